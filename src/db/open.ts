@@ -1,0 +1,110 @@
+import net from 'node:net'
+import postgres from 'postgres'
+
+export type Sql = postgres.Sql<{ bigint: number }>
+
+export interface OpenOptions {
+  max: number
+  applicationName?: string
+  /** A statement that runs longer is cut off by PostgreSQL. */
+  statementTimeoutMs?: number
+  onnotice?: (notice: postgres.Notice) => void
+}
+
+/** What is wrong with the database, and what to do about it, in one line for the operator. */
+export class DatabaseError extends Error {
+  override name = 'DatabaseError'
+}
+
+/**
+ * The hot pool. Statements go through it one by one: never `begin` or `reserve` across awaits.
+ * bigint comes as a number (all of ours stay below 2^53), timestamptz as a Date.
+ */
+export function openDb (url: string, options: OpenOptions): Sql {
+  const statementTimeoutMs = options.statementTimeoutMs ?? 10_000
+  return postgres(url, {
+    max: options.max,
+    fetch_types: true,
+    connect_timeout: 5,
+    // The default waits up to 20 s before it tries again, long after PostgreSQL is back.
+    backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
+    onnotice: options.onnotice ?? (() => {}),
+    types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
+    socket: (to: SocketOptions) => watchedSocket(to, statementTimeoutMs + 5_000),
+    connection: {
+      application_name: options.applicationName ?? 'ackbox',
+      statement_timeout: statementTimeoutMs,
+      // Words, not false: postgres.js leaves falsy settings out.
+      // On a young table the planner takes a sequential scan, and the plan is then cached per connection.
+      enable_seqscan: 'off',
+      // With enable_seqscan off its penalty cost makes PostgreSQL compile trivial look-ups: 300 ms each.
+      jit: 'off',
+      // The promise of a 2xx; a server's or a role's default of `off` must not take it away.
+      synchronous_commit: 'on'
+    }
+  } as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>) as unknown as Sql
+}
+
+interface SocketOptions { host: string[]; port: number[]; path: string | false }
+
+let turn = 0
+
+/**
+ * A server that vanished without a word (pulled cable, black hole) never answers, and TCP alone notices only after a
+ * quarter of an hour; until then each of its connections is a lost seat of the pool. Every statement is answered
+ * within statement_timeout, so silence for longer than that after a write means that nobody is there.
+ */
+function watchedSocket (to: SocketOptions, silenceMs: number): net.Socket {
+  const i = turn++ % to.host.length
+  const socket = to.path ? net.connect(to.path) : net.connect({ host: to.host[i]!, port: to.port[i]!, noDelay: true })
+  // postgres.js reads the name for TLS from here
+  if (!to.path) Object.assign(socket, { host: to.host[i], port: to.port[i] })
+  const write = socket.write.bind(socket) as (...args: unknown[]) => boolean
+  let readAtWrite = -1
+  socket.write = (...args: unknown[]) => {
+    readAtWrite = socket.bytesRead
+    return write(...args)
+  }
+  socket.setTimeout(silenceMs, () => {
+    if (socket.bytesRead !== readAtWrite) return // idle: the last word was the server's
+    socket.destroy(Object.assign(new Error(`PostgreSQL is silent for ${silenceMs} ms`), { code: 'ETIMEDOUT' }))
+  })
+  return socket
+}
+
+const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
+const system = /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
+// 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 58 system, XX corrupted
+const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
+
+/** True when the database is away, full, read-only or too busy: not the statement's fault, so worth another try later. */
+export function isInfrastructure (err: unknown): boolean {
+  if (!(err instanceof Error)) return false
+  const { code } = err as { code?: unknown }
+  if (typeof code !== 'string') return err instanceof AggregateError && err.errors.some(isInfrastructure)
+  return ours.test(code) || system.test(code) || server.test(code)
+}
+
+/** Throws a DatabaseError unless this server can keep our promise. */
+export async function checkServer (sql: Sql): Promise<{ version: string }> {
+  const [row] = await sql<{ version: string; number: number; encoding: string; readonly: string; replica: boolean }[]>`
+    select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
+           current_setting('server_encoding') as encoding,
+           current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica`
+  if (!row) throw new DatabaseError('PostgreSQL did not answer the question for its version.')
+  if (row.number < 140_000) {
+    throw new DatabaseError(`PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`)
+  }
+  if (row.encoding !== 'UTF8') {
+    throw new DatabaseError(`The database's encoding is ${row.encoding}: Ackbox needs UTF8. ` +
+      "Make one with: create database ackbox encoding 'UTF8' template template0")
+  }
+  if (row.replica) {
+    throw new DatabaseError('This PostgreSQL is a read-only replica. Point DATABASE_URL to the primary.')
+  }
+  if (row.readonly === 'on') {
+    throw new DatabaseError('This PostgreSQL is read-only (default_transaction_read_only is on). Turn it off, ' +
+      'or point DATABASE_URL to one that can write.')
+  }
+  return { version: row.version }
+}

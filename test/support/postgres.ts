@@ -1,0 +1,79 @@
+// One real PostgreSQL for all test files of this user: whoever comes first starts it, the rest share it, and
+// test/support/reaper.ts ends it some seconds after the last one left, however that one left.
+import { spawn } from 'node:child_process'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import postgres from 'postgres'
+import type { Test } from 'tap'
+import { migrate, migrationsHash } from '../../src/db/migrate.ts'
+import { openDb } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/open.ts'
+import { runPostmaster, urlOf } from '../../src/db/postmaster.ts'
+import type { Postmaster } from '../../src/db/postmaster.ts'
+
+export interface TestDb { url: string; sql: Sql }
+
+// Any fixed number does.
+const lock = 77_001
+
+let server: Promise<Postmaster> | undefined
+let made = 0
+
+/** A migrated database of one's own, gone when the test is over. */
+export async function testDb (t: Test, { max = 4 }: { max?: number } = {}): Promise<TestDb> {
+  const url = await emptyDb(t, await template())
+  const sql = openDb(url, { max, applicationName: 'ackbox test' })
+  t.teardown(() => sql.end({ timeout: 5 }))
+  return { url, sql }
+}
+
+/** A database of one's own without a table. */
+export async function emptyDb (t: Test, from = 'template1'): Promise<string> {
+  const name = `test_${process.pid}_${++made}`
+  await admin(sql => sql.unsafe(`create database ${name} template ${from} strategy file_copy`))
+  t.teardown(() => admin(sql => sql.unsafe(`drop database if exists ${name} with (force)`)))
+  return urlOf(await shared(), name)
+}
+
+async function template (): Promise<string> {
+  const name = `template_${migrationsHash()}`
+  await admin(async sql => {
+    const there = () => sql`select from pg_database where datname = ${name} and datistemplate`
+    if ((await there()).length > 0) return
+    await sql`select pg_advisory_lock(${lock})`
+    if ((await there()).length > 0) return
+    await sql.unsafe(`drop database if exists ${name} with (force)`)
+    await sql.unsafe(`create database ${name}`)
+    await migrate(urlOf(await shared(), name))
+    await sql.unsafe(`alter database ${name} is_template true allow_connections false`)
+  })
+  return name
+}
+
+async function admin<T> (work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
+  const sql = postgres(urlOf(await shared()), {
+    max: 1, fetch_types: false, onnotice: () => {}, connection: { application_name: 'ackbox test' }
+  })
+  try {
+    return await work(sql)
+  } finally {
+    await sql.end({ timeout: 5 })
+  }
+}
+
+async function shared (): Promise<Postmaster> {
+  return await (server ??= start())
+}
+
+async function start (): Promise<Postmaster> {
+  const dataDir = path.join(os.tmpdir(), `ackbox-test-postgres-${os.userInfo().uid}`)
+  fs.mkdirSync(dataDir, { recursive: true, mode: 0o711 })
+  // Nothing here must survive a crash of the machine: without fsync a clone takes a tenth of the time.
+  const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
+  const postmaster = await runPostmaster({ dataDir, settings })
+  const reaper = path.join(path.dirname(fileURLToPath(import.meta.url)), 'reaper.js')
+  spawn(process.execPath, [reaper, dataDir, String(postmaster.pid)], { detached: true, stdio: 'ignore' }).unref()
+  return postmaster
+}
