@@ -1,0 +1,129 @@
+import ipaddr from 'ipaddr.js'
+
+/**
+ * Why an address is denied. `hard`: no CIDR unlocks it, only an exact `host:port` entry. `prefix`: the network to name when
+ * telling an operator how to unlock it.
+ */
+export interface Denied {
+  hard: boolean
+  what: string
+  prefix: number
+}
+
+const loopback = 'a loopback address'
+const linkLocal = 'a link-local address (cloud metadata)'
+const metadata = 'a cloud metadata address'
+const reserved = 'a reserved address'
+const multicast = 'a multicast address'
+const embedded = 'an address with another one inside'
+const privateRange = 'in a private range'
+const shared = 'in a shared (carrier) range'
+const documentation = 'in a documentation range'
+
+const hard: [cidr: string, what: string][] = [
+  ['0.0.0.0/8', 'an unspecified address'],
+  ['127.0.0.0/8', loopback],
+  ['169.254.0.0/16', linkLocal],
+  ['224.0.0.0/4', multicast],
+  ['240.0.0.0/4', reserved],
+  ['192.0.0.0/24', metadata],
+  ['100.100.100.200/32', metadata],
+  ['168.63.129.16/32', metadata],
+  ['::1/128', loopback],
+  ['::/96', embedded],
+  ['::ffff:0:0/96', embedded],
+  ['::ffff:0:0:0/96', embedded],
+  ['64:ff9b::/96', embedded],
+  ['64:ff9b:1::/48', embedded],
+  ['2002::/16', embedded],
+  ['2001::/23', embedded],
+  ['fe80::/10', linkLocal],
+  ['ff00::/8', multicast],
+  ['fd00:ec2::/32', metadata],
+  ['fd20:ce::/32', metadata]
+]
+
+const soft: [cidr: string, what: string][] = [
+  ['10.0.0.0/8', privateRange],
+  ['172.16.0.0/12', privateRange],
+  ['192.168.0.0/16', privateRange],
+  ['100.64.0.0/10', shared],
+  ['198.18.0.0/15', 'in a benchmarking range'],
+  ['192.0.2.0/24', documentation],
+  ['198.51.100.0/24', documentation],
+  ['203.0.113.0/24', documentation],
+  ['192.88.99.0/24', 'in the 6to4 relay range'],
+  ['fc00::/7', privateRange],
+  ['fec0::/10', privateRange],
+  ['2001:db8::/32', documentation],
+  ['3fff::/20', documentation],
+  ['100::/64', 'in the discard range']
+]
+
+export type Address = ipaddr.IPv4 | ipaddr.IPv6
+export type Network = [Address, number]
+
+interface Row extends Denied {
+  network: Network
+}
+
+// Hard rows first: 100.100.100.200 and fd00:ec2::254 lie inside soft ranges.
+const rows: Row[] = [...hard.map(row => toRow(row, true)), ...soft.map(row => toRow(row, false))]
+const publicV6 = ipaddr.parseCIDR('2000::/3')
+const notPublic: Denied = { hard: true, what: reserved, prefix: 128 }
+
+function toRow ([cidr, what]: [string, string], isHard: boolean): Row {
+  const network = ipaddr.parseCIDR(cidr)
+  const narrowest = network[0].kind() === 'ipv4' ? 16 : 64
+  return { network, hard: isHard, what, prefix: Math.max(narrowest, network[1]) }
+}
+
+/** An address as the resolver, the socket or a normalised URL writes it; undefined for a name. */
+export function addressOf (host: string): Address | undefined {
+  const text = host.startsWith('[') ? host.slice(1, -1) : host
+  if (ipaddr.IPv4.isValidFourPartDecimal(text)) return ipaddr.IPv4.parse(text)
+  return ipaddr.IPv6.isValid(text) ? ipaddr.IPv6.parse(text) : undefined
+}
+
+export function networkOf (cidr: string): Network | undefined {
+  return ipaddr.isValidCIDR(cidr) ? ipaddr.parseCIDR(cidr) : undefined
+}
+
+export function inside (address: Address, [network, prefix]: Network): boolean {
+  return address.kind() === network.kind() && address.match(network, prefix)
+}
+
+export const isLoopback = (address: Address): boolean => address.range() === 'loopback'
+export const isUnspecified = (address: Address): boolean => address.range() === 'unspecified'
+
+const rfc1918 = rows.filter(row => row.what === privateRange && row.network[0].kind() === 'ipv4')
+export const isRfc1918 = (address: Address): boolean => rfc1918.some(row => inside(address, row.network))
+
+/** undefined: a public address. */
+export function denied (address: Address): Denied | undefined {
+  const row = rows.find(each => inside(address, each.network))
+  if (row) return row
+  if (address.kind() === 'ipv4') return undefined
+  if (!inside(address, publicV6)) return notPublic
+  return isIsatap(address) ? { hard: true, what: embedded, prefix: 128 } : undefined
+}
+
+/** Why allowing this network would do nothing: all of it is hard. */
+export function allHard ([address, prefix]: Network): Denied | undefined {
+  return rows.find(row => row.hard && row.network[1] <= prefix && inside(address, row.network))
+}
+
+/** ISATAP carries an IPv4 address behind the interface identifier [02]00:5efe, in any prefix. */
+function isIsatap (address: Address): boolean {
+  const bytes = address.toByteArray()
+  return ((bytes[8] ?? 0) & 0xfd) === 0 && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe
+}
+
+/** The network around an address, as a setting would name it: 10.2.3.4 and 16 give 10.2.0.0/16. */
+export function networkAround (address: Address, prefix: number): string {
+  const cidr = `${address.toString()}/${prefix}`
+  const start = address.kind() === 'ipv4'
+    ? ipaddr.IPv4.networkAddressFromCIDR(cidr)
+    : ipaddr.IPv6.networkAddressFromCIDR(cidr)
+  return `${start.toString()}/${prefix}`
+}

@@ -1,0 +1,51 @@
+import { addressOf, allHard, networkOf, type Network } from './address.ts'
+
+/** EGRESS_ALLOW, read: networks for what is merely private, exact `host:port` for everything else. */
+export interface AllowList {
+  networks: Network[]
+  warnings: string[]
+  /** Whether exactly this host (a name or an address, without brackets) and port is listed. */
+  has (host: string, port: number): boolean
+}
+
+export interface Endpoint {
+  host: string
+  port: number
+}
+
+export function allowList (entries: string[]): AllowList {
+  const networks: Network[] = []
+  const exact = new Set<string>()
+  const warnings: string[] = []
+  for (const entry of entries.map(each => each.trim()).filter(Boolean)) {
+    const network = asNetwork(entry)
+    const endpoint = network ? undefined : endpointOf(entry)
+    if (network) {
+      networks.push(network)
+      const why = allHard(network)
+      if (why) {
+        warnings.push(`EGRESS_ALLOW: ${entry} does nothing, since a network cannot allow ${why.what}; list host:port instead`)
+      }
+    } else if (endpoint) {
+      exact.add(`${endpoint.host} ${endpoint.port}`)
+    } else {
+      throw new TypeError(`EGRESS_ALLOW: "${entry}" is neither a network (10.2.0.0/16) nor a host and port (warehouse:8080)`)
+    }
+  }
+  return { networks, warnings, has: (host, port) => exact.has(`${host} ${port}`) }
+}
+
+/** A network, or one address as the network of itself. */
+function asNetwork (entry: string): Network | undefined {
+  if (entry.includes('/')) return networkOf(entry)
+  const address = addressOf(entry)
+  return address && networkOf(`${entry}/${address.kind() === 'ipv4' ? 32 : 128}`)
+}
+
+/** `host:port` or `[v6]:port`, normalised the way a URL's host is. */
+export function endpointOf (text: string): Endpoint | undefined {
+  const port = /^[^\s/?#@\\]+:(\d{1,5})$/.exec(text)?.[1]
+  if (!port || !URL.canParse(`http://${text}`)) return undefined
+  const host = new URL(`http://${text}`).hostname.replace(/^\[|\]$|\.$/g, '')
+  return { host, port: Number(port) }
+}

@@ -1,0 +1,155 @@
+import type { Evidence, Outcome } from '../task/task.ts'
+import { header, hasLongHeader, ReadAnswer, storedHeaders, type RawHeaders } from './answer.ts'
+import type { Due } from './deadlines.ts'
+import { failureOf } from './failure.ts'
+import type { Carried, Line } from './pools.ts'
+import { retryAfter } from './retry-after.ts'
+import type { Accepted, Parcel, Verdict } from './transport.ts'
+
+const bytesKept = 16_384
+const bytesRead = 65_536
+const headerLimit = 16_384
+const informationalLimit = 10
+
+export interface ExchangeLimits {
+  /** Of body, after the headers. */
+  bodyMs: number
+}
+
+/**
+ * One request and its answer, as undici's handler. It has the older shape of handler on purpose: undici wraps the newer one
+ * into it, and parses headers that are rarely looked at.
+ */
+export class Exchange implements Carried, Due {
+  line: Line | undefined
+  due: number
+  readonly signal: AbortSignal
+  readonly #accepted: Accepted | undefined
+  readonly #limits: ExchangeLimits
+  #end: ((outcome: Outcome) => void) | undefined
+  #abort: ((error?: Error) => void) | undefined
+  #informational = 0
+  #status = 0
+  #headers: RawHeaders = []
+  #chunks: Buffer[] = []
+  #read = 0
+
+  constructor (parcel: Parcel, accepted: Accepted | undefined, limits: ExchangeLimits, end: (outcome: Outcome) => void) {
+    this.due = performance.now() + parcel.timeoutMs
+    this.signal = parcel.signal
+    this.#accepted = accepted
+    this.#limits = limits
+    this.#end = end
+  }
+
+  expire (): void {
+    const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
+    if (this.#status) this.#settle(why)
+    else this.#fail({ kind: 'failed', reason: why })
+  }
+
+  /** The request is about to be written. Once ended it must not be: it may have waited for a connection since. */
+  onConnect (abort: (error?: Error) => void): void {
+    this.#abort = abort
+    if (!this.#end) abort()
+  }
+
+  onHeaders (status: number, raw: RawHeaders): boolean {
+    if (!this.#end) return true
+    if (status < 200) {
+      if (++this.#informational > informationalLimit) this.#fail({ kind: 'failed', reason: 'protocol: endless 1xx' })
+      return true
+    }
+    if (hasLongHeader(raw, headerLimit)) {
+      this.#fail({ kind: 'failed', reason: 'headers_too_long' })
+      return true
+    }
+    this.#status = status
+    this.#headers = raw
+    this.due = Math.min(this.due, performance.now() + this.#limits.bodyMs)
+    return true
+  }
+
+  onData (chunk: Buffer): boolean {
+    if (!this.#end) return true
+    const room = bytesRead - this.#read
+    this.#read += chunk.length
+    this.#chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk)
+    if (this.#read > bytesRead) this.#settle('answer_too_long')
+    return true
+  }
+
+  onComplete (): void {
+    this.#settle(undefined)
+  }
+
+  onError (error: Error): void {
+    if (!this.#end) return
+    const failure = failureOf(error)
+    if (this.#status) this.#settle(failure.reason)
+    else this.#fail(this.line?.address ? { ...failure, address: this.line.address } : failure)
+  }
+
+  /** The headers are in; `broken` says what cut the body short. */
+  #settle (broken: string | undefined): void {
+    if (!this.#end) return
+    const body = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks)
+    this.#finish(this.#judge(body ?? Buffer.alloc(0), broken), broken !== undefined)
+  }
+
+  #fail (outcome: Outcome): void {
+    this.#finish(outcome, true)
+  }
+
+  #finish (outcome: Outcome, destroy: boolean): void {
+    const end = this.#end
+    if (!end) return
+    this.#end = undefined
+    this.#chunks = []
+    // Destroys the socket: what is still unread on it must not be taken for the next answer.
+    if (destroy) this.#abort?.()
+    end(outcome)
+  }
+
+  #judge (body: Buffer, broken: string | undefined): Outcome {
+    const evidence = this.#evidence(body, broken)
+    const is2xx = this.#status < 300
+    const answer = this.#accepted && new ReadAnswer(this.#status, this.#headers, body)
+    let verdict: Verdict = is2xx
+    try {
+      if (this.#accepted && answer) verdict = this.#accepted(answer)
+    } catch (error) {
+      return this.#failed(`accepted_threw: ${String(error).slice(0, 200)}`, evidence)
+    }
+    if (isPromise(verdict)) return this.#failed('accepted_async', evidence)
+    if (verdict === 'refused') return { kind: 'refused', reason: is2xx ? 'not_accepted' : `http_${this.#status}`, ...evidence }
+    if (this.#status === 410) return { kind: 'refused', reason: 'http_410', ...evidence }
+    // A handler that forgets the status must not turn a 500 into a success.
+    if (!is2xx) return this.#failed(`http_${this.#status}`, evidence)
+    if (broken && answer?.bodyUsed) return this.#failed(broken, evidence)
+    if (verdict !== true) return this.#failed('not_accepted', evidence)
+    return header(this.#headers, 'ackbox-result') === 'HANDLED'
+      ? { kind: 'delivered', handled: true, ...evidence }
+      : { kind: 'delivered', ...evidence }
+  }
+
+  #failed (reason: string, evidence: Evidence): Outcome {
+    const ms = retryAfter(header(this.#headers, 'retry-after'), header(this.#headers, 'date'), Date.now())
+    return ms === undefined ? { kind: 'failed', reason, ...evidence } : { kind: 'failed', reason, retryAfterMs: ms, ...evidence }
+  }
+
+  #evidence (body: Buffer, broken: string | undefined): Evidence {
+    const evidence: Evidence = { status: this.#status, headers: storedHeaders(this.#headers) }
+    if (body.length > 0) evidence.answer = body.subarray(0, bytesKept)
+    if (this.line?.address) evidence.address = this.line.address
+    if (broken) evidence.warning = broken
+    return evidence
+  }
+}
+
+/** A handler's `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process. */
+function isPromise (verdict: unknown): boolean {
+  if (!(verdict instanceof Promise)) return false
+  verdict.catch(() => {})
+  return true
+}

@@ -1,0 +1,45 @@
+import { Failure, type Blocked } from './guard.ts'
+
+const certificate = new Set([
+  'DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'UNABLE_TO_GET_ISSUER_CERT', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_DECRYPT_CERT_SIGNATURE',
+  'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY', 'INVALID_CA', 'INVALID_PURPOSE', 'PATH_LENGTH_EXCEEDED', 'HOSTNAME_MISMATCH',
+  'ERROR_IN_CERT_NOT_BEFORE_FIELD', 'ERROR_IN_CERT_NOT_AFTER_FIELD', 'ERR_TLS_CERT_ALTNAME_INVALID',
+  'ERR_TLS_CERT_ALTNAME_FORMAT'
+])
+
+const words: Readonly<Record<string, string>> = {
+  UND_ERR_CONNECT_TIMEOUT: 'connect_timeout',
+  ETIMEDOUT: 'connect_timeout',
+  ECONNREFUSED: 'connection_refused',
+  ECONNRESET: 'connection_closed',
+  EPIPE: 'connection_closed',
+  ECONNABORTED: 'connection_closed',
+  UND_ERR_SOCKET: 'connection_closed',
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: 'connection_closed',
+  EHOSTUNREACH: 'unreachable',
+  ENETUNREACH: 'unreachable',
+  EHOSTDOWN: 'unreachable',
+  ENETDOWN: 'unreachable',
+  EADDRNOTAVAIL: 'unreachable',
+  UND_ERR_HEADERS_OVERFLOW: 'headers_too_long',
+  UND_ERR_DESTROYED: 'shutdown',
+  UND_ERR_CLOSED: 'shutdown',
+  UND_ERR_ABORTED: 'shutdown'
+}
+
+/** What an error before the answer came to. The reason opens with a stable word; the error's own text is never shown. */
+export function failureOf (error: unknown): Blocked {
+  if (error instanceof Failure) return error.outcome
+  const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+  if (certificate.has(code) || code.startsWith('CERT_') || code.startsWith('CRL_')) {
+    return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
+  }
+  if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) return failed(`tls: ${code}`)
+  if (code.startsWith('HPE_')) return failed(`protocol: ${code}`)
+  // undici's words for an answer that nobody asked for, an upgrade, and a 100 without `Expect`.
+  if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response')) return failed('protocol')
+  return failed(words[code] ?? `error: ${code}`)
+}
+
+const failed = (reason: string): Blocked => ({ kind: 'failed', reason })

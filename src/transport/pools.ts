@@ -1,0 +1,171 @@
+import { buildConnector, Client, Pool, type Dispatcher } from 'undici'
+import { isIP, type Socket } from 'node:net'
+import { Failure, type Guard } from './guard.ts'
+
+export interface PoolLimits {
+  connectMs: number
+  /** Origins with a pool. Beyond it the one idle for longest is closed. */
+  origins: number
+  /** Sockets for one origin; more sends wait, their deadlines running. */
+  connections: number
+  /** A pool without a send for so long is closed. */
+  idleMs: number
+  /** Certificates to trust beside the system's. */
+  ca?: string | undefined
+}
+
+/** One connection. `address` is where its present or last socket went, `ip:port`. */
+export interface Line {
+  address: string | undefined
+}
+
+/** What a pool dispatches to, told which connection it was given. */
+export interface Carried extends Dispatcher.DispatchHandler {
+  line: Line | undefined
+}
+
+export interface Pools {
+  dispatch (url: URL, options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
+  /** One send less in flight for this origin. */
+  done (url: URL): void
+  close (): Promise<void>
+}
+
+interface Held {
+  pool: Pool
+  inFlight: number
+  usedAt: number
+}
+
+export function pools (guard: Guard, limits: PoolLimits): Pools {
+  const held = new Map<string, Held>()
+  let sweptAt = performance.now()
+
+  function poolOf (url: URL): Held {
+    const found = held.get(url.origin)
+    if (found) return found
+    if (held.size >= limits.origins) drop(longestIdle())
+    const made = { pool: open(url, guard, limits), inFlight: 0, usedAt: 0 }
+    held.set(url.origin, made)
+    return made
+  }
+
+  /** undefined while all are at work: sends in flight are bounded elsewhere, and so is what goes beyond the limit. */
+  function longestIdle (): string | undefined {
+    let oldest: [string, Held] | undefined
+    for (const entry of held) {
+      if (entry[1].inFlight === 0 && (!oldest || entry[1].usedAt < oldest[1].usedAt)) oldest = entry
+    }
+    return oldest?.[0]
+  }
+
+  function drop (origin: string | undefined): void {
+    const gone = origin === undefined ? undefined : held.get(origin)
+    if (!gone || origin === undefined) return
+    held.delete(origin)
+    gone.pool.destroy().catch(() => {})
+  }
+
+  function sweep (now: number): void {
+    sweptAt = now
+    for (const [origin, each] of held) {
+      if (each.inFlight === 0 && now - each.usedAt > limits.idleMs) drop(origin)
+    }
+  }
+
+  return {
+    dispatch (url, options, handler) {
+      const now = performance.now()
+      if (now - sweptAt > limits.idleMs) sweep(now)
+      const each = poolOf(url)
+      each.inFlight++
+      each.usedAt = now
+      each.pool.dispatch({ ...options, origin: url.origin }, handler)
+    },
+    done (url) {
+      const each = held.get(url.origin)
+      if (each) each.inFlight--
+    },
+    async close () {
+      const all = [...held.values()]
+      held.clear()
+      await Promise.all(all.map(each => each.pool.destroy()))
+    }
+  }
+}
+
+function open (url: URL, guard: Guard, limits: PoolLimits): Pool {
+  const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
+  const connect = buildConnector({
+    timeout: limits.connectMs,
+    lookup: guard.lookup(port),
+    minVersion: 'TLSv1.2',
+    autoSelectFamily: true,
+    // Node's 250 ms gives up on far hosts that have several addresses.
+    autoSelectFamilyAttemptTimeout: 600,
+    ...limits.ca && { ca: limits.ca }
+  })
+  return new Pool(url.origin, {
+    connections: limits.connections,
+    // Deadlines are ours, for all phases together.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    // Shorter than the idle time of common servers, so that we rarely write into a connection about to be closed.
+    keepAliveTimeout: 1_800,
+    keepAliveMaxTimeout: 60_000,
+    // Over all headers together; a single one is held to less when it is read.
+    maxHeaderSize: 65_536,
+    factory: (origin, options) => {
+      const line: Line = { address: undefined }
+      return new LineClient(origin, { ...options as Client.Options, connect: guarded(connect, guard, port, line) }, line)
+    }
+  })
+}
+
+/** A client that tells each send which connection it travels on: undici itself says so nowhere. */
+class LineClient extends Client {
+  readonly #line: Line
+
+  constructor (origin: URL, options: Client.Options, line: Line) {
+    super(origin, options)
+    this.#line = line
+  }
+
+  override dispatch (options: Dispatcher.DispatchOptions, handler: Carried): boolean {
+    handler.line = this.#line
+    return super.dispatch(options, handler)
+  }
+}
+
+function guarded (connect: buildConnector.connector, guard: Guard, port: number, line: Line): buildConnector.connector {
+  return (options, callback) => {
+    const host = options.hostname
+
+    function start (): void {
+      const refused = isIP(host) ? guard.judge(host, port, host) : undefined
+      if (refused) {
+        callback(new Failure(refused), null)
+        return
+      }
+      // Its types hide that it returns the socket.
+      const socket = connect(options, callback) as unknown as Socket
+      // First of all listeners, before TLS or HTTP writes a byte.
+      socket.prependOnceListener('connect', () => {
+        const late = guard.judge(host, port, socket.remoteAddress ?? '')
+        if (late) socket.destroy(new Failure(late))
+        else line.address = addressOf(socket)
+      })
+    }
+
+    line.address = undefined
+    // net.connect never asks `lookup` about a literal, so our own endpoints are looked up here. Always a tick later:
+    // undici does not expect to be called back at once.
+    if (isIP(host)) void guard.ready(port).then(start)
+    else queueMicrotask(start)
+  }
+}
+
+function addressOf (socket: Socket): string {
+  const { remoteAddress = '', remotePort = 0 } = socket
+  return remoteAddress.includes(':') ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`
+}
