@@ -1,0 +1,141 @@
+import type { z } from 'zod'
+import type { Policy } from '../task/decide.ts'
+import type { ReceiptResult, Task } from '../task/task.ts'
+import type { HttpRequest } from '../transport/http.ts'
+import type { Answer, Verdict } from '../transport/transport.ts'
+import type { Duration } from './duration.ts'
+
+// All that a handler imports comes from here: import { defineHandler, z, env, url } from 'ackbox/handler'
+export { z } from 'zod'
+export { url } from '../transport/url.ts'
+export { env } from './env.ts'
+
+/** What `request` returns, for each transport. One more transport: one more line. */
+export interface Requests {
+  http: HttpRequest
+}
+export type TransportName = keyof Requests
+
+type Awaitable<T> = T | Promise<T>
+
+/** What the hooks of a downstream are told. `body` is what the schema made of the task's messageBody. */
+export interface About<Body> {
+  task: Readonly<Task>
+  body: Body
+}
+
+export interface AboutAttempt<Body> extends About<Body> {
+  /** Rises with every try of this delivery, gaps are possible. */
+  attempt: number
+}
+
+export interface Sending<Body> extends AboutAttempt<Body> {
+  /** The very text that was posted as messageBody. Send this, and what you send is what was posted. */
+  raw: string
+  /** Stays the same on every attempt: what the downstream gets as `webhook-id` and may deduplicate by. */
+  deliveryId: string
+}
+
+/** JSON of unknown shape that can be asked any question: `json?.code === 0`, `json?.data?.id === '7'`. */
+export type AskableJson = { readonly [name: string]: AskableJson | undefined } & (string | number | boolean)
+
+/** A downstream's answer; `json` is undefined when it is not JSON. */
+export type HandlerAnswer = Omit<Answer, 'json'> & { readonly json: AskableJson | null | undefined }
+
+/** What `beforeSend` may ask for; nothing at all means: send it. */
+// eslint-disable-next-line typescript/no-invalid-void-type -- a hook that returns nothing is the usual one
+export type BeforeSend = void | { skip: true } | { postponeMs: number }
+
+/** One destination of a handler. All but `transport` and `request` may be left out. */
+export interface Downstream<Name extends TransportName, Body> {
+  transport: Name
+  /** Builds what is sent, anew for every attempt. A throw fails that attempt only. */
+  request (about: Sending<Body>): Awaitable<Requests[Name]>
+  /** Asked once, when the task is accepted: false, and this downstream does not get the task. */
+  when? (about: About<Body>): boolean
+  /** Asked before every attempt: `{ skip: true }` ends the delivery, `{ postponeMs }` puts it off. */
+  beforeSend? (about: AboutAttempt<Body>): Awaitable<BeforeSend>
+  /** Whether an answer means "I have it". Default: any 2xx. 'refused': it will never take this one. */
+  accepted? (answer: HandlerAnswer, about: About<Body>): Verdict
+  /** true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it. */
+  needCallback?: boolean
+  /** How long to wait for that receipt before the next try. Default '60s'. */
+  receiptTimeout?: Duration
+  retry?: {
+    /** Tries in all, the first included: 1 to 100, default 10. */
+    times?: number
+    /** Waits between tries: 'exponential' (10 s, 20 s … 1 h; the default), one for all, or a list whose last repeats. */
+    backoff?: 'exponential' | Duration | Duration[]
+  }
+  /** The same for every handler that names this downstream. */
+  limit?: {
+    /** Requests at once, over all workers. Default 50. */
+    concurrency?: number
+    /** Requests a second, over all workers. Default: no limit. */
+    perSecond?: number
+    /** From DNS to the last byte of the answer. Default '10s'. */
+    timeout?: Duration
+  }
+  /** Signing secrets (`whsec_…`) instead of the one derived from SECRET: the first is the new one, all are sent. */
+  secrets?: string[]
+}
+
+type AnyDownstream<Body> = { [Name in TransportName]: Downstream<Name, Body> }[TransportName]
+
+/** A receipt as `onReceipt` sees it. */
+export interface HandlerReceipt {
+  result: ReceiptResult
+  reason?: string
+  data?: unknown
+  downstream: string
+  attempt: number
+}
+
+/** What `onReceipt` makes of a receipt; nothing at all means: as it says. */
+// eslint-disable-next-line typescript/no-invalid-void-type -- a hook that returns nothing is the usual one
+export type OnReceipt = ReceiptResult | void
+
+export interface HandlerDefinition<Schema extends z.ZodType> {
+  /** What producers post as `messageCode`; one handler each. */
+  messageCode: string
+  /** Refuses a wrong messageBody when it is posted (422), and types `body` in the hooks below. */
+  body: Schema
+  /** Name → destination. A name is global: handlers that share one share its queue, limits and pause. */
+  downstreams: { [name: string]: AnyDownstream<z.output<Schema>> }
+  /** May turn a receipt's HANDLED into RETRY or FAILED. A throw is a RETRY. */
+  onReceipt? (about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
+}
+
+/** The template for one messageCode; export it as default from a file in `handlers/`. */
+export function defineHandler<Schema extends z.ZodType> (handler: HandlerDefinition<Schema>): HandlerDefinition<Schema> {
+  return handler
+}
+
+/** A downstream as the service uses it: checked, defaults filled in, times in milliseconds. */
+export interface LoadedDownstream {
+  name: string
+  transport: TransportName
+  request (about: Sending<unknown>): Awaitable<Requests[TransportName]>
+  when? (about: About<unknown>): boolean
+  beforeSend? (about: AboutAttempt<unknown>): Awaitable<BeforeSend>
+  accepted? (answer: HandlerAnswer, about: About<unknown>): Verdict
+  needCallback: boolean
+  policy: Policy
+  limit: Limit
+  secrets?: string[]
+}
+
+export interface Limit {
+  concurrency: number
+  perSecond?: number
+  timeoutMs: number
+}
+
+export interface LoadedHandler {
+  messageCode: string
+  /** The file it came from. */
+  file: string
+  body: z.ZodType
+  downstreams: LoadedDownstream[]
+  onReceipt? (about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
+}

@@ -1,0 +1,39 @@
+import { existsSync, readdirSync, statSync } from 'node:fs'
+import { dirname, join, parse, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+/** `handlers/` as it lies beside this code: compiled in dist, or the sources where Node strips types. */
+export const builtInHandlers = fileURLToPath(new URL('../../handlers', import.meta.url))
+
+export interface HandlerFile {
+  path: string
+  /** What its author calls it: the source's name, where it was compiled from one of the project's. */
+  name: string
+}
+
+/** The handler files of a folder, in order. Subfolders, and files whose names start with `_`, are their helpers. */
+export function handlerFiles (folder: string): HandlerFile[] | undefined {
+  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return undefined
+  return readdirSync(folder, { withFileTypes: true })
+    .filter(entry => !entry.isDirectory())
+    .map(entry => entry.name)
+    .filter(name => /\.(js|mjs|ts|mts)$/.test(name) && !/^[._]|\.d\.m?ts$|\.test\.m?[jt]s$/.test(name))
+    .toSorted()
+    .flatMap(name => {
+      const source = sourceOf(folder, name)
+      return source ? [{ path: join(folder, name), name: source }] : []
+    })
+}
+
+/** tsc leaves the compiled file of a deleted handler in dist: undefined, for it must not come back to life. */
+function sourceOf (folder: string, name: string): string | undefined {
+  const sources = join(projectRoot(), 'handlers')
+  if (folder !== resolve(builtInHandlers) || folder === sources || !existsSync(sources)) return name
+  return ['.ts', '.mts', '.js', '.mjs'].map(ending => parse(name).name + ending).find(each => existsSync(join(sources, each)))
+}
+
+function projectRoot (): string {
+  let folder = import.meta.dirname
+  while (folder !== dirname(folder) && !existsSync(join(folder, 'package.json'))) folder = dirname(folder)
+  return folder
+}

@@ -1,0 +1,185 @@
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { originsFrom } from '../transport/url.ts'
+import { checkHandler } from './check.ts'
+import type { Limit, LoadedHandler, TransportName } from './define.ts'
+import { namesMissing, useEnv } from './env.ts'
+import { handlerFiles, type HandlerFile } from './files.ts'
+import { resolveForHandlers } from './resolve.ts'
+
+/** A downstream over all handlers that share its name: one queue, one set of limits, one pause. */
+export interface SharedDownstream extends Limit {
+  name: string
+  transport: TransportName
+  /** The longest of its handlers' own. */
+  receiptTimeoutMs: number
+}
+
+export interface Registry {
+  handlers: Map<string, LoadedHandler>
+  downstreams: Map<string, SharedDownstream>
+}
+
+export interface Problem {
+  file: string
+  what: string
+  fix: string
+}
+
+export interface LoadOptions {
+  /** HANDLERS_DIR: a folder of `.js`, `.mjs`, or `.ts` where Node strips types. Used instead of `builtIn`. */
+  dir?: string
+  /** The project's own folder, `builtInHandlers` (files.ts) outside of tests. */
+  builtIn: string
+  /** What `env` reads from: process.env, with the demo's defaults under it. */
+  env: Readonly<Record<string, string | undefined>>
+  transports: readonly string[]
+}
+
+/** Everything that is wrong with the handlers, at once. */
+export class HandlersError extends Error {
+  readonly problems: Problem[]
+
+  constructor (folder: string, problems: Problem[]) {
+    super(report(folder, problems))
+    this.name = 'HandlersError'
+    this.problems = problems
+  }
+}
+
+/**
+ * Loads every handler of a folder. Throws HandlersError with all that is wrong, so that nobody mends one thing a start.
+ * A folder's helpers go into subfolders, or into files whose names start with `_`.
+ */
+export async function loadHandlers ({ dir, builtIn, env, transports }: LoadOptions): Promise<Registry> {
+  const folder = resolve(dir ?? builtIn)
+  useEnv(env)
+  originsFrom(env)
+  resolveForHandlers(dir !== undefined)
+
+  const problems: Problem[] = []
+  const loaded: LoadedHandler[] = []
+  for (const file of files(folder, problems)) {
+    // One after the other: a name missing in `env` belongs to the file that is being read.
+    // eslint-disable-next-line no-await-in-loop
+    const handler = await loadOne(file, { env, transports }, problems)
+    if (handler) loaded.push(handler)
+  }
+  const handlers = byCode(loaded, problems)
+  const downstreams = byName(loaded, problems)
+  if (problems.length > 0) throw new HandlersError(folder, problems)
+  return { handlers, downstreams }
+}
+
+function files (folder: string, problems: Problem[]): HandlerFile[] {
+  const found = handlerFiles(folder)
+  if (!found) {
+    problems.push({ file: folder, what: 'there is no such folder', fix: 'set HANDLERS_DIR to the folder of your handlers' })
+  } else if (found.length === 0) {
+    problems.push({ file: folder, what: 'no handlers in it', fix: 'put one file per messageCode there: .js, .mjs or .ts' })
+  }
+  return found ?? []
+}
+
+async function loadOne (
+  { path, name: file }: HandlerFile, { env, transports }: Pick<LoadOptions, 'env' | 'transports'>, problems: Problem[]
+): Promise<LoadedHandler | undefined> {
+  const wrong = (what: string, fix: string): undefined => { problems.push({ file, what, fix }) }
+  if (/\.m?ts$/.test(path) && !('typescript' in process.features && process.features.typescript)) {
+    return wrong(
+      `it is TypeScript, and Node ${process.versions.node} does not strip types`,
+      'run Node 22.18 or newer, or compile it to .js'
+    )
+  }
+  let exports: unknown
+  let failed: unknown
+  const missing = await namesMissing(async () => {
+    try {
+      exports = await import(pathToFileURL(path).href)
+    } catch (err) {
+      failed = err
+    }
+  })
+  for (const name of namesIn(readFileSync(path, 'utf8'))) if (!env[name]) missing.add(name)
+  for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name} in the environment`)
+  if (failed) {
+    // What an empty value broke is mended with it.
+    return missing.size > 0 ? undefined : wrong(`it does not load: ${firstLines(failed)}`, 'mend it; `npm run handlers` checks it')
+  }
+  if (typeof exports !== 'object' || exports === null || !('default' in exports)) {
+    return wrong('it has no default export', 'export default defineHandler({ … }), or start the name of a helper with _')
+  }
+  const handler = checkHandler(exports.default, file, transports)
+  if (!Array.isArray(handler)) return handler
+  problems.push(...handler.map(each => ({ file, ...each })))
+  return undefined
+}
+
+/** The names that a handler's hooks will read from `env`: its text says them, long before a task needs one. */
+function namesIn (source: string): Set<string> {
+  const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(source)?.[1] ?? ''
+  if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim())) return new Set()
+  const code = source.replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
+  const reads = code.matchAll(/(?<![\w$.])env(?:\.([A-Za-z_]\w*)|\[['"](\w+)['"]\])/g)
+  return new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? ''))
+}
+
+type Shared = Limit & { transport: TransportName }
+
+function byCode (loaded: LoadedHandler[], problems: Problem[]): Map<string, LoadedHandler> {
+  const handlers = new Map<string, LoadedHandler>()
+  for (const handler of loaded) {
+    const first = handlers.get(handler.messageCode)
+    if (first) {
+      problems.push({
+        file: handler.file,
+        what: `messageCode '${handler.messageCode}' has a handler already, in ${first.file}`,
+        fix: 'one file per messageCode: put the downstreams of both into one'
+      })
+    } else handlers.set(handler.messageCode, handler)
+  }
+  return handlers
+}
+
+function byName (loaded: LoadedHandler[], problems: Problem[]): Map<string, SharedDownstream> {
+  const shared = new Map<string, SharedDownstream & { file: string }>()
+  for (const { file, downstreams } of loaded) {
+    for (const { name, transport, limit, policy } of downstreams) {
+      const first = shared.get(name)
+      if (!first) {
+        shared.set(name, { name, transport, ...limit, receiptTimeoutMs: policy.receiptTimeoutMs, file })
+        continue
+      }
+      first.receiptTimeoutMs = Math.max(first.receiptTimeoutMs, policy.receiptTimeoutMs)
+      const differs = difference(first, { transport, ...limit })
+      if (!differs) continue
+      problems.push({
+        file,
+        what: `downstream '${name}' has ${differs[1]} here and ${differs[0]} in ${first.file}`,
+        fix: 'a name is one downstream with one set of limits: make them equal, or give it another name'
+      })
+    }
+  }
+  return new Map([...shared].map(([name, { file: _, ...downstream }]) => [name, downstream]))
+}
+
+/** The first thing in which two descriptions of one downstream differ, as said by each. */
+function difference (one: Shared, two: Shared): [string, string] | undefined {
+  const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs'] as const
+  const name = names.find(each => one[each] !== two[each])
+  return name && [`${name} ${one[name] ?? 'not set'}`, `${name} ${two[name] ?? 'not set'}`]
+}
+
+function firstLines (err: unknown): string {
+  return (err instanceof Error ? `${err.name}: ${err.message}` : String(err)).split('\n').slice(0, 2).join(' ').slice(0, 300)
+}
+
+function report (folder: string, problems: Problem[]): string {
+  const lines = [...new Set(problems.map(problem => problem.file))].flatMap(file => [
+    `\n  ${file}`,
+    ...problems.filter(problem => problem.file === file).map(({ what, fix }) => `    ${what}\n      → ${fix}`)
+  ])
+  const count = problems.length === 1 ? 'One thing is' : `${problems.length} things are`
+  return `${count} wrong with the handlers in ${folder}:\n${lines.join('\n')}`
+}
