@@ -1,0 +1,60 @@
+// Talking with the processes of a benchmark: one question, one answer, over Node's own channel.
+import { fork, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+
+export interface Child {
+  pid: number
+  /** What it said when it was ready. */
+  hello: unknown
+  ask: (question: object) => Promise<unknown>
+  stop: () => Promise<void>
+}
+
+/** Starts `file` (relative to this folder, as compiled) and waits until it has said hello. */
+export async function start(file: string, env: Record<string, string> = {}): Promise<Child> {
+  const path = fileURLToPath(new URL(file, import.meta.url))
+  const child = fork(path, {
+    env: { ...process.env, ...env },
+    serialization: 'advanced',
+    stdio: ['ignore', 2, 2, 'ipc']
+  })
+  const ended = once(child, 'exit').then(() => {
+    throw new Error(`${file} ended before it answered`)
+  })
+  ended.catch(() => {}) // it ends one day; only an open question minds
+  const answer = async () => (await Promise.race([once(child, 'message'), ended]))[0] as unknown
+  return {
+    pid: child.pid ?? 0,
+    hello: await answer(),
+    async ask(question) {
+      const answered = answer()
+      child.send(question)
+      return await answered
+    },
+    stop: () => stop(child)
+  }
+}
+
+/** Ends a process that we started: kindly, and after 10 s not. */
+export async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const gone = once(child, 'exit')
+  child.kill('SIGTERM')
+  const timer = setTimeout(() => child.kill('SIGKILL'), 10_000)
+  await gone
+  clearTimeout(timer)
+}
+
+/** Ms by a clock that all processes of this machine share. */
+export const now = (): number => Number(process.hrtime.bigint()) / 1e6
+
+/** The other end: says hello, then answers each question. */
+export function serve(hello: unknown, answer: (question: never) => unknown): void {
+  process.on(
+    'message',
+    question => void Promise.resolve(answer(question as never)).then(reply => process.send?.(reply))
+  )
+  process.on('disconnect', () => process.exit(0)) // the benchmark is gone: nobody would end us
+  process.send?.(hello)
+}

@@ -1,0 +1,119 @@
+// What the variants stand on: one PostgreSQL, one Redis, one sink, one producer, all in a temporary folder.
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Redis } from 'ioredis'
+import postgres from 'postgres'
+import { runPostmaster, stopPostmaster, urlOf } from '../src/db/postmaster.ts'
+import { start, stop, type Child } from './child.ts'
+
+export interface Ground {
+  postgresPid: number
+  redisPid: number | undefined
+  redisUrl: string | undefined
+  sink: Child
+  sinkUrl: string
+  load: Child
+  /** An empty database; the former of this name is gone. */
+  database: (name: string) => Promise<string>
+  emptyRedis: () => Promise<void>
+  /** SQL statements so far in this database, and transactions that wrote, by anyone. */
+  statements: (name: string) => Promise<{ statements: number; commits: number }>
+  close: () => Promise<void>
+}
+
+export async function prepare(): Promise<Ground> {
+  const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-'))
+  chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
+  const closers: (() => Promise<unknown>)[] = [async () => rmSync(folder, { recursive: true, force: true })]
+  const close = async () => {
+    for (const closer of closers.splice(0).reverse())
+      await closer().catch((err: Error) => console.error(err.message))
+  }
+  try {
+    const dataDir = join(folder, 'data')
+    const postmaster = await runPostmaster({
+      dataDir,
+      settings: { shared_preload_libraries: 'pg_stat_statements' }
+    })
+    closers.push(() => stopPostmaster({ pid: postmaster.pid, dataDir }))
+    const sql = postgres(urlOf(postmaster), { max: 1, onnotice: () => {} })
+    closers.push(() => sql.end({ timeout: 1 }))
+    await sql`create extension if not exists pg_stat_statements`
+
+    const redis = await startRedis(folder)
+    if (redis) closers.push(redis.close)
+    const sink = await start('./sink.js')
+    closers.push(() => sink.stop())
+    const load = await start('./load.js')
+    closers.push(() => load.stop())
+
+    return {
+      postgresPid: postmaster.pid,
+      redisPid: redis?.pid,
+      redisUrl: redis?.url,
+      sink,
+      sinkUrl: `http://127.0.0.1:${(sink.hello as { port: number }).port}`,
+      load,
+      async database(name) {
+        await sql`drop database if exists ${sql(name)} with (force)`
+        await sql`create database ${sql(name)}`
+        await sql`checkpoint`
+        return urlOf(postmaster, name)
+      },
+      emptyRedis: async () => void (await redis?.client.flushall()),
+      async statements(name) {
+        // Counters of pg_stat_database are up to 10 s old; transaction ids are counted at once.
+        const [row] = await sql<{ statements: number; commits: number }[]>`
+          select coalesce(sum(s.calls), 0)::float8 as statements,
+            pg_snapshot_xmax(pg_current_snapshot())::text::float8 as commits
+          from pg_stat_statements s join pg_database d on d.oid = s.dbid
+          where d.datname = ${name}`
+        return row ?? { statements: 0, commits: 0 }
+      },
+      close
+    }
+  } catch (err) {
+    await close()
+    throw err
+  }
+}
+
+/** As one would run it for BullMQ: append-only file, fsync each second, no eviction. None on the path: none. */
+async function startRedis(folder: string) {
+  if (spawnSync('redis-server', ['--version']).status !== 0) return undefined
+  const port = await freePort()
+  const durable = ['--appendonly', 'yes', '--appendfsync', 'everysec', '--maxmemory-policy', 'noeviction']
+  const server = spawn(
+    'redis-server',
+    ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--save', '', ...durable],
+    { stdio: 'ignore' }
+  )
+  const url = `redis://127.0.0.1:${port}`
+  const client = new Redis(url, { retryStrategy: () => 100 })
+  client.on('error', () => {}) // refused until it listens
+  await client.ping()
+  const close = async () => {
+    client.disconnect()
+    await stop(server)
+  }
+  return { pid: server.pid ?? 0, url, client, close }
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
+
+/** Asks until it is so; the processes we wait for have no other way to tell. */
+export async function until(what: string, isSo: () => Promise<boolean>, ms = 30_000): Promise<void> {
+  for (const end = Date.now() + ms; !(await isSo()); await sleep(50)) {
+    if (Date.now() > end) throw new Error(`waited ${ms / 1000} s for ${what}`)
+  }
+}

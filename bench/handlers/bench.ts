@@ -1,0 +1,14 @@
+import { defineHandler, env, url, z } from 'ackbox/handler'
+
+/** The least a handler can be: one downstream that answers at once and owes no receipt. */
+export default defineHandler({
+  messageCode: 'bench',
+  body: z.object({ orderId: z.string(), cents: z.int(), note: z.string() }),
+  downstreams: {
+    'bench-sink': {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/`, body: raw }),
+      limit: { concurrency: 200, timeout: '10s' }
+    }
+  }
+})

@@ -1,0 +1,104 @@
+// One variant's turn: warm up, as fast as it can, then at a modest steady rate.
+import { setTimeout as sleep } from 'node:timers/promises'
+import { cpuMs } from './cpu.ts'
+import type { Ground } from './ground.ts'
+import type { LoadQuestion, LoadReport } from './load.ts'
+import type { SinkQuestion, SinkReport } from './sink.ts'
+import type { Variant } from './variants.ts'
+
+export interface Amounts {
+  tasks: number
+  inFlight: number
+  rate: number
+  rateSeconds: number
+  /** After the last arrival: what is still written down, or comes twice, comes within this. */
+  settleMs: number
+}
+
+export interface Measured {
+  tasksPerSecond: number
+  /** Of all runs of the turn: never arrived though the POST was answered 2xx, or came again. */
+  lost: number
+  duplicates: number
+  refused: number
+  /** Ms from the POST to the arrival, at the steady rate. */
+  p50: number
+  p99: number
+  cpuMsPerTask: number
+  statementsPerTask: number | undefined
+  commitsPerTask: number | undefined
+}
+
+/** When nothing has arrived for so long, the rest is lost. */
+const patienceMs = 15_000
+let runs = 0
+
+export async function measure(variant: Variant, ground: Ground, amounts: Amounts): Promise<Measured> {
+  await ground.emptyRedis()
+  const running = await variant.start(ground)
+  try {
+    const { tasks, inFlight, rate, rateSeconds, settleMs } = amounts
+    await send(ground, { target: running.url, tasks: Math.ceil(tasks / 10), inFlight, settleMs })
+
+    const counted = async () =>
+      running.database === undefined ? undefined : await ground.statements(running.database)
+    const before = { cpu: cpuMs(running.pids), sql: await counted() }
+    const fast = await send(ground, { target: running.url, tasks, inFlight, settleMs })
+    const after = { cpu: cpuMs(running.pids), sql: await counted() }
+    const perTask = (key: 'statements' | 'commits') =>
+      after.sql && before.sql && (after.sql[key] - before.sql[key]) / tasks
+
+    const steady = await send(ground, {
+      target: running.url,
+      tasks: rate * rateSeconds,
+      inFlight,
+      rate,
+      settleMs
+    })
+    const waits = steady.waits.sort((a, b) => a - b)
+    return {
+      tasksPerSecond: fast.tasksPerSecond,
+      lost: fast.lost + steady.lost,
+      duplicates: fast.duplicates + steady.duplicates,
+      refused: fast.refused + steady.refused,
+      p50: quantile(waits, 0.5),
+      p99: quantile(waits, 0.99),
+      cpuMsPerTask: (after.cpu - before.cpu) / tasks,
+      statementsPerTask: perTask('statements'),
+      commitsPerTask: perTask('commits')
+    }
+  } finally {
+    await running.stop()
+  }
+}
+
+async function send(
+  { sink, load }: Ground,
+  { settleMs, ...question }: Omit<LoadQuestion, 'run'> & Pick<Amounts, 'settleMs'>
+) {
+  const ask = async <T>(sinkQuestion: SinkQuestion) => (await sink.ask(sinkQuestion)) as T
+  const run = `r${++runs}`
+  const { tasks } = question
+  await ask({ kind: 'expect', run, tasks })
+  const { starts, refused } = (await load.ask({ ...question, run })) as LoadReport
+  let arrived = 0
+  for (
+    let since = Date.now();
+    arrived < tasks - refused && Date.now() - since < patienceMs;
+    await sleep(20)
+  ) {
+    const count = await ask<number>({ kind: 'count' })
+    if (count > arrived) since = Date.now()
+    arrived = count
+  }
+  await sleep(settleMs)
+  const { arrivals, duplicates } = await ask<SinkReport>({ kind: 'report' })
+  const waits = [...arrivals].flatMap((at, index) => (at === 0 ? [] : [at - (starts[index] ?? at)]))
+  const lost = Math.max(0, tasks - refused - waits.length)
+  const seconds = (arrivals.reduce((last, at) => Math.max(last, at), 0) - (starts[0] ?? 0)) / 1000
+  return { tasksPerSecond: waits.length / seconds, lost, duplicates, refused, waits }
+}
+
+function quantile(sorted: number[], q: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? NaN
+}

@@ -1,0 +1,96 @@
+// The four that are compared. Each runs alone, as real processes, on an empty database and an empty Redis.
+import { spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { request } from 'undici'
+import { migrate } from '../src/db/migrate.ts'
+import { start, stop } from './child.ts'
+import { freePort, until, type Ground } from './ground.ts'
+
+export interface Running {
+  url: string
+  /** All whose CPU counts. */
+  pids: number[]
+  /** Where its SQL goes. */
+  database?: string
+  stop: () => Promise<void>
+}
+
+export interface Variant {
+  name: string
+  what: string
+  needsRedis: boolean
+  start(ground: Ground): Promise<Running>
+}
+
+export const variants: Variant[] = [
+  {
+    name: 'relay',
+    what: 'Fastify -> undici, nothing kept: the baseline',
+    needsRedis: false,
+    async start({ sinkUrl }) {
+      const child = await start('./relay.js', { BENCH_SINK: sinkUrl })
+      return { url: (child.hello as { url: string }).url, pids: [child.pid], stop: child.stop }
+    }
+  },
+  {
+    name: 'ackbox-redis',
+    what: 'Ackbox, BullMQ on Redis',
+    needsRedis: true,
+    start: ground => startAckbox(ground, 'bench_ackbox_redis', ground.redisUrl)
+  },
+  {
+    name: 'ackbox-postgres',
+    what: 'Ackbox, BullMQ on the same PostgreSQL',
+    needsRedis: false,
+    start: ground => startAckbox(ground, 'bench_ackbox_postgres', undefined)
+  },
+  {
+    name: 'textbook',
+    what: 'insert, add a job with the payload, send, update',
+    needsRedis: true,
+    async start({ database, sinkUrl, redisUrl = '', redisPid = 0, postgresPid }) {
+      const name = 'bench_textbook'
+      const env = { BENCH_SINK: sinkUrl, DATABASE_URL: await database(name), REDIS_URL: redisUrl }
+      const child = await start('./textbook.js', env)
+      const { url } = child.hello as { url: string }
+      return { url, pids: [child.pid, postgresPid, redisPid], database: name, stop: child.stop }
+    }
+  }
+]
+
+/** Its real process, with the settings an operator would give it; only the log of single attempts is off. */
+async function startAckbox(ground: Ground, name: string, redisUrl: string | undefined): Promise<Running> {
+  const databaseUrl = await ground.database(name)
+  await migrate(databaseUrl)
+  const port = await freePort()
+  const { PATH = '', HOME = '' } = process.env
+  const settings = {
+    DATABASE_URL: databaseUrl,
+    ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),
+    HANDLERS_DIR: fileURLToPath(new URL('./handlers', import.meta.url)),
+    BENCH_SINK: ground.sinkUrl,
+    SECRET: 'a secret that is good enough for a benchmark',
+    EGRESS_ALLOW: '127.0.0.1/32',
+    AUTH: 'off',
+    HOST: '127.0.0.1',
+    PORT: `${port}`,
+    LOG_LEVEL: 'warn'
+  }
+  const main = fileURLToPath(new URL('../src/main.js', import.meta.url))
+  const child = spawn(process.execPath, [main], { env: { PATH, HOME, ...settings }, stdio: ['ignore', 2, 2] })
+  const url = `http://127.0.0.1:${port}`
+  try {
+    await until(`${name} to get ready`, async () => {
+      if (child.exitCode !== null)
+        throw new Error(`${name} ended with exit code ${child.exitCode} at its start`)
+      const answer = await request(`${url}/readyz`).catch(() => undefined)
+      await answer?.body.dump()
+      return answer?.statusCode === 200
+    })
+  } catch (err) {
+    await stop(child)
+    throw err
+  }
+  const pids = [child.pid ?? 0, ground.postgresPid, ...(redisUrl && ground.redisPid ? [ground.redisPid] : [])]
+  return { url, pids, database: name, stop: () => stop(child) }
+}
