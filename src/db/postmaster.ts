@@ -13,7 +13,13 @@ import { DatabaseError } from './open.ts'
 import { postgresUser, readyFor } from './postgresuser.ts'
 import type { RunAs } from './postgresuser.ts'
 
-export interface Postmaster { pid: number; port: number; password: string; adopted: boolean }
+export interface Postmaster {
+  pid: number
+  port: number
+  password: string
+  /** It ran already, left behind by a process that was killed. */
+  adopted: boolean
+}
 
 export interface RunOptions {
   /** Holds `postgres/` (the data), `postgres.log`, and `password` (0600). */
@@ -25,6 +31,7 @@ export interface RunOptions {
 }
 
 const startMs = 60_000
+const portTaken = /address already in use|could not create any TCP/i
 
 /** Starts PostgreSQL on this folder, or takes over the one that already runs there (after a kill -9 of its owner). */
 export async function runPostmaster (options: RunOptions): Promise<Postmaster> {
@@ -37,11 +44,11 @@ export async function runPostmaster (options: RunOptions): Promise<Postmaster> {
   if (!fs.existsSync(path.join(data, 'PG_VERSION'))) await initialise(binaries.initdb, runAs, dataDir, password)
 
   const deadline = Date.now() + startMs
-  for (;;) {
+  for (let launched = false; ;) {
     const running = await findRunning(data)
     if (running) {
       const state = await answers(running.port, password)
-      if (state === 'yes') return { ...running, password, adopted: true }
+      if (state === 'yes') return { ...running, password, adopted: !launched }
       if (state === 'wrong password') {
         throw new DatabaseError(`PostgreSQL on ${data} refuses the password in ${path.join(dataDir, 'password')}. ` +
           'Put the right one back, or set DATA_DIR to a new folder.')
@@ -49,7 +56,10 @@ export async function runPostmaster (options: RunOptions): Promise<Postmaster> {
     } else {
       const port = options.port ?? await freePort(lastPort(dataDir))
       const failed = await launch({ binary: binaries.postgres, runAs, dataDir, port, settings: options.settings ?? {} })
-      if (failed && (options.port || !/could not (bind|create any TCP)/i.test(failed))) throw explain(failed, dataDir, port)
+      // Another start was faster, or a program took the free port meanwhile: look again.
+      const again = /lock file .* already exists/i.test(failed ?? '') || (!options.port && portTaken.test(failed ?? ''))
+      if (failed && !again) throw explain(failed, dataDir, port)
+      launched = !failed
     }
     if (Date.now() > deadline) {
       throw new DatabaseError(`PostgreSQL on ${data} did not get ready within ${startMs / 1000} s: ` +
@@ -183,7 +193,7 @@ function readFrom (log: number, from: number): string {
 }
 
 function explain (said: string, dataDir: string, port: number): DatabaseError {
-  if (/Address already in use/i.test(said)) {
+  if (portTaken.test(said)) {
     return new DatabaseError(`Port ${port} is taken by another program: choose another one for PostgreSQL, or none.`)
   }
   const line = said.split('\n').find(line => /FATAL|PANIC|error|denied/i.test(line)) ?? said.trim().split('\n').at(-1) ?? ''

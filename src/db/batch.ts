@@ -1,0 +1,131 @@
+import { isInfrastructure } from './open.ts'
+
+export interface BatcherOptions<In, Out> {
+  /** One statement, one commit; as many results as items, in their order. */
+  write: (items: In[]) => Promise<Out[]>
+  /** The most items of one statement. */
+  max: number
+  /** Statements at a time (2): while these are written the next one gathers. */
+  inFlight?: number
+  /** Is the statement refused because of what is in it? Then it is split, so that one bad item fails alone. */
+  isDataError?: (err: unknown) => boolean
+  /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
+  retryUntilWritten?: AbortSignal
+}
+
+export interface Batcher<In, Out> {
+  add (item: In): Promise<Out>
+  /** Resolves when nothing waits and nothing is being written. */
+  idle (): Promise<void>
+  /** Items that wait or are being written. */
+  readonly size: number
+}
+
+interface Entry<In, Out> { item: In; resolve: (out: Out) => void; reject: (err: unknown) => void }
+
+/** Group commit without timers: an idle system waits for nobody, a busy one shares statements and commits. */
+export function batcher<In, Out> (options: BatcherOptions<In, Out>): Batcher<In, Out> {
+  const { max, inFlight = 2 } = options
+  let waiting: Entry<In, Out>[] = []
+  let writing = 0
+  let size = 0
+  let woken = false
+  let idlers: (() => void)[] = []
+
+  function wake (): void {
+    if (woken || writing >= inFlight || waiting.length === 0) return
+    woken = true
+    // Not at once: whatever is added in this same turn, such as a posted batch, goes together.
+    queueMicrotask(() => {
+      woken = false
+      while (writing < inFlight && waiting.length > 0) void writeNext()
+    })
+  }
+
+  async function writeNext (): Promise<void> {
+    const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
+    waiting = waiting.length <= max ? [] : waiting.slice(max)
+    writing++
+    await settle(options, entries)
+    writing--
+    size -= entries.length
+    wake()
+    if (size > 0) return
+    const resolved = idlers
+    idlers = []
+    for (const resolve of resolved) resolve()
+  }
+
+  return {
+    add: item => new Promise((resolve, reject) => {
+      size++
+      waiting.push({ item, resolve, reject })
+      wake()
+    }),
+    idle: () => new Promise(resolve => { size === 0 ? resolve() : idlers.push(resolve) }),
+    get size () { return size }
+  }
+}
+
+/** Writes these and answers each; never rejects. */
+async function settle<In, Out> (options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
+  try {
+    const outs = await persist(options, entries.map(entry => entry.item))
+    if (outs.length !== entries.length) throw new Error(`${entries.length} items were written, ${outs.length} answered`)
+    for (const [i, entry] of entries.entries()) entry.resolve(outs[i]!)
+  } catch (err) {
+    if (entries.length > 1 && (options.isDataError ?? isDataError)(err)) {
+      const half = entries.length >> 1
+      await settle(options, entries.slice(0, half))
+      await settle(options, entries.slice(half))
+    } else {
+      for (const entry of entries) entry.reject(err)
+    }
+  }
+}
+
+const collisions = 10
+
+async function persist<In, Out> (options: BatcherOptions<In, Out>, items: In[]): Promise<Out[]> {
+  const { write, retryUntilWritten: stop } = options
+  for (let collided = 0, away = 0; ;) {
+    try {
+      return await write(items)
+    } catch (err) {
+      if (isCollision(err) && ++collided < collisions) {
+        await pause(Math.random() * 5 * collided)
+      } else if (stop && !stop.aborted && isInfrastructure(err)) {
+        await pause(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
+      } else {
+        throw err
+      }
+    }
+  }
+}
+
+/** A deadlock or a serialization failure: nobody's fault, and gone at the next try. */
+function isCollision (err: unknown): boolean {
+  return ['40P01', '40001'].includes(sqlState(err))
+}
+
+/** 22: the value; 23: a constraint; 54: too large for an index or a row. */
+export function isDataError (err: unknown): boolean {
+  return /^(22|23|54)\w{3}$/.test(sqlState(err))
+}
+
+function sqlState (err: unknown): string {
+  const code = err instanceof Error ? (err as { code?: unknown }).code : undefined
+  return typeof code === 'string' ? code : ''
+}
+
+async function pause (ms: number, stop?: AbortSignal): Promise<void> {
+  await new Promise<void>(resolve => {
+    const done = () => {
+      clearTimeout(timer)
+      stop?.removeEventListener('abort', done)
+      resolve()
+    }
+    const timer = setTimeout(done, ms)
+    stop?.addEventListener('abort', done)
+  })
+}
