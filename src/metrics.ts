@@ -68,7 +68,7 @@ function ratio (registers: Registry[], name: string, help: string, value: () => 
     name, help, registers, collect () {
       const now = value()
       if (Number.isFinite(now)) this.set(now)
-      else this.reset()
+      else this.remove()
     }
   })
 }

@@ -1,0 +1,35 @@
+import type { Scope } from './deps.ts'
+
+/**
+ * Who may call what: any one of the scopes is enough. A route that is missing here stops the start, and the test
+ * that walks this table asks every route with every kind of key. HEAD is as GET.
+ */
+export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
+  'POST /tasks': ['tasks:write'],
+  'POST /tasks/batch': ['tasks:write'],
+  'GET /tasks': ['tasks:read', 'ops:read'],
+  'GET /tasks/:taskNo': ['tasks:read', 'ops:read'],
+  'DELETE /tasks/:taskNo': ['tasks:write', 'ops:write'],
+  'POST /tasks/:taskNo/redeliver': ['tasks:write', 'ops:write'],
+  // Its proof is the token of the delivery.
+  'POST /callback': 'open',
+  'GET /deliveries': ['ops:read'],
+  'GET /alarms': ['ops:read'],
+  'GET /handlers': ['ops:read'],
+  'GET /downstreams': ['ops:read'],
+  'POST /downstreams/:name/pause': ['ops:write'],
+  'POST /downstreams/:name/resume': ['ops:write'],
+  'GET /metrics': ['ops:read'],
+  'GET /healthz': 'open',
+  'GET /readyz': 'open',
+  'GET /openapi.json': 'open',
+  'GET /docs': 'open',
+  'GET /docs/': 'open',
+  'GET /docs/*': 'open'
+}
+
+export function accessTo (method: string, url: string): 'open' | readonly Scope[] | undefined {
+  const verb = method === 'HEAD' ? 'GET' : method
+  // The pages of Swagger UI bring routes of their own.
+  return access[`${verb} ${url}`] ?? (verb === 'GET' && url.startsWith('/docs/') ? 'open' : undefined)
+}

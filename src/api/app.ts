@@ -1,0 +1,76 @@
+import underPressure from '@fastify/under-pressure'
+import fastify from 'fastify'
+import { accessTo } from './access.ts'
+import { doorkeeper } from './auth.ts'
+import { callbackRoutes } from './callback.ts'
+import { deliveryRoutes } from './deliveries.ts'
+import type { ApiDeps } from './deps.ts'
+import { docs } from './docs.ts'
+import { manners, originForm } from './manners.ts'
+import { opsRoutes } from './ops.ts'
+import { paths } from './paths.ts'
+import { sendProblem } from './problem.ts'
+import { guardServer, maxRequestsPerSocket, onClientError, serverOptions } from './server.ts'
+import { taskRoutes } from './tasks.ts'
+import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
+import { Problem, Unavailable } from '../errors.ts'
+
+/** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it answers those who wait first. */
+export async function buildApp (deps: ApiDeps): Promise<App> {
+  const known = paths()
+  const keyed = doorkeeper(deps)
+  const trusted = deps.trustProxy
+  const app: App = fastify({
+    logger: false,
+    http: serverOptions,
+    requestTimeout: serverOptions.requestTimeout,
+    maxRequestsPerSocket,
+    forceCloseConnections: 'idle',
+    trustProxy: typeof trusted === 'number' ? (_address, hop) => hop < trusted : trusted,
+    bodyLimit: 288 * 1024,
+    routerOptions: { maxParamLength: 512 },
+    rewriteUrl: request => originForm(request.url ?? '/'),
+    clientErrorHandler: onClientError(known),
+    frameworkErrors: (error, _request, reply) => { sendProblem(reply, error, deps.log) }
+  }).withTypeProvider<Typed>()
+
+  guardServer(app.server)
+  app.setValidatorCompiler(validatorCompiler)
+  app.setSerializerCompiler(serializerCompiler)
+  app.setErrorHandler((error, _request, reply) => sendProblem(reply, error, deps.log))
+  app.decorateRequest('caller', null)
+  app.addHook('onRequest', manners)
+
+  // Bytes, not values: only the strict reader knows the text that has to be kept (read.ts).
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) => done(null, bytes))
+
+  app.addHook('onRoute', route => {
+    for (const method of [route.method].flat()) {
+      const who = accessTo(method, route.url)
+      if (!who) throw new Error(`${method} ${route.url} is not in api/access.ts: say who may call it`)
+      known.add(method, route.url)
+      if (who !== 'open') route.onRequest = [keyed(who)]
+    }
+  })
+  app.setNotFoundHandler((request, reply) => {
+    const allow = known.allowed(originForm(request.raw.url ?? ''))
+    return sendProblem(reply, allow === null ? new Problem('NOT_FOUND') : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } }), deps.log)
+  })
+
+  // Whoever watches the process must be told the truth about it even when it is slow.
+  const watched = new Set(['/healthz', '/readyz', '/metrics'])
+  await app.register(underPressure, {
+    maxEventLoopDelay: 2_000,
+    pressureHandler: request => {
+      if (!watched.has(request.url)) throw new Unavailable('the event loop is too slow', 2)
+    }
+  })
+  await docs(app)
+  taskRoutes(app, deps)
+  callbackRoutes(app, deps)
+  deliveryRoutes(app, deps)
+  opsRoutes(app, deps)
+  await app.ready()
+  return app
+}

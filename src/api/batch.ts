@@ -1,0 +1,63 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { askedTask, type AskedTask, type Asking } from './asked.ts'
+import type { Accepted, ApiDeps } from './deps.ts'
+import { bodyOf } from './problem.ts'
+import { fit } from './read.ts'
+import { batchShape, taskBody } from './schemas.ts'
+import { acceptedTask } from './accepted.ts'
+import { taskText } from './view.ts'
+import { Problem } from '../errors.ts'
+import type { JsonRead } from '../task/text.ts'
+
+/** So many bytes of bodies are hashed and checked before others get their turn on the event loop. */
+const turnBytes = 512 * 1024
+
+/** One commit for all that can be accepted; the rest are refused one by one, each in its place. */
+export async function acceptBatch (deps: ApiDeps, read: JsonRead, asking: Asking): Promise<string> {
+  const { tasks } = fit(batchShape, read.value)
+  const checked: (AskedTask | Problem)[] = []
+  let sinceTurn = 0
+  for (const [index, task] of tasks.entries()) {
+    checked.push(attempt(() => askedTask(task, read, index, `/tasks/${index}`, asking)))
+    sinceTurn += read.bodyBytes(index) + 4_000
+    if (sinceTurn < turnBytes) continue
+    sinceTurn = 0
+    await turn()
+  }
+  for (const [index, one] of checked.entries()) {
+    if (!(one instanceof Problem) && one.late && !await deps.readTask(one.asked.taskNo)) checked[index] = one.late
+  }
+  const asked = checked.flatMap(one => one instanceof Problem ? [] : [one.asked])
+  const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
+  const results = checked.map((one, index) => one instanceof Problem
+    ? refusal(one, taskNoOf(tasks[index]))
+    : result(one, accepted.next().value, `/tasks/${index}`))
+  return `{"results":[${results.join()}]}`
+}
+
+function result ({ asked }: AskedTask, accepted: Accepted | undefined, at: string): string {
+  if (!accepted) throw new Error('acceptMany answered for fewer tasks than it was given')
+  const task = attempt(() => acceptedTask(accepted, asked.messageCode, at))
+  if (task instanceof Problem) return refusal(task, asked.taskNo)
+  const status = accepted.kind === 'created' ? 201 : 200
+  return `{"taskNo":${JSON.stringify(asked.taskNo)},"status":${status},"task":${taskText(task)}}`
+}
+
+function refusal (problem: Problem, taskNo: string | undefined): string {
+  return JSON.stringify({ taskNo, ...bodyOf(problem) })
+}
+
+/** As posted, so that the caller finds it again, but only if it may be one: nothing else is echoed. */
+function taskNoOf (task: unknown): string | undefined {
+  const taskNo = typeof task === 'object' && task !== null && 'taskNo' in task ? task.taskNo : undefined
+  return taskBody.shape.taskNo.safeParse(taskNo).data
+}
+
+function attempt<Value> (make: () => Value): Value | Problem {
+  try {
+    return make()
+  } catch (error) {
+    if (error instanceof Problem) return error
+    throw error
+  }
+}

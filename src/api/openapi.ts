@@ -1,0 +1,21 @@
+import { buildApp } from './app.ts'
+import type { ApiDeps } from './deps.ts'
+import { createMetrics } from '../metrics.ts'
+
+/** openapi/openapi.json, as committed. */
+export async function openapiJson (): Promise<string> {
+  const app = await buildApp(nobody)
+  try {
+    return JSON.stringify(app.swagger(), null, 2) + '\n'
+  } finally {
+    await app.close()
+  }
+}
+
+const never = (): never => { throw new Error('this app is only there to be described') }
+const nobody: ApiDeps = {
+  accept: never, acceptMany: never, readTask: never, waitTask: never, listTasks: never, remove: never, redeliver: never,
+  receive: never, listDeliveries: never, listAlarms: never, listDownstreams: never, pause: never, resume: never,
+  findKey: never, audit: never, ready: never, overload: never, now: never, handlers: new Map(),
+  metrics: createMetrics({ processMetrics: false }), log: { error: never, warn: never }, auth: true, trustProxy: false
+}

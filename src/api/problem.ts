@@ -1,0 +1,76 @@
+import type { FastifyReply } from 'fastify'
+import type { $ZodError } from 'zod/v4/core'
+import type { ApiLog } from './deps.ts'
+import { Problem, problemBody, problems, Unavailable, type ProblemBody, type ProblemCode } from '../errors.ts'
+import { JsonProblem } from '../task/text.ts'
+
+/** Everything a request can run into, as the one kind of error that is answered. */
+export function problemOf (error: unknown): Problem {
+  if (error instanceof Problem) return error
+  if (error instanceof JsonProblem) return new Problem(error.code, error.detail, pointed(error.pointer))
+  if (error instanceof Unavailable) {
+    return new Problem('UNAVAILABLE', '', { headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) } })
+  }
+  const { code, statusCode } = error instanceof Error ? error as Error & { code?: unknown; statusCode?: unknown } : {}
+  const known = typeof code === 'string' ? fastifyCodes[code] : undefined
+  if (known) return new Problem(known)
+  // What is left below 500 comes from the framework about a request that broke off or was malformed.
+  if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500) return new Problem('BAD_REQUEST')
+  return new Problem('INTERNAL')
+}
+
+const fastifyCodes: Record<string, ProblemCode> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: 'TOO_LARGE',
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'UNSUPPORTED_MEDIA_TYPE',
+  FST_ERR_MAX_PARAM_LENGTH: 'NOT_FOUND',
+  FST_ERR_NOT_FOUND: 'NOT_FOUND',
+  FST_UNDER_PRESSURE: 'UNAVAILABLE'
+}
+
+export function bodyOf (problem: Problem): ProblemBody {
+  return problemBody(problem.code, problem.message, problem.pointer)
+}
+
+export function sendProblem (reply: FastifyReply, error: unknown, log: ApiLog, asText = false): FastifyReply {
+  const problem = problemOf(error)
+  const body = bodyOf(problem)
+  if (body.code === 'INTERNAL') {
+    log.error({ err: error, method: reply.request.method, route: reply.request.routeOptions.url }, 'api.bug')
+  }
+  void reply.code(body.status).headers(problem.headers ?? {})
+  if (body.status === 401 && !asText) void reply.header('www-authenticate', 'Bearer')
+  return asText
+    ? reply.type('text/plain; charset=utf-8').send('fail')
+    : reply.type('application/problem+json').send(JSON.stringify(body))
+}
+
+/** The first thing wrong, with where it is. zod names the place by path, an unknown member by its key. */
+export function invalid (error: $ZodError, at = ''): Problem {
+  const issue = error.issues[0]
+  if (!issue) return new Problem('INVALID')
+  const path = issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
+  return new Problem('INVALID', issue.message, { pointer: at + pointer(path) })
+}
+
+function pointer (path: readonly PropertyKey[]): string {
+  return path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
+}
+
+const pointed = (pointer: string | undefined) => pointer === undefined ? {} : { pointer }
+
+/** The same problem as bytes on a socket, for what Node refuses before there is a request. */
+export function rawProblem (code: ProblemCode, headers: Record<string, string> = {}, detail = ''): string {
+  const body = JSON.stringify(problemBody(code, detail))
+  const lines = Object.entries({
+    ...headers,
+    connection: 'close',
+    'content-type': 'application/problem+json',
+    'content-length': String(Buffer.byteLength(body))
+  }).map(([name, value]) => `${name}: ${value}\r\n`)
+  return `HTTP/1.1 ${problems[code][0]} ${phrases[problems[code][0]] ?? 'Error'}\r\n${lines.join('')}\r\n${body}`
+}
+
+const phrases: Record<number, string> = {
+  400: 'Bad Request', 404: 'Not Found', 405: 'Method Not Allowed', 408: 'Request Timeout', 414: 'URI Too Long',
+  417: 'Expectation Failed', 431: 'Request Header Fields Too Large'
+}
