@@ -1,0 +1,205 @@
+import { createPostgresBackend, createRedisBackend, withBackend } from 'bullmq'
+import type { BackendFactory, IQueueBackend, Job } from 'bullmq'
+import { openPostgres } from './postgres.ts'
+import { openRedis } from './redis.ts'
+
+export interface QueueLog {
+  debug (fields: object, message: string): void
+  info (fields: object, message: string): void
+  warn (fields: object, message: string): void
+  error (fields: object, message: string): void
+}
+
+/** What a hint's job says of one delivery; all of it, and nothing else. */
+export type Pointer = [taskId: string, attempt: number]
+
+/** Where hints wait: BullMQ on Redis or on PostgreSQL. Every call may reject; none of them is the truth. */
+export interface Backend {
+  readonly kind: 'redis' | 'postgres'
+  /** One job for each list. A rejection may come after some were added all the same. */
+  add (queue: string, jobs: Pointer[][]): Promise<void>
+  /** Jobs, not deliveries, that no worker has taken yet. */
+  count (queue: string): Promise<number>
+  puller (queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<Puller>
+  /** Resolves when the server would take a hint now. */
+  ping (): Promise<void>
+  up (): boolean
+  /** Called at once when the connection for adding is lost; not every backend notices. */
+  onLost (listener: () => void): void
+  close (): Promise<void>
+}
+
+/** One worker's end of one queue. `take` is called by one loop, one call at a time. */
+export interface Puller {
+  /** The next job; undefined after a while without any. */
+  take (): Promise<Taken | undefined>
+  /** Makes a `take` that waits come back. */
+  interrupt (): Promise<void>
+  close (): Promise<void>
+}
+
+export interface Taken {
+  deliveries: Pointer[]
+  /** Takes the job out of the queue. */
+  done (): Promise<void>
+}
+
+export interface BackendOptions {
+  redisUrl?: string | undefined
+  databaseUrl: string
+  /** Before every key in Redis. PostgreSQL keeps its jobs in the schema `bullmq`. */
+  prefix: string
+  queues: string[]
+  log: QueueLog
+}
+
+/** Rejects with `QueueServerError` for a Redis that is too old or refuses our password, else goes on without it. */
+export async function openBackend (options: BackendOptions): Promise<Backend> {
+  return options.redisUrl ? onRedis(options, options.redisUrl) : onPostgres(options)
+}
+
+async function onRedis (options: BackendOptions, url: string): Promise<Backend> {
+  const redis = await openRedis(url, options.prefix, options.log)
+  const bull = bullmq(createRedisBackend, {
+    producer: redis.producer, consumer: redis.consumer, prefix: options.prefix, blockSeconds: redis.blockSeconds
+  })
+  for (const queue of options.queues) bull.open(queue)
+  return {
+    kind: 'redis',
+    add: bull.add,
+    count: bull.count,
+    puller: async (queue, { lockMs, onError }) => bull.puller(queue, lockMs, onError),
+    ping: redis.ping,
+    up: redis.up,
+    onLost: redis.onLost,
+    close: async () => {
+      await redis.close()
+      await bull.close()
+    }
+  }
+}
+
+async function onPostgres (options: BackendOptions): Promise<Backend> {
+  const postgres = await openPostgres(options.databaseUrl, options.queues.length, options.log)
+  const bull = bullmq(createPostgresBackend, {
+    producer: postgres.forBullmq, consumer: postgres.forBullmq, prefix: options.prefix, blockSeconds: postgres.blockSeconds
+  })
+  // BullMQ keeps the outcome of its first connection for ever, so a queue whose first one fails is dead:
+  // better to fail the start.
+  await Promise.all(options.queues.map(queue => bull.open(queue).waitUntilReady()))
+  return {
+    kind: 'postgres',
+    add: bull.add,
+    count: bull.count,
+    puller: async (queue, { lockMs, onError }) => {
+      const puller = bull.puller(queue, lockMs, onError)
+      try {
+        await puller.ready()
+      } catch (error) {
+        await puller.close()
+        throw error
+      }
+      return puller
+    },
+    ping: postgres.ping,
+    up: () => true,
+    onLost: () => {},
+    close: async () => {
+      await bull.close()
+      await postgres.close()
+    }
+  }
+}
+
+/** A hint runs once at most: BullMQ neither repeats it nor keeps it. */
+const jobOptions = { attempts: 1, removeOnComplete: { count: 0 }, removeOnFail: { count: 0 } }
+
+interface Connections<C> { producer: C; consumer: C; prefix: string; blockSeconds: number }
+
+function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, connections: Connections<C>) {
+  const { Queue, Worker } = withBackend(factory)
+  // Our own check of the server says it once and clearly; BullMQ's would print at every connection.
+  const common = { prefix: connections.prefix, skipVersionCheck: true }
+  const queues = new Map<string, ReturnType<typeof open>>()
+
+  function open (name: string) {
+    const queue = new Queue<Pointer[], void, string>(name, {
+      ...common,
+      connection: connections.producer,
+      defaultJobOptions: jobOptions,
+      // BullMQ writes its events into a stream that nobody here reads.
+      streams: { events: { maxLen: 1 } }
+    })
+    queue.on('error', () => {}) // whatever fails is also told to the caller
+    queues.set(name, queue)
+    return queue
+  }
+
+  function queueOf (name: string) {
+    const queue = queues.get(name)
+    if (!queue) throw new Error(`no queue ${name}`)
+    return queue
+  }
+
+  async function add (name: string, jobs: Pointer[][]) {
+    const queue = queueOf(name)
+    const [first] = jobs
+    // BullMQ's bulk insert makes two temporary tables a call on PostgreSQL: too dear for a single hint.
+    if (first && jobs.length === 1) await queue.add('h', first)
+    else await queue.addBulk(jobs.map(data => ({ name: 'h', data })))
+  }
+
+  function puller (name: string, lockMs: number, onError: (error: Error) => void) {
+    const worker = new Worker<Pointer[], void, string>(name, null, {
+      ...common,
+      connection: connections.consumer,
+      autorun: false,
+      drainDelay: connections.blockSeconds,
+      // We take jobs by hand, so nobody renews locks: one lock outlives all that a job may take here.
+      lockDuration: lockMs,
+      stalledInterval: 30_000,
+      maxStalledCount: 0,
+      removeOnComplete: { count: 0 },
+      removeOnFail: { count: 0 }
+    })
+    worker.on('error', onError)
+    // Finds the jobs of workers that died, so that they do not stay in the active list for ever.
+    worker.startStalledCheckTimer().catch(onError)
+    let takes = 0
+    return {
+      ready: () => worker.waitUntilReady(),
+      async take (): Promise<Taken | undefined> {
+        const token = `${worker.id}:${takes++}`
+        const job: Job<Pointer[], void, string> | undefined = await worker.getNextJob(token)
+        if (!job) return undefined
+        if (job.deferredFailure) {
+          // It stalled: its worker died with it, BullMQ put it back only to be failed. What it pointed to hangs
+          // on its leases; running it now would send what others may have claimed since.
+          await job.moveToFailed(new Error(job.deferredFailure), token, false)
+          return undefined
+        }
+        return {
+          deliveries: readPointers(job.data),
+          done: async () => { await job.moveToCompleted(undefined, token, false) }
+        }
+      },
+      interrupt: () => worker.getBackend().disconnectBlocking(false),
+      close: () => worker.close(true)
+    }
+  }
+
+  return {
+    open,
+    add,
+    count: (name: string) => queueOf(name).getWaitingCount(),
+    puller,
+    close: async () => { await Promise.allSettled([...queues.values()].map(queue => queue.close())) }
+  }
+}
+
+/** A job may be made by hand or by another version: what is no pointer is left out, the lease brings it back. */
+function readPointers (data: unknown): Pointer[] {
+  if (!Array.isArray(data)) return []
+  return data.filter((pair): pair is Pointer =>
+    Array.isArray(pair) && typeof pair[0] === 'string' && Number.isInteger(pair[1]))
+}

@@ -1,0 +1,227 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Backend, Pointer, QueueLog } from './backend.ts'
+import { hintSize, openWindow } from './window.ts'
+import type { Limits } from './window.ts'
+
+/** A delivery whose current attempt waits for a worker. */
+export interface Hinted { downstream: string; taskId: string; attempt: number }
+
+export interface HintedDownstream extends Limits { name: string }
+
+export interface HintsOptions {
+  backend: Backend
+  downstreams: HintedDownstream[]
+  log: QueueLog
+  /** Milliseconds of a monotonic clock. */
+  now?: () => number
+}
+
+export interface Hints {
+  /** Resolves within 250 ms with those that were not added; never rejects. */
+  add (deliveries: Hinted[]): Promise<Hinted[]>
+  /** How many more deliveries may be hinted now; 0 while the backend is away. */
+  room (downstream: string): number
+  /** Deliveries waiting in the queue, as well as this process can know. */
+  waiting (downstream: string): number
+  /** Workers of this process tell of deliveries they took out of the queue, so that room comes back at once. */
+  started (downstream: string, deliveries: number): void
+  /** Ends what is being added, then adds no more. */
+  stop (): Promise<void>
+}
+
+const addMs = 250
+const pingMs = 450
+const countMs = 200
+/** A queue where nothing moves is counted this often: others may add to it. */
+const quietCountMs = 2000
+/** Deliveries in one round trip. */
+const flightSize = 4096
+
+interface Call { deliveries: Hinted[]; at: number; resolve: (notAdded: Hinted[]) => void }
+interface Flight { calls: Call[]; deliveries: number; timer: NodeJS.Timeout }
+
+export function openHints ({ backend, downstreams, log, now = () => performance.now() }: HintsOptions): Hints {
+  const lanes = new Map(downstreams.map(downstream => [downstream.name, openLane(downstream)]))
+  const stopping = new AbortController()
+  let pinging: Promise<void> | undefined
+  let saidAwayAt = -Infinity
+
+  backend.onLost(() => { for (const lane of lanes.values()) lane.lost('connection lost') })
+  if (!backend.up()) for (const lane of lanes.values()) lane.lost('not connected yet')
+  const counting = setInterval(() => { for (const lane of lanes.values()) lane.count() }, countMs)
+
+  function openLane (downstream: HintedDownstream) {
+    const window = openWindow(downstream, now)
+    const perHint = hintSize(downstream)
+    let gathered: Call[] = []
+    let flight: Flight | undefined
+    let flushing = false
+    let away = false
+    let asking = false
+
+    function add (deliveries: Hinted[]): Promise<Hinted[]> {
+      if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
+      return new Promise(resolve => {
+        gathered.push({ deliveries, at: now(), resolve })
+        // In a microtask, so that adds of one tick share a job; while a flight is out they gather by themselves.
+        if (flight || flushing) return
+        flushing = true
+        queueMicrotask(flush)
+      })
+    }
+
+    function flush () {
+      flushing = false
+      const oldest = gathered[0]
+      if (flight || !oldest) return
+      const calls = takeFlight()
+      const jobs = chunk(calls, perHint)
+      const deliveries = calls.reduce((sum, call) => sum + call.deliveries.length, 0)
+      const mine: Flight = { calls, deliveries, timer: setTimeout(giveUp, Math.max(0, oldest.at + addMs - now())) }
+      flight = mine
+      backend.add(downstream.name, jobs).then(
+        () => {
+          // Also when we gave it up: it waits in the queue after all. Its deliveries were released by then, or
+          // are in a later attempt, and a worker's SELECT checks phase and attempt: it will load none of them.
+          window.added(deliveries, jobs.length)
+          if (flight === mine) land([])
+        },
+        (error: unknown) => {
+          if (flight === mine) lost(error instanceof Error ? error.message : String(error))
+        })
+
+      function giveUp () {
+        // Timers run before the sockets are read: after a blocked event loop the answer may be waiting there.
+        setImmediate(() => { if (flight === mine) lost(`no answer in ${addMs} ms`) })
+      }
+    }
+
+    function takeFlight (): Call[] {
+      let size = 0
+      let calls = 0
+      while (calls < gathered.length && size < flightSize) size += gathered[calls++]?.deliveries.length ?? 0
+      return gathered.splice(0, calls)
+    }
+
+    /** Ends the flight for those who wait for it, and lets the next one go. */
+    function land (failed: Call[]) {
+      const landed = flight
+      flight = undefined
+      clearTimeout(landed?.timer)
+      for (const call of landed?.calls ?? []) call.resolve(failed.includes(call) ? call.deliveries : [])
+      if (gathered.length > 0) flush()
+    }
+
+    function lost (reason: string) {
+      away = true
+      const waiting = gathered
+      gathered = []
+      if (flight) land(flight.calls)
+      for (const call of waiting) call.resolve(call.deliveries)
+      sayAway(reason)
+      pinging ??= pingUntilBack().finally(() => { pinging = undefined })
+    }
+
+    function count () {
+      if (away || asking || (window.quiet() && now() - window.countedAt() < quietCountMs)) return
+      asking = true
+      const look = window.look()
+      backend.count(downstream.name)
+        .then(jobs => { window.counted(look, jobs) }, () => {
+          if (!stopping.signal.aborted) lost('no count')
+        })
+        .finally(() => { asking = false })
+    }
+
+    const underWay = () => gathered.reduce((sum, call) => sum + call.deliveries.length, flight?.deliveries ?? 0)
+
+    return {
+      add,
+      lost,
+      count,
+      back () { away = false },
+      isAway: () => away,
+      started: window.started,
+      waiting: () => window.waiting() + underWay(),
+      room: () => away || stopping.signal.aborted
+        ? 0
+        : Math.max(0, Math.floor(window.size() - window.waiting() - underWay())),
+      idle: () => !flight && gathered.length === 0
+    }
+  }
+
+  async function pingUntilBack () {
+    const away = () => [...lanes.values()].some(lane => lane.isAway())
+    while (!stopping.signal.aborted && away()) {
+      const began = now()
+      if (await answers()) {
+        for (const lane of lanes.values()) lane.back()
+        if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'hints.back')
+        return
+      }
+      // An abort only ends the wait.
+      await sleep(Math.max(50, pingMs - (now() - began)), undefined, { signal: stopping.signal }).catch(() => {})
+    }
+  }
+
+  async function answers (): Promise<boolean> {
+    const timeout = new AbortController()
+    const tooLate = sleep(pingMs - 50, false, { signal: timeout.signal }).catch(() => false)
+    const pong = backend.ping().then(() => true, () => false)
+    const answered = await Promise.race([pong, tooLate])
+    timeout.abort()
+    return answered
+  }
+
+  // One line for an outage, not one for each queue or each try.
+  function sayAway (reason: string) {
+    if (stopping.signal.aborted || now() - saidAwayAt < 10_000) return
+    saidAwayAt = now()
+    log.warn({ queue: backend.kind, reason }, 'hints.away: deliveries wait in PostgreSQL')
+  }
+
+  return {
+    async add (deliveries) {
+      const groups = byDownstream(deliveries)
+      const results = await Promise.all([...groups].map(([name, group]) => lanes.get(name)?.add(group) ?? group))
+      return results.length === 1 ? results[0] ?? [] : results.flat()
+    },
+    room: name => lanes.get(name)?.room() ?? 0,
+    waiting: name => lanes.get(name)?.waiting() ?? 0,
+    started: (name, deliveries) => lanes.get(name)?.started(deliveries),
+    async stop () {
+      const flushed = () => [...lanes.values()].every(lane => lane.idle())
+      // Each flight lands or is given up within 250 ms.
+      while (!flushed()) await sleep(10)
+      stopping.abort()
+      clearInterval(counting)
+      await pinging
+    }
+  }
+}
+
+function byDownstream (deliveries: Hinted[]): Map<string, Hinted[]> {
+  const groups = new Map<string, Hinted[]>()
+  for (const delivery of deliveries) {
+    const group = groups.get(delivery.downstream)
+    if (group) group.push(delivery)
+    else groups.set(delivery.downstream, [delivery])
+  }
+  return groups
+}
+
+/** The deliveries of all calls in one row, cut into jobs. */
+function chunk (calls: Call[], size: number): Pointer[][] {
+  const jobs: Pointer[][] = []
+  let job: Pointer[] = []
+  for (const call of calls) {
+    for (const { taskId, attempt } of call.deliveries) {
+      job.push([taskId, attempt])
+      if (job.length < size) continue
+      jobs.push(job)
+      job = []
+    }
+  }
+  if (job.length > 0) jobs.push(job)
+  return jobs
+}

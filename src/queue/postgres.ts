@@ -1,0 +1,57 @@
+import { runMigrations } from 'bullmq'
+import type { PgPool } from 'bullmq'
+import pg from 'pg'
+import type { QueueLog } from './backend.ts'
+
+export const schema = 'bullmq'
+
+/**
+ * A pool of its own: BullMQ speaks `pg`, and each worker keeps one connection for LISTEN. Hints are not the
+ * truth, so their commits need not wait for the disk.
+ */
+export async function openPostgres (url: string, queues: number, log: QueueLog) {
+  const pool = new pg.Pool({
+    connectionString: url,
+    application_name: 'ackbox-queue',
+    options: `-c search_path=${schema} -c synchronous_commit=off -c jit=off -c statement_timeout=5000`,
+    max: queues + 4,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 10_000,
+    connectionTimeoutMillis: 2000,
+    query_timeout: 5000,
+    idleTimeoutMillis: 60_000,
+    allowExitOnIdle: false
+  })
+  // An idle connection that dies says so here; without a listener it would end the process.
+  pool.on('error', error => log.debug({ reason: error.message }, 'queue.connection_lost'))
+
+  try {
+    await migrate(url)
+  } catch (error) {
+    await pool.end()
+    throw error
+  }
+
+  return {
+    // BullMQ describes the pools it takes by a type of its own, to which pg's overloads do not quite fit.
+    forBullmq: pool as unknown as PgPool,
+    // Only a safety net: NOTIFY wakes a worker at once, this finds what a lost connection missed.
+    blockSeconds: 5,
+    ping: async () => { await pool.query('select 1') },
+    close: () => pool.end()
+  }
+}
+
+async function migrate (url: string) {
+  // No statement timeout here: another process may hold BullMQ's own migration lock for a while.
+  const client = new pg.Client({
+    connectionString: url, application_name: 'ackbox-queue-migrate', connectionTimeoutMillis: 10_000
+  })
+  client.on('error', () => {}) // the query in flight rejects with it
+  try {
+    await client.connect()
+    await runMigrations(client, schema)
+  } finally {
+    await client.end().catch(() => {})
+  }
+}

@@ -1,0 +1,148 @@
+import { Redis } from 'ioredis'
+import type { QueueLog } from './backend.ts'
+
+/** What an operator can mend: the message is one line that says what is wrong and what to do. */
+export class QueueServerError extends Error {
+  override name = 'QueueServerError'
+}
+
+/** How long a start waits for a Redis that does not answer before it goes on without. */
+const startMs = 2000
+/** A worker blocks this long for a job; the socket must outlive it. */
+const blockSeconds = 2
+
+/**
+ * Two clients: producers fail fast and forget (a late hint is worth nothing), workers wait for ever.
+ * Blocking clients are copies of the workers' one, made by BullMQ, one for each queue.
+ */
+export async function openRedis (url: string, prefix: string, log: QueueLog) {
+  const both = {
+    connectTimeout: 1000,
+    keepAlive: 10_000,
+    retryStrategy: (times: number) => Math.min(50 * times, 500),
+    // A primary that became a replica refuses writes on a healthy connection: only a new one finds the new primary.
+    reconnectOnError: (error: Error) => error.message.startsWith('READONLY')
+  }
+  const producer = new Redis(url, {
+    ...both,
+    maxRetriesPerRequest: 0,
+    enableOfflineQueue: false,
+    // A hint given up after 250 ms must not be sent again after a reconnect.
+    autoResendUnfulfilledCommands: false,
+    commandTimeout: 1000,
+    socketTimeout: 1000
+  })
+  const consumer = new Redis(url, {
+    ...both,
+    maxRetriesPerRequest: null,
+    // No data on a waiting socket for longer than a block lasts: the network swallowed it. Without this a
+    // black-holed connection hangs until TCP gives up, a quarter of an hour later.
+    socketTimeout: blockSeconds * 1000 + 2000
+  })
+  const lostListeners: (() => void)[] = []
+  const place = `${producer.options.host ?? 'localhost'}:${producer.options.port ?? 6379}`
+  let lastError: Error | undefined
+  let closing = false
+  let wasUp = false
+
+  producer.on('error', error => { lastError = error })
+  consumer.on('error', error => { lastError = error })
+  producer.on('ready', () => {
+    if (wasUp) log.info({ redis: place }, 'redis.back')
+    wasUp = true
+  })
+  producer.on('close', () => {
+    if (closing) return
+    for (const lost of lostListeners) lost()
+  })
+
+  const close = async () => {
+    closing = true
+    // disconnect, not quit: a QUIT waits for an answer that a black hole never gives.
+    producer.disconnect()
+    consumer.disconnect()
+  }
+
+  try {
+    const answered = await untilReady(producer, startMs)
+    if (answered) await check(producer, place, log)
+    else {
+      refuseWrongCredentials(lastError, place)
+      log.error({ redis: place, reason: lastError?.message ?? 'no answer' },
+        'redis.unreachable: tasks are accepted and wait in PostgreSQL until Redis answers; see REDIS_URL')
+      producer.once('ready', () => {
+        check(producer, place, log).catch((error: Error) => log.error({ redis: place }, error.message))
+      })
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+
+  return {
+    producer,
+    consumer,
+    blockSeconds,
+    up: () => producer.status === 'ready',
+    onLost: (listener: () => void) => { lostListeners.push(listener) },
+    // A write, since a server that is out of memory or a replica answers PING all the same.
+    ping: async () => { await producer.set(`${prefix}:ping`, '1', 'PX', 10_000) },
+    close
+  }
+}
+
+async function untilReady (client: Redis, ms: number): Promise<boolean> {
+  if (client.status === 'ready') return true
+  return new Promise(resolve => {
+    const done = (ready: boolean) => () => {
+      clearTimeout(timer)
+      client.off('ready', yes)
+      client.off('error', onError)
+      resolve(ready)
+    }
+    const yes = done(true)
+    const no = done(false)
+    const onError = (error: Error) => { if (isCredentials(error)) no() }
+    const timer = setTimeout(no, ms)
+    client.on('ready', yes)
+    client.on('error', onError)
+  })
+}
+
+const isCredentials = (error: Error) => /^(WRONGPASS|NOAUTH|ERR (invalid password|AUTH))/.test(error.message)
+
+function refuseWrongCredentials (error: Error | undefined, place: string) {
+  if (!error || !isCredentials(error)) return
+  throw new QueueServerError(`Redis at ${place} refuses the user or password of REDIS_URL (${error.message})`)
+}
+
+/** Throws for a server that is too old; warns of one that may throw hints away. */
+async function check (client: Redis, place: string, log: QueueLog) {
+  let info
+  try {
+    info = await client.info()
+  } catch (error) {
+    // INFO may be forbidden to our user; that is no reason not to work.
+    const reason = error instanceof Error ? error.message : String(error)
+    if (isCredentials(new Error(reason))) refuseWrongCredentials(new Error(reason), place)
+    log.warn({ redis: place, reason }, 'redis.unchecked')
+    return
+  }
+  const problem = serverProblem(info, place)
+  if (problem) throw new QueueServerError(problem)
+  const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1]
+  if (policy && policy !== 'noeviction') {
+    log.warn({ redis: place, policy },
+      'redis.eviction: it may throw hints away when full, which costs time; set maxmemory-policy noeviction')
+  }
+}
+
+/** The one line for a server that cannot do, or undefined. Exported for its test: no such server at hand. */
+export function serverProblem (info: string, place: string): string | undefined {
+  const version = /^redis_version:(\d+)\.(\d+)\S*/m.exec(info)
+  if (!version) return undefined
+  const [text, major, minor] = version
+  if (Number(major) > 6 || (Number(major) === 6 && Number(minor) >= 2)) return undefined
+  return `Redis at ${place} is ${text.slice('redis_version:'.length)}: Ackbox needs 6.2 or newer. ` +
+    'Upgrade it, or leave REDIS_URL out to queue on PostgreSQL'
+}

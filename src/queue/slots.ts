@@ -1,0 +1,145 @@
+/** The limits of one downstream in this process; everything here counts deliveries. */
+export interface Slots {
+  /** Resolves when a delivery may start, in the order of asking; rejects with the signal's reason. */
+  take (signal: AbortSignal): Promise<void>
+  /** One that was taken is over. */
+  free (): void
+  readonly inUse: number
+  readonly waiting: number
+}
+
+export interface SlotsOptions {
+  concurrency: number
+  perSecond?: number | undefined
+  /** This process's part of the limits, 1 / live workers; asked again at every start. */
+  share: () => number
+  /** Milliseconds of a monotonic clock. */
+  now?: () => number
+}
+
+interface Waiter { resolve: () => void; reject: (reason: Error) => void; signal: AbortSignal; gone: boolean }
+
+/** A first-come semaphore and a token bucket in one, so that a slot is never held by one who waits for a token. */
+export function slots (options: SlotsOptions): Slots {
+  const now = options.now ?? (() => performance.now())
+  const bucket = options.perSecond === undefined ? undefined : tokens(options.perSecond, options.share, now)
+  const aborts = new Map<AbortSignal, () => void>()
+  let queue: Waiter[] = []
+  let head = 0
+  let waiting = 0
+  let inUse = 0
+  let timer: NodeJS.Timeout | undefined
+
+  // At least one each: a concurrency smaller than the number of workers cannot be divided.
+  const limit = () => Math.max(1, Math.floor(options.concurrency * options.share() + 1e-9))
+
+  function grant () {
+    while (waiting > 0 && inUse < limit()) {
+      const wait = bucket?.wait() ?? 0
+      if (wait > 0) {
+        timer ??= setTimeout(() => {
+          timer = undefined
+          grant()
+        }, Math.ceil(wait))
+        return
+      }
+      const next = shift()
+      if (!next) return
+      bucket?.spend()
+      inUse++
+      waiting--
+      next.resolve()
+    }
+    if (waiting === 0) settleDown()
+  }
+
+  function shift (): Waiter | undefined {
+    for (;;) {
+      const next = queue[head++]
+      if (head > 1024 && head * 2 > queue.length) {
+        queue = queue.slice(head)
+        head = 0
+      }
+      if (!next || !next.gone) return next
+    }
+  }
+
+  function settleDown () {
+    queue = []
+    head = 0
+    clearTimeout(timer)
+    timer = undefined
+    for (const [signal, listener] of aborts) signal.removeEventListener('abort', listener)
+    aborts.clear()
+  }
+
+  // One listener for each signal, not for each waiter: thousands wait on the signal of a shutdown.
+  function listen (signal: AbortSignal) {
+    if (aborts.has(signal)) return
+    const listener = () => {
+      aborts.delete(signal)
+      for (let i = head; i < queue.length; i++) {
+        const waiter = queue[i]
+        if (!waiter || waiter.gone || waiter.signal !== signal) continue
+        waiter.gone = true
+        waiting--
+        waiter.reject(asError(signal.reason))
+      }
+      grant()
+    }
+    aborts.set(signal, listener)
+    signal.addEventListener('abort', listener, { once: true })
+  }
+
+  return {
+    async take (signal) {
+      if (signal.aborted) throw asError(signal.reason)
+      if (waiting === 0 && inUse < limit() && (bucket?.wait() ?? 0) <= 0) {
+        bucket?.spend()
+        inUse++
+        return
+      }
+      await new Promise<void>((resolve, reject) => {
+        queue.push({ resolve, reject, signal, gone: false })
+        waiting++
+        listen(signal)
+        grant()
+      })
+    },
+    free () {
+      if (inUse === 0) throw new Error('free() without take()')
+      inUse--
+      if (waiting > 0) grant()
+    },
+    get inUse () { return inUse },
+    get waiting () { return waiting }
+  }
+}
+
+const asError = (reason: unknown) => reason instanceof Error ? reason : new Error(String(reason))
+
+/**
+ * What is saved up for a burst is taken off the rate, so that no second ever sees more than `perSecond`:
+ * burst + rate = perSecond + 1, and the last one falls into the next second.
+ */
+function tokens (perSecond: number, share: () => number, now: () => number) {
+  let saved = 1
+  let at = now()
+  const refill = () => {
+    const mine = perSecond * share()
+    const burst = 1 + Math.floor(mine / 20)
+    const rate = mine - (burst - 1)
+    const t = now()
+    saved = Math.min(burst, saved + (t - at) * rate / 1000)
+    at = t
+    return rate
+  }
+  return {
+    /** Milliseconds until the next token; 0: now. */
+    wait () {
+      const rate = refill()
+      return saved >= 1 - 1e-9 ? 0 : (1 - saved) * 1000 / rate
+    },
+    spend () { saved -= 1 }
+  }
+}

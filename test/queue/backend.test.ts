@@ -1,0 +1,185 @@
+import { Queue } from 'bullmq'
+import { Redis } from 'ioredis'
+import t from 'tap'
+import type { Test } from 'tap'
+import { emptyDb } from '../support/postgres.ts'
+import { testRedis } from '../support/redis.ts'
+import { downstream, hinted, openTestBackend, openTestHints, until, work } from './setup.ts'
+
+type Where = { redisUrl: string } | { databaseUrl: string }
+
+async function onRedis (t: Test): Promise<Where | undefined> {
+  const redis = await testRedis(t)
+  return redis && { redisUrl: redis.url }
+}
+const onPostgres = async (t: Test): Promise<Where> => ({ databaseUrl: await emptyDb(t) })
+
+for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as const) {
+  t.test(`hints on ${name}`, async t => {
+    const where = await open(t)
+    if (!where) return
+
+    t.test('every delivery added comes to a worker once, and leaves nothing behind', async t => {
+      const shop = downstream('shop')
+      const backend = await openTestBackend(t, where, ['shop'])
+      const hints = openTestHints(t, backend, [shop])
+      t.same(await hints.add(hinted('shop', 500)), [])
+      t.equal(await backend.count('shop'), 10, '50 in a hint')
+      const worker = work(t, backend, [shop])
+      await worker.got(500)
+      t.same(worker.deliveries().toSorted(), hinted('shop', 500).map(one => one.taskId).toSorted())
+      await until('the queue is empty', async () => await backend.count('shop') === 0)
+      await worker.stop()
+      t.equal(worker.deliveries().length, 500)
+    })
+
+    t.test('each downstream has a queue of its own: one that hangs holds up no other', async t => {
+      const both = [downstream('shop'), downstream('points')]
+      const backend = await openTestBackend(t, where, ['shop', 'points'])
+      const hints = openTestHints(t, backend, both)
+      t.same(await hints.add([...hinted('shop', 3), ...hinted('points', 3, 3)]), [])
+      t.equal(await backend.count('shop'), 1)
+      t.equal(await backend.count('points'), 1)
+      let release: (() => void) | undefined
+      const worker = work(t, backend, both, async hint => {
+        if (hint.downstream === 'shop') await new Promise<void>(resolve => { release = resolve })
+      })
+      await worker.got(6)
+      t.same(await hints.add(hinted('points', 100, 6)), [])
+      await worker.got(106)
+      release?.()
+    })
+
+    t.test('one delivery on an idle service is picked up in a few milliseconds', async t => {
+      const shop = downstream('shop')
+      const backend = await openTestBackend(t, where, ['shop'])
+      const hints = openTestHints(t, backend, [shop])
+      const worker = work(t, backend, [shop])
+      const took: number[] = []
+      for (let i = 0; i < 20; i++) {
+        // Without work for a moment, so that the worker blocks.
+        await new Promise(resolve => setTimeout(resolve, 30))
+        const began = performance.now()
+        await hints.add(hinted('shop', 1, i))
+        await worker.got(i + 1)
+        took.push(performance.now() - began)
+      }
+      const median = took.toSorted((a, b) => a - b)[10] ?? Infinity
+      t.comment(`median ${median.toFixed(2)} ms`)
+      t.ok(median < 50, `median ${median} ms`)
+    })
+
+    t.test('a hint added twice comes twice, and does no harm', async t => {
+      const shop = downstream('shop')
+      const backend = await openTestBackend(t, where, ['shop'])
+      const hints = openTestHints(t, backend, [shop])
+      await hints.add(hinted('shop', 1))
+      await hints.add(hinted('shop', 1))
+      const worker = work(t, backend, [shop])
+      await worker.got(2)
+      t.same(worker.deliveries(), ['task-0', 'task-0'])
+    })
+
+    t.test('a job made by hand or by another version ends without harm', async t => {
+      const shop = downstream('shop')
+      const backend = await openTestBackend(t, where, ['shop'])
+      const strange: unknown[] = [{}, 'text', [1, 2], [['task-1']], [['task-2', 'x']], [['good', 3], null]]
+      // The types keep us from adding them; the queue would not.
+      for (const data of strange) await backend.add('shop', [data as [string, number][]])
+      const worker = work(t, backend, [shop])
+      await worker.got(1)
+      t.same(worker.deliveries(), ['good'])
+      await until('the queue is empty', async () => await backend.count('shop') === 0)
+    })
+
+    t.test('a hint whose run throws is out of the queue, and the worker goes on', async t => {
+      const shop = downstream('shop')
+      const backend = await openTestBackend(t, where, ['shop'])
+      const hints = openTestHints(t, backend, [shop])
+      let first = true
+      const worker = work(t, backend, [shop], () => {
+        if (!first) return
+        first = false
+        throw new Error('a bug')
+      })
+      await hints.add(hinted('shop', 1))
+      await worker.got(1)
+      await hints.add(hinted('shop', 1, 1))
+      await worker.got(2)
+      t.same(worker.deliveries(), ['task-0', 'task-1'])
+    })
+
+    t.test('a stop waits for the hints that run, and takes no more', async t => {
+      const shop = downstream('shop', { concurrency: 1 })
+      const backend = await openTestBackend(t, where, ['shop'])
+      const hints = openTestHints(t, backend, [shop])
+      const releases: (() => void)[] = []
+      let over = 0
+      const worker = work(t, backend, [shop], async () => {
+        await new Promise<void>(resolve => { releases.push(resolve) })
+        over++
+      })
+      await hints.add(hinted('shop', 3))
+      await worker.got(2) // one at a time, and the next one ready
+      const stopped = worker.stop()
+      t.equal(over, 0)
+      for (const release of releases) release()
+      await stopped
+      t.equal(over, 2)
+      t.equal(await backend.count('shop'), 1, 'left for the next worker')
+      const next = work(t, backend, [shop])
+      await next.got(1)
+      t.same(next.deliveries(), ['task-2'])
+    })
+
+    t.test('a full worker takes no more than it can place', async t => {
+      const shop = downstream('shop', { concurrency: 10 })
+      const backend = await openTestBackend(t, where, ['shop'])
+      const hints = openTestHints(t, backend, [shop])
+      const releases: (() => void)[] = []
+      const worker = work(t, backend, [shop], () => new Promise(resolve => { releases.push(resolve) }))
+      await hints.add(hinted('shop', 100))
+      await worker.got(20)
+      t.equal(await backend.count('shop'), 8, 'two hints of ten are being placed')
+      for (let i = 0; i < 10; i++) {
+        await worker.got(Math.min(100, 20 + i * 10))
+        releases[i]?.()
+      }
+      await worker.got(100)
+      t.equal(worker.hints.length, 10)
+    })
+  })
+}
+
+t.test('a worker that died leaves its job: nobody runs it again, and it leaves the active list', async t => {
+  const redis = await testRedis(t)
+  if (!redis) return
+  const prefix = 'stalled-' + process.pid
+  const shop = downstream('shop')
+  const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { prefix })
+  const hints = openTestHints(t, backend, [shop])
+  await hints.add(hinted('shop', 1))
+  // The dead worker: takes the job and is never heard of again.
+  const dead = await backend.puller('shop', { lockMs: 100, onError: () => {} })
+  t.ok(await dead.take())
+  await dead.close()
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  const connection = { host: redis.host, port: redis.port }
+  const queue = new Queue('shop', { connection, prefix })
+  t.teardown(() => queue.close())
+  t.equal(await queue.getActiveCount(), 1)
+  await until('the lock is over', async () => await client.exists(`${prefix}:shop:1:lock`) === 0)
+
+  // A worker looks for stalled jobs as it starts; the first look marks, the next one finds.
+  for (const look of [1, 2]) {
+    await client.del(`${prefix}:shop:stalled-check`)
+    const worker = work(t, backend, [shop])
+    if (look === 1) await until('it looked', async () => await client.exists(`${prefix}:shop:stalled-check`) === 1)
+    else await until('it is gone', async () => await client.exists(`${prefix}:shop:1`) === 0)
+    await worker.stop()
+    t.same(worker.deliveries(), [])
+  }
+  t.same(await queue.getJobCounts('active', 'waiting', 'failed', 'completed'),
+    { active: 0, waiting: 0, failed: 0, completed: 0 })
+})

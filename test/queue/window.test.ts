@@ -1,0 +1,91 @@
+import t from 'tap'
+import { hintSize, openWindow } from '../../src/queue/window.ts'
+
+const limits = { concurrency: 50, leaseMs: 20_000 }
+
+t.test('a hint holds what can be placed soon', async t => {
+  t.equal(hintSize({ ...limits, concurrency: 10 }), 10)
+  t.equal(hintSize({ ...limits, concurrency: 1000 }), 64)
+  t.equal(hintSize({ ...limits, perSecond: 40 }), 10, 'a quarter of a second')
+  t.equal(hintSize({ ...limits, perSecond: 1 }), 1)
+})
+
+function clocked (more: Partial<Parameters<typeof openWindow>[0]> = {}) {
+  let ms = 0
+  const window = openWindow({ ...limits, ...more }, () => ms)
+  return {
+    window,
+    /** 200 ms later the queue is counted. */
+    count (jobs: number) {
+      ms += 200
+      window.counted(window.look(), jobs)
+    }
+  }
+}
+
+t.test('a young or dead downstream may have twice its concurrency waiting', async t => {
+  const { window, count } = clocked()
+  t.equal(window.size(), 100)
+  window.added(100, 2)
+  t.equal(window.waiting(), 100, 'before BullMQ was asked')
+  for (let i = 0; i < 20; i++) count(2)
+  t.equal(window.waiting(), 100)
+  t.equal(window.size(), 100)
+})
+
+t.test('a downstream with a rate limit has no more waiting than it takes in a quarter of a lease', async t => {
+  t.equal(clocked({ perSecond: 2 }).window.size(), 10)
+})
+
+t.test('a fast downstream has a window that never runs dry: told by the workers here', async t => {
+  const { window, count } = clocked()
+  for (let i = 0; i < 10; i++) {
+    window.added(200, 4)
+    window.started(200)
+    count(0)
+  }
+  t.equal(Math.round(window.perSecond()), 1000)
+  t.equal(Math.round(window.size()), 5000, 'a quarter of a lease, five seconds')
+  t.equal(window.waiting(), 0)
+})
+
+t.test('where no worker runs, what was added and is not there any more was started', async t => {
+  const { window, count } = clocked()
+  for (let i = 0; i < 10; i++) {
+    window.added(200, 4)
+    count(i < 5 ? (i + 1) * 4 : 20) // the first second nothing started
+  }
+  t.equal(Math.round(window.perSecond()), 1000)
+  t.equal(window.waiting(), 1000)
+  t.equal(Math.round(window.size()), 5000)
+})
+
+t.test('a second without starts, and the window is small again', async t => {
+  const { window, count } = clocked()
+  for (let i = 0; i < 10; i++) {
+    window.added(200, 4)
+    window.started(200)
+    count(0)
+  }
+  for (let i = 0; i < 6; i++) count(0)
+  t.equal(window.size(), 100)
+})
+
+t.test('however fast, at most 10,000 wait', async t => {
+  const { window, count } = clocked()
+  for (let i = 0; i < 6; i++) {
+    window.added(10_000, 157)
+    window.started(10_000)
+    count(0)
+  }
+  t.equal(window.size(), 10_000)
+})
+
+t.test('jobs that others added count with the size of our own hints, or as full ones', async t => {
+  const { window, count } = clocked()
+  count(3)
+  t.equal(window.waiting(), 150)
+  window.added(1, 1)
+  count(4)
+  t.equal(window.waiting(), 4)
+})

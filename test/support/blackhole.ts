@@ -1,0 +1,56 @@
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
+import type { Test } from 'tap'
+
+/**
+ * A TCP proxy before `target` that can swallow everything: connections stay open and new ones are accepted, but
+ * nothing comes through, as when a firewall starts to drop packets.
+ */
+export async function blackHole (t: Test, target: { host: string; port: number }) {
+  const pairs = new Set<[client: Socket, server: Socket]>()
+  let swallowing = false
+
+  const server = createServer(client => {
+    const upstream = connect(target.port, target.host)
+    const pair: [Socket, Socket] = [client, upstream]
+    pairs.add(pair)
+    for (const socket of pair) {
+      const other = socket === client ? upstream : client
+      socket.setNoDelay(true)
+      socket.on('error', () => socket.destroy())
+      socket.on('data', data => {
+        if (!swallowing) other.write(data)
+      })
+      socket.on('close', () => {
+        pairs.delete(pair)
+        // In a black hole nobody hears of a close either.
+        if (!swallowing) other.destroy()
+      })
+    }
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(async () => {
+    for (const pair of pairs) for (const socket of pair) socket.destroy()
+    server.close()
+    await once(server, 'close')
+  })
+
+  return {
+    port: (server.address() as AddressInfo).port,
+    swallow () { swallowing = true },
+    /** Bytes that were swallowed are gone: what is still connected is cut, as a peer would after its resets. */
+    heal () {
+      swallowing = false
+      for (const pair of pairs) for (const socket of pair) socket.destroy()
+    },
+    /** As `heal`, but the old connections stay, silent for ever: only timeouts of our own can get away from them. */
+    healForNewOnly () {
+      for (const [client, upstream] of pairs) {
+        for (const socket of [client, upstream]) socket.removeAllListeners('data').resume()
+      }
+      swallowing = false
+    }
+  }
+}

@@ -1,0 +1,90 @@
+import { spawn, spawnSync } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+
+export interface TestRedis {
+  url: string
+  host: string
+  port: number
+}
+
+export interface OwnRedis extends TestRedis {
+  /** kill -9, or another signal; resolves when the process is gone. */
+  kill (signal?: NodeJS.Signals): Promise<void>
+  /** Starts it again on its port; what it held in memory is gone. */
+  start (): Promise<void>
+}
+
+const noRedis = 'no Redis: set REDIS_URL or put redis-server (6.2 or newer) on the PATH'
+const readyLine = 'Ready to accept connections'
+
+/** REDIS_URL if set, else a server of our own. Share it by a prefix of your own; undefined: the test is skipped. */
+export async function testRedis (t: Test): Promise<TestRedis | undefined> {
+  const url = process.env['REDIS_URL']
+  if (!url) return ownRedis(t)
+  const { hostname, port } = new URL(url)
+  return { url, host: hostname, port: Number(port || 6379) }
+}
+
+/** Always a server of our own, for tests that kill it or change its settings. */
+export async function ownRedis (t: Test, ...args: string[]): Promise<OwnRedis | undefined> {
+  if (spawnSync('redis-server', ['--version']).status !== 0) {
+    // On a build machine a silent skip would be a hole in the net.
+    if (process.env['CI'] === 'true') t.fail(noRedis)
+    else t.comment(`SKIP ${noRedis}`)
+    return undefined
+  }
+  const port = await freePort()
+  const dir = await mkdtemp(join(tmpdir(), 'ackbox-redis-'))
+  let child: ChildProcess | undefined
+
+  const start = async () => {
+    child = spawn('redis-server', [
+      '--bind', '127.0.0.1', '--port', String(port), '--dir', dir,
+      '--save', '', '--appendonly', 'no', '--daemonize', 'no', ...args
+    ], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const starting = child
+    let said = ''
+    await new Promise<void>((resolve, reject) => {
+      // Read for as long as it lives: a full pipe would stop it.
+      starting.stdout?.setEncoding('utf8').on('data', (text: string) => {
+        if (said.includes(readyLine)) return
+        said += text
+        if (said.includes(readyLine)) resolve()
+      })
+      starting.once('error', reject)
+      starting.once('exit', () => reject(new Error(`redis-server ended at its start:\n${said}`)))
+    })
+  }
+  const kill = async (signal: NodeJS.Signals = 'SIGKILL') => {
+    const dying = child
+    if (!dying || dying.exitCode !== null || dying.signalCode !== null) return
+    const gone = once(dying, 'exit')
+    dying.kill(signal)
+    await gone
+  }
+
+  await start()
+  t.teardown(async () => {
+    await kill()
+    await rm(dir, { recursive: true, force: true })
+  })
+  return { url: `redis://127.0.0.1:${port}`, host: '127.0.0.1', port, kill, start }
+}
+
+/** A port nobody listens on right now. */
+export async function freePort (): Promise<number> {
+  const server = createServer()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
