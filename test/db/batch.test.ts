@@ -1,0 +1,160 @@
+import t from 'tap'
+import { batcher } from '../../src/db/batch.ts'
+import type { Sql } from '../../src/db/open.ts'
+import { testDb } from '../support/postgres.ts'
+
+interface Gate { items: number[]; open: (outs?: number[]) => void; fail: (err: Error) => void }
+
+/** A writer whose statements end when the test says so. */
+function gated () {
+  const gates: Gate[] = []
+  const write = async (items: number[]) => await new Promise<number[]>((resolve, reject) => {
+    gates.push({ items, open: outs => resolve(outs ?? items.map(item => item * 10)), fail: reject })
+  })
+  return { gates, write }
+}
+
+const pgError = (code: string) => Object.assign(new Error(code), { code })
+const turn = async () => await new Promise(resolve => setImmediate(resolve))
+const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => from + i)
+
+t.test('an idle system waits for nobody, a busy one shares commits', async t => {
+  const { gates, write } = gated()
+  const batch = batcher({ write, max: 100 })
+  const first = batch.add(1)
+  await turn()
+  const second = batch.add(2)
+  await turn()
+  const rest = range(3, 50).map(item => batch.add(item))
+  await turn()
+  t.same(gates.map(gate => gate.items), [[1], [2]], 'two statements at a time, the rest gathers')
+  t.equal(batch.size, 50)
+  gates[1]?.open()
+  t.equal(await second, 20)
+  await turn()
+  t.same(gates[2]?.items, range(3, 50))
+  gates[0]?.open()
+  gates[2]?.open()
+  t.equal(await first, 10)
+  t.same(await Promise.all(rest), range(3, 50).map(item => item * 10), 'each gets its own answer')
+  t.equal(batch.size, 0)
+})
+
+t.test('what is added in one turn goes in one statement, up to the most', async t => {
+  const { gates, write } = gated()
+  const batch = batcher({ write, max: 4, inFlight: 1 })
+  const all = range(1, 10).map(item => batch.add(item))
+  for (let i = 0; i < 3; i++) {
+    await turn()
+    gates[i]?.open()
+  }
+  await Promise.all(all)
+  t.same(gates.map(gate => gate.items.length), [4, 4, 2])
+})
+
+t.test('idle waits for what waits and what is being written', async t => {
+  const { gates, write } = gated()
+  const batch = batcher({ write, max: 1, inFlight: 1 })
+  await batch.idle()
+  const all = [batch.add(1), batch.add(2)]
+  let idle = false
+  const done = batch.idle().then(() => { idle = true })
+  await turn()
+  gates[0]?.open()
+  await turn()
+  t.equal(idle, false)
+  gates[1]?.open()
+  await done
+  t.same(await Promise.all(all), [10, 20])
+})
+
+t.test('one bad row fails alone, its neighbours are stored', async t => {
+  const { sql } = await testDb(t)
+  await sql`create table kept (n int primary key check (n <> 13))`
+  const batch = batcher({ write: insert(sql), max: 100 })
+  const all = await Promise.allSettled(range(1, 40).map(n => batch.add(n)))
+  t.same(all.map(one => one.status).flatMap((status, i) => (status === 'rejected' ? [i + 1] : [])), [13])
+  t.match(all[12], { reason: { code: '23514' } })
+  const [row] = await sql<{ n: number }[]>`select count(*) as n from kept`
+  t.equal(row?.n, 39)
+})
+
+t.test('a text that PostgreSQL cannot hold fails alone too', async t => {
+  const { sql } = await testDb(t)
+  const write = async (texts: string[]) => {
+    const rows = await sql<{ text: string }[]>`select text from unnest(${texts}::text[]) as text`
+    return rows.map(row => row.text)
+  }
+  const batch = batcher({ write, max: 10 })
+  const all = await Promise.allSettled(['a', 'b\u0000', 'c'].map(text => batch.add(text)))
+  t.match(all, [{ value: 'a' }, { reason: { code: '22021' } }, { value: 'c' }])
+})
+
+t.test('an error that is nobody\'s in particular fails all, and is not tried row by row', async t => {
+  const { gates, write } = gated()
+  const batch = batcher({ write, max: 10 })
+  const all = Promise.allSettled([batch.add(1), batch.add(2)])
+  await turn()
+  gates[0]?.fail(pgError('42P01'))
+  t.match(await all, [{ reason: { code: '42P01' } }, { reason: { code: '42P01' } }])
+  t.equal(gates.length, 1)
+})
+
+t.test('a deadlock is tried again, not told', async t => {
+  let calls = 0
+  const write = async (items: number[]) => {
+    if (++calls < 4) throw pgError(calls % 2 ? '40P01' : '40001')
+    return items
+  }
+  const batch = batcher({ write, max: 10 })
+  t.equal(await batch.add(7), 7)
+  t.equal(calls, 4)
+  const never = batcher({ write: async () => { throw pgError('40P01') }, max: 10 })
+  await t.rejects(never.add(1), { code: '40P01' }, 'but not for ever')
+})
+
+t.test('a producer hears of an outage at once', async t => {
+  const batch = batcher({ write: async () => { throw pgError('ECONNREFUSED') }, max: 10 })
+  await t.rejects(batch.add(1), { code: 'ECONNREFUSED' })
+})
+
+t.test('an answer in hand outlives the outage, and loses only its bad neighbour', async t => {
+  let calls = 0
+  const write = async (items: number[]) => {
+    if (++calls <= 2) throw pgError(calls === 1 ? 'CONNECTION_CLOSED' : '57P03')
+    if (items.includes(13)) throw pgError('22003')
+    return items
+  }
+  const batch = batcher({ write, max: 10, retryUntilWritten: new AbortController().signal })
+  const all = await Promise.allSettled([12, 13, 14].map(item => batch.add(item)))
+  t.match(all, [{ value: 12 }, { reason: { code: '22003' } }, { value: 14 }])
+})
+
+t.test('at the end of the process even that gives up', async t => {
+  const stop = new AbortController()
+  let calls = 0
+  const write = async () => {
+    calls++
+    throw pgError('ECONNREFUSED')
+  }
+  const batch = batcher({ write, max: 10, retryUntilWritten: stop.signal })
+  const all = Promise.allSettled([batch.add(1)])
+  await turn()
+  stop.abort()
+  t.match(await all, [{ reason: { code: 'ECONNREFUSED' } }])
+  t.equal(calls, 2, 'with one last try')
+  await batch.idle()
+})
+
+t.test('a writer that forgets an answer is found out', async t => {
+  const batch = batcher({ write: async () => [1], max: 10 })
+  const all = await Promise.allSettled([batch.add(1), batch.add(2)])
+  t.match(all, [{ reason: /2 items were written, 1 answered/ }, { reason: /answered/ }])
+})
+
+function insert (sql: Sql) {
+  return async (ns: number[]) => {
+    const rows = await sql<{ n: number }[]>`insert into kept select n from unnest(${ns}::int[]) as n returning n`
+    return rows.map(row => row.n)
+  }
+}
