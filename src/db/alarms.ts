@@ -1,0 +1,89 @@
+import { plain, texts } from './literal.ts'
+import type { Sql } from './open.ts'
+import type { AlarmKind } from '../task/task.ts'
+
+/** An alarm that this process may send now; if it dies, another takes it after `againMs`. */
+export interface ClaimedAlarm {
+  taskId: string
+  taskNo: string
+  messageCode: string
+  downstream: string
+  attempt: number
+  kind: AlarmKind
+  reason: string | null
+  createdAt: Date
+  tries: number
+}
+
+/** Alarms not sent yet, oldest first. Each is out of reach for the others until its next try. */
+export async function claimAlarms (sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
+  const rows = await sql<{
+    task_id: string; task_no: string; message_code: string; downstream: string; attempt: number; kind: AlarmKind
+    reason: string | null; created_at: Date; tries: number
+  }[]>`
+    with due as materialized (
+      select task_id, downstream, attempt, kind
+      from alarm
+      where sent_at is null and next_action_at <= now()
+      order by next_action_at
+      limit ${limit}
+      for no key update skip locked
+    ), claimed as (
+      update alarm a set tries = a.tries + 1,
+        next_action_at = now() + least(60, 2 * power(2, least(a.tries, 5))) * interval '1 s'
+      from due
+      where a.task_id = due.task_id and a.downstream = due.downstream and a.attempt = due.attempt and a.kind = due.kind
+      returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
+    )
+    select c.*, t.task_no, t.message_code, d.reason
+    from claimed c join task t on t.id = c.task_id
+      join delivery d on d.task_id = c.task_id and d.downstream = c.downstream`
+  return rows.map(row => ({
+    taskId: row.task_id, taskNo: row.task_no, messageCode: row.message_code, downstream: row.downstream,
+    attempt: row.attempt, kind: row.kind, reason: row.reason, createdAt: row.created_at, tries: row.tries
+  }))
+}
+
+/** The channel has taken them. */
+export async function markAlarmsSent (
+  sql: Sql, alarms: readonly Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>[]
+): Promise<void> {
+  await sql`
+    update alarm a set sent_at = now()
+    from unnest(
+      ${plain(alarms.map(alarm => alarm.taskId))}::uuid[], ${texts(alarms.map(alarm => alarm.downstream))}::text[],
+      ${plain(alarms.map(alarm => alarm.attempt))}::int[], ${texts(alarms.map(alarm => alarm.kind))}::text[]
+    ) as s (task_id, downstream, attempt, kind)
+    where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
+}
+
+/**
+ * No handler here knows this delivery any more: one open alarm, and how long to leave it, from 60 s doubling to 1 h with
+ * the age of the alarm. ms by delivery, in the order given.
+ */
+export async function raiseNoHandler (
+  sql: Sql, deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
+): Promise<number[]> {
+  const rows = await sql<{ ord: number; age_ms: number | null }[]>`
+    with asked as (
+      select * from unnest(
+        ${plain(deliveries.map(one => one.taskId))}::uuid[], ${texts(deliveries.map(one => one.downstream))}::text[],
+        ${plain(deliveries.map(one => one.attempt))}::int[]
+      ) with ordinality as a (task_id, downstream, attempt, ord)
+    ), open as (
+      select asked.ord, min(alarm.created_at) as since
+      from asked join alarm on alarm.task_id = asked.task_id and alarm.downstream = asked.downstream
+        and alarm.kind = 'NO_HANDLER' and alarm.resolved_at is null
+      group by asked.ord
+    ), raised as (
+      insert into alarm (task_id, downstream, attempt, kind)
+      select task_id, downstream, attempt, 'NO_HANDLER' from asked where ord not in (select ord from open)
+      on conflict (task_id, downstream, attempt, kind) do update
+        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
+        where alarm.resolved_at is not null
+    )
+    select asked.ord::int, extract(epoch from now() - open.since)::float8 * 1000 as age_ms
+    from asked left join open on open.ord = asked.ord
+    order by asked.ord`
+  return rows.map(row => Math.min(3_600_000, Math.max(60_000, row.age_ms ?? 0)))
+}

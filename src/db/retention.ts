@@ -1,0 +1,30 @@
+import type { Sql } from './open.ts'
+
+/**
+ * Removes up to `limit` tasks older than `days` of which nothing is SENDING, with all that hangs on them, walking from
+ * the oldest on. `after` is where the last call stopped; null starts over and, as `next`, says that the end is reached.
+ */
+export async function removeOld (
+  sql: Sql, days: number, limit: number, after: string | null
+): Promise<{ removed: number; next: string | null }> {
+  const [row] = await sql<[{ removed: number; looked: number; next: string | null }]>`
+    with looked as materialized (
+      select id from task
+      where id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+        -- uuid v7 begins with its time: a bound on the key, so that the walk ends where the young ones begin
+        and id < (lpad(to_hex((extract(epoch from now() - ${days}::int * interval '1 day') * 1000)::bigint), 12, '0')
+          || repeat('0', 20))::uuid
+      order by id
+      limit ${limit}
+    ), old as materialized (
+      select id from looked l
+      where not exists (select from delivery d where d.task_id = l.id and d.status = 0)
+    ), receipts as (delete from receipt using old where receipt.task_id = old.id),
+    attempts as (delete from attempt using old where attempt.task_id = old.id),
+    alarms as (delete from alarm using old where alarm.task_id = old.id),
+    deliveries as (delete from delivery using old where delivery.task_id = old.id),
+    tasks as (delete from task using old where task.id = old.id returning 1)
+    select (select count(*) from tasks)::int as removed, (select count(*) from looked)::int as looked,
+      (select id::text from looked order by id desc limit 1) as next`
+  return { removed: row.removed, next: row.looked < limit ? null : row.next }
+}

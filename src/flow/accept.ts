@@ -1,0 +1,238 @@
+import { batcher, type Batcher } from '../db/batch.ts'
+import { readTasks } from '../db/lists.ts'
+import { isInfrastructure, type Sql } from '../db/open.ts'
+import { insertTasks, type Inserted, type NewTask } from '../db/tasks.ts'
+import { some, taskStatus, type DeliveryView, type TaskView } from '../db/view.ts'
+import { Unavailable } from '../errors.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
+import type { Metrics } from '../metrics.ts'
+import { limitOf } from '../task/decide.ts'
+import type { Task } from '../task/task.ts'
+import { uuidv7 } from '../task/uuid.ts'
+import type { Hinter } from './hint.ts'
+import type { Log } from './log.ts'
+import type { Surroundings } from './surroundings.ts'
+
+/** What was posted, checked but for the handler's own schema. `body` is `messageBody` parsed. */
+export interface AskedTask {
+  taskNo: string
+  messageCode: string
+  sceneType: string
+  messageBody: string
+  body: unknown
+  contentHash: string
+  start: { at: Date } | { delayMs: number } | null
+  deliverBefore: Date | null
+  needCallback: boolean | null
+  retryTimes: number | null
+  extend: string | null
+  traceparent: string | null
+  createdBy: string
+}
+
+export type Accepted =
+  | { kind: 'created' | 'same'; task: TaskView }
+  | { kind: 'conflict' }
+  | { kind: 'unknown_code' }
+  | { kind: 'invalid'; detail: string; pointer: string }
+
+export interface AcceptDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  hinter: Hinter
+  surroundings: Surroundings
+  leaseMarginMs: number
+  /** False once we stop: what is accepted still is committed, and waits for another process. */
+  claiming: () => boolean
+  metrics: Pick<Metrics, 'accepted'>
+  log: Log
+}
+
+export interface Accept {
+  (asked: AskedTask): Promise<Accepted>
+  many (asked: readonly AskedTask[]): Promise<Accepted[]>
+  idle (): Promise<void>
+}
+
+/** The longest a caller waits for a commit before it hears 503; the row may come all the same, the same POST tells. */
+const commitMs = 2_000
+
+/**
+ * Accepts tasks: handler's schema, then one group commit of task and deliveries, already claimed. The hint follows the
+ * commit and nobody waits for it. Throws Unavailable when PostgreSQL cannot take it now.
+ */
+export function acceptor (deps: AcceptDeps): Accept {
+  const writes = batcher<NewTask, Inserted>({ max: 200, write: tasks => write(deps, tasks) })
+  const many = async (asked: readonly AskedTask[]): Promise<Accepted[]> => {
+    const checked = asked.map(one => check(deps, one))
+    // The first of a taskNo is written; the others in the same call are compared with it.
+    const firsts = new Map<string, { contentHash: string; done: Promise<Accepted> }>()
+    return Promise.all(checked.map((one, index) => {
+      if ('kind' in one) return one
+      const first = firsts.get(one.taskNo)
+      if (first) {
+        if (first.contentHash !== one.contentHash) return { kind: 'conflict' } as const
+        return first.done.then(done => done.kind === 'created' ? { ...done, kind: 'same' as const } : done)
+      }
+      const done = store(deps, writes, one, asked[index] as AskedTask)
+      firsts.set(one.taskNo, { contentHash: one.contentHash, done })
+      return done
+    }))
+  }
+  const accept = async (asked: AskedTask): Promise<Accepted> => {
+    const checked = check(deps, asked)
+    return 'kind' in checked ? checked : store(deps, writes, checked, asked)
+  }
+  return Object.assign(accept, { many, idle: () => writes.idle() })
+}
+
+function check (deps: AcceptDeps, asked: AskedTask): NewTask | Extract<Accepted, { kind: 'unknown_code' | 'invalid' }> {
+  const handler = deps.handlers.get(asked.messageCode)
+  if (!handler) return { kind: 'unknown_code' }
+  const body = handler.body.safeParse(asked.body)
+  if (!body.success) {
+    const issue = body.error.issues[0]
+    const pointer = ['', 'messageBody', ...issue?.path.map(escapePointer) ?? []].join('/')
+    return { kind: 'invalid', detail: issue?.message ?? 'does not fit the schema of its handler', pointer }
+  }
+  const id = uuidv7()
+  return {
+    id,
+    taskNo: asked.taskNo,
+    messageCode: asked.messageCode,
+    sceneType: asked.sceneType,
+    messageBody: asked.messageBody,
+    contentHash: asked.contentHash,
+    startAt: asked.start && 'at' in asked.start ? asked.start.at : null,
+    delayMs: asked.start && 'delayMs' in asked.start ? asked.start.delayMs : null,
+    deliverBefore: asked.deliverBefore,
+    needCallback: asked.needCallback,
+    retryTimes: asked.retryTimes,
+    extend: asked.extend,
+    traceparent: asked.traceparent,
+    createdBy: asked.createdBy,
+    deliveries: handler.downstreams.map(downstream => ({
+      downstream: downstream.name,
+      skipped: isSkipped(deps, downstream, asked, id, body.data),
+      claim: deps.claiming() && isOpen(deps, downstream.name),
+      leaseMs: downstream.limit.timeoutMs + deps.leaseMarginMs,
+      tries: limitOf(asked.retryTimes, downstream.policy),
+      needsReceipt: downstream.needCallback === undefined ? false : asked.needCallback ?? downstream.needCallback
+    }))
+  }
+}
+
+/** RFC 6901, section 3. */
+const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~', '~0').replaceAll('/', '~1')
+
+/** With no room in its queue, or older ones waiting, a delivery waits for its turn in PostgreSQL. */
+const isOpen = ({ hinter, surroundings }: AcceptDeps, downstream: string): boolean =>
+  !surroundings.isPaused(downstream) && !surroundings.isBehind(downstream) && hinter.room(downstream) > 0
+
+function isSkipped (
+  { log, surroundings }: AcceptDeps, downstream: LoadedDownstream, asked: AskedTask, id: string, body: unknown
+): boolean {
+  if (!downstream.when) return false
+  const task: Task = {
+    id, taskNo: asked.taskNo, messageCode: asked.messageCode, sceneType: asked.sceneType,
+    messageBody: asked.messageBody, deliverStartTime: asked.start && 'at' in asked.start ? asked.start.at : null,
+    needCallback: asked.needCallback, retryTimes: asked.retryTimes,
+    extend: asked.extend === null ? null : JSON.parse(asked.extend) as unknown, traceparent: asked.traceparent,
+    createdAt: surroundings.now(), createdBy: asked.createdBy
+  }
+  try {
+    return !downstream.when({ task, body })
+  } catch (err) {
+    // Rather one delivery too many than one that is missing.
+    log.warn({ err, taskNo: asked.taskNo, downstream: downstream.name }, 'when.threw')
+    return false
+  }
+}
+
+async function store (
+  deps: AcceptDeps, writes: Batcher<NewTask, Inserted>, task: NewTask, asked: AskedTask
+): Promise<Accepted> {
+  const inserted = await writes.add(task).catch(unavailable(deps))
+  if (inserted.kind === 'created') {
+    deps.metrics.accepted(task.messageCode, 'created')
+    return { kind: 'created', task: createdView(task, inserted, asked) }
+  }
+  if (inserted.contentHash !== task.contentHash) {
+    deps.metrics.accepted(task.messageCode, 'conflict')
+    return { kind: 'conflict' }
+  }
+  const known = await readTasks(deps.sql, [task.taskNo]).catch(unavailable(deps))
+  const view = known.get(task.taskNo)
+  // Removed between the two statements by retention: the same POST again makes it anew.
+  if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
+  deps.metrics.accepted(task.messageCode, 'same')
+  return { kind: 'same', task: view }
+}
+
+const unavailable = (deps: AcceptDeps) => (err: unknown): never => {
+  if (!isInfrastructure(err)) throw err
+  deps.surroundings.setAway()
+  throw new Unavailable('the database cannot be reached', 1, { cause: err })
+}
+
+/** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
+async function write (deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
+  if (deps.surroundings.isAway()) throw new Unavailable()
+  const inserting = insertTasks(deps.sql, tasks)
+  // Also when the caller has been told 503 already: what is claimed must be hinted.
+  inserting.then(inserted => setImmediate(() => hint(deps, tasks, inserted)), () => {})
+  let timer: NodeJS.Timeout | undefined
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      deps.surroundings.setAway()
+      reject(new Unavailable('the database takes too long'))
+    }, commitMs)
+  })
+  try {
+    return await Promise.race([inserting, tooLate])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function hint ({ hinter }: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
+  const claimed = inserted.flatMap((one, index) => {
+    const task = tasks[index]
+    if (one.kind !== 'created' || !task) return []
+    return one.inFlight.map(at => ({ taskId: task.id, downstream: task.deliveries[at]?.downstream ?? '', attempt: 1 }))
+  })
+  if (claimed.length > 0) void hinter.add(claimed)
+}
+
+function createdView (task: NewTask, { at, inFlight }: Extract<Inserted, { kind: 'created' }>, asked: AskedTask): TaskView {
+  const start = task.startAt ?? (task.delayMs === null ? null : new Date(at.getTime() + task.delayMs))
+  const due = start && start > at ? start : at
+  const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
+    const claimed = inFlight.includes(index)
+    if (delivery.skipped) {
+      return { downstream: delivery.downstream, status: 'DELETED', reason: 'SKIPPED', attempt: 0, triesLeft: delivery.tries }
+    }
+    return {
+      downstream: delivery.downstream,
+      status: 'SENDING',
+      phase: claimed ? 'IN_FLIGHT' : 'WAITING',
+      attempt: claimed ? 1 : 0,
+      triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
+      nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString()
+    }
+  })
+  return {
+    taskNo: task.taskNo,
+    messageCode: task.messageCode,
+    sceneType: task.sceneType,
+    status: taskStatus(deliveries),
+    createdAt: at.toISOString(),
+    ...some('deliverStartTime', start?.toISOString()),
+    ...some('deliverBefore', task.deliverBefore?.toISOString()),
+    ...some('needCallback', task.needCallback),
+    ...some('retryTimes', task.retryTimes),
+    ...asked.extend === null ? {} : { extend: JSON.parse(asked.extend) as unknown },
+    createdBy: task.createdBy,
+    deliveries
+  }
+}

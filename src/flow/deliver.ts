@@ -1,0 +1,241 @@
+import { raiseNoHandler } from '../db/alarms.ts'
+import { loadHinted, type Loaded } from '../db/load.ts'
+import type { AttemptRow } from '../db/moves.ts'
+import type { Sql } from '../db/open.ts'
+import type { LoadedDownstream, LoadedHandler, Sending } from '../handler/define.ts'
+import type { Metrics } from '../metrics.ts'
+import { decide, type Decision } from '../task/decide.ts'
+import type { Move } from '../task/states.ts'
+import type { Outcome } from '../task/task.ts'
+import { deliveryId } from '../task/uuid.ts'
+import type { Transport } from '../transport/transport.ts'
+import { messageOf, within } from './hook.ts'
+import type { Log } from './log.ts'
+import type { Parcels } from './parcel.ts'
+import type { Record } from './record.ts'
+import type { Surroundings } from './surroundings.ts'
+
+/** What the flow needs of a limiter: slots count deliveries. */
+export interface Slots {
+  take (signal: AbortSignal): Promise<void>
+  free (): void
+}
+
+export interface DeliverDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  transports: { readonly [name: string]: Transport }
+  /** One for each downstream. */
+  slots: ReadonlyMap<string, Slots>
+  parcels: Parcels
+  record: Record
+  surroundings: Surroundings
+  node: string
+  leaseMarginMs: number
+  /** Aborts when we stop: what is loaded but unsent is released. */
+  stopping: AbortSignal
+  /** Aborts when we can wait no longer: what is on its way is cut off. */
+  cutOff: AbortSignal
+  /** In [0, 1): the jitter. */
+  random: () => number
+  onStarted: (downstream: string, deliveries: number) => void
+  metrics: Pick<Metrics, 'attempted' | 'started'>
+  log: Log
+}
+
+/** Ids and attempt numbers, nothing else. */
+export interface Hint {
+  downstream: string
+  deliveries: readonly (readonly [taskId: string, attempt: number])[]
+}
+
+export interface Deliver {
+  /** Resolves once each delivery of the hint has its slot or was let go; sending goes on. */
+  (hint: Hint): Promise<void>
+  /** Resolves when nothing is being sent or written. */
+  idle (): Promise<void>
+}
+
+/** Kept back of every lease, so that our own record comes before somebody calls the lease lost. */
+const leaseSafetyMs = 1_000
+
+/** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
+interface Owned {
+  delivery: Loaded
+  downstream: LoadedDownstream
+  expiresAt: number
+  beforeAt: number
+}
+
+export function deliverer (deps: DeliverDeps): Deliver {
+  const busy = new Set<Promise<void>>()
+  const start = (work: Promise<void>, delivery: Loaded): void => {
+    const done = work
+      .catch((err: unknown) => {
+        // Not written: its lease runs out and the dispatcher decides.
+        deps.log.error({ err, taskNo: delivery.task.taskNo, downstream: delivery.downstream }, 'attempt.lost')
+      })
+      .finally(() => busy.delete(done))
+    busy.add(done)
+  }
+  const deliver = async (hint: Hint): Promise<void> => {
+    // From before the SELECT, or the time it took would be missing from every lease.
+    const askedAt = performance.now()
+    // Throws when PostgreSQL is away: then the leases run out and are found by the dispatcher.
+    const loaded = await loadHinted(deps.sql, hint.downstream, hint.deliveries)
+    deps.onStarted(hint.downstream, hint.deliveries.length)
+    const slots = deps.slots.get(hint.downstream)
+    for (const delivery of loaded) {
+      const downstream = deps.handlers.get(delivery.task.messageCode)?.downstreams
+        .find(one => one.name === delivery.downstream)
+      if (!downstream || !slots) {
+        start(postpone(deps, delivery), delivery)
+        continue
+      }
+      const owned = {
+        delivery, downstream, expiresAt: askedAt + delivery.leaseMs,
+        beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
+      }
+      const took = await slots.take(deps.stopping).then(() => true, () => false)
+      start(took ? attempt(deps, owned, slots) : release(deps, delivery, 0), delivery)
+    }
+  }
+  return Object.assign(deliver, {
+    async idle () {
+      while (busy.size > 0) await Promise.all(busy)
+    }
+  })
+}
+
+/** No handler here knows it: uncounted, later and later, with one alarm. */
+async function postpone (deps: DeliverDeps, delivery: Loaded): Promise<void> {
+  const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [
+    { taskId: delivery.task.id, downstream: delivery.downstream, attempt: delivery.attempt }
+  ])
+  await release(deps, delivery, afterMs)
+}
+
+async function release ({ record }: DeliverDeps, delivery: Loaded, afterMs: number): Promise<void> {
+  await record({ move: { ...keyOf(delivery), name: 'release', afterMs } })
+}
+
+const keyOf = ({ task, downstream, attempt }: Loaded): Pick<Move, 'taskId' | 'downstream' | 'attempt'> =>
+  ({ taskId: task.id, downstream, attempt })
+
+/** One try of a delivery that we own, from the hooks to the record. Its slot is free as soon as the answer is here. */
+async function attempt (deps: DeliverDeps, owned: Owned, slots: Slots): Promise<void> {
+  const startedAt = new Date()
+  const began = performance.now()
+  let sent: Outcome | Move
+  try {
+    sent = await send(deps, owned)
+  } finally {
+    slots.free()
+  }
+  if ('name' in sent) {
+    await deps.record({ move: sent })
+    return
+  }
+  const ms = Math.round(performance.now() - began)
+  const { delivery, downstream } = owned
+  deps.metrics.attempted(downstream.name, sent.kind, ms)
+  const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
+  const decision = decide(cut ? { kind: 'shutdown' } : sent, {
+    triesLeft: delivery.triesLeft, lost: delivery.lost, needsReceipt: delivery.needsReceipt,
+    retryTimes: delivery.task.retryTimes
+  }, downstream.policy, deps.random())
+  const applied = await deps.record({
+    move: moveOf(delivery, decision), attempt: attemptRow(sent, { ms, startedAt, node: deps.node })
+  })
+  say(deps, delivery, sent, decision, ms, applied)
+}
+
+/** How long this attempt may take, ms; 0 when it must not start now. */
+function timeLeft ({ surroundings, stopping }: DeliverDeps, { delivery, downstream, expiresAt, beforeAt }: Owned): number {
+  const now = performance.now()
+  if (stopping.aborted || surroundings.isPaused(delivery.downstream) || surroundings.isAway() || now >= beforeAt) return 0
+  const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
+  // A deadline cut to less than half would call a healthy downstream slow.
+  return left < downstream.limit.timeoutMs / 2 ? 0 : left
+}
+
+/** The outcome of sending it; or the move that lets it go unsent. */
+async function send (deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
+  const { delivery, downstream } = owned
+  const letGo = { ...keyOf(delivery), name: 'release' } as const
+  if (timeLeft(deps, owned) === 0) return letGo
+  const about = aboutOf(deps, delivery)
+  let request: unknown
+  try {
+    const wish = downstream.beforeSend && await within('beforeSend', downstream.beforeSend(about))
+    if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
+    if (wish) return { ...letGo, afterMs: Math.max(0, wish.postponeMs) }
+    request = await within('request', downstream.request(about))
+  } catch (err) {
+    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+  }
+  // Again right before it leaves: a hook, or a stopped process, may have used up the lease.
+  const timeoutMs = timeLeft(deps, owned)
+  if (timeoutMs === 0) return letGo
+  const transport = deps.transports[downstream.transport]
+  if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
+  const { accepted } = downstream
+  deps.metrics.started(downstream.name, downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now()))
+  return transport.send(request, {
+    downstream: downstream.name,
+    timeoutMs,
+    signal: deps.cutOff,
+    raw: delivery.task.messageBody,
+    headers: payload => deps.parcels.headers(delivery, payload)
+  }, accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about)))
+}
+
+/** What hooks are told. `body` is parsed when a hook asks for it: many send the posted text as it is. */
+function aboutOf ({ handlers }: DeliverDeps, { task, downstream, attempt }: Loaded): Sending<unknown> {
+  let parsed: { body: unknown } | undefined
+  return {
+    task,
+    raw: task.messageBody,
+    attempt,
+    deliveryId: deliveryId(task.id, downstream),
+    get body () {
+      parsed ??= { body: handlers.get(task.messageCode)?.body.parse(JSON.parse(task.messageBody)) }
+      return parsed.body
+    }
+  }
+}
+
+function moveOf (delivery: Loaded, decision: Decision): Move {
+  const { move: name, ...more } = decision
+  return { ...keyOf(delivery), name, ...more }
+}
+
+function attemptRow (outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>): AttemptRow {
+  return {
+    outcome: outcome.kind,
+    reason: outcome.kind === 'delivered' ? null : outcome.reason,
+    statusCode: outcome.status ?? null,
+    answer: outcome.answer?.length ? outcome.answer : null,
+    headers: outcome.headers?.length ? JSON.stringify(outcome.headers) : null,
+    address: outcome.address ?? null,
+    warning: outcome.warning ?? null,
+    alarm: outcome.kind === 'failed' ? outcome.alarm ?? null : null,
+    ...more
+  }
+}
+
+/** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
+function say (
+  { log }: DeliverDeps, delivery: Loaded, outcome: Outcome, decision: Decision, ms: number, applied: string
+): void {
+  const fields = {
+    taskNo: delivery.task.taskNo, messageCode: delivery.task.messageCode, downstream: delivery.downstream,
+    attempt: delivery.attempt, outcome: outcome.kind, move: decision.move, ms,
+    ...'afterMs' in decision ? { afterMs: decision.afterMs } : {},
+    ...outcome.kind === 'delivered' ? {} : { reason: outcome.reason },
+    ...outcome.warning === undefined ? {} : { warning: outcome.warning }
+  }
+  if (applied === 'stale' || applied === 'zombie') log.info({ ...fields, applied }, 'attempt.stale')
+  else if (outcome.kind === 'delivered') log.debug(fields, 'attempt.done')
+  else log.info(fields, 'attempt.done')
+}

@@ -1,0 +1,43 @@
+import type { Record } from './record.ts'
+
+/** A delivery that is claimed: its attempt has a lease that runs. */
+export interface Hinted {
+  downstream: string
+  taskId: string
+  attempt: number
+}
+
+/** What the flow needs of a queue. */
+export interface Hints {
+  /** Within 250 ms those that were not added; never rejects. */
+  add (deliveries: Hinted[]): Promise<Hinted[]>
+  room (downstream: string): number
+}
+
+export interface Hinter {
+  add (deliveries: Hinted[]): Promise<void>
+  room (downstream: string): number
+  /** Resolves when each claimed delivery is hinted or released. */
+  idle (): Promise<void>
+}
+
+/** Hints, and gives back what could not be hinted: released at once, it is due again and no try is burnt. */
+export function hinter (hints: Hints, record: Record): Hinter {
+  const busy = new Set<Promise<void>>()
+  const hintOrRelease = async (deliveries: Hinted[]): Promise<void> => {
+    const left = await hints.add(deliveries)
+    // A release that fails for good leaves a lease that runs out: later, but not lost.
+    await Promise.allSettled(left.map(delivery => record({ move: { ...delivery, name: 'release' } })))
+  }
+  return {
+    room: downstream => hints.room(downstream),
+    add (deliveries) {
+      const done = hintOrRelease(deliveries).finally(() => busy.delete(done))
+      busy.add(done)
+      return done
+    },
+    async idle () {
+      while (busy.size > 0) await Promise.all(busy)
+    }
+  }
+}

@@ -1,0 +1,51 @@
+import type { Loaded } from '../db/load.ts'
+import type { LoadedDownstream } from '../handler/define.ts'
+import { signingSecret, type Tokens } from '../task/token.ts'
+import { deliveryId } from '../task/uuid.ts'
+import { signer, type Sign } from '../transport/sign.ts'
+
+/** The headers that every transport carries, signed over exactly the payload it sends. */
+export interface Parcels {
+  headers (delivery: Loaded, payload: string | Uint8Array): Record<string, string>
+}
+
+export interface ParcelOptions {
+  downstreams: readonly Pick<LoadedDownstream, 'name' | 'secrets'>[]
+  secret: string
+  secretPrevious: string | undefined
+  tokens: Tokens
+  publicUrl: string
+  /** The host's clock will do: receivers allow minutes. */
+  now?: () => Date
+}
+
+/** Signing secrets come from the handler, else they are derived from SECRET (and SECRET_PREVIOUS during a rotation). */
+export function parcels ({ downstreams, secret, secretPrevious, tokens, publicUrl, now = () => new Date() }: ParcelOptions): Parcels {
+  const signers = new Map<string, Sign>(downstreams.map(({ name, secrets }) => [name, signer(secrets ?? [
+    signingSecret(secret, name),
+    ...secretPrevious === undefined ? [] : [signingSecret(secretPrevious, name)]
+  ])]))
+  const callbackUrl = `${publicUrl}/callback`
+  return {
+    headers ({ task, downstream, attempt, needsReceipt }, payload) {
+      const id = deliveryId(task.id, downstream)
+      const at = now()
+      const timestamp = Math.floor(at.getTime() / 1000)
+      const headers: Record<string, string> = {
+        'webhook-id': id,
+        'webhook-timestamp': String(timestamp),
+        'webhook-signature': signers.get(downstream)?.(id, timestamp, payload) ?? '',
+        'ackbox-task-no': task.taskNo,
+        'ackbox-message-code': task.messageCode,
+        'ackbox-scene-type': task.sceneType,
+        'ackbox-attempt': String(attempt)
+      }
+      if (task.traceparent !== null) headers['traceparent'] = task.traceparent
+      if (needsReceipt) {
+        headers['ackbox-callback-url'] = callbackUrl
+        headers['ackbox-callback-token'] = tokens.issue({ taskNo: task.taskNo, downstream, attempt, at })
+      }
+      return headers
+    }
+  }
+}

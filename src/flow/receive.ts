@@ -1,0 +1,162 @@
+import { batcher, type Batcher } from '../db/batch.ts'
+import type { ReceiptRow } from '../db/moves.ts'
+import { isInfrastructure, type Sql } from '../db/open.ts'
+import { findReceiving, type Receiving } from '../db/receipts.ts'
+import { Unavailable } from '../errors.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import type { Metrics } from '../metrics.ts'
+import { decide, type Policy } from '../task/decide.ts'
+import { moves, type Move } from '../task/states.ts'
+import { receiptResults, type ReceiptResult, type Status } from '../task/task.ts'
+import type { Tokens } from '../task/token.ts'
+import { within } from './hook.ts'
+import type { Log } from './log.ts'
+import type { Record } from './record.ts'
+import type { Surroundings } from './surroundings.ts'
+
+/** A receipt as it came to /callback. `data` is JSON text as posted. */
+export interface AskedReceipt {
+  taskNo: string
+  messageCode: string
+  downstream?: string
+  result: ReceiptResult
+  reason?: string
+  data?: string
+  token: string | undefined
+  remote: string
+}
+
+export type Received =
+  | { kind: 'ok'; taskNo: string; status: Status; applied: boolean; late?: boolean }
+  | 'unauthorized' | 'gone' | 'deleted' | 'wrong_code' | 'wrong_downstream'
+
+export interface ReceiveDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  tokens: Tokens
+  record: Record
+  surroundings: Surroundings
+  random: () => number
+  metrics: Pick<Metrics, 'received'>
+  log: Log
+}
+
+/** PROCESSING may stretch a receipt timeout until this long after the delivery. */
+const processingMs = 24 * 3_600_000
+const defaultPolicy: Policy = { times: undefined, backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 }, receiptTimeoutMs: 60_000 }
+
+/**
+ * Takes a receipt: token first, by MAC and without a query; then the handler's word; then one guarded move in the shared
+ * group commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
+ */
+export function receiver (deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Received> {
+  const finder = batcher<{ taskNo: string; downstream: string }, Receiving | undefined>({
+    max: 200, write: asked => findReceiving(deps.sql, asked)
+  })
+  return async asked => {
+    const token = deps.tokens.check(asked.token, asked.taskNo, deps.surroundings.now())
+    if (!token) return 'unauthorized'
+    if (asked.downstream !== undefined && asked.downstream !== token.downstream) return 'wrong_downstream'
+    try {
+      return await take(deps, finder, asked, token)
+    } catch (err) {
+      if (!isInfrastructure(err)) throw err
+      throw new Unavailable('the database cannot be reached', 1, { cause: err })
+    }
+  }
+}
+
+interface Token {
+  downstream: string
+  attempt: number
+}
+
+async function take (
+  deps: ReceiveDeps, finder: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>,
+  asked: AskedReceipt, token: Token
+): Promise<Received> {
+  let result: ReceiptResult | undefined
+  // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
+  for (let turn = 0; turn < 10; turn++) {
+    if (deps.surroundings.isAway()) throw new Unavailable()
+    const found = await finder.add({ taskNo: asked.taskNo, downstream: token.downstream })
+    if (!found) return 'gone'
+    if (found.task.messageCode !== asked.messageCode) return 'wrong_code'
+    if (found.status === 'DELETED') return 'deleted'
+    // The hook is asked once, and only of what can still change something.
+    result ??= found.status === 'HANDLED' ? asked.result : await heard(deps, asked, token, found)
+    const move = moveFor(deps, result, token, found)
+    const applied = await deps.record({ move, receipt: receiptRow(asked, token, found, result) })
+    if (move && (applied === 'stale' || applied === 'zombie')) continue
+    deps.metrics.received(result, move !== null)
+    deps.log.debug({ taskNo: asked.taskNo, ...token, result, move: move?.name, applied }, 'receipt.done')
+    return {
+      kind: 'ok', taskNo: asked.taskNo, status: move ? statusAfter(move) : found.status, applied: move !== null,
+      ...applied === 'late' ? { late: true } : {}
+    }
+  }
+  throw new Unavailable('this delivery is changing too fast')
+}
+
+function statusAfter (move: Move): Status {
+  const { to } = moves[move.name]
+  return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
+}
+
+/** What the handler makes of it: only a HANDLED can be turned. A hook that throws, hangs or talks nonsense asks for a RETRY. */
+async function heard (deps: ReceiveDeps, asked: AskedReceipt, token: Token, found: Receiving): Promise<ReceiptResult> {
+  const handler = deps.handlers.get(found.task.messageCode)
+  if (!handler?.onReceipt) return asked.result
+  try {
+    const turned = await within('onReceipt', handler.onReceipt({
+      receipt: {
+        result: asked.result, downstream: token.downstream, attempt: token.attempt,
+        ...asked.reason === undefined ? {} : { reason: asked.reason },
+        ...asked.data === undefined ? {} : { data: JSON.parse(asked.data) as unknown }
+      },
+      task: found.task,
+      body: handler.body.parse(JSON.parse(found.task.messageBody))
+    }))
+    if (asked.result !== 'HANDLED' || turned === undefined) return asked.result
+    if ((receiptResults as readonly unknown[]).includes(turned)) return turned
+    throw new TypeError(`onReceipt returned ${String(turned)}`)
+  } catch (err) {
+    deps.log.warn({ err, taskNo: asked.taskNo, downstream: token.downstream }, 'onReceipt.threw')
+    return asked.result === 'HANDLED' ? 'RETRY' : asked.result
+  }
+}
+
+/** The move a receipt asks for; null when it can change nothing and is only kept. */
+function moveFor (deps: ReceiveDeps, result: ReceiptResult, token: Token, found: Receiving): Move | null {
+  const key = { taskId: found.task.id, downstream: token.downstream, attempt: token.attempt }
+  const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
+  if (result === 'HANDLED') {
+    return ofRound && (found.status === 'SENDING' || found.status === 'FAILED')
+      ? { ...key, name: 'receive', handledBy: 'receipt' }
+      : null
+  }
+  if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
+  const policy = deps.handlers.get(found.task.messageCode)?.downstreams
+    .find(one => one.name === token.downstream)?.policy ?? defaultPolicy
+  if (result === 'PROCESSING') {
+    const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
+    if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null
+    return { ...key, name: 'extend', afterMs: Math.min(policy.receiptTimeoutMs, leftMs) }
+  }
+  // It is waiting for its next try already; only FAILED still changes that.
+  if (result === 'RETRY' && found.phase === 'WAITING') return null
+  const { move: name, ...more } = decide({ kind: 'receipt', result }, {
+    triesLeft: found.triesLeft, lost: found.lost, needsReceipt: found.needsReceipt, retryTimes: found.task.retryTimes
+  }, policy, deps.random())
+  return { ...key, name, ...more }
+}
+
+const receiptRow = (asked: AskedReceipt, token: Token, found: Receiving, result: ReceiptResult): ReceiptRow => ({
+  taskId: found.task.id,
+  downstream: token.downstream,
+  attempt: token.attempt,
+  result,
+  reason: asked.reason ?? null,
+  data: asked.data ?? null,
+  remote: asked.remote
+})
