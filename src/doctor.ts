@@ -17,7 +17,12 @@ if (values.help) {
 try {
   const config = readConfig(process.env)
   const database = await reachDatabase(config)
-  const looked = await lookAround(config, database.url).finally(database.leave)
+  let looked
+  try {
+    looked = await lookAround(config, database.url)
+  } finally {
+    await database.leave()
+  }
   const findings = checks.flatMap(({ name, look }) => {
     const finding = look(looked, config)
     if (finding !== undefined) print(name, finding)
