@@ -2,13 +2,13 @@
  * Does this JSON number name the same decimal after a trip through a double? `0.1` and `1e21` do;
  * `9007199254740993`, `1e400` and `0.10000000000000000555` do not. `-0` counts as 0.
  */
-export function survivesDouble (text: string): boolean {
+export function survivesDouble(text: string): boolean {
   const double = Number(text)
   return Number.isFinite(double) && decimal(text) === decimal(String(double))
 }
 
 /** Sign, significant digits and power of ten: equal for equal decimals, however they are written. */
-function decimal (text: string): string {
+function decimal(text: string): string {
   const negative = text.startsWith('-')
   const e = text.search(/[eE]/)
   const mantissa = text.slice(negative ? 1 : 0, e < 0 ? text.length : e)

@@ -1,23 +1,6 @@
+import { byteAt, hex, hexDigit, plain } from './bytes.ts'
 import { survivesDouble } from './number.ts'
-
-export type JsonProblemCode = 'NOT_UTF8' | 'NOT_JSON' | 'NOT_I_JSON' | 'TOO_DEEP' | 'TOO_MANY_MEMBERS'
-
-/** What keeps a text from being read. `offset` counts bytes; `pointer` is RFC 6901, of the nearest value that fits in it. */
-export class JsonProblem extends Error {
-  override readonly name = 'JsonProblem'
-  readonly code: JsonProblemCode
-  readonly detail: string
-  readonly pointer: string
-  readonly offset: number
-
-  constructor (code: JsonProblemCode, detail: string, offset: number, pointer = '') {
-    super(`${detail}, at byte ${offset}`)
-    this.code = code
-    this.detail = this.message
-    this.pointer = pointer
-    this.offset = offset
-  }
-}
+import { JsonProblem, NOWHERE, pointerOf, type JsonProblemCode } from './problem.ts'
 
 export const limits = {
   depth: 64,
@@ -33,13 +16,13 @@ export const limits = {
 export type Role = 'plain' | 'holder' | 'batch' | 'list'
 
 /** The names to look for; both are compared after unescaping. */
-export interface Names { verbatim: string; list: string }
+export interface Names {
+  verbatim: string
+  list: string
+}
 
-// Levels of the value being read: an array's index, or ~offset of a member's name, or NOWHERE between members.
-// One for all: a scan never gives way to another.
+// Where the scan is, level by level, as pointerOf reads it. One for all scans: none gives way to another.
 const levels = new Int32Array(2 * limits.depth + 4)
-const NOWHERE = -0x80000000
-const POINTER_LENGTH = 120
 const SHORT_ESCAPES = [...Buffer.from('"\\/bfnrt')]
 
 /**
@@ -64,27 +47,27 @@ export class Scan {
   #verbatim = false
   #holder = 0
 
-  constructor (bytes: Buffer, names: Names, careful = false) {
+  constructor(bytes: Buffer, names: Names, careful = false) {
     this.#bytes = bytes
     this.#names = names
     this.#careful = careful
   }
 
-  run (role: Role): void {
+  run(role: Role): void {
     this.#space()
     this.#value(role)
     if (this.#space() !== -1) throw this.#unexpected('the end')
   }
 
   /** The byte here, after white space; -1 at the end. */
-  #space (): number {
+  #space(): number {
     const bytes = this.#bytes
     let byte = byteAt(bytes, this.#at)
     while (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) byte = byteAt(bytes, ++this.#at)
     return byte
   }
 
-  #value (role: Role): void {
+  #value(role: Role): void {
     const byte = this.#space()
     if (byte === 0x22) this.#string()
     else if (byte === 0x7b) this.#object(role)
@@ -96,7 +79,7 @@ export class Scan {
     else throw this.#unexpected('a value')
   }
 
-  #object (role: Role): void {
+  #object(role: Role): void {
     this.#enter()
     if (this.#space() === 0x7d) return this.#leave()
     const seen = this.#careful ? new Set<string>() : undefined
@@ -121,7 +104,7 @@ export class Scan {
     }
   }
 
-  #array (role: Role): void {
+  #array(role: Role): void {
     this.#enter()
     const depth = this.#depth
     if (this.#space() === 0x5d) return this.#leave()
@@ -137,33 +120,39 @@ export class Scan {
     }
   }
 
-  #enter (): void {
-    if (this.#depth >= this.#maxDepth) throw this.#problem('TOO_DEEP', `More than ${limits.depth} levels deep`, this.#at)
+  #enter(): void {
+    if (this.#depth >= this.#maxDepth) {
+      throw this.#problem('TOO_DEEP', `More than ${limits.depth} levels deep`, this.#at)
+    }
     levels[++this.#depth] = NOWHERE
     this.#at++
   }
 
-  #leave (): void {
+  #leave(): void {
     this.#depth--
     this.#at++
   }
 
   /** A member of a holder or of a batch. */
-  #known (role: Role, start: number, end: number): void {
+  #known(role: Role, start: number, end: number): void {
     if (role === 'holder' && this.#named(this.#names.verbatim, start, end)) this.#body()
     else this.#value(role === 'batch' && this.#named(this.#names.list, start, end) ? 'list' : 'plain')
   }
 
-  #named (name: string, start: number, end: number): boolean {
+  #named(name: string, start: number, end: number): boolean {
     // As long in bytes, or longer because of escapes.
     if (end - start < name.length + 2) return false
     const raw = this.#bytes.toString('utf8', start, end)
-    return end - start === name.length + 2 ? raw === `"${name}"` : raw.includes('\\') && JSON.parse(raw) === name
+    return end - start === name.length + 2
+      ? raw === `"${name}"`
+      : raw.includes('\\') && JSON.parse(raw) === name
   }
 
   /** One element of the list, with an allowance of its own for what lies around its body. */
-  #element (index: number): void {
-    if (index >= limits.list) throw this.#problem('TOO_MANY_MEMBERS', `More than ${limits.list} elements`, this.#at)
+  #element(index: number): void {
+    if (index >= limits.list) {
+      throw this.#problem('TOO_MANY_MEMBERS', `More than ${limits.list} elements`, this.#at)
+    }
     if (index > 0) this.spans.push(0, 0)
     this.#holder = 2 * index
     this.#left = limits.envelope
@@ -171,7 +160,7 @@ export class Scan {
   }
 
   /** A verbatim value: limits count anew in it, its numbers are carried as they are, its place is kept. */
-  #body (): void {
+  #body(): void {
     this.#space()
     const maxDepth = this.#maxDepth
     const left = this.#left
@@ -187,7 +176,7 @@ export class Scan {
     this.#maxDepth = maxDepth
   }
 
-  #string (): void {
+  #string(): void {
     const bytes = this.#bytes
     let at = this.#at + 1
     for (;;) {
@@ -204,7 +193,7 @@ export class Scan {
   }
 
   /** The offset after the escape that begins here. */
-  #escape (at: number): number {
+  #escape(at: number): number {
     const bytes = this.#bytes
     const byte = byteAt(bytes, at + 1)
     if (byte !== 0x75) {
@@ -220,7 +209,7 @@ export class Scan {
     throw this.#problem('NOT_I_JSON', `Lone surrogate ${hex(unit)} in a string`, at)
   }
 
-  #unit (at: number): number {
+  #unit(at: number): number {
     let unit = 0
     for (let i = at + 2; i < at + 6; i++) {
       const digit = hexDigit(byteAt(this.#bytes, i))
@@ -230,12 +219,14 @@ export class Scan {
     return unit
   }
 
-  #number (): void {
+  #number(): void {
     const bytes = this.#bytes
     const start = this.#at
     const whole = byteAt(bytes, start) === 0x2d ? start + 1 : start
     let at = this.#digits(whole)
-    if (at > whole + 1 && byteAt(bytes, whole) === 0x30) throw this.#problem('NOT_JSON', 'Malformed number', start)
+    if (at > whole + 1 && byteAt(bytes, whole) === 0x30) {
+      throw this.#problem('NOT_JSON', 'Malformed number', start)
+    }
     let simple = at - whole <= 15
     if (byteAt(bytes, at) === 0x2e) {
       simple = false
@@ -253,7 +244,7 @@ export class Scan {
   }
 
   /** The offset after the digits that begin here; at least one must. */
-  #digits (from: number): number {
+  #digits(from: number): number {
     const bytes = this.#bytes
     let at = from
     for (let byte = byteAt(bytes, at); byte >= 0x30 && byte <= 0x39; byte = byteAt(bytes, at)) at++
@@ -261,87 +252,34 @@ export class Scan {
     return at
   }
 
-  #word (word: string): void {
+  #word(word: string): void {
     for (let i = 0; i < word.length; i++) {
       if (byteAt(this.#bytes, this.#at + i) !== word.charCodeAt(i)) throw this.#unexpected('a value')
     }
     this.#at += word.length
   }
 
-  #remember (seen: Set<string>, start: number, end: number): void {
+  #remember(seen: Set<string>, start: number, end: number): void {
     const name: string = JSON.parse(this.#bytes.toString('utf8', start, end))
     if (seen.has(name)) throw this.#problem('NOT_I_JSON', 'The same member name twice in one object', start)
     seen.add(name)
   }
 
-  #tooMany (): JsonProblem {
+  #tooMany(): JsonProblem {
     const what = this.#verbatim ? `${limits.members} members` : `${limits.envelope} members around the body`
     return this.#problem('TOO_MANY_MEMBERS', `More than ${what}`, this.#at)
   }
 
-  #unexpected (wanted: string): JsonProblem {
+  #unexpected(wanted: string): JsonProblem {
     const byte = byteAt(this.#bytes, this.#at)
-    const found = byte === -1 ? 'but the text ends' : `found ${byte > 0x20 && byte < 0x7f ? String.fromCharCode(byte) : hex(byte)}`
+    const found =
+      byte === -1
+        ? 'but the text ends'
+        : `found ${byte > 0x20 && byte < 0x7f ? String.fromCharCode(byte) : hex(byte)}`
     return this.#problem('NOT_JSON', `Expected ${wanted}, ${found}`, this.#at)
   }
 
-  #problem (code: JsonProblemCode, detail: string, offset: number): JsonProblem {
-    return new JsonProblem(code, detail, offset, this.#pointer())
+  #problem(code: JsonProblemCode, detail: string, offset: number): JsonProblem {
+    return new JsonProblem(code, detail, offset, pointerOf(this.#bytes, levels.subarray(1, this.#depth + 1)))
   }
-
-  /** Ends at an ancestor where it would get long or unprintable: nothing a text holds makes an error so. */
-  #pointer (): string {
-    let pointer = ''
-    for (let i = 1; i <= this.#depth; i++) {
-      const level = levels[i] ?? NOWHERE
-      const token = level >= 0 ? String(level) : level === NOWHERE ? undefined : nameAt(this.#bytes, ~level)
-      if (token === undefined) break
-      const longer = `${pointer}/${token.replaceAll('~', '~0').replaceAll('/', '~1')}`
-      if (JSON.stringify(longer).replaceAll(/[^ -~]/g, '\\u0000').length > POINTER_LENGTH) break
-      pointer = longer
-    }
-    return pointer
-  }
-}
-
-/** The member name whose quotes open at this offset, or nothing where it is not to be shown. */
-function nameAt (bytes: Buffer, at: number): string | undefined {
-  const text = bytes.toString('utf8', at, at + 2 * POINTER_LENGTH)
-  const raw = /^"(?:[^"\\]|\\.)*"/.exec(text)?.[0]
-  const name: string | undefined = raw === undefined ? undefined : JSON.parse(raw)
-  return name === undefined || /[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? undefined : name
-}
-
-/** -1 past the end. Never reads there: V8 keeps a slower load for good once one did. */
-function byteAt (bytes: Buffer, at: number): number {
-  return at < bytes.length ? (bytes[at] as number) : -1
-}
-
-/** The next byte that is not just part of a string. Four at a time: twice as fast, and bodies are mostly strings. */
-function plain (bytes: Buffer, from: number): number {
-  let at = from
-  for (const fours = bytes.length - 3; at < fours; at += 4) {
-    if ((kindAt(bytes, at) | kindAt(bytes, at + 1) | kindAt(bytes, at + 2) | kindAt(bytes, at + 3)) !== 0) break
-  }
-  while (at < bytes.length && kindAt(bytes, at) === 0) at++
-  return at
-}
-
-/** 1 where a string ends, escapes, or breaks off. */
-const kinds = new Uint8Array(256).fill(1, 0, 0x20)
-kinds[0x22] = 1
-kinds[0x5c] = 1
-
-function kindAt (bytes: Buffer, at: number): number {
-  return kinds[bytes[at] as number] as number
-}
-
-function hexDigit (byte: number): number {
-  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
-  const letter = byte | 0x20
-  return letter >= 0x61 && letter <= 0x66 ? letter - 0x57 : -1
-}
-
-function hex (unit: number): string {
-  return `0x${unit.toString(16).padStart(2, '0').toUpperCase()}`
 }

@@ -1,13 +1,15 @@
 import { isUtf8 } from 'node:buffer'
 import { hash } from 'node:crypto'
-import { JsonProblem, Scan, type Role } from './scan.ts'
+import { JsonProblem } from './problem.ts'
+import { Scan, type Role } from './scan.ts'
 
-export { JsonProblem, limits, type JsonProblemCode } from './scan.ts'
+export { JsonProblem, type JsonProblemCode } from './problem.ts'
+export { limits } from './scan.ts'
 
 /** What a text should be: it says where the member lies that is delivered verbatim. `plain` has none. */
 export type JsonShape = 'task' | 'batch' | 'receipt' | 'plain'
 
-const shapes: Record<JsonShape, { role: Role, verbatim: string }> = {
+const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
   task: { role: 'holder', verbatim: 'messageBody' },
   batch: { role: 'batch', verbatim: 'messageBody' },
   receipt: { role: 'holder', verbatim: 'data' },
@@ -21,7 +23,7 @@ export class JsonRead {
   readonly #bytes: Buffer
   readonly #spans: number[]
 
-  constructor (value: unknown, text: string, bytes: Buffer, spans: number[]) {
+  constructor(value: unknown, text: string, bytes: Buffer, spans: number[]) {
     this.value = value
     this.text = text
     this.#bytes = bytes
@@ -29,19 +31,21 @@ export class JsonRead {
   }
 
   /** The text of `messageBody` (or a receipt's `data`) as it was posted; in a batch, of `tasks[index]`. */
-  bodyText (index = 0): string | undefined {
+  bodyText(index = 0): string | undefined {
     const [start, end] = this.#span(index)
     if (start === 0) return undefined
     // All ASCII: characters and bytes count alike, and a slice of the text costs nothing.
-    return this.text.length === this.#bytes.length ? this.text.slice(start, end) : this.#bytes.toString('utf8', start, end)
+    return this.text.length === this.#bytes.length
+      ? this.text.slice(start, end)
+      : this.#bytes.toString('utf8', start, end)
   }
 
-  bodyBytes (index = 0): number {
+  bodyBytes(index = 0): number {
     const [start, end] = this.#span(index)
     return end - start
   }
 
-  #span (index: number): [start: number, end: number] {
+  #span(index: number): [start: number, end: number] {
     return [this.#spans[2 * index] ?? 0, this.#spans[2 * index + 1] ?? 0]
   }
 }
@@ -50,8 +54,10 @@ export class JsonRead {
  * Reads a strict I-JSON text (RFC 7493) or throws a JsonProblem. What `JSON.parse` and `stringify` would change without
  * a word is refused or, inside a body, kept as text: 9007199254740993, 1e400, two members of one name, 1.0.
  */
-export function readJson (bytes: Uint8Array, shape: JsonShape): JsonRead {
-  const buffer = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+export function readJson(bytes: Uint8Array, shape: JsonShape): JsonRead {
+  const buffer = Buffer.isBuffer(bytes)
+    ? bytes
+    : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   if (!isUtf8(buffer)) throw new JsonProblem('NOT_UTF8', 'Not UTF-8', firstBadByte(buffer))
   if (buffer[0] === 0xef && buffer[1] === 0xbb && buffer[2] === 0xbf) {
     throw new JsonProblem('NOT_I_JSON', 'A byte order mark', 0)
@@ -68,7 +74,7 @@ export function readJson (bytes: Uint8Array, shape: JsonShape): JsonRead {
 }
 
 /** `for in`, which V8 answers from the shapes that objects share: five times as fast as `Object.values`. */
-function countMembers (value: unknown): number {
+function countMembers(value: unknown): number {
   let count = 0
   if (Array.isArray(value)) {
     for (const element of value) if (isNested(element)) count += countMembers(element)
@@ -81,19 +87,19 @@ function countMembers (value: unknown): number {
   return count
 }
 
-function isNested (value: unknown): value is Record<string, unknown> {
+function isNested(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null
 }
 
 /** Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. */
-function firstBadByte (bytes: Buffer): number {
+function firstBadByte(bytes: Buffer): number {
   const repaired = Buffer.from(bytes.toString('utf8'))
   const at = bytes.findIndex((byte, i) => byte !== repaired[i])
   return at < 0 ? bytes.length : at
 }
 
 /** The classic `messageCode:sceneType:md5(messageBody)`; where that is too long for a taskNo, its SHA-256. */
-export function defaultTaskNo (messageCode: string, sceneType: string, bodyText: string): string {
+export function defaultTaskNo(messageCode: string, sceneType: string, bodyText: string): string {
   const classic = `${messageCode}:${sceneType}:${hash('md5', bodyText)}`
   return classic.length <= 128 ? classic : hash('sha256', classic)
 }
@@ -102,15 +108,17 @@ export function defaultTaskNo (messageCode: string, sceneType: string, bodyText:
  * Equal for two posts of the same content: the members as posted but for `taskNo`, in any order and with any white
  * space, and the body's very text.
  */
-export function contentHash (envelope: Record<string, unknown>, bodyText: string): string {
+export function contentHash(envelope: Record<string, unknown>, bodyText: string): string {
   const { taskNo: _, messageBody: __, ...members } = envelope
   // A line feed cannot occur raw in the first part, so the two cannot be shifted into each other.
   return hash('sha256', `${canonical(members)}\n${bodyText}`, 'base64url')
 }
 
-function canonical (value: unknown): string {
+function canonical(value: unknown): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
-  const members = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
+  const members = Object.entries(value)
+    .filter(([, member]) => member !== undefined)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
   return `{${members.map(([name, member]) => `${JSON.stringify(name)}:${canonical(member)}`).join()}}`
 }

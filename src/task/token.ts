@@ -1,26 +1,30 @@
 import { createHmac, hkdfSync, timingSafeEqual } from 'node:crypto'
 
 /** The delivery and the attempt that a token was made for. */
-export interface Told { downstream: string; attempt: number }
+export interface Told {
+  downstream: string
+  attempt: number
+}
 
 export interface Tokens {
-  issue (made: { taskNo: string, downstream: string, attempt: number, at: Date }): string
+  issue(made: { taskNo: string; downstream: string; attempt: number; at: Date }): string
   /** null for whatever does not fit, whyever: who guesses learns nothing. Asks no database. */
-  check (token: unknown, taskNo: string, now: Date): Told | null
+  check(token: unknown, taskNo: string, now: Date): Told | null
 }
 
 const VALID_MS = 90 * 24 * 3_600_000
 const LONGEST = 200
 
 // version . key id . issued at, in s since 1970, base 36 . downstream . attempt . HMAC-SHA256 in base64url
-const shape = /^v1\.([A-Za-z0-9_-]{8})\.([0-9a-z]{1,9})\.([a-z][a-z0-9-]{0,31})\.([1-9][0-9]{0,9})\.[A-Za-z0-9_-]{43}$/
+const shape =
+  /^v1\.([A-Za-z0-9_-]{8})\.([0-9a-z]{1,9})\.([a-z][a-z0-9-]{0,31})\.([1-9][0-9]{0,9})\.[A-Za-z0-9_-]{43}$/
 
 /**
  * The callback tokens. `previous` is a key that is on its way out: it still opens what it closed.
  * A token is one text only: the HMAC is over its own characters and compared in base64url, so nothing that
  * decodes to the same (padding, leading zeros, a line feed) passes for it.
  */
-export function tokens (secrets: { current: string, previous?: string | undefined }): Tokens {
+export function tokens(secrets: { current: string; previous?: string | undefined }): Tokens {
   const current = key(secrets.current)
   const keys = new Map([[current.id, current]])
   if (secrets.previous !== undefined) {
@@ -28,12 +32,12 @@ export function tokens (secrets: { current: string, previous?: string | undefine
     keys.set(previous.id, previous)
   }
   return {
-    issue ({ taskNo, downstream, attempt, at }) {
+    issue({ taskNo, downstream, attempt, at }) {
       const issued = Math.floor(at.getTime() / 1_000).toString(36)
       const head = `v1.${current.id}.${issued}.${downstream}.${attempt}`
       return `${head}.${mac(current.secret, head, taskNo)}`
     },
-    check (token, taskNo, now) {
+    check(token, taskNo, now) {
       if (typeof token !== 'string' || token.length > LONGEST) return null
       const [, id = '', issued = '', downstream = '', attempt = ''] = shape.exec(token) ?? []
       const used = keys.get(id)
@@ -49,11 +53,11 @@ export function tokens (secrets: { current: string, previous?: string | undefine
 }
 
 /** The taskNo comes last: what is before it has a fixed number of dots, so no two inputs read alike. */
-function mac (secret: Buffer, head: string, taskNo: string): string {
+function mac(secret: Buffer, head: string, taskNo: string): string {
   return createHmac('sha256', secret).update(`${head}.${taskNo}`).digest('base64url')
 }
 
-function key (secret: string): { id: string, secret: Buffer } {
+function key(secret: string): { id: string; secret: Buffer } {
   return {
     id: derive(secret, 'ackbox callback token v1 key id', 6).toString('base64url'),
     secret: derive(secret, 'ackbox callback token v1', 32)
@@ -61,11 +65,11 @@ function key (secret: string): { id: string, secret: Buffer } {
 }
 
 /** The secret that requests to this downstream are signed with, as Standard Webhooks writes them. */
-export function signingSecret (secret: string, downstream: string): string {
+export function signingSecret(secret: string, downstream: string): string {
   return `whsec_${derive(secret, `ackbox signing v1 ${downstream}`, 32).toString('base64')}`
 }
 
 /** One master secret, a key of its own for each use: none of them says anything about another. */
-function derive (secret: string, use: string, length: number): Buffer {
+function derive(secret: string, use: string, length: number): Buffer {
   return Buffer.from(hkdfSync('sha256', secret, '', use, length))
 }
