@@ -1,4 +1,5 @@
 import { Redis } from 'ioredis'
+import type { RedisOptions } from 'ioredis'
 import type { QueueLog } from './backend.ts'
 
 /** What an operator can mend: the message is one line that says what is wrong and what to do. */
@@ -11,6 +12,13 @@ const startMs = 2000
 /** A worker blocks this long for a job; the socket must outlive it. */
 const blockSeconds = 2
 
+/** BullMQ copies it for each blocking connection, and an answer there takes as long as a block lasts. */
+class Consumer extends Redis {
+  override duplicate (override?: Partial<RedisOptions>): Redis {
+    return super.duplicate({ ...override, socketTimeout: blockSeconds * 1000 + 2000 })
+  }
+}
+
 /**
  * Two clients: producers fail fast and forget (a late hint is worth nothing), workers wait for ever.
  * Blocking clients are copies of the workers' one, made by BullMQ, one for each queue.
@@ -18,6 +26,8 @@ const blockSeconds = 2
 export async function openRedis (url: string, prefix: string, log: QueueLog) {
   const both = {
     connectTimeout: 1000,
+    // A black hole never answers our FIN either.
+    disconnectTimeout: 200,
     keepAlive: 10_000,
     retryStrategy: (times: number) => Math.min(50 * times, 500),
     // A primary that became a replica refuses writes on a healthy connection: only a new one finds the new primary.
@@ -32,12 +42,12 @@ export async function openRedis (url: string, prefix: string, log: QueueLog) {
     commandTimeout: 1000,
     socketTimeout: 1000
   })
-  const consumer = new Redis(url, {
+  const consumer = new Consumer(url, {
     ...both,
     maxRetriesPerRequest: null,
-    // No data on a waiting socket for longer than a block lasts: the network swallowed it. Without this a
-    // black-holed connection hangs until TCP gives up, a quarter of an hour later.
-    socketTimeout: blockSeconds * 1000 + 2000
+    // An answer this late: the network swallowed it. Without this a black-holed connection hangs until TCP
+    // gives up, a quarter of an hour later.
+    socketTimeout: 2000
   })
   const lostListeners: (() => void)[] = []
   const place = `${producer.options.host ?? 'localhost'}:${producer.options.port ?? 6379}`

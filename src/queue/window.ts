@@ -48,7 +48,7 @@ export function openWindow (limits: Limits, now: () => number) {
       mean += (deliveries / jobs - mean) * weight
       meanKnown = true
     },
-    started (deliveries: number) { started += deliveries },
+    started: (deliveries: number) => { started += deliveries },
     /** To be taken before the count is asked for: what is added while the question is under way counts twice, not never. */
     look: () => ({ at: now(), added, addedJobs, started }),
     counted (look: Omit<Look, 'jobs'>, jobs: number) {

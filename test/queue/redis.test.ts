@@ -1,0 +1,253 @@
+import { Redis } from 'ioredis'
+import t from 'tap'
+import type { Test } from 'tap'
+import type { Hinted } from '../../src/queue/hints.ts'
+import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
+import { blackHole } from '../support/blackhole.ts'
+import { freePort, ownRedis } from '../support/redis.ts'
+import { downstream, hinted, openTestBackend, openTestHints, recordingLog, until, work } from './setup.ts'
+
+const shop = downstream('shop')
+
+// The promise under every fault: nothing of ours dies of it, and nothing is said in vain.
+const unhandled: unknown[] = []
+process.on('unhandledRejection', reason => unhandled.push(reason))
+process.on('uncaughtException', error => unhandled.push(error))
+t.afterEach(() => {
+  if (unhandled.length > 0) throw new AggregateError(unhandled.splice(0), 'unhandled')
+})
+t.setTimeout(120_000)
+
+/** A service with workers, as it runs; `again` adds as the dispatcher does until everything was taken. */
+async function service (t: Test, redisUrl: string) {
+  const log = recordingLog()
+  const backend = await openTestBackend(t, { redisUrl }, ['shop'], { log: log.log })
+  const hints = openTestHints(t, backend, [shop], log.log)
+  const worker = work(t, backend, [shop], () => {}, log.log)
+  let made = 0
+  return {
+    log,
+    backend,
+    hints,
+    worker,
+    one: (): Hinted[] => hinted('shop', 1, made++),
+    /** Adds one delivery after the other until one has come through to a worker. */
+    async well (ms = 10_000) {
+      const before = worker.deliveries().length
+      await until('a delivery comes through again', async () => {
+        if (hints.room('shop') > 0) await hints.add(hinted('shop', 1, made++))
+        return worker.deliveries().length > before
+      }, ms)
+    }
+  }
+}
+
+t.test('Redis is killed and comes back empty: hints flow again by themselves', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const { hints, worker, one, well, log } = await service(t, redis.url)
+  await well()
+  for (let round = 0; round < 3; round++) {
+    await redis.kill()
+    const began = performance.now()
+    const delivery = one()
+    t.same(await hints.add(delivery), delivery)
+    t.ok(performance.now() - began < 300)
+    await until('no room', () => hints.room('shop') === 0)
+    await redis.start()
+    const back = performance.now()
+    await well()
+    t.ok(performance.now() - back < 2000, `back in ${performance.now() - back} ms`)
+  }
+  t.ok(log.lines.filter(line => line.level === 'warn').length < 10, 'a few lines, not a flood')
+  await worker.stop()
+})
+
+t.test('a long outage: no flood of lines, no busy loop', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const { hints, well, log } = await service(t, redis.url)
+  await well()
+  await redis.kill()
+  await until('no room', () => hints.room('shop') === 0)
+  const cpu = process.cpuUsage()
+  await new Promise(resolve => setTimeout(resolve, 2000))
+  const used = process.cpuUsage(cpu)
+  t.ok(used.user + used.system < 400_000, `${(used.user + used.system) / 1000} ms of CPU in two seconds`)
+  t.ok(log.lines.length < 10, JSON.stringify(log.lines))
+  await redis.start()
+  await well()
+})
+
+for (const how of ['heal', 'healForNewOnly'] as const) {
+  t.test(`Redis behind a black hole (${how}): adds fail in 250 ms, and all comes back by itself`, async t => {
+    const redis = await ownRedis(t)
+    if (!redis) return
+    const hole = await blackHole(t, redis)
+    const { hints, one, well } = await service(t, `redis://127.0.0.1:${hole.port}`)
+    await well()
+    hole.swallow()
+    const began = performance.now()
+    const delivery = one()
+    t.same(await hints.add(delivery), delivery)
+    t.ok(performance.now() - began < 300, `${performance.now() - began} ms`)
+    t.equal(hints.room('shop'), 0)
+    await new Promise(resolve => setTimeout(resolve, 3000))
+    t.equal(hints.room('shop'), 0)
+    hole[how]()
+    const back = performance.now()
+    await well(15_000)
+    t.comment(`back in ${Math.round(performance.now() - back)} ms`)
+    t.ok(performance.now() - back < 6500)
+  })
+}
+
+t.test('a stop in a black hole ends in time', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const hole = await blackHole(t, redis)
+  const { hints, one, well, worker, backend } = await service(t, `redis://127.0.0.1:${hole.port}`)
+  await well()
+  hole.swallow()
+  await hints.add(one())
+  const began = performance.now()
+  await worker.stop()
+  await hints.stop()
+  await backend.close()
+  t.ok(performance.now() - began < 4000, `${performance.now() - began} ms`)
+})
+
+t.test('FLUSHALL and SCRIPT FLUSH in full work: what was there is gone, what comes next flows', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const { hints, worker, well } = await service(t, redis.url)
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  await well()
+  const adding = Promise.all(Array.from({ length: 20 }, (_, i) => hints.add(hinted('shop', 200, 1000 + i * 200))))
+  await client.flushall()
+  t.same((await adding).flat(), [])
+  await well()
+  await client.script('FLUSH')
+  await well()
+  const before = worker.deliveries().length
+  await until('bulks too', async () => (await hints.add(hinted('shop', 200, 9000))).length === 0)
+  await worker.got(before + 200)
+})
+
+t.test('Redis out of memory: adds are refused, no room; memory again: it flows', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const { hints, one, well, log } = await service(t, redis.url)
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  await well()
+  await client.config('SET', 'maxmemory', '1')
+  const delivery = one()
+  t.same(await hints.add(delivery), delivery)
+  const cpu = process.cpuUsage()
+  await new Promise(resolve => setTimeout(resolve, 1500))
+  t.equal(hints.room('shop'), 0, 'it answers, but takes nothing')
+  const used = process.cpuUsage(cpu)
+  t.ok(used.user + used.system < 400_000, `${(used.user + used.system) / 1000} ms of CPU`)
+  t.ok(log.lines.length < 10, JSON.stringify(log.lines))
+  await client.config('SET', 'maxmemory', '0')
+  await well()
+})
+
+t.test('jobs wait while Redis is out of memory: the worker does not spin, and takes them afterwards', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const log = recordingLog()
+  const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { log: log.log })
+  const hints = openTestHints(t, backend, [shop], log.log)
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  t.same(await hints.add(hinted('shop', 200)), [])
+  await client.config('SET', 'maxmemory', '1')
+  const worker = work(t, backend, [shop], () => {}, log.log)
+  const cpu = process.cpuUsage()
+  await new Promise(resolve => setTimeout(resolve, 1500))
+  const used = process.cpuUsage(cpu)
+  t.ok(used.user + used.system < 400_000, `${(used.user + used.system) / 1000} ms of CPU`)
+  t.ok(log.lines.length < 10, JSON.stringify(log.lines))
+  await client.config('SET', 'maxmemory', '0')
+  await worker.got(200)
+})
+
+t.test('the primary becomes a replica and a primary again', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const { hints, one, well } = await service(t, redis.url)
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  await well()
+  await client.replicaof('127.0.0.1', String(await freePort()))
+  const delivery = one()
+  t.same(await hints.add(delivery), delivery)
+  await new Promise(resolve => setTimeout(resolve, 1000))
+  t.equal(hints.room('shop'), 0)
+  await client.replicaof('NO', 'ONE')
+  await well()
+})
+
+t.test('a start without Redis: it says so, accepts nothing, and works as soon as Redis is there', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  await redis.kill()
+  const { hints, one, well, log } = await service(t, redis.url)
+  t.ok(log.has('redis.unreachable'))
+  t.equal(hints.room('shop'), 0)
+  const delivery = one()
+  t.same(await hints.add(delivery), delivery)
+  await redis.start()
+  await well()
+})
+
+t.test('a wrong password ends the start with the line that mends it', async t => {
+  const redis = await ownRedis(t, '--requirepass', 'right')
+  if (!redis) return
+  const wrong = redis.url.replace('redis://', 'redis://:wrong@')
+  await t.rejects(openTestBackend(t, { redisUrl: wrong }, ['shop']), QueueServerError)
+  await t.rejects(openTestBackend(t, { redisUrl: redis.url }, ['shop']), {
+    message: /^Redis at 127\.0\.0\.1:\d+ refuses the user or password of REDIS_URL/
+  })
+  const right = redis.url.replace('redis://', 'redis://:right@')
+  await t.resolves(openTestBackend(t, { redisUrl: right }, ['shop']))
+})
+
+t.test('a Redis that may throw keys away is worked with, and warned of', async t => {
+  const redis = await ownRedis(t, '--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru')
+  if (!redis) return
+  const { log } = await service(t, redis.url)
+  t.match(log.lines.filter(line => line.level === 'warn'), [{ fields: { policy: 'allkeys-lru' } }])
+})
+
+t.test('a Redis before 6.2 is refused in one line', async t => {
+  t.match(serverProblem('redis_version:6.0.16\r\nx:1', 'h:1'), /^Redis at h:1 is 6\.0\.16: Ackbox needs 6\.2/)
+  t.match(serverProblem('redis_version:5.0.7\r\n', 'h:1'), /6\.2/)
+  for (const fine of ['6.2.0', '6.2.14', '7.0.15', '7.2.4', '8.0.1', '10.0.0']) {
+    t.equal(serverProblem(`# Server\r\nredis_version:${fine}\r\n`, 'h:1'), undefined, fine)
+  }
+})
+
+t.test('an idle service is quiet', async t => {
+  const redis = await ownRedis(t)
+  if (!redis) return
+  const names = Array.from({ length: 10 }, (_, i) => downstream(`shop-${i}`))
+  const backend = await openTestBackend(t, { redisUrl: redis.url }, names.map(one => one.name))
+  openTestHints(t, backend, names)
+  work(t, backend, names)
+  await new Promise(resolve => setTimeout(resolve, 500))
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  const commands = async () => Number(/total_commands_processed:(\d+)/.exec(await client.info('stats'))?.[1])
+  const before = await commands()
+  const cpu = process.cpuUsage()
+  await new Promise(resolve => setTimeout(resolve, 4000))
+  const used = process.cpuUsage(cpu)
+  const perSecond = (await commands() - before) / 4
+  t.comment(`${perSecond} commands/s, ${(used.user + used.system) / 4000} ms of CPU a second, ten queues`)
+  t.ok(perSecond < 200)
+  t.ok((used.user + used.system) / 4000 < 20)
+})
