@@ -1,3 +1,4 @@
+import { errors } from 'undici'
 import { Failure, type Blocked } from './guard.ts'
 
 const certificate = new Set([
@@ -16,7 +17,7 @@ const words: Readonly<Record<string, string>> = {
   EPIPE: 'connection_closed',
   ECONNABORTED: 'connection_closed',
   UND_ERR_SOCKET: 'connection_closed',
-  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: 'connection_closed',
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: 'protocol: content-length',
   EHOSTUNREACH: 'unreachable',
   ENETUNREACH: 'unreachable',
   EHOSTDOWN: 'unreachable',
@@ -31,12 +32,13 @@ const words: Readonly<Record<string, string>> = {
 /** What an error before the answer came to. The reason opens with a stable word; the error's own text is never shown. */
 export function failureOf (error: unknown): Blocked {
   if (error instanceof Failure) return error.outcome
+  // The text in parentheses is the parser's own, never the downstream's.
+  if (error instanceof errors.HTTPParserError) return failed(`protocol: ${/\((.*)\)$/.exec(error.message)?.[1] ?? 'not HTTP'}`)
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
   if (certificate.has(code) || code.startsWith('CERT_') || code.startsWith('CRL_')) {
     return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
   }
   if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) return failed(`tls: ${code}`)
-  if (code.startsWith('HPE_')) return failed(`protocol: ${code}`)
   // undici's words for an answer that nobody asked for, an upgrade, and a 100 without `Expect`.
   if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response')) return failed('protocol')
   return failed(words[code] ?? `error: ${code}`)

@@ -53,14 +53,15 @@ export function httpTransport (deps: HttpDeps): Transport<HttpRequest> {
       const headers = headersOf(request.headers ?? {}, parcel, body)
       if (typeof headers === 'string') return ended(`bad_request: ${headers}`)
 
+      const lane = open.lane(url)
       return new Promise(resolve => {
         const exchange = new Exchange(parcel, accepted, limits, outcome => {
           clock.delete(exchange)
-          open.done(url)
+          lane.done()
           resolve(outcome)
         })
         clock.add(exchange)
-        open.dispatch(url, { path: url.pathname + url.search, method, headers, body }, exchange)
+        lane.dispatch({ path: url.pathname + url.search, method, headers, body }, exchange)
       })
     },
 

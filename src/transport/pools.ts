@@ -24,31 +24,40 @@ export interface Carried extends Dispatcher.DispatchHandler {
   line: Line | undefined
 }
 
+/** The way to one origin. */
+export interface Lane {
+  dispatch (options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
+  /** One send less in flight. */
+  done (): void
+}
+
 export interface Pools {
-  dispatch (url: URL, options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
-  /** One send less in flight for this origin. */
-  done (url: URL): void
+  lane (url: URL): Lane
   close (): Promise<void>
 }
 
-interface Held {
-  pool: Pool
-  inFlight: number
-  usedAt: number
+class Held implements Lane {
+  readonly pool: Pool
+  inFlight = 0
+  usedAt = 0
+
+  constructor (pool: Pool) {
+    this.pool = pool
+  }
+
+  dispatch (options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
+    this.inFlight++
+    this.pool.dispatch(options as Dispatcher.DispatchOptions, handler)
+  }
+
+  done (): void {
+    this.inFlight--
+  }
 }
 
 export function pools (guard: Guard, limits: PoolLimits): Pools {
   const held = new Map<string, Held>()
   let sweptAt = performance.now()
-
-  function poolOf (url: URL): Held {
-    const found = held.get(url.origin)
-    if (found) return found
-    if (held.size >= limits.origins) drop(longestIdle())
-    const made = { pool: open(url, guard, limits), inFlight: 0, usedAt: 0 }
-    held.set(url.origin, made)
-    return made
-  }
 
   /** undefined while all are at work: sends in flight are bounded elsewhere, and so is what goes beyond the limit. */
   function longestIdle (): string | undefined {
@@ -74,17 +83,18 @@ export function pools (guard: Guard, limits: PoolLimits): Pools {
   }
 
   return {
-    dispatch (url, options, handler) {
+    lane (url) {
       const now = performance.now()
       if (now - sweptAt > limits.idleMs) sweep(now)
-      const each = poolOf(url)
-      each.inFlight++
-      each.usedAt = now
-      each.pool.dispatch({ ...options, origin: url.origin }, handler)
-    },
-    done (url) {
-      const each = held.get(url.origin)
-      if (each) each.inFlight--
+      const origin = url.origin
+      let lane = held.get(origin)
+      if (!lane) {
+        if (held.size >= limits.origins) drop(longestIdle())
+        lane = new Held(open(url, guard, limits))
+        held.set(origin, lane)
+      }
+      lane.usedAt = now
+      return lane
     },
     async close () {
       const all = [...held.values()]

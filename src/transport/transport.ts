@@ -7,6 +7,8 @@ export interface Parcel {
   timeoutMs: number
   /** Aborted when the process must let go (shutdown); the outcome is then failed, `shutdown`. */
   signal: AbortSignal
+  /** The text of the task's messageBody: what is sent where a request names no payload of its own. */
+  raw?: string
   /** Our headers (webhook-id … ackbox-callback-token), lower case, signed over exactly this payload. */
   headers (payload: string | Uint8Array): Record<string, string>
 }
