@@ -9,7 +9,7 @@ const day = 24 * 3_600_000
 const later = (ms: number) => new Date(at.getTime() + ms)
 const ours = tokens({ current: 'a master secret of ours, long enough' })
 const theirs = tokens({ current: 'a master secret of theirs, as long as ours' })
-const alphabet = [...'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.']
+const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.'.split('')
 
 const anyMade = fc.record({
   taskNo: fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/),
