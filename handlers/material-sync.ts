@@ -13,7 +13,10 @@ export default defineHandler({
   downstreams: {
     review: {
       transport: 'http',
-      request: ({ body, raw }) => ({ url: url`${env.REVIEW_URL}/materials/${body.materialId}/review`, body: raw }),
+      request: ({ body, raw }) => ({
+        url: url`${env.REVIEW_URL}/materials/${body.materialId}/review`,
+        body: raw
+      }),
       // What is removed needs no review: that delivery is SKIPPED.
       when: ({ body }) => body.change !== 'removed',
       needCallback: true,
@@ -23,7 +26,11 @@ export default defineHandler({
     },
     ads: {
       transport: 'http',
-      request: ({ body, raw }) => ({ url: url`${env.ADS_URL}/materials/${body.materialId}`, method: 'PUT', body: raw }),
+      request: ({ body, raw }) => ({
+        url: url`${env.ADS_URL}/materials/${body.materialId}`,
+        method: 'PUT',
+        body: raw
+      }),
       needCallback: true,
       receiptTimeout: '5s',
       retry: { times: 10, backoff: ['1s', '2s', '5s'] },
@@ -31,7 +38,11 @@ export default defineHandler({
     },
     search: {
       transport: 'http',
-      request: ({ body, raw }) => ({ url: url`${env.SEARCH_URL}/index/${body.materialId}`, method: 'PUT', body: raw }),
+      request: ({ body, raw }) => ({
+        url: url`${env.SEARCH_URL}/index/${body.materialId}`,
+        method: 'PUT',
+        body: raw
+      }),
       retry: { times: 10, backoff: ['1s', '2s', '5s'] },
       limit: { concurrency: 50, timeout: '5s' }
     },
@@ -41,7 +52,12 @@ export default defineHandler({
       request: ({ body, task }) => ({
         url: url`${env.REPORTS_URL}/facts`,
         headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ fact: 'material', id: body.materialId, change: body.change, at: task.createdAt })
+        body: JSON.stringify({
+          fact: 'material',
+          id: body.materialId,
+          change: body.change,
+          at: task.createdAt
+        })
       }),
       retry: { times: 10, backoff: '2s' },
       limit: { concurrency: 10, perSecond: 200, timeout: '5s' }

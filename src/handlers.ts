@@ -1,5 +1,4 @@
 import { parseArgs } from 'node:util'
-import type { z } from 'zod'
 import { readConfig, SettingError } from './config.ts'
 import { demoEnv } from './demo/receiver.ts'
 import { aligned } from './demo/show.ts'
@@ -32,7 +31,7 @@ try {
   process.exitCode = 1
 }
 
-async function main (): Promise<void> {
+async function main(): Promise<void> {
   const { values, positionals } = readArguments()
   if (values.help) return console.log(help)
   const config = readConfig(process.env)
@@ -45,11 +44,12 @@ async function main (): Promise<void> {
   })
   if (!values['dry-run']) return list(registry)
   const [messageCode, messageBody] = positionals
-  if (messageCode === undefined || messageBody === undefined || positionals.length > 2) throw new AskedWrong(help)
+  if (messageCode === undefined || messageBody === undefined || positionals.length > 2)
+    throw new AskedWrong(help)
   await dryRun(registry, messageCode, messageBody, values.scene)
 }
 
-function readArguments () {
+function readArguments() {
   try {
     return parseArgs({
       allowPositionals: true,
@@ -64,38 +64,75 @@ function readArguments () {
   }
 }
 
-function list ({ handlers, downstreams }: Registry): void {
-  const rows = [...handlers.values()].flatMap(handler => handler.downstreams.map((downstream, at) => [
-    at === 0 ? handler.messageCode : '', at === 0 ? handler.file : '', downstream.name, ...facts(downstream)
-  ]))
-  const head = ['messageCode', 'file', 'downstream', 'transport', 'receipt', 'tries', 'backoff', 'at once', 'a second', 'timeout']
+function list({ handlers, downstreams }: Registry): void {
+  const rows = [...handlers.values()].flatMap(handler =>
+    handler.downstreams.map((downstream, at) => [
+      at === 0 ? handler.messageCode : '',
+      at === 0 ? handler.file : '',
+      downstream.name,
+      ...facts(downstream)
+    ])
+  )
+  const head = [
+    'messageCode',
+    'file',
+    'downstream',
+    'transport',
+    'receipt',
+    'tries',
+    'backoff',
+    'at once',
+    'a second',
+    'timeout'
+  ]
   console.log(aligned([head, ...rows], 5))
   console.log(`\n${handlers.size} handlers, ${downstreams.size} downstreams: all is well`)
 }
 
-function facts ({ transport, needCallback, policy, limit }: LoadedDownstream): string[] {
+function facts({ transport, needCallback, policy, limit }: LoadedDownstream): string[] {
   return [
-    transport, needCallback ? `in ${durationText(policy.receiptTimeoutMs)}` : 'no', String(policy.times ?? 10),
-    backoffText(policy.backoff), String(limit.concurrency), String(limit.perSecond ?? '–'), durationText(limit.timeoutMs)
+    transport,
+    needCallback ? `in ${durationText(policy.receiptTimeoutMs)}` : 'no',
+    String(policy.times ?? 10),
+    backoffText(policy.backoff),
+    String(limit.concurrency),
+    String(limit.perSecond ?? '–'),
+    durationText(limit.timeoutMs)
   ]
 }
 
-function backoffText (backoff: Backoff): string {
+function backoffText(backoff: Backoff): string {
   if (backoff.kind === 'list') return `${backoff.ms.map(durationText).join(' ')} …`
   return `${durationText(backoff.firstMs)} ×2 … ${durationText(backoff.maxMs)}`
 }
 
-async function dryRun ({ handlers }: Registry, messageCode: string, raw: string, sceneType: string): Promise<void> {
+async function dryRun(
+  { handlers }: Registry,
+  messageCode: string,
+  raw: string,
+  sceneType: string
+): Promise<void> {
   const handler = handlers.get(messageCode)
   if (!handler) {
     const meant = nearest(messageCode, [...handlers.keys()])
-    throw new AskedWrong(`no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `there are ${[...handlers.keys()].join(', ')}`}`)
+    throw new AskedWrong(
+      `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `there are ${[...handlers.keys()].join(', ')}`}`
+    )
   }
   const body = bodyOf(handler, raw)
   const task: Task = {
-    id: '00000000-0000-7000-8000-000000000000', taskNo: defaultTaskNo(messageCode, sceneType, raw), messageCode, sceneType,
-    messageBody: raw, deliverStartTime: null, needCallback: null, retryTimes: null, extend: null, traceparent: null,
-    createdAt: new Date(), createdBy: 'dry-run'
+    id: '00000000-0000-7000-8000-000000000000',
+    taskNo: defaultTaskNo(messageCode, sceneType, raw),
+    messageCode,
+    sceneType,
+    messageBody: raw,
+    deliverStartTime: null,
+    needCallback: null,
+    retryTimes: null,
+    extend: null,
+    traceparent: null,
+    createdAt: new Date(),
+    createdBy: 'dry-run'
   }
   console.log(`task ${task.taskNo}`)
   let failed = 0
@@ -103,7 +140,6 @@ async function dryRun ({ handlers }: Registry, messageCode: string, raw: string,
     let lines: string[]
     try {
       // One after the other, in the handler's order, as they are read.
-      // eslint-disable-next-line no-await-in-loop
       lines = await wouldGet(downstream, task, body, raw)
     } catch (err) {
       failed++
@@ -112,10 +148,11 @@ async function dryRun ({ handlers }: Registry, messageCode: string, raw: string,
     console.log(`\n${downstream.name}\n${lines.map(line => `  ${line}`).join('\n')}`)
   }
   console.log('\nNothing was sent.')
-  if (failed > 0) throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get it`)
+  if (failed > 0)
+    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get it`)
 }
 
-function bodyOf (handler: LoadedHandler, raw: string): unknown {
+function bodyOf(handler: LoadedHandler, raw: string): unknown {
   let value: unknown
   try {
     value = JSON.parse(raw)
@@ -124,20 +161,30 @@ function bodyOf (handler: LoadedHandler, raw: string): unknown {
   }
   const read = handler.body.safeParse(value)
   if (read.success) return read.data
-  const issues = read.error.issues.map((issue: z.core.$ZodIssue) => `  /${issue.path.join('/')}  ${issue.message}`)
-  throw new AskedWrong(`POST /tasks would answer 422, for the schema of ${handler.messageCode}:\n${issues.join('\n')}`)
+  const issues = read.error.issues.map(issue => `  /${issue.path.join('/')}  ${issue.message}`)
+  throw new AskedWrong(
+    `POST /tasks would answer 422, for the schema of ${handler.messageCode}:\n${issues.join('\n')}`
+  )
 }
 
-async function wouldGet (downstream: LoadedDownstream, task: Task, body: unknown, raw: string): Promise<string[]> {
+async function wouldGet(
+  downstream: LoadedDownstream,
+  task: Task,
+  body: unknown,
+  raw: string
+): Promise<string[]> {
   if (downstream.when?.({ task, body }) === false) return ['nothing: when says no (SKIPPED)']
   const first = await downstream.beforeSend?.({ task, body, attempt: 1 })
   if (first && 'skip' in first) return ['nothing: beforeSend skips it']
   const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
-  const lines = first && 'postponeMs' in first ? [`beforeSend postpones it by ${durationText(first.postponeMs)}; then:`] : []
+  const lines =
+    first && 'postponeMs' in first
+      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}; then:`]
+      : []
   return [...lines, ...httpLines(request, task, raw), ...after(downstream)]
 }
 
-function httpLines (request: Requests['http'], task: Task, raw: string): string[] {
+function httpLines(request: Requests['http'], task: Task, raw: string): string[] {
   const { body = raw } = request
   return [
     `${request.method ?? 'POST'} ${String(request.url)}`,
@@ -148,9 +195,11 @@ function httpLines (request: Requests['http'], task: Task, raw: string): string[
   ]
 }
 
-function after ({ needCallback, policy }: LoadedDownstream): string[] {
+function after({ needCallback, policy }: LoadedDownstream): string[] {
   const tries = `${policy.times ?? 10} tries, waiting ${backoffText(policy.backoff)}`
-  return [needCallback
-    ? `HANDLED once its receipt has come, in ${durationText(policy.receiptTimeoutMs)} a try; ${tries}`
-    : `HANDLED once it is delivered; ${tries}`]
+  return [
+    needCallback
+      ? `HANDLED once its receipt has come, in ${durationText(policy.receiptTimeoutMs)} a try; ${tries}`
+      : `HANDLED once it is delivered; ${tries}`
+  ]
 }

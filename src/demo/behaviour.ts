@@ -32,23 +32,35 @@ const ok = { status: 200, body: { code: 0 }, delayMs: 0, receipts: [] }
  * How the receiver behaves towards one attempt: pure, and for one seed always the same, whatever the order of arrival.
  * Chance strikes the first two attempts only, so that an ordinary task always ends HANDLED.
  */
-export function behaviour (asked: Asked, seed: number): Behaviour {
+export function behaviour(asked: Asked, seed: number): Behaviour {
   const random = chance(`${seed} ${asked.webhookId} ${asked.attempt}`)
   const first = asked.attempt === 1
   switch (asked.kind) {
-    case 'POISON': return { ...ok, status: 503, body: { error: 'out of order, on purpose' } }
-    case 'REFUSE': return { ...ok, status: 410, body: { error: 'gone, on purpose' } }
-    case 'SILENT': return ok
-    case 'BROKEN': return receipt({ afterMs: 50, result: 'FAILED', reason: 'cannot be handled, on purpose' })
-    case 'AGAIN': if (first) return receipt({ afterMs: 50, result: 'RETRY', reason: 'not now' }); break
-    case 'SHORT': if (first) return receipt({ afterMs: 50, result: 'HANDLED', data: { short: true } }); break
-    case 'LATE': if (first) return receipt({ afterMs: 4_500, result: 'HANDLED' }); break
-    case undefined: break
+    case 'POISON':
+      return { ...ok, status: 503, body: { error: 'out of order, on purpose' } }
+    case 'REFUSE':
+      return { ...ok, status: 410, body: { error: 'gone, on purpose' } }
+    case 'SILENT':
+      return ok
+    case 'BROKEN':
+      return receipt({ afterMs: 50, result: 'FAILED', reason: 'cannot be handled, on purpose' })
+    case 'AGAIN':
+      if (first) return receipt({ afterMs: 50, result: 'RETRY', reason: 'not now' })
+      break
+    case 'SHORT':
+      if (first) return receipt({ afterMs: 50, result: 'HANDLED', data: { short: true } })
+      break
+    case 'LATE':
+      if (first) return receipt({ afterMs: 4_500, result: 'HANDLED' })
+      break
+    case undefined:
+      break
   }
 
   if (!asked.kind && asked.attempt <= 2) {
     if (random() < 0.04) return { ...ok, status: 503, body: { error: 'busy' } }
-    if (asked.downstream === 'warehouse' && random() < 0.01) return { ...ok, body: { code: 500, message: 'busy' } }
+    if (asked.downstream === 'warehouse' && random() < 0.01)
+      return { ...ok, body: { code: 500, message: 'busy' } }
   }
   const delayMs = random() < 0.05 ? 300 + random() * 900 : random() * 15
   if (!asked.owesReceipt) return { ...ok, delayMs }
@@ -59,13 +71,13 @@ export function behaviour (asked: Asked, seed: number): Behaviour {
   const twice = random() < 0.05
   return { ...ok, delayMs, receipts: twice ? [handled, { ...handled, afterMs: 400 }] : [handled] }
 
-  function receipt (planned: PlannedReceipt): Behaviour {
+  function receipt(planned: PlannedReceipt): Behaviour {
     return { ...ok, receipts: [planned] }
   }
 }
 
 /** A small generator of numbers in [0, 1) from a text: FNV-1a, then mulberry32. */
-function chance (text: string): () => number {
+function chance(text: string): () => number {
   let state = 0x811c9dc5
   for (const letter of text) state = Math.imul(state ^ (letter.codePointAt(0) ?? 0), 0x01000193)
   return () => {

@@ -28,7 +28,7 @@ export interface ReceiverCounts {
 export interface Receiver {
   url: string
   counts: Readonly<ReceiverCounts>
-  close (): Promise<void>
+  close(): Promise<void>
 }
 
 /** Every sample downstream, by the path that its handler builds. */
@@ -44,7 +44,7 @@ const maxBody = 1_048_576
 const maxRemembered = 10_000
 
 /** What the sample handlers' `env` names are when nobody has set them: all are this receiver. */
-export function demoEnv (url: string): Record<string, string> {
+export function demoEnv(url: string): Record<string, string> {
   const names = ['WAREHOUSE_URL', 'REVIEW_URL', 'ADS_URL', 'SEARCH_URL', 'REPORTS_URL', 'AUDIT_URL']
   return Object.fromEntries(names.map(name => [name, url]))
 }
@@ -53,7 +53,7 @@ export function demoEnv (url: string): Record<string, string> {
  * The other side of the sample handlers: it verifies signatures, answers, sometimes badly or slowly, deduplicates by
  * webhook-id, and sends the receipts it owes. Listens on loopback only.
  */
-export async function startReceiver (options: ReceiverOptions = {}): Promise<Receiver> {
+export async function startReceiver(options: ReceiverOptions = {}): Promise<Receiver> {
   const { port = 0, callbackOrigin, secretOf, seed = 1 } = options
   const counts: ReceiverCounts = { requests: 0, duplicates: 0, badSignatures: 0, failures: 0, receipts: 0 }
   const handled = new Set<string>()
@@ -62,7 +62,11 @@ export async function startReceiver (options: ReceiverOptions = {}): Promise<Rec
   const pending = new Set<Promise<void>>()
 
   const server = createServer((request, response) => {
-    track(answer(request, response).catch(() => { response.destroy() }))
+    track(
+      answer(request, response).catch(() => {
+        response.destroy()
+      })
+    )
   })
   server.keepAliveTimeout = 30_000
   server.listen(port, '127.0.0.1')
@@ -70,7 +74,7 @@ export async function startReceiver (options: ReceiverOptions = {}): Promise<Rec
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   return { url, counts, close }
 
-  async function close (): Promise<void> {
+  async function close(): Promise<void> {
     stop.abort()
     server.close()
     server.closeAllConnections()
@@ -78,12 +82,12 @@ export async function startReceiver (options: ReceiverOptions = {}): Promise<Rec
     agent.destroy()
   }
 
-  function track (work: Promise<void>): void {
+  function track(work: Promise<void>): void {
     pending.add(work)
     void work.finally(() => pending.delete(work))
   }
 
-  async function answer (request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     counts.requests++
     const body = await read(request)
     const [downstream, id] = routeOf(request.url ?? '/')
@@ -98,33 +102,46 @@ export async function startReceiver (options: ReceiverOptions = {}): Promise<Rec
     // Handled before: the sender did not hear of it, so say it again and do nothing twice.
     const known = handled.has(webhookId)
     if (known) counts.duplicates++
-    const planned = known ? again(owesReceipt) : behaviour({
-      downstream, owesReceipt, webhookId,
-      kind: kinds.find(kind => id.startsWith(`${kind}-`)),
-      attempt: Number(header(request.headers, 'ackbox-attempt')) || 1
-    }, seed)
+    const planned = known
+      ? again(owesReceipt)
+      : behaviour(
+          {
+            downstream,
+            owesReceipt,
+            webhookId,
+            kind: kinds.find(kind => id.startsWith(`${kind}-`)),
+            attempt: Number(header(request.headers, 'ackbox-attempt')) || 1
+          },
+          seed
+        )
     if (planned.status >= 300) counts.failures++
     else if (isFinal(planned, owesReceipt)) remember(webhookId)
 
-    for (const each of planned.receipts.filter(({ afterMs }) => afterMs < 0)) await receipt(request.headers, each)
+    for (const each of planned.receipts.filter(({ afterMs }) => afterMs < 0))
+      await receipt(request.headers, each)
     if (planned.delayMs > 0) await wait(planned.delayMs, undefined, { signal: stop.signal })
     reply(response, planned.status, planned.body, planned.headers)
-    for (const each of planned.receipts.filter(({ afterMs }) => afterMs >= 0)) track(receipt(request.headers, each))
+    for (const each of planned.receipts.filter(({ afterMs }) => afterMs >= 0))
+      track(receipt(request.headers, each))
   }
 
-  function remember (webhookId: string): void {
+  function remember(webhookId: string): void {
     handled.add(webhookId)
     const [oldest] = handled
     if (handled.size > maxRemembered && oldest) handled.delete(oldest)
   }
 
   /** Brings one receipt, and like any good receiver again if the service is away. */
-  async function receipt (headers: IncomingHttpHeaders, planned: PlannedReceipt): Promise<void> {
+  async function receipt(headers: IncomingHttpHeaders, planned: PlannedReceipt): Promise<void> {
     const target = new URL(header(headers, 'ackbox-callback-url'))
     if (callbackOrigin && target.origin !== new URL(callbackOrigin).origin) return
     const { result, reason, data } = planned
     const body = JSON.stringify({
-      taskNo: header(headers, 'ackbox-task-no'), messageCode: header(headers, 'ackbox-message-code'), result, reason, data
+      taskNo: header(headers, 'ackbox-task-no'),
+      messageCode: header(headers, 'ackbox-message-code'),
+      result,
+      reason,
+      data
     })
     let waitMs = Math.max(0, planned.afterMs)
     for (let attempt = 1; attempt <= 5; attempt++) {
@@ -142,29 +159,34 @@ export async function startReceiver (options: ReceiverOptions = {}): Promise<Rec
     }
   }
 
-  async function post (target: URL, body: string, token: string): Promise<number> {
+  async function post(target: URL, body: string, token: string): Promise<number> {
     const headers = { 'content-type': 'application/json', 'ackbox-callback-token': token }
     const sent = httpRequest(target, { method: 'POST', agent, headers, timeout: 5_000, signal: stop.signal })
     sent.on('timeout', () => sent.destroy(new Error('timeout')))
     sent.end(body)
-    const [response] = await once(sent, 'response') as [IncomingMessage]
+    const [response] = (await once(sent, 'response')) as [IncomingMessage]
     response.resume()
     return response.statusCode ?? 0
   }
 }
 
-function again (owesReceipt: boolean): Behaviour {
-  return { status: 200, body: { code: 0 }, delayMs: 0, receipts: owesReceipt ? [{ afterMs: 20, result: 'HANDLED' }] : [] }
+function again(owesReceipt: boolean): Behaviour {
+  return {
+    status: 200,
+    body: { code: 0 },
+    delayMs: 0,
+    receipts: owesReceipt ? [{ afterMs: 20, result: 'HANDLED' }] : []
+  }
 }
 
 /** Whether the work is done with this answer, and a repetition needs no more than the same answer. */
-function isFinal (planned: Behaviour, owesReceipt: boolean): boolean {
+function isFinal(planned: Behaviour, owesReceipt: boolean): boolean {
   if (JSON.stringify(planned.body) !== '{"code":0}') return false
   if (!owesReceipt || planned.headers) return true
   return planned.receipts.some(({ result, data }) => result === 'HANDLED' && data === undefined)
 }
 
-function routeOf (path: string): [downstream: string | undefined, id: string] {
+function routeOf(path: string): [downstream: string | undefined, id: string] {
   for (const [downstream, pattern] of routes) {
     const found = pattern.exec(path)
     if (found) return [downstream, found[1] ?? '']
@@ -172,12 +194,12 @@ function routeOf (path: string): [downstream: string | undefined, id: string] {
   return [undefined, '']
 }
 
-function header (headers: IncomingHttpHeaders, name: string): string {
+function header(headers: IncomingHttpHeaders, name: string): string {
   const value = headers[name]
   return typeof value === 'string' ? value : ''
 }
 
-async function read (request: IncomingMessage): Promise<Buffer> {
+async function read(request: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = []
   let size = 0
   for await (const chunk of request as AsyncIterable<Buffer>) {
@@ -188,7 +210,12 @@ async function read (request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
-function reply (response: ServerResponse, status: number, body: unknown, headers: Record<string, string> = {}): void {
+function reply(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Record<string, string> = {}
+): void {
   response.writeHead(status, { 'content-type': 'application/json', ...headers })
   response.end(JSON.stringify(body))
 }

@@ -44,7 +44,7 @@ try {
   process.exitCode = 1
 }
 
-async function main (): Promise<number> {
+async function main(): Promise<number> {
   const options = readOptions()
   if (!options) return 0
   const stop = new AbortController()
@@ -59,15 +59,22 @@ async function main (): Promise<number> {
   const name = `demo-${Date.now().toString(36)}-${randomInt(1_296).toString(36)}`
   const run: Run = {
     client: openClient({ url, ...(key ? { key } : {}), sockets: concurrency + 2, signal: stop.signal }),
-    signal: stop.signal, name, concurrency,
+    signal: stop.signal,
+    name,
+    concurrency,
     tasks: Array.from({ length: tasks }, (_, i) => demoTask(name, i)),
     deadline: performance.now() + timeoutS * 1_000,
-    seen: new Map(), accepted: 0, posts: [], acceptedInMs: 0
+    seen: new Map(),
+    accepted: 0,
+    posts: [],
+    acceptedInMs: 0
   }
   const started = performance.now()
   try {
     await greet(run, url)
-    console.log(`Posting ${tasks} tasks to ${url} as sceneType ${name}; most end in a second, the retried ones within half a minute.`)
+    console.log(
+      `Posting ${tasks} tasks to ${url} as sceneType ${name}; most end in a second, the retried ones within half a minute.`
+    )
     await Promise.all([post(run), watch(run)])
   } catch (err) {
     if (!interrupted) throw err
@@ -78,7 +85,9 @@ async function main (): Promise<number> {
   return finish(run, performance.now() - started, interrupted)
 }
 
-function readOptions (): { tasks: number; concurrency: number; timeoutS: number; url: string; key: string | undefined } | undefined {
+function readOptions():
+  | { tasks: number; concurrency: number; timeoutS: number; url: string; key: string | undefined }
+  | undefined {
   const { env } = process
   let given
   try {
@@ -99,14 +108,18 @@ function readOptions (): { tasks: number; concurrency: number; timeoutS: number;
     console.log(help)
     return undefined
   }
-  if (!URL.canParse(given.url) || !/^https?:/.test(given.url)) throw new DemoError(`--url ${given.url} is not an http URL`)
+  if (!URL.canParse(given.url) || !/^https?:/.test(given.url))
+    throw new DemoError(`--url ${given.url} is not an http URL`)
   return {
-    tasks: whole('--tasks', given.tasks, 1_000_000), concurrency: whole('--concurrency', given.concurrency, 1_000),
-    timeoutS: whole('--timeout', given.timeout, 86_400), url: given.url, key: given.key ?? env['ACKBOX_DEMO_KEY'] ?? keptKey(env['DATA_DIR'])
+    tasks: whole('--tasks', given.tasks, 1_000_000),
+    concurrency: whole('--concurrency', given.concurrency, 1_000),
+    timeoutS: whole('--timeout', given.timeout, 86_400),
+    url: given.url,
+    key: given.key ?? env['ACKBOX_DEMO_KEY'] ?? keptKey(env['DATA_DIR'])
   }
 }
 
-function whole (name: string, value: string, most: number): number {
+function whole(name: string, value: string, most: number): number {
   const number = Number(value)
   if (!Number.isInteger(number) || number < 1 || number > most) {
     throw new DemoError(`${name} is a whole number from 1 to ${most}, not ${value}`)
@@ -115,7 +128,7 @@ function whole (name: string, value: string, most: number): number {
 }
 
 /** The service writes it with DEMO on. */
-function keptKey (dataDir = '.ackbox'): string | undefined {
+function keptKey(dataDir = '.ackbox'): string | undefined {
   try {
     return readFileSync(join(dataDir, 'demo-key'), 'utf8').trim() || undefined
   } catch {
@@ -123,33 +136,38 @@ function keptKey (dataDir = '.ackbox'): string | undefined {
   }
 }
 
-async function greet ({ client, signal }: Run, url: string): Promise<void> {
+async function greet({ client, signal }: Run, url: string): Promise<void> {
   let reply: Reply
   try {
     reply = await client.call('GET', '/readyz')
   } catch (err) {
     if (signal.aborted) throw err
-    throw new DemoError(`No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start it with \`npm start\`, or say --url`)
+    throw new DemoError(
+      `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start it with \`npm start\`, or say --url`
+    )
   }
-  if (reply.status !== 200) throw new DemoError(`The service at ${url} is not ready (${reply.status}): ${JSON.stringify(reply.body)}`)
+  if (reply.status !== 200)
+    throw new DemoError(`The service at ${url} is not ready (${reply.status}): ${JSON.stringify(reply.body)}`)
 }
 
 /** Posts all tasks, `concurrency` at once. What is refused for lack of room comes again, with the same taskNo. */
-async function post (run: Run): Promise<void> {
+async function post(run: Run): Promise<void> {
   const started = performance.now()
   let next = 0
-  await Promise.all(Array.from({ length: run.concurrency }, async () => {
-    for (let task = run.tasks[next++]; task; task = run.tasks[next++]) {
-      const before = performance.now()
-      await postOne(run, task)
-      run.posts.push(performance.now() - before)
-      run.accepted++
-      run.acceptedInMs = performance.now() - started
-    }
-  }))
+  await Promise.all(
+    Array.from({ length: run.concurrency }, async () => {
+      for (let task = run.tasks[next++]; task; task = run.tasks[next++]) {
+        const before = performance.now()
+        await postOne(run, task)
+        run.posts.push(performance.now() - before)
+        run.accepted++
+        run.acceptedInMs = performance.now() - started
+      }
+    })
+  )
 }
 
-async function postOne (run: Run, { post: body }: DemoTask): Promise<void> {
+async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
   for (;;) {
     let reply: Reply | undefined
     try {
@@ -159,20 +177,25 @@ async function postOne (run: Run, { post: body }: DemoTask): Promise<void> {
     }
     if (reply?.status === 201 || reply?.status === 200) return
     if (reply && reply.status !== 429 && reply.status < 500) throw new DemoError(refusal(reply))
-    if (performance.now() > run.deadline) throw new DemoError(`The service takes no tasks: ${reply?.status ?? 'no answer'}`)
-    await wait(1_000 * Math.min(5, Number(reply?.headers['retry-after']) || 1), undefined, { signal: run.signal })
+    if (performance.now() > run.deadline)
+      throw new DemoError(`The service takes no tasks: ${reply?.status ?? 'no answer'}`)
+    await wait(1_000 * Math.min(5, Number(reply?.headers['retry-after']) || 1), undefined, {
+      signal: run.signal
+    })
   }
 }
 
-function refusal ({ status, body }: Reply): string {
+function refusal({ status, body }: Reply): string {
   const said = `The service refused a task: ${status} ${JSON.stringify(body)}`
-  if (status === 401 || status === 403) return `${said}\nSay --key, or set ACKBOX_DEMO_KEY: \`npm run key -- --create demo\` makes one`
-  if (status === 422) return `${said}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
+  if (status === 401 || status === 403)
+    return `${said}\nSay --key, or set ACKBOX_DEMO_KEY: \`npm run key -- --create demo\` makes one`
+  if (status === 422)
+    return `${said}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
   return said
 }
 
 /** Looks at the run's tasks until all have ended; a look takes at most a tenth of the time, so a big run is not its own load. */
-async function watch (run: Run): Promise<void> {
+async function watch(run: Run): Promise<void> {
   let last = 0
   let [ended, at, perSecond] = [0, performance.now(), 0]
   for (;;) {
@@ -185,7 +208,13 @@ async function watch (run: Run): Promise<void> {
       perSecond = (over - ended) / ((now - at) / 1_000)
       ;[ended, at] = [over, now]
     }
-    const line = progressLine(run.tasks.length, run.accepted, counts, perSecond, process.stdout.columns ?? 200)
+    const line = progressLine(
+      run.tasks.length,
+      run.accepted,
+      counts,
+      perSecond,
+      process.stdout.columns ?? 200
+    )
     const done = over >= run.tasks.length || now > run.deadline
     if (process.stdout.isTTY) process.stdout.write(`\r\u001B[2K${line}${done ? '\n' : ''}`)
     else if (done || now - last >= 2_000) {
@@ -198,19 +227,20 @@ async function watch (run: Run): Promise<void> {
 }
 
 /** Reads every task of this run, page by page, newest first. */
-async function look (run: Run): Promise<void> {
+async function look(run: Run): Promise<void> {
   let cursor: string | undefined
   do {
     const query = new URLSearchParams({ sceneType: run.name, limit: '200', ...(cursor ? { cursor } : {}) })
     let reply: Reply
     try {
-      reply = await run.client.call('GET', `/tasks?${query}`)
+      reply = await run.client.call('GET', `/tasks?${query.toString()}`)
     } catch (err) {
       if (run.signal.aborted) throw err
       return // away for a moment: the next look sees it all
     }
     if (reply.status === 429 || reply.status >= 500) return
-    if (reply.status !== 200) throw new DemoError(`GET /tasks answered ${reply.status} ${JSON.stringify(reply.body)}`)
+    if (reply.status !== 200)
+      throw new DemoError(`GET /tasks answered ${reply.status} ${JSON.stringify(reply.body)}`)
     // Our own service's answer, as its OpenAPI says.
     const page = reply.body as { tasks: SeenTask[]; nextCursor?: string }
     for (const task of page.tasks) run.seen.set(task.taskNo, task)
@@ -218,13 +248,15 @@ async function look (run: Run): Promise<void> {
   } while (cursor)
 }
 
-function finish (run: Run, tookMs: number, stopped: boolean): number {
+function finish(run: Run, tookMs: number, stopped: boolean): number {
   if (stopped && process.stdout.isTTY) process.stdout.write('\n')
   const posts = run.posts.toSorted((a, b) => a - b)
   const rate = run.accepted / Math.max(0.001, run.acceptedInMs / 1_000)
   console.log(`\n${table(run.seen.values())}\n`)
-  console.log(`${run.accepted} accepted in ${ms(run.acceptedInMs)}: ${Math.round(rate)} tasks/s, ` +
-    `POST p50 ${ms(percentile(posts, 0.5))}, p99 ${ms(percentile(posts, 0.99))}. ${stopped ? 'Stopped' : 'Over'} after ${ms(tookMs)}.`)
+  console.log(
+    `${run.accepted} accepted in ${ms(run.acceptedInMs)}: ${Math.round(rate)} tasks/s, ` +
+      `POST p50 ${ms(percentile(posts, 0.5))}, p99 ${ms(percentile(posts, 0.99))}. ${stopped ? 'Stopped' : 'Over'} after ${ms(tookMs)}.`
+  )
   if (stopped) return 130
   const wrong = surprises(run.tasks, run.seen)
   if (wrong.length === 0) {
@@ -232,6 +264,11 @@ function finish (run: Run, tookMs: number, stopped: boolean): number {
     console.log(`Every task ended as it should; ${onPurpose} FAILED on purpose.`)
     return 0
   }
-  console.log(`${wrong.length} did not end as they should:\n${wrong.slice(0, 20).map(line => `  ${line}`).join('\n')}`)
+  console.log(
+    `${wrong.length} did not end as they should:\n${wrong
+      .slice(0, 20)
+      .map(line => `  ${line}`)
+      .join('\n')}`
+  )
   return 1
 }

@@ -8,7 +8,13 @@ export const ms = (value: number | undefined): string => {
 }
 
 /** How far the run is, in one line of at most `columns`. */
-export function progressLine (asked: number, accepted: number, counts: Counts, perSecond: number, columns: number): string {
+export function progressLine(
+  asked: number,
+  accepted: number,
+  counts: Counts,
+  perSecond: number,
+  columns: number
+): string {
   const ended = counts.handled + counts.failed
   const filled = Math.round(20 * Math.min(1, ended / Math.max(1, asked)))
   const parts = [
@@ -26,26 +32,44 @@ export function progressLine (asked: number, accepted: number, counts: Counts, p
 }
 
 /** One line for each messageCode and one for all, columns aligned. */
-export function table (seen: Iterable<SeenTask>): string {
+export function table(seen: Iterable<SeenTask>): string {
   const tasks = [...seen]
   const codes = [...new Set(tasks.map(task => task.messageCode))].toSorted()
-  const head = ['', 'tasks', 'HANDLED', 'FAILED', 'SENDING', 'deliveries', 'attempts', 'retried', 'p50', 'p99']
+  const head = [
+    '',
+    'tasks',
+    'HANDLED',
+    'FAILED',
+    'SENDING',
+    'deliveries',
+    'attempts',
+    'retried',
+    'p50',
+    'p99'
+  ]
   const rows = [...codes.map(code => row(code, count(tasks, code))), row('all', count(tasks))]
   return aligned([head, ...rows])
 }
 
-function row (name: string, counts: Counts): string[] {
+function row(name: string, counts: Counts): string[] {
   const { tasks, handled, failed, deliveries, attempts, retried, latencies } = counts
   const numbers = [tasks, handled, failed, tasks - handled - failed, deliveries, attempts, retried]
   return [
-    name, ...numbers.map(each => number.format(each)), ms(percentile(latencies, 0.5)), ms(percentile(latencies, 0.99))
+    name,
+    ...numbers.map(each => number.format(each)),
+    ms(percentile(latencies, 0.5)),
+    ms(percentile(latencies, 0.99))
   ]
 }
 
 /** Columns side by side: the first `left` flush left, the others flush right. */
-export function aligned (rows: string[][], left = 1): string {
+export function aligned(rows: string[][], left = 1): string {
   const widths = (rows[0] ?? []).map((_, at) => Math.max(...rows.map(cells => (cells[at] ?? '').length)))
   return rows
-    .map(cells => cells.map((cell, at) => (at < left ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0))).join('  '))
+    .map(cells =>
+      cells
+        .map((cell, at) => (at < left ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0)))
+        .join('  ')
+    )
     .join('\n')
 }

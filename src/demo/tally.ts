@@ -6,7 +6,14 @@ export interface SeenTask {
   messageCode: string
   status: string
   createdAt: string
-  deliveries: { downstream: string; status: string; reason?: string; attempt: number; deliveredAt?: string; handledAt?: string }[]
+  deliveries: {
+    downstream: string
+    status: string
+    reason?: string
+    attempt: number
+    deliveredAt?: string
+    handledAt?: string
+  }[]
 }
 
 export interface Counts {
@@ -22,8 +29,17 @@ export interface Counts {
 }
 
 /** Counts over what was seen of the tasks of one messageCode, or of all. */
-export function count (seen: Iterable<SeenTask>, messageCode?: string): Counts {
-  const counts: Counts = { tasks: 0, handled: 0, failed: 0, deliveries: 0, delivered: 0, attempts: 0, retried: 0, latencies: [] }
+export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
+  const counts: Counts = {
+    tasks: 0,
+    handled: 0,
+    failed: 0,
+    deliveries: 0,
+    delivered: 0,
+    attempts: 0,
+    retried: 0,
+    latencies: []
+  }
   for (const task of seen) {
     if (messageCode !== undefined && task.messageCode !== messageCode) continue
     counts.tasks++
@@ -42,25 +58,27 @@ export function count (seen: Iterable<SeenTask>, messageCode?: string): Counts {
   return counts
 }
 
-function tookMs (task: SeenTask): number {
+function tookMs(task: SeenTask): number {
   const ends = task.deliveries.flatMap(({ handledAt }) => (handledAt ? [Date.parse(handledAt)] : []))
   return Math.max(0, Math.max(...ends) - Date.parse(task.createdAt))
 }
 
 /** The p-th part of sorted numbers; undefined of none. */
-export function percentile (sorted: number[], p: number): number | undefined {
+export function percentile(sorted: number[], p: number): number | undefined {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))]
 }
 
 /** What did not end as it should, one line each. */
-export function surprises (asked: Iterable<DemoTask>, seen: ReadonlyMap<string, SeenTask>): string[] {
+export function surprises(asked: Iterable<DemoTask>, seen: ReadonlyMap<string, SeenTask>): string[] {
   const lines: string[] = []
   for (const { post, ends, reason } of asked) {
     const task = seen.get(post.taskNo)
     const why = task?.deliveries.find(({ status }) => status === 'FAILED')?.reason
     if (task?.status === ends && why === reason) continue
     const is = task ? [task.status, why].filter(Boolean).join(' ') : 'not found'
-    lines.push(`${post.taskNo} (${post.messageCode}) is ${is}, and should be ${[ends, reason].filter(Boolean).join(' ')}`)
+    lines.push(
+      `${post.taskNo} (${post.messageCode}) is ${is}, and should be ${[ends, reason].filter(Boolean).join(' ')}`
+    )
   }
   return lines
 }

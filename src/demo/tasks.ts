@@ -21,13 +21,13 @@ const special = new Map<number, { kind: Kind; reason?: string; retryTimes?: numb
 const changes = ['created', 'updated', 'updated', 'removed']
 
 /** Task `i` of a run: of ten tasks three orders, two materials and five audit events. `run` is their sceneType. */
-export function demoTask (run: string, i: number): DemoTask {
+export function demoTask(run: string, i: number): DemoTask {
   const taskNo = `${run}-${i}`
   const digit = i % 10
   const base = { taskNo, sceneType: run }
   if ([1, 4, 7].includes(digit)) {
     const { kind, reason, retryTimes } = special.get(i % 200) ?? {}
-    const messageBody = { orderId: `${kind ?? 'order'}-${i}`, cents: 100 + (i * 37) % 9_900 }
+    const messageBody = { orderId: `${kind ?? 'order'}-${i}`, cents: 100 + ((i * 37) % 9_900) }
     return {
       post: { ...base, messageCode: 'order.paid', messageBody, ...(retryTimes ? { retryTimes } : {}) },
       ends: reason ? 'FAILED' : 'HANDLED',
@@ -35,8 +35,16 @@ export function demoTask (run: string, i: number): DemoTask {
     }
   }
   if ([2, 8].includes(digit)) {
-    const messageBody = { materialId: `m-${i}`, version: 1 + i % 5, change: changes[i % 7 % 4], title: `素材 ${i}` }
+    const messageBody = {
+      materialId: `m-${i}`,
+      version: 1 + (i % 5),
+      change: changes[(i % 7) % 4],
+      title: `素材 ${i}`
+    }
     return { post: { ...base, messageCode: 'material.sync', messageBody }, ends: 'HANDLED' }
   }
-  return { post: { ...base, messageCode: 'audit.log', messageBody: { who: `user-${i % 50}`, did: 'log in', no: i } }, ends: 'HANDLED' }
+  return {
+    post: { ...base, messageCode: 'audit.log', messageBody: { who: `user-${i % 50}`, did: 'log in', no: i } },
+    ends: 'HANDLED'
+  }
 }

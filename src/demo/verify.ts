@@ -7,7 +7,7 @@ const toleranceS = 300
  * What any receiver of Standard Webhooks does (https://www.standardwebhooks.com), written out here with nothing of ours, so
  * that it can be copied. `headers`: as Node gives them; `body`: the very bytes; `secret`: `whsec_…`.
  */
-export function verify (headers: IncomingHttpHeaders, body: Buffer, secret: string, nowS: number): boolean {
+export function verify(headers: IncomingHttpHeaders, body: Buffer, secret: string, nowS: number): boolean {
   const id = headers['webhook-id']
   const timestamp = headers['webhook-timestamp']
   const signatures = headers['webhook-signature']

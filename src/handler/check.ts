@@ -14,7 +14,15 @@ export interface Wrong {
 const fields = {
   handler: ['messageCode', 'body', 'downstreams', 'onReceipt'],
   downstream: [
-    'transport', 'request', 'when', 'beforeSend', 'accepted', 'needCallback', 'receiptTimeout', 'retry', 'limit',
+    'transport',
+    'request',
+    'when',
+    'beforeSend',
+    'accepted',
+    'needCallback',
+    'receiptTimeout',
+    'retry',
+    'limit',
     'secrets'
   ],
   retry: ['times', 'backoff'],
@@ -27,9 +35,15 @@ const day = 86_400_000
  * Turns what a handler file exports into a handler that the service can trust, or says everything that is wrong with it.
  * TypeScript has said most of it before, but handlers may be JavaScript.
  */
-export function checkHandler (exported: unknown, file: string, transports: readonly string[]): LoadedHandler | Wrong[] {
+export function checkHandler(
+  exported: unknown,
+  file: string,
+  transports: readonly string[]
+): LoadedHandler | Wrong[] {
   const wrongs: Wrong[] = []
-  const wrong = (what: string, fix: string): undefined => { wrongs.push({ what, fix }) }
+  const wrong = (what: string, fix: string): undefined => {
+    wrongs.push({ what, fix })
+  }
 
   if (!isObject(exported)) {
     return [{ what: `its default export is ${show(exported)}`, fix: 'export default defineHandler({ … })' }]
@@ -46,33 +60,40 @@ export function checkHandler (exported: unknown, file: string, transports: reado
   // Every member was looked at above: this is the one place where that becomes a type.
   return { messageCode, file, body, downstreams, ...onReceipt } as LoadedHandler
 
-  function code (value: unknown): unknown {
+  function code(value: unknown): unknown {
     if (typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(value)) return value
     return wrong(
-      `messageCode is ${show(value)}`, "1 to 64 letters, digits, '.', '_' or '-', a letter or digit first: 'order.paid'"
+      `messageCode is ${show(value)}`,
+      "1 to 64 letters, digits, '.', '_' or '-', a letter or digit first: 'order.paid'"
     )
   }
 
-  function destinations (value: unknown): (LoadedDownstream | undefined)[] {
+  function destinations(value: unknown): (LoadedDownstream | undefined)[] {
     const named = isObject(value) ? Object.entries(value) : []
-    if (named.length === 0) wrong('it has no downstreams', "downstreams: { warehouse: { transport: 'http', request: … } }")
+    if (named.length === 0)
+      wrong('it has no downstreams', "downstreams: { warehouse: { transport: 'http', request: … } }")
     return named.map(([name, each]) => destination(name, each))
   }
 
-  function destination (name: string, value: unknown): LoadedDownstream | undefined {
+  function destination(name: string, value: unknown): LoadedDownstream | undefined {
     const at = `downstreams.${name}`
     if (!/^[a-z][a-z0-9-]{0,31}$/.test(name)) {
       wrong(`the name of ${at} is bad`, "1 to 32 small letters, digits or '-', a letter first: 'warehouse'")
     }
-    if (!isObject(value)) return wrong(`${at} is ${show(value)}`, `${name}: { transport: 'http', request: … }`)
+    if (!isObject(value))
+      return wrong(`${at} is ${show(value)}`, `${name}: { transport: 'http', request: … }`)
     onlyKnown(`${at}.`, value, fields.downstream)
     const transport = transportOf(at, value['transport'])
     const request = value['request']
     if (!isFunction(request)) {
-      wrong(`${at}.request is ${show(request)}`, 'request: ({ body, raw }) => ({ url: url`https://…`, body: raw })')
+      wrong(
+        `${at}.request is ${show(request)}`,
+        'request: ({ body, raw }) => ({ url: url`https://…`, body: raw })'
+      )
     }
     const needCallback = value['needCallback'] ?? false
-    if (typeof needCallback !== 'boolean') wrong(`${at}.needCallback is ${show(needCallback)}`, 'write true or false')
+    if (typeof needCallback !== 'boolean')
+      wrong(`${at}.needCallback is ${show(needCallback)}`, 'write true or false')
     return {
       name,
       transport,
@@ -90,17 +111,20 @@ export function checkHandler (exported: unknown, file: string, transports: reado
     } as LoadedDownstream
   }
 
-  function transportOf (at: string, value: unknown): string | undefined {
+  function transportOf(at: string, value: unknown): string | undefined {
     if (typeof value === 'string' && transports.includes(value)) return value
     const meant = typeof value === 'string' ? nearest(value, transports) : undefined
     return wrong(
       `${at}.transport is ${show(value)}, which is not a transport`,
-      meant ? `did you mean '${meant}'?` : `there ${transports.length > 1 ? 'are' : 'is'} ${listed(transports)}`
+      meant
+        ? `did you mean '${meant}'?`
+        : `there ${transports.length > 1 ? 'are' : 'is'} ${listed(transports)}`
     )
   }
 
-  function retry (at: string, value: unknown = {}): { times: number | undefined; backoff: Backoff } {
-    if (!isObject(value)) wrong(`${at}.retry is ${show(value)}`, "retry: { times: 10, backoff: ['10s', '1m'] }")
+  function retry(at: string, value: unknown = {}): { times: number | undefined; backoff: Backoff } {
+    if (!isObject(value))
+      wrong(`${at}.retry is ${show(value)}`, "retry: { times: 10, backoff: ['10s', '1m'] }")
     const given = isObject(value) ? value : {}
     onlyKnown(`${at}.retry.`, given, fields.retry)
     return {
@@ -109,16 +133,20 @@ export function checkHandler (exported: unknown, file: string, transports: reado
     }
   }
 
-  function backoff (at: string, value: unknown): Backoff {
+  function backoff(at: string, value: unknown): Backoff {
     if (value === undefined || value === 'exponential') return defaultBackoff
     const list: unknown[] = Array.isArray(value) ? value : [value]
-    if (list.length === 0) wrong(`${at} is an empty list`, "write 'exponential', '10s' or ['10s', '1m', '5m']")
-    const ms = list.map((each, index) => time(Array.isArray(value) ? `${at}[${index}]` : at, each, 10_000, 1, day))
+    if (list.length === 0)
+      wrong(`${at} is an empty list`, "write 'exponential', '10s' or ['10s', '1m', '5m']")
+    const ms = list.map((each, index) =>
+      time(Array.isArray(value) ? `${at}[${index}]` : at, each, 10_000, 1, day)
+    )
     return { kind: 'list', ms }
   }
 
-  function limit (at: string, value: unknown = {}): Limit {
-    if (!isObject(value)) wrong(`${at}.limit is ${show(value)}`, "limit: { concurrency: 50, perSecond: 200, timeout: '10s' }")
+  function limit(at: string, value: unknown = {}): Limit {
+    if (!isObject(value))
+      wrong(`${at}.limit is ${show(value)}`, "limit: { concurrency: 50, perSecond: 200, timeout: '10s' }")
     const given = isObject(value) ? value : {}
     onlyKnown(`${at}.limit.`, given, fields.limit)
     return {
@@ -131,42 +159,49 @@ export function checkHandler (exported: unknown, file: string, transports: reado
   }
 
   // A secret is never part of a message.
-  function secrets (at: string, value: unknown): { secrets?: string[] } {
+  function secrets(at: string, value: unknown): { secrets?: string[] } {
     if (value === undefined) return {}
     const list: unknown[] = Array.isArray(value) ? value : []
     // An empty one is an `env` name that is not set: said as that.
     const good = list.every(each => typeof each === 'string' && (each === '' || isSecret(each)))
     if (list.length === 0 || !good) {
-      wrong(`${at}.secrets is not a list of signing secrets`, "secrets: [env.NEW, env.OLD], each 'whsec_' and base64 of 24 to 64 bytes")
+      wrong(
+        `${at}.secrets is not a list of signing secrets`,
+        "secrets: [env.NEW, env.OLD], each 'whsec_' and base64 of 24 to 64 bytes"
+      )
     }
     return { secrets: list as string[] }
   }
 
-  function whole (at: string, value: unknown, otherwise: number, most: number): number {
+  function whole(at: string, value: unknown, otherwise: number, most: number): number {
     if (value === undefined) return otherwise
     if (typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= most) return value
     wrong(`${at} is ${show(value)}`, `write a whole number from 1 to ${most}`)
     return otherwise
   }
 
-  function time (at: string, value: unknown, otherwise: number, least: number, most: number): number {
+  function time(at: string, value: unknown, otherwise: number, least: number, most: number): number {
     if (value === undefined) return otherwise
     const ms = durationMs(value)
-    if (ms === undefined) wrong(`${at} is ${show(value)}, not a duration`, "write '500ms', '10s', '1m', '2h' or a number of milliseconds")
+    if (ms === undefined)
+      wrong(
+        `${at} is ${show(value)}, not a duration`,
+        "write '500ms', '10s', '1m', '2h' or a number of milliseconds"
+      )
     else if (ms < least || ms > most) {
       wrong(`${at} is ${show(value)}`, `from '${durationText(least)}' to '${durationText(most)}'`)
     }
     return ms ?? otherwise
   }
 
-  function hook (at: string, from: Record<string, unknown>, name: string): Record<string, unknown> {
+  function hook(at: string, from: Record<string, unknown>, name: string): Record<string, unknown> {
     const value = from[name]
     if (value === undefined) return {}
     if (!isFunction(value)) wrong(`${at}${name} is ${show(value)}`, `${name} is a function`)
     return { [name]: value }
   }
 
-  function onlyKnown (at: string, value: Record<string, unknown>, known: string[]): void {
+  function onlyKnown(at: string, value: Record<string, unknown>, known: string[]): void {
     for (const name of Object.keys(value)) {
       if (known.includes(name)) continue
       const meant = nearest(name, known)
@@ -175,19 +210,22 @@ export function checkHandler (exported: unknown, file: string, transports: reado
   }
 }
 
-const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null
 const isFunction = (value: unknown): value is (about: unknown) => unknown => typeof value === 'function'
 const listed = (names: readonly string[]): string => names.map(name => `'${name}'`).join(', ')
 
-function isSecret (value: string): boolean {
+function isSecret(value: string): boolean {
   const [, base64 = ''] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? []
   const bytes = Buffer.from(base64, 'base64').length
   return bytes >= 24 && bytes <= 64
 }
 
-function show (value: unknown): string {
+function show(value: unknown): string {
   if (value === undefined) return 'missing'
+  if (value === null) return 'null'
   if (typeof value === 'string') return `'${value.slice(0, 60)}'`
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object'
-  return typeof value === 'function' ? 'a function' : String(value)
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value)
+  if (Array.isArray(value)) return 'a list'
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }

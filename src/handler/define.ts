@@ -42,21 +42,26 @@ export type AskableJson = { readonly [name: string]: AskableJson | undefined } &
 /** A downstream's answer; `json` is undefined when it is not JSON. */
 export type HandlerAnswer = Omit<Answer, 'json'> & { readonly json: AskableJson | null | undefined }
 
+// Members and not aliases: the compiler says what an alias is called, but what a member may be.
+interface Answers {
+  beforeSend: void | { skip: true } | { postponeMs: number }
+  onReceipt: 'HANDLED' | 'FAILED' | 'RETRY' | 'PROCESSING' | void
+}
+
 /** What `beforeSend` may ask for; nothing at all means: send it. */
-// eslint-disable-next-line typescript/no-invalid-void-type -- a hook that returns nothing is the usual one
-export type BeforeSend = void | { skip: true } | { postponeMs: number }
+export type BeforeSend = Answers['beforeSend']
 
 /** One destination of a handler. All but `transport` and `request` may be left out. */
 export interface Downstream<Name extends TransportName, Body> {
   transport: Name
   /** Builds what is sent, anew for every attempt. A throw fails that attempt only. */
-  request (about: Sending<Body>): Awaitable<Requests[Name]>
+  request(about: Sending<Body>): Awaitable<Requests[Name]>
   /** Asked once, when the task is accepted: false, and this downstream does not get the task. */
-  when? (about: About<Body>): boolean
+  when?(about: About<Body>): boolean
   /** Asked before every attempt: `{ skip: true }` ends the delivery, `{ postponeMs }` puts it off. */
-  beforeSend? (about: AboutAttempt<Body>): Awaitable<BeforeSend>
+  beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
   /** Whether an answer means "I have it". Default: any 2xx. 'refused': it will never take this one. */
-  accepted? (answer: HandlerAnswer, about: About<Body>): Verdict
+  accepted?(answer: HandlerAnswer, about: About<Body>): Verdict
   /** true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it. */
   needCallback?: boolean
   /** How long to wait for that receipt before the next try. Default '60s'. */
@@ -92,8 +97,7 @@ export interface HandlerReceipt {
 }
 
 /** What `onReceipt` makes of a receipt; nothing at all means: as it says. */
-// eslint-disable-next-line typescript/no-invalid-void-type -- a hook that returns nothing is the usual one
-export type OnReceipt = ReceiptResult | void
+export type OnReceipt = Answers['onReceipt']
 
 export interface HandlerDefinition<Schema extends z.ZodType> {
   /** What producers post as `messageCode`; one handler each. */
@@ -103,11 +107,13 @@ export interface HandlerDefinition<Schema extends z.ZodType> {
   /** Name → destination. A name is global: handlers that share one share its queue, limits and pause. */
   downstreams: { [name: string]: AnyDownstream<z.output<Schema>> }
   /** May turn a receipt's HANDLED into RETRY or FAILED. A throw is a RETRY. */
-  onReceipt? (about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
+  onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
 }
 
 /** The template for one messageCode; export it as default from a file in `handlers/`. */
-export function defineHandler<Schema extends z.ZodType> (handler: HandlerDefinition<Schema>): HandlerDefinition<Schema> {
+export function defineHandler<Schema extends z.ZodType>(
+  handler: HandlerDefinition<Schema>
+): HandlerDefinition<Schema> {
   return handler
 }
 
@@ -115,10 +121,10 @@ export function defineHandler<Schema extends z.ZodType> (handler: HandlerDefinit
 export interface LoadedDownstream {
   name: string
   transport: TransportName
-  request (about: Sending<unknown>): Awaitable<Requests[TransportName]>
-  when? (about: About<unknown>): boolean
-  beforeSend? (about: AboutAttempt<unknown>): Awaitable<BeforeSend>
-  accepted? (answer: HandlerAnswer, about: About<unknown>): Verdict
+  request(about: Sending<unknown>): Awaitable<Requests[TransportName]>
+  when?(about: About<unknown>): boolean
+  beforeSend?(about: AboutAttempt<unknown>): Awaitable<BeforeSend>
+  accepted?(answer: HandlerAnswer, about: About<unknown>): Verdict
   needCallback: boolean
   policy: Policy
   limit: Limit
@@ -137,5 +143,5 @@ export interface LoadedHandler {
   file: string
   body: z.ZodType
   downstreams: LoadedDownstream[]
-  onReceipt? (about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
+  onReceipt?(about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
 }

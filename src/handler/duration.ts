@@ -1,10 +1,15 @@
+// A member and not an alias: for an alias the compiler would say 'Duration' and nothing of its forms.
+interface Forms {
+  duration: number | `${number}ms` | `${number}s` | `${number}m` | `${number}h` | `${number}d`
+}
+
 /** A time such as '500ms', '10s', '1m', '2h', '1d', or a number of milliseconds. */
-export type Duration = number | `${number}ms` | `${number}s` | `${number}m` | `${number}h` | `${number}d`
+export type Duration = Forms['duration']
 
 const unitMs: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** Whole milliseconds, or undefined for what is not a duration. */
-export function durationMs (value: unknown): number | undefined {
+export function durationMs(value: unknown): number | undefined {
   if (typeof value === 'number') return Number.isFinite(value) && value >= 0 ? Math.round(value) : undefined
   if (typeof value !== 'string') return undefined
   const [, number, unit] = /^(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)$/.exec(value) ?? []
@@ -12,7 +17,10 @@ export function durationMs (value: unknown): number | undefined {
 }
 
 /** The shortest way to write it: 90000 is '90s', 60000 is '1m'. */
-export function durationText (ms: number): string {
-  const [unit, size] = Object.entries(unitMs).findLast(([, each]) => ms >= each && ms % each === 0) ?? ['ms', 1]
+export function durationText(ms: number): string {
+  const [unit, size] = Object.entries(unitMs).findLast(([, each]) => ms >= each && ms % each === 0) ?? [
+    'ms',
+    1
+  ]
   return `${ms / size}${unit}`
 }

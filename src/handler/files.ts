@@ -12,7 +12,7 @@ export interface HandlerFile {
 }
 
 /** The handler files of a folder, in order. Subfolders, and files whose names start with `_`, are their helpers. */
-export function handlerFiles (folder: string): HandlerFile[] | undefined {
+export function handlerFiles(folder: string): HandlerFile[] | undefined {
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return undefined
   return readdirSync(folder, { withFileTypes: true })
     .filter(entry => !entry.isDirectory())
@@ -26,13 +26,15 @@ export function handlerFiles (folder: string): HandlerFile[] | undefined {
 }
 
 /** tsc leaves the compiled file of a deleted handler in dist: undefined, for it must not come back to life. */
-function sourceOf (folder: string, name: string): string | undefined {
+function sourceOf(folder: string, name: string): string | undefined {
   const sources = join(projectRoot(), 'handlers')
   if (folder !== resolve(builtInHandlers) || folder === sources || !existsSync(sources)) return name
-  return ['.ts', '.mts', '.js', '.mjs'].map(ending => parse(name).name + ending).find(each => existsSync(join(sources, each)))
+  return ['.ts', '.mts', '.js', '.mjs']
+    .map(ending => parse(name).name + ending)
+    .find(each => existsSync(join(sources, each)))
 }
 
-function projectRoot (): string {
+function projectRoot(): string {
   let folder = import.meta.dirname
   while (folder !== dirname(folder) && !existsSync(join(folder, 'package.json'))) folder = dirname(folder)
   return folder

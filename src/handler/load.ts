@@ -14,6 +14,8 @@ export interface SharedDownstream extends Limit {
   transport: TransportName
   /** The longest of its handlers' own. */
   receiptTimeoutMs: number
+  /** Of the first handler that names it. */
+  file: string
 }
 
 export interface Registry {
@@ -41,7 +43,7 @@ export interface LoadOptions {
 export class HandlersError extends Error {
   readonly problems: Problem[]
 
-  constructor (folder: string, problems: Problem[]) {
+  constructor(folder: string, problems: Problem[]) {
     super(report(folder, problems))
     this.name = 'HandlersError'
     this.problems = problems
@@ -52,40 +54,63 @@ export class HandlersError extends Error {
  * Loads every handler of a folder. Throws HandlersError with all that is wrong, so that nobody mends one thing a start.
  * A folder's helpers go into subfolders, or into files whose names start with `_`.
  */
-export async function loadHandlers ({ dir, builtIn, env, transports }: LoadOptions): Promise<Registry> {
+export async function loadHandlers({ dir, builtIn, env, transports }: LoadOptions): Promise<Registry> {
   const folder = resolve(dir ?? builtIn)
   useEnv(env)
   originsFrom(env)
   resolveForHandlers(dir !== undefined)
 
   const problems: Problem[] = []
-  const loaded: LoadedHandler[] = []
+  const exported: Exported[] = []
   for (const file of files(folder, problems)) {
     // One after the other: a name missing in `env` belongs to the file that is being read.
-    // eslint-disable-next-line no-await-in-loop
-    const handler = await loadOne(file, { env, transports }, problems)
-    if (handler) loaded.push(handler)
+    exported.push(...(await read(file, env, problems)))
   }
-  const handlers = byCode(loaded, problems)
+  twice(exported, problems)
+  const loaded = exported.flatMap(each => checked(each, transports, problems))
   const downstreams = byName(loaded, problems)
-  if (problems.length > 0) throw new HandlersError(folder, problems)
-  return { handlers, downstreams }
+  if (problems.length > 0) {
+    throw new HandlersError(
+      folder,
+      problems.toSorted((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0))
+    )
+  }
+  return { handlers: new Map(loaded.map(handler => [handler.messageCode, handler])), downstreams }
 }
 
-function files (folder: string, problems: Problem[]): HandlerFile[] {
+/** What a file exports as default, not looked at yet. */
+interface Exported {
+  file: string
+  handler: unknown
+}
+
+function files(folder: string, problems: Problem[]): HandlerFile[] {
   const found = handlerFiles(folder)
   if (!found) {
-    problems.push({ file: folder, what: 'there is no such folder', fix: 'set HANDLERS_DIR to the folder of your handlers' })
+    problems.push({
+      file: folder,
+      what: 'there is no such folder',
+      fix: 'set HANDLERS_DIR to the folder of your handlers'
+    })
   } else if (found.length === 0) {
-    problems.push({ file: folder, what: 'no handlers in it', fix: 'put one file per messageCode there: .js, .mjs or .ts' })
+    problems.push({
+      file: folder,
+      what: 'no handlers in it',
+      fix: 'put one file per messageCode there: .js, .mjs or .ts'
+    })
   }
   return found ?? []
 }
 
-async function loadOne (
-  { path, name: file }: HandlerFile, { env, transports }: Pick<LoadOptions, 'env' | 'transports'>, problems: Problem[]
-): Promise<LoadedHandler | undefined> {
-  const wrong = (what: string, fix: string): undefined => { problems.push({ file, what, fix }) }
+async function read(
+  { path, name: file }: HandlerFile,
+  env: LoadOptions['env'],
+  problems: Problem[]
+): Promise<Exported[]> {
+  const wrong = (what: string, fix: string): [] => {
+    problems.push({ file, what, fix })
+    return []
+  }
   if (/\.m?ts$/.test(path) && !('typescript' in process.features && process.features.typescript)) {
     return wrong(
       `it is TypeScript, and Node ${process.versions.node} does not strip types`,
@@ -105,19 +130,32 @@ async function loadOne (
   for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name} in the environment`)
   if (failed) {
     // What an empty value broke is mended with it.
-    return missing.size > 0 ? undefined : wrong(`it does not load: ${firstLines(failed)}`, 'mend it; `npm run handlers` checks it')
+    return missing.size > 0
+      ? []
+      : wrong(`it does not load: ${firstLines(failed)}`, 'mend it; `npm run handlers` checks it')
   }
   if (typeof exports !== 'object' || exports === null || !('default' in exports)) {
-    return wrong('it has no default export', 'export default defineHandler({ … }), or start the name of a helper with _')
+    return wrong(
+      'it has no default export',
+      'export default defineHandler({ … }), or start the name of a helper with _'
+    )
   }
-  const handler = checkHandler(exports.default, file, transports)
-  if (!Array.isArray(handler)) return handler
-  problems.push(...handler.map(each => ({ file, ...each })))
-  return undefined
+  return [{ file, handler: exports.default }]
+}
+
+function checked(
+  { file, handler }: Exported,
+  transports: readonly string[],
+  problems: Problem[]
+): LoadedHandler[] {
+  const checked = checkHandler(handler, file, transports)
+  if (!Array.isArray(checked)) return [checked]
+  problems.push(...checked.map(each => ({ file, ...each })))
+  return []
 }
 
 /** The names that a handler's hooks will read from `env`: its text says them, long before a task needs one. */
-function namesIn (source: string): Set<string> {
+function namesIn(source: string): Set<string> {
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(source)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim())) return new Set()
   const code = source.replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
@@ -125,25 +163,29 @@ function namesIn (source: string): Set<string> {
   return new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? ''))
 }
 
-type Shared = Limit & { transport: TransportName }
-
-function byCode (loaded: LoadedHandler[], problems: Problem[]): Map<string, LoadedHandler> {
-  const handlers = new Map<string, LoadedHandler>()
-  for (const handler of loaded) {
-    const first = handlers.get(handler.messageCode)
-    if (first) {
+/** Looked for before anything else is checked, so that it is said in the same breath. */
+function twice(exported: Exported[], problems: Problem[]): void {
+  const first = new Map<string, string>()
+  for (const { file, handler } of exported) {
+    if (typeof handler !== 'object' || handler === null || !('messageCode' in handler)) continue
+    const code = handler.messageCode
+    if (typeof code !== 'string') continue
+    const other = first.get(code)
+    if (other === undefined) first.set(code, file)
+    else {
       problems.push({
-        file: handler.file,
-        what: `messageCode '${handler.messageCode}' has a handler already, in ${first.file}`,
+        file,
+        what: `messageCode '${code}' has a handler already, in ${other}`,
         fix: 'one file per messageCode: put the downstreams of both into one'
       })
-    } else handlers.set(handler.messageCode, handler)
+    }
   }
-  return handlers
 }
 
-function byName (loaded: LoadedHandler[], problems: Problem[]): Map<string, SharedDownstream> {
-  const shared = new Map<string, SharedDownstream & { file: string }>()
+type Shared = Limit & { transport: TransportName }
+
+function byName(loaded: LoadedHandler[], problems: Problem[]): Map<string, SharedDownstream> {
+  const shared = new Map<string, SharedDownstream>()
   for (const { file, downstreams } of loaded) {
     for (const { name, transport, limit, policy } of downstreams) {
       const first = shared.get(name)
@@ -161,21 +203,25 @@ function byName (loaded: LoadedHandler[], problems: Problem[]): Map<string, Shar
       })
     }
   }
-  return new Map([...shared].map(([name, { file: _, ...downstream }]) => [name, downstream]))
+  return shared
 }
 
 /** The first thing in which two descriptions of one downstream differ, as said by each. */
-function difference (one: Shared, two: Shared): [string, string] | undefined {
+function difference(one: Shared, two: Shared): [string, string] | undefined {
   const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs'] as const
   const name = names.find(each => one[each] !== two[each])
   return name && [`${name} ${one[name] ?? 'not set'}`, `${name} ${two[name] ?? 'not set'}`]
 }
 
-function firstLines (err: unknown): string {
-  return (err instanceof Error ? `${err.name}: ${err.message}` : String(err)).split('\n').slice(0, 2).join(' ').slice(0, 300)
+function firstLines(err: unknown): string {
+  return (err instanceof Error ? `${err.name}: ${err.message}` : String(err))
+    .split('\n')
+    .slice(0, 2)
+    .join(' ')
+    .slice(0, 300)
 }
 
-function report (folder: string, problems: Problem[]): string {
+function report(folder: string, problems: Problem[]): string {
   const lines = [...new Set(problems.map(problem => problem.file))].flatMap(file => [
     `\n  ${file}`,
     ...problems.filter(problem => problem.file === file).map(({ what, fix }) => `    ${what}\n      → ${fix}`)

@@ -7,8 +7,10 @@ const fields: Record<TransportName, string[]> = { http: ['url', 'method', 'heade
  * TypeScript lets a function return members that its type does not have, so a `boddy` would be dropped in silence and the
  * downstream get something else. Here it fails the attempt, and says what was meant.
  */
-export function checkedRequest (
-  transport: string, downstream: string, request: (about: unknown) => unknown
+export function checkedRequest(
+  transport: string,
+  downstream: string,
+  request: (about: unknown) => unknown
 ): (about: unknown) => unknown {
   const known = fields[transport as TransportName] ?? []
   return about => {
@@ -16,9 +18,11 @@ export function checkedRequest (
     return made instanceof Promise ? made.then(check) : check(made)
   }
 
-  function check (made: unknown): unknown {
+  function check(made: unknown): unknown {
     if (typeof made !== 'object' || made === null) {
-      throw new Error(`the request of ${downstream} is ${made === null ? 'null' : typeof made}, not an object`)
+      throw new Error(
+        `the request of ${downstream} is ${made === null ? 'null' : typeof made}, not an object`
+      )
     }
     for (const name of Object.keys(made)) {
       if (known.includes(name)) continue

@@ -18,14 +18,16 @@ const hooks = `
 let registered = false
 
 /** Makes `ackbox/handler` resolve in folders outside of the project; inside of it package self-reference does. */
-export function resolveForHandlers (outside: boolean): void {
-  const handler = import.meta.resolve('./define.js').replace(/\.js$/, import.meta.url.endsWith('.ts') ? '.ts' : '.js')
+export function resolveForHandlers(outside: boolean): void {
+  const handler = import.meta
+    .resolve('./define.js')
+    .replace(/\.js$/, import.meta.url.endsWith('.ts') ? '.ts' : '.js')
   if (registered || (!outside && resolvesTo('ackbox/handler') === handler)) return
   registered = true
   register(`data:text/javascript,${encodeURIComponent(hooks)}`, { data: { handler } })
 }
 
-function resolvesTo (specifier: string): string | undefined {
+function resolvesTo(specifier: string): string | undefined {
   try {
     return import.meta.resolve(specifier)
   } catch {

@@ -1,0 +1,238 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { builtInHandlers } from '../../src/handler/files.ts'
+import { HandlersError, loadHandlers, type Registry } from '../../src/handler/load.ts'
+import type { Task } from '../../src/task/task.ts'
+
+const head = "import { defineHandler, env, url, z } from 'ackbox/handler'\n"
+const http = "transport: 'http', request: ({ raw }) => ({ url: url`https://a.example/x`, body: raw })"
+const handler = (code: string, downstreams: string, rest = '') =>
+  `${head}export default defineHandler({ messageCode: '${code}', body: z.object({ id: z.string() }), downstreams: { ${downstreams} }${rest} })`
+
+/** A folder of handlers outside of the project, where nothing of ours resolves by itself. */
+function folder(t: Test, files: Record<string, string>): string {
+  const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+  t.teardown(() => rmSync(dir, { recursive: true }))
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(dir, name), text)
+  return dir
+}
+
+const load = (dir: string, env: Record<string, string> = {}): Promise<Registry> =>
+  loadHandlers({ dir, builtIn: builtInHandlers, env, transports: ['http'] })
+
+async function problemsOf(dir: string, env: Record<string, string> = {}): Promise<string[]> {
+  const err: unknown = await load(dir, env).then(
+    () => new Error('it loaded'),
+    (thrown: unknown) => thrown
+  )
+  if (!(err instanceof HandlersError)) throw err
+  return err.problems.map(({ file, what, fix }) => `${file}: ${what} → ${fix}`)
+}
+
+const task: Task = {
+  id: '1',
+  taskNo: 'A-1',
+  messageCode: 'a',
+  sceneType: '',
+  messageBody: '{}',
+  deliverStartTime: null,
+  needCallback: null,
+  retryTimes: null,
+  extend: null,
+  traceparent: null,
+  createdAt: new Date(0),
+  createdBy: 'test'
+}
+
+t.test('a folder outside of the project needs no node_modules to use ackbox/handler', async t => {
+  const dir = folder(t, {
+    'a.mjs': handler(
+      'a',
+      "w: { transport: 'http', request: ({ body, raw }) => ({ url: url`${env.W_URL}/x/${body.id}`, body: raw }) }"
+    ),
+    'b.js': `import { z } from 'zod'\n${handler('b', `v: { ${http} }`).replace(', z }', ' }')}`,
+    '_helper.js': 'export const x = 1',
+    'notes.md': 'not a handler'
+  })
+  writeFileSync(join(dir, 'package.json'), '{ "type": "module" }')
+  const { handlers, downstreams } = await load(dir, { W_URL: 'https://w.example' })
+  t.same([...handlers.keys()], ['a', 'b'])
+  t.same([...downstreams.keys()], ['w', 'v'])
+  const request = await handlers
+    .get('a')
+    ?.downstreams[0]?.request({ task, body: { id: '../7' }, raw: '{ }', attempt: 1, deliveryId: 'd' })
+  t.match(request, { url: { href: 'https://w.example/x/..%2F7' }, body: '{ }' })
+})
+
+t.test('what a handler leaves out gets the documented defaults', async t => {
+  const { handlers, downstreams } = await load(folder(t, { 'a.mjs': handler('a', `w: { ${http} }`) }))
+  t.match(handlers.get('a')?.downstreams[0], {
+    name: 'w',
+    transport: 'http',
+    needCallback: false,
+    policy: {
+      times: undefined,
+      backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 },
+      receiptTimeoutMs: 60_000
+    },
+    limit: { concurrency: 50, timeoutMs: 10_000 }
+  })
+  t.notOk('perSecond' in (downstreams.get('w') ?? {}))
+})
+
+t.test('times are read in every way of writing them', async t => {
+  const one = (backoff: string) =>
+    `{ ${http}, receiptTimeout: '1.5m', retry: { times: 3, backoff: ${backoff} }, limit: { perSecond: 5, timeout: 2000 } }`
+  const { handlers } = await load(
+    folder(t, { 'a.mjs': handler('a', `w: ${one("['500ms', '10s', '1h', 7]")}, v: ${one("'30s'")}`) })
+  )
+  const [w, v] = handlers.get('a')?.downstreams ?? []
+  t.match(w, {
+    policy: {
+      times: 3,
+      backoff: { kind: 'list', ms: [500, 10_000, 3_600_000, 7] },
+      receiptTimeoutMs: 90_000
+    },
+    limit: { concurrency: 50, perSecond: 5, timeoutMs: 2_000 }
+  })
+  t.match(v?.policy.backoff, { kind: 'list', ms: [30_000] })
+})
+
+t.test('everything that is wrong in a folder is said at one start, with its file and what to do', async t => {
+  const dir = folder(t, {
+    'a-none.mjs': `${head}export const handler = 1`,
+    'b-first.mjs': handler('same', `shared: { ${http}, limit: { concurrency: 5 } }`),
+    'c-second.mjs': handler(
+      'same',
+      `shared: { ${http}, limit: { concurrency: 6 } }, x: { ${http}, limits: {} }`
+    ),
+    'd-limits.mjs': handler('d', `shared: { ${http}, limit: { concurrency: 6 } }`),
+    'e-transport.mjs': handler('e', `e: { ${http.replace("'http'", "'htpp'")} }`),
+    'f-env.mjs': `${head}const top = env.TOP_URL\n${handler('f', "f: { transport: 'http', request: () => ({ url: url`${env.HOOK_URL}/x` }) }").replace(head, '')}`,
+    'g-times.mjs': handler(
+      'g',
+      `g: { ${http}, receiptTimeout: '60 sec', retry: { times: 0, backoff: ['1s', 'soon'] }, limit: { timeout: '1d' } }`
+    ),
+    'h-names.mjs': handler('no spaces', `Bad_Name: { ${http} }`),
+    'i-throws.mjs': "throw new Error('at the top')",
+    'j-syntax.mjs': 'export default {',
+    'k-null.mjs': 'export default null',
+    'l-plain.mjs':
+      "export default { messageCode: 'l', body: { id: 'string' }, downstreams: {}, onReceipt: 1 }"
+  })
+  const said = await problemsOf(dir)
+  const expected = [
+    /^a-none\.mjs: it has no default export → export default defineHandler/,
+    /^c-second\.mjs: messageCode 'same' has a handler already, in b-first\.mjs/,
+    /^c-second\.mjs: downstreams\.x\.limits is not a field → did you mean limit\?/,
+    /^d-limits\.mjs: downstream 'shared' has concurrency 6 here and concurrency 5 in b-first\.mjs/,
+    /^e-transport\.mjs: downstreams\.e\.transport is 'htpp', which is not a transport → did you mean 'http'\?/,
+    /^f-env\.mjs: it needs TOP_URL, which is not set → set TOP_URL/,
+    /^f-env\.mjs: it needs HOOK_URL, which is not set → set HOOK_URL/,
+    /^g-times\.mjs: downstreams\.g\.receiptTimeout is '60 sec', not a duration → write '500ms', '10s'/,
+    /^g-times\.mjs: downstreams\.g\.retry\.times is 0 → write a whole number from 1 to 100/,
+    /^g-times\.mjs: downstreams\.g\.retry\.backoff\[1\] is 'soon', not a duration/,
+    /^g-times\.mjs: downstreams\.g\.limit\.timeout is '1d' → from '10ms' to '10m'/,
+    /^h-names\.mjs: messageCode is 'no spaces'/,
+    /^h-names\.mjs: the name of downstreams\.Bad_Name is bad/,
+    /^i-throws\.mjs: it does not load: Error: at the top/,
+    /^j-syntax\.mjs: it does not load: SyntaxError/,
+    /^k-null\.mjs: its default export is null/,
+    /^l-plain\.mjs: body is an object, not a zod 4 schema/,
+    /^l-plain\.mjs: it has no downstreams/,
+    /^l-plain\.mjs: onReceipt is 1/
+  ]
+  for (const each of expected) t.equal(said.filter(line => each.test(line)).length, 1, String(each))
+  t.equal(said.length, expected.length, said.join('\n'))
+})
+
+t.test('the message of the error holds all of it, a file a paragraph', async t => {
+  const dir = folder(t, { 'a.mjs': `${head}`, 'b.mjs': 'export default 1' })
+  await t.rejects(load(dir), {
+    message: `2 things are wrong with the handlers in ${dir}:
+
+  a.mjs
+    it has no default export
+      → export default defineHandler({ … }), or start the name of a helper with _
+
+  b.mjs
+    its default export is 1
+      → export default defineHandler({ … })`
+  })
+})
+
+t.test('a folder that is not there, or empty, is said and not taken for no handlers', async t => {
+  const dir = folder(t, { 'readme.md': '' })
+  t.match(await problemsOf(dir), [/no handlers in it/])
+  t.match(await problemsOf(join(dir, 'nowhere')), [/there is no such folder → set HANDLERS_DIR/])
+})
+
+t.test('TypeScript in HANDLERS_DIR loads where Node strips types, and elsewhere says what to do', async t => {
+  const dir = folder(t, { 'a.ts': `${handler('a', `w: { ${http} }`)}\nconst typed: number = 1` })
+  if ('typescript' in process.features && process.features.typescript)
+    t.ok((await load(dir)).handlers.has('a'))
+  else
+    t.match(await problemsOf(dir), [
+      /a\.ts: it is TypeScript, and Node .* → run Node 22\.18 or newer, or compile it/
+    ])
+})
+
+t.test(
+  'a name in a comment, of process.env, or of another object is not a name that a handler needs',
+  async t => {
+    const dir = folder(t, {
+      'a.mjs': `${handler('a', `w: { ${http} }`)}
+// env.IN_COMMENT
+/* env.IN_BLOCK */
+export const x = [process.env.OWN_BUSINESS, { env: {} }.env.OTHER]`
+    })
+    t.ok((await load(dir)).handlers.has('a'))
+  }
+)
+
+t.test('an env name that vanished fails the attempt that needs it, by name, and nothing else', async t => {
+  const dir = folder(t, {
+    'a.mjs': handler(
+      'a',
+      "w: { transport: 'http', request: () => ({ url: url`${env['GONE' + '_URL']}/x` }) }"
+    )
+  })
+  const { handlers } = await load(dir)
+  t.throws(
+    () => handlers.get('a')?.downstreams[0]?.request({ task, body: {}, raw: '', attempt: 1, deliveryId: '' }),
+    {
+      message: /GONE_URL/
+    }
+  )
+})
+
+t.test('a request with a misspelt member fails its attempt instead of sending something else', async t => {
+  const bad =
+    "w: { transport: 'http', request: async ({ raw }) => ({ url: url`https://a.example/`, boddy: raw }) }, v: { transport: 'http', request: () => 'https://a.example' }"
+  const { handlers } = await load(folder(t, { 'a.mjs': handler('a', bad) }))
+  const [w, v] = handlers.get('a')?.downstreams ?? []
+  const sending = { task, body: {}, raw: '', attempt: 1, deliveryId: '' }
+  await t.rejects(async () => w?.request(sending), {
+    message: 'the request of w has no member boddy: did you mean body?'
+  })
+  await t.rejects(async () => v?.request(sending), { message: 'the request of v is string, not an object' })
+})
+
+t.test('signing secrets are checked for their form and never repeated in a message', async t => {
+  const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
+  const dir = folder(t, {
+    'a.mjs': handler('a', `w: { ${http}, secrets: ['${secret}', '${secret}'] }`),
+    'b.mjs': handler('b', `v: { ${http}, secrets: ['whsec_hunter2'] }, u: { ${http}, secrets: [] }`),
+    'c.mjs': handler('c', `x: { ${http}, secrets: [env.X_SECRET] }`)
+  })
+  const said = await problemsOf(dir)
+  t.equal(said.length, 3, said.join('\n'))
+  t.match(said, [
+    /b\.mjs: downstreams\.v\.secrets/,
+    /b\.mjs: downstreams\.u\.secrets/,
+    /c\.mjs: it needs X_SECRET/
+  ])
+  t.notMatch(said.join(), 'hunter2')
+})

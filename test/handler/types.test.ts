@@ -1,0 +1,171 @@
+import { execFile } from 'node:child_process'
+import { mkdir, symlink, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import t from 'tap'
+
+// A user's project: its own folder, `ackbox` in node_modules, the compiler as strict as ours.
+const options = {
+  target: 'es2023',
+  module: 'nodenext',
+  lib: ['es2023'],
+  types: ['node'],
+  strict: true,
+  noEmit: true,
+  skipLibCheck: true,
+  noUncheckedIndexedAccess: true,
+  exactOptionalPropertyTypes: true,
+  customConditions: ['ackbox-source'],
+  allowImportingTsExtensions: true
+}
+const head = "import { defineHandler, env, url, z } from 'ackbox/handler'\n"
+const handler = (downstream: string, rest = '') => `${head}export default defineHandler({
+  messageCode: 'order.paid',
+  body: z.object({ orderId: z.string(), cents: z.int(), note: z.string().optional() }),
+  downstreams: { warehouse: { ${downstream} } },${rest}
+})
+`
+const request = "transport: 'http', request: ({ raw }) => ({ url: url`${env.WAREHOUSE_URL}/x`, body: raw })"
+
+const good = {
+  'good.ts': handler(
+    `transport: 'http',
+    request: ({ body, raw, task, attempt, deliveryId }) => ({
+      url: url\`\${env.WAREHOUSE_URL}/orders/\${body.orderId}/paid\`,
+      headers: { cents: body.cents.toFixed(0), n: attempt.toFixed(), id: deliveryId.trim(), no: task.taskNo.trim() },
+      body: raw
+    }),
+    when: ({ task, body }) => task.sceneType === 'vip' && body.cents > 0,
+    beforeSend: ({ body, attempt }) => (attempt > 3 ? { skip: true } : body.cents < 0 ? { postponeMs: 5 } : undefined),
+    accepted: ({ status, json }, { body }) => status === 200 && json?.code === 0 && json?.data?.id === body.orderId,
+    needCallback: true,
+    receiptTimeout: '60s',
+    retry: { times: 10, backoff: ['10s', '1m', 5_000] },
+    limit: { concurrency: 50, perSecond: 200, timeout: '1.5s' }`,
+    "\n  onReceipt: ({ receipt, body }) => (receipt.result === 'HANDLED' && body.cents > 9 ? 'RETRY' : undefined)"
+  ),
+  'async.ts': handler(
+    "transport: 'http', request: async ({ body }) => ({ url: url`https://a.example/${body.orderId}` }), beforeSend: async () => {}",
+    '\n  onReceipt: async () => {}'
+  )
+}
+
+// Each bad file, and what its one error must say: the wrong word, and the right one.
+const bad: Record<string, [source: string, says: RegExp]> = {
+  'field.ts': [
+    handler(`${request}, limits: { concurrency: 5 }`),
+    /'limits' does not exist.*Did you mean to write 'limit'\?/
+  ],
+  'deep-field.ts': [
+    handler(`${request}, limit: { concurency: 5 }`),
+    /'concurency' does not exist.*Did you mean to write 'concurrency'\?/
+  ],
+  'retry-field.ts': [
+    handler(`${request}, retry: { time: 5 }`),
+    /'time' does not exist.*Did you mean to write 'times'\?/
+  ],
+  'top-field.ts': [
+    handler(request, '\n  onReciept: () => {}'),
+    /'onReciept' does not exist.*Did you mean to write 'onReceipt'\?/
+  ],
+  'transport.ts': [
+    handler(request.replace("'http'", "'htp'")),
+    /Type '"htp"' is not assignable to type '"http"'/
+  ],
+  'no-transport.ts': [handler(request.replace("transport: 'http', ", '')), /Property 'transport' is missing/],
+  'no-request.ts': [handler("transport: 'http'"), /Property 'request' is missing/],
+  'no-url.ts': [
+    handler("transport: 'http', request: ({ raw }) => ({ body: raw })"),
+    /Property 'url' is missing.*HttpRequest/s
+  ],
+  'duration.ts': [
+    handler(`${request}, receiptTimeout: '60 sec'`),
+    /Type '"60 sec"' is not assignable to type .*\$\{number\}s/
+  ],
+  'backoff.ts': [
+    handler(`${request}, retry: { backoff: 'exponental' }`),
+    /Type '"exponental"' is not assignable.*Did you mean '"exponential"'\?/
+  ],
+  'body-in-request.ts': [
+    handler("transport: 'http', request: ({ body }) => ({ url: url`https://a.example/${body.orderID}` })"),
+    /'orderID' does not exist on type '\{ orderId: string;.*Did you mean 'orderId'\?/s
+  ],
+  'body-in-when.ts': [
+    handler(`${request}, when: ({ body }) => body.cents === 'many'`),
+    /types 'number' and 'string' have no overlap/
+  ],
+  'body-in-before-send.ts': [
+    handler(`${request}, beforeSend: ({ body }) => { body.note.trim() }`),
+    /'body.note' is possibly 'undefined'/
+  ],
+  'body-in-accepted.ts': [
+    handler(`${request}, accepted: (_, { body }) => body.cents`),
+    /Type 'number' is not assignable to type 'Verdict'/
+  ],
+  'body-in-receipt.ts': [
+    handler(request, '\n  onReceipt: ({ body }) => { body.cents.trim() }'),
+    /'trim' does not exist on type 'number'/
+  ],
+  'receipt-result.ts': [
+    handler(request, "\n  onReceipt: () => 'DONE'"),
+    /'"DONE"' is not assignable.*"HANDLED".*"RETRY"/s
+  ],
+  'before-send.ts': [
+    handler(`${request}, beforeSend: () => ({ postpone: 5 })`),
+    /'\{ postpone: number; \}' is not assignable.*postponeMs: number/s
+  ],
+  'no-body.ts': [
+    `${head}export default defineHandler({ messageCode: 'a', downstreams: { w: { ${request} } } })`,
+    /Property 'body' is missing/
+  ]
+}
+
+t.test('the compiler teaches how to write a handler', async t => {
+  const folder = t.testdir({})
+  const root = projectRoot()
+  await mkdir(join(folder, 'node_modules'))
+  await symlink(root, join(folder, 'node_modules/ackbox'))
+  await symlink(join(root, 'node_modules/@types'), join(folder, 'node_modules/@types'))
+  const files = {
+    ...good,
+    ...Object.fromEntries(Object.entries(bad).map(([name, [source]]) => [name, source]))
+  }
+  await Promise.all(Object.entries(files).map(([name, source]) => writeFile(join(folder, name), source)))
+  await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
+  await writeFile(
+    join(folder, 'tsconfig.json'),
+    JSON.stringify({ compilerOptions: options, files: Object.keys(files) })
+  )
+
+  const said = await compile(join(root, 'node_modules/typescript/bin/tsc'), folder)
+  // One error is one line that starts with its file, and the indented lines under it.
+  const errors = said.split(/\n(?=\S)/)
+  const of = (file: string) => errors.filter(error => error.startsWith(`${file}(`))
+
+  for (const file of Object.keys(good)) t.same(of(file), [], `${file} compiles`)
+  for (const [file, [, says]] of Object.entries(bad)) {
+    t.equal(of(file).length, 1, `${file}: one error, not a heap\n${of(file).join('\n')}`)
+    t.match(of(file).join('\n'), says, `${file} says what was meant`)
+  }
+  t.same(
+    errors.filter(error => !(error.split('(')[0] ?? '' in files)),
+    [],
+    'nothing else is wrong'
+  )
+})
+
+function compile(tsc: string, folder: string): Promise<string> {
+  return new Promise(resolve => {
+    execFile(process.execPath, [tsc, '-p', folder, '--pretty', 'false'], { cwd: folder }, (_, stdout) =>
+      resolve(stdout.trim())
+    )
+  })
+}
+
+function projectRoot(): string {
+  let folder = import.meta.dirname
+  // The sources, also when this runs compiled.
+  while (!existsSync(join(folder, 'src/handler/define.ts')) && folder !== dirname(folder))
+    folder = dirname(folder)
+  return folder === '/' ? process.cwd() : folder
+}
