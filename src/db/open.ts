@@ -1,4 +1,3 @@
-import net from 'node:net'
 import postgres from 'postgres'
 
 export type Sql = postgres.Sql<{ bigint: number }>
@@ -8,6 +7,8 @@ export interface OpenOptions {
   applicationName?: string
   /** A statement that runs longer is cut off by PostgreSQL. */
   statementTimeoutMs?: number
+  /** A connection on which the server says nothing for longer than this, though asked, is given up. */
+  silenceMs?: number
   onnotice?: (notice: postgres.Notice) => void
 }
 
@@ -30,7 +31,9 @@ export function openDb (url: string, options: OpenOptions): Sql {
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
     onnotice: options.onnotice ?? (() => {}),
     types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
-    socket: watchedSockets(statementTimeoutMs + 5_000),
+    // By our patch. A host that vanished (pulled cable, black hole) does not hang up, and TCP alone notices only after a
+    // quarter of an hour: until then each of its connections would be a lost seat of the pool.
+    silence_timeout: (options.silenceMs ?? statementTimeoutMs + 5_000) / 1000,
     connection: {
       application_name: options.applicationName ?? 'ackbox',
       statement_timeout: statementTimeoutMs,
@@ -43,40 +46,6 @@ export function openDb (url: string, options: OpenOptions): Sql {
       synchronous_commit: 'on'
     }
   } as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>) as unknown as Sql
-}
-
-interface SocketOptions { host: string[]; port: number[]; path: string | false }
-
-function watchedSockets (silenceMs: number): (to: SocketOptions) => net.Socket {
-  let turn = 0
-  return to => {
-    const [host, port] = [to.host[turn % to.host.length]!, to.port[turn % to.host.length]!]
-    const socket = to.path ? net.connect(to.path) : net.connect({ host, port, noDelay: true })
-    if (!to.path) Object.assign(socket, { host, port }) // postgres.js takes the name for TLS from here
-    socket.once('close', () => { turn++ }) // of several hosts the next one
-    watch(socket, silenceMs)
-    return socket
-  }
-}
-
-/**
- * A server that vanished without a word (pulled cable, black hole) never answers, and TCP alone notices only after a
- * quarter of an hour; until then each of its connections is a lost seat of the pool. Every statement is answered
- * within statement_timeout, so silence for longer than that after a write means that nobody is there.
- * Looks at the socket's counters, not at its events: postgres.js and TLS take over the listeners.
- */
-function watch (socket: net.Socket, silenceMs: number): void {
-  let [read, written, asked] = [0, 0, 0]
-  const timer = setInterval(() => {
-    if (socket.destroyed) return clearInterval(timer)
-    if (socket.bytesRead !== read) [read, written, asked] = [socket.bytesRead, socket.bytesWritten, 0]
-    else if (socket.bytesWritten === written) return
-    else if (asked === 0) asked = performance.now()
-    else if (performance.now() - asked > silenceMs) {
-      socket.destroy(Object.assign(new Error(`PostgreSQL is silent for ${silenceMs} ms`), { code: 'ETIMEDOUT' }))
-    }
-  }, silenceMs / 4)
-  timer.unref()
 }
 
 const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/

@@ -31,6 +31,8 @@ export interface RunOptions {
 }
 
 const startMs = 60_000
+// Another start was faster, or the backends of one that was killed are still leaving.
+const notYet = /lock file .* already exists|shared memory block .* still in use/i
 const portTaken = /address already in use|could not create any TCP/i
 
 /** Starts PostgreSQL on this folder, or takes over the one that already runs there (after a kill -9 of its owner). */
@@ -56,8 +58,7 @@ export async function runPostmaster (options: RunOptions): Promise<Postmaster> {
     } else {
       const port = options.port ?? await freePort(lastPort(dataDir))
       const failed = await launch({ binary: binaries.postgres, runAs, dataDir, port, settings: options.settings ?? {} })
-      // Another start was faster, or a program took the free port meanwhile: look again.
-      const again = /lock file .* already exists/i.test(failed ?? '') || (!options.port && portTaken.test(failed ?? ''))
+      const again = failed && (notYet.test(failed) || (!options.port && portTaken.test(failed)))
       if (failed && !again) throw explain(failed, dataDir, port)
       launched = !failed
     }
