@@ -25,7 +25,8 @@ export interface Ground {
   close: () => Promise<void>
 }
 
-export async function prepare(): Promise<Ground> {
+/** Aborted, it ends the producer: the question that waits for it fails, and everything is closed on the way out. */
+export async function prepare(signal: AbortSignal): Promise<Ground> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-'))
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => Promise<unknown>)[] = [async () => rmSync(folder, { recursive: true, force: true })]
@@ -50,6 +51,8 @@ export async function prepare(): Promise<Ground> {
     closers.push(() => sink.stop())
     const load = await start('./load.js')
     closers.push(() => load.stop())
+    signal.addEventListener('abort', () => void load.stop())
+    signal.throwIfAborted()
 
     return {
       postgresPid: postmaster.pid,

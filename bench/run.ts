@@ -26,7 +26,11 @@ const number = (text: string) => {
   console.error(`expected a positive whole number, not ${JSON.stringify(text)}; see npm run bench -- --help`)
   process.exit(2)
 }
-const median = (values: number[]) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? NaN
+const median = (values: number[]) => {
+  const sorted = values.sort((a, b) => a - b)
+  const middle = (sorted.length - 1) / 2
+  return ((sorted[Math.floor(middle)] ?? NaN) + (sorted[Math.ceil(middle)] ?? NaN)) / 2
+}
 const round = (value: number | undefined, digits: number) =>
   value === undefined ? null : Number(value.toFixed(digits))
 
@@ -113,13 +117,14 @@ function report(results: Map<string, Measured[]>, amounts: Amounts): boolean {
 }
 
 const { amounts, rounds, chosen } = options()
-const ground = await prepare()
-for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.once(signal, () => void ground.close().finally(() => process.exit(signal === 'SIGINT' ? 130 : 143)))
-}
+const interrupt = new AbortController()
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
+let ground: Ground | undefined
 try {
+  ground = await prepare(interrupt.signal)
+  const { redisUrl } = ground
   const possible = chosen.filter(({ name, needsRedis }) => {
-    if (!needsRedis || ground.redisUrl !== undefined) return true
+    if (!needsRedis || redisUrl !== undefined) return true
     console.error(`skipped: ${name}, since there is no redis-server on the path`)
     return false
   })
@@ -128,6 +133,10 @@ try {
     console.error('tasks were lost or refused: these numbers are worth nothing')
     process.exitCode = 1
   }
+} catch (err) {
+  if (!interrupt.signal.aborted) throw err
+  console.error('interrupted')
+  process.exitCode = interrupt.signal.reason === 'SIGINT' ? 130 : 143
 } finally {
-  await ground.close()
+  await ground?.close()
 }
