@@ -21,7 +21,7 @@ export function callbackRoutes (app: App, deps: ApiDeps): void {
         ...refusals('NOT_JSON', 'NOT_UTF8', 'NOT_I_JSON', 'TOO_DEEP', 'TOO_MANY_MEMBERS', 'BAD_TOKEN', 'TASK_NOT_FOUND', 'TASK_DELETED', 'TOO_LARGE', 'DATA_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE', 'INVALID', 'WRONG_CODE', 'WRONG_DOWNSTREAM', 'UNAVAILABLE')
       }
     },
-    errorHandler: (error, request, reply) => sendProblem(reply, error, deps.log, wantsText(request.headers.accept))
+    errorHandler: (error, request, reply) => { sendProblem(reply, error, deps.log, wantsText(request.headers.accept)) }
   }, async (request, reply) => {
     const read = readBody(request.body, 'receipt')
     const { taskNo, messageCode, downstream, result = 'HANDLED', reason } = fit(receiptBody, read.value)
@@ -53,7 +53,7 @@ export function callbackRoutes (app: App, deps: ApiDeps): void {
 
 /** Only when text is asked for by name and JSON is not liked better; `*\/*` gets JSON. */
 export function wantsText (accept: string | undefined): boolean {
-  if (accept === undefined || !accept.includes('text/plain')) return false
+  if (accept === undefined || !/text\/plain/i.test(accept)) return false
   const weights = new Map(accept.split(',').map(range => {
     const [type = '', ...parameters] = range.split(';').map(part => part.trim().toLowerCase())
     const q = parameters.find(parameter => parameter.startsWith('q='))

@@ -23,7 +23,7 @@ export interface ApiDeps {
   /** By sha256 in lower case hex; null for one that is unknown or revoked. */
   findKey (hash: string): Promise<ApiKey | null>
   /** Written before the act: an act without its record would be worse than a record without its act. */
-  audit (entry: { who: string; what: string; target: string; detail?: unknown }): Promise<void>
+  audit (entry: { who: string; what: string; target: string; detail?: Record<string, string | boolean | null> }): Promise<void>
   ready (): Promise<{ ok: boolean; checks: Record<string, string> }>
   /** Seconds after which to ask again, while no more work can be taken. */
   overload (): number | null

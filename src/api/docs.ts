@@ -59,8 +59,9 @@ export async function docs (app: App): Promise<void> {
 }
 
 /** Named schemas are answers only; their twins for input, which nothing refers to, are left out. */
-const outputsOnly: typeof jsonSchemaTransformObject = document => {
-  const { components, ...rest } = jsonSchemaTransformObject(document)
-  const schemas = Object.entries(components?.schemas ?? {}).filter(([name]) => !name.endsWith('Input'))
-  return { ...rest, components: { ...components, schemas: Object.fromEntries(schemas) } } as ReturnType<typeof jsonSchemaTransformObject>
+const outputsOnly: typeof jsonSchemaTransformObject = described => {
+  const document = jsonSchemaTransformObject(described)
+  const schemas = 'components' in document ? document.components?.schemas ?? {} : {}
+  for (const name of Object.keys(schemas)) if (name.endsWith('Input')) delete schemas[name]
+  return document
 }

@@ -119,7 +119,7 @@ export function taskRoutes (app: App, deps: ApiDeps): void {
     const empty = !Buffer.isBuffer(request.body) || request.body.length === 0
     const { downstream, force = false } = (empty ? undefined : fit(redeliverBody, readBody(request.body, 'plain').value)) ?? {}
     const who = await mine(deps, callerOf(request), taskNo)
-    await deps.audit({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
+    await deps.audit({ who, what: 'task.redeliver', target: taskNo, detail: { downstream: downstream ?? null, force } })
     const task = await deps.redeliver({ taskNo, force, who, ...(downstream === undefined ? {} : { downstream }) })
     if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
     if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
