@@ -1,4 +1,4 @@
-import { once } from 'node:events'
+import { once, setMaxListeners } from 'node:events'
 import { Agent, createServer, request as httpRequest } from 'node:http'
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -58,6 +58,7 @@ export async function startReceiver(options: ReceiverOptions = {}): Promise<Rece
   const counts: ReceiverCounts = { requests: 0, duplicates: 0, badSignatures: 0, failures: 0, receipts: 0 }
   const handled = new Set<string>()
   const stop = new AbortController()
+  setMaxListeners(0, stop.signal) // one for each answer and receipt under way
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   const pending = new Set<Promise<void>>()
 

@@ -1,4 +1,5 @@
 import { randomInt } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
@@ -48,6 +49,7 @@ async function main(): Promise<number> {
   const options = readOptions()
   if (!options) return 0
   const stop = new AbortController()
+  setMaxListeners(0, stop.signal) // one for each request under way
   let interrupted = false
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.once(name, () => {
@@ -197,22 +199,21 @@ function refusal({ status, body }: Reply): string {
 /** Looks at the run's tasks until all have ended; a look takes at most a tenth of the time, so a big run is not its own load. */
 async function watch(run: Run): Promise<void> {
   let last = 0
-  let [ended, at, perSecond] = [0, performance.now(), 0]
+  let mark = { ended: 0, at: performance.now(), perSecond: 0 }
   for (;;) {
     const before = performance.now()
     await look(run)
     const now = performance.now()
     const counts = count(run.seen.values())
     const over = counts.handled + counts.failed
-    if (now - at >= 1_000) {
-      perSecond = (over - ended) / ((now - at) / 1_000)
-      ;[ended, at] = [over, now]
-    }
+    const perSecond = (over - mark.ended) / Math.max(0.001, (now - mark.at) / 1_000)
+    // A number that changes with every look could not be read: it is of the last whole second, or of the start.
+    if (now - mark.at >= 1_000) mark = { ended: over, at: now, perSecond }
     const line = progressLine(
       run.tasks.length,
       run.accepted,
       counts,
-      perSecond,
+      mark.perSecond || perSecond,
       process.stdout.columns ?? 200
     )
     const done = over >= run.tasks.length || now > run.deadline

@@ -165,3 +165,19 @@ t.test('closing it does not wait for receipts that are still to come', async t =
   t.ok(performance.now() - before < 1_000)
   t.equal(back.got.length, 0)
 })
+
+t.test('many receipts at once are no leak and no warning', async t => {
+  const back = await callback(t)
+  const { url } = await receiver(t)
+  const warnings: Error[] = []
+  const heard = (warning: Error) => void warnings.push(warning)
+  process.on('warning', heard)
+  t.teardown(() => process.off('warning', heard))
+  await Promise.all(
+    Array.from({ length: 30 }, (_, i) =>
+      send(url, `/orders/AGAIN-${i}/paid`, { id: `w-${i}`, attempt: 1, callback: back.url })
+    )
+  )
+  await back.received(30)
+  t.same(warnings, [])
+})

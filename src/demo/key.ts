@@ -1,0 +1,25 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import { createKey, findKey, hashKey, scopes } from '../db/keys.ts'
+import { openDb } from '../db/open.ts'
+
+/** The key of `npm run demo` and of the printed curl, made once for this database and kept in `dataDir` for its owner. */
+export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise<string> {
+  const file = path.join(path.resolve(dataDir), 'demo-key')
+  const sql = openDb(databaseUrl, { max: 1 })
+  try {
+    const kept = existsSync(file) ? readFileSync(file, 'utf8').trim() : ''
+    if (kept && (await findKey(sql, hashKey(kept)))) return kept
+    const { key } = await createKey(sql, {
+      name: 'demo',
+      scopes: [...scopes],
+      messageCodes: null,
+      who: 'DEMO=on'
+    })
+    mkdirSync(path.dirname(file), { recursive: true })
+    writeFileSync(file, `${key}\n`, { mode: 0o600 })
+    return key
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
