@@ -57,7 +57,11 @@ export class Problem extends Error {
   readonly pointer: string | undefined
   readonly headers: Record<string, string> | undefined
 
-  constructor (code: ProblemCode, detail = '', more: { pointer?: string; headers?: Record<string, string> } = {}) {
+  constructor(
+    code: ProblemCode,
+    detail = '',
+    more: { pointer?: string; headers?: Record<string, string> } = {}
+  ) {
     super(detail)
     this.name = 'Problem'
     this.code = code
@@ -70,14 +74,14 @@ export class Problem extends Error {
 export class Unavailable extends Error {
   readonly retryAfterS: number
 
-  constructor (message = 'the database cannot be reached', retryAfterS = 1, options?: ErrorOptions) {
+  constructor(message = 'the database cannot be reached', retryAfterS = 1, options?: ErrorOptions) {
     super(message, options)
     this.name = 'Unavailable'
     this.retryAfterS = retryAfterS
   }
 }
 
-export function problemBody (code: ProblemCode, detail?: string, pointer?: string): ProblemBody {
+export function problemBody(code: ProblemCode, detail?: string, pointer?: string): ProblemBody {
   const [status, title] = problems[code]
   return {
     type: `urn:ackbox:problem:${code}`,
@@ -90,9 +94,11 @@ export function problemBody (code: ProblemCode, detail?: string, pointer?: strin
 }
 
 /** Whatever a caller sent comes back escaped and cut, so that an error page cannot be made to carry a payload. */
-function printable (text: string): string {
+function printable(text: string): string {
   // oxlint-disable-next-line no-control-regex -- control characters are just what must not get out
-  const safe = text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
-    char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  const safe = text.replace(
+    /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
+    char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
+  )
   return safe.length > 200 ? `${safe.slice(0, 197)}...` : safe
 }

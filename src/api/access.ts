@@ -28,7 +28,7 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'GET /docs/*': 'open'
 }
 
-export function accessTo (method: string, url: string): 'open' | readonly Scope[] | undefined {
+export function accessTo(method: string, url: string): 'open' | readonly Scope[] | undefined {
   const verb = method === 'HEAD' ? 'GET' : method
   // The pages of Swagger UI bring routes of their own.
   return access[`${verb} ${url}`] ?? (verb === 'GET' && url.startsWith('/docs/') ? 'open' : undefined)

@@ -15,8 +15,8 @@ import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
 import { Problem, Unavailable } from '../errors.ts'
 
-/** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it answers those who wait first. */
-export async function buildApp (deps: ApiDeps): Promise<App> {
+/** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it answers those who wait first. `more` adds routes. */
+export async function buildApp(deps: ApiDeps, more?: (app: App) => void): Promise<App> {
   const known = paths()
   const keyed = doorkeeper(deps)
   const trusted = deps.trustProxy
@@ -31,7 +31,9 @@ export async function buildApp (deps: ApiDeps): Promise<App> {
     routerOptions: { maxParamLength: 512 },
     rewriteUrl: request => originForm(request.url ?? '/'),
     clientErrorHandler: onClientError(known),
-    frameworkErrors: (error, _request, reply) => { sendProblem(reply, error, deps.log) }
+    frameworkErrors: (error, _request, reply) => {
+      sendProblem(reply, error, deps.log)
+    }
   }).withTypeProvider<Typed>()
 
   guardServer(app.server)
@@ -43,7 +45,9 @@ export async function buildApp (deps: ApiDeps): Promise<App> {
 
   // Bytes, not values: only the strict reader knows the text that has to be kept (read.ts).
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) => done(null, bytes))
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) =>
+    done(null, bytes)
+  )
 
   app.addHook('onRoute', route => {
     for (const method of [route.method].flat()) {
@@ -55,7 +59,13 @@ export async function buildApp (deps: ApiDeps): Promise<App> {
   })
   app.setNotFoundHandler((request, reply) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))
-    return sendProblem(reply, allow === null ? new Problem('NOT_FOUND') : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } }), deps.log)
+    return sendProblem(
+      reply,
+      allow === null
+        ? new Problem('NOT_FOUND')
+        : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } }),
+      deps.log
+    )
   })
 
   // Whoever watches the process must be told the truth about it even when it is slow.
@@ -71,6 +81,7 @@ export async function buildApp (deps: ApiDeps): Promise<App> {
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)
   opsRoutes(app, deps)
+  more?.(app)
   await app.ready()
   return app
 }

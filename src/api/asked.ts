@@ -18,11 +18,20 @@ export interface AskedTask {
 }
 
 /** Checks all but the handler's own schema. `value` is the envelope, whose body text is number `index` of `read`. */
-export function askedTask (value: unknown, read: JsonRead, index: number, at: string, { caller, traceparent, now }: Asking): AskedTask {
+export function askedTask(
+  value: unknown,
+  read: JsonRead,
+  index: number,
+  at: string,
+  { caller, traceparent, now }: Asking
+): AskedTask {
   const task = fit(taskBody, value, at)
-  if (!mayUse(caller, task.messageCode)) throw new Problem('CODE_FORBIDDEN', '', { pointer: `${at}/messageCode` })
+  if (!mayUse(caller, task.messageCode))
+    throw new Problem('CODE_FORBIDDEN', '', { pointer: `${at}/messageCode` })
   if (read.bodyBytes(index) > maxBodyBytes) {
-    throw new Problem('BODY_TOO_LARGE', `${read.bodyBytes(index)} bytes of at most ${maxBodyBytes}`, { pointer: `${at}/messageBody` })
+    throw new Problem('BODY_TOO_LARGE', `${read.bodyBytes(index)} bytes of at most ${maxBodyBytes}`, {
+      pointer: `${at}/messageBody`
+    })
   }
   const text = read.bodyText(index) ?? ''
   const sceneType = task.sceneType ?? ''
@@ -49,18 +58,25 @@ export function askedTask (value: unknown, read: JsonRead, index: number, at: st
 
 const yearMs = 366 * 86_400_000
 
-function schedule (task: TaskBody, now: Date, at: string): Pick<Asked, 'start' | 'deliverBefore'> & { late: Problem | null } {
+function schedule(
+  task: TaskBody,
+  now: Date,
+  at: string
+): Pick<Asked, 'start' | 'deliverBefore'> & { late: Problem | null } {
   const startAt = task.deliverStartTime === undefined ? null : instant(task.deliverStartTime)
   const deliverBefore = task.deliverBefore === undefined ? null : instant(task.deliverBefore)
   if (startAt && task.delay !== undefined) {
     throw new Problem('INVALID', 'say deliverStartTime or delay, not both', { pointer: `${at}/delay` })
   }
-  const tooFar = (name: string) => new Problem('INVALID', 'must be at most a year ahead', { pointer: `${at}/${name}` })
+  const tooFar = (name: string) =>
+    new Problem('INVALID', 'must be at most a year ahead', { pointer: `${at}/${name}` })
   if (startAt && startAt.getTime() > now.getTime() + yearMs) throw tooFar('deliverStartTime')
   if (deliverBefore && deliverBefore.getTime() > now.getTime() + 2 * yearMs) throw tooFar('deliverBefore')
   const start = startAt ? { at: startAt } : task.delay === undefined ? null : { delayMs: task.delay }
   if (!deliverBefore) return { start, deliverBefore, late: null }
-  const early = new Problem('INVALID', 'must be after the start of delivery', { pointer: `${at}/deliverBefore` })
+  const early = new Problem('INVALID', 'must be after the start of delivery', {
+    pointer: `${at}/deliverBefore`
+  })
   if (startAt && deliverBefore <= startAt) throw early
   const from = Math.max(startAt?.getTime() ?? 0, now.getTime() + (task.delay ?? 0))
   return { start, deliverBefore, late: deliverBefore.getTime() <= from ? early : null }
@@ -70,6 +86,6 @@ function schedule (task: TaskBody, now: Date, at: string): Pick<Asked, 'start' |
 const trace = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
 
 /** One that is malformed is left out, as its standard asks, and never refused. */
-export function traceparentOf (header: string | string[] | undefined): string | null {
+export function traceparentOf(header: string | string[] | undefined): string | null {
   return typeof header === 'string' && trace.test(header) ? header : null
 }

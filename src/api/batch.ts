@@ -13,7 +13,7 @@ import type { JsonRead } from '../task/text.ts'
 const turnBytes = 512 * 1024
 
 /** One commit for all that can be accepted; the rest are refused one by one, each in its place. */
-export async function acceptBatch (deps: ApiDeps, read: JsonRead, asking: Asking): Promise<string> {
+export async function acceptBatch(deps: ApiDeps, read: JsonRead, asking: Asking): Promise<string> {
   const { tasks } = fit(batchShape, read.value)
   const checked: (AskedTask | Problem)[] = []
   let sinceTurn = 0
@@ -25,17 +25,20 @@ export async function acceptBatch (deps: ApiDeps, read: JsonRead, asking: Asking
     await turn()
   }
   for (const [index, one] of checked.entries()) {
-    if (!(one instanceof Problem) && one.late && !await deps.readTask(one.asked.taskNo)) checked[index] = one.late
+    if (!(one instanceof Problem) && one.late && !(await deps.readTask(one.asked.taskNo)))
+      checked[index] = one.late
   }
-  const asked = checked.flatMap(one => one instanceof Problem ? [] : [one.asked])
+  const asked = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
   const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
-  const results = checked.map((one, index) => one instanceof Problem
-    ? refusal(one, taskNoOf(tasks[index]))
-    : result(one, accepted.next().value, `/tasks/${index}`))
+  const results = checked.map((one, index) =>
+    one instanceof Problem
+      ? refusal(one, taskNoOf(tasks[index]))
+      : result(one, accepted.next().value, `/tasks/${index}`)
+  )
   return `{"results":[${results.join()}]}`
 }
 
-function result ({ asked }: AskedTask, accepted: Accepted | undefined, at: string): string {
+function result({ asked }: AskedTask, accepted: Accepted | undefined, at: string): string {
   if (!accepted) throw new Error('acceptMany answered for fewer tasks than it was given')
   const task = attempt(() => acceptedTask(accepted, asked.messageCode, at))
   if (task instanceof Problem) return refusal(task, asked.taskNo)
@@ -43,17 +46,17 @@ function result ({ asked }: AskedTask, accepted: Accepted | undefined, at: strin
   return `{"taskNo":${JSON.stringify(asked.taskNo)},"status":${status},"task":${taskText(task)}}`
 }
 
-function refusal (problem: Problem, taskNo: string | undefined): string {
+function refusal(problem: Problem, taskNo: string | undefined): string {
   return JSON.stringify({ taskNo, ...bodyOf(problem) })
 }
 
 /** As posted, so that the caller finds it again, but only if it may be one: nothing else is echoed. */
-function taskNoOf (task: unknown): string | undefined {
+function taskNoOf(task: unknown): string | undefined {
   const taskNo = typeof task === 'object' && task !== null && 'taskNo' in task ? task.taskNo : undefined
   return taskBody.shape.taskNo.safeParse(taskNo).data
 }
 
-function attempt<Value> (make: () => Value): Value | Problem {
+function attempt<Value>(make: () => Value): Value | Problem {
   try {
     return make()
   } catch (error) {

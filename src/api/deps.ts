@@ -3,32 +3,37 @@ import type { ReceiptResult, Status } from '../task/task.ts'
 
 /** What the API needs of the rest, in its own words. Anything here may throw `Unavailable`: the caller gets a 503. */
 export interface ApiDeps {
-  accept (asked: Asked): Promise<Accepted>
+  accept(asked: Asked): Promise<Accepted>
   /** One commit, answers in order; a taskNo twice in it is `created`, then `same` or `conflict`. */
-  acceptMany (asked: Asked[]): Promise<Accepted[]>
-  readTask (taskNo: string): Promise<TaskView | null>
+  acceptMany(asked: Asked[]): Promise<Accepted[]>
+  readTask(taskNo: string): Promise<TaskView | null>
   /** Ends at any terminal state, at the timeout, or when the signal is aborted, with the state of then. */
-  waitTask (taskNo: string, timeoutMs: number, signal: AbortSignal): Promise<TaskView | null | 'busy'>
-  listTasks (filter: TaskFilter): Promise<Page<'tasks', TaskView> | 'bad_cursor'>
-  remove (taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing'>
-  redeliver (asked: RedeliverAsked): Promise<TaskView | 'not_found' | 'nothing' | 'expired'>
-  receive (receipt: ReceiptAsked): Promise<Received>
-  listDeliveries (filter: DeliveryFilter): Promise<Page<'deliveries', object> | 'bad_cursor'>
-  listAlarms (filter: AlarmFilter): Promise<Page<'alarms', object> | 'bad_cursor'>
-  listDownstreams (): Promise<object[]>
+  waitTask(taskNo: string, timeoutMs: number, signal: AbortSignal): Promise<TaskView | null | 'busy'>
+  listTasks(filter: TaskFilter): Promise<Page<'tasks', TaskView> | 'bad_cursor'>
+  remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing'>
+  redeliver(asked: RedeliverAsked): Promise<TaskView | 'not_found' | 'nothing' | 'expired'>
+  receive(receipt: ReceiptAsked): Promise<Received>
+  listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries', object> | 'bad_cursor'>
+  listAlarms(filter: AlarmFilter): Promise<Page<'alarms', object> | 'bad_cursor'>
+  listDownstreams(): Promise<object[]>
   /** false: no such downstream. Both may be said twice. */
-  pause (name: string, who: string): Promise<boolean>
-  resume (name: string, who: string): Promise<boolean>
+  pause(name: string, who: string): Promise<boolean>
+  resume(name: string, who: string): Promise<boolean>
   handlers: ReadonlyMap<string, HandlerShown>
   /** By sha256 in lower case hex; null for one that is unknown or revoked. */
-  findKey (hash: string): Promise<ApiKey | null>
+  findKey(hash: string): Promise<ApiKey | null>
   /** Written before the act: an act without its record would be worse than a record without its act. */
-  audit (entry: { who: string; what: string; target: string; detail?: Record<string, string | boolean | null> }): Promise<void>
-  ready (): Promise<{ ok: boolean; checks: Record<string, string> }>
+  audit(entry: {
+    who: string
+    what: string
+    target: string
+    detail?: Record<string, string | boolean | null>
+  }): Promise<void>
+  ready(): Promise<{ ok: boolean; checks: Record<string, string> }>
   /** Seconds after which to ask again, while no more work can be taken. */
-  overload (): number | null
+  overload(): number | null
   /** The database's time as well as this process knows it; the host's clock may be wrong. */
-  now (): Date
+  now(): Date
   metrics: Pick<Metrics, 'contentType' | 'render'>
   log: ApiLog
   /** false: everybody may do everything (loopback only, see AUTH). */
@@ -39,8 +44,8 @@ export interface ApiDeps {
 }
 
 export interface ApiLog {
-  error (fields: object, message: string): void
-  warn (fields: object, message: string): void
+  error(fields: object, message: string): void
+  warn(fields: object, message: string): void
 }
 
 export const scopes = ['tasks:write', 'tasks:read', 'ops:read', 'ops:write'] as const
@@ -125,11 +130,27 @@ interface Window {
   cursor?: string
   limit: number
 }
-export interface TaskFilter extends Window { status?: Status; sceneType?: string; needCallback?: boolean }
-export interface DeliveryFilter extends Window { status?: Status; phase?: string; reason?: string }
-export interface AlarmFilter extends Window { kind?: string; open?: boolean }
+export interface TaskFilter extends Window {
+  status?: Status
+  sceneType?: string
+  needCallback?: boolean
+}
+export interface DeliveryFilter extends Window {
+  status?: Status
+  phase?: string
+  reason?: string
+}
+export interface AlarmFilter extends Window {
+  kind?: string
+  open?: boolean
+}
 
-export interface RedeliverAsked { taskNo: string; downstream?: string; force: boolean; who: string }
+export interface RedeliverAsked {
+  taskNo: string
+  downstream?: string
+  force: boolean
+  who: string
+}
 
 export interface ReceiptAsked {
   taskNo: string
@@ -145,7 +166,11 @@ export interface ReceiptAsked {
 
 export type Received =
   | { kind: 'ok'; taskNo: string; status: Status; applied: boolean; late?: boolean }
-  | 'unauthorized' | 'gone' | 'deleted' | 'wrong_code' | 'wrong_downstream'
+  | 'unauthorized'
+  | 'gone'
+  | 'deleted'
+  | 'wrong_code'
+  | 'wrong_downstream'
 
 /** As much of a handler as `GET /handlers` shows. */
 export interface HandlerShown {

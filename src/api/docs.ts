@@ -10,7 +10,7 @@ Post a task, look at it, see its deliveries and attempts; pause a downstream, re
 With AUTH on, press *Authorize* and paste a key (\`ack_…\`).`
 
 /** The description of the routes that follow, and Swagger UI over it at /docs. */
-export async function docs (app: App): Promise<void> {
+export async function docs(app: App): Promise<void> {
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -37,7 +37,10 @@ export async function docs (app: App): Promise<void> {
       contentSecurityPolicy: {
         useDefaults: false,
         directives: {
-          'default-src': ["'self'"], 'base-uri': ["'none'"], 'frame-ancestors': ["'none'"], 'object-src': ["'none'"],
+          'default-src': ["'self'"],
+          'base-uri': ["'none'"],
+          'frame-ancestors': ["'none'"],
+          'object-src': ["'none'"],
           'img-src': ["'self'", 'data:'],
           // Swagger UI sets styles on its elements.
           'style-src': ["'self'", "'unsafe-inline'"]
@@ -48,7 +51,12 @@ export async function docs (app: App): Promise<void> {
     })
     await pages.register(swaggerUi, {
       routePrefix: '/docs',
-      uiConfig: { tryItOutEnabled: true, displayRequestDuration: true, persistAuthorization: true, validatorUrl: null }
+      uiConfig: {
+        tryItOutEnabled: true,
+        displayRequestDuration: true,
+        persistAuthorization: true,
+        validatorUrl: null
+      }
     })
   })
   let text: string | undefined
@@ -61,7 +69,7 @@ export async function docs (app: App): Promise<void> {
 /** Named schemas are answers only; their twins for input, which nothing refers to, are left out. */
 const outputsOnly: typeof jsonSchemaTransformObject = described => {
   const document = jsonSchemaTransformObject(described)
-  const schemas = 'components' in document ? document.components?.schemas ?? {} : {}
+  const schemas = 'components' in document ? (document.components?.schemas ?? {}) : {}
   for (const name of Object.keys(schemas)) if (name.endsWith('Input')) delete schemas[name]
   return document
 }

@@ -7,14 +7,26 @@ export const taskExamples = {
   'The same, in a minute': { value: { taskNo: 'order-A-1002', ...paid, delay: 60_000 } },
   'All members': {
     value: {
-      taskNo: 'order-A-1003', ...paid, sceneType: 'vip', deliverStartTime: '2026-01-01T00:00:00Z',
-      needCallback: true, retryTimes: 5, extend: { department: 'sales' }
+      taskNo: 'order-A-1003',
+      ...paid,
+      sceneType: 'vip',
+      deliverStartTime: '2026-01-01T00:00:00Z',
+      needCallback: true,
+      retryTimes: 5,
+      extend: { department: 'sales' }
     }
   }
 }
 
 export const batchExamples = {
-  'Two orders': { value: { tasks: [{ taskNo: 'order-B-1', ...paid }, { taskNo: 'order-B-2', ...paid }] } }
+  'Two orders': {
+    value: {
+      tasks: [
+        { taskNo: 'order-B-1', ...paid },
+        { taskNo: 'order-B-2', ...paid }
+      ]
+    }
+  }
 }
 
 export const redeliverExamples = {
@@ -24,5 +36,7 @@ export const redeliverExamples = {
 
 export const receiptExamples = {
   Handled: { value: { taskNo: 'order-A-1001', messageCode: 'order.paid' } },
-  'Come again later': { value: { taskNo: 'order-A-1001', messageCode: 'order.paid', result: 'RETRY', reason: 'out of stock' } }
+  'Come again later': {
+    value: { taskNo: 'order-A-1001', messageCode: 'order.paid', result: 'RETRY', reason: 'out of stock' }
+  }
 }

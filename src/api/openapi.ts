@@ -3,7 +3,7 @@ import type { ApiDeps } from './deps.ts'
 import { createMetrics } from '../metrics.ts'
 
 /** openapi/openapi.json, as committed. */
-export async function openapiJson (): Promise<string> {
+export async function openapiJson(): Promise<string> {
   const app = await buildApp(nobody)
   try {
     return JSON.stringify(app.swagger(), null, 2) + '\n'
@@ -12,10 +12,31 @@ export async function openapiJson (): Promise<string> {
   }
 }
 
-const never = (): never => { throw new Error('this app is only there to be described') }
+const never = (): never => {
+  throw new Error('this app is only there to be described')
+}
 const nobody: ApiDeps = {
-  accept: never, acceptMany: never, readTask: never, waitTask: never, listTasks: never, remove: never, redeliver: never,
-  receive: never, listDeliveries: never, listAlarms: never, listDownstreams: never, pause: never, resume: never,
-  findKey: never, audit: never, ready: never, overload: never, now: never, handlers: new Map(),
-  metrics: createMetrics({ processMetrics: false }), log: { error: never, warn: never }, auth: true, trustProxy: false
+  accept: never,
+  acceptMany: never,
+  readTask: never,
+  waitTask: never,
+  listTasks: never,
+  remove: never,
+  redeliver: never,
+  receive: never,
+  listDeliveries: never,
+  listAlarms: never,
+  listDownstreams: never,
+  pause: never,
+  resume: never,
+  findKey: never,
+  audit: never,
+  ready: never,
+  overload: never,
+  now: never,
+  handlers: new Map(),
+  metrics: createMetrics({ processMetrics: false }),
+  log: { error: never, warn: never },
+  auth: true,
+  trustProxy: false
 }

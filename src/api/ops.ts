@@ -9,76 +9,129 @@ import { Problem } from '../errors.ts'
 
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
-export function opsRoutes (app: App, deps: ApiDeps): void {
-  app.get('/handlers', {
-    schema: {
-      tags: ['ops'], summary: 'What is loaded, by messageCode', operationId: 'listHandlers',
-      response: { 200: handlersAnswer, ...refusals(...keyed) }
+export function opsRoutes(app: App, deps: ApiDeps): void {
+  app.get(
+    '/handlers',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'What is loaded, by messageCode',
+        operationId: 'listHandlers',
+        response: { 200: handlersAnswer, ...refusals(...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const handlers = [...deps.handlers.values()]
+        .filter(handler => mayUse(caller, handler.messageCode))
+        .map(shown)
+      return json(reply, JSON.stringify({ handlers }))
     }
-  }, async (request, reply) => {
-    const caller = callerOf(request)
-    const handlers = [...deps.handlers.values()].filter(handler => mayUse(caller, handler.messageCode)).map(shown)
-    return json(reply, JSON.stringify({ handlers }))
-  })
+  )
 
-  app.get('/downstreams', {
-    schema: {
-      tags: ['ops'], summary: 'Downstreams, with pause and backlog', operationId: 'listDownstreams',
-      response: { 200: downstreamsAnswer, ...refusals(...keyed) }
-    }
-  }, async (_request, reply) => json(reply, JSON.stringify({ downstreams: await deps.listDownstreams() })))
+  app.get(
+    '/downstreams',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'Downstreams, with pause and backlog',
+        operationId: 'listDownstreams',
+        response: { 200: downstreamsAnswer, ...refusals(...keyed) }
+      }
+    },
+    async (_request, reply) => json(reply, JSON.stringify({ downstreams: await deps.listDownstreams() }))
+  )
 
   for (const what of ['pause', 'resume'] as const) {
-    app.post(`/downstreams/:name/${what}`, {
-      bodyLimit: 4096,
-      schema: {
-        tags: ['ops'], operationId: `${what}Downstream`, params: nameParams,
-        summary: what === 'pause' ? 'Send it nothing until resumed; what is accepted waits' : 'Send to it again',
-        response: { 200: pausedAnswer, ...refusals('DOWNSTREAM_NOT_FOUND', ...keyed) }
+    app.post(
+      `/downstreams/:name/${what}`,
+      {
+        bodyLimit: 4096,
+        schema: {
+          tags: ['ops'],
+          operationId: `${what}Downstream`,
+          params: nameParams,
+          summary:
+            what === 'pause' ? 'Send it nothing until resumed; what is accepted waits' : 'Send to it again',
+          response: { 200: pausedAnswer, ...refusals('DOWNSTREAM_NOT_FOUND', ...keyed) }
+        }
+      },
+      async (request, reply) => {
+        const { name } = request.params
+        const who = callerOf(request).name
+        await deps.audit({ who, what: `downstream.${what}`, target: name })
+        if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
       }
-    }, async (request, reply) => {
-      const { name } = request.params
-      const who = callerOf(request).name
-      await deps.audit({ who, what: `downstream.${what}`, target: name })
-      if (!await deps[what](name, who)) throw new Problem('DOWNSTREAM_NOT_FOUND')
-      return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
-    })
+    )
   }
 
-  app.get('/metrics', {
-    schema: { tags: ['ops'], summary: 'Metrics for Prometheus', operationId: 'metrics', produces: ['text/plain'] }
-  }, async (_request, reply) => reply.type(deps.metrics.contentType).send(await deps.metrics.render()))
+  app.get(
+    '/metrics',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'Metrics for Prometheus',
+        operationId: 'metrics',
+        produces: ['text/plain']
+      }
+    },
+    async (_request, reply) => reply.type(deps.metrics.contentType).send(await deps.metrics.render())
+  )
 
-  app.get('/healthz', {
-    schema: { tags: ['ops'], summary: 'The process lives', operationId: 'healthz', security: [], response: { 200: healthAnswer } }
-  }, async (_request, reply) => json(reply, '{"status":"ok"}'))
+  app.get(
+    '/healthz',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'The process lives',
+        operationId: 'healthz',
+        security: [],
+        response: { 200: healthAnswer }
+      }
+    },
+    async (_request, reply) => json(reply, '{"status":"ok"}')
+  )
 
-  app.get('/readyz', {
-    schema: {
-      tags: ['ops'], summary: 'The process can take work', operationId: 'readyz', security: [],
-      response: { 200: healthAnswer, 503: healthAnswer }
+  app.get(
+    '/readyz',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'The process can take work',
+        operationId: 'readyz',
+        security: [],
+        response: { 200: healthAnswer, 503: healthAnswer }
+      }
+    },
+    async (_request, reply) => {
+      const { ok, checks } = await deps.ready()
+      return json(reply.code(ok ? 200 : 503), JSON.stringify({ status: ok ? 'ok' : 'not ready', checks }))
     }
-  }, async (_request, reply) => {
-    const { ok, checks } = await deps.ready()
-    return json(reply.code(ok ? 200 : 503), JSON.stringify({ status: ok ? 'ok' : 'not ready', checks }))
-  })
+  )
 }
 
-function shown ({ messageCode, body, downstreams }: HandlerShown) {
+function shown({ messageCode, body, downstreams }: HandlerShown) {
   return {
     messageCode,
     body: schemaOf(body),
     downstreams: downstreams.map(({ name, transport, needCallback, policy, limit }) => ({
-      name, transport, needCallback: needCallback ?? false,
-      times: policy.times, receiptTimeoutMs: policy.receiptTimeoutMs, ...limit
+      name,
+      transport,
+      needCallback: needCallback ?? false,
+      times: policy.times,
+      receiptTimeoutMs: policy.receiptTimeoutMs,
+      ...limit
     }))
   }
 }
 
 /** A handler's schema may hold what JSON Schema cannot say, or come from another copy of zod: then there is none. */
-function schemaOf (body: unknown): unknown {
+function schemaOf(body: unknown): unknown {
   try {
-    return body instanceof z.ZodType ? z.toJSONSchema(body, { io: 'input', unrepresentable: 'any' }) : undefined
+    return body instanceof z.ZodType
+      ? z.toJSONSchema(body, { io: 'input', unrepresentable: 'any' })
+      : undefined
   } catch {
     return undefined
   }

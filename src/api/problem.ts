@@ -5,17 +5,21 @@ import { Problem, problemBody, problems, Unavailable, type ProblemBody, type Pro
 import { JsonProblem } from '../task/text.ts'
 
 /** Everything a request can run into, as the one kind of error that is answered. */
-export function problemOf (error: unknown): Problem {
+export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof JsonProblem) return new Problem(error.code, error.detail, pointed(error.pointer))
   if (error instanceof Unavailable) {
-    return new Problem('UNAVAILABLE', '', { headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) } })
+    return new Problem('UNAVAILABLE', '', {
+      headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) }
+    })
   }
-  const { code, statusCode } = error instanceof Error ? error as Error & { code?: unknown; statusCode?: unknown } : {}
+  const { code, statusCode } =
+    error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}
   const known = typeof code === 'string' ? fastifyCodes[code] : undefined
   if (known) return new Problem(known)
   // What is left below 500 comes from the framework about a request that broke off or was malformed.
-  if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500) return new Problem('BAD_REQUEST')
+  if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500)
+    return new Problem('BAD_REQUEST')
   return new Problem('INTERNAL')
 }
 
@@ -27,11 +31,11 @@ const fastifyCodes: Record<string, ProblemCode> = {
   FST_UNDER_PRESSURE: 'UNAVAILABLE'
 }
 
-export function bodyOf (problem: Problem): ProblemBody {
+export function bodyOf(problem: Problem): ProblemBody {
   return problemBody(problem.code, problem.message, problem.pointer)
 }
 
-export function sendProblem (reply: FastifyReply, error: unknown, log: ApiLog, asText = false): FastifyReply {
+export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, asText = false): FastifyReply {
   const problem = problemOf(error)
   const body = bodyOf(problem)
   if (body.code === 'INTERNAL') {
@@ -45,21 +49,21 @@ export function sendProblem (reply: FastifyReply, error: unknown, log: ApiLog, a
 }
 
 /** The first thing wrong, with where it is. zod names the place by path, an unknown member by its key. */
-export function invalid (error: $ZodError, at = ''): Problem {
+export function invalid(error: $ZodError, at = ''): Problem {
   const issue = error.issues[0]
   if (!issue) return new Problem('INVALID')
   const path = issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
   return new Problem('INVALID', issue.message, { pointer: at + pointer(path) })
 }
 
-function pointer (path: readonly PropertyKey[]): string {
+function pointer(path: readonly PropertyKey[]): string {
   return path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
 }
 
-const pointed = (pointer: string | undefined) => pointer === undefined ? {} : { pointer }
+const pointed = (pointer: string | undefined) => (pointer === undefined ? {} : { pointer })
 
 /** The same problem as bytes on a socket, for what Node refuses before there is a request. */
-export function rawProblem (code: ProblemCode, headers: Record<string, string> = {}, detail = ''): string {
+export function rawProblem(code: ProblemCode, headers: Record<string, string> = {}, detail = ''): string {
   const body = JSON.stringify(problemBody(code, detail))
   const lines = Object.entries({
     ...headers,
@@ -71,6 +75,11 @@ export function rawProblem (code: ProblemCode, headers: Record<string, string> =
 }
 
 const phrases: Record<number, string> = {
-  400: 'Bad Request', 404: 'Not Found', 405: 'Method Not Allowed', 408: 'Request Timeout', 414: 'URI Too Long',
-  417: 'Expectation Failed', 431: 'Request Header Fields Too Large'
+  400: 'Bad Request',
+  404: 'Not Found',
+  405: 'Method Not Allowed',
+  408: 'Request Timeout',
+  414: 'URI Too Long',
+  417: 'Expectation Failed',
+  431: 'Request Header Fields Too Large'
 }

@@ -3,12 +3,16 @@ import { invalid } from './problem.ts'
 import { Problem } from '../errors.ts'
 import { readJson, type JsonRead, type JsonShape } from '../task/text.ts'
 
-export function readBody (body: unknown, shape: JsonShape): JsonRead {
+export function readBody(body: unknown, shape: JsonShape): JsonRead {
   if (!Buffer.isBuffer(body) || body.length === 0) throw new Problem('NOT_JSON', 'the body is empty')
   return readJson(body, shape)
 }
 
-export function fit<Schema extends ZodType> (schema: Schema, value: unknown, at = ''): Schema['_zod']['output'] {
+export function fit<Schema extends ZodType>(
+  schema: Schema,
+  value: unknown,
+  at = ''
+): Schema['_zod']['output'] {
   const read = schema.safeParse(value)
   if (!read.success) throw invalid(read.error, at)
   return read.data

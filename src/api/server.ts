@@ -16,17 +16,20 @@ export const maxConnections = 4_096
 /** Then the connection is closed. High, because Node answers what was pipelined beyond it with an empty 503. */
 export const maxRequestsPerSocket = 100_000
 
-export function guardServer (server: Server): void {
+export function guardServer(server: Server): void {
   server.maxConnections = maxConnections
   server.on('checkExpectation', (_request: IncomingMessage, response: ServerResponse) => {
     response.socket?.end(rawProblem('EXPECTATION_FAILED'))
   })
 }
 
-interface ParserError extends Error { code: string; rawPacket: unknown }
+interface ParserError extends Error {
+  code: string
+  rawPacket: unknown
+}
 
 /** What could not become a request: answered as a problem too, and the connection closed. */
-export function onClientError (paths: Paths) {
+export function onClientError(paths: Paths) {
   return (error: ParserError, socket: Socket): void => {
     if (error.code === 'ECONNRESET' || !socket.writable || answersAnother(socket)) {
       // Ending already: let it, unless it is broken.
@@ -41,27 +44,33 @@ export function onClientError (paths: Paths) {
 }
 
 /** An earlier request on this connection is not answered yet: bytes written now would be taken for its answer. */
-function answersAnother (socket: Socket): boolean {
+function answersAnother(socket: Socket): boolean {
   // Node has no public way to ask this; its own handler looks at the same field.
   const { _httpMessage: open } = socket as Socket & { _httpMessage?: ServerResponse | null }
   return open !== undefined && open !== null && (open.headersSent || open.req.complete)
 }
 
-function answerTo ({ code, rawPacket }: ParserError, paths: Paths): string {
+function answerTo({ code, rawPacket }: ParserError, paths: Paths): string {
   const line = Buffer.isBuffer(rawPacket) ? rawPacket.toString('latin1', 0, 16_384) : ''
   switch (code) {
-    case 'ERR_HTTP_REQUEST_TIMEOUT': return rawProblem('TIMEOUT')
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return rawProblem('TIMEOUT')
     case 'HPE_HEADER_OVERFLOW': {
       const end = line.indexOf('\n')
-      return rawProblem(/^[A-Z]+ /.test(line) && (end < 0 || end > 8_192) ? 'URI_TOO_LONG' : 'HEADERS_TOO_LARGE')
+      return rawProblem(
+        /^[A-Z]+ /.test(line) && (end < 0 || end > 8_192) ? 'URI_TOO_LONG' : 'HEADERS_TOO_LARGE'
+      )
     }
-    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW': return rawProblem('BAD_REQUEST', {}, 'chunk extensions are too long')
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return rawProblem('BAD_REQUEST', {}, 'chunk extensions are too long')
     case 'HPE_INVALID_METHOD': {
-      const [, method = '', target] = /^([!#$%&'*+.^_`|~\w-]{1,40}) (\/\S{0,8000}) HTTP\/1\.[01]\r?\n/.exec(line) ?? []
+      const [, method = '', target] =
+        /^([!#$%&'*+.^_`|~\w-]{1,40}) (\/\S{0,8000}) HTTP\/1\.[01]\r?\n/.exec(line) ?? []
       if (target === undefined || METHODS.includes(method)) return rawProblem('BAD_REQUEST')
       const allowed = paths.allowed(target)
       return allowed === null ? rawProblem('NOT_FOUND') : rawProblem('METHOD_NOT_ALLOWED', { allow: allowed })
     }
-    default: return rawProblem('BAD_REQUEST')
+    default:
+      return rawProblem('BAD_REQUEST')
   }
 }

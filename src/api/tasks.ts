@@ -14,118 +14,200 @@ import { badCursor, windowOf } from './window.ts'
 import { Problem } from '../errors.ts'
 
 const tags = ['tasks'] as const
-const unread = ['NOT_JSON', 'NOT_UTF8', 'NOT_I_JSON', 'TOO_DEEP', 'TOO_MANY_MEMBERS', 'TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE', 'INVALID'] as const
+const unread = [
+  'NOT_JSON',
+  'NOT_UTF8',
+  'NOT_I_JSON',
+  'TOO_DEEP',
+  'TOO_MANY_MEMBERS',
+  'TOO_LARGE',
+  'UNSUPPORTED_MEDIA_TYPE',
+  'INVALID'
+] as const
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
-export function taskRoutes (app: App, deps: ApiDeps): void {
+export function taskRoutes(app: App, deps: ApiDeps): void {
   const asking = (request: FastifyRequest) => ({
-    caller: callerOf(request), traceparent: traceparentOf(request.headers.traceparent), now: deps.now()
+    caller: callerOf(request),
+    traceparent: traceparentOf(request.headers.traceparent),
+    now: deps.now()
   })
 
-  app.post('/tasks', {
-    bodyLimit: 288 * 1024,
-    schema: {
-      tags, summary: 'Accept one task', operationId: 'acceptTask',
-      description: 'Answered once the task is committed. The same taskNo with the same content again is answered 200, with its present status.',
-      body: taskBody.meta({ 'x-examples': taskExamples }),
-      response: {
-        201: taskAnswer.describe('Accepted'), 200: taskAnswer.describe('Known already, the same content'),
-        ...refusals(...unread, 'BODY_TOO_LARGE', 'UNKNOWN_CODE', 'TASK_CONFLICT', 'CODE_FORBIDDEN', 'OVERLOADED', ...keyed)
+  app.post(
+    '/tasks',
+    {
+      bodyLimit: 288 * 1024,
+      schema: {
+        tags,
+        summary: 'Accept one task',
+        operationId: 'acceptTask',
+        description:
+          'Answered once the task is committed. The same taskNo with the same content again is answered 200, with its present status.',
+        body: taskBody.meta({ 'x-examples': taskExamples }),
+        response: {
+          201: taskAnswer.describe('Accepted'),
+          200: taskAnswer.describe('Known already, the same content'),
+          ...refusals(
+            ...unread,
+            'BODY_TOO_LARGE',
+            'UNKNOWN_CODE',
+            'TASK_CONFLICT',
+            'CODE_FORBIDDEN',
+            'OVERLOADED',
+            ...keyed
+          )
+        }
       }
+    },
+    async (request, reply) => {
+      refuseOverload(deps)
+      const read = readBody(request.body, 'task')
+      const { asked, late } = askedTask(read.value, read, 0, '', asking(request))
+      // A task that was accepted in time is known for ever, however late it is posted again.
+      if (late && !(await deps.readTask(asked.taskNo))) throw late
+      const accepted = await deps.accept(asked)
+      return json(
+        reply.code(accepted.kind === 'created' ? 201 : 200),
+        taskText(acceptedTask(accepted, asked.messageCode))
+      )
     }
-  }, async (request, reply) => {
-    refuseOverload(deps)
-    const read = readBody(request.body, 'task')
-    const { asked, late } = askedTask(read.value, read, 0, '', asking(request))
-    // A task that was accepted in time is known for ever, however late it is posted again.
-    if (late && !await deps.readTask(asked.taskNo)) throw late
-    const accepted = await deps.accept(asked)
-    return json(reply.code(accepted.kind === 'created' ? 201 : 200), taskText(acceptedTask(accepted, asked.messageCode)))
-  })
+  )
 
-  app.post('/tasks/batch', {
-    bodyLimit: 8 * 1024 * 1024,
-    schema: {
-      tags, summary: 'Accept up to 1,000 tasks with one commit', operationId: 'acceptTasks',
-      description: 'Each has an answer of its own, in order. A taskNo twice in a batch is 201, then 200 or 409.',
-      body: batchBody.meta({ 'x-examples': batchExamples }),
-      response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', ...keyed) }
+  app.post(
+    '/tasks/batch',
+    {
+      bodyLimit: 8 * 1024 * 1024,
+      schema: {
+        tags,
+        summary: 'Accept up to 1,000 tasks with one commit',
+        operationId: 'acceptTasks',
+        description:
+          'Each has an answer of its own, in order. A taskNo twice in a batch is 201, then 200 or 409.',
+        body: batchBody.meta({ 'x-examples': batchExamples }),
+        response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      refuseOverload(deps)
+      const read = readBody(request.body, 'batch')
+      return json(reply, await acceptBatch(deps, read, asking(request)))
     }
-  }, async (request, reply) => {
-    refuseOverload(deps)
-    const read = readBody(request.body, 'batch')
-    return json(reply, await acceptBatch(deps, read, asking(request)))
-  })
+  )
 
-  app.get('/tasks/:taskNo', {
-    schema: {
-      tags, summary: 'One task, with its deliveries, attempts and receipts', operationId: 'readTask',
-      description: 'With wait=HANDLED it is answered once the task is in a terminal state, or at the timeout with the state of then.',
-      params: taskParams, querystring: waitQuery,
-      response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'INVALID', 'TOO_MANY_WAITERS', ...keyed) }
+  app.get(
+    '/tasks/:taskNo',
+    {
+      schema: {
+        tags,
+        summary: 'One task, with its deliveries, attempts and receipts',
+        operationId: 'readTask',
+        description:
+          'With wait=HANDLED it is answered once the task is in a terminal state, or at the timeout with the state of then.',
+        params: taskParams,
+        querystring: waitQuery,
+        response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'INVALID', 'TOO_MANY_WAITERS', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const { taskNo } = request.params
+      const first = await visible(deps, callerOf(request), taskNo)
+      if (request.query.wait === undefined || first.status !== 'SENDING') return json(reply, taskText(first))
+      const task = await whileThere(request, signal =>
+        deps.waitTask(taskNo, (request.query.timeout ?? 30) * 1000, signal)
+      )
+      if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
+      if (!task) throw new Problem('TASK_NOT_FOUND')
+      return json(reply, taskText(task))
     }
-  }, async (request, reply) => {
-    const { taskNo } = request.params
-    const first = await visible(deps, callerOf(request), taskNo)
-    if (request.query.wait === undefined || first.status !== 'SENDING') return json(reply, taskText(first))
-    const task = await whileThere(request, signal => deps.waitTask(taskNo, (request.query.timeout ?? 30) * 1000, signal))
-    if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
-    if (!task) throw new Problem('TASK_NOT_FOUND')
-    return json(reply, taskText(task))
-  })
+  )
 
-  app.get('/tasks', {
-    schema: {
-      tags, summary: 'Tasks, newest first', operationId: 'listTasks', querystring: taskQuery,
-      response: { 200: tasksAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
+  app.get(
+    '/tasks',
+    {
+      schema: {
+        tags,
+        summary: 'Tasks, newest first',
+        operationId: 'listTasks',
+        querystring: taskQuery,
+        response: { 200: tasksAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const { status, sceneType, needCallback, ...page } = request.query
+      const found = await deps.listTasks({
+        ...windowOf(page, callerOf(request), deps.now()),
+        ...(status === undefined ? {} : { status }),
+        ...(sceneType === undefined ? {} : { sceneType }),
+        ...(needCallback === undefined ? {} : { needCallback })
+      })
+      if (found === 'bad_cursor') throw badCursor()
+      return json(reply, tasksText(found))
     }
-  }, async (request, reply) => {
-    const { status, sceneType, needCallback, ...page } = request.query
-    const found = await deps.listTasks({
-      ...windowOf(page, callerOf(request), deps.now()),
-      ...(status === undefined ? {} : { status }),
-      ...(sceneType === undefined ? {} : { sceneType }),
-      ...(needCallback === undefined ? {} : { needCallback })
-    })
-    if (found === 'bad_cursor') throw badCursor()
-    return json(reply, tasksText(found))
-  })
+  )
 
-  app.delete('/tasks/:taskNo', {
-    schema: {
-      tags, summary: 'Stop what is still to be delivered', operationId: 'deleteTask', params: taskParams,
-      response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', ...keyed) }
+  app.delete(
+    '/tasks/:taskNo',
+    {
+      schema: {
+        tags,
+        summary: 'Stop what is still to be delivered',
+        operationId: 'deleteTask',
+        params: taskParams,
+        response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const { taskNo } = request.params
+      const who = await mine(deps, callerOf(request), taskNo)
+      await deps.audit({ who, what: 'task.delete', target: taskNo })
+      const task = await deps.remove(taskNo, who)
+      if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
+      if (task === 'nothing') throw new Problem('NOTHING_TO_STOP')
+      return json(reply, taskText(task))
     }
-  }, async (request, reply) => {
-    const { taskNo } = request.params
-    const who = await mine(deps, callerOf(request), taskNo)
-    await deps.audit({ who, what: 'task.delete', target: taskNo })
-    const task = await deps.remove(taskNo, who)
-    if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
-    if (task === 'nothing') throw new Problem('NOTHING_TO_STOP')
-    return json(reply, taskText(task))
-  })
+  )
 
-  app.post('/tasks/:taskNo/redeliver', {
-    bodyLimit: 4096,
-    schema: {
-      tags, summary: 'Deliver again what FAILED', operationId: 'redeliverTask',
-      description: 'With a fresh limit of tries. With force also what was HANDLED.',
-      params: taskParams, body: redeliverBody.meta({ 'x-examples': redeliverExamples }),
-      response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_REDELIVER', 'TASK_EXPIRED', ...unread, ...keyed) }
+  app.post(
+    '/tasks/:taskNo/redeliver',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags,
+        summary: 'Deliver again what FAILED',
+        operationId: 'redeliverTask',
+        description: 'With a fresh limit of tries. With force also what was HANDLED.',
+        params: taskParams,
+        body: redeliverBody.meta({ 'x-examples': redeliverExamples }),
+        response: {
+          200: taskAnswer,
+          ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_REDELIVER', 'TASK_EXPIRED', ...unread, ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const { taskNo } = request.params
+      const empty = !Buffer.isBuffer(request.body) || request.body.length === 0
+      const { downstream, force = false } =
+        (empty ? undefined : fit(redeliverBody, readBody(request.body, 'plain').value)) ?? {}
+      const who = await mine(deps, callerOf(request), taskNo)
+      await deps.audit({
+        who,
+        what: 'task.redeliver',
+        target: taskNo,
+        detail: { downstream: downstream ?? null, force }
+      })
+      const task = await deps.redeliver({
+        taskNo,
+        force,
+        who,
+        ...(downstream === undefined ? {} : { downstream })
+      })
+      if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
+      if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
+      if (task === 'expired') throw new Problem('TASK_EXPIRED', 'force delivers it all the same')
+      return json(reply, taskText(task))
     }
-  }, async (request, reply) => {
-    const { taskNo } = request.params
-    const empty = !Buffer.isBuffer(request.body) || request.body.length === 0
-    const { downstream, force = false } = (empty ? undefined : fit(redeliverBody, readBody(request.body, 'plain').value)) ?? {}
-    const who = await mine(deps, callerOf(request), taskNo)
-    await deps.audit({ who, what: 'task.redeliver', target: taskNo, detail: { downstream: downstream ?? null, force } })
-    const task = await deps.redeliver({ taskNo, force, who, ...(downstream === undefined ? {} : { downstream }) })
-    if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
-    if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
-    if (task === 'expired') throw new Problem('TASK_EXPIRED', 'force delivers it all the same')
-    return json(reply, taskText(task))
-  })
+  )
 
   // Callers who wait when the process stops are answered with what is known then.
   const waiting = new Set<AbortController>()
@@ -134,7 +216,10 @@ export function taskRoutes (app: App, deps: ApiDeps): void {
     done()
   })
 
-  async function whileThere<Result> (request: FastifyRequest, wait: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+  async function whileThere<Result>(
+    request: FastifyRequest,
+    wait: (signal: AbortSignal) => Promise<Result>
+  ): Promise<Result> {
     const leave = new AbortController()
     const { socket } = request.raw
     const gone = () => leave.abort()
@@ -150,18 +235,21 @@ export function taskRoutes (app: App, deps: ApiDeps): void {
 }
 
 /** What a key may not see is not there: that it exists is itself something to know. */
-async function visible (deps: ApiDeps, caller: Caller, taskNo: string): Promise<TaskView> {
+async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<TaskView> {
   const task = await deps.readTask(taskNo)
   if (!task || !mayUse(caller, task.messageCode)) throw new Problem('TASK_NOT_FOUND')
   return task
 }
 
-async function mine (deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
+async function mine(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
   if (caller.messageCodes) await visible(deps, caller, taskNo)
   return caller.name
 }
 
-function refuseOverload (deps: ApiDeps): void {
+function refuseOverload(deps: ApiDeps): void {
   const seconds = deps.overload()
-  if (seconds !== null) throw new Problem('OVERLOADED', '', { headers: { 'retry-after': String(Math.max(1, Math.ceil(seconds))) } })
+  if (seconds !== null)
+    throw new Problem('OVERLOADED', '', {
+      headers: { 'retry-after': String(Math.max(1, Math.ceil(seconds))) }
+    })
 }

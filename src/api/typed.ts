@@ -1,4 +1,13 @@
-import type { FastifyBaseLogger, FastifyInstance, FastifySchema, FastifySchemaCompiler, FastifyTypeProvider, RawReplyDefaultExpression, RawRequestDefaultExpression, RawServerDefault } from 'fastify'
+import type {
+  FastifyBaseLogger,
+  FastifyInstance,
+  FastifySchema,
+  FastifySchemaCompiler,
+  FastifyTypeProvider,
+  RawReplyDefaultExpression,
+  RawRequestDefaultExpression,
+  RawServerDefault
+} from 'fastify'
 import type { output, ZodType } from 'zod'
 import { invalid } from './problem.ts'
 
@@ -12,15 +21,28 @@ export interface Typed extends FastifyTypeProvider {
   serializer: unknown
 }
 
-export type App = FastifyInstance<RawServerDefault, RawRequestDefaultExpression, RawReplyDefaultExpression, FastifyBaseLogger, Typed>
+export type App = FastifyInstance<
+  RawServerDefault,
+  RawRequestDefaultExpression,
+  RawReplyDefaultExpression,
+  FastifyBaseLogger,
+  Typed
+>
 
-export const validatorCompiler: FastifySchemaCompiler<ZodType> = ({ schema, httpPart }) => data => {
-  if (httpPart === 'body') return { value: data }
-  const read = schema.safeParse(data)
-  return read.success ? { value: read.data } : { error: invalid(read.error, httpPart === 'params' ? '' : '?') }
-}
+export const validatorCompiler: FastifySchemaCompiler<ZodType> =
+  ({ schema, httpPart }) =>
+  data => {
+    if (httpPart === 'body') return { value: data }
+    const read = schema.safeParse(data)
+    return read.success
+      ? { value: read.data }
+      : { error: invalid(read.error, httpPart === 'params' ? '' : '?') }
+  }
 
-export const serializerCompiler = () => (data: unknown): string => JSON.stringify(data)
+export const serializerCompiler =
+  () =>
+  (data: unknown): string =>
+    JSON.stringify(data)
 
 /** What a route tells about itself in the OpenAPI, beside its schemas. */
 export interface Told extends FastifySchema {

@@ -13,7 +13,11 @@ interface AskedPage {
 const dayMs = 86_400_000
 
 /** The part that all lists share: what this key may see, the last 24 hours unless asked otherwise, 50 at a time. */
-export function windowOf ({ messageCode, downstream, from, to, cursor, limit }: AskedPage, caller: Caller, now: Date) {
+export function windowOf(
+  { messageCode, downstream, from, to, cursor, limit }: AskedPage,
+  caller: Caller,
+  now: Date
+) {
   if (messageCode !== undefined && !mayUse(caller, messageCode)) {
     throw new Problem('CODE_FORBIDDEN', '', { pointer: '?/messageCode' })
   }
@@ -28,4 +32,5 @@ export function windowOf ({ messageCode, downstream, from, to, cursor, limit }: 
   }
 }
 
-export const badCursor = () => new Problem('INVALID', 'is not the nextCursor of a page', { pointer: '?/cursor' })
+export const badCursor = () =>
+  new Problem('INVALID', 'is not the nextCursor of a page', { pointer: '?/cursor' })

@@ -1,7 +1,8 @@
 import t from 'tap'
 import { api } from './fake.ts'
 
-const task = (taskNo: string, body: string) => `{"taskNo":"${taskNo}","messageCode":"order.paid","messageBody":${body}}`
+const task = (taskNo: string, body: string) =>
+  `{"taskNo":"${taskNo}","messageCode":"order.paid","messageBody":${body}}`
 const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth)
 
 t.test('a messageBody that can be carried unchanged is accepted, kept and shown as its own text', async t => {
@@ -45,7 +46,11 @@ t.test('a messageBody that cannot be carried unchanged, or would hurt, is refuse
     ['depth 65', nested(65), 'TOO_DEEP'],
     ['5,000 arrays', nested(5_000), 'TOO_DEEP'],
     ['40,000 objects', '{"a":'.repeat(40_000) + '1' + '}'.repeat(40_000), 'TOO_DEEP'],
-    ['20,001 members', `{${Array.from({ length: 20_001 }, (_, i) => `"k${i}":1`).join()}}`, 'TOO_MANY_MEMBERS'],
+    [
+      '20,001 members',
+      `{${Array.from({ length: 20_001 }, (_, i) => `"k${i}":1`).join()}}`,
+      'TOO_MANY_MEMBERS'
+    ],
     ['U+0000', '"\\u0000"', 'NOT_I_JSON'],
     ['a lone surrogate', '"\\ud800"', 'NOT_I_JSON'],
     ['a member twice', '{"a":1,"a":2}', 'NOT_I_JSON'],
@@ -56,7 +61,13 @@ t.test('a messageBody that cannot be carried unchanged, or would hurt, is refuse
     const answer = await post(task('x', String(text)))
     t.match({ status: answer.statusCode, body: answer.json() }, { status: 400, body: { code } }, name)
   }
-  const raw = await post(Buffer.concat([Buffer.from('{"messageCode":"order.paid","messageBody":"'), Buffer.from([0xed, 0xa0, 0x80]), Buffer.from('"}')]))
+  const raw = await post(
+    Buffer.concat([
+      Buffer.from('{"messageCode":"order.paid","messageBody":"'),
+      Buffer.from([0xed, 0xa0, 0x80]),
+      Buffer.from('"}')
+    ])
+  )
   t.match(raw.json(), { status: 400, code: 'NOT_UTF8' }, 'raw surrogate bytes')
   t.equal(stored.size, 0)
 })

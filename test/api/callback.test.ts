@@ -10,7 +10,10 @@ t.test('a receipt with its token is answered with what it did, again and again',
   const { app, post, receipts, stored } = await api(t)
   await post({ ...order, taskNo: 'one' })
   const first = await inject(app, '/callback', receipt, good)
-  t.match({ status: first.statusCode, body: first.json() }, { status: 200, body: { taskNo: 'one', status: 'HANDLED', applied: true } })
+  t.match(
+    { status: first.statusCode, body: first.json() },
+    { status: 200, body: { taskNo: 'one', status: 'HANDLED', applied: true } }
+  )
   t.match((await inject(app, '/callback', receipt, good)).json(), { status: 'HANDLED', applied: false })
   const one = stored.get('one')
   if (one) one.task.status = 'FAILED'
@@ -21,10 +24,21 @@ t.test('a receipt with its token is answered with what it did, again and again',
 t.test('what a receipt says reaches the service with the very text of its data', async t => {
   const { app, post, receipts } = await api(t)
   await post({ ...order, taskNo: 'one' })
-  await inject(app, '/callback', '{"taskNo":"one","messageCode":"order.paid","downstream":"warehouse","result":"RETRY","reason":"later","data": {"n":1e400} }', good)
+  await inject(
+    app,
+    '/callback',
+    '{"taskNo":"one","messageCode":"order.paid","downstream":"warehouse","result":"RETRY","reason":"later","data": {"n":1e400} }',
+    good
+  )
   t.same(receipts[0], {
-    taskNo: 'one', messageCode: 'order.paid', downstream: 'warehouse', result: 'RETRY', reason: 'later', data: '{"n":1e400}',
-    token: 'good', remote: '127.0.0.1'
+    taskNo: 'one',
+    messageCode: 'order.paid',
+    downstream: 'warehouse',
+    result: 'RETRY',
+    reason: 'later',
+    data: '{"n":1e400}',
+    token: 'good',
+    remote: '127.0.0.1'
   })
   await inject(app, '/callback', { ...receipt, data: null }, good)
   t.equal(receipts[1]?.data, 'null')
@@ -34,7 +48,8 @@ t.test('every wrong token gets one and the same 401', async t => {
   const { app, post } = await api(t)
   await post({ ...order, taskNo: 'one' })
   const answers = await Promise.all([
-    inject(app, '/callback', receipt), inject(app, '/callback', receipt, { 'ackbox-callback-token': '' }),
+    inject(app, '/callback', receipt),
+    inject(app, '/callback', receipt, { 'ackbox-callback-token': '' }),
     inject(app, '/callback', receipt, { 'ackbox-callback-token': 'bad' }),
     inject(app, '/callback', receipt, { 'ackbox-callback-token': 'good ' + '=' }),
     inject(app, '/callback', receipt, { 'ackbox-callback-token': 't\u00f6ken' }),
@@ -46,35 +61,47 @@ t.test('every wrong token gets one and the same 401', async t => {
   }
 })
 
-t.test('a receipt for what is gone, deleted, of another code or downstream, or out of form says so', async t => {
-  const { app, post, stored } = await api(t)
-  await post({ ...order, taskNo: 'one' })
-  const cases: [name: string, body: unknown, status: number, code: string][] = [
-    ['row gone', { ...receipt, taskNo: 'gone' }, 404, 'TASK_NOT_FOUND'],
-    ['another messageCode', { ...receipt, messageCode: 'order.other' }, 422, 'WRONG_CODE'],
-    ['another downstream', { ...receipt, downstream: 'points' }, 422, 'WRONG_DOWNSTREAM'],
-    ['result yes', { ...receipt, result: 'yes' }, 422, 'INVALID'],
-    ['result null', { ...receipt, result: null }, 422, 'INVALID'],
-    ['no messageCode', { taskNo: 'one' }, 422, 'INVALID'],
-    ['an unknown member', { ...receipt, more: 1 }, 422, 'INVALID'],
-    ['a reason of 1,001', { ...receipt, reason: 'x'.repeat(1_001) }, 422, 'INVALID'],
-    ['not JSON', 'success', 400, 'NOT_JSON'],
-    ['a member twice', '{"taskNo":"one","taskNo":"one","messageCode":"order.paid"}', 400, 'NOT_I_JSON'],
-    ['deep data', `{"taskNo":"one","messageCode":"order.paid","data":${'['.repeat(65)}${']'.repeat(65)}}`, 400, 'TOO_DEEP'],
-    ['data of 65,537 bytes', { ...receipt, data: 'x'.repeat(65_535) }, 413, 'DATA_TOO_LARGE'],
-    ['a body of 100 kB', { ...receipt, data: 'x'.repeat(100_000) }, 413, 'TOO_LARGE']
-  ]
-  for (const [name, body, status, code] of cases) {
-    const answer = await inject(app, '/callback', body, good)
-    t.match({ status: answer.statusCode, body: answer.json() }, { status, body: { code } }, name)
+t.test(
+  'a receipt for what is gone, deleted, of another code or downstream, or out of form says so',
+  async t => {
+    const { app, post, stored } = await api(t)
+    await post({ ...order, taskNo: 'one' })
+    const cases: [name: string, body: unknown, status: number, code: string][] = [
+      ['row gone', { ...receipt, taskNo: 'gone' }, 404, 'TASK_NOT_FOUND'],
+      ['another messageCode', { ...receipt, messageCode: 'order.other' }, 422, 'WRONG_CODE'],
+      ['another downstream', { ...receipt, downstream: 'points' }, 422, 'WRONG_DOWNSTREAM'],
+      ['result yes', { ...receipt, result: 'yes' }, 422, 'INVALID'],
+      ['result null', { ...receipt, result: null }, 422, 'INVALID'],
+      ['no messageCode', { taskNo: 'one' }, 422, 'INVALID'],
+      ['an unknown member', { ...receipt, more: 1 }, 422, 'INVALID'],
+      ['a reason of 1,001', { ...receipt, reason: 'x'.repeat(1_001) }, 422, 'INVALID'],
+      ['not JSON', 'success', 400, 'NOT_JSON'],
+      ['a member twice', '{"taskNo":"one","taskNo":"one","messageCode":"order.paid"}', 400, 'NOT_I_JSON'],
+      [
+        'deep data',
+        `{"taskNo":"one","messageCode":"order.paid","data":${'['.repeat(65)}${']'.repeat(65)}}`,
+        400,
+        'TOO_DEEP'
+      ],
+      ['data of 65,537 bytes', { ...receipt, data: 'x'.repeat(65_535) }, 413, 'DATA_TOO_LARGE'],
+      ['a body of 100 kB', { ...receipt, data: 'x'.repeat(100_000) }, 413, 'TOO_LARGE']
+    ]
+    for (const [name, body, status, code] of cases) {
+      const answer = await inject(app, '/callback', body, good)
+      t.match({ status: answer.statusCode, body: answer.json() }, { status, body: { code } }, name)
+    }
+    for (const bytes of [65_535, 65_536]) {
+      t.equal(
+        (await inject(app, '/callback', { ...receipt, data: 'x'.repeat(bytes - 2) }, good)).statusCode,
+        200,
+        `data of ${bytes}`
+      )
+    }
+    const one = stored.get('one')
+    if (one) one.task.status = 'DELETED'
+    t.match((await inject(app, '/callback', receipt, good)).json(), { status: 409, code: 'TASK_DELETED' })
   }
-  for (const bytes of [65_535, 65_536]) {
-    t.equal((await inject(app, '/callback', { ...receipt, data: 'x'.repeat(bytes - 2) }, good)).statusCode, 200, `data of ${bytes}`)
-  }
-  const one = stored.get('one')
-  if (one) one.task.status = 'DELETED'
-  t.match((await inject(app, '/callback', receipt, good)).json(), { status: 409, code: 'TASK_DELETED' })
-})
+)
 
 t.test('a downstream that speaks the classic way is answered success or fail', async t => {
   const { app, post, deps } = await api(t)
@@ -88,16 +115,31 @@ t.test('a downstream that speaks the classic way is answered success or fail', a
   t.same(await said(receipt, {}), [401, 'text/plain; charset=utf-8', 'fail'])
   t.same(await said('{', good), [400, 'text/plain; charset=utf-8', 'fail'])
   t.same(await said('x'.repeat(100_000), good), [413, 'text/plain; charset=utf-8', 'fail'])
-  t.same(await said(receipt, { ...good, 'content-encoding': 'gzip' }), [415, 'text/plain; charset=utf-8', 'fail'])
-  deps.receive = async () => { throw new Unavailable() }
+  t.same(await said(receipt, { ...good, 'content-encoding': 'gzip' }), [
+    415,
+    'text/plain; charset=utf-8',
+    'fail'
+  ])
+  deps.receive = async () => {
+    throw new Unavailable()
+  }
   t.same(await said(receipt, good), [503, 'text/plain; charset=utf-8', 'fail'])
 })
 
 t.test('text is answered only where it is wanted', t => {
   const cases: [accept: string | undefined, text: boolean][] = [
-    [undefined, false], ['*/*', false], ['text/plain', true], ['Text/Plain', true], ['text/*', false], ['application/json', false],
-    ['text/plain, application/json', true], ['text/plain;q=0.5, application/json', false], ['text/plain, */*', true],
-    ['text/plain;q=0', false], ['application/json;q=0.5, text/plain;q=0.9', true], ['text/plain;q=x', false]
+    [undefined, false],
+    ['*/*', false],
+    ['text/plain', true],
+    ['Text/Plain', true],
+    ['text/*', false],
+    ['application/json', false],
+    ['text/plain, application/json', true],
+    ['text/plain;q=0.5, application/json', false],
+    ['text/plain, */*', true],
+    ['text/plain;q=0', false],
+    ['application/json;q=0.5, text/plain;q=0.9', true],
+    ['text/plain;q=x', false]
   ]
   for (const [accept, text] of cases) t.equal(wantsText(accept), text, String(accept))
   t.end()

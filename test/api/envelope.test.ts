@@ -46,18 +46,48 @@ t.test('what is no task is refused by its kind, and nothing is stored', async t 
     ['E39 deliverStartTime 0', { ...order, deliverStartTime: 0 }, 422, 'INVALID'],
     ['E40 deliverStartTime -1', { ...order, deliverStartTime: -1 }, 422, 'INVALID'],
     ['E41 deliverStartTime tomorrow', { ...order, deliverStartTime: 'tomorrow' }, 422, 'INVALID'],
-    ['E42 deliverStartTime February 30', { ...order, deliverStartTime: '2026-02-30T00:00:00Z' }, 422, 'INVALID'],
-    ['E43 deliverStartTime without zone', { ...order, deliverStartTime: '2026-02-03T00:00:00' }, 422, 'INVALID'],
-    ['E44 deliverStartTime at +25:00', { ...order, deliverStartTime: '2026-11-20T10:00:00+25:00' }, 422, 'INVALID'],
-    ['E45 deliverStartTime 1e20', '{"messageCode":"order.paid","messageBody":1,"deliverStartTime":1e20}', 422, 'INVALID'],
+    [
+      'E42 deliverStartTime February 30',
+      { ...order, deliverStartTime: '2026-02-30T00:00:00Z' },
+      422,
+      'INVALID'
+    ],
+    [
+      'E43 deliverStartTime without zone',
+      { ...order, deliverStartTime: '2026-02-03T00:00:00' },
+      422,
+      'INVALID'
+    ],
+    [
+      'E44 deliverStartTime at +25:00',
+      { ...order, deliverStartTime: '2026-11-20T10:00:00+25:00' },
+      422,
+      'INVALID'
+    ],
+    [
+      'E45 deliverStartTime 1e20',
+      '{"messageCode":"order.paid","messageBody":1,"deliverStartTime":1e20}',
+      422,
+      'INVALID'
+    ],
     ['deliverStartTime in year 0', { ...order, deliverStartTime: '0000-01-01T00:00:00Z' }, 422, 'INVALID'],
     ['deliverStartTime and delay', { ...order, deliverStartTime: ahead(1), delay: 1 }, 422, 'INVALID'],
     ['delay below zero', { ...order, delay: -1 }, 422, 'INVALID'],
     ['delay of half a millisecond', { ...order, delay: 0.5 }, 422, 'INVALID'],
     ['delay beyond a year', { ...order, delay: year + 1 }, 422, 'INVALID'],
     ['deliverBefore past', { ...order, deliverBefore: ahead(-1_000) }, 422, 'INVALID'],
-    ['deliverBefore at the start', { ...order, deliverStartTime: '2026-11-20T10:00:00Z', deliverBefore: '2026-11-20T12:00:00+02:00' }, 422, 'INVALID'],
-    ['deliverBefore within the delay', { ...order, delay: 60_000, deliverBefore: ahead(30_000) }, 422, 'INVALID'],
+    [
+      'deliverBefore at the start',
+      { ...order, deliverStartTime: '2026-11-20T10:00:00Z', deliverBefore: '2026-11-20T12:00:00+02:00' },
+      422,
+      'INVALID'
+    ],
+    [
+      'deliverBefore within the delay',
+      { ...order, delay: 60_000, deliverBefore: ahead(30_000) },
+      422,
+      'INVALID'
+    ],
     ['E49 needCallback a string', { ...order, needCallback: 'true' }, 422, 'INVALID'],
     ['E50 needCallback 1', { ...order, needCallback: 1 }, 422, 'INVALID'],
     ['E51 needCallback null', { ...order, needCallback: null }, 422, 'INVALID'],
@@ -70,18 +100,41 @@ t.test('what is no task is refused by its kind, and nothing is stored', async t 
     ['E52 an unknown member', { ...order, colour: 'red' }, 422, 'INVALID'],
     ['prepared, which is not there yet', { ...order, prepared: false }, 422, 'INVALID'],
     ['orderingKey, which is not there yet', { ...order, orderingKey: 'a' }, 422, 'INVALID'],
-    ['an own __proto__ in the envelope', '{"messageCode":"order.paid","messageBody":1,"__proto__":{"x":1}}', 422, 'INVALID'],
-    ['E53 a member twice', '{"taskNo":"a","messageCode":"order.paid","messageBody":1,"taskNo":"b"}', 400, 'NOT_I_JSON'],
-    ['a member twice, once escaped', '{"taskNo":"a","messageCode":"order.paid","messageBody":1,"t\\u0061skNo":"b"}', 400, 'NOT_I_JSON'],
-    ['a number in the envelope that no double holds', '{"messageCode":"order.paid","messageBody":1,"extend":{"n":9007199254740993}}', 400, 'NOT_I_JSON'],
+    [
+      'an own __proto__ in the envelope',
+      '{"messageCode":"order.paid","messageBody":1,"__proto__":{"x":1}}',
+      422,
+      'INVALID'
+    ],
+    [
+      'E53 a member twice',
+      '{"taskNo":"a","messageCode":"order.paid","messageBody":1,"taskNo":"b"}',
+      400,
+      'NOT_I_JSON'
+    ],
+    [
+      'a member twice, once escaped',
+      '{"taskNo":"a","messageCode":"order.paid","messageBody":1,"t\\u0061skNo":"b"}',
+      400,
+      'NOT_I_JSON'
+    ],
+    [
+      'a number in the envelope that no double holds',
+      '{"messageCode":"order.paid","messageBody":1,"extend":{"n":9007199254740993}}',
+      400,
+      'NOT_I_JSON'
+    ],
     ['not JSON', '{"messageCode":', 400, 'NOT_JSON'],
     ['not UTF-8', Buffer.from([0x22, 0xff, 0x22]), 400, 'NOT_UTF8'],
     ['a byte order mark', `\ufeff${JSON.stringify(order)}`, 400, 'NOT_I_JSON']
   ]
   for (const [name, body, status, code] of cases) {
     const answer = await post(body)
-    t.match({ status: answer.statusCode, type: answer.headers['content-type'], body: answer.json() },
-      { status, type: 'application/problem+json', body: { status, code, title: String } }, name)
+    t.match(
+      { status: answer.statusCode, type: answer.headers['content-type'], body: answer.json() },
+      { status, type: 'application/problem+json', body: { status, code, title: String } },
+      name
+    )
   }
   t.equal(stored.size, 0, 'no row for a 4xx')
 })
@@ -98,37 +151,66 @@ t.test('what is odd but legal is accepted', async t => {
     ['E24 taskNo toString', { ...order, taskNo: 'toString' }, 'toString'],
     ['E28 taskNo', { ...order, taskNo: 'case' }, 'case'],
     ['E28 the same but for its case is another task', { ...order, taskNo: 'CASE' }, 'CASE'],
-    ['E36 a start time in the past', { ...order, taskNo: 'past', deliverStartTime: '2001-01-01T00:00:00Z' }, 'past'],
+    [
+      'E36 a start time in the past',
+      { ...order, taskNo: 'past', deliverStartTime: '2001-01-01T00:00:00Z' },
+      'past'
+    ],
     ['E46 in 25 days', { ...order, taskNo: 'days', deliverStartTime: ahead(25 * 86_400_000) }, 'days'],
     ['in a year', { ...order, taskNo: 'year', deliverStartTime: inAYear() }, 'year'],
     ['delay 0', { ...order, taskNo: 'zero', delay: 0 }, 'zero'],
     ['an empty sceneType', { ...order, taskNo: 'scene', sceneType: '' }, 'scene'],
-    ['extend with hostile names', { ...order, taskNo: 'ext', extend: JSON.parse('{"__proto__":{"polluted":1},"toJSON":"x"}') as unknown }, 'ext'],
+    [
+      'extend with hostile names',
+      { ...order, taskNo: 'ext', extend: JSON.parse('{"__proto__":{"polluted":1},"toJSON":"x"}') as unknown },
+      'ext'
+    ],
     ['extend of 1,024 characters', { ...order, taskNo: 'ext2', extend: { a: 'x'.repeat(1_016) } }, 'ext2'],
     ['messageBody false', { ...order, taskNo: 'false', messageBody: false }, 'false'],
     ['messageBody an empty string', { ...order, taskNo: 'text', messageBody: '' }, 'text']
   ]
   for (const [name, body, taskNo] of cases) {
     const answer = await post(body)
-    t.match({ status: answer.statusCode, taskNo: (answer.json() as { taskNo: string }).taskNo }, { status: 201, taskNo }, name)
+    t.match(
+      { status: answer.statusCode, taskNo: (answer.json() as { taskNo: string }).taskNo },
+      { status: 201, taskNo },
+      name
+    )
   }
   t.equal(asked.length, cases.length)
-  t.equal(asked.find(one => one.taskNo === 'ext')?.extend, '{"__proto__":{"polluted":1},"toJSON":"x"}', 'extend is kept whole')
+  t.equal(
+    asked.find(one => one.taskNo === 'ext')?.extend,
+    '{"__proto__":{"polluted":1},"toJSON":"x"}',
+    'extend is kept whole'
+  )
   t.equal(Object.getOwnPropertyDescriptor(Object.prototype, 'polluted'), undefined)
 })
 
 t.test('everything a producer said reaches the service as it was said', async t => {
   const { app, asked } = await api(t)
   const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
-  const text = '{"taskNo":"all","messageCode":"order.paid","sceneType":"vip","messageBody":  {"n": 1.0, "big": 9007199254740993} ,' +
+  const text =
+    '{"taskNo":"all","messageCode":"order.paid","sceneType":"vip","messageBody":  {"n": 1.0, "big": 9007199254740993} ,' +
     '"deliverStartTime":"2026-01-01T00:00:00.0001+02:00","needCallback":false,"retryTimes":3,"extend":{"a":1}}'
   const answer = await inject(app, '/tasks', text, { traceparent })
   t.equal(answer.statusCode, 201)
-  t.match(asked[0], {
-    taskNo: 'all', sceneType: 'vip', messageBody: '{"n": 1.0, "big": 9007199254740993}', body: { n: 1 },
-    start: { at: new Date('2025-12-31T22:00:00.001Z') }, needCallback: false, retryTimes: 3, extend: '{"a":1}',
-    traceparent, createdBy: 'local', deliverBefore: null
-  }, 'a start time finer than a millisecond is rounded up, never early')
+  t.match(
+    asked[0],
+    {
+      taskNo: 'all',
+      sceneType: 'vip',
+      messageBody: '{"n": 1.0, "big": 9007199254740993}',
+      body: { n: 1 },
+      start: { at: new Date('2025-12-31T22:00:00.001Z') },
+      needCallback: false,
+      retryTimes: 3,
+      extend: '{"a":1}',
+      traceparent,
+      createdBy: 'local',
+      deliverBefore: null
+    },
+    'a start time finer than a millisecond is rounded up, never early'
+  )
   await inject(app, '/tasks', order, { traceparent: 'nonsense' })
   t.equal(asked[1]?.traceparent, null, 'a malformed traceparent is left out, not refused')
 })
@@ -147,11 +229,15 @@ t.test('E85, E86: the same again is 200, other content under the same number is 
   const { post, stored } = await api(t)
   const same = await Promise.all(Array.from({ length: 50 }, () => post({ ...order, taskNo: 'same' })))
   t.same(same.map(one => one.statusCode).toSorted(), [...Array<number>(49).fill(200), 201])
-  const other = await Promise.all(Array.from({ length: 50 }, (_, cents) => post({ ...order, taskNo: 'other', messageBody: { cents } })))
+  const other = await Promise.all(
+    Array.from({ length: 50 }, (_, cents) => post({ ...order, taskNo: 'other', messageBody: { cents } }))
+  )
   t.same(other.map(one => one.statusCode).toSorted(), [201, ...Array<number>(49).fill(409)])
   t.match(other.at(-1)?.json(), { code: 'TASK_CONFLICT', pointer: '/taskNo' })
   t.equal(stored.size, 2)
-  const reordered = await post(`{ "messageBody":${JSON.stringify(order.messageBody)}, "taskNo":"same", "messageCode":"order.paid"}`)
+  const reordered = await post(
+    `{ "messageBody":${JSON.stringify(order.messageBody)}, "taskNo":"same", "messageCode":"order.paid"}`
+  )
   t.equal(reordered.statusCode, 200, 'the order of the members is no content')
 })
 
@@ -171,7 +257,10 @@ t.test('E54-E56: a body of 262,144 bytes is taken, one more is too large', async
   t.equal((await post(sized(262_143))).statusCode, 201)
   t.equal((await post(sized(262_144))).statusCode, 201)
   const over = await post(sized(262_145))
-  t.match({ status: over.statusCode, body: over.json() }, { status: 413, body: { code: 'BODY_TOO_LARGE', pointer: '/messageBody' } })
+  t.match(
+    { status: over.statusCode, body: over.json() },
+    { status: 413, body: { code: 'BODY_TOO_LARGE', pointer: '/messageBody' } }
+  )
   const wide = await post({ ...order, taskNo: 'wide', messageBody: '\u20ac'.repeat(87_382) })
   t.equal(wide.statusCode, 413, 'bytes count, not characters')
   t.equal(stored.size, 2)

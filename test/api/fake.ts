@@ -7,7 +7,7 @@ import { createMetrics } from '../../src/metrics.ts'
 import type { App } from '../../src/api/typed.ts'
 
 /** The rest of the service in memory: enough to see what the API asks of it and how it answers. */
-export function fakeService () {
+export function fakeService() {
   const stored = new Map<string, { task: TaskView; contentHash: string }>()
   const asked: Asked[] = []
   const receipts: ReceiptAsked[] = []
@@ -22,17 +22,41 @@ export function fakeService () {
     if (one.messageCode === 'nobody.knows') return { kind: 'unknown_code' }
     asked.push(one)
     const known = stored.get(one.taskNo)
-    if (known) return known.contentHash === one.contentHash ? { kind: 'same', task: brief(known.task) } : { kind: 'conflict' }
+    if (known)
+      return known.contentHash === one.contentHash
+        ? { kind: 'same', task: brief(known.task) }
+        : { kind: 'conflict' }
     const task: TaskView = {
-      taskNo: one.taskNo, messageCode: one.messageCode, sceneType: one.sceneType, status: 'SENDING',
-      createdAt: now().toISOString(), createdBy: one.createdBy, messageBody: one.messageBody,
+      taskNo: one.taskNo,
+      messageCode: one.messageCode,
+      sceneType: one.sceneType,
+      status: 'SENDING',
+      createdAt: now().toISOString(),
+      createdBy: one.createdBy,
+      messageBody: one.messageBody,
       ...(one.extend === null ? {} : { extend: JSON.parse(one.extend) as unknown }),
-      deliveries: [{
-        downstream: 'warehouse', status: 'SENDING', phase: 'IN_FLIGHT', attempt: 1, triesLeft: 9,
-        nextActionAt: now().toISOString(),
-        attempts: [{ attempt: 1, outcome: 'failed', reason: 'http_503', status: 503, ms: 12, node: 'n', startedAt: now().toISOString() }],
-        receipts: []
-      }]
+      deliveries: [
+        {
+          downstream: 'warehouse',
+          status: 'SENDING',
+          phase: 'IN_FLIGHT',
+          attempt: 1,
+          triesLeft: 9,
+          nextActionAt: now().toISOString(),
+          attempts: [
+            {
+              attempt: 1,
+              outcome: 'failed',
+              reason: 'http_503',
+              status: 503,
+              ms: 12,
+              node: 'n',
+              startedAt: now().toISOString()
+            }
+          ],
+          receipts: []
+        }
+      ]
     }
     stored.set(one.taskNo, { task, contentHash: one.contentHash })
     return { kind: 'created', task: brief(task) }
@@ -49,13 +73,16 @@ export function fakeService () {
       }
       return stored.get(taskNo)?.task ?? null
     },
-    listTasks: async filter => filter.cursor === 'nonsense'
-      ? 'bad_cursor'
-      : {
-          tasks: [...stored.values()].map(one => brief(one.task))
-            .filter(task => !filter.messageCodes || filter.messageCodes.includes(task.messageCode)).slice(0, filter.limit),
-          ...(stored.size > filter.limit ? { nextCursor: 'more' } : {})
-        },
+    listTasks: async filter =>
+      filter.cursor === 'nonsense'
+        ? 'bad_cursor'
+        : {
+            tasks: [...stored.values()]
+              .map(one => brief(one.task))
+              .filter(task => !filter.messageCodes || filter.messageCodes.includes(task.messageCode))
+              .slice(0, filter.limit),
+            ...(stored.size > filter.limit ? { nextCursor: 'more' } : {})
+          },
     remove: async taskNo => {
       const task = stored.get(taskNo)?.task
       if (!task) return 'not_found'
@@ -81,48 +108,87 @@ export function fakeService () {
       const before = task.status
       task.status = 'HANDLED'
       return {
-        kind: 'ok', taskNo: task.taskNo, status: 'HANDLED', applied: before !== 'HANDLED',
+        kind: 'ok',
+        taskNo: task.taskNo,
+        status: 'HANDLED',
+        applied: before !== 'HANDLED',
         ...(before === 'FAILED' ? { late: true } : {})
       }
     },
-    listDeliveries: async filter => filter.cursor === 'nonsense'
-      ? 'bad_cursor'
-      : { deliveries: [...stored.values()].flatMap(({ task }) => task.deliveries.map(one => ({ taskNo: task.taskNo, messageCode: task.messageCode, ...one }))) },
-    listAlarms: async filter => filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] },
+    listDeliveries: async filter =>
+      filter.cursor === 'nonsense'
+        ? 'bad_cursor'
+        : {
+            deliveries: [...stored.values()].flatMap(({ task }) =>
+              task.deliveries.map(one => ({ taskNo: task.taskNo, messageCode: task.messageCode, ...one }))
+            )
+          },
+    listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
     listDownstreams: async () => [{ name: 'warehouse', paused: paused.has('warehouse') }],
     pause: async name => name === 'warehouse' && Boolean(paused.add(name)),
     resume: async name => name === 'warehouse' && (paused.delete(name) || true),
-    handlers: new Map([['order.paid', {
-      messageCode: 'order.paid', body: z.object({ orderId: z.string() }),
-      downstreams: [{ name: 'warehouse', transport: 'http', policy: { times: 10, receiptTimeoutMs: 60_000 }, limit: { concurrency: 50, timeoutMs: 10_000 } }]
-    }]]),
+    handlers: new Map([
+      [
+        'order.paid',
+        {
+          messageCode: 'order.paid',
+          body: z.object({ orderId: z.string() }),
+          downstreams: [
+            {
+              name: 'warehouse',
+              transport: 'http',
+              policy: { times: 10, receiptTimeoutMs: 60_000 },
+              limit: { concurrency: 50, timeoutMs: 10_000 }
+            }
+          ]
+        }
+      ]
+    ]),
     findKey: async hashed => {
       lookups.keys++
       return keys.get(hashed) ?? null
     },
-    audit: async entry => { audits.push(entry) },
+    audit: async entry => {
+      audits.push(entry)
+    },
     ready: async () => ({ ok: true, checks: { postgres: 'ok' } }),
     overload: () => null,
     now,
     metrics: createMetrics({ processMetrics: false }),
-    log: { error: fields => { bugs.push(fields) }, warn: () => {} },
+    log: {
+      error: fields => {
+        bugs.push(fields)
+      },
+      warn: () => {}
+    },
     auth: false,
     trustProxy: false
   }
   const addKey = (secret: string, key: Partial<ApiKey>) => {
-    keys.set(hash('sha256', secret, 'hex'), { id: secret, name: 'somebody', scopes: [], messageCodes: null, ...key })
+    keys.set(hash('sha256', secret, 'hex'), {
+      id: secret,
+      name: 'somebody',
+      scopes: [],
+      messageCodes: null,
+      ...key
+    })
   }
   return { deps, stored, asked, receipts, audits, bugs, lookups, keys, addKey }
 }
 
 export type Fake = ReturnType<typeof fakeService>
 
-function brief ({ messageBody: _, ...task }: TaskView): TaskView {
+function brief({ messageBody: _, ...task }: TaskView): TaskView {
   return { ...task, deliveries: task.deliveries.map(({ attempts: __, receipts: ___, ...one }) => one) }
 }
 
 /** The API over a fake service; closed with the test, and no test may meet a bug of ours on its way. */
-export async function api (t: Test, change: Partial<ApiDeps> = {}): Promise<Fake & { app: App; post: (body: unknown, headers?: Record<string, string>) => ReturnType<typeof inject> }> {
+export async function api(
+  t: Test,
+  change: Partial<ApiDeps> = {}
+): Promise<
+  Fake & { app: App; post: (body: unknown, headers?: Record<string, string>) => ReturnType<typeof inject> }
+> {
   const fake = fakeService()
   Object.assign(fake.deps, change)
   const app = await buildApp(fake.deps)
@@ -134,14 +200,19 @@ export async function api (t: Test, change: Partial<ApiDeps> = {}): Promise<Fake
 }
 
 /** Strings and bytes go out as they are, anything else as JSON. */
-export async function inject (app: App, url: string, body: unknown, headers: Record<string, string> = {}) {
+export async function inject(app: App, url: string, body: unknown, headers: Record<string, string> = {}) {
   const payload = typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body)
-  return app.inject({ method: 'POST', url, payload, headers: { 'content-type': 'application/json', ...headers } })
+  return app.inject({
+    method: 'POST',
+    url,
+    payload,
+    headers: { 'content-type': 'application/json', ...headers }
+  })
 }
 
 export const order = { messageCode: 'order.paid', messageBody: { orderId: 'A-1', cents: 4200 } }
 
-export async function listening (t: Test, change: Partial<ApiDeps> = {}) {
+export async function listening(t: Test, change: Partial<ApiDeps> = {}) {
   const made = await api(t, change)
   await made.app.listen({ host: '127.0.0.1', port: 0 })
   const address = made.app.server.address()

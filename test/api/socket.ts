@@ -1,10 +1,18 @@
 import { connect, type Socket } from 'node:net'
 import { once } from 'node:events'
 
-export interface RawAnswer { status: number; headers: Record<string, string>; body: string }
+export interface RawAnswer {
+  status: number
+  headers: Record<string, string>
+  body: string
+}
 
 /** Writes the bytes as they are, and reads until the server closes or `answers` answers are there. */
-export async function talk (port: number, bytes: string | Buffer, { answers = 1 } = {}): Promise<{ all: RawAnswer[]; closed: boolean }> {
+export async function talk(
+  port: number,
+  bytes: string | Buffer,
+  { answers = 1 } = {}
+): Promise<{ all: RawAnswer[]; closed: boolean }> {
   const socket = connect(port, '127.0.0.1')
   socket.on('error', () => {})
   await once(socket, 'connect')
@@ -14,7 +22,10 @@ export async function talk (port: number, bytes: string | Buffer, { answers = 1 
   return { all: parse(text), closed }
 }
 
-export async function read (socket: Socket, enough: (text: string) => boolean): Promise<{ text: string; closed: boolean }> {
+export async function read(
+  socket: Socket,
+  enough: (text: string) => boolean
+): Promise<{ text: string; closed: boolean }> {
   let text = ''
   return await new Promise(resolve => {
     socket.on('data', chunk => {
@@ -25,14 +36,19 @@ export async function read (socket: Socket, enough: (text: string) => boolean): 
   })
 }
 
-export function parse (text: string): RawAnswer[] {
+export function parse(text: string): RawAnswer[] {
   const found: RawAnswer[] = []
   let rest = text
   for (;;) {
     const end = rest.indexOf('\r\n\r\n')
     if (end < 0) return found
     const [first = '', ...lines] = rest.slice(0, end).split('\r\n')
-    const headers = Object.fromEntries(lines.map(line => [line.slice(0, line.indexOf(':')).toLowerCase(), line.slice(line.indexOf(':') + 1).trim()]))
+    const headers = Object.fromEntries(
+      lines.map(line => [
+        line.slice(0, line.indexOf(':')).toLowerCase(),
+        line.slice(line.indexOf(':') + 1).trim()
+      ])
+    )
     const length = Number(headers['content-length'] ?? 0)
     const body = rest.slice(end + 4, end + 4 + length)
     if (body.length < length) return found
@@ -41,6 +57,6 @@ export function parse (text: string): RawAnswer[] {
   }
 }
 
-export function request (line: string, headers: string[], body = ''): string {
+export function request(line: string, headers: string[], body = ''): string {
   return [line, ...headers, '', body].join('\r\n')
 }

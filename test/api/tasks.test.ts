@@ -8,42 +8,69 @@ t.test('a task is read with its attempts, and one that is not there is 404', asy
   const { app, post } = await api(t)
   await post({ ...order, taskNo: 'one' })
   t.match((await app.inject('/tasks/one')).json(), {
-    taskNo: 'one', status: 'SENDING', messageBody: order.messageBody, deliveries: [{ attempts: [{ outcome: 'failed' }] }]
+    taskNo: 'one',
+    status: 'SENDING',
+    messageBody: order.messageBody,
+    deliveries: [{ attempts: [{ outcome: 'failed' }] }]
   })
   t.match((await app.inject('/tasks/other')).json(), { status: 404, code: 'TASK_NOT_FOUND' })
   t.equal((await app.inject({ method: 'HEAD', url: '/tasks/one' })).statusCode, 200)
 })
 
-t.test('who waits for a task is answered when it ends, at the timeout, or when the process stops', async t => {
-  const { app, post, stored } = await api(t)
-  await post({ ...order, taskNo: 'one' })
-  const waiter = app.inject('/tasks/one?wait=HANDLED&timeout=30')
-  const one = stored.get('one')
-  if (one) one.task.status = 'HANDLED'
-  t.match((await waiter).json(), { status: 'HANDLED' })
+t.test(
+  'who waits for a task is answered when it ends, at the timeout, or when the process stops',
+  async t => {
+    const { app, post, stored } = await api(t)
+    await post({ ...order, taskNo: 'one' })
+    const waiter = app.inject('/tasks/one?wait=HANDLED&timeout=30')
+    const one = stored.get('one')
+    if (one) one.task.status = 'HANDLED'
+    t.match((await waiter).json(), { status: 'HANDLED' })
 
-  await post({ ...order, taskNo: 'two' })
-  t.match((await app.inject('/tasks/two?wait=HANDLED&timeout=1')).json(), { status: 'SENDING' }, 'at the timeout with the state of then')
-  t.equal((await app.inject('/tasks/none?wait=HANDLED')).statusCode, 404)
-  for (const query of ['wait=FAILED', 'wait=HANDLED&timeout=0', 'wait=HANDLED&timeout=61', 'wait=HANDLED&timeout=1.5', 'timeout=', 'wat=1', 'wait=HANDLED&wait=HANDLED']) {
-    t.match((await app.inject(`/tasks/two?${query}`)).json(), { status: 422, code: 'INVALID', pointer: /^\?\// }, query)
+    await post({ ...order, taskNo: 'two' })
+    t.match(
+      (await app.inject('/tasks/two?wait=HANDLED&timeout=1')).json(),
+      { status: 'SENDING' },
+      'at the timeout with the state of then'
+    )
+    t.equal((await app.inject('/tasks/none?wait=HANDLED')).statusCode, 404)
+    for (const query of [
+      'wait=FAILED',
+      'wait=HANDLED&timeout=0',
+      'wait=HANDLED&timeout=61',
+      'wait=HANDLED&timeout=1.5',
+      'timeout=',
+      'wat=1',
+      'wait=HANDLED&wait=HANDLED'
+    ]) {
+      t.match(
+        (await app.inject(`/tasks/two?${query}`)).json(),
+        { status: 422, code: 'INVALID', pointer: /^\?\// },
+        query
+      )
+    }
+    const last = app.inject('/tasks/two?wait=HANDLED&timeout=60')
+    await new Promise(resolve => setImmediate(resolve))
+    await app.close()
+    t.match((await last).json(), { status: 'SENDING' }, 'answered, not cut off')
   }
-  const last = app.inject('/tasks/two?wait=HANDLED&timeout=60')
-  await new Promise(resolve => setImmediate(resolve))
-  await app.close()
-  t.match((await last).json(), { status: 'SENDING' }, 'answered, not cut off')
-})
+)
 
 t.test('too many who wait are sent away with a time to come back', async t => {
   const { app, post } = await api(t, { waitTask: async () => 'busy' })
   await post({ ...order, taskNo: 'one' })
   const answer = await app.inject('/tasks/one?wait=HANDLED')
-  t.match({ body: answer.json(), retry: answer.headers['retry-after'] }, { body: { status: 429, code: 'TOO_MANY_WAITERS' }, retry: '1' })
+  t.match(
+    { body: answer.json(), retry: answer.headers['retry-after'] },
+    { body: { status: 429, code: 'TOO_MANY_WAITERS' }, retry: '1' }
+  )
 })
 
 t.test('a caller who hangs up no longer waits', async t => {
   let aborted = () => {}
-  const seen = new Promise<void>(resolve => { aborted = resolve })
+  const seen = new Promise<void>(resolve => {
+    aborted = resolve
+  })
   const { origin, post } = await listening(t, {
     waitTask: async (_taskNo, _ms, signal) => {
       await once(signal, 'abort')
@@ -52,52 +79,101 @@ t.test('a caller who hangs up no longer waits', async t => {
     }
   })
   await post({ ...order, taskNo: 'one' })
-  const call = request(`${origin}/tasks/one?wait=HANDLED`).on('error', () => {}).end()
+  const call = request(`${origin}/tasks/one?wait=HANDLED`)
+    .on('error', () => {})
+    .end()
   setTimeout(() => call.destroy(), 50)
   await seen
   t.pass()
 })
 
-t.test('tasks are listed for the last day unless asked otherwise, and a cursor that is none is refused', async t => {
-  const filters: object[] = []
-  const { app, post, deps } = await api(t)
-  const { listTasks } = deps
-  deps.listTasks = async filter => {
-    filters.push(filter)
-    return await listTasks(filter)
+t.test(
+  'tasks are listed for the last day unless asked otherwise, and a cursor that is none is refused',
+  async t => {
+    const filters: object[] = []
+    const { app, post, deps } = await api(t)
+    const { listTasks } = deps
+    deps.listTasks = async filter => {
+      filters.push(filter)
+      return await listTasks(filter)
+    }
+    for (const taskNo of ['a', 'b', 'c']) await post({ ...order, taskNo })
+    t.match((await app.inject('/tasks')).json(), {
+      tasks: [{ taskNo: 'a' }, { taskNo: 'b' }, { taskNo: 'c' }]
+    })
+    t.match((await app.inject('/tasks?limit=2')).json(), { tasks: { length: 2 }, nextCursor: 'more' })
+    const query =
+      'status=FAILED&messageCode=order.paid&sceneType=&downstream=warehouse&needCallback=true&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00%2B01:00&cursor=abc~1&limit=200'
+    t.equal((await app.inject(`/tasks?${query}`)).statusCode, 200)
+    t.match(filters[0], { limit: 50, messageCodes: null, from: Date })
+    t.same(filters[2], {
+      status: 'FAILED',
+      messageCode: 'order.paid',
+      sceneType: '',
+      downstream: 'warehouse',
+      needCallback: true,
+      cursor: 'abc~1',
+      from: new Date('2026-01-01T00:00:00Z'),
+      to: new Date('2026-01-01T23:00:00Z'),
+      limit: 200,
+      messageCodes: null
+    })
+    t.match((await app.inject('/tasks?cursor=nonsense')).json(), { status: 422, pointer: '?/cursor' })
+    for (const bad of [
+      'limit=0',
+      'limit=201',
+      'limit=1e2',
+      'limit=-1',
+      'status=DONE',
+      'needCallback=1',
+      'from=yesterday',
+      'color=red',
+      'cursor=%27%3B--',
+      '__proto__=1',
+      'limit=1&limit=2'
+    ]) {
+      t.match((await app.inject(`/tasks?${bad}`)).json(), { status: 422, code: 'INVALID' }, bad)
+    }
   }
-  for (const taskNo of ['a', 'b', 'c']) await post({ ...order, taskNo })
-  t.match((await app.inject('/tasks')).json(), { tasks: [{ taskNo: 'a' }, { taskNo: 'b' }, { taskNo: 'c' }] })
-  t.match((await app.inject('/tasks?limit=2')).json(), { tasks: { length: 2 }, nextCursor: 'more' })
-  const query = 'status=FAILED&messageCode=order.paid&sceneType=&downstream=warehouse&needCallback=true&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00%2B01:00&cursor=abc~1&limit=200'
-  t.equal((await app.inject(`/tasks?${query}`)).statusCode, 200)
-  t.match(filters[0], { limit: 50, messageCodes: null, from: Date })
-  t.same(filters[2], {
-    status: 'FAILED', messageCode: 'order.paid', sceneType: '', downstream: 'warehouse', needCallback: true, cursor: 'abc~1',
-    from: new Date('2026-01-01T00:00:00Z'), to: new Date('2026-01-01T23:00:00Z'), limit: 200, messageCodes: null
-  })
-  t.match((await app.inject('/tasks?cursor=nonsense')).json(), { status: 422, pointer: '?/cursor' })
-  for (const bad of ['limit=0', 'limit=201', 'limit=1e2', 'limit=-1', 'status=DONE', 'needCallback=1', 'from=yesterday', 'color=red', 'cursor=%27%3B--', '__proto__=1', 'limit=1&limit=2']) {
-    t.match((await app.inject(`/tasks?${bad}`)).json(), { status: 422, code: 'INVALID' }, bad)
-  }
-})
+)
 
-t.test('delete and redeliver do what they can, say when there is nothing to do, and leave a record of who asked', async t => {
-  const { app, post, audits, stored } = await api(t)
-  await post({ ...order, taskNo: 'one' })
-  t.match((await app.inject({ method: 'DELETE', url: '/tasks/one' })).json(), { taskNo: 'one', status: 'DELETED' })
-  t.match((await app.inject({ method: 'DELETE', url: '/tasks/one' })).json(), { status: 409, code: 'NOTHING_TO_STOP' })
-  t.match((await app.inject({ method: 'DELETE', url: '/tasks/none' })).json(), { status: 404 })
-  t.match((await app.inject({ method: 'POST', url: '/tasks/one/redeliver' })).json(), { status: 409, code: 'NOTHING_TO_REDELIVER' })
-  t.match((await inject(app, '/tasks/one/redeliver', { force: true, downstream: 'warehouse' })).json(), { status: 'SENDING' })
-  const one = stored.get('one')
-  if (one) one.task.status = 'FAILED'
-  t.match((await inject(app, '/tasks/one/redeliver', '')).json(), { status: 'SENDING' }, 'an empty body is no body')
-  t.match((await inject(app, '/tasks/one/redeliver', { force: 'yes' })).json(), { status: 422, pointer: '/force' })
-  t.match((await inject(app, '/tasks/one/redeliver', '{')).json(), { status: 400 })
-  t.equal((await app.inject({ method: 'POST', url: '/tasks/none/redeliver' })).statusCode, 404)
-  t.match(audits.slice(0, 1), [{ who: 'local', what: 'task.delete', target: 'one' }])
-})
+t.test(
+  'delete and redeliver do what they can, say when there is nothing to do, and leave a record of who asked',
+  async t => {
+    const { app, post, audits, stored } = await api(t)
+    await post({ ...order, taskNo: 'one' })
+    t.match((await app.inject({ method: 'DELETE', url: '/tasks/one' })).json(), {
+      taskNo: 'one',
+      status: 'DELETED'
+    })
+    t.match((await app.inject({ method: 'DELETE', url: '/tasks/one' })).json(), {
+      status: 409,
+      code: 'NOTHING_TO_STOP'
+    })
+    t.match((await app.inject({ method: 'DELETE', url: '/tasks/none' })).json(), { status: 404 })
+    t.match((await app.inject({ method: 'POST', url: '/tasks/one/redeliver' })).json(), {
+      status: 409,
+      code: 'NOTHING_TO_REDELIVER'
+    })
+    t.match((await inject(app, '/tasks/one/redeliver', { force: true, downstream: 'warehouse' })).json(), {
+      status: 'SENDING'
+    })
+    const one = stored.get('one')
+    if (one) one.task.status = 'FAILED'
+    t.match(
+      (await inject(app, '/tasks/one/redeliver', '')).json(),
+      { status: 'SENDING' },
+      'an empty body is no body'
+    )
+    t.match((await inject(app, '/tasks/one/redeliver', { force: 'yes' })).json(), {
+      status: 422,
+      pointer: '/force'
+    })
+    t.match((await inject(app, '/tasks/one/redeliver', '{')).json(), { status: 400 })
+    t.equal((await app.inject({ method: 'POST', url: '/tasks/none/redeliver' })).statusCode, 404)
+    t.match(audits.slice(0, 1), [{ who: 'local', what: 'task.delete', target: 'one' }])
+  }
+)
 
 t.test('each task of a batch has its own answer, in its place', async t => {
   const { app } = await api(t)
@@ -105,9 +181,16 @@ t.test('each task of a batch has its own answer, in its place', async t => {
   const body = 'x'.repeat(262_143)
   const answer = await inject(app, '/tasks/batch', {
     tasks: [
-      { ...order, taskNo: 'one' }, { ...order, taskNo: 'one' }, { ...order, taskNo: 'one', messageBody: 2 },
-      { ...order, taskNo: 'known' }, { ...order, taskNo: 'a b' }, 7, { ...order, messageCode: 'nobody.knows', taskNo: 'two' },
-      { ...order, taskNo: 'big', messageBody: body }, order, { ...order, taskNo: 'late', deliverBefore: '2020-01-01T00:00:00Z' }
+      { ...order, taskNo: 'one' },
+      { ...order, taskNo: 'one' },
+      { ...order, taskNo: 'one', messageBody: 2 },
+      { ...order, taskNo: 'known' },
+      { ...order, taskNo: 'a b' },
+      7,
+      { ...order, messageCode: 'nobody.knows', taskNo: 'two' },
+      { ...order, taskNo: 'big', messageBody: body },
+      order,
+      { ...order, taskNo: 'late', deliverBefore: '2020-01-01T00:00:00Z' }
     ]
   })
   t.equal(answer.statusCode, 200)
@@ -130,25 +213,53 @@ t.test('a batch is a list of at most 1,000 tasks and keeps the text of each body
   const tasks = (n: number) => Array.from({ length: n }, (_, i) => ({ ...order, taskNo: `t${i}` }))
   const full = await inject(app, '/tasks/batch', { tasks: tasks(1_000) })
   t.equal((full.json() as { results: unknown[] }).results.length, 1_000)
-  t.match((await inject(app, '/tasks/batch', { tasks: tasks(1_001) })).json(), { status: 422, pointer: '/tasks' })
+  t.match((await inject(app, '/tasks/batch', { tasks: tasks(1_001) })).json(), {
+    status: 422,
+    pointer: '/tasks'
+  })
   t.match((await inject(app, '/tasks/batch', { tasks: [] })).json(), { results: [] })
-  for (const bad of [{}, [], { tasks: 1 }, { tasks: [], more: 1 }, null]) t.equal((await inject(app, '/tasks/batch', JSON.stringify(bad))).statusCode, 422)
-  await inject(app, '/tasks/batch', '{"tasks":[{"taskNo":"x1","messageCode":"order.paid","messageBody":1.0},{"taskNo":"x2","messageCode":"order.paid","messageBody": "\u20ac"}]}')
+  for (const bad of [{}, [], { tasks: 1 }, { tasks: [], more: 1 }, null])
+    t.equal((await inject(app, '/tasks/batch', JSON.stringify(bad))).statusCode, 422)
+  await inject(
+    app,
+    '/tasks/batch',
+    '{"tasks":[{"taskNo":"x1","messageCode":"order.paid","messageBody":1.0},{"taskNo":"x2","messageCode":"order.paid","messageBody": "\u20ac"}]}'
+  )
   t.match(asked.slice(-2), [{ messageBody: '1.0' }, { messageBody: '"\u20ac"' }])
 })
 
 t.test('when the database is away the answer is 503 with a time, and never a bug', async t => {
-  const away = async () => { throw new Unavailable('connection refused at 10.1.2.3', 3) }
-  const { app, post, bugs } = await api(t, { accept: away, acceptMany: away, readTask: away, listTasks: away, receive: away })
-  for (const answer of [await post(order), await inject(app, '/tasks/batch', { tasks: [order] }), await app.inject('/tasks/x'), await app.inject('/tasks')]) {
-    t.match({ body: answer.json(), retry: answer.headers['retry-after'] }, { body: { status: 503, code: 'UNAVAILABLE' }, retry: '3' })
+  const away = async () => {
+    throw new Unavailable('connection refused at 10.1.2.3', 3)
+  }
+  const { app, post, bugs } = await api(t, {
+    accept: away,
+    acceptMany: away,
+    readTask: away,
+    listTasks: away,
+    receive: away
+  })
+  for (const answer of [
+    await post(order),
+    await inject(app, '/tasks/batch', { tasks: [order] }),
+    await app.inject('/tasks/x'),
+    await app.inject('/tasks')
+  ]) {
+    t.match(
+      { body: answer.json(), retry: answer.headers['retry-after'] },
+      { body: { status: 503, code: 'UNAVAILABLE' }, retry: '3' }
+    )
     t.notMatch(answer.body, /10\.1\.2\.3/, 'how it failed is for the log')
   }
   t.equal(bugs.length, 0)
 })
 
 t.test('a bug of ours is a 500 that tells the caller nothing and the log everything', async t => {
-  const { post, bugs } = await api(t, { accept: async () => { throw new TypeError('secret detail') } })
+  const { post, bugs } = await api(t, {
+    accept: async () => {
+      throw new TypeError('secret detail')
+    }
+  })
   const answer = await post(order)
   t.match(answer.json(), { status: 500, code: 'INTERNAL' })
   t.notMatch(answer.body, /secret/)
@@ -158,7 +269,10 @@ t.test('a bug of ours is a 500 that tells the caller nothing and the log everyth
 t.test('over its limits the service says 429 and when to come back', async t => {
   const { app, post } = await api(t, { overload: () => 2.5 })
   for (const answer of [await post(order), await inject(app, '/tasks/batch', { tasks: [] })]) {
-    t.match({ body: answer.json(), retry: answer.headers['retry-after'] }, { body: { status: 429, code: 'OVERLOADED' }, retry: '3' })
+    t.match(
+      { body: answer.json(), retry: answer.headers['retry-after'] },
+      { body: { status: 429, code: 'OVERLOADED' }, retry: '3' }
+    )
   }
   t.equal((await app.inject('/tasks')).statusCode, 200, 'reading goes on')
 })

@@ -1,0 +1,71 @@
+import t from 'tap'
+import { api } from './fake.ts'
+
+t.test('a downstream is paused and resumed by name, and who did it is kept', async t => {
+  const { app, audits } = await api(t)
+  const post = async (url: string) => (await app.inject({ method: 'POST', url })).json() as object
+  t.match(await post('/downstreams/warehouse/pause'), { name: 'warehouse', paused: true })
+  t.match((await app.inject('/downstreams')).json(), { downstreams: [{ name: 'warehouse', paused: true }] })
+  t.match(await post('/downstreams/warehouse/resume'), { paused: false })
+  t.match(await post('/downstreams/nobody/pause'), { status: 404, code: 'DOWNSTREAM_NOT_FOUND' })
+  t.match(audits, [
+    { what: 'downstream.pause', target: 'warehouse' },
+    { what: 'downstream.resume' },
+    { target: 'nobody' }
+  ])
+})
+
+t.test('handlers are shown with the schema of their body and the limits of their downstreams', async t => {
+  const { app } = await api(t)
+  t.match((await app.inject('/handlers')).json(), {
+    handlers: [
+      {
+        messageCode: 'order.paid',
+        body: { type: 'object', required: ['orderId'] },
+        downstreams: [{ name: 'warehouse', times: 10, concurrency: 50, needCallback: false }]
+      }
+    ]
+  })
+})
+
+t.test('deliveries and alarms are listed by what is asked for', async t => {
+  const filters: object[] = []
+  const { app } = await api(t, {
+    listDeliveries: async filter => {
+      filters.push(filter)
+      return { deliveries: [] }
+    },
+    listAlarms: async filter => {
+      filters.push(filter)
+      return filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [], nextCursor: 'x' }
+    }
+  })
+  await app.inject('/deliveries?status=SENDING&phase=WAITING&reason=EXPIRED&downstream=warehouse')
+  t.match((await app.inject('/alarms?kind=TLS&open=true')).json(), { alarms: [], nextCursor: 'x' })
+  t.match(filters, [
+    { status: 'SENDING', phase: 'WAITING', reason: 'EXPIRED', downstream: 'warehouse' },
+    { kind: 'TLS', open: true }
+  ])
+  t.match((await app.inject('/alarms?kind=FIRE')).json(), { status: 422, pointer: '?/kind' })
+  t.match((await app.inject('/alarms?cursor=nonsense')).json(), { status: 422, pointer: '?/cursor' })
+})
+
+t.test('a process that cannot take work says so, and still says that it lives', async t => {
+  const { app } = await api(t, { ready: async () => ({ ok: false, checks: { postgres: 'away' } }) })
+  const ready = await app.inject('/readyz')
+  t.match(
+    { status: ready.statusCode, body: ready.json() },
+    { status: 503, body: { status: 'not ready', checks: { postgres: 'away' } } }
+  )
+  t.equal((await app.inject('/healthz')).statusCode, 200)
+})
+
+t.test('metrics are given as Prometheus reads them', async t => {
+  const { app } = await api(t)
+  const answer = await app.inject('/metrics')
+  t.match(answer, {
+    statusCode: 200,
+    headers: { 'content-type': /text\/plain; version=0\.0\.4/ },
+    body: /ackbox_accepts_total/
+  })
+})
