@@ -74,7 +74,7 @@ export async function findOverdue (
       select w.*
       from delivery w
       where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now()
-        and w.next_action_at > ${since?.toISOString() ?? '-infinity'}::timestamptz
+        and w.next_action_at > ${since?.toISOString() ?? '-infinity'}::text::timestamptz
         and (w.phase <> 'WAITING' or w.deliver_before <= now())
       order by w.next_action_at
       limit ${limit}

@@ -42,6 +42,8 @@ export interface AcceptDeps {
   hinter: Hinter
   surroundings: Surroundings
   leaseMarginMs: number
+  /** Something due had to wait for a dispatcher. */
+  wake: () => void
   /** False once we stop: what is accepted still is committed, and waits for another process. */
   claiming: () => boolean
   metrics: Pick<Metrics, 'accepted'>
@@ -52,6 +54,8 @@ export interface Accept {
   (asked: AskedTask): Promise<Accepted>
   many (asked: readonly AskedTask[]): Promise<Accepted[]>
   idle (): Promise<void>
+  /** Tasks that wait for their commit. */
+  readonly size: number
 }
 
 /** The longest a caller waits for a commit before it hears 503; the row may come all the same, the same POST tells. */
@@ -83,7 +87,8 @@ export function acceptor (deps: AcceptDeps): Accept {
     const checked = check(deps, asked)
     return 'kind' in checked ? checked : store(deps, writes, checked, asked)
   }
-  return Object.assign(accept, { many, idle: () => writes.idle() })
+  return Object.defineProperty(
+    Object.assign(accept, { many, idle: () => writes.idle(), size: 0 }), 'size', { get: () => writes.size })
 }
 
 function check (deps: AcceptDeps, asked: AskedTask): NewTask | Extract<Accepted, { kind: 'unknown_code' | 'invalid' }> {
@@ -195,13 +200,26 @@ async function write (deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
   }
 }
 
-function hint ({ hinter }: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
+function hint (deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
+  const { hinter, surroundings } = deps
   const claimed = inserted.flatMap((one, index) => {
     const task = tasks[index]
     if (one.kind !== 'created' || !task) return []
     return one.inFlight.map(at => ({ taskId: task.id, downstream: task.deliveries[at]?.downstream ?? '', attempt: 1 }))
   })
   if (claimed.length > 0) void hinter.add(claimed)
+  // What is due and had no room comes first from now on, or a steady stream of new ones would starve it.
+  let behind = false
+  tasks.forEach((task, index) => {
+    const one = inserted[index]
+    if (one?.kind !== 'created' || task.startAt !== null || task.delayMs !== null) return
+    for (const [at, { downstream, skipped, claim }] of task.deliveries.entries()) {
+      if (skipped || claim || one.inFlight.includes(at) || surroundings.isPaused(downstream)) continue
+      surroundings.setBehind(downstream, true)
+      behind = true
+    }
+  })
+  if (behind) deps.wake()
 }
 
 function createdView (task: NewTask, { at, inFlight }: Extract<Inserted, { kind: 'created' }>, asked: AskedTask): TaskView {

@@ -36,6 +36,8 @@ const fullLookMs = 60_000
 /** Rows whose downstream nobody knows are looked for this often. */
 const orphanLookMs = 60_000
 const overdueAtOnce = 1_000
+/** How soon a queue without room is asked again; that costs no statement. */
+const roomPollMs = 10
 const failuresBeforeYield = 5
 const yieldMs = 60_000
 
@@ -45,11 +47,12 @@ interface Memory {
   fullLookAt: number
   orphanLookAt: number
   trustFrom: number
+  lookedAt: number
 }
 
 /** Claims what is due and decides what is overdue. Needs no leader: rows are locked, not nodes. */
 export function dispatcher (deps: DispatchDeps): Dispatcher {
-  const memory: Memory = { since: null, fullLookAt: 0, orphanLookAt: performance.now() + orphanLookMs, trustFrom: 0 }
+  const memory: Memory = { since: null, fullLookAt: 0, orphanLookAt: performance.now() + orphanLookMs, trustFrom: 0, lookedAt: 0 }
   const waiting = nap()
   let failures = 0
 
@@ -81,6 +84,8 @@ export function dispatcher (deps: DispatchDeps): Dispatcher {
 
 /** One look: claim and hint what is due, decide what is overdue; ms until the next. */
 async function look (deps: DispatchDeps, memory: Memory): Promise<number> {
+  if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
+  memory.lookedAt = performance.now()
   const names = deps.downstreams.map(one => one.name)
   const claimedAll = await claim(deps)
   const { now, inMs } = await nextDue(deps.sql, names)
@@ -89,7 +94,13 @@ async function look (deps: DispatchDeps, memory: Memory): Promise<number> {
     memory.orphanLookAt = performance.now() + orphanLookMs
     await raiseOrphans(deps, names)
   }
-  return claimedAll && decidedAll ? Math.min(deps.sweepMs, Math.max(1, inMs ?? deps.sweepMs)) : 1
+  return claimedAll && decidedAll ? Math.min(deps.sweepMs, Math.max(1, inMs ?? deps.sweepMs)) : 0
+}
+
+/** Due deliveries wait, and none of their queues has room: nothing to ask PostgreSQL for yet. */
+function isBlocked ({ downstreams, surroundings, hinter }: DispatchDeps): boolean {
+  const behind = downstreams.filter(({ name }) => surroundings.isBehind(name) && !surroundings.isPaused(name))
+  return behind.length > 0 && behind.every(({ name }) => hinter.room(name) === 0)
 }
 
 /** false: more was due than was claimed, and there is room for it at once. */

@@ -7,7 +7,6 @@ export interface Record {
   (asked: Asked): Promise<Applied>
   /** Resolves when nothing waits to be written. */
   idle (): Promise<void>
-  readonly size: number
 }
 
 /**
@@ -25,9 +24,7 @@ export function recorder (
     if (asked.move) count(metrics, asked.move, applied)
     return applied
   }
-  return Object.assign(record, { idle: () => batch.idle() }, {
-    get size () { return batch.size }
-  })
+  return Object.assign(record, { idle: () => batch.idle() })
 }
 
 function count (

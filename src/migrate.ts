@@ -1,0 +1,18 @@
+// npm run migrate: brings the tables of DATABASE_URL up to date; may be run again, and twice at once.
+import { migrate } from './db/migrate.ts'
+
+const url = process.env['DATABASE_URL']
+if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
+  console.log('npm run migrate    applies what is missing to the database of DATABASE_URL; safe to run again')
+} else if (!url) {
+  console.error('ackbox: set DATABASE_URL; an embedded PostgreSQL is migrated at start')
+  process.exitCode = 1
+} else {
+  try {
+    const applied = await migrate(url)
+    console.log(applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: the tables are up to date')
+  } catch (err) {
+    console.error(`ackbox: the migration did not end (${err instanceof Error ? err.message : String(err)}): mend it and run this again`)
+    process.exitCode = 1
+  }
+}
