@@ -1,7 +1,7 @@
 // Where every variant delivers to: answers at once and writes down when each task came, and how often.
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { now, serve } from './child.ts'
+import { answering } from './http1.ts'
 
 export type SinkQuestion =
   | { kind: 'expect'; run: string; tasks: number }
@@ -29,13 +29,7 @@ function write(taskNo: string): void {
   }
 }
 
-const server = createServer({ keepAliveTimeout: 60_000 }, (req: IncomingMessage, res: ServerResponse) => {
-  write(String(req.headers['ackbox-task-no']))
-  req.resume()
-  req.on('end', () =>
-    res.writeHead(200, { 'content-length': '2', 'content-type': 'application/json' }).end('{}')
-  )
-})
+const server = answering(head => write(/\r\nackbox-task-no: *([^\r]+)/i.exec(head)?.[1] ?? ''))
 
 server.listen(0, '127.0.0.1', () => {
   serve({ port: (server.address() as AddressInfo).port }, (question: SinkQuestion) => {

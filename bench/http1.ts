@@ -1,0 +1,79 @@
+// The least of HTTP/1.1 that producers and sink need. On two cores they share them with what is measured: undici and
+// node:http would use as much CPU as the relay itself. Nothing but the benchmark's own peers is spoken to.
+import { connect, createServer, type Server, type Socket } from 'node:net'
+
+interface Message {
+  /** First line and headers, latin1. */
+  head: string
+  /** Bytes of head and body. */
+  length: number
+}
+
+/** The first message in these bytes; undefined until it is complete. */
+function read(bytes: Buffer): Message | undefined {
+  const end = bytes.indexOf('\r\n\r\n', 0, 'latin1')
+  if (end < 0) return undefined
+  const head = bytes.toString('latin1', 0, end + 2)
+  const body = /\r\ncontent-length: *(\d+)\r\n/i.exec(head)?.[1]
+  if (body === undefined) throw new Error(`a message without content-length: ${head.slice(0, 100)}`)
+  const length = end + 4 + Number(body)
+  return length <= bytes.length ? { head, length } : undefined
+}
+
+/** Calls back for each message that comes in whole, however the network cuts it. */
+function reader(socket: Socket, onMessage: (head: string) => void): void {
+  let rest: Buffer | undefined
+  socket.on('data', (chunk: Buffer) => {
+    let bytes = rest === undefined ? chunk : Buffer.concat([rest, chunk])
+    for (let message = read(bytes); message !== undefined; message = read(bytes)) {
+      bytes = bytes.subarray(message.length)
+      onMessage(message.head)
+    }
+    rest = bytes.length > 0 ? bytes : undefined
+  })
+}
+
+/** Answers every request with an empty object. */
+export function answering(onRequest: (head: string) => void): Server {
+  const answer = Buffer.from(
+    'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}',
+    'latin1'
+  )
+  return createServer({ noDelay: true }, socket => {
+    socket.on('error', () => socket.destroy()) // a variant that is stopped resets its connections
+    reader(socket, head => {
+      onRequest(head)
+      socket.write(answer)
+    })
+  })
+}
+
+/** One connection, one request at a time. `post` resolves with the status, 0 when the connection broke. */
+export function connection(target: URL) {
+  let socket: Socket | undefined
+  let answered = (_status: number) => {}
+  const open = () => {
+    const opened = connect({ host: target.hostname, port: Number(target.port), noDelay: true })
+    reader(opened, head => answered(Number(head.slice(9, 12))))
+    opened.on('error', () => opened.destroy())
+    opened.on('close', () => {
+      if (socket === opened) socket = undefined
+      answered(0)
+    })
+    return opened
+  }
+  return {
+    post(path: string, body: string): Promise<number> {
+      socket ??= open()
+      const length = Buffer.byteLength(body)
+      const head =
+        `POST ${path} HTTP/1.1\r\nhost: ${target.host}\r\n` +
+        `content-type: application/json\r\ncontent-length: ${length}\r\n\r\n`
+      return new Promise(resolve => {
+        answered = resolve
+        socket?.write(head + body)
+      })
+    },
+    close: () => socket?.destroy()
+  }
+}
