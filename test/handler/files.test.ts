@@ -1,0 +1,36 @@
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import t from 'tap'
+import type * as files from '../../src/handler/files.ts'
+
+type Files = typeof files
+
+t.test(
+  'a handler that was deleted does not come back to life from what the compiler left behind',
+  async t => {
+    const root = mkdtempSync(join(tmpdir(), 'project-'))
+    t.teardown(() => rmSync(root, { recursive: true }))
+    for (const folder of ['handlers', 'dist/handlers', 'dist/src/handler'])
+      mkdirSync(join(root, folder), { recursive: true })
+    writeFileSync(join(root, 'package.json'), '{ "type": "module" }')
+    writeFileSync(join(root, 'handlers/kept.ts'), '')
+    for (const name of ['kept.js', 'kept.js.map', 'kept.d.ts', 'deleted.js'])
+      writeFileSync(join(root, 'dist/handlers', name), '')
+    // It looks around from where it lies, so it must lie in that project.
+    const copy = join(root, 'dist/src/handler/files.js')
+    copyFileSync(join(import.meta.dirname, '../../src/handler/files.js'), copy)
+    const { builtInHandlers, handlerFiles } = (await import(pathToFileURL(copy).href)) as Files
+
+    t.equal(builtInHandlers, join(root, 'dist/handlers'))
+    t.same(handlerFiles(builtInHandlers), [{ path: join(root, 'dist/handlers/kept.js'), name: 'kept.ts' }])
+
+    rmSync(join(root, 'handlers'), { recursive: true })
+    t.equal(
+      handlerFiles(builtInHandlers)?.length,
+      2,
+      'an image that holds no sources takes what was compiled'
+    )
+  }
+)
