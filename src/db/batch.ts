@@ -14,17 +14,21 @@ export interface BatcherOptions<In, Out> {
 }
 
 export interface Batcher<In, Out> {
-  add (item: In): Promise<Out>
+  add(item: In): Promise<Out>
   /** Resolves when nothing waits and nothing is being written. */
-  idle (): Promise<void>
+  idle(): Promise<void>
   /** Items that wait or are being written. */
   readonly size: number
 }
 
-interface Entry<In, Out> { item: In; resolve: (out: Out) => void; reject: (err: unknown) => void }
+interface Entry<In, Out> {
+  item: In
+  resolve: (out: Out) => void
+  reject: (err: unknown) => void
+}
 
 /** Group commit without timers: an idle system waits for nobody, a busy one shares statements and commits. */
-export function batcher<In, Out> (options: BatcherOptions<In, Out>): Batcher<In, Out> {
+export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
   const { max, inFlight = 2 } = options
   let waiting: Entry<In, Out>[] = []
   let writing = 0
@@ -32,7 +36,7 @@ export function batcher<In, Out> (options: BatcherOptions<In, Out>): Batcher<In,
   let woken = false
   let idlers: (() => void)[] = []
 
-  function wake (): void {
+  function wake(): void {
     if (woken || writing >= inFlight || waiting.length === 0) return
     woken = true
     // Not at once: whatever is added in this same turn, such as a posted batch, goes together.
@@ -42,7 +46,7 @@ export function batcher<In, Out> (options: BatcherOptions<In, Out>): Batcher<In,
     })
   }
 
-  async function writeNext (): Promise<void> {
+  async function writeNext(): Promise<void> {
     const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     writing++
@@ -57,21 +61,32 @@ export function batcher<In, Out> (options: BatcherOptions<In, Out>): Batcher<In,
   }
 
   return {
-    add: item => new Promise((resolve, reject) => {
-      size++
-      waiting.push({ item, resolve, reject })
-      wake()
-    }),
-    idle: () => new Promise(resolve => { size === 0 ? resolve() : idlers.push(resolve) }),
-    get size () { return size }
+    add: item =>
+      new Promise((resolve, reject) => {
+        size++
+        waiting.push({ item, resolve, reject })
+        wake()
+      }),
+    idle: () =>
+      new Promise(resolve => {
+        if (size === 0) resolve()
+        else idlers.push(resolve)
+      }),
+    get size() {
+      return size
+    }
   }
 }
 
 /** Writes these and answers each; never rejects. */
-async function settle<In, Out> (options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
+async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
   try {
-    const outs = await persist(options, entries.map(entry => entry.item))
-    if (outs.length !== entries.length) throw new Error(`${entries.length} items were written, ${outs.length} answered`)
+    const outs = await persist(
+      options,
+      entries.map(entry => entry.item)
+    )
+    if (outs.length !== entries.length)
+      throw new Error(`${entries.length} items were written, ${outs.length} answered`)
     for (const [i, entry] of entries.entries()) entry.resolve(outs[i]!)
   } catch (err) {
     if (entries.length > 1 && (options.isDataError ?? isDataError)(err)) {
@@ -86,7 +101,7 @@ async function settle<In, Out> (options: BatcherOptions<In, Out>, entries: Entry
 
 const collisions = 10
 
-async function persist<In, Out> (options: BatcherOptions<In, Out>, items: In[]): Promise<Out[]> {
+async function persist<In, Out>(options: BatcherOptions<In, Out>, items: In[]): Promise<Out[]> {
   const { write, retryUntilWritten: stop } = options
   for (let collided = 0, away = 0; ;) {
     try {
@@ -104,21 +119,21 @@ async function persist<In, Out> (options: BatcherOptions<In, Out>, items: In[]):
 }
 
 /** A deadlock or a serialization failure: nobody's fault, and gone at the next try. */
-function isCollision (err: unknown): boolean {
+function isCollision(err: unknown): boolean {
   return ['40P01', '40001'].includes(sqlState(err))
 }
 
 /** 22: the value; 23: a constraint; 54: too large for an index or a row. */
-export function isDataError (err: unknown): boolean {
+export function isDataError(err: unknown): boolean {
   return /^(22|23|54)\w{3}$/.test(sqlState(err))
 }
 
-function sqlState (err: unknown): string {
+function sqlState(err: unknown): string {
   const code = err instanceof Error ? (err as { code?: unknown }).code : undefined
   return typeof code === 'string' ? code : ''
 }
 
-async function pause (ms: number, stop?: AbortSignal): Promise<void> {
+async function pause(ms: number, stop?: AbortSignal): Promise<void> {
   await new Promise<void>(resolve => {
     const done = () => {
       clearTimeout(timer)

@@ -1,10 +1,14 @@
 import path from 'node:path'
 import postgres from 'postgres'
+import { keep } from './keep.ts'
 import { DatabaseError, isInfrastructure } from './open.ts'
-import { isAlive, keep, runPostmaster, stopPostmaster, urlOf } from './postmaster.ts'
+import { isAlive } from './pidfile.ts'
+import { runPostmaster, stopPostmaster, urlOf } from './postmaster.ts'
 import type { Postmaster } from './postmaster.ts'
 
-export interface EmbeddedLog { info (fields: object, message: string): void }
+export interface EmbeddedLog {
+  info(fields: object, message: string): void
+}
 
 export interface EmbeddedOptions {
   dataDir: string
@@ -18,7 +22,7 @@ export interface Embedded {
   pid: number
   port: number
   /** Ends PostgreSQL. Close your pools first. */
-  stop (): Promise<void>
+  stop(): Promise<void>
 }
 
 // Any fixed number does.
@@ -28,7 +32,7 @@ const lock = 1_095_976_779
  * A real PostgreSQL under `dataDir`, for us alone. Who holds it is known by an advisory lock in that very PostgreSQL, on a
  * connection that dies with its process: after kill -9 nothing stale is left, and the next start takes the orphan over.
  */
-export async function startEmbedded ({ dataDir, port, log }: EmbeddedOptions): Promise<Embedded> {
+export async function startEmbedded({ dataDir, port, log }: EmbeddedOptions): Promise<Embedded> {
   const began = Date.now()
   for (;;) {
     const postmaster = await runPostmaster(port ? { dataDir, port } : { dataDir })
@@ -39,17 +43,20 @@ export async function startEmbedded ({ dataDir, port, log }: EmbeddedOptions): P
       await stopPostmaster({ pid: postmaster.pid, dataDir })
       continue
     }
-    log?.info({ pid: postmaster.pid, port: postmaster.port, adopted: postmaster.adopted, ms: Date.now() - began }, 'postgres.ready')
+    log?.info(
+      { pid: postmaster.pid, port: postmaster.port, adopted: postmaster.adopted, ms: Date.now() - began },
+      'postgres.ready'
+    )
     return running(postmaster, dataDir, release)
   }
 }
 
 /** The master key of an embedded Ackbox: made once, readable by its owner alone. */
-export function embeddedSecret (dataDir: string): string {
+export function embeddedSecret(dataDir: string): string {
   return keep(path.join(path.resolve(dataDir), 'secret'))
 }
 
-function running (postmaster: Postmaster, dataDir: string, release: () => Promise<void>): Embedded {
+function running(postmaster: Postmaster, dataDir: string, release: () => Promise<void>): Embedded {
   const { pid, port } = postmaster
   // Last resort for an end without stop(), such as an uncaught exception: do not leave it behind.
   const onExit = () => {
@@ -63,17 +70,18 @@ function running (postmaster: Postmaster, dataDir: string, release: () => Promis
     url: urlOf(postmaster),
     pid,
     port,
-    stop: () => stopped ??= (async () => {
-      const stopping = stopPostmaster({ pid, dataDir })
-      await release() // not before the signal: nobody may adopt what is about to end
-      await stopping
-      process.off('exit', onExit)
-    })()
+    stop: () =>
+      (stopped ??= (async () => {
+        const stopping = stopPostmaster({ pid, dataDir })
+        await release() // not before the signal: nobody may adopt what is about to end
+        await stopping
+        process.off('exit', onExit)
+      })())
   }
 }
 
 /** Takes the lock and keeps it. Undefined: this PostgreSQL is ending. Throws when another process has it. */
-async function hold (postmaster: Postmaster, dataDir: string): Promise<(() => Promise<void>) | undefined> {
+async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Promise<void>) | undefined> {
   let released = false
   const sql = postgres(urlOf(postmaster), {
     max: 1,
@@ -83,7 +91,9 @@ async function hold (postmaster: Postmaster, dataDir: string): Promise<(() => Pr
     backoff: () => 0.1,
     onnotice: () => {},
     // A backend that was killed takes the lock with it: take it again before somebody else does.
-    onclose: () => { if (!released) setTimeout(() => void take().catch(() => {}), 50) },
+    onclose: () => {
+      if (!released) setTimeout(() => void take().catch(() => {}), 50)
+    },
     connection: { application_name: `ackbox holder ${process.pid}` }
   })
   const take = async () => {
@@ -99,7 +109,8 @@ async function hold (postmaster: Postmaster, dataDir: string): Promise<(() => Pr
       if (await take()) return release
       const holder = await findHolder(sql)
       // One that was just killed may still have its backend for a moment.
-      if ((holder && isAlive(holder)) || Date.now() > until) throw new DatabaseError(heldBy(holder, postmaster, dataDir))
+      if ((holder && isAlive(holder)) || Date.now() > until)
+        throw new DatabaseError(heldBy(holder, postmaster, dataDir))
       await new Promise(resolve => setTimeout(resolve, 25))
     }
   } catch (err) {
@@ -109,14 +120,16 @@ async function hold (postmaster: Postmaster, dataDir: string): Promise<(() => Pr
   }
 }
 
-async function findHolder (sql: postgres.Sql): Promise<number | undefined> {
+async function findHolder(sql: postgres.Sql): Promise<number | undefined> {
   const [row] = await sql<{ name: string }[]>`
     select application_name as name from pg_locks join pg_stat_activity using (pid)
     where locktype = 'advisory' and classid = 0 and objid = ${lock} and granted limit 1`
   return row && (Number(/\d+$/.exec(row.name)?.[0]) || undefined)
 }
 
-function heldBy (holder: number | undefined, { pid, port }: Postmaster, dataDir: string): string {
-  return `${path.resolve(dataDir)} is held by another Ackbox, pid ${holder ?? 'unknown'} ` +
+function heldBy(holder: number | undefined, { pid, port }: Postmaster, dataDir: string): string {
+  return (
+    `${path.resolve(dataDir)} is held by another Ackbox, pid ${holder ?? 'unknown'} ` +
     `(its PostgreSQL: pid ${pid}, port ${port}). Stop that one first, or set DATA_DIR to another folder.`
+  )
 }

@@ -12,12 +12,23 @@ export interface ApiKey {
   messageCodes: string[] | null
 }
 
-export interface ListedKey extends ApiKey { createdAt: Date; revokedAt: Date | null }
+export interface ListedKey extends ApiKey {
+  createdAt: Date
+  revokedAt: Date | null
+}
 
-export interface NewKey { name: string; scopes: Scope[]; messageCodes: string[] | null; who: string }
+export interface NewKey {
+  name: string
+  scopes: Scope[]
+  messageCodes: string[] | null
+  who: string
+}
 
 /** The key itself is in this answer and nowhere else. 256 random bits: a plain hash of it is enough, and fast. */
-export async function createKey (sql: Sql, { name, scopes, messageCodes, who }: NewKey): Promise<{ id: string; key: string }> {
+export async function createKey(
+  sql: Sql,
+  { name, scopes, messageCodes, who }: NewKey
+): Promise<{ id: string; key: string }> {
   const id = `key_${randomBytes(6).toString('hex')}`
   const key = `ack_${randomBytes(32).toString('base64url')}`
   await sql`
@@ -32,14 +43,14 @@ export async function createKey (sql: Sql, { name, scopes, messageCodes, who }: 
   return { id, key }
 }
 
-export async function listKeys (sql: Sql): Promise<ListedKey[]> {
+export async function listKeys(sql: Sql): Promise<ListedKey[]> {
   return await sql<ListedKey[]>`
     select id, name, scopes, message_codes as "messageCodes", created_at as "createdAt", revoked_at as "revokedAt"
     from api_key order by created_at, id`
 }
 
 /** False: there is no such key, or it is revoked already. */
-export async function revokeKey (sql: Sql, { id, who }: { id: string; who: string }): Promise<boolean> {
+export async function revokeKey(sql: Sql, { id, who }: { id: string; who: string }): Promise<boolean> {
   const rows = await sql`
     with revoked as (
       update api_key set revoked_at = now() where id = ${id} and revoked_at is null returning id
@@ -49,13 +60,13 @@ export async function revokeKey (sql: Sql, { id, who }: { id: string; who: strin
 }
 
 /** Null: unknown or revoked. */
-export async function findKey (sql: Sql, hash: string): Promise<ApiKey | null> {
+export async function findKey(sql: Sql, hash: string): Promise<ApiKey | null> {
   const [row] = await sql<ApiKey[]>`
     select id, name, scopes, message_codes as "messageCodes" from api_key where hash = ${hash} and revoked_at is null`
   return row ?? null
 }
 
-export function hashKey (key: string): string {
+export function hashKey(key: string): string {
   return createHash('sha256').update(key).digest('hex')
 }
 
@@ -67,7 +78,7 @@ export interface Deed {
 }
 
 /** Who did what; never a body, a key or a token. */
-export async function audit (sql: Sql, { who, what, target, detail }: Deed): Promise<void> {
+export async function audit(sql: Sql, { who, what, target, detail }: Deed): Promise<void> {
   await sql`
     insert into audit (who, what, target, detail)
     values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail) : null})`

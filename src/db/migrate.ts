@@ -9,12 +9,16 @@ import postgres from 'postgres'
 // Any fixed number does; all versions of Ackbox must use the same.
 const lock = 4_162_695_513
 
-export interface MigrateLog { info (fields: object, message: string): void }
+export interface MigrateLog {
+  info(fields: object, message: string): void
+}
 
-interface Journal { entries: { tag: string; when: number }[] }
+interface Journal {
+  entries: { tag: string; when: number }[]
+}
 
 /** Brings the tables up to date. Killed at any statement it can be run again; two at once apply everything once. */
-export async function migrate (url: string, log?: MigrateLog): Promise<string[]> {
+export async function migrate(url: string, log?: MigrateLog): Promise<string[]> {
   return await withClient(url, async sql => {
     // drizzle takes no lock of its own: two processes that start at once would both create the tables.
     await sql`select pg_advisory_lock(${lock})`
@@ -28,12 +32,12 @@ export async function migrate (url: string, log?: MigrateLog): Promise<string[]>
 }
 
 /** The names of those that `migrate` would apply now, oldest first. */
-export async function pendingMigrations (url: string): Promise<string[]> {
+export async function pendingMigrations(url: string): Promise<string[]> {
   return await withClient(url, pending)
 }
 
 /** A client of its own: `drizzle(sql)` changes how the client it is given parses dates and json; the lock needs one session. */
-async function withClient<T> (url: string, work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
+async function withClient<T>(url: string, work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
   const sql = postgres(url, {
     max: 1,
     max_lifetime: null,
@@ -49,7 +53,7 @@ async function withClient<T> (url: string, work: (sql: postgres.Sql) => Promise<
   }
 }
 
-async function pending (sql: postgres.Sql): Promise<string[]> {
+async function pending(sql: postgres.Sql): Promise<string[]> {
   const [found] = await sql<{ there: boolean }[]>`
     select to_regclass('drizzle.__drizzle_migrations') is not null as there`
   const rows = found?.there
@@ -61,12 +65,15 @@ async function pending (sql: postgres.Sql): Promise<string[]> {
 }
 
 /** Changes with every migration; names the template of the test databases. */
-export function migrationsHash (): string {
-  return readMigrationFiles({ migrationsFolder: folder() }).map(file => file.hash.slice(0, 8)).join('').slice(-40)
+export function migrationsHash(): string {
+  return readMigrationFiles({ migrationsFolder: folder() })
+    .map(file => file.hash.slice(0, 8))
+    .join('')
+    .slice(-40)
 }
 
 /** The .sql files are not compiled: they stay in src/, wherever this file runs from. */
-function folder (): string {
+function folder(): string {
   for (const start of [path.dirname(fileURLToPath(import.meta.url)), process.cwd()]) {
     for (let at = start; at !== path.dirname(at); at = path.dirname(at)) {
       const there = path.join(at, 'src/db/migrations')

@@ -21,9 +21,9 @@ export class DatabaseError extends Error {
  * The hot pool. Statements go through it one by one: never `begin` or `reserve` across awaits.
  * bigint comes as a number (all of ours stay below 2^53), timestamptz as a Date.
  */
-export function openDb (url: string, options: OpenOptions): Sql {
+export function openDb(url: string, options: OpenOptions): Sql {
   const statementTimeoutMs = options.statementTimeoutMs ?? 10_000
-  return postgres(url, {
+  const settings = {
     max: options.max,
     fetch_types: true,
     connect_timeout: 5,
@@ -45,16 +45,19 @@ export function openDb (url: string, options: OpenOptions): Sql {
       // The promise of a 2xx; a server's or a role's default of `off` must not take it away.
       synchronous_commit: 'on'
     }
-  } as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>) as unknown as Sql
+  }
+  // Its types know neither our patch nor settings that are words, and take the parser's answer for any.
+  return postgres(url, settings as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>)
 }
 
 const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
-const system = /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
+const system =
+  /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
 // 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 58 system, XX corrupted
 const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
 
 /** True when the database is away, full, read-only or too busy: not the statement's fault, so worth another try later. */
-export function isInfrastructure (err: unknown): boolean {
+export function isInfrastructure(err: unknown): boolean {
   if (!(err instanceof Error)) return false
   const { code } = err as { code?: unknown }
   if (typeof code !== 'string') return err instanceof AggregateError && err.errors.some(isInfrastructure)
@@ -62,25 +65,33 @@ export function isInfrastructure (err: unknown): boolean {
 }
 
 /** Throws a DatabaseError unless this server can keep our promise. */
-export async function checkServer (sql: Sql): Promise<{ version: string }> {
-  const [row] = await sql<{ version: string; number: number; encoding: string; readonly: string; replica: boolean }[]>`
+export async function checkServer(sql: Sql): Promise<{ version: string }> {
+  const [row] = await sql<
+    { version: string; number: number; encoding: string; readonly: string; replica: boolean }[]
+  >`
     select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
            current_setting('server_encoding') as encoding,
            current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica`
   if (!row) throw new DatabaseError('PostgreSQL did not answer the question for its version.')
   if (row.number < 140_000) {
-    throw new DatabaseError(`PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`)
+    throw new DatabaseError(
+      `PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`
+    )
   }
   if (row.encoding !== 'UTF8') {
-    throw new DatabaseError(`The database's encoding is ${row.encoding}: Ackbox needs UTF8. ` +
-      "Make one with: create database ackbox encoding 'UTF8' template template0")
+    throw new DatabaseError(
+      `The database's encoding is ${row.encoding}: Ackbox needs UTF8. ` +
+        "Make one with: create database ackbox encoding 'UTF8' template template0"
+    )
   }
   if (row.replica) {
     throw new DatabaseError('This PostgreSQL is a read-only replica. Point DATABASE_URL to the primary.')
   }
   if (row.readonly === 'on') {
-    throw new DatabaseError('This PostgreSQL is read-only (default_transaction_read_only is on). Turn it off, ' +
-      'or point DATABASE_URL to one that can write.')
+    throw new DatabaseError(
+      'This PostgreSQL is read-only (default_transaction_read_only is on). Turn it off, ' +
+        'or point DATABASE_URL to one that can write.'
+    )
   }
   return { version: row.version }
 }

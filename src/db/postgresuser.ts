@@ -3,10 +3,13 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseError } from './open.ts'
 
-export interface RunAs { uid: number; gid: number }
+export interface RunAs {
+  uid: number
+  gid: number
+}
 
 /** PostgreSQL refuses to run as root: then it runs as the user `postgres`, who is made if missing. Else as we do. */
-export function postgresUser (): RunAs | undefined {
+export function postgresUser(): RunAs | undefined {
   if (process.getuid?.() !== 0) return undefined
   const found = look()
   if (found) return found
@@ -15,8 +18,10 @@ export function postgresUser (): RunAs | undefined {
   } catch (err) {
     const made = look() // another start may have been faster
     if (made) return made
-    throw new DatabaseError('PostgreSQL does not run as root, and the user postgres could not be made. Start Ackbox as ' +
-      `a normal user, or make that user: useradd --system postgres (${String(err).split('\n')[0]})`)
+    throw new DatabaseError(
+      'PostgreSQL does not run as root, and the user postgres could not be made. Start Ackbox as ' +
+        `a normal user, or make that user: useradd --system postgres (${String(err).split('\n')[0]})`
+    )
   }
   const made = look()
   if (!made) throw new DatabaseError('PostgreSQL does not run as root. Start Ackbox as a normal user.')
@@ -24,36 +29,42 @@ export function postgresUser (): RunAs | undefined {
 }
 
 /** The folder exists, we may write it, and the one who runs PostgreSQL can reach the data and the program. */
-export function readyFor (runAs: RunAs | undefined, dataDir: string, binary: string): void {
+export function readyFor(runAs: RunAs | undefined, dataDir: string, binary: string): void {
   try {
     // Others may pass through (not look) when PostgreSQL is another user; the files in it are 0600 each.
     fs.mkdirSync(dataDir, { recursive: true, mode: runAs ? 0o711 : 0o700 })
     fs.accessSync(dataDir, fs.constants.R_OK | fs.constants.W_OK | fs.constants.X_OK)
   } catch (err) {
     const { code } = err as NodeJS.ErrnoException
-    throw new DatabaseError(`Ackbox cannot write its data folder ${dataDir} (${code}): ` +
-      'give it to the user who runs Ackbox, or set DATA_DIR to another folder.')
+    throw new DatabaseError(
+      `Ackbox cannot write its data folder ${dataDir} (${code}): ` +
+        'give it to the user who runs Ackbox, or set DATA_DIR to another folder.'
+    )
   }
   const data = path.join(dataDir, 'postgres')
   const owner = fs.existsSync(data) ? fs.statSync(data).uid : undefined
   const wanted = runAs?.uid ?? process.getuid?.()
   if (owner !== undefined && wanted !== undefined && owner !== wanted) {
-    throw new DatabaseError(`${data} belongs to user ${owner}, but PostgreSQL would run as user ${wanted}: ` +
-      `start Ackbox as the user who made it, run chown -R ${wanted} ${data}, or set DATA_DIR to another folder.`)
+    throw new DatabaseError(
+      `${data} belongs to user ${owner}, but PostgreSQL would run as user ${wanted}: ` +
+        `start Ackbox as the user who made it, run chown -R ${wanted} ${data}, or set DATA_DIR to another folder.`
+    )
   }
   if (!runAs) return
   for (const target of [dataDir, path.dirname(binary)]) {
     const closed = closedTo(runAs, target)
     if (!closed) continue
-    throw new DatabaseError(`As root PostgreSQL runs as the user postgres, who may not enter ${closed}: ` +
-      (target === dataDir
-        ? 'set DATA_DIR to a folder that this user can reach (/var/lib/ackbox), or start Ackbox as a normal user.'
-        : `chmod o+x ${closed}, install Ackbox elsewhere (/opt/ackbox), or start it as a normal user.`))
+    throw new DatabaseError(
+      `As root PostgreSQL runs as the user postgres, who may not enter ${closed}: ` +
+        (target === dataDir
+          ? 'set DATA_DIR to a folder that this user can reach (/var/lib/ackbox), or start Ackbox as a normal user.'
+          : `chmod o+x ${closed}, install Ackbox elsewhere (/opt/ackbox), or start it as a normal user.`)
+    )
   }
 }
 
 /** The topmost folder on the way to `target` that this user may not pass through. */
-function closedTo ({ uid, gid }: RunAs, target: string): string | undefined {
+function closedTo({ uid, gid }: RunAs, target: string): string | undefined {
   const parent = path.dirname(target)
   const above = parent === target ? undefined : closedTo({ uid, gid }, parent)
   if (above) return above
@@ -62,9 +73,10 @@ function closedTo ({ uid, gid }: RunAs, target: string): string | undefined {
   return stat.mode & bit ? undefined : target
 }
 
-function look (): RunAs | undefined {
+function look(): RunAs | undefined {
   try {
-    const id = (flag: string) => Number(execFileSync('id', [flag, 'postgres'], { stdio: ['ignore', 'pipe', 'ignore'] }))
+    const id = (flag: string) =>
+      Number(execFileSync('id', [flag, 'postgres'], { stdio: ['ignore', 'pipe', 'ignore'] }))
     return { uid: id('-u'), gid: id('-g') }
   } catch {
     return undefined

@@ -3,7 +3,19 @@
 // statement that deletes tasks (retention) deletes what hangs on them too.
 import { sql } from 'drizzle-orm'
 import {
-  bigserial, boolean, check, customType, index, integer, jsonb, pgTable, primaryKey, smallint, text, timestamp, uuid
+  bigserial,
+  boolean,
+  check,
+  customType,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  smallint,
+  text,
+  timestamp,
+  uuid
 } from 'drizzle-orm/pg-core'
 import type { AnyPgColumn } from 'drizzle-orm/pg-core'
 import { alarmKinds, handledBys, phases, reasons, receiptResults, statusNumber } from '../task/task.ts'
@@ -18,117 +30,144 @@ const oneOf = (column: AnyPgColumn, words: readonly (string | number)[]) =>
   sql`${column} in (${sql.raw(words.map(word => (typeof word === 'number' ? word : `'${word}'`)).join(', '))})`
 
 /** Immutable but for `state`. The body is the very text that was posted: jsonb would reorder, round and refuse. */
-export const task = pgTable('task', {
-  id: uuid('id').primaryKey(),
-  seq: bigserial('seq', { mode: 'number' }).notNull(),
-  taskNo: text('task_no').notNull().unique('task_task_no_key'),
-  messageCode: text('message_code').notNull(),
-  sceneType: text('scene_type').notNull(),
-  messageBody: text('message_body').notNull(),
-  contentHash: text('content_hash').notNull(),
-  deliverStartTime: at('deliver_start_time'),
-  needCallback: boolean('need_callback'),
-  retryTimes: smallint('retry_times'),
-  orderingKey: text('ordering_key'),
-  extend: jsonb('extend'),
-  state: text('state').notNull().default('ACTIVE'),
-  createdAt: at('created_at').notNull().defaultNow(),
-  createdBy: text('created_by').notNull(),
-  traceparent: text('traceparent')
-}, t => [
-  check('task_state_check', oneOf(t.state, taskStates))
-])
+export const task = pgTable(
+  'task',
+  {
+    id: uuid('id').primaryKey(),
+    seq: bigserial('seq', { mode: 'number' }).notNull(),
+    taskNo: text('task_no').notNull().unique('task_task_no_key'),
+    messageCode: text('message_code').notNull(),
+    sceneType: text('scene_type').notNull(),
+    messageBody: text('message_body').notNull(),
+    contentHash: text('content_hash').notNull(),
+    deliverStartTime: at('deliver_start_time'),
+    needCallback: boolean('need_callback'),
+    retryTimes: smallint('retry_times'),
+    orderingKey: text('ordering_key'),
+    extend: jsonb('extend'),
+    state: text('state').notNull().default('ACTIVE'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    createdBy: text('created_by').notNull(),
+    traceparent: text('traceparent')
+  },
+  t => [check('task_state_check', oneOf(t.state, taskStates))]
+)
 
 /** The only hot row. Fillfactor 70 (by hand in the migration) leaves room for its next versions on the same page. */
-export const delivery = pgTable('delivery', {
-  taskId: uuid('task_id').notNull(),
-  downstream: text('downstream').notNull(),
-  status: smallint('status').notNull(),
-  phase: text('phase'),
-  nextActionAt: at('next_action_at'),
-  attempt: integer('attempt').notNull(),
-  triesLeft: smallint('tries_left').notNull(),
-  lost: smallint('lost').notNull().default(0),
-  roundFrom: integer('round_from').notNull().default(1),
-  needsReceipt: boolean('needs_receipt').notNull(),
-  deliverBefore: at('deliver_before'),
-  reason: text('reason'),
-  deliveredAt: at('delivered_at'),
-  handledAt: at('handled_at'),
-  handledBy: text('handled_by'),
-  createdAt: at('created_at').notNull().defaultNow(),
-  updatedAt: at('updated_at').notNull().defaultNow()
-}, t => [
-  primaryKey({ name: 'delivery_pkey', columns: [t.taskId, t.downstream] }),
-  // Each index is paid for on every task: these two and no more.
-  index('delivery_due_idx').on(t.downstream, t.nextActionAt).where(sql`${t.status} = 0`),
-  index('delivery_failed_idx').on(t.downstream, t.taskId).where(sql`${t.status} = 2`),
-  check('delivery_status_check', oneOf(t.status, Object.values(statusNumber))),
-  // A SENDING delivery always has a clock and a phase, and nothing else ever has: no orphan, no zombie.
-  check('delivery_sending_has_clock', sql`(${t.status} = 0) = (${t.nextActionAt} is not null)`),
-  check('delivery_sending_has_phase', sql`(${t.status} = 0) = (${t.phase} is not null)`),
-  check('delivery_handled_has_time', sql`${t.status} <> 1 or (${t.handledAt} is not null and ${t.handledBy} is not null)`),
-  check('delivery_failed_has_reason', sql`${t.status} <> 2 or ${t.reason} is not null`),
-  check('delivery_phase_check', oneOf(t.phase, phases)),
-  check('delivery_reason_check', oneOf(t.reason, reasons)),
-  check('delivery_handled_by_check', oneOf(t.handledBy, handledBys)),
-  check('delivery_numbers_check', sql`${t.attempt} >= 0 and ${t.triesLeft} >= 0 and ${t.lost} >= 0`)
-])
+export const delivery = pgTable(
+  'delivery',
+  {
+    taskId: uuid('task_id').notNull(),
+    downstream: text('downstream').notNull(),
+    status: smallint('status').notNull(),
+    phase: text('phase'),
+    nextActionAt: at('next_action_at'),
+    attempt: integer('attempt').notNull(),
+    triesLeft: smallint('tries_left').notNull(),
+    lost: smallint('lost').notNull().default(0),
+    roundFrom: integer('round_from').notNull().default(1),
+    needsReceipt: boolean('needs_receipt').notNull(),
+    deliverBefore: at('deliver_before'),
+    reason: text('reason'),
+    deliveredAt: at('delivered_at'),
+    handledAt: at('handled_at'),
+    handledBy: text('handled_by'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    updatedAt: at('updated_at').notNull().defaultNow()
+  },
+  t => [
+    primaryKey({ name: 'delivery_pkey', columns: [t.taskId, t.downstream] }),
+    // Each index is paid for on every task: these two and no more.
+    index('delivery_due_idx')
+      .on(t.downstream, t.nextActionAt)
+      .where(sql`${t.status} = 0`),
+    index('delivery_failed_idx')
+      .on(t.downstream, t.taskId)
+      .where(sql`${t.status} = 2`),
+    check('delivery_status_check', oneOf(t.status, Object.values(statusNumber))),
+    // A SENDING delivery always has a clock and a phase, and nothing else ever has: no orphan, no zombie.
+    check('delivery_sending_has_clock', sql`(${t.status} = 0) = (${t.nextActionAt} is not null)`),
+    check('delivery_sending_has_phase', sql`(${t.status} = 0) = (${t.phase} is not null)`),
+    check(
+      'delivery_handled_has_time',
+      sql`${t.status} <> 1 or (${t.handledAt} is not null and ${t.handledBy} is not null)`
+    ),
+    check('delivery_failed_has_reason', sql`${t.status} <> 2 or ${t.reason} is not null`),
+    check('delivery_phase_check', oneOf(t.phase, phases)),
+    check('delivery_reason_check', oneOf(t.reason, reasons)),
+    check('delivery_handled_by_check', oneOf(t.handledBy, handledBys)),
+    check('delivery_numbers_check', sql`${t.attempt} >= 0 and ${t.triesLeft} >= 0 and ${t.lost} >= 0`)
+  ]
+)
 
 /** Append-only; written even when the move it belongs to touched no row. */
-export const attempt = pgTable('attempt', {
-  taskId: uuid('task_id').notNull(),
-  downstream: text('downstream').notNull(),
-  attempt: integer('attempt').notNull(),
-  outcome: text('outcome').notNull(),
-  reason: text('reason'),
-  statusCode: integer('status_code'),
-  answer: bytea('answer'),
-  headers: text('headers'),
-  address: text('address'),
-  warning: text('warning'),
-  ms: integer('ms').notNull(),
-  node: text('node').notNull(),
-  startedAt: at('started_at').notNull()
-}, t => [
-  primaryKey({ name: 'attempt_pkey', columns: [t.taskId, t.downstream, t.attempt] }),
-  check('attempt_outcome_check', oneOf(t.outcome, outcomes))
-])
+export const attempt = pgTable(
+  'attempt',
+  {
+    taskId: uuid('task_id').notNull(),
+    downstream: text('downstream').notNull(),
+    attempt: integer('attempt').notNull(),
+    outcome: text('outcome').notNull(),
+    reason: text('reason'),
+    statusCode: integer('status_code'),
+    answer: bytea('answer'),
+    headers: text('headers'),
+    address: text('address'),
+    warning: text('warning'),
+    ms: integer('ms').notNull(),
+    node: text('node').notNull(),
+    startedAt: at('started_at').notNull()
+  },
+  t => [
+    primaryKey({ name: 'attempt_pkey', columns: [t.taskId, t.downstream, t.attempt] }),
+    check('attempt_outcome_check', oneOf(t.outcome, outcomes))
+  ]
+)
 
 /** Append-only. `data` is the text as posted. */
-export const receipt = pgTable('receipt', {
-  id: bigserial('id', { mode: 'number' }).primaryKey(),
-  taskId: uuid('task_id').notNull(),
-  downstream: text('downstream').notNull(),
-  attempt: integer('attempt').notNull(),
-  result: text('result').notNull(),
-  reason: text('reason'),
-  data: text('data'),
-  applied: boolean('applied').notNull(),
-  late: boolean('late').notNull().default(false),
-  remote: text('remote'),
-  createdAt: at('created_at').notNull().defaultNow()
-}, t => [
-  index('receipt_delivery_idx').on(t.taskId, t.downstream),
-  check('receipt_result_check', oneOf(t.result, receiptResults))
-])
+export const receipt = pgTable(
+  'receipt',
+  {
+    id: bigserial('id', { mode: 'number' }).primaryKey(),
+    taskId: uuid('task_id').notNull(),
+    downstream: text('downstream').notNull(),
+    attempt: integer('attempt').notNull(),
+    result: text('result').notNull(),
+    reason: text('reason'),
+    data: text('data'),
+    applied: boolean('applied').notNull(),
+    late: boolean('late').notNull().default(false),
+    remote: text('remote'),
+    createdAt: at('created_at').notNull().defaultNow()
+  },
+  t => [
+    index('receipt_delivery_idx').on(t.taskId, t.downstream),
+    check('receipt_result_check', oneOf(t.result, receiptResults))
+  ]
+)
 
 /** What people must hear. Written by the move itself; claimed and retried like deliveries. */
-export const alarm = pgTable('alarm', {
-  taskId: uuid('task_id').notNull(),
-  downstream: text('downstream').notNull(),
-  attempt: integer('attempt').notNull(),
-  kind: text('kind').notNull(),
-  createdAt: at('created_at').notNull().defaultNow(),
-  sentAt: at('sent_at'),
-  resolvedAt: at('resolved_at'),
-  tries: integer('tries').notNull().default(0),
-  nextActionAt: at('next_action_at').notNull().defaultNow()
-}, t => [
-  primaryKey({ name: 'alarm_pkey', columns: [t.taskId, t.downstream, t.attempt, t.kind] }),
-  index('alarm_unsent_idx').on(t.nextActionAt).where(sql`${t.sentAt} is null`),
-  check('alarm_kind_check', oneOf(t.kind, alarmKinds))
-])
+export const alarm = pgTable(
+  'alarm',
+  {
+    taskId: uuid('task_id').notNull(),
+    downstream: text('downstream').notNull(),
+    attempt: integer('attempt').notNull(),
+    kind: text('kind').notNull(),
+    createdAt: at('created_at').notNull().defaultNow(),
+    sentAt: at('sent_at'),
+    resolvedAt: at('resolved_at'),
+    tries: integer('tries').notNull().default(0),
+    nextActionAt: at('next_action_at').notNull().defaultNow()
+  },
+  t => [
+    primaryKey({ name: 'alarm_pkey', columns: [t.taskId, t.downstream, t.attempt, t.kind] }),
+    index('alarm_unsent_idx')
+      .on(t.nextActionAt)
+      .where(sql`${t.sentAt} is null`),
+    check('alarm_kind_check', oneOf(t.kind, alarmKinds))
+  ]
+)
 
 /** A row once it was ever paused. */
 export const downstream = pgTable('downstream', {

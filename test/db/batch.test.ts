@@ -3,14 +3,19 @@ import { batcher } from '../../src/db/batch.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { testDb } from '../support/postgres.ts'
 
-interface Gate { items: number[]; open: (outs?: number[]) => void; fail: (err: Error) => void }
+interface Gate {
+  items: number[]
+  open: (outs?: number[]) => void
+  fail: (err: Error) => void
+}
 
 /** A writer whose statements end when the test says so. */
-function gated () {
+function gated() {
   const gates: Gate[] = []
-  const write = async (items: number[]) => await new Promise<number[]>((resolve, reject) => {
-    gates.push({ items, open: outs => resolve(outs ?? items.map(item => item * 10)), fail: reject })
-  })
+  const write = async (items: number[]) =>
+    await new Promise<number[]>((resolve, reject) => {
+      gates.push({ items, open: outs => resolve(outs ?? items.map(item => item * 10)), fail: reject })
+    })
   return { gates, write }
 }
 
@@ -27,7 +32,11 @@ t.test('an idle system waits for nobody, a busy one shares commits', async t => 
   await turn()
   const rest = range(3, 50).map(item => batch.add(item))
   await turn()
-  t.same(gates.map(gate => gate.items), [[1], [2]], 'two statements at a time, the rest gathers')
+  t.same(
+    gates.map(gate => gate.items),
+    [[1], [2]],
+    'two statements at a time, the rest gathers'
+  )
   t.equal(batch.size, 50)
   gates[1]?.open()
   t.equal(await second, 20)
@@ -36,7 +45,11 @@ t.test('an idle system waits for nobody, a busy one shares commits', async t => 
   gates[0]?.open()
   gates[2]?.open()
   t.equal(await first, 10)
-  t.same(await Promise.all(rest), range(3, 50).map(item => item * 10), 'each gets its own answer')
+  t.same(
+    await Promise.all(rest),
+    range(3, 50).map(item => item * 10),
+    'each gets its own answer'
+  )
   t.equal(batch.size, 0)
 })
 
@@ -49,7 +62,10 @@ t.test('what is added in one turn goes in one statement, up to the most', async 
     gates[i]?.open()
   }
   await Promise.all(all)
-  t.same(gates.map(gate => gate.items.length), [4, 4, 2])
+  t.same(
+    gates.map(gate => gate.items.length),
+    [4, 4, 2]
+  )
 })
 
 t.test('idle waits for what waits and what is being written', async t => {
@@ -58,7 +74,9 @@ t.test('idle waits for what waits and what is being written', async t => {
   await batch.idle()
   const all = [batch.add(1), batch.add(2)]
   let idle = false
-  const done = batch.idle().then(() => { idle = true })
+  const done = batch.idle().then(() => {
+    idle = true
+  })
   await turn()
   gates[0]?.open()
   await turn()
@@ -73,7 +91,10 @@ t.test('one bad row fails alone, its neighbours are stored', async t => {
   await sql`create table kept (n int primary key check (n <> 13))`
   const batch = batcher({ write: insert(sql), max: 100 })
   const all = await Promise.allSettled(range(1, 40).map(n => batch.add(n)))
-  t.same(all.map(one => one.status).flatMap((status, i) => (status === 'rejected' ? [i + 1] : [])), [13])
+  t.same(
+    all.map(one => one.status).flatMap((status, i) => (status === 'rejected' ? [i + 1] : [])),
+    [13]
+  )
   t.match(all[12], { reason: { code: '23514' } })
   const [row] = await sql<{ n: number }[]>`select count(*) as n from kept`
   t.equal(row?.n, 39)
@@ -90,7 +111,7 @@ t.test('a text that PostgreSQL cannot hold fails alone too', async t => {
   t.match(all, [{ value: 'a' }, { reason: { code: '22021' } }, { value: 'c' }])
 })
 
-t.test('an error that is nobody\'s in particular fails all, and is not tried row by row', async t => {
+t.test("an error that is nobody's in particular fails all, and is not tried row by row", async t => {
   const { gates, write } = gated()
   const batch = batcher({ write, max: 10 })
   const all = Promise.allSettled([batch.add(1), batch.add(2)])
@@ -109,12 +130,22 @@ t.test('a deadlock is tried again, not told', async t => {
   const batch = batcher({ write, max: 10 })
   t.equal(await batch.add(7), 7)
   t.equal(calls, 4)
-  const never = batcher({ write: async () => { throw pgError('40P01') }, max: 10 })
+  const never = batcher({
+    write: async () => {
+      throw pgError('40P01')
+    },
+    max: 10
+  })
   await t.rejects(never.add(1), { code: '40P01' }, 'but not for ever')
 })
 
 t.test('a producer hears of an outage at once', async t => {
-  const batch = batcher({ write: async () => { throw pgError('ECONNREFUSED') }, max: 10 })
+  const batch = batcher({
+    write: async () => {
+      throw pgError('ECONNREFUSED')
+    },
+    max: 10
+  })
   await t.rejects(batch.add(1), { code: 'ECONNREFUSED' })
 })
 
@@ -152,9 +183,11 @@ t.test('a writer that forgets an answer is found out', async t => {
   t.match(all, [{ reason: /2 items were written, 1 answered/ }, { reason: /answered/ }])
 })
 
-function insert (sql: Sql) {
+function insert(sql: Sql) {
   return async (ns: number[]) => {
-    const rows = await sql<{ n: number }[]>`insert into kept select n from unnest(${ns}::int[]) as n returning n`
+    const rows = await sql<
+      { n: number }[]
+    >`insert into kept select n from unnest(${ns}::int[]) as n returning n`
     return rows.map(row => row.n)
   }
 }

@@ -11,12 +11,21 @@ import postgres from 'postgres'
 import t from 'tap'
 import type { Test } from 'tap'
 import { embeddedSecret, startEmbedded } from '../../src/db/embedded.ts'
-import { isAlive, stopPostmaster } from '../../src/db/postmaster.ts'
+import { isAlive } from '../../src/db/pidfile.ts'
+import { stopPostmaster } from '../../src/db/postmaster.ts'
 
-interface Said { pid: number; port: number; url: string; error: string; drained: number }
+interface Said {
+  pid: number
+  port: number
+  url: string
+  error: string
+  drained: number
+}
 
 const holderFile = path.join(path.dirname(fileURLToPath(import.meta.url)), '../support/holder.js')
 const root = process.getuid?.() === 0
+
+t.setTimeout(120_000) // each first start makes a whole database, and the machine may be busy
 
 t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
   const dataDir = folder(t)
@@ -39,13 +48,17 @@ t.test('the password and the secret are random, made once, and readable by their
   t.match(secret, /^[A-Za-z0-9_-]{43}$/)
   t.equal(embeddedSecret(dataDir), secret)
   t.not(embeddedSecret(folder(t)), secret)
-  const { url, stop } = await startEmbedded({ dataDir })
-  await t.rejects(query(url.replace(/:[^:@]+@/, ':wrong@'), 'select 1'), { code: '28P01' })
+  const embedded = await startEmbedded({ dataDir })
+  await t.rejects(query(embedded.url.replace(/:[^:@]+@/, ':wrong@'), 'select 1'), { code: '28P01' })
   for (const file of ['password', 'secret', 'postgres.log']) {
     t.equal(fs.statSync(path.join(dataDir, file)).mode & 0o777, 0o600, file)
   }
-  t.same(fs.readdirSync(dataDir).filter(name => name.includes('new')), [], 'nothing is left of the making')
-  await stop()
+  t.same(
+    fs.readdirSync(dataDir).filter(name => name.includes('new')),
+    [],
+    'nothing is left of the making'
+  )
+  await embedded.stop()
 })
 
 t.test('after kill -9 the next start takes over the database that was left running', async t => {
@@ -61,18 +74,21 @@ t.test('after kill -9 the next start takes over the database that was left runni
   await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' }, 'and ends it in the end')
 })
 
-t.test('an orphan on another port than the one we are told to use is ended and started again there', async t => {
-  const dataDir = folder(t)
-  const { child, said } = await holder(t, dataDir)
-  child.kill('SIGKILL')
-  await once(child, 'exit')
-  const port = await otherPort(said.port)
-  const next = await startEmbedded({ dataDir, port })
-  t.equal(next.port, port)
-  await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' })
-  t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
-  await next.stop()
-})
+t.test(
+  'an orphan on another port than the one we are told to use is ended and started again there',
+  async t => {
+    const dataDir = folder(t)
+    const { child, said } = await holder(t, dataDir)
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    const port = await otherPort(said.port)
+    const next = await startEmbedded({ dataDir, port })
+    t.equal(next.port, port)
+    await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' })
+    t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
+    await next.stop()
+  }
+)
 
 t.test('after a kill -9 of everything what was committed is there', async t => {
   const dataDir = folder(t)
@@ -90,11 +106,21 @@ t.test('a second start on the same folder says who holds it, and the first one i
   const dataDir = folder(t)
   const first = await holder(t, dataDir)
   const second = await holder(t, dataDir)
-  t.equal(second.said.error, `DatabaseError: ${dataDir} is held by another Ackbox, pid ${first.child.pid} ` +
-    `(its PostgreSQL: pid ${first.said.pid}, port ${first.said.port}). Stop that one first, or set DATA_DIR to another folder.`)
-  await query(first.said.url, `select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'ackbox holder%'`)
+  t.equal(
+    second.said.error,
+    `DatabaseError: ${dataDir} is held by another Ackbox, pid ${first.child.pid} ` +
+      `(its PostgreSQL: pid ${first.said.pid}, port ${first.said.port}). Stop that one first, or set DATA_DIR to another folder.`
+  )
+  await query(
+    first.said.url,
+    `select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'ackbox holder%'`
+  )
   await new Promise(resolve => setTimeout(resolve, 500))
-  await t.rejects(startEmbedded({ dataDir }), { message: /is held by/ }, 'also after its connection was killed')
+  await t.rejects(
+    startEmbedded({ dataDir }),
+    { message: /is held by/ },
+    'also after its connection was killed'
+  )
   const port = await otherPort(first.said.port)
   await t.rejects(startEmbedded({ dataDir, port }), { message: /is held by/ }, 'and on another port')
   t.match(await query(first.said.url, 'select count(*)::int as n from note'), [{ n: 1 }])
@@ -128,7 +154,8 @@ t.test('a port that is taken: told to use it, we say so; else we take another', 
   const thief = net.createServer().listen(first.port, '127.0.0.1')
   await once(thief, 'listening')
   await t.rejects(startEmbedded({ dataDir, port: first.port }), {
-    name: 'DatabaseError', message: `Port ${first.port} is taken by another program: choose another one for PostgreSQL, or none.`
+    name: 'DatabaseError',
+    message: `Port ${first.port} is taken by another program: choose another one for PostgreSQL, or none.`
   })
   const second = await startEmbedded({ dataDir })
   t.not(second.port, first.port)
@@ -158,10 +185,13 @@ t.test('trouble with the folder is one line that says what to do', async t => {
   fs.writeFileSync(path.join(dataDir, 'file'), '')
   const refused = async (dir: string, message: RegExp) =>
     await t.rejects(startEmbedded({ dataDir: dir }), { name: 'DatabaseError', message })
-  await refused(path.join(dataDir, 'file/inside'), /^Ackbox cannot write its data folder .*ENOTDIR.*set DATA_DIR/)
+  await refused(
+    path.join(dataDir, 'file/inside'),
+    /^Ackbox cannot write its data folder .*ENOTDIR.*set DATA_DIR/
+  )
 
-  const { stop } = await startEmbedded({ dataDir })
-  await stop()
+  const made = await startEmbedded({ dataDir })
+  await made.stop()
   const password = path.join(dataDir, 'password')
   fs.renameSync(password, `${password}.lost`)
   await refused(dataDir, /password is missing.*Put it back, or set DATA_DIR/)
@@ -177,27 +207,36 @@ t.test('trouble with the folder is one line that says what to do', async t => {
   await refused(dataDir, /belongs to user 12345, but PostgreSQL would run as user \d+: .*chown/)
   const closed = folder(t)
   fs.chmodSync(closed, 0o700)
-  await refused(path.join(closed, 'data'), new RegExp(`the user postgres, who may not enter ${closed}: set DATA_DIR`))
+  await refused(
+    path.join(closed, 'data'),
+    new RegExp(`the user postgres, who may not enter ${closed}: set DATA_DIR`)
+  )
 })
 
-t.test('a normal user runs it as oneself', { skip: root ? false : 'this whole file ran as a normal user' }, async t => {
-  const dataDir = folder(t)
-  const [uid, gid] = [65_534, 65_534]
-  fs.chownSync(dataDir, uid, gid)
-  const { child, said } = await holder(t, dataDir, { uid, gid })
-  t.notOk(said.error)
-  t.equal(fs.statSync(`/proc/${said.pid}`).uid, uid)
-  child.kill('SIGINT')
-  await once(child, 'exit')
-  fs.chmodSync(dataDir, 0o500)
-  const second = await holder(t, dataDir, { uid, gid })
-  t.match(second.said.error, /cannot write its data folder .*EACCES/)
-})
+t.test(
+  'a normal user runs it as oneself',
+  { skip: root ? false : 'this whole file ran as a normal user' },
+  async t => {
+    const dataDir = folder(t)
+    const [uid, gid] = [65_534, 65_534]
+    fs.chownSync(dataDir, uid, gid)
+    const { child, said } = await holder(t, dataDir, { uid, gid })
+    t.notOk(said.error)
+    t.equal(fs.statSync(`/proc/${said.pid}`).uid, uid)
+    child.kill('SIGINT')
+    await once(child, 'exit')
+    fs.chmodSync(dataDir, 0o500)
+    const second = await holder(t, dataDir, { uid, gid })
+    t.match(second.said.error, /cannot write its data folder .*EACCES/)
+  }
+)
 
 /** As `npm start` would be started by a shell: leader of its own process group. */
-async function holder (t: Test, dataDir: string, user: { uid?: number; gid?: number } = {}) {
+async function holder(t: Test, dataDir: string, user: { uid?: number; gid?: number } = {}) {
   const child: ChildProcess = spawn(process.execPath, [holderFile, dataDir], {
-    ...user, detached: true, stdio: ['ignore', 'pipe', 'inherit']
+    ...user,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'inherit']
   })
   const reader = createInterface({ input: child.stdout! })[Symbol.asyncIterator]()
   const lines = async () => JSON.parse((await reader.next()).value ?? '{}') as Said
@@ -209,28 +248,28 @@ async function holder (t: Test, dataDir: string, user: { uid?: number; gid?: num
   return { child, said, lines }
 }
 
-async function stopLeft (dataDir: string): Promise<void> {
+async function stopLeft(dataDir: string): Promise<void> {
   const pid = Number(fs.readFileSync(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8').split('\n')[0])
   await stopPostmaster({ pid, dataDir })
 }
 
-function folder (t: Test): string {
+function folder(t: Test): string {
   const dataDir = fs.mkdtempSync(path.join(os.tmpdir(), 'ackbox-embedded-'))
   fs.chmodSync(dataDir, 0o711)
   t.teardown(() => fs.rmSync(dataDir, { recursive: true, force: true }))
   return dataDir
 }
 
-async function query (url: string, text: string) {
+async function query(url: string, text: string) {
   const sql = postgres(url, { max: 1, onnotice: () => {} })
   try {
-    return [...await sql.unsafe(text)]
+    return [...(await sql.unsafe(text))]
   } finally {
     await sql.end()
   }
 }
 
-async function otherPort (port: number): Promise<number> {
+async function otherPort(port: number): Promise<number> {
   const server = net.createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const other = (server.address() as net.AddressInfo).port

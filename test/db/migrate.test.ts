@@ -9,7 +9,10 @@ t.test('five processes that start at once on an empty database apply each migrat
   const all = await pendingMigrations(url)
   t.equal(all[0], '0000_foundation')
   const applied = await Promise.all(Array.from({ length: 5 }, () => migrate(url)))
-  t.same(applied.filter(names => names.length > 0), [all])
+  t.same(
+    applied.filter(names => names.length > 0),
+    [all]
+  )
   t.same(await pendingMigrations(url), [])
   const sql = openDb(url, { max: 1 })
   const [row] = await sql<{ n: number }[]>`select count(*) as n from drizzle.__drizzle_migrations`
@@ -24,7 +27,10 @@ t.test('a migration that is killed half-way leaves nothing behind and can be run
   const blocker = await sql.reserve()
   await blocker`begin`
   await blocker`create table attempt (x int)`
-  const half = migrate(url).then(() => 'done', (err: unknown) => err)
+  const half = migrate(url).then(
+    () => 'done',
+    (err: unknown) => err
+  )
   for (let killed = false; !killed;) {
     const rows = await sql`
       select pg_terminate_backend(pid) from pg_stat_activity

@@ -24,12 +24,24 @@ t.test('the hot pool commits synchronously and plans for young tables, whatever 
     select current_setting('synchronous_commit') as sync, current_setting('enable_seqscan') as seqscan,
            current_setting('jit') as jit, current_setting('statement_timeout') as timeout,
            9007199254740991::bigint as big, now() as now, array[1::bigint] as bigs`
-  t.match(row, { sync: 'on', seqscan: 'off', jit: 'off', timeout: '10s', big: 9007199254740991, now: Date, bigs: [1] })
+  t.match(row, {
+    sync: 'on',
+    seqscan: 'off',
+    jit: 'off',
+    timeout: '10s',
+    big: 9007199254740991,
+    now: Date,
+    bigs: [1]
+  })
 })
 
 t.test('the database away or full is told from a statement that is wrong', async t => {
   const { sql } = await testDb(t)
-  const error = async (query: PromiseLike<unknown>) => await query.then(() => undefined, (err: unknown) => err)
+  const error = async (query: PromiseLike<unknown>) =>
+    await query.then(
+      () => undefined,
+      (err: unknown) => err
+    )
   t.notOk(isInfrastructure(await error(sql`select 1 / 0`)))
   t.notOk(isInfrastructure(await error(sql`select nonsense`)))
   t.notOk(isInfrastructure(new TypeError('ours')))
@@ -44,22 +56,28 @@ t.test('the database away or full is told from a statement that is wrong', async
   await wrong.end()
 })
 
-t.test('a server that vanished without a word is given up, and the pool is whole when it is back', async t => {
-  const { url } = await testDb(t)
-  const proxy = await startProxy(t, Number(new URL(url).port))
-  const far = new URL(url)
-  far.port = String(proxy.port)
-  const sql = openDb(far.href, { max: 2, silenceMs: 400 })
-  await sql`select 1`
-  proxy.silent = true
-  const lost = await sql`select 2`.then(() => undefined, (err: unknown) => err)
-  t.match(lost, { code: 'ETIMEDOUT' })
-  t.ok(isInfrastructure(lost))
-  proxy.silent = false
-  await new Promise(resolve => setTimeout(resolve, 50)) // its socket is closing
-  t.match(await Promise.all([sql`select 3 as n`, sql`select 4 as n`]), [[{ n: 3 }], [{ n: 4 }]])
-  await sql.end({ timeout: 1 })
-})
+t.test(
+  'a server that vanished without a word is given up, and the pool is whole when it is back',
+  async t => {
+    const { url } = await testDb(t)
+    const proxy = await startProxy(t, Number(new URL(url).port))
+    const far = new URL(url)
+    far.port = String(proxy.port)
+    const sql = openDb(far.href, { max: 2, silenceMs: 400 })
+    await sql`select 1`
+    proxy.silent = true
+    const lost = await sql`select 2`.then(
+      () => undefined,
+      (err: unknown) => err
+    )
+    t.match(lost, { code: 'ETIMEDOUT' })
+    t.ok(isInfrastructure(lost))
+    proxy.silent = false
+    await new Promise(resolve => setTimeout(resolve, 50)) // its socket is closing
+    t.match(await Promise.all([sql`select 3 as n`, sql`select 4 as n`]), [[{ n: 3 }], [{ n: 4 }]])
+    await sql.end({ timeout: 1 })
+  }
+)
 
 t.test('a connection that is merely idle is kept', async t => {
   const { url } = await testDb(t)
@@ -72,13 +90,18 @@ t.test('a connection that is merely idle is kept', async t => {
 })
 
 /** Passes bytes on, or, while silent, swallows them as a pulled cable would. */
-async function startProxy (t: Test, to: number): Promise<{ port: number; silent: boolean }> {
+async function startProxy(t: Test, to: number): Promise<{ port: number; silent: boolean }> {
   const sockets = new Set<net.Socket>()
   const server = net.createServer(near => {
     const far = net.connect(to, '127.0.0.1')
-    for (const [from, into] of [[near, far], [far, near]] as const) {
+    for (const [from, into] of [
+      [near, far],
+      [far, near]
+    ] as const) {
       sockets.add(from)
-      from.on('data', bytes => { if (!proxy.silent) into.write(bytes) })
+      from.on('data', bytes => {
+        if (!proxy.silent) into.write(bytes)
+      })
       from.on('error', () => {}).on('close', () => into.destroy())
     }
   })

@@ -23,13 +23,19 @@ for (const [how, connect] of Object.entries(copies)) {
     const inTransactions = async () => {
       while (Date.now() < until) {
         const mine = ++n
-        await sql.begin(async tx => {
-          await tx`insert into pair values (${mine}, 1)`
-          await tx`select pg_sleep(0.005)`
-          // Does something else than SQL, as real code does, and does not hear that the connection is gone.
-          await new Promise(resolve => setImmediate(resolve))
-          await tx`insert into pair values (${mine}, 2)`.catch(() => tx`insert into pair values (${mine}, 2)`)
-        }).catch(() => { broken++ })
+        await sql
+          .begin(async tx => {
+            await tx`insert into pair values (${mine}, 1)`
+            await tx`select pg_sleep(0.005)`
+            // Does something else than SQL, as real code does, and does not hear that the connection is gone.
+            await new Promise(resolve => setImmediate(resolve))
+            await tx`insert into pair values (${mine}, 2)`.catch(
+              () => tx`insert into pair values (${mine}, 2)`
+            )
+          })
+          .catch(() => {
+            broken++
+          })
       }
     }
     const inReserved = async () => {
@@ -37,7 +43,9 @@ for (const [how, connect] of Object.entries(copies)) {
         const own = await sql.reserve().catch(() => undefined)
         if (!own) continue
         for (let i = 0; i < 3; i++) {
-          await own`select pg_sleep(0.003)`.catch(() => { broken++ })
+          await own`select pg_sleep(0.003)`.catch(() => {
+            broken++
+          })
           await new Promise(resolve => setImmediate(resolve))
         }
         own.release()
@@ -45,7 +53,9 @@ for (const [how, connect] of Object.entries(copies)) {
     }
     const plain = async () => {
       while (Date.now() < until) {
-        await sql`select ${++n}::int as n, pg_sleep(0.001)`.catch(() => { broken++ })
+        await sql`select ${++n}::int as n, pg_sleep(0.001)`.catch(() => {
+          broken++
+        })
       }
     }
     const kill = async () => {
@@ -57,14 +67,22 @@ for (const [how, connect] of Object.entries(copies)) {
       }
     }
     const settled = Promise.all([
-      ...Array.from({ length: 6 }, inTransactions), ...Array.from({ length: 2 }, inReserved),
-      ...Array.from({ length: 6 }, plain), kill()
+      ...Array.from({ length: 6 }, inTransactions),
+      ...Array.from({ length: 2 }, inReserved),
+      ...Array.from({ length: 6 }, plain),
+      kill()
     ]).then(() => 'settled')
     t.equal(await Promise.race([settled, timeout(8_000)]), 'settled', 'no statement waits for ever')
     t.ok(broken > 0, 'connections really were lost')
 
-    const after = Promise.all(Array.from({ length: 30 }, async (_, i) => (await sql`select ${i}::int as i`)[0]?.['i']))
-    t.same(await Promise.race([after, timeout(5_000)]), Array.from({ length: 30 }, (_, i) => i), 'each seat of the pool works')
+    const after = Promise.all(
+      Array.from({ length: 30 }, async (_, i) => (await sql`select ${i}::int as i`)[0]?.['i'])
+    )
+    t.same(
+      await Promise.race([after, timeout(5_000)]),
+      Array.from({ length: 30 }, (_, i) => i),
+      'each seat of the pool works'
+    )
     const torn = await sql`select n from pair group by n having count(*) <> 2`
     t.same([...torn], [], 'nothing of a lost transaction ran outside of it')
     await sql.end({ timeout: 1 })
@@ -90,7 +108,10 @@ for (const [how, connect] of Object.entries(copies)) {
     await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
     const { port } = proxy.address() as net.AddressInfo
     const sql = connect(`postgres://x:x@127.0.0.1:${port}/x`, { max: 1 })
-    const answer = sql`select 1`.then(() => 'rows', (err: { code: string }) => err.code)
+    const answer = sql`select 1`.then(
+      () => 'rows',
+      (err: { code: string }) => err.code
+    )
     t.equal(await Promise.race([answer, timeout(2_000)]), 'CONNECTION_CLOSED')
     t.ok(connections < 5, 'without hammering it')
     await sql.end({ timeout: 1 })
@@ -98,6 +119,6 @@ for (const [how, connect] of Object.entries(copies)) {
   })
 }
 
-async function timeout (ms: number): Promise<string> {
+async function timeout(ms: number): Promise<string> {
   return await new Promise(resolve => setTimeout(resolve, ms, 'timeout').unref())
 }

@@ -17,10 +17,23 @@ interface Row {
 
 const now = new Date()
 const waiting: Row = {
-  status: 0, phase: 'WAITING', next_action_at: now, attempt: 0, tries_left: 10,
-  reason: null, handled_at: null, handled_by: null
+  status: 0,
+  phase: 'WAITING',
+  next_action_at: now,
+  attempt: 0,
+  tries_left: 10,
+  reason: null,
+  handled_at: null,
+  handled_by: null
 }
-const handled: Row = { ...waiting, status: 1, phase: null, next_action_at: null, handled_at: now, handled_by: 'send' }
+const handled: Row = {
+  ...waiting,
+  status: 1,
+  phase: null,
+  next_action_at: null,
+  handled_at: now,
+  handled_by: 'send'
+}
 const failed: Row = { ...waiting, status: 2, phase: null, next_action_at: null, reason: 'SEND_EXHAUSTED' }
 const deleted: Row = { ...failed, status: -1, reason: 'DELETED' }
 
@@ -49,7 +62,11 @@ t.test('a delivery that no one could ever drive on cannot be stored', async t =>
     await t.rejects(store(sql, row), { code: '23514', constraint_name: constraint }, what)
   }
   for (const row of [waiting, handled, failed, deleted]) await store(sql, row)
-  await t.rejects(sql`update delivery set status = 1 where status = 0`, { code: '23514' }, 'nor can one become so')
+  await t.rejects(
+    sql`update delivery set status = 1 where status = 0`,
+    { code: '23514' },
+    'nor can one become so'
+  )
 })
 
 t.test('every word of the glossary can be stored', async t => {
@@ -64,18 +81,29 @@ t.test('every word of the glossary can be stored', async t => {
     await sql`insert into receipt (task_id, downstream, attempt, result, applied)
               values (${randomUUID()}, 'a', 1, ${result}, true)`
   }
-  await t.rejects(sql`insert into alarm (task_id, downstream, attempt, kind)
-                      values (${randomUUID()}, 'a', 1, 'SHRUG')`, { code: '23514' })
+  await t.rejects(
+    sql`insert into alarm (task_id, downstream, attempt, kind)
+                      values (${randomUUID()}, 'a', 1, 'SHRUG')`,
+    { code: '23514' }
+  )
 })
 
 t.test('a task costs two indexes and a delivery three: each more is paid for on every task', async t => {
   const { sql } = await testDb(t)
   const rows = await sql<{ table: string; def: string }[]>`
     select tablename as table, indexdef as def from pg_indexes where tablename in ('task', 'delivery') order by indexname`
-  t.same(rows.filter(row => row.table === 'task').map(row => shape(row.def)), ['(id)', '(task_no)'])
-  t.same(rows.filter(row => row.table === 'delivery').map(row => shape(row.def)), [
-    '(downstream, next_action_at) WHERE (status = 0)', '(downstream, task_id) WHERE (status = 2)', '(task_id, downstream)'
-  ])
+  t.same(
+    rows.filter(row => row.table === 'task').map(row => shape(row.def)),
+    ['(id)', '(task_no)']
+  )
+  t.same(
+    rows.filter(row => row.table === 'delivery').map(row => shape(row.def)),
+    [
+      '(downstream, next_action_at) WHERE (status = 0)',
+      '(downstream, task_id) WHERE (status = 2)',
+      '(task_id, downstream)'
+    ]
+  )
   const [table] = await sql`select reloptions from pg_class where relname = 'delivery'`
   t.same(table?.['reloptions'], ['fillfactor=70'])
 })
@@ -87,6 +115,6 @@ t.test('what was done stays in the audit, whoever would like it gone', async t =
   await t.rejects(sql`delete from audit`, /append-only/)
 })
 
-function shape (def: string): string {
+function shape(def: string): string {
   return def.slice(def.indexOf('('))
 }

@@ -13,7 +13,10 @@ import type { Sql } from '../../src/db/open.ts'
 import { runPostmaster, urlOf } from '../../src/db/postmaster.ts'
 import type { Postmaster } from '../../src/db/postmaster.ts'
 
-export interface TestDb { url: string; sql: Sql }
+export interface TestDb {
+  url: string
+  sql: Sql
+}
 
 // Any fixed number does.
 const lock = 77_001
@@ -22,7 +25,7 @@ let server: Promise<Postmaster> | undefined
 let made = 0
 
 /** A migrated database of one's own, gone when the test is over. */
-export async function testDb (t: Test, { max = 4 }: { max?: number } = {}): Promise<TestDb> {
+export async function testDb(t: Test, { max = 4 }: { max?: number } = {}): Promise<TestDb> {
   const url = await emptyDb(t, await template())
   const sql = openDb(url, { max, applicationName: 'ackbox test' })
   t.teardown(() => sql.end({ timeout: 5 }))
@@ -30,14 +33,14 @@ export async function testDb (t: Test, { max = 4 }: { max?: number } = {}): Prom
 }
 
 /** A database of one's own without a table. */
-export async function emptyDb (t: Test, from = 'template1'): Promise<string> {
+export async function emptyDb(t: Test, from = 'template1'): Promise<string> {
   const name = `test_${process.pid}_${++made}`
   await admin(sql => sql.unsafe(`create database ${name} template ${from} strategy file_copy`))
   t.teardown(() => admin(sql => sql.unsafe(`drop database if exists ${name} with (force)`)))
   return urlOf(await shared(), name)
 }
 
-async function template (): Promise<string> {
+async function template(): Promise<string> {
   const name = `template_${migrationsHash()}`
   await admin(async sql => {
     const there = () => sql`select from pg_database where datname = ${name} and datistemplate`
@@ -52,9 +55,12 @@ async function template (): Promise<string> {
   return name
 }
 
-async function admin<T> (work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
+async function admin<T>(work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
   const sql = postgres(urlOf(await shared()), {
-    max: 1, fetch_types: false, onnotice: () => {}, connection: { application_name: 'ackbox test' }
+    max: 1,
+    fetch_types: false,
+    onnotice: () => {},
+    connection: { application_name: 'ackbox test' }
   })
   try {
     return await work(sql)
@@ -63,17 +69,20 @@ async function admin<T> (work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
   }
 }
 
-async function shared (): Promise<Postmaster> {
+async function shared(): Promise<Postmaster> {
   return await (server ??= start())
 }
 
-async function start (): Promise<Postmaster> {
+async function start(): Promise<Postmaster> {
   const dataDir = path.join(os.tmpdir(), `ackbox-test-postgres-${os.userInfo().uid}`)
   fs.mkdirSync(dataDir, { recursive: true, mode: 0o711 })
   // Nothing here must survive a crash of the machine: without fsync a clone takes a tenth of the time.
   const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
   const postmaster = await runPostmaster({ dataDir, settings })
   const reaper = path.join(path.dirname(fileURLToPath(import.meta.url)), 'reaper.js')
-  spawn(process.execPath, [reaper, dataDir, String(postmaster.pid)], { detached: true, stdio: 'ignore' }).unref()
+  spawn(process.execPath, [reaper, dataDir, String(postmaster.pid)], {
+    detached: true,
+    stdio: 'ignore'
+  }).unref()
   return postmaster
 }

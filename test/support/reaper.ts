@@ -9,17 +9,22 @@ const quietMs = 15_000
 
 if (dataDir && pid) await reap(dataDir, Number(pid))
 
-async function reap (dataDir: string, pid: number): Promise<void> {
+async function reap(dataDir: string, pid: number): Promise<void> {
   const postmaster = await runPostmaster({ dataDir })
   if (postmaster.pid !== pid) return
   const sql = postgres(urlOf(postmaster), {
-    max: 1, max_lifetime: null, fetch_types: false, onnotice: () => {}, connection: { application_name: 'ackbox reaper' }
+    max: 1,
+    max_lifetime: null,
+    fetch_types: false,
+    onnotice: () => {},
+    connection: { application_name: 'ackbox reaper' }
   })
   try {
     const [row] = await sql<{ taken: boolean }[]>`select pg_try_advisory_lock(${lock}) as taken`
     if (!row?.taken) return
     await sql`select pg_advisory_lock(77001)`
-    for (const { name } of await leftovers(sql)) await sql.unsafe(`drop database if exists ${name}`).catch(() => {})
+    for (const { name } of await leftovers(sql))
+      await sql.unsafe(`drop database if exists ${name}`).catch(() => {})
     await sql`select pg_advisory_unlock(77001)`
     for (let quietSince = Date.now(); Date.now() - quietSince < quietMs;) {
       await new Promise(resolve => setTimeout(resolve, 1_000))
@@ -35,13 +40,13 @@ async function reap (dataDir: string, pid: number): Promise<void> {
 }
 
 /** Databases of tests that were killed. */
-async function leftovers (sql: postgres.Sql): Promise<{ name: string }[]> {
+async function leftovers(sql: postgres.Sql): Promise<{ name: string }[]> {
   const all = await sql<{ name: string; pid: number }[]>`
     select datname as name, split_part(datname, '_', 2)::int as pid from pg_database where datname like 'test\_%'`
   return all.filter(({ pid }) => !isRunning(pid))
 }
 
-function isRunning (pid: number): boolean {
+function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0)
     return true
