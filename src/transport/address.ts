@@ -72,24 +72,24 @@ const rows: Row[] = [...hard.map(row => toRow(row, true)), ...soft.map(row => to
 const publicV6 = ipaddr.parseCIDR('2000::/3')
 const notPublic: Denied = { hard: true, what: reserved, prefix: 128 }
 
-function toRow ([cidr, what]: [string, string], isHard: boolean): Row {
+function toRow([cidr, what]: [string, string], isHard: boolean): Row {
   const network = ipaddr.parseCIDR(cidr)
   const narrowest = network[0].kind() === 'ipv4' ? 16 : 64
   return { network, hard: isHard, what, prefix: Math.max(narrowest, network[1]) }
 }
 
 /** An address as the resolver, the socket or a normalised URL writes it; undefined for a name. */
-export function addressOf (host: string): Address | undefined {
+export function addressOf(host: string): Address | undefined {
   const text = host.startsWith('[') ? host.slice(1, -1) : host
   if (ipaddr.IPv4.isValidFourPartDecimal(text)) return ipaddr.IPv4.parse(text)
   return ipaddr.IPv6.isValid(text) ? ipaddr.IPv6.parse(text) : undefined
 }
 
-export function networkOf (cidr: string): Network | undefined {
+export function networkOf(cidr: string): Network | undefined {
   return ipaddr.isValidCIDR(cidr) ? ipaddr.parseCIDR(cidr) : undefined
 }
 
-export function inside (address: Address, [network, prefix]: Network): boolean {
+export function inside(address: Address, [network, prefix]: Network): boolean {
   return address.kind() === network.kind() && address.match(network, prefix)
 }
 
@@ -100,7 +100,7 @@ const rfc1918 = rows.filter(row => row.what === privateRange && row.network[0].k
 export const isRfc1918 = (address: Address): boolean => rfc1918.some(row => inside(address, row.network))
 
 /** undefined: a public address. */
-export function denied (address: Address): Denied | undefined {
+export function denied(address: Address): Denied | undefined {
   const row = rows.find(each => inside(address, each.network))
   if (row) return row
   if (address.kind() === 'ipv4') return undefined
@@ -109,21 +109,22 @@ export function denied (address: Address): Denied | undefined {
 }
 
 /** Why allowing this network would do nothing: all of it is hard. */
-export function allHard ([address, prefix]: Network): Denied | undefined {
+export function allHard([address, prefix]: Network): Denied | undefined {
   return rows.find(row => row.hard && row.network[1] <= prefix && inside(address, row.network))
 }
 
 /** ISATAP carries an IPv4 address behind the interface identifier [02]00:5efe, in any prefix. */
-function isIsatap (address: Address): boolean {
+function isIsatap(address: Address): boolean {
   const bytes = address.toByteArray()
   return ((bytes[8] ?? 0) & 0xfd) === 0 && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe
 }
 
 /** The network around an address, as a setting would name it: 10.2.3.4 and 16 give 10.2.0.0/16. */
-export function networkAround (address: Address, prefix: number): string {
+export function networkAround(address: Address, prefix: number): string {
   const cidr = `${address.toString()}/${prefix}`
-  const start = address.kind() === 'ipv4'
-    ? ipaddr.IPv4.networkAddressFromCIDR(cidr)
-    : ipaddr.IPv6.networkAddressFromCIDR(cidr)
+  const start =
+    address.kind() === 'ipv4'
+      ? ipaddr.IPv4.networkAddressFromCIDR(cidr)
+      : ipaddr.IPv6.networkAddressFromCIDR(cidr)
   return `${start.toString()}/${prefix}`
 }

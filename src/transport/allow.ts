@@ -5,7 +5,7 @@ export interface AllowList {
   networks: Network[]
   warnings: string[]
   /** Whether exactly this host (a name or an address, without brackets) and port is listed. */
-  has (host: string, port: number): boolean
+  has(host: string, port: number): boolean
 }
 
 export interface Endpoint {
@@ -13,7 +13,7 @@ export interface Endpoint {
   port: number
 }
 
-export function allowList (entries: string[]): AllowList {
+export function allowList(entries: string[]): AllowList {
   const networks: Network[] = []
   const exact = new Set<string>()
   const warnings: string[] = []
@@ -24,26 +24,30 @@ export function allowList (entries: string[]): AllowList {
       networks.push(network)
       const why = allHard(network)
       if (why) {
-        warnings.push(`EGRESS_ALLOW: ${entry} does nothing, since a network cannot allow ${why.what}; list host:port instead`)
+        warnings.push(
+          `EGRESS_ALLOW: ${entry} does nothing, since a network cannot allow ${why.what}; list host:port instead`
+        )
       }
     } else if (endpoint) {
       exact.add(`${endpoint.host} ${endpoint.port}`)
     } else {
-      throw new TypeError(`EGRESS_ALLOW: "${entry}" is neither a network (10.2.0.0/16) nor a host and port (warehouse:8080)`)
+      throw new TypeError(
+        `EGRESS_ALLOW: "${entry}" is neither a network (10.2.0.0/16) nor a host and port (warehouse:8080)`
+      )
     }
   }
   return { networks, warnings, has: (host, port) => exact.has(`${host} ${port}`) }
 }
 
 /** A network, or one address as the network of itself. */
-function asNetwork (entry: string): Network | undefined {
+function asNetwork(entry: string): Network | undefined {
   if (entry.includes('/')) return networkOf(entry)
   const address = addressOf(entry)
   return address && networkOf(`${entry}/${address.kind() === 'ipv4' ? 32 : 128}`)
 }
 
 /** `host:port` or `[v6]:port`, normalised the way a URL's host is. */
-export function endpointOf (text: string): Endpoint | undefined {
+export function endpointOf(text: string): Endpoint | undefined {
   const port = /^[^\s/?#@\\]+:(\d{1,5})$/.exec(text)?.[1]
   if (!port || !URL.canParse(`http://${text}`)) return undefined
   const host = new URL(`http://${text}`).hostname.replace(/^\[|\]$|\.$/g, '')

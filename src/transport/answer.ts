@@ -7,16 +7,17 @@ const headersStored = 50
 const headerBytesStored = 8_192
 
 /** The first value of a header, by its lower case name. */
-export function header (raw: RawHeaders, name: string): string | undefined {
+export function header(raw: RawHeaders, name: string): string | undefined {
   for (let i = 0; i < raw.length; i += 2) {
     const key = raw[i]
-    if (key?.length === name.length && key.toString('latin1').toLowerCase() === name) return raw[i + 1]?.toString('latin1')
+    if (key?.length === name.length && key.toString('latin1').toLowerCase() === name)
+      return raw[i + 1]?.toString('latin1')
   }
   return undefined
 }
 
 /** The headers that are kept as evidence. A cookie would be a secret in our tables, and nobody needs it. */
-export function storedHeaders (raw: RawHeaders): [name: string, value: string][] {
+export function storedHeaders(raw: RawHeaders): [name: string, value: string][] {
   const stored: [string, string][] = []
   let bytes = 0
   for (let i = 0; i < raw.length && stored.length < headersStored; i += 2) {
@@ -31,7 +32,7 @@ export function storedHeaders (raw: RawHeaders): [name: string, value: string][]
 }
 
 /** Whether one header alone is longer than servers commonly accept. */
-export function hasLongHeader (raw: RawHeaders, limit: number): boolean {
+export function hasLongHeader(raw: RawHeaders, limit: number): boolean {
   for (let i = 0; i < raw.length; i += 2) {
     if ((raw[i]?.length ?? 0) + (raw[i + 1]?.length ?? 0) > limit) return true
   }
@@ -47,28 +48,28 @@ export class ReadAnswer implements Answer {
   #json: { value: unknown } | undefined
   bodyUsed = false
 
-  constructor (status: number, raw: RawHeaders, body: Uint8Array) {
+  constructor(status: number, raw: RawHeaders, body: Uint8Array) {
     this.status = status
     this.#raw = raw
     this.#body = body
   }
 
-  get headers (): Record<string, string> {
-    return this.#headers ??= joined(this.#raw)
+  get headers(): Record<string, string> {
+    return (this.#headers ??= joined(this.#raw))
   }
 
-  get text (): string {
+  get text(): string {
     this.bodyUsed = true
     return new TextDecoder().decode(this.#body)
   }
 
-  get json (): unknown {
+  get json(): unknown {
     this.#json ??= { value: parsed(this.text) }
     return this.#json.value
   }
 }
 
-function joined (raw: RawHeaders): Record<string, string> {
+function joined(raw: RawHeaders): Record<string, string> {
   // Without a prototype: a header may be called __proto__.
   const headers = Object.create(null) as Record<string, string>
   for (let i = 0; i < raw.length; i += 2) {
@@ -79,7 +80,7 @@ function joined (raw: RawHeaders): Record<string, string> {
   return headers
 }
 
-function parsed (text: string): unknown {
+function parsed(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {

@@ -3,23 +3,23 @@ export interface Due {
   due: number
   signal: AbortSignal
   /** Called once past due, or when the signal is aborted; it must lead to `delete`. */
-  expire (now: number): void
+  expire(now: number): void
 }
 
 export interface Deadlines {
-  add (item: Due): void
-  delete (item: Due): void
+  add(item: Due): void
+  delete(item: Due): void
 }
 
 /**
  * One coarse timer for all that is in flight: at thousands of sends a second a timer and a listener for each would cost more
  * than the reading of its answer. Ends things at most `everyMs` late.
  */
-export function deadlines (everyMs = 25): Deadlines {
+export function deadlines(everyMs = 25): Deadlines {
   const items = new Set<Due>()
   let armed = false
 
-  function look (): void {
+  function look(): void {
     armed = false
     const now = performance.now()
     for (const item of items) {
@@ -28,7 +28,7 @@ export function deadlines (everyMs = 25): Deadlines {
     arm()
   }
 
-  function arm (): void {
+  function arm(): void {
     if (armed || items.size === 0) return
     armed = true
     // Behind the poll phase: after a stall of our own, answers that have long arrived are read before anything is late.
@@ -36,10 +36,12 @@ export function deadlines (everyMs = 25): Deadlines {
   }
 
   return {
-    add (item) {
+    add(item) {
       items.add(item)
       arm()
     },
-    delete: item => { items.delete(item) }
+    delete: item => {
+      items.delete(item)
+    }
   }
 }

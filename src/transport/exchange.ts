@@ -34,7 +34,12 @@ export class Exchange implements Carried, Due {
   #chunks: Buffer[] = []
   #read = 0
 
-  constructor (parcel: Parcel, accepted: Accepted | undefined, limits: ExchangeLimits, end: (outcome: Outcome) => void) {
+  constructor(
+    parcel: Parcel,
+    accepted: Accepted | undefined,
+    limits: ExchangeLimits,
+    end: (outcome: Outcome) => void
+  ) {
     this.due = performance.now() + parcel.timeoutMs
     this.signal = parcel.signal
     this.#accepted = accepted
@@ -42,22 +47,23 @@ export class Exchange implements Carried, Due {
     this.#end = end
   }
 
-  expire (): void {
+  expire(): void {
     const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
     if (this.#status) this.#settle(why)
     else this.#fail({ kind: 'failed', reason: why })
   }
 
   /** The request is about to be written. Once ended it must not be: it may have waited for a connection since. */
-  onConnect (abort: (error?: Error) => void): void {
+  onConnect(abort: (error?: Error) => void): void {
     this.#abort = abort
     if (!this.#end) abort()
   }
 
-  onHeaders (status: number, raw: RawHeaders): boolean {
+  onHeaders(status: number, raw: RawHeaders): boolean {
     if (!this.#end) return true
     if (status < 200) {
-      if (++this.#informational > informationalLimit) this.#fail({ kind: 'failed', reason: 'protocol: endless 1xx' })
+      if (++this.#informational > informationalLimit)
+        this.#fail({ kind: 'failed', reason: 'protocol: endless 1xx' })
       return true
     }
     if (hasLongHeader(raw, headerLimit)) {
@@ -70,7 +76,7 @@ export class Exchange implements Carried, Due {
     return true
   }
 
-  onData (chunk: Buffer): boolean {
+  onData(chunk: Buffer): boolean {
     if (!this.#end) return true
     const room = bytesRead - this.#read
     this.#read += chunk.length
@@ -79,11 +85,11 @@ export class Exchange implements Carried, Due {
     return true
   }
 
-  onComplete (): void {
+  onComplete(): void {
     this.#settle(undefined)
   }
 
-  onError (error: Error): void {
+  onError(error: Error): void {
     if (!this.#end) return
     const failure = failureOf(error)
     if (this.#status) this.#settle(failure.reason)
@@ -91,17 +97,17 @@ export class Exchange implements Carried, Due {
   }
 
   /** The headers are in; `broken` says what cut the body short. */
-  #settle (broken: string | undefined): void {
+  #settle(broken: string | undefined): void {
     if (!this.#end) return
     const body = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks)
     this.#finish(this.#judge(body ?? Buffer.alloc(0), broken), broken !== undefined)
   }
 
-  #fail (outcome: Outcome): void {
+  #fail(outcome: Outcome): void {
     this.#finish(outcome, true)
   }
 
-  #finish (outcome: Outcome, destroy: boolean): void {
+  #finish(outcome: Outcome, destroy: boolean): void {
     const end = this.#end
     if (!end) return
     this.#end = undefined
@@ -111,7 +117,7 @@ export class Exchange implements Carried, Due {
     end(outcome)
   }
 
-  #judge (body: Buffer, broken: string | undefined): Outcome {
+  #judge(body: Buffer, broken: string | undefined): Outcome {
     const evidence = this.#evidence(body, broken)
     const is2xx = this.#status < 300
     const answer = this.#accepted && new ReadAnswer(this.#status, this.#headers, body)
@@ -122,7 +128,8 @@ export class Exchange implements Carried, Due {
       return this.#failed(`accepted_threw: ${String(error).slice(0, 200)}`, evidence)
     }
     if (isPromise(verdict)) return this.#failed('accepted_async', evidence)
-    if (verdict === 'refused') return { kind: 'refused', reason: is2xx ? 'not_accepted' : `http_${this.#status}`, ...evidence }
+    if (verdict === 'refused')
+      return { kind: 'refused', reason: is2xx ? 'not_accepted' : `http_${this.#status}`, ...evidence }
     if (this.#status === 410) return { kind: 'refused', reason: 'http_410', ...evidence }
     // A handler that forgets the status must not turn a 500 into a success.
     if (!is2xx) return this.#failed(`http_${this.#status}`, evidence)
@@ -133,12 +140,14 @@ export class Exchange implements Carried, Due {
       : { kind: 'delivered', ...evidence }
   }
 
-  #failed (reason: string, evidence: Evidence): Outcome {
+  #failed(reason: string, evidence: Evidence): Outcome {
     const ms = retryAfter(header(this.#headers, 'retry-after'), header(this.#headers, 'date'), Date.now())
-    return ms === undefined ? { kind: 'failed', reason, ...evidence } : { kind: 'failed', reason, retryAfterMs: ms, ...evidence }
+    return ms === undefined
+      ? { kind: 'failed', reason, ...evidence }
+      : { kind: 'failed', reason, retryAfterMs: ms, ...evidence }
   }
 
-  #evidence (body: Buffer, broken: string | undefined): Evidence {
+  #evidence(body: Buffer, broken: string | undefined): Evidence {
     const evidence: Evidence = { status: this.#status, headers: storedHeaders(this.#headers) }
     if (body.length > 0) evidence.answer = body.subarray(0, bytesKept)
     if (this.line?.address) evidence.address = this.line.address
@@ -148,7 +157,7 @@ export class Exchange implements Carried, Due {
 }
 
 /** A handler's `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process. */
-function isPromise (verdict: unknown): boolean {
+function isPromise(verdict: unknown): boolean {
   if (!(verdict instanceof Promise)) return false
   verdict.catch(() => {})
   return true

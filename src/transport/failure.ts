@@ -2,10 +2,20 @@ import { errors } from 'undici'
 import { Failure, type Blocked } from './guard.ts'
 
 const certificate = new Set([
-  'DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-  'UNABLE_TO_GET_ISSUER_CERT', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_DECRYPT_CERT_SIGNATURE',
-  'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY', 'INVALID_CA', 'INVALID_PURPOSE', 'PATH_LENGTH_EXCEEDED', 'HOSTNAME_MISMATCH',
-  'ERROR_IN_CERT_NOT_BEFORE_FIELD', 'ERROR_IN_CERT_NOT_AFTER_FIELD', 'ERR_TLS_CERT_ALTNAME_INVALID',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_DECRYPT_CERT_SIGNATURE',
+  'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY',
+  'INVALID_CA',
+  'INVALID_PURPOSE',
+  'PATH_LENGTH_EXCEEDED',
+  'HOSTNAME_MISMATCH',
+  'ERROR_IN_CERT_NOT_BEFORE_FIELD',
+  'ERROR_IN_CERT_NOT_AFTER_FIELD',
+  'ERR_TLS_CERT_ALTNAME_INVALID',
   'ERR_TLS_CERT_ALTNAME_FORMAT'
 ])
 
@@ -30,17 +40,20 @@ const words: Readonly<Record<string, string>> = {
 }
 
 /** What an error before the answer came to. The reason opens with a stable word; the error's own text is never shown. */
-export function failureOf (error: unknown): Blocked {
+export function failureOf(error: unknown): Blocked {
   if (error instanceof Failure) return error.outcome
   // The text in parentheses is the parser's own, never the downstream's.
-  if (error instanceof errors.HTTPParserError) return failed(`protocol: ${/\((.*)\)$/.exec(error.message)?.[1] ?? 'not HTTP'}`)
+  if (error instanceof errors.HTTPParserError)
+    return failed(`protocol: ${/\((.*)\)$/.exec(error.message)?.[1] ?? 'not HTTP'}`)
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
   if (certificate.has(code) || code.startsWith('CERT_') || code.startsWith('CRL_')) {
     return { kind: 'failed', reason: `tls: ${code}`, alarm: 'TLS' }
   }
-  if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_')) return failed(`tls: ${code}`)
+  if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_'))
+    return failed(`tls: ${code}`)
   // undici's words for an answer that nobody asked for, an upgrade, and a 100 without `Expect`.
-  if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response')) return failed('protocol')
+  if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response'))
+    return failed('protocol')
   return failed(words[code] ?? `error: ${code}`)
 }
 

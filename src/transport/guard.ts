@@ -15,7 +15,7 @@ export type Blocked = Extract<Outcome, { kind: 'failed' }>
 export class Failure extends Error {
   readonly outcome: Blocked
 
-  constructor (outcome: Blocked) {
+  constructor(outcome: Blocked) {
     super(outcome.reason)
     this.outcome = outcome
   }
@@ -37,29 +37,30 @@ export interface Guard {
   /** Entries of `allow` that do nothing, and why: to be said at start. */
   readonly warnings: string[]
   /** Judges all of a URL that can be judged without DNS. */
-  check (url: string): Blocked | URL
+  check(url: string): Blocked | URL
   /** Judges one address of a host, before connecting to it and on the open socket. */
-  judge (host: string, port: number, ip: string): Blocked | undefined
+  judge(host: string, port: number, ip: string): Blocked | undefined
   /** To be awaited before a connect to a literal, which never meets `lookup`. */
-  ready (port: number): Promise<void>
+  ready(port: number): Promise<void>
   /** For net.connect: gives checked addresses only, and fails when any one of them is denied. */
-  lookup (port: number): LookupFunction
+  lookup(port: number): LookupFunction
 }
 
 /** Verdicts are kept by origin, since most sends go where many went before. */
 const verdictsKept = 1_000
 
 /** Throws on an entry of `allow` or `deny` that it cannot read, naming it. */
-export function guard (options: GuardOptions): Guard {
+export function guard(options: GuardOptions): Guard {
   const allow = allowList(options.allow ?? [])
   const resolve = shared(options.resolve ?? resolveBySystem)
   const own = ownEndpoints(options.deny, resolve, localAddresses)
   const byDefault = options.embedded && options.allow === undefined
   const verdicts = new Map<string, Blocked | null>()
   // Where the list is set already, the advice must not make an operator replace it.
-  const fix = (entry: string): string => options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
+  const fix = (entry: string): string =>
+    options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
 
-  function judge (host: string, port: number, ip: string): Blocked | undefined {
+  function judge(host: string, port: number, ip: string): Blocked | undefined {
     const address = addressOf(ip)
     const at = host === ip ? host : `${host} (${ip})`
     if (!address) return blocked(`target ${at} has an address that cannot be read`)
@@ -74,11 +75,13 @@ export function guard (options: GuardOptions): Guard {
     return blocked(`target ${at} is ${why.what}; to allow it ${fix(entry)}`)
   }
 
-  function judgeOrigin (url: URL): Blocked | null {
+  function judgeOrigin(url: URL): Blocked | null {
     const port = portOf(url)
     const host = bare(url.hostname)
     if (badPorts.has(port) && !allow.has(host, port)) {
-      return blocked(`target ${host} port ${port} belongs to another service; to allow it ${fix(`${bracketed(host)}:${port}`)}`)
+      return blocked(
+        `target ${host} port ${port} belongs to another service; to allow it ${fix(`${bracketed(host)}:${port}`)}`
+      )
     }
     if (addressOf(host)) return judge(host, port, host) ?? null
     if (own.hasName(port, host)) return blocked(`target ${host}:${port} is this service's own endpoint`)
@@ -90,14 +93,20 @@ export function guard (options: GuardOptions): Guard {
   }
 
   /** The addresses of a name, if every one of them may be connected to. */
-  async function checked (host: string, port: number, family: unknown): Promise<[LookupAddress, ...LookupAddress[]]> {
+  async function checked(
+    host: string,
+    port: number,
+    family: unknown
+  ): Promise<[LookupAddress, ...LookupAddress[]]> {
     await own.ready(port)
     const addresses = await resolve(host)
     for (const each of addresses) {
       const refused = judge(host, port, each.address)
       if (refused) throw new Failure(refused)
     }
-    const [first, ...others] = addresses.filter(each => (family !== 4 && family !== 6) || each.family === family)
+    const [first, ...others] = addresses.filter(
+      each => (family !== 4 && family !== 6) || each.family === family
+    )
     if (!first) throw unresolved('no address')
     return [first, ...others]
   }
@@ -107,7 +116,7 @@ export function guard (options: GuardOptions): Guard {
     judge,
     ready: port => own.ready(port),
 
-    check (raw) {
+    check(raw) {
       const problem = rawProblem(raw)
       if (problem) return blocked(problem)
       let url: URL
@@ -126,50 +135,54 @@ export function guard (options: GuardOptions): Guard {
     },
 
     lookup: port => (hostname, wanted, tell) => {
-      checked(bare(hostname), port, wanted.family).then(addresses => {
-        if (wanted.all) tell(null, addresses)
-        else tell(null, addresses[0].address, addresses[0].family)
-      }, (error: unknown) => {
-        tell(error instanceof Failure ? error : unresolved(codeOf(error)), '')
-      })
+      checked(bare(hostname), port, wanted.family).then(
+        addresses => {
+          if (wanted.all) tell(null, addresses)
+          else tell(null, addresses[0].address, addresses[0].family)
+        },
+        (error: unknown) => {
+          tell(error instanceof Failure ? error : unresolved(codeOf(error)), '')
+        }
+      )
     }
   }
 }
 
 /** Strings that two parsers could read as two hosts are refused before one of them is asked. */
-function rawProblem (raw: string): string | undefined {
+function rawProblem(raw: string): string | undefined {
   const start = /^https?:\/\//.exec(raw)
   if (!start) return 'the url must start with http:// or https://'
   // eslint-disable-next-line no-control-regex -- the characters that WHATWG strips or splits at
-  if (/[\\\s\u0000-\u0020\u007f-\u009f]/.test(raw)) return 'the url holds a backslash, a space or a control character'
+  if (/[\\\s\u0000-\u0020\u007f-\u009f]/.test(raw))
+    return 'the url holds a backslash, a space or a control character'
   const authority = raw.slice(start[0].length).split(/[/?#]/, 1)[0] ?? ''
   if (authority === '') return 'the url names no host'
   if (authority.includes('@')) return 'the url holds a user or a password'
   return undefined
 }
 
-function blocked (what: string): Blocked {
+function blocked(what: string): Blocked {
   return { kind: 'failed', alarm: 'BLOCKED_TARGET', reason: `blocked_target: ${what}` }
 }
 
-function unresolved (code: string): Failure {
+function unresolved(code: string): Failure {
   return new Failure({ kind: 'failed', reason: `dns: ${code}` })
 }
 
 const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'failed'
 
-const portOf = (url: URL): number => url.port ? Number(url.port) : url.protocol === 'https:' ? 443 : 80
-const bracketed = (host: string): string => isIPv6(host) ? `[${host}]` : host
+const portOf = (url: URL): number => (url.port ? Number(url.port) : url.protocol === 'https:' ? 443 : 80)
+const bracketed = (host: string): string => (isIPv6(host) ? `[${host}]` : host)
 
 /** A host without brackets and without the one dot that may end a name. */
-function bare (hostname: string): string {
+function bare(hostname: string): string {
   if (hostname.startsWith('[')) return hostname.slice(1, -1)
   return hostname.endsWith('.') ? hostname.slice(0, -1) : hostname
 }
 
 /** getaddrinfo has four threads for the whole process: fifty sockets opened at once must not take them all. */
-function shared (resolve: Resolve): Resolve {
+function shared(resolve: Resolve): Resolve {
   const asking = new Map<string, Promise<LookupAddress[]>>()
   return host => {
     const asked = asking.get(host)
@@ -180,11 +193,13 @@ function shared (resolve: Resolve): Resolve {
   }
 }
 
-const resolveBySystem: Resolve = host => new Promise((resolve, reject) => {
-  systemLookup(host, { all: true }, (error, addresses) => error ? reject(error) : resolve(addresses))
-})
+const resolveBySystem: Resolve = host =>
+  new Promise((resolve, reject) => {
+    systemLookup(host, { all: true }, (error, addresses) => (error ? reject(error) : resolve(addresses)))
+  })
 
-function localAddresses (): Address[] {
-  return Object.values(networkInterfaces()).flatMap(list => list ?? [])
+function localAddresses(): Address[] {
+  return Object.values(networkInterfaces())
+    .flatMap(list => list ?? [])
     .flatMap(each => addressOf(each.address) ?? [])
 }

@@ -21,18 +21,23 @@ export interface HttpDeps {
 }
 
 const defaults: PoolLimits & ExchangeLimits = {
-  connectMs: 5_000, origins: 512, connections: 1_024, idleMs: 60_000, bodyMs: 2_000
+  connectMs: 5_000,
+  origins: 512,
+  connections: 1_024,
+  idleMs: 60_000,
+  bodyMs: 2_000
 }
 
 const methods = new Set(['POST', 'PUT', 'PATCH', 'DELETE', 'GET'])
 
 /** Headers that the transport or Ackbox itself writes: a handler's own would forge or break them. */
-const reserved = /^(?:webhook-|ackbox-)|^(?:host|content-length|transfer-encoding|connection|keep-alive|upgrade|expect|te|trailer)$/
+const reserved =
+  /^(?:webhook-|ackbox-)|^(?:host|content-length|transfer-encoding|connection|keep-alive|upgrade|expect|te|trailer)$/
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 // What a header value may hold, by RFC 9110: no CR, LF, NUL, nothing beyond latin1
 const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
 
-export function httpTransport (deps: HttpDeps): Transport<HttpRequest> {
+export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
   const limits = { ...defaults, ...deps.limits }
   const clock = deadlines()
   const open = pools(deps.guard, limits)
@@ -40,16 +45,19 @@ export function httpTransport (deps: HttpDeps): Transport<HttpRequest> {
   return {
     name: 'http',
 
-    send (request, parcel, accepted) {
-      if (typeof request !== 'object' || request === null) return ended('bad_request: the handler gave no request')
+    send(request, parcel, accepted) {
+      if (typeof request !== 'object' || request === null)
+        return ended('bad_request: the handler gave no request')
       if (parcel.signal.aborted) return ended('shutdown')
       if (parcel.timeoutMs <= 0) return ended('timeout')
       const url = deps.guard.check(String(request.url))
       if (!(url instanceof URL)) return Promise.resolve(url)
       const method = request.method ?? 'POST'
-      if (!methods.has(method)) return ended('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
+      if (!methods.has(method))
+        return ended('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
       const body = request.body ?? ''
-      if (typeof body !== 'string' && !(body instanceof Uint8Array)) return ended('bad_request: the body must be text or bytes')
+      if (typeof body !== 'string' && !(body instanceof Uint8Array))
+        return ended('bad_request: the body must be text or bytes')
       const headers = headersOf(request.headers ?? {}, parcel, body)
       if (typeof headers === 'string') return ended(`bad_request: ${headers}`)
 
@@ -72,7 +80,11 @@ export function httpTransport (deps: HttpDeps): Transport<HttpRequest> {
 const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
 
 /** Names and values by turns, the handler's first; or what is wrong with the handler's. */
-function headersOf (own: Record<string, string>, parcel: Parcel, body: string | Uint8Array): string[] | string {
+function headersOf(
+  own: Record<string, string>,
+  parcel: Parcel,
+  body: string | Uint8Array
+): string[] | string {
   const headers = ['user-agent', 'ackbox']
   const given = new Set<string>()
   for (const [name, value] of Object.entries(own)) {
@@ -80,7 +92,8 @@ function headersOf (own: Record<string, string>, parcel: Parcel, body: string | 
     if (!token.test(name)) return 'a header name is not a token'
     if (reserved.test(lower)) return `the header ${lower} is not the handler's to set`
     if (given.has(lower)) return `the header ${lower} is set twice`
-    if (typeof value !== 'string' || !fieldValue.test(value)) return `the header ${lower} holds a character that no header may`
+    if (typeof value !== 'string' || !fieldValue.test(value))
+      return `the header ${lower} holds a character that no header may`
     given.add(lower)
     if (lower === 'user-agent') headers[1] = value
     else headers.push(lower, value)

@@ -14,6 +14,8 @@ const makers = {
 export type TransportName = keyof typeof makers
 export const transportNames = Object.keys(makers) as TransportName[]
 
-export function transports (deps: TransportDeps): { [Name in TransportName]: ReturnType<(typeof makers)[Name]> } {
+export function transports(deps: TransportDeps): {
+  [Name in TransportName]: ReturnType<(typeof makers)[Name]>
+} {
   return { http: makers.http(deps) }
 }

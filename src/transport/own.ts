@@ -4,13 +4,13 @@ import { endpointOf } from './allow.ts'
 
 /** Our own listeners and stores, which no target may reach even where their network is allowed. */
 export interface OwnEndpoints {
-  has (port: number, address: Address): boolean
-  hasName (port: number, host: string): boolean
+  has(port: number, address: Address): boolean
+  hasName(port: number, host: string): boolean
   /** Resolves the names among the endpoints on this port; at once where there are none, which is nearly always. */
-  ready (port: number): Promise<void>
+  ready(port: number): Promise<void>
 }
 
-export function ownEndpoints (
+export function ownEndpoints(
   entries: string[],
   resolve: (host: string) => Promise<LookupAddress[]>,
   localAddresses: () => Address[]
@@ -23,7 +23,7 @@ export function ownEndpoints (
     hosts.set(endpoint.port, (hosts.get(endpoint.port) ?? new Set()).add(endpoint.host))
   }
 
-  function isAt (host: string, address: Address): boolean {
+  function isAt(host: string, address: Address): boolean {
     const literal = host === 'localhost' ? addressOf('127.0.0.1') : addressOf(host)
     if (!literal) return resolved.get(host)?.some(each => same(each, address)) ?? false
     const isLocal = isLoopback(address) || isUnspecified(address)
@@ -32,14 +32,18 @@ export function ownEndpoints (
   }
 
   return {
-    has: (port, address) => [...hosts.get(port) ?? []].some(host => isAt(host, address)),
+    has: (port, address) => [...(hosts.get(port) ?? [])].some(host => isAt(host, address)),
     hasName: (port, host) => hosts.get(port)?.has(host) ?? false,
-    async ready (port) {
+    async ready(port) {
       for (const host of hosts.get(port) ?? []) {
         if (host === 'localhost' || addressOf(host)) continue
         // A name of ours that does not resolve now leaves its last known addresses denied.
         const addresses = await resolve(host).catch(() => undefined)
-        if (addresses) resolved.set(host, addresses.flatMap(each => addressOf(each.address) ?? []))
+        if (addresses)
+          resolved.set(
+            host,
+            addresses.flatMap(each => addressOf(each.address) ?? [])
+          )
       }
     }
   }

@@ -26,14 +26,14 @@ export interface Carried extends Dispatcher.DispatchHandler {
 
 /** The way to one origin. */
 export interface Lane {
-  dispatch (options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
+  dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
   /** One send less in flight. */
-  done (): void
+  done(): void
 }
 
 export interface Pools {
-  lane (url: URL): Lane
-  close (): Promise<void>
+  lane(url: URL): Lane
+  close(): Promise<void>
 }
 
 class Held implements Lane {
@@ -41,26 +41,26 @@ class Held implements Lane {
   inFlight = 0
   usedAt = 0
 
-  constructor (pool: Pool) {
+  constructor(pool: Pool) {
     this.pool = pool
   }
 
-  dispatch (options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
+  dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
     this.inFlight++
-    this.pool.dispatch(options as Dispatcher.DispatchOptions, handler)
+    this.pool.dispatch(options, handler)
   }
 
-  done (): void {
+  done(): void {
     this.inFlight--
   }
 }
 
-export function pools (guard: Guard, limits: PoolLimits): Pools {
+export function pools(guard: Guard, limits: PoolLimits): Pools {
   const held = new Map<string, Held>()
   let sweptAt = performance.now()
 
   /** undefined while all are at work: sends in flight are bounded elsewhere, and so is what goes beyond the limit. */
-  function longestIdle (): string | undefined {
+  function longestIdle(): string | undefined {
     let oldest: [string, Held] | undefined
     for (const entry of held) {
       if (entry[1].inFlight === 0 && (!oldest || entry[1].usedAt < oldest[1].usedAt)) oldest = entry
@@ -68,14 +68,14 @@ export function pools (guard: Guard, limits: PoolLimits): Pools {
     return oldest?.[0]
   }
 
-  function drop (origin: string | undefined): void {
+  function drop(origin: string | undefined): void {
     const gone = origin === undefined ? undefined : held.get(origin)
     if (!gone || origin === undefined) return
     held.delete(origin)
     gone.pool.destroy().catch(() => {})
   }
 
-  function sweep (now: number): void {
+  function sweep(now: number): void {
     sweptAt = now
     for (const [origin, each] of held) {
       if (each.inFlight === 0 && now - each.usedAt > limits.idleMs) drop(origin)
@@ -83,7 +83,7 @@ export function pools (guard: Guard, limits: PoolLimits): Pools {
   }
 
   return {
-    lane (url) {
+    lane(url) {
       const now = performance.now()
       if (now - sweptAt > limits.idleMs) sweep(now)
       const origin = url.origin
@@ -96,7 +96,7 @@ export function pools (guard: Guard, limits: PoolLimits): Pools {
       lane.usedAt = now
       return lane
     },
-    async close () {
+    async close() {
       const all = [...held.values()]
       held.clear()
       await Promise.all(all.map(each => each.pool.destroy()))
@@ -104,7 +104,7 @@ export function pools (guard: Guard, limits: PoolLimits): Pools {
   }
 }
 
-function open (url: URL, guard: Guard, limits: PoolLimits): Pool {
+function open(url: URL, guard: Guard, limits: PoolLimits): Pool {
   const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
   const connect = buildConnector({
     timeout: limits.connectMs,
@@ -113,7 +113,7 @@ function open (url: URL, guard: Guard, limits: PoolLimits): Pool {
     autoSelectFamily: true,
     // Node's 250 ms gives up on far hosts that have several addresses.
     autoSelectFamilyAttemptTimeout: 600,
-    ...limits.ca && { ca: limits.ca }
+    ...(limits.ca && { ca: limits.ca })
   })
   return new Pool(url.origin, {
     connections: limits.connections,
@@ -127,7 +127,11 @@ function open (url: URL, guard: Guard, limits: PoolLimits): Pool {
     maxHeaderSize: 65_536,
     factory: (origin, options) => {
       const line: Line = { address: undefined }
-      return new LineClient(origin, { ...options as Client.Options, connect: guarded(connect, guard, port, line) }, line)
+      return new LineClient(
+        origin,
+        { ...(options as Client.Options), connect: guarded(connect, guard, port, line) },
+        line
+      )
     }
   })
 }
@@ -136,22 +140,27 @@ function open (url: URL, guard: Guard, limits: PoolLimits): Pool {
 class LineClient extends Client {
   readonly #line: Line
 
-  constructor (origin: URL, options: Client.Options, line: Line) {
+  constructor(origin: URL, options: Client.Options, line: Line) {
     super(origin, options)
     this.#line = line
   }
 
-  override dispatch (options: Dispatcher.DispatchOptions, handler: Carried): boolean {
+  override dispatch(options: Dispatcher.DispatchOptions, handler: Carried): boolean {
     handler.line = this.#line
     return super.dispatch(options, handler)
   }
 }
 
-function guarded (connect: buildConnector.connector, guard: Guard, port: number, line: Line): buildConnector.connector {
+function guarded(
+  connect: buildConnector.connector,
+  guard: Guard,
+  port: number,
+  line: Line
+): buildConnector.connector {
   return (options, callback) => {
     const host = options.hostname
 
-    function start (): void {
+    function start(): void {
       const refused = isIP(host) ? guard.judge(host, port, host) : undefined
       if (refused) {
         callback(new Failure(refused), null)
@@ -175,7 +184,7 @@ function guarded (connect: buildConnector.connector, guard: Guard, port: number,
   }
 }
 
-function addressOf (socket: Socket): string {
+function addressOf(socket: Socket): string {
   const { remoteAddress = '', remotePort = 0 } = socket
   return remoteAddress.includes(':') ? `[${remoteAddress}]:${remotePort}` : `${remoteAddress}:${remotePort}`
 }

@@ -8,7 +8,11 @@ const imfFixdate = /^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d{2} [A-Z][a-z]{2} \d{4} 
  * `Retry-After` in ms, at most an hour; undefined when there is none or it makes no sense (RFC 9110, 10.2.3). A date counts
  * from the answer's own `Date`, so that neither clock needs to be right.
  */
-export function retryAfter (value: string | undefined, date: string | undefined, now: number): number | undefined {
+export function retryAfter(
+  value: string | undefined,
+  date: string | undefined,
+  now: number
+): number | undefined {
   if (value === undefined) return undefined
   const text = value.trim()
   const ms = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : dateOf(text) - (dateOf(date ?? '') || now)
@@ -16,4 +20,4 @@ export function retryAfter (value: string | undefined, date: string | undefined,
 }
 
 /** NaN when it is none. */
-const dateOf = (text: string): number => imfFixdate.test(text) ? Date.parse(text) : Number.NaN
+const dateOf = (text: string): number => (imfFixdate.test(text) ? Date.parse(text) : Number.NaN)

@@ -6,7 +6,7 @@ import { createHmac } from 'node:crypto'
 export type Sign = (id: string, timestamp: number, payload: string | Uint8Array) => string
 
 /** Signs with every secret (`whsec_` and base64), the first first: several during a rotation. Throws on a bad secret. */
-export function signer (secrets: string[]): Sign {
+export function signer(secrets: string[]): Sign {
   const keys = secrets.map(keyOf)
   if (keys.length === 0) throw new TypeError('a signer needs at least one secret')
   return (id, timestamp, payload) => {
@@ -15,14 +15,14 @@ export function signer (secrets: string[]): Sign {
   }
 }
 
-function mac (key: Buffer, head: string, payload: string | Uint8Array): string {
+function mac(key: Buffer, head: string, payload: string | Uint8Array): string {
   const hmac = createHmac('sha256', key)
   return typeof payload === 'string'
     ? hmac.update(head + payload).digest('base64')
     : hmac.update(head).update(payload).digest('base64')
 }
 
-function keyOf (secret: string): Buffer {
+function keyOf(secret: string): Buffer {
   const text = secret.startsWith('whsec_') ? secret.slice(6) : secret
   // Node decodes garbage without a word, and both sides would sign with different keys. The secret itself is never named.
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) throw new TypeError('a signing secret must be whsec_ and base64')

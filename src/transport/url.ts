@@ -7,7 +7,7 @@ let source: Values = process.env
 const known = new Set<string>()
 
 /** Where the operator's own values come from: the process's environment, unless the demo puts defaults under it. */
-export function originsFrom (values: Values): void {
+export function originsFrom(values: Values): void {
   source = values
   known.clear()
 }
@@ -16,11 +16,11 @@ export function originsFrom (values: Values): void {
 class SafeUrl {
   readonly href: string
 
-  constructor (href: string) {
+  constructor(href: string) {
     this.href = href
   }
 
-  toString (): string {
+  toString(): string {
     return this.href
   }
 }
@@ -35,7 +35,7 @@ const dotsOnly = /^(?:\.|%2e){1,2}$/i
  * literal, or all come from one value of `env` (or an earlier `url`) placed first. Throws on anything else, which fails that
  * attempt and leaves nothing sent.
  */
-export function url (literals: TemplateStringsArray, ...values: unknown[]): SafeUrl {
+export function url(literals: TemplateStringsArray, ...values: unknown[]): SafeUrl {
   let href = literals[0] ?? ''
   let first = 0
   if (href === '' && values.length > 0) {
@@ -43,14 +43,16 @@ export function url (literals: TemplateStringsArray, ...values: unknown[]): Safe
     first = 1
   }
   if (first < values.length && !throughOrigin.test(href)) {
-    throw new TypeError('url: scheme, host and port must be written out, or come from one env value placed first')
+    throw new TypeError(
+      'url: scheme, host and port must be written out, or come from one env value placed first'
+    )
   }
   for (let i = first; i < values.length; i++) href += encoded(values[i], i) + (literals[i + 1] ?? '')
   refuseDots(href)
   return new SafeUrl(href)
 }
 
-function origin (value: unknown): string {
+function origin(value: unknown): string {
   if (value instanceof SafeUrl) return value.href
   if (typeof value !== 'string' || !isOperators(value)) {
     throw new TypeError('url: what is placed first must come from env, whole: scheme, host and port')
@@ -59,21 +61,22 @@ function origin (value: unknown): string {
   return value.endsWith('/') ? value.slice(0, -1) : value
 }
 
-function isOperators (value: string): boolean {
+function isOperators(value: string): boolean {
   if (known.has(value)) return true
   if (!/^https?:\/\//.test(value) || !Object.values(source).includes(value)) return false
   known.add(value)
   return true
 }
 
-function encoded (value: unknown, index: number): string {
+function encoded(value: unknown, index: number): string {
   if (typeof value === 'string') return encodeURIComponent(value)
-  if (typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean') return String(value)
+  if (typeof value === 'number' || typeof value === 'bigint' || typeof value === 'boolean')
+    return String(value)
   throw new TypeError(`url: placeholder ${index + 1} is ${value === null ? 'null' : typeof value}, not text`)
 }
 
 /** encodeURIComponent leaves dots alone, and a segment `..` would climb out of the path that the operator wrote. */
-function refuseDots (href: string): void {
+function refuseDots(href: string): void {
   if (!href.includes('.')) return
   const path = href.slice(href.indexOf('/', 8)).split(/[?#]/, 1)[0] ?? ''
   if (path.includes('/') && path.split('/').some(segment => dotsOnly.test(segment))) {

@@ -2,12 +2,19 @@ import { once } from 'node:events'
 import { createServer, type AddressInfo } from 'node:net'
 import { isIP } from 'node:net'
 import t from 'tap'
-import { guard, type Blocked, type Guard, type GuardOptions, type Resolve } from '../../src/transport/guard.ts'
+import {
+  guard,
+  type Blocked,
+  type Guard,
+  type GuardOptions,
+  type Resolve
+} from '../../src/transport/guard.ts'
 import { httpTransport } from '../../src/transport/http.ts'
 import { parcel } from './parcel.ts'
 import { targets, type Target } from './targets.ts'
 
-const strict = (more: Partial<GuardOptions> = {}): Guard => guard({ allow: undefined, embedded: false, deny: [], ...more })
+const strict = (more: Partial<GuardOptions> = {}): Guard =>
+  guard({ allow: undefined, embedded: false, deny: [], ...more })
 
 const blockedBy = (judged: Guard, url: string): Blocked | undefined => {
   const verdict = judged.check(url)
@@ -15,7 +22,7 @@ const blockedBy = (judged: Guard, url: string): Blocked | undefined => {
 }
 
 /** A resolver that answers as told and counts. */
-function resolver (answers: Target['answers']): Resolve & { asked: string[] } {
+function resolver(answers: Target['answers']): Resolve & { asked: string[] } {
   const asked: string[] = []
   const resolve = async (host: string) => {
     asked.push(host)
@@ -26,7 +33,7 @@ function resolver (answers: Target['answers']): Resolve & { asked: string[] } {
 }
 
 /** What a connect to this name would come to, without connecting. */
-function lookedUp (judged: Guard, host: string, port = 80): Promise<Error | null> {
+function lookedUp(judged: Guard, host: string, port = 80): Promise<Error | null> {
   return new Promise(resolve => judged.lookup(port)(host, { all: true }, error => resolve(error)))
 }
 
@@ -45,11 +52,19 @@ t.test('every known way to write a target is judged as it should be', async t =>
         break
       case 'BLOCK-AT-CONNECT':
         t.equal(blocked, undefined, name)
-        t.match(await lookedUp(judged, new URL(target.url).hostname), { outcome: { alarm: 'BLOCKED_TARGET' } }, name)
+        t.match(
+          await lookedUp(judged, new URL(target.url).hostname),
+          { outcome: { alarm: 'BLOCKED_TARGET' } },
+          name
+        )
         break
       case 'RETRY':
         t.equal(blocked, undefined, name)
-        t.match(await lookedUp(judged, new URL(target.url).hostname), { outcome: { kind: 'failed', reason: /^dns: / } }, name)
+        t.match(
+          await lookedUp(judged, new URL(target.url).hostname),
+          { outcome: { kind: 'failed', reason: /^dns: / } },
+          name
+        )
         break
     }
   }
@@ -79,29 +94,70 @@ t.test('no network, however wide, unlocks loopback, metadata or an address insid
     t.ok(blockedBy(wide, target.url), target.url)
   }
   t.equal(wide.warnings.length, 2, 'entries that do nothing are said at start')
-  t.equal(blockedBy(strict({ allow: ['169.254.169.254:80'] }), 'http://169.254.169.254/'), undefined, 'but host:port does')
-  t.ok(blockedBy(strict({ allow: ['169.254.169.254:80'] }), 'http://169.254.169.254:81/'), 'for that port only')
+  t.equal(
+    blockedBy(strict({ allow: ['169.254.169.254:80'] }), 'http://169.254.169.254/'),
+    undefined,
+    'but host:port does'
+  )
+  t.ok(
+    blockedBy(strict({ allow: ['169.254.169.254:80'] }), 'http://169.254.169.254:81/'),
+    'for that port only'
+  )
 })
 
 t.test('further tricks', async t => {
   const refused = [
-    'HTTP://example.com/', 'http://example.com\t/', 'http://@example.com/', 'http://example.com:0/', 'http:///example.com',
-    'http://intranet/', 'http://metadata/', 'http://x.svc.cluster.local/', 'http://[fd00:ec2::254]/', 'http://[fd20:ce::254]/',
-    'http://[::]/', 'http://[::ffff:0:127.0.0.1]/', 'http://[64:ff9b:1::1]/', 'http://[2001:db8::5efe:7f00:1]/',
-    'http://[2606:4700::5efe:7f00:1]/', 'http://[2606:4700::200:5efe:7f00:1]/', 'http://[4000::1]/', 'http://100.100.100.200/',
-    'http://①②⑦.⓪.⓪.①/', 'http://127。0。0。1/', `http://${'a'.repeat(64)}.example.com/`, 'http://example.com:2375/', '', 'http://'
+    'HTTP://example.com/',
+    'http://example.com\t/',
+    'http://@example.com/',
+    'http://example.com:0/',
+    'http:///example.com',
+    'http://intranet/',
+    'http://metadata/',
+    'http://x.svc.cluster.local/',
+    'http://[fd00:ec2::254]/',
+    'http://[fd20:ce::254]/',
+    'http://[::]/',
+    'http://[::ffff:0:127.0.0.1]/',
+    'http://[64:ff9b:1::1]/',
+    'http://[2001:db8::5efe:7f00:1]/',
+    'http://[2606:4700::5efe:7f00:1]/',
+    'http://[2606:4700::200:5efe:7f00:1]/',
+    'http://[4000::1]/',
+    'http://100.100.100.200/',
+    'http://①②⑦.⓪.⓪.①/',
+    'http://127。0。0。1/',
+    `http://${'a'.repeat(64)}.example.com/`,
+    'http://example.com:2375/',
+    '',
+    'http://'
   ]
   for (const url of refused) t.ok(blockedBy(strict(), url), JSON.stringify(url))
   t.equal(blockedBy(strict(), 'https://example.com./hook'), undefined, 'one dot may end a name')
-  t.notMatch(blockedBy(strict(), 'http://user:secret@example.com/')?.reason, /secret/, 'a password is not repeated')
+  t.notMatch(
+    blockedBy(strict(), 'http://user:secret@example.com/')?.reason,
+    /secret/,
+    'a password is not repeated'
+  )
 })
 
 t.test('without DATABASE_URL loopback and private networks are open, metadata is not', async t => {
   const embedded = strict({ embedded: true })
-  for (const url of ['http://127.0.0.1:8080/', 'http://[::1]:8080/', 'http://localhost:8080/', 'http://192.168.1.5/', 'http://10.1.1.1/']) {
+  for (const url of [
+    'http://127.0.0.1:8080/',
+    'http://[::1]:8080/',
+    'http://localhost:8080/',
+    'http://192.168.1.5/',
+    'http://10.1.1.1/'
+  ]) {
     t.equal(blockedBy(embedded, url), undefined, url)
   }
-  for (const url of ['http://169.254.169.254/', 'http://[fd00:ec2::254]/', 'http://0.0.0.0/', 'http://metadata.google.internal/']) {
+  for (const url of [
+    'http://169.254.169.254/',
+    'http://[fd00:ec2::254]/',
+    'http://0.0.0.0/',
+    'http://metadata.google.internal/'
+  ]) {
     t.ok(blockedBy(embedded, url), url)
   }
   t.ok(blockedBy(strict({ embedded: true, allow: [] }), 'http://127.0.0.1:8080/'), 'set but empty: nothing')
@@ -117,19 +173,43 @@ t.test('a name that the operator listed may be private or local, but never the m
 })
 
 t.test('our own API and stores are no targets, even where their network is allowed', async t => {
-  const allow = ['127.0.0.1:3000', '127.0.0.2:3000', '[::1]:5432', '10.0.0.0/8', 'db.example.com:5432', '10.0.0.9:5432']
-  const own = strict({ allow, deny: ['0.0.0.0:3000', 'localhost:5432', 'db.example.com:5432'], resolve: resolver(['10.0.0.9']) })
-  for (const url of ['http://127.0.0.1:3000/', 'http://127.0.0.2:3000/', 'http://[::1]:5432/', 'http://db.example.com:5432/']) {
+  const allow = [
+    '127.0.0.1:3000',
+    '127.0.0.2:3000',
+    '[::1]:5432',
+    '10.0.0.0/8',
+    'db.example.com:5432',
+    '10.0.0.9:5432'
+  ]
+  const own = strict({
+    allow,
+    deny: ['0.0.0.0:3000', 'localhost:5432', 'db.example.com:5432'],
+    resolve: resolver(['10.0.0.9'])
+  })
+  for (const url of [
+    'http://127.0.0.1:3000/',
+    'http://127.0.0.2:3000/',
+    'http://[::1]:5432/',
+    'http://db.example.com:5432/'
+  ]) {
     t.match(blockedBy(own, url)?.reason, /this service's own endpoint/, url)
   }
   await own.ready(5432)
-  t.match(own.judge('10.0.0.9', 5432, '10.0.0.9')?.reason, /own endpoint/, 'by address, once its name is resolved')
+  t.match(
+    own.judge('10.0.0.9', 5432, '10.0.0.9')?.reason,
+    /own endpoint/,
+    'by address, once its name is resolved'
+  )
   t.equal(own.judge('10.0.0.9', 80, '10.0.0.9'), undefined, 'another port of that host is somebody else')
 })
 
 t.test('entries that cannot be read stop the start and are named', async t => {
   for (const entry of ['10.0.0.0/33', 'warehouse', 'http://warehouse:80', '10.0.0.1:99999', 'a b:80']) {
-    t.throws(() => strict({ allow: [entry] }), { message: new RegExp(`EGRESS_ALLOW: "${entry.replaceAll('.', '\\.')}"`) }, entry)
+    t.throws(
+      () => strict({ allow: [entry] }),
+      { message: new RegExp(`EGRESS_ALLOW: "${entry.replaceAll('.', '\\.')}"`) },
+      entry
+    )
   }
   t.throws(() => strict({ deny: ['nonsense'] }))
 })
@@ -148,31 +228,58 @@ t.test('a denied address on this machine never sees a connection, however it is 
   t.teardown(() => listener.close())
   const { port } = listener.address() as AddressInfo
   let connections = 0
-  listener.on('connection', () => { connections++ })
+  listener.on('connection', () => {
+    connections++
+  })
 
   const http = httpTransport({ guard: strict({ allow: [], resolve: resolver(['127.0.0.1']) }) })
   t.teardown(() => http.close())
-  const hosts = ['127.0.0.1', '127.1', '2130706433', '0x7f.1', '0', '[::ffff:127.0.0.1]', 'localhost', 'public.example', '127.0.0.1.']
+  const hosts = [
+    '127.0.0.1',
+    '127.1',
+    '2130706433',
+    '0x7f.1',
+    '0',
+    '[::ffff:127.0.0.1]',
+    'localhost',
+    'public.example',
+    '127.0.0.1.'
+  ]
   for (const host of hosts) {
-    t.match(await http.send({ url: `http://${host}:${port}/` }, parcel()), { kind: 'failed', alarm: 'BLOCKED_TARGET' }, host)
+    t.match(
+      await http.send({ url: `http://${host}:${port}/` }, parcel()),
+      { kind: 'failed', alarm: 'BLOCKED_TARGET' },
+      host
+    )
     await http.send({ url: `https://${host}:${port}/` }, parcel())
   }
   t.equal(connections, 0)
 
   // The backstop: whatever the lookup did, an open socket to a denied address is closed before its first byte.
   const judged = strict({ allow: [] })
-  const fooled: Guard = { ...judged, lookup: () => (_host, _options, tell) => tell(null, [{ address: '127.0.0.1', family: 4 }]) }
+  const fooled: Guard = {
+    ...judged,
+    lookup: () => (_host, _options, tell) => tell(null, [{ address: '127.0.0.1', family: 4 }])
+  }
   let bytes = 0
   const closed: Promise<unknown>[] = []
   listener.removeAllListeners('connection')
   listener.on('connection', socket => {
-    socket.on('data', data => { bytes += data.length }).on('error', () => {})
+    socket
+      .on('data', data => {
+        bytes += data.length
+      })
+      .on('error', () => {})
     closed.push(once(socket, 'close'))
   })
   const late = httpTransport({ guard: fooled })
   t.teardown(() => late.close())
   for (const scheme of ['http', 'https']) {
-    t.match(await late.send({ url: `${scheme}://public.example:${port}/`, body: 'x' }, parcel()), { alarm: 'BLOCKED_TARGET' }, scheme)
+    t.match(
+      await late.send({ url: `${scheme}://public.example:${port}/`, body: 'x' }, parcel()),
+      { alarm: 'BLOCKED_TARGET' },
+      scheme
+    )
   }
   await Promise.all(closed)
   t.equal(bytes, 0)

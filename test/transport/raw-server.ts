@@ -21,16 +21,19 @@ export interface RawServer {
   received: Received[]
   /** Sockets that are open now. */
   open: Set<Socket>
-  close (): Promise<void>
+  close(): Promise<void>
 }
 
 /** A TCP server that reads HTTP requests and answers with whatever bytes `behave` writes, or none. */
-export async function rawServer (t: Test, behave: Behave, port = 0): Promise<RawServer> {
+export async function rawServer(t: Test, behave: Behave, port = 0): Promise<RawServer> {
   const received: Received[] = []
   const open = new Set<Socket>()
   const server = createServer(socket => {
     open.add(socket)
-    socket.setNoDelay(true).on('error', () => {}).on('close', () => open.delete(socket))
+    socket
+      .setNoDelay(true)
+      .on('error', () => {})
+      .on('close', () => open.delete(socket))
     let buffered = Buffer.alloc(0)
     socket.on('data', data => {
       buffered = Buffer.concat([buffered, data])
@@ -48,7 +51,7 @@ export async function rawServer (t: Test, behave: Behave, port = 0): Promise<Raw
   return { port: at, url: `http://127.0.0.1:${at}/hook`, received, open, close }
 }
 
-function closer (server: Server, open: Set<Socket>): () => Promise<void> {
+function closer(server: Server, open: Set<Socket>): () => Promise<void> {
   return async () => {
     for (const socket of open) socket.destroy()
     if (!server.listening) return
@@ -57,13 +60,14 @@ function closer (server: Server, open: Set<Socket>): () => Promise<void> {
   }
 }
 
-function readRequest (bytes: Buffer): { request: Received; size: number } | undefined {
+function readRequest(bytes: Buffer): { request: Received; size: number } | undefined {
   const end = bytes.indexOf('\r\n\r\n')
   if (end < 0) return undefined
   const head = bytes.toString('latin1', 0, end)
   const [start = '', ...lines] = head.split('\r\n')
   const headers: Record<string, string> = {}
-  for (const line of lines) headers[line.slice(0, line.indexOf(':')).toLowerCase()] = line.slice(line.indexOf(':') + 1).trim()
+  for (const line of lines)
+    headers[line.slice(0, line.indexOf(':')).toLowerCase()] = line.slice(line.indexOf(':') + 1).trim()
   const size = end + 4 + Number(headers['content-length'] ?? 0)
   if (bytes.length < size) return undefined
   const [method = '', path = ''] = start.split(' ')
@@ -71,7 +75,9 @@ function readRequest (bytes: Buffer): { request: Received; size: number } | unde
 }
 
 /** A whole, well-formed answer. */
-export function answer (status: number, body = '', headers: Record<string, string> = {}): string {
-  const lines = Object.entries({ 'content-length': String(Buffer.byteLength(body)), ...headers }).map(([k, v]) => `${k}: ${v}\r\n`)
+export function answer(status: number, body = '', headers: Record<string, string> = {}): string {
+  const lines = Object.entries({ 'content-length': String(Buffer.byteLength(body)), ...headers }).map(
+    ([k, v]) => `${k}: ${v}\r\n`
+  )
   return `HTTP/1.1 ${status} Whatever\r\n${lines.join('')}\r\n${body}`
 }

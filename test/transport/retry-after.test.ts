@@ -28,7 +28,8 @@ t.test('Retry-After is honoured up to an hour, and what makes no sense is ignore
     ['Fri, 99 Nov 2026 10:00:00 GMT', undefined],
     ['2026-11-20T10:02:00Z', undefined]
   ]
-  for (const [value, expected] of rows) t.equal(retryAfter(value, undefined, now), expected, String(value).slice(0, 40))
+  for (const [value, expected] of rows)
+    t.equal(retryAfter(value, undefined, now), expected, String(value).slice(0, 40))
 })
 
 t.test('a downstream whose clock is an hour off asks for the same wait', async t => {

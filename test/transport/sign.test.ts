@@ -10,19 +10,28 @@ t.test('a stranger with the Standard Webhooks library and our secret believes us
   for (const body of [payload, Buffer.from(payload)]) {
     const timestamp = now()
     const headers = {
-      'webhook-id': 'msg_1', 'webhook-timestamp': String(timestamp), 'webhook-signature': signer([secret(1)])('msg_1', timestamp, body)
+      'webhook-id': 'msg_1',
+      'webhook-timestamp': String(timestamp),
+      'webhook-signature': signer([secret(1)])('msg_1', timestamp, body)
     }
     t.strictSame(new Webhook(secret(1)).verify(payload, headers), JSON.parse(payload))
     t.throws(() => new Webhook(secret(2)).verify(payload, headers), 'another secret does not fit')
     t.throws(() => new Webhook(secret(1)).verify(`${payload} `, headers), 'nor another body')
-    t.throws(() => new Webhook(secret(1)).verify(payload, { ...headers, 'webhook-id': 'msg_2' }), 'nor another id')
+    t.throws(
+      () => new Webhook(secret(1)).verify(payload, { ...headers, 'webhook-id': 'msg_2' }),
+      'nor another id'
+    )
   }
 })
 
 t.test('during a rotation the old secret and the new one both verify', async t => {
   const timestamp = now()
   const signature = signer([secret(2), secret(1)])('msg_1', timestamp, 'x')
-  const headers = { 'webhook-id': 'msg_1', 'webhook-timestamp': String(timestamp), 'webhook-signature': signature }
+  const headers = {
+    'webhook-id': 'msg_1',
+    'webhook-timestamp': String(timestamp),
+    'webhook-signature': signature
+  }
   for (const seed of [1, 2]) new Webhook(secret(seed)).verify('x', headers, { jsonParse: false })
   t.throws(() => new Webhook(secret(3)).verify('x', headers, { jsonParse: false }))
   t.equal(signature.split(' ').length, 2)

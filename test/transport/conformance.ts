@@ -1,0 +1,177 @@
+import type { Test } from 'tap'
+import type { Accepted, Transport } from '../../src/transport/transport.ts'
+import { parcel } from './parcel.ts'
+
+/** What a downstream of any transport saw: the payload and the headers (attachments, properties) as they came. */
+export interface Seen {
+  headers: Record<string, string>
+  body: Buffer
+}
+
+/** How the downstream behaves from now on. `echo` answers with the body it was sent, so that mix-ups show. */
+export type Mood = 'take' | 'echo' | 'fail' | 'refuse' | 'hang' | 'too large'
+
+export interface DownstreamUnderTest<Request> {
+  transport: Transport<Request>
+  /** Names the transport's `accepted` for `echo` and `refuse`, where it needs one. */
+  accepted?: Accepted
+  seen: Seen[]
+  request(payload: { body: string | Uint8Array; headers?: Record<string, string> }): Request
+  mood(mood: Mood): void
+  /** Kills it: connections are reset, and new ones refused, until `start` brings it back at the same address. */
+  stop(): Promise<void>
+  start(): Promise<void>
+  /** Resolves once a request is there and unanswered. */
+  hanging(): Promise<void>
+  /** Resolves once the connection of the request that hung is gone. */
+  letGo(): Promise<void>
+}
+
+/** What every transport must do. `make` gives a downstream that is up and takes all; it ends with the test. */
+export function conformance<Request>(
+  t: Test,
+  make: (t: Test) => Promise<DownstreamUnderTest<Request>>
+): void {
+  const text = (outcome: object): string =>
+    Buffer.from('answer' in outcome ? (outcome.answer as Uint8Array) : []).toString()
+
+  t.test('what is taken is delivered', async t => {
+    const d = await make(t)
+    t.match(await d.transport.send(d.request({ body: '{"a":1}' }), parcel()), {
+      kind: 'delivered',
+      address: /./
+    })
+  })
+
+  t.test('what is refused for good is refused, and what fails may be tried again', async t => {
+    const d = await make(t)
+    d.mood('refuse')
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel(), d.accepted), {
+      kind: 'refused',
+      reason: /./
+    })
+    d.mood('fail')
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'failed', reason: /./ })
+    d.mood('take')
+    t.match(
+      await d.transport.send(d.request({ body: 'x' }), parcel()),
+      { kind: 'delivered' },
+      'the next send works'
+    )
+  })
+
+  t.test('body and headers arrive byte for byte', async t => {
+    const d = await make(t)
+    const bodies = [
+      '{"n": 1.0,\n "big":12345678901234567890, "e":"é你\u{1f600}" }',
+      '',
+      ' ',
+      Buffer.from([0, 255, 13, 10, 0])
+    ]
+    const ours = {
+      'webhook-id': 'msg_1',
+      'webhook-signature': `v1,${'a+/='.repeat(11)}`,
+      'ackbox-task-no': 'order.paid:vip:0',
+      'ackbox-attempt': '3'
+    }
+    let signed: unknown
+    for (const body of bodies) {
+      const headers = (payload: string | Uint8Array) => {
+        signed = payload
+        return ours
+      }
+      t.match(
+        await d.transport.send(
+          d.request({ body, headers: { 'x-latin1': 'Gr\u00fc\u00dfe' } }),
+          parcel({ headers })
+        ),
+        { kind: 'delivered' }
+      )
+      t.equal(signed, body, 'signed over the very payload')
+      const last = d.seen.at(-1)
+      t.strictSame(last?.body, Buffer.from(body))
+      t.match(last?.headers, { ...ours, 'x-latin1': 'Gr\u00fc\u00dfe' })
+    }
+  })
+
+  t.test('1,000 at once: each gets its own answer, and each arrives once', async t => {
+    const d = await make(t)
+    d.mood('echo')
+    const bodies = Array.from({ length: 1_000 }, (_, i) => JSON.stringify({ i, pad: 'x'.repeat(i % 300) }))
+    const outcomes = await Promise.all(
+      bodies.map(body => d.transport.send(d.request({ body }), parcel({ timeoutMs: 20_000 })))
+    )
+    t.strictSame(outcomes.map(text), bodies)
+    t.strictSame(d.seen.map(each => each.body.toString()).toSorted(), bodies.toSorted())
+  })
+
+  t.test('a downstream that is down at the start is a failure, and is served once it is up', async t => {
+    const d = await make(t)
+    await d.stop()
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'failed', reason: /./ })
+    await d.start()
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+  })
+
+  t.test(
+    'a downstream killed while it works on ten: ten failures, and all is well when it is back',
+    async t => {
+      const d = await make(t)
+      d.mood('hang')
+      const sends = Array.from({ length: 10 }, () => d.transport.send(d.request({ body: 'x' }), parcel()))
+      await d.hanging()
+      await d.stop()
+      for (const outcome of await Promise.all(sends)) t.match(outcome, { kind: 'failed', reason: /./ })
+      d.mood('take')
+      await d.start()
+      t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+    }
+  )
+
+  t.test('a downstream that hangs costs its deadline, and frees what it held', async t => {
+    const d = await make(t)
+    d.mood('hang')
+    const started = performance.now()
+    const outcome = await d.transport.send(d.request({ body: 'x' }), parcel({ timeoutMs: 300 }))
+    const took = performance.now() - started
+    t.match(outcome, { kind: 'failed', reason: 'timeout' })
+    t.ok(took >= 299 && took < 1_300, `${Math.round(took)} ms`)
+    d.mood('take')
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+    await d.letGo()
+  })
+
+  t.test('an answer that is too large is cut', async t => {
+    const d = await make(t)
+    d.mood('too large')
+    const outcome = await d.transport.send(d.request({ body: 'x' }), parcel({ timeoutMs: 3_000 }))
+    t.ok(text(outcome).length <= 16_384)
+    d.mood('take')
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+  })
+
+  t.test('a shutdown lets go at once of what hangs, and sends nothing more', async t => {
+    const d = await make(t)
+    d.mood('hang')
+    const stop = new AbortController()
+    const sent = d.transport.send(d.request({ body: 'x' }), parcel({ signal: stop.signal }))
+    await d.hanging()
+    stop.abort()
+    t.match(await sent, { kind: 'failed', reason: 'shutdown' })
+    const before = d.seen.length
+    t.match(await d.transport.send(d.request({ body: 'x' }), parcel({ signal: stop.signal })), {
+      kind: 'failed',
+      reason: 'shutdown'
+    })
+    t.equal(d.seen.length, before)
+  })
+
+  t.test('closing the transport ends what is in flight', async t => {
+    const d = await make(t)
+    d.mood('hang')
+    const sent = d.transport.send(d.request({ body: 'x' }), parcel())
+    await d.hanging()
+    await d.transport.close()
+    t.match(await sent, { kind: 'failed', reason: 'shutdown' })
+  })
+}

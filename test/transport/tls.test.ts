@@ -1,0 +1,99 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { createServer, type TlsOptions } from 'node:tls'
+import t, { type Test } from 'tap'
+import { guard } from '../../src/transport/guard.ts'
+import { httpTransport } from '../../src/transport/http.ts'
+import * as certs from './certs.ts'
+import { parcel } from './parcel.ts'
+import { answer } from './raw-server.ts'
+
+async function tlsServer(t: Test, options: TlsOptions) {
+  const requests: string[] = []
+  const server = createServer({ key: certs.key, ...options }, socket => {
+    socket
+      .on('error', () => {})
+      .on('data', data => {
+        requests.push(String(data))
+        socket.write(answer(200, 'fine'))
+      })
+  })
+  server.on('tlsClientError', () => {})
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const sockets = new Set<{ destroy(): void }>()
+  server.on('connection', socket => sockets.add(socket))
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return { requests, port: (server.address() as AddressInfo).port }
+}
+
+function open(t: Test, ca?: string) {
+  const resolve = async () => [{ address: '127.0.0.1', family: 4 }]
+  const http = httpTransport({
+    guard: guard({ allow: undefined, embedded: true, deny: [], resolve }),
+    limits: { ca }
+  })
+  t.teardown(() => http.close())
+  return http
+}
+
+t.test('D6 a bad certificate fails, calls a person, and not a byte of the request leaves', async t => {
+  const rows: [name: string, options: TlsOptions, ca: string | undefined, reason: string][] = [
+    ['expired', { cert: certs.expired }, certs.ca, 'tls: CERT_HAS_EXPIRED'],
+    ['of another name', { cert: certs.otherName }, certs.ca, 'tls: ERR_TLS_CERT_ALTNAME_INVALID'],
+    [
+      'from an authority nobody knows',
+      { cert: certs.good },
+      undefined,
+      'tls: UNABLE_TO_VERIFY_LEAF_SIGNATURE'
+    ],
+    ['self-signed', { cert: certs.selfSigned }, undefined, 'tls: DEPTH_ZERO_SELF_SIGNED_CERT']
+  ]
+  for (const [name, options, ca, reason] of rows) {
+    const server = await tlsServer(t, options)
+    const http = open(t, ca)
+    for (let i = 0; i < 2; i++) {
+      const outcome = await http.send(
+        { url: `https://localhost:${server.port}/`, body: 'x' },
+        parcel({ timeoutMs: 2_000 })
+      )
+      t.match(outcome, { kind: 'failed', reason, alarm: 'TLS' }, name)
+    }
+    t.strictSame(server.requests, [], name)
+  }
+})
+
+t.test('TLS 1.1 is too old', async t => {
+  const server = await tlsServer(t, {
+    cert: certs.good,
+    minVersion: 'TLSv1',
+    maxVersion: 'TLSv1.1',
+    ciphers: 'DEFAULT@SECLEVEL=0'
+  })
+  const outcome = await open(t, certs.ca).send(
+    { url: `https://localhost:${server.port}/` },
+    parcel({ timeoutMs: 2_000 })
+  )
+  t.match(outcome, { kind: 'failed', reason: /^tls: / })
+})
+
+t.test('https to a server that speaks plain http fails', async t => {
+  const { rawServer } = await import('./raw-server.ts')
+  const server = await rawServer(t, () => {})
+  server.open.forEach(socket => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'))
+  const outcome = await open(t).send({ url: `https://127.0.0.1:${server.port}/` }, parcel({ timeoutMs: 300 }))
+  t.match(outcome, { kind: 'failed', reason: 'connect_timeout' })
+})
+
+t.test('a good certificate is delivered to, by name and by address', async t => {
+  const server = await tlsServer(t, { cert: certs.good })
+  const http = open(t, certs.ca)
+  for (const host of ['localhost', '127.0.0.1']) {
+    const outcome = await http.send({ url: `https://${host}:${server.port}/x`, body: 'x' }, parcel())
+    t.match(outcome, { kind: 'delivered', address: `127.0.0.1:${server.port}` }, host)
+  }
+  t.equal(server.requests.length, 2)
+})
