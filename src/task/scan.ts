@@ -1,19 +1,18 @@
 import { byteAt, hex, hexDigit, plain } from './bytes.ts'
+import { limits } from './limits.ts'
 import { survivesDouble } from './number.ts'
 import { JsonProblem, NOWHERE, pointerOf, type JsonProblemCode } from './problem.ts'
 
-export const limits = {
-  depth: 64,
-  /** Of all objects of one body together. */
-  members: 20_000,
-  /** Members and elements of what lies around a body; in a batch, around each one. */
-  envelope: 1_000,
-  /** So many tasks in one batch are not even looked at; how many are taken is for the schema to say. */
-  list: 10_000
-} as const
-
 /** What a value is to us: `holder` has the verbatim member, `batch` has the list of holders. */
 export type Role = 'plain' | 'holder' | 'batch' | 'list'
+
+/** A stretch of the text, in bytes. */
+export interface Part {
+  start: number
+  end: number
+}
+
+type Counted = Part & { members: number }
 
 /** The names to look for; both are compared after unescaping. */
 export interface Names {
@@ -35,10 +34,13 @@ export class Scan {
   readonly spans: number[] = [0, 0]
   /** Members of all objects together. */
   members = 0
+  /** Of a batch: where its list is, and of each element where it starts and ends and how many members it has. */
+  list: Counted | undefined
+  readonly elements: Counted[] = []
   readonly #bytes: Buffer
   readonly #names: Names
-  /** Keeps the names of every object, to find the duplicate; slow. */
-  readonly #careful: boolean
+  /** Where to keep the names of every object, to find the duplicate; slow. */
+  readonly #careful: Part | undefined
   #at = 0
   #depth = 0
   #maxDepth: number = limits.depth
@@ -47,7 +49,7 @@ export class Scan {
   #verbatim = false
   #holder = 0
 
-  constructor(bytes: Buffer, names: Names, careful = false) {
+  constructor(bytes: Buffer, names: Names, careful?: Part) {
     this.#bytes = bytes
     this.#names = names
     this.#careful = careful
@@ -82,7 +84,7 @@ export class Scan {
   #object(role: Role): void {
     this.#enter()
     if (this.#space() === 0x7d) return this.#leave()
-    const seen = this.#careful ? new Set<string>() : undefined
+    const seen = this.#careful && inside(this.#at, this.#careful) ? new Set<string>() : undefined
     for (;;) {
       levels[this.#depth] = NOWHERE
       if (this.#space() !== 0x22) throw this.#unexpected('a member name in quotes')
@@ -136,7 +138,16 @@ export class Scan {
   /** A member of a holder or of a batch. */
   #known(role: Role, start: number, end: number): void {
     if (role === 'holder' && this.#named(this.#names.verbatim, start, end)) this.#body()
-    else this.#value(role === 'batch' && this.#named(this.#names.list, start, end) ? 'list' : 'plain')
+    else if (role === 'batch' && this.#named(this.#names.list, start, end)) this.list = this.#part('list')
+    else this.#value('plain')
+  }
+
+  #part(role: Role): Counted {
+    this.#space()
+    const start = this.#at
+    const before = this.members
+    this.#value(role)
+    return { start, end: this.#at, members: this.members - before }
   }
 
   #named(name: string, start: number, end: number): boolean {
@@ -156,7 +167,7 @@ export class Scan {
     if (index > 0) this.spans.push(0, 0)
     this.#holder = 2 * index
     this.#left = limits.envelope
-    this.#value('holder')
+    this.elements.push(this.#part('holder'))
   }
 
   /** A verbatim value: limits count anew in it, its numbers are carried as they are, its place is kept. */
@@ -282,4 +293,8 @@ export class Scan {
   #problem(code: JsonProblemCode, detail: string, offset: number): JsonProblem {
     return new JsonProblem(code, detail, offset, pointerOf(this.#bytes, levels.subarray(1, this.#depth + 1)))
   }
+}
+
+function inside(at: number, { start, end }: Part): boolean {
+  return at >= start && at < end
 }

@@ -1,7 +1,14 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { bad, good, naughty, uncarried } from './corpus.ts'
-import { contentHash, defaultTaskNo, JsonProblem, readJson, type JsonShape } from '../../src/task/text.ts'
+import {
+  contentHash,
+  defaultTaskNo,
+  JsonProblem,
+  readBatch,
+  readJson,
+  type JsonShape
+} from '../../src/task/text.ts'
 
 function bytesOf(text: string | number[]): Buffer {
   return Buffer.from(text as string)
@@ -207,6 +214,47 @@ t.test('each task of a batch has its own body, whatever stands between them', as
   t.equal(read('{"tasks":[]}', 'batch').bodyText(), undefined)
   t.equal(read('{"messageBody":1}', 'batch').bodyText(), undefined)
   t.equal(problemOf('{"tasks":[{"a":1}],"tasks":[]}', 'batch').code, 'NOT_I_JSON')
+})
+
+t.test('a large batch is read as a small one is, but in turns', async t => {
+  let turns = 0
+  const turn = async () => void turns++
+  const fill = `"${'x'.repeat(3_000)}"`
+  for (const body of ['{"n":1.0,"__proto__":[{}]}', '"ü"', '[[]]', 'null']) {
+    const all = Array.from({ length: 300 }, (_, i) =>
+      i % 7 === 0 ? '{}' : `{"fill":${fill},"messageBody":${body},"n":${i}}`
+    )
+    const text = ` {"a":{"b":1},"tasks" : [ ${all.join(' ,\n')} ] ,"z":{"y":[1]}} `
+    const batch = await readBatch(Buffer.from(text), turn)
+    t.same(batch.value, JSON.parse(text))
+    t.same(
+      all.map((_, i) => batch.bodyText(i)),
+      all.map((_, i) => (i % 7 === 0 ? undefined : body))
+    )
+  }
+  t.ok(turns >= 8, `${turns} turns`)
+  t.same((await readBatch(Buffer.from('{"tasks":[{"messageBody":1.0}]}'), turn)).bodyText(), '1.0')
+  t.same((await readBatch(Buffer.from(`{"a":"${'x'.repeat(300_000)}"}`), turn)).bodyText(), undefined)
+  const tooLarge = await readBatch(
+    Buffer.from(`{"tasks":[{"messageBody":[${'[],'.repeat(100_000)}0],"n":1}]}`),
+    turn
+  )
+  t.same(tooLarge.value, { tasks: [{ messageBody: true, n: 1 }] })
+  t.equal(tooLarge.bodyBytes(), 300_003)
+})
+
+t.test('a name said twice anywhere in a large batch is found there', async t => {
+  const turn = async () => {}
+  const one = `{"fill":"${'x'.repeat(300_000)}"}`
+  for (const [text, pointer] of [
+    [`{"tasks":[${one},{"a":{"b":1,"c":2,"b":3}}]}`, '/tasks/1/a/b'],
+    [`{"tasks":[${one}],"tasks":[]}`, '/tasks'],
+    [`{"tasks":[${one}],"z":{"y":1,"y":2}}`, '/z/y'],
+    [`{"z":{"y":1,"y":2},"tasks":[${one}]}`, '/z/y'],
+    [`{"z":1,"tasks":[${one}],"z":1}`, '/z']
+  ] as const)
+    await t.rejects(readBatch(Buffer.from(text), turn), { code: 'NOT_I_JSON', pointer })
+  await t.rejects(readBatch(Buffer.from(`{"tasks":[${one},x]}`), turn), { code: 'NOT_JSON' })
 })
 
 t.test('bytes that are a view into a larger buffer are read within their bounds', async t => {

@@ -1,0 +1,34 @@
+import { isUtf8 } from 'node:buffer'
+import { JsonProblem } from './problem.ts'
+
+/** A text in UTF-8, and what can be cut out of it by bytes. */
+export interface Source {
+  bytes: Buffer
+  text: string
+  cut(start: number, end: number): string
+}
+
+export function sourceOf(posted: Uint8Array): Source {
+  const bytes = Buffer.isBuffer(posted)
+    ? posted
+    : Buffer.from(posted.buffer, posted.byteOffset, posted.byteLength)
+  if (!isUtf8(bytes)) throw new JsonProblem('NOT_UTF8', 'Not UTF-8', firstBadByte(bytes))
+  if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
+    throw new JsonProblem('NOT_I_JSON', 'A byte order mark', 0)
+  }
+  const text = bytes.toString()
+  // All ASCII: characters and bytes count alike, and a slice of the text costs nothing.
+  const ascii = text.length === bytes.length
+  return {
+    bytes,
+    text,
+    cut: (start, end) => (ascii ? text.slice(start, end) : bytes.toString('utf8', start, end))
+  }
+}
+
+/** Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. */
+function firstBadByte(bytes: Buffer): number {
+  const repaired = Buffer.from(bytes.toString())
+  const at = bytes.findIndex((byte, i) => byte !== repaired[i])
+  return at < 0 ? bytes.length : at
+}
