@@ -95,8 +95,8 @@ export function problemBody(code: ProblemCode, detail?: string, pointer?: string
 
 /** Whatever a caller sent comes back escaped and cut, so that an error page cannot be made to carry a payload. */
 function printable(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- control characters are just what must not get out
   const safe = text.replace(
+    // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
     /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
     char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
   )

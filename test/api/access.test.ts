@@ -117,9 +117,9 @@ t.test('a producer sees, posts, stops and redelivers only its own message codes'
     404
   )
   t.equal((await app.inject({ method: 'DELETE', url: '/tasks/mine', headers: orders })).statusCode, 200)
-  const listed = (await app.inject({ url: '/tasks', headers: orders })).json() as {
+  const listed = (await app.inject({ url: '/tasks', headers: orders })).json<{
     tasks: { messageCode: string }[]
-  }
+  }>()
   t.same(new Set(listed.tasks.map(task => task.messageCode)), new Set(['order.paid']))
   t.match((await app.inject({ url: '/tasks?messageCode=stock.moved', headers: orders })).json(), {
     status: 403

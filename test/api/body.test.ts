@@ -31,7 +31,7 @@ t.test('a messageBody that can be carried unchanged is accepted, kept and shown 
   for (const [name, text] of bodies) {
     const answer = await post(task(`b${bodies.findIndex(one => one[0] === name)}`, text))
     t.equal(answer.statusCode, 201, name)
-    const { taskNo } = answer.json() as { taskNo: string }
+    const { taskNo } = answer.json<{ taskNo: string }>()
     t.equal(stored.get(taskNo)?.task.messageBody, text, `${name}: stored as posted`)
     const shown = await app.inject(`/tasks/${taskNo}`)
     t.ok(shown.body.endsWith(`,"messageBody":${text}}`), `${name}: shown as posted`)

@@ -172,7 +172,7 @@ t.test('what is odd but legal is accepted', async t => {
   for (const [name, body, taskNo] of cases) {
     const answer = await post(body)
     t.match(
-      { status: answer.statusCode, taskNo: (answer.json() as { taskNo: string }).taskNo },
+      { status: answer.statusCode, taskNo: answer.json<{ taskNo: string }>().taskNo },
       { status: 201, taskNo },
       name
     )
@@ -222,17 +222,23 @@ t.test('a problem points at the member that is to blame, and echoes nothing that
   const hostile = await post({ ...order, ['<script>\u202e\u0007' + 'x'.repeat(5_000)]: 1 })
   t.equal(hostile.statusCode, 422)
   t.ok(hostile.body.length < 1_000, 'it is cut')
-  t.notMatch(hostile.body, /<script>|\u202e|\u0007/, 'and escaped')
+  for (const raw of ['<script>', '\u202e', '\u0007']) t.notOk(hostile.body.includes(raw), 'and escaped')
 })
 
 t.test('E85, E86: the same again is 200, other content under the same number is 409', async t => {
   const { post, stored } = await api(t)
   const same = await Promise.all(Array.from({ length: 50 }, () => post({ ...order, taskNo: 'same' })))
-  t.same(same.map(one => one.statusCode).toSorted(), [...Array<number>(49).fill(200), 201])
+  t.same(
+    same.map(one => one.statusCode).toSorted((a, b) => a - b),
+    [...Array<number>(49).fill(200), 201]
+  )
   const other = await Promise.all(
     Array.from({ length: 50 }, (_, cents) => post({ ...order, taskNo: 'other', messageBody: { cents } }))
   )
-  t.same(other.map(one => one.statusCode).toSorted(), [201, ...Array<number>(49).fill(409)])
+  t.same(
+    other.map(one => one.statusCode).toSorted((a, b) => a - b),
+    [201, ...Array<number>(49).fill(409)]
+  )
   t.match(other.at(-1)?.json(), { code: 'TASK_CONFLICT', pointer: '/taskNo' })
   t.equal(stored.size, 2)
   const reordered = await post(

@@ -226,7 +226,7 @@ t.test('garbage after a good request is never taken for its answer', async t => 
     release = resolve
   })
   const { port, deps } = await listening(t)
-  const { accept } = deps
+  const accept = deps.accept.bind(deps)
   deps.accept = async asked => {
     await open
     return await accept(asked)

@@ -3,7 +3,7 @@ import { api } from './fake.ts'
 
 t.test('a downstream is paused and resumed by name, and who did it is kept', async t => {
   const { app, audits } = await api(t)
-  const post = async (url: string) => (await app.inject({ method: 'POST', url })).json() as object
+  const post = async (url: string) => (await app.inject({ method: 'POST', url })).json<object>()
   t.match(await post('/downstreams/warehouse/pause'), { name: 'warehouse', paused: true })
   t.match((await app.inject('/downstreams')).json(), { downstreams: [{ name: 'warehouse', paused: true }] })
   t.match(await post('/downstreams/warehouse/resume'), { paused: false })

@@ -92,7 +92,7 @@ t.test(
   async t => {
     const filters: object[] = []
     const { app, post, deps } = await api(t)
-    const { listTasks } = deps
+    const listTasks = deps.listTasks.bind(deps)
     deps.listTasks = async filter => {
       filters.push(filter)
       return await listTasks(filter)
@@ -194,7 +194,7 @@ t.test('each task of a batch has its own answer, in its place', async t => {
     ]
   })
   t.equal(answer.statusCode, 200)
-  t.match((answer.json() as { results: unknown }).results, [
+  t.match(answer.json<{ results: unknown }>().results, [
     { taskNo: 'one', status: 201, task: { status: 'SENDING' } },
     { taskNo: 'one', status: 200 },
     { taskNo: 'one', status: 409, code: 'TASK_CONFLICT', pointer: '/tasks/2/taskNo' },
@@ -212,7 +212,7 @@ t.test('a batch is a list of at most 1,000 tasks and keeps the text of each body
   const { app, asked } = await api(t)
   const tasks = (n: number) => Array.from({ length: n }, (_, i) => ({ ...order, taskNo: `t${i}` }))
   const full = await inject(app, '/tasks/batch', { tasks: tasks(1_000) })
-  t.equal((full.json() as { results: unknown[] }).results.length, 1_000)
+  t.equal(full.json<{ results: unknown[] }>().results.length, 1_000)
   t.match((await inject(app, '/tasks/batch', { tasks: tasks(1_001) })).json(), {
     status: 422,
     pointer: '/tasks'
