@@ -10,7 +10,7 @@ import { verify } from './verify.ts'
 export interface ReceiverOptions {
   /** Default: any free one. */
   port?: number
-  /** Receipts go to this origin only, whatever `ackbox-callback-url` says. Default: where it says. */
+  /** Receipts go to this origin, whatever `ackbox-callback-url` says before its path. Default: where it says. */
   callbackOrigin?: string
   /** The signing secret of a downstream. Without it signatures are not looked at. */
   secretOf?: (downstream: string) => string
@@ -134,8 +134,10 @@ export async function startReceiver(options: ReceiverOptions = {}): Promise<Rece
 
   /** Brings one receipt, and like any good receiver again if the service is away. */
   async function receipt(headers: IncomingHttpHeaders, planned: PlannedReceipt): Promise<void> {
-    const target = new URL(header(headers, 'ackbox-callback-url'))
-    if (callbackOrigin && target.origin !== new URL(callbackOrigin).origin) return
+    const url = header(headers, 'ackbox-callback-url')
+    if (!URL.canParse(url)) return
+    const named = new URL(url)
+    const target = callbackOrigin ? new URL(named.pathname, callbackOrigin) : named
     const { result, reason, data } = planned
     const body = JSON.stringify({
       taskNo: header(headers, 'ackbox-task-no'),

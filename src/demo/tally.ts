@@ -6,11 +6,12 @@ export interface SeenTask {
   messageCode: string
   status: string
   createdAt: string
+  retryTimes?: number
   deliveries: {
     downstream: string
     status: string
     reason?: string
-    attempt: number
+    triesLeft: number
     deliveredAt?: string
     handledAt?: string
   }[]
@@ -27,6 +28,9 @@ export interface Counts {
   /** Accepted to HANDLED, sorted, in ms. */
   latencies: number[]
 }
+
+/** The limit that the sample handlers set, where a task sets none of its own. */
+const samplesTry = 10
 
 /** Counts over what was seen of the tasks of one messageCode, or of all. */
 export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
@@ -48,8 +52,10 @@ export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
     for (const delivery of task.deliveries) {
       if (delivery.reason === 'SKIPPED') continue
       counts.deliveries++
-      counts.attempts += delivery.attempt
-      counts.retried += Math.max(0, delivery.attempt - 1)
+      // Not by the attempt's number: it also rises with a hint that was given back and never sent.
+      const tries = (task.retryTimes ?? samplesTry) - delivery.triesLeft
+      counts.attempts += tries
+      counts.retried += Math.max(0, tries - 1)
       if (delivery.deliveredAt || delivery.status === 'HANDLED') counts.delivered++
     }
     if (task.status === 'HANDLED') counts.latencies.push(tookMs(task))

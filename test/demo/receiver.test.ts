@@ -140,7 +140,11 @@ t.test('receipts go to the service only, whatever a header says', async t => {
   const { url } = await receiver(t, { callbackOrigin: home.origin })
   await send(url, '/orders/BROKEN-1/paid', { id: 'a', callback: elsewhere.url })
   await send(url, '/orders/BROKEN-2/paid', { id: 'b', callback: home.url })
-  await home.received(1)
+  const got = await home.received(2)
+  t.same(
+    got.map(({ headers }) => headers['ackbox-callback-token']),
+    ['tok', 'tok']
+  )
   t.equal(elsewhere.got.length, 0)
 })
 
@@ -180,4 +184,13 @@ t.test('many receipts at once are no leak and no warning', async t => {
   )
   await back.received(30)
   t.same(warnings, [])
+})
+
+t.test('a request that owes a receipt to nowhere gets its answer, and the receiver lives', async t => {
+  const { url } = await receiver(t)
+  for (const target of ['', 'nowhere', 'http://']) {
+    const headers = { 'ackbox-callback-url': target, 'ackbox-callback-token': 'tok' }
+    t.equal((await send(url, '/orders/AGAIN-1/paid', { attempt: 1, headers })).status, 200)
+  }
+  t.equal((await send(url, '/events')).status, 200)
 })

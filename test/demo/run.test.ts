@@ -39,8 +39,8 @@ async function service(t: Test, { ends, key, refuses = [] }: Service) {
         const refused = refuses.shift()
         if (refused) return reply(refused, { code: 'REFUSED' }, { 'retry-after': '1' })
         const at = new Date().toISOString()
-        const { status = 'SENDING', reason } =
-          ends(body.taskNo, demoTask(body.sceneType, Number(body.taskNo.split('-').at(-1)))) ?? {}
+        const due = demoTask(body.sceneType, Number(body.taskNo.split('-').at(-1)))
+        const { status = 'SENDING', reason } = ends(body.taskNo, due) ?? {}
         tasks.unshift({
           ...body,
           status,
@@ -49,7 +49,7 @@ async function service(t: Test, { ends, key, refuses = [] }: Service) {
             {
               downstream: 'd',
               status,
-              attempt: 2,
+              triesLeft: (due.post.retryTimes ?? 10) - 2,
               ...(reason ? { reason } : {}),
               ...(status === 'HANDLED' ? { handledAt: at } : {})
             }
@@ -199,9 +199,9 @@ t.test('what was SKIPPED is no delivery, and a task takes as long as its last do
     status: 'HANDLED',
     createdAt: at(0),
     deliveries: [
-      { downstream: 'x', status: 'HANDLED', attempt: 3, handledAt: at(5) },
-      { downstream: 'y', status: 'HANDLED', attempt: 1, handledAt: at(2) },
-      { downstream: 'z', status: 'DELETED', reason: 'SKIPPED', attempt: 0 }
+      { downstream: 'x', status: 'HANDLED', triesLeft: 7, handledAt: at(5) },
+      { downstream: 'y', status: 'HANDLED', triesLeft: 9, handledAt: at(2) },
+      { downstream: 'z', status: 'DELETED', reason: 'SKIPPED', triesLeft: 10 }
     ]
   }
   t.match(count([task]), {
