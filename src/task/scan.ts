@@ -15,7 +15,7 @@ export interface Part {
 type Counted = Part & { members: number }
 
 /** The names to look for; both are compared after unescaping. */
-export interface Names {
+interface Names {
   verbatim: string
   list: string
 }
@@ -56,7 +56,6 @@ export class Scan {
   }
 
   run(role: Role): void {
-    this.#space()
     this.#value(role)
     if (this.#space() !== -1) throw this.#unexpected('the end')
   }

@@ -79,6 +79,7 @@ t.test('a body 64 levels deep passes and 65 are refused, wherever the body is', 
   t.equal(problemOf(posted(nested(65))).code, 'TOO_DEEP')
   t.equal(problemOf(`{"tasks":[${posted(nested(65))}]}`, 'batch').code, 'TOO_DEEP')
   t.equal(problemOf(`{"extend":${nested(64)}}`).code, 'TOO_DEEP', 'the envelope counts itself')
+  t.equal(problemOf(`{"messageBody":[[]],"extend":${nested(64)}}`).code, 'TOO_DEEP', 'after a body, too')
 })
 
 t.test(
