@@ -150,12 +150,11 @@ export function guard(options: GuardOptions): Guard {
 
 /** Strings that two parsers could read as two hosts are refused before one of them is asked. */
 function rawProblem(raw: string): string | undefined {
-  const start = /^https?:\/\//.exec(raw)
-  if (!start) return 'the url must start with http:// or https://'
+  const authority = /^https?:\/\/([^/?#]*)/.exec(raw)?.[1]
+  if (authority === undefined) return 'the url must start with http:// or https://'
   // eslint-disable-next-line no-control-regex -- the characters that WHATWG strips or splits at
   if (/[\\\s\u0000-\u0020\u007f-\u009f]/.test(raw))
     return 'the url holds a backslash, a space or a control character'
-  const authority = raw.slice(start[0].length).split(/[/?#]/, 1)[0] ?? ''
   if (authority === '') return 'the url names no host'
   if (authority.includes('@')) return 'the url holds a user or a password'
   return undefined

@@ -157,6 +157,16 @@ t.test(
   }
 )
 
+t.test('a proxy in the environment is not asked', async t => {
+  t.intercept(process, 'env', {
+    value: { ...process.env, HTTP_PROXY: 'http://127.0.0.1:9', http_proxy: 'http://127.0.0.1:9' }
+  })
+  const server = await rawServer(t, socket => socket.write(answer(200)))
+  const http = httpTransport({ guard: open() })
+  t.teardown(() => http.close())
+  t.match(await http.send({ url: server.url }, parcel()), { kind: 'delivered' })
+})
+
 t.test('a name that does not resolve is tried again later', async t => {
   const failing = (code: string) =>
     httpTransport({
