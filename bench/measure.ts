@@ -38,7 +38,12 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
   const running = await variant.start(ground)
   try {
     const { tasks, inFlight, rate, rateSeconds, settleMs } = amounts
-    await send(ground, { target: running.url, tasks: Math.ceil(tasks / 10), inFlight, settleMs })
+    const warm = await send(ground, { target: running.url, tasks: Math.ceil(tasks / 10), inFlight, settleMs })
+    if (warm.lost > 0 || warm.refused > 0) {
+      throw new Error(
+        `${variant.name} does not work: warming up, ${warm.lost} tasks were lost and ${warm.refused} refused`
+      )
+    }
 
     const counted = async () =>
       running.database === undefined ? undefined : await ground.statements(running.database)

@@ -1,5 +1,6 @@
 // The four that are compared. Each runs alone, as real processes, on an empty database and an empty Redis.
 import { spawn } from 'node:child_process'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
 import { migrate } from '../src/db/migrate.ts'
@@ -70,14 +71,21 @@ async function startAckbox(ground: Ground, name: string, redisUrl: string | unde
     HANDLERS_DIR: fileURLToPath(new URL('./handlers', import.meta.url)),
     BENCH_SINK: ground.sinkUrl,
     SECRET: 'a secret that is good enough for a benchmark',
-    EGRESS_ALLOW: '127.0.0.1/32',
+    EGRESS_ALLOW: new URL(ground.sinkUrl).host,
     AUTH: 'off',
     HOST: '127.0.0.1',
     PORT: `${port}`,
     LOG_LEVEL: 'warn'
   }
   const main = fileURLToPath(new URL('../src/main.js', import.meta.url))
-  const child = spawn(process.execPath, [main], { env: { PATH, HOME, ...settings }, stdio: ['ignore', 2, 2] })
+  const child = spawn(process.execPath, [main], {
+    env: { PATH, HOME, ...settings },
+    stdio: ['ignore', 'pipe', 'inherit']
+  })
+  const log = createInterface(child.stdout)
+  let lines = 0
+  // Its greeting is for people who start it; of its log the first lines tell enough.
+  log.on('line', line => line.startsWith('{') && lines++ < 10 && console.error(`  ${name}: ${line}`))
   const url = `http://127.0.0.1:${port}`
   try {
     await until(`${name} to get ready`, async () => {

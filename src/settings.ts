@@ -62,7 +62,7 @@ export const settings = z.object({
     .string()
     .optional()
     .describe(
-      'Addresses other than public ones that downstreams may have: CIDRs or host:port, separated by commas.'
+      'What downstreams may have beside public addresses: CIDRs; host:port, the only form for loopback and metadata.'
     )
     .meta({
       unset: 'loopback and private ranges without `DATABASE_URL`, else none; empty: none',

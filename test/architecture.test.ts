@@ -18,7 +18,9 @@ const mayUse: Record<string, string[]> = {
   queue: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   metrics: ['task'],
   api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
-  demo: ['task', 'config']
+  webhook: ['task', 'transport', 'flow'],
+  version: [],
+  demo: ['task', 'config', 'db']
 }
 const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migrate']
 
@@ -31,7 +33,7 @@ const homes: [library: RegExp, parts: string[]][] = [
   [/^(undici|ipaddr\.js)$/, ['transport', 'demo']], // the demo is a downstream and a producer, like anyone outside
   [/^prom-client$/, ['metrics']],
   [/^zod(\/.+)?$/, ['settings', 'config', 'handler', 'api']],
-  [/^pino$/, programs],
+  [/^pino(-pretty)?$/, programs],
   [/^close-with-grace$/, ['main']]
 ]
 interface Source {
