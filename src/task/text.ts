@@ -3,7 +3,7 @@ import { limits } from './limits.ts'
 import { Scan, type Part, type Role } from './scan.ts'
 import { sourceOf, type Source } from './source.ts'
 
-export { JsonProblem, type JsonProblemCode } from './problem.ts'
+export { JsonProblem } from './problem.ts'
 
 /** What a text should be: it says where the member lies that is delivered verbatim. `plain` has none. */
 export type JsonShape = 'task' | 'batch' | 'receipt' | 'plain'
