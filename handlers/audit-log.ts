@@ -9,7 +9,7 @@ export default defineHandler({
       transport: 'http',
       request: ({ raw }) => ({ url: url`${env.AUDIT_URL}/events`, body: raw }),
       retry: { times: 10, backoff: ['1s', '2s', '5s', '30s'] },
-      limit: { concurrency: 200, timeout: '5s' }
+      limit: { concurrency: 200 }
     }
   }
 })

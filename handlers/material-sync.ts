@@ -22,7 +22,7 @@ export default defineHandler({
       needCallback: true,
       receiptTimeout: '5s',
       retry: { times: 10, backoff: ['1s', '2s', '5s'] },
-      limit: { concurrency: 20, timeout: '5s' }
+      limit: { concurrency: 20 }
     },
     ads: {
       transport: 'http',
@@ -34,7 +34,7 @@ export default defineHandler({
       needCallback: true,
       receiptTimeout: '5s',
       retry: { times: 10, backoff: ['1s', '2s', '5s'] },
-      limit: { concurrency: 50, timeout: '5s' }
+      limit: { concurrency: 50 }
     },
     search: {
       transport: 'http',
@@ -44,7 +44,7 @@ export default defineHandler({
         body: raw
       }),
       retry: { times: 10, backoff: ['1s', '2s', '5s'] },
-      limit: { concurrency: 50, timeout: '5s' }
+      limit: { concurrency: 50 }
     },
     reports: {
       transport: 'http',
@@ -60,7 +60,7 @@ export default defineHandler({
         })
       }),
       retry: { times: 10, backoff: '2s' },
-      limit: { concurrency: 10, perSecond: 200, timeout: '5s' }
+      limit: { concurrency: 10, perSecond: 200 }
     }
   }
 })

@@ -15,7 +15,7 @@ export default defineHandler({
       needCallback: true,
       receiptTimeout: '4s',
       retry: { times: 10, backoff: ['1s', '2s', '5s'] },
-      limit: { concurrency: 50, timeout: '5s' }
+      limit: { concurrency: 50 }
     }
   },
   // Its data may say more than its result: short of stock is not handled yet, so it is tried again later.

@@ -214,7 +214,7 @@ async function watch(run: Run): Promise<void> {
       run.accepted,
       counts,
       mark.perSecond || perSecond,
-      process.stdout.columns ?? 200
+      process.stdout.columns || 200
     )
     const done = over >= run.tasks.length || now > run.deadline
     if (process.stdout.isTTY) process.stdout.write(`\r\u001B[2K${line}${done ? '\n' : ''}`)
