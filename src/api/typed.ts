@@ -1,7 +1,6 @@
 import type {
   FastifyBaseLogger,
   FastifyInstance,
-  FastifySchema,
   FastifySchemaCompiler,
   FastifyTypeProvider,
   RawReplyDefaultExpression,
@@ -43,10 +42,3 @@ export const serializerCompiler =
   () =>
   (data: unknown): string =>
     JSON.stringify(data)
-
-/** What a route tells about itself in the OpenAPI, beside its schemas. */
-export interface Told extends FastifySchema {
-  summary: string
-  description?: string
-  tags: [string]
-}
