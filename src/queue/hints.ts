@@ -183,7 +183,7 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
   return {
     async add (deliveries) {
       const groups = byDownstream(deliveries)
-      const results = await Promise.all([...groups].map(([name, group]) => lanes.get(name)?.add(group) ?? group))
+      const results = await Promise.all([...groups].map(async ([name, group]) => lanes.get(name)?.add(group) ?? group))
       return results.length === 1 ? results[0] ?? [] : results.flat()
     },
     room: name => lanes.get(name)?.room() ?? 0,

@@ -2,8 +2,11 @@ import { runMigrations } from 'bullmq'
 import type { PgPool } from 'bullmq'
 import pg from 'pg'
 import type { QueueLog } from './backend.ts'
+import { within } from './within.ts'
 
-export const schema = 'bullmq'
+const schema = 'bullmq'
+/** A polite goodbye to a server that may be in a black hole. */
+const closeMs = 2000
 
 /**
  * A pool of its own: BullMQ speaks `pg`, and each worker keeps one connection for LISTEN. Hints are not the
@@ -22,6 +25,7 @@ export async function openPostgres (url: string, queues: number, log: QueueLog) 
     idleTimeoutMillis: 60_000,
     allowExitOnIdle: false
   })
+  let ending: Promise<void> | undefined
   // An idle connection that dies says so here; without a listener it would end the process.
   pool.on('error', error => log.debug({ reason: error.message }, 'queue.connection_lost'))
 
@@ -38,7 +42,10 @@ export async function openPostgres (url: string, queues: number, log: QueueLog) 
     // Only a safety net: NOTIFY wakes a worker at once, this finds what a lost connection missed.
     blockSeconds: 5,
     ping: async () => { await pool.query('select 1') },
-    close: () => pool.end()
+    close () {
+      ending ??= within(closeMs, pool.end())
+      return ending
+    }
   }
 }
 

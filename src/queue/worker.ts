@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Backend, Pointer, Puller, QueueLog, Taken } from './backend.ts'
+import { within } from './within.ts'
 
 export interface Hint { downstream: string; deliveries: Pointer[] }
 
@@ -48,7 +49,7 @@ async function pull (options: WorkersOptions, downstream: WorkedDownstream) {
       continue
     }
     try {
-      puller ??= await backend.puller(queue, { lockMs: downstream.leaseMs + 60_000, onError: trouble.say })
+      puller ??= await backend.puller(queue, { lockMs: downstream.leaseMs + 60_000, onError: error => trouble.say(error) })
       const taken = await takeUntil(puller, signal)
       trouble.well()
       if (taken) start(taken)
@@ -60,7 +61,7 @@ async function pull (options: WorkersOptions, downstream: WorkedDownstream) {
   await Promise.all(running)
   // Without an answer the job is found stalled later and dropped.
   await within(stopMs, Promise.all(ending))
-  await puller?.close().catch(trouble.say)
+  if (puller) await within(stopMs, puller.close())
 
   function start (taken: Taken) {
     held += taken.deliveries.length
@@ -69,7 +70,7 @@ async function pull (options: WorkersOptions, downstream: WorkedDownstream) {
       running.delete(run)
     })
     running.add(run)
-    const end = run.then(taken.done).catch((error: unknown) => {
+    const end = run.then(() => taken.done()).catch((error: unknown) => {
       // Flushed, or held by nobody any more: it is out of the queue, which is all we want.
       log.debug({ downstream: queue, reason: reasonOf(error) }, 'hint.not_ended')
     }).finally(() => { ending.delete(end) })
@@ -102,12 +103,6 @@ async function takeUntil (puller: Puller, signal: AbortSignal): Promise<Taken | 
     clearTimeout(timer)
     if (onAbort) signal.removeEventListener('abort', onAbort)
   }
-}
-
-async function within (ms: number, work: Promise<unknown>) {
-  const timeout = new AbortController()
-  await Promise.race([work, sleep(ms, undefined, { signal: timeout.signal }).catch(() => {})])
-  timeout.abort()
 }
 
 /** One line when a queue's trouble begins and one when it is over, however often it fails in between. */

@@ -32,7 +32,7 @@ async function service (t: Test, redisUrl: string) {
     worker,
     one: (): Hinted[] => hinted('shop', 1, made++),
     /** Adds one delivery after the other until one has come through to a worker. */
-    async well (ms = 10_000) {
+    well: async (ms = 10_000) => {
       const before = worker.deliveries().length
       await until('a delivery comes through again', async () => {
         if (hints.room('shop') > 0) await hints.add(hinted('shop', 1, made++))

@@ -16,7 +16,7 @@ function clocked (more: Partial<Parameters<typeof openWindow>[0]> = {}) {
   return {
     window,
     /** 200 ms later the queue is counted. */
-    count (jobs: number) {
+    count: (jobs: number) => {
       ms += 200
       window.counted(window.look(), jobs)
     }

@@ -8,14 +8,14 @@ import type { Test } from 'tap'
  * nothing comes through, as when a firewall starts to drop packets.
  */
 export async function blackHole (t: Test, target: { host: string; port: number }) {
-  const pairs = new Set<[client: Socket, server: Socket]>()
+  const open = new Set<Socket>()
   let swallowing = false
+  const cut = () => { for (const socket of open) socket.destroy() }
 
   const server = createServer(client => {
     const upstream = connect(target.port, target.host)
-    const pair: [Socket, Socket] = [client, upstream]
-    pairs.add(pair)
-    for (const socket of pair) {
+    for (const socket of [client, upstream]) {
+      open.add(socket)
       const other = socket === client ? upstream : client
       socket.setNoDelay(true)
       socket.on('error', () => socket.destroy())
@@ -23,7 +23,7 @@ export async function blackHole (t: Test, target: { host: string; port: number }
         if (!swallowing) other.write(data)
       })
       socket.on('close', () => {
-        pairs.delete(pair)
+        open.delete(socket)
         // In a black hole nobody hears of a close either.
         if (!swallowing) other.destroy()
       })
@@ -32,7 +32,7 @@ export async function blackHole (t: Test, target: { host: string; port: number }
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.teardown(async () => {
-    for (const pair of pairs) for (const socket of pair) socket.destroy()
+    cut()
     server.close()
     await once(server, 'close')
   })
@@ -43,13 +43,11 @@ export async function blackHole (t: Test, target: { host: string; port: number }
     /** Bytes that were swallowed are gone: what is still connected is cut, as a peer would after its resets. */
     heal () {
       swallowing = false
-      for (const pair of pairs) for (const socket of pair) socket.destroy()
+      cut()
     },
     /** As `heal`, but the old connections stay, silent for ever: only timeouts of our own can get away from them. */
     healForNewOnly () {
-      for (const [client, upstream] of pairs) {
-        for (const socket of [client, upstream]) socket.removeAllListeners('data').resume()
-      }
+      for (const socket of open) socket.removeAllListeners('data').resume()
       swallowing = false
     }
   }

@@ -1,0 +1,118 @@
+import postgres from 'postgres'
+import t from 'tap'
+import type { Test } from 'tap'
+import { blackHole } from '../support/blackhole.ts'
+import { emptyDb } from '../support/postgres.ts'
+import { downstream, hinted, openTestBackend, openTestHints, recordingLog, until, work } from './setup.ts'
+
+const shop = downstream('shop')
+
+const unhandled: unknown[] = []
+process.on('unhandledRejection', reason => unhandled.push(reason))
+process.on('uncaughtException', error => unhandled.push(error))
+t.afterEach(() => {
+  if (unhandled.length > 0) throw new AggregateError(unhandled.splice(0), 'unhandled')
+})
+t.setTimeout(120_000)
+
+async function service (t: Test, databaseUrl: string) {
+  const log = recordingLog()
+  const backend = await openTestBackend(t, { databaseUrl }, ['shop'], { log: log.log })
+  const hints = openTestHints(t, backend, [shop], log.log)
+  const worker = work(t, backend, [shop], () => {}, log.log)
+  let made = 0
+  return {
+    log,
+    hints,
+    worker,
+    backend,
+    well: async (ms = 20_000) => {
+      const before = worker.deliveries().length
+      await until('a delivery comes through again', async () => {
+        if (hints.room('shop') > 0) await hints.add(hinted('shop', 1, made++))
+        return worker.deliveries().length > before
+      }, ms)
+    }
+  }
+}
+
+t.test('processes that start together on an empty database prepare the queue once', async t => {
+  const url = await emptyDb(t)
+  const backends = await Promise.all([1, 2, 3].map(() => openTestBackend(t, { databaseUrl: url }, ['shop'])))
+  for (const backend of backends) await backend.add('shop', [[['task', 1]]])
+  t.equal(await backends[0]?.count('shop'), 3)
+})
+
+t.test('PostgreSQL ends every connection of ours, again and again: hints flow again by themselves', async t => {
+  const url = await emptyDb(t)
+  const { well, worker } = await service(t, url)
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  t.teardown(() => sql.end())
+  await well()
+  for (let round = 0; round < 3; round++) {
+    const ended = await sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid()`
+    t.ok(ended.length > 0)
+    const began = performance.now()
+    await well()
+    t.comment(`back in ${Math.round(performance.now() - began)} ms`)
+    t.ok(performance.now() - began < 8000)
+  }
+  await worker.stop()
+})
+
+t.test('PostgreSQL behind a black hole: adds fail in 250 ms, and all comes back by itself', async t => {
+  const url = await emptyDb(t)
+  const target = new URL(url)
+  const hole = await blackHole(t, { host: target.hostname, port: Number(target.port) })
+  const through = new URL(url)
+  through.hostname = '127.0.0.1'
+  through.port = String(hole.port)
+  const { well, hints } = await service(t, through.href)
+  await well()
+  hole.swallow()
+  const began = performance.now()
+  t.same(await hints.add(hinted('shop', 1, 1000)), hinted('shop', 1, 1000))
+  t.ok(performance.now() - began < 300, `${performance.now() - began} ms`)
+  await new Promise(resolve => setTimeout(resolve, 1000))
+  t.equal(hints.room('shop'), 0)
+  hole.heal()
+  const back = performance.now()
+  await well()
+  t.comment(`back in ${Math.round(performance.now() - back)} ms`)
+  t.ok(performance.now() - back < 12_000)
+})
+
+t.test('a stop in a black hole ends in time', async t => {
+  const url = await emptyDb(t)
+  const target = new URL(url)
+  const hole = await blackHole(t, { host: target.hostname, port: Number(target.port) })
+  const through = new URL(url)
+  through.hostname = '127.0.0.1'
+  through.port = String(hole.port)
+  const { well, worker, hints, backend } = await service(t, through.href)
+  await well()
+  hole.swallow()
+  await hints.add(hinted('shop', 1))
+  const began = performance.now()
+  await worker.stop()
+  await hints.stop()
+  await backend.close()
+  t.ok(performance.now() - began < 8000, `${performance.now() - began} ms`)
+  hole.heal()
+})
+
+t.test('an idle service is quiet', async t => {
+  const url = await emptyDb(t)
+  const names = Array.from({ length: 10 }, (_, i) => downstream(`shop-${i}`))
+  const backend = await openTestBackend(t, { databaseUrl: url }, names.map(one => one.name))
+  openTestHints(t, backend, names)
+  work(t, backend, names)
+  await new Promise(resolve => setTimeout(resolve, 1500))
+  const cpu = process.cpuUsage()
+  await new Promise(resolve => setTimeout(resolve, 4000))
+  const used = process.cpuUsage(cpu)
+  t.comment(`${(used.user + used.system) / 4000} ms of CPU a second, ten queues`)
+  t.ok((used.user + used.system) / 4000 < 30)
+})
