@@ -24,7 +24,8 @@ export interface Measured {
   /** Ms from the POST to the arrival, at the steady rate. */
   p50: number
   p99: number
-  cpuMsPerTask: number
+  /** Of its own process, and of what it stands on: all their processes together. */
+  cpuMsPerTask: Record<string, number>
   statementsPerTask: number | undefined
   commitsPerTask: number | undefined
 }
@@ -47,9 +48,9 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
 
     const counted = async () =>
       running.database === undefined ? undefined : await ground.statements(running.database)
-    const before = { cpu: cpuMs(running.pids), sql: await counted() }
+    const before = { cpu: cpuOf(running.pids), sql: await counted() }
     const fast = await send(ground, { target: running.url, tasks, inFlight, settleMs })
-    const after = { cpu: cpuMs(running.pids), sql: await counted() }
+    const after = { cpu: cpuOf(running.pids), sql: await counted() }
     const perTask = (key: 'statements' | 'commits') =>
       after.sql && before.sql && (after.sql[key] - before.sql[key]) / tasks
 
@@ -68,7 +69,9 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
       refused: fast.refused + steady.refused,
       p50: quantile(waits, 0.5),
       p99: quantile(waits, 0.99),
-      cpuMsPerTask: (after.cpu - before.cpu) / tasks,
+      cpuMsPerTask: Object.fromEntries(
+        Object.entries(after.cpu).map(([what, ms]) => [what, (ms - (before.cpu[what] ?? 0)) / tasks])
+      ),
       statementsPerTask: perTask('statements'),
       commitsPerTask: perTask('commits')
     }
@@ -103,6 +106,9 @@ async function send(
   const seconds = (arrivals.reduce((last, at) => Math.max(last, at), 0) - (starts[0] ?? 0)) / 1000
   return { tasksPerSecond: waits.length / seconds, lost, duplicates, refused, waits }
 }
+
+const cpuOf = (pids: Record<string, number>): Record<string, number> =>
+  Object.fromEntries(Object.entries(pids).map(([what, pid]) => [what, cpuMs([pid])]))
 
 function quantile(sorted: number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? NaN

@@ -9,8 +9,8 @@ import { freePort, until, type Ground } from './ground.ts'
 
 export interface Running {
   url: string
-  /** All whose CPU counts. */
-  pids: number[]
+  /** All whose CPU counts, by what they are. */
+  pids: Record<string, number>
   /** Where its SQL goes. */
   database?: string
   stop: () => Promise<void>
@@ -30,7 +30,7 @@ export const variants: Variant[] = [
     needsRedis: false,
     async start({ sinkUrl }) {
       const child = await start('./relay.js', { BENCH_SINK: sinkUrl })
-      return { url: (child.hello as { url: string }).url, pids: [child.pid], stop: child.stop }
+      return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
     }
   },
   {
@@ -54,7 +54,12 @@ export const variants: Variant[] = [
       const env = { BENCH_SINK: sinkUrl, DATABASE_URL: await database(name), REDIS_URL: redisUrl }
       const child = await start('./textbook.js', env)
       const { url } = child.hello as { url: string }
-      return { url, pids: [child.pid, postgresPid, redisPid], database: name, stop: child.stop }
+      return {
+        url,
+        pids: { service: child.pid, postgres: postgresPid, redis: redisPid },
+        database: name,
+        stop: child.stop
+      }
     }
   }
 ]
@@ -99,6 +104,10 @@ async function startAckbox(ground: Ground, name: string, redisUrl: string | unde
     await stop(child)
     throw err
   }
-  const pids = [child.pid ?? 0, ground.postgresPid, ...(redisUrl && ground.redisPid ? [ground.redisPid] : [])]
+  const pids = {
+    service: child.pid ?? 0,
+    postgres: ground.postgresPid,
+    ...(redisUrl !== undefined && { redis: ground.redisPid ?? 0 })
+  }
   return { url, pids, database: name, stop: () => stop(child) }
 }

@@ -34,6 +34,8 @@ const median = (values: number[]) => {
 const round = (value: number | undefined, digits: number) =>
   value === undefined ? null : Number(value.toFixed(digits))
 
+const total = ({ cpuMsPerTask }: Measured) => Object.values(cpuMsPerTask).reduce((sum, ms) => sum + ms, 0)
+
 function options() {
   const { values } = parseArgs({
     options: {
@@ -73,7 +75,7 @@ async function compare(ground: Ground, chosen: Variant[], rounds: number, amount
       const measured = await measure(variant, ground, amounts)
       console.error(
         `  ${Math.round(measured.tasksPerSecond)} tasks/s, p50 ${measured.p50.toFixed(1)} ms, p99 ${measured.p99.toFixed(1)} ms, ` +
-          `CPU ${measured.cpuMsPerTask.toFixed(3)} ms a task, lost ${measured.lost}, duplicates ${measured.duplicates}`
+          `CPU ${total(measured).toFixed(3)} ms a task, lost ${measured.lost}, duplicates ${measured.duplicates}`
       )
       results.get(variant.name)?.push(measured)
     }
@@ -85,7 +87,9 @@ function report(results: Map<string, Measured[]>, amounts: Amounts): boolean {
   const baseline = results.get('relay') ?? []
   let good = true
   for (const [name, measured] of results) {
-    const of = (key: keyof Measured) => median(measured.map(one => one[key] ?? NaN))
+    const of = (key: Exclude<keyof Measured, 'cpuMsPerTask'>) => median(measured.map(one => one[key] ?? NaN))
+    const parts = Object.keys(measured[0]?.cpuMsPerTask ?? {})
+    const part = (what: string) => round(median(measured.map(one => one.cpuMsPerTask[what] ?? NaN)), 3)
     const sum = (key: 'lost' | 'duplicates' | 'refused') =>
       measured.reduce((total, one) => total + one[key], 0)
     // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
@@ -102,7 +106,8 @@ function report(results: Map<string, Measured[]>, amounts: Amounts): boolean {
       refused: sum('refused'),
       p50Ms: round(of('p50'), 2),
       p99Ms: round(of('p99'), 2),
-      cpuMsPerTask: round(of('cpuMsPerTask'), 3),
+      cpuMsPerTask: round(median(measured.map(total)), 3),
+      cpuMsPerTaskOf: Object.fromEntries(parts.map(what => [what, part(what)])),
       statementsPerTask: round(measured[0]?.statementsPerTask && of('statementsPerTask'), 3),
       commitsPerTask: round(measured[0]?.commitsPerTask && of('commitsPerTask'), 3),
       rounds: measured.length,
