@@ -4,10 +4,10 @@ import { openPostgres } from './postgres.ts'
 import { openRedis } from './redis.ts'
 
 export interface QueueLog {
-  debug (fields: object, message: string): void
-  info (fields: object, message: string): void
-  warn (fields: object, message: string): void
-  error (fields: object, message: string): void
+  debug(fields: object, message: string): void
+  info(fields: object, message: string): void
+  warn(fields: object, message: string): void
+  error(fields: object, message: string): void
 }
 
 /** What a hint's job says of one delivery; all of it, and nothing else. */
@@ -17,31 +17,31 @@ export type Pointer = [taskId: string, attempt: number]
 export interface Backend {
   readonly kind: 'redis' | 'postgres'
   /** One job for each list. A rejection may come after some were added all the same. */
-  add (queue: string, jobs: Pointer[][]): Promise<void>
+  add(queue: string, jobs: Pointer[][]): Promise<void>
   /** Jobs, not deliveries, that no worker has taken yet. */
-  count (queue: string): Promise<number>
-  puller (queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<Puller>
+  count(queue: string): Promise<number>
+  puller(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<Puller>
   /** Resolves when the server would take a hint now. */
-  ping (): Promise<void>
-  up (): boolean
+  ping(): Promise<void>
+  up(): boolean
   /** Called at once when the connection for adding is lost; not every backend notices. */
-  onLost (listener: () => void): void
-  close (): Promise<void>
+  onLost(listener: () => void): void
+  close(): Promise<void>
 }
 
 /** One worker's end of one queue. `take` is called by one loop, one call at a time. */
 export interface Puller {
   /** The next job; undefined after a while without any. */
-  take (): Promise<Taken | undefined>
+  take(): Promise<Taken | undefined>
   /** Makes a `take` that waits come back. */
-  interrupt (): Promise<void>
-  close (): Promise<void>
+  interrupt(): Promise<void>
+  close(): Promise<void>
 }
 
 export interface Taken {
   deliveries: Pointer[]
   /** Takes the job out of the queue. */
-  done (): Promise<void>
+  done(): Promise<void>
 }
 
 export interface BackendOptions {
@@ -54,14 +54,17 @@ export interface BackendOptions {
 }
 
 /** Rejects with `QueueServerError` for a Redis that is too old or refuses our password, else goes on without it. */
-export async function openBackend (options: BackendOptions): Promise<Backend> {
+export async function openBackend(options: BackendOptions): Promise<Backend> {
   return options.redisUrl ? onRedis(options, options.redisUrl) : onPostgres(options)
 }
 
-async function onRedis (options: BackendOptions, url: string): Promise<Backend> {
+async function onRedis(options: BackendOptions, url: string): Promise<Backend> {
   const redis = await openRedis(url, options.prefix, options.log)
   const bull = bullmq(createRedisBackend, {
-    producer: redis.producer, consumer: redis.consumer, prefix: options.prefix, blockSeconds: redis.blockSeconds
+    producer: redis.producer,
+    consumer: redis.consumer,
+    prefix: options.prefix,
+    blockSeconds: redis.blockSeconds
   })
   for (const queue of options.queues) bull.open(queue)
   return {
@@ -79,10 +82,13 @@ async function onRedis (options: BackendOptions, url: string): Promise<Backend> 
   }
 }
 
-async function onPostgres (options: BackendOptions): Promise<Backend> {
+async function onPostgres(options: BackendOptions): Promise<Backend> {
   const postgres = await openPostgres(options.databaseUrl, options.queues.length, options.log)
   const bull = bullmq(createPostgresBackend, {
-    producer: postgres.forBullmq, consumer: postgres.forBullmq, prefix: options.prefix, blockSeconds: postgres.blockSeconds
+    producer: postgres.forBullmq,
+    consumer: postgres.forBullmq,
+    prefix: options.prefix,
+    blockSeconds: postgres.blockSeconds
   })
   // BullMQ keeps the outcome of its first connection for ever, so a queue whose first one fails is dead:
   // better to fail the start.
@@ -114,15 +120,20 @@ async function onPostgres (options: BackendOptions): Promise<Backend> {
 /** A hint runs once at most: BullMQ neither repeats it nor keeps it. */
 const jobOptions = { attempts: 1, removeOnComplete: { count: 0 }, removeOnFail: { count: 0 } }
 
-interface Connections<C> { producer: C; consumer: C; prefix: string; blockSeconds: number }
+interface Connections<C> {
+  producer: C
+  consumer: C
+  prefix: string
+  blockSeconds: number
+}
 
-function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, connections: Connections<C>) {
+function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, connections: Connections<C>) {
   const { Queue, Worker } = withBackend(factory)
   // Our own check of the server says it once and clearly; BullMQ's would print at every connection.
   const common = { prefix: connections.prefix, skipVersionCheck: true }
   const queues = new Map<string, ReturnType<typeof open>>()
 
-  function open (name: string) {
+  function open(name: string) {
     const queue = new Queue<Pointer[], void, string>(name, {
       ...common,
       connection: connections.producer,
@@ -135,13 +146,13 @@ function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, conn
     return queue
   }
 
-  function queueOf (name: string) {
+  function queueOf(name: string) {
     const queue = queues.get(name)
     if (!queue) throw new Error(`no queue ${name}`)
     return queue
   }
 
-  async function add (name: string, jobs: Pointer[][]) {
+  async function add(name: string, jobs: Pointer[][]) {
     const queue = queueOf(name)
     const [first] = jobs
     // BullMQ's bulk insert makes two temporary tables a call on PostgreSQL: too dear for a single hint.
@@ -149,7 +160,7 @@ function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, conn
     else await queue.addBulk(jobs.map(data => ({ name: 'h', data })))
   }
 
-  function puller (name: string, lockMs: number, onError: (error: Error) => void) {
+  function puller(name: string, lockMs: number, onError: (error: Error) => void) {
     const worker = new Worker<Pointer[], void, string>(name, null, {
       ...common,
       connection: connections.consumer,
@@ -168,7 +179,7 @@ function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, conn
     let takes = 0
     return {
       ready: () => worker.waitUntilReady(),
-      async take (): Promise<Taken | undefined> {
+      async take(): Promise<Taken | undefined> {
         const token = `${worker.id}:${takes++}`
         const job: Job<Pointer[], void, string> | undefined = await worker.getNextJob(token)
         if (!job) return undefined
@@ -180,7 +191,9 @@ function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, conn
         }
         return {
           deliveries: readPointers(job.data),
-          done: async () => { await job.moveToCompleted(undefined, token, false) }
+          done: async () => {
+            await job.moveToCompleted(undefined, token, false)
+          }
         }
       },
       interrupt: () => worker.getBackend().disconnectBlocking(false),
@@ -193,13 +206,16 @@ function bullmq<B extends IQueueBackend, C> (factory: BackendFactory<B, C>, conn
     add,
     count: (name: string) => queueOf(name).getWaitingCount(),
     puller,
-    close: async () => { await Promise.allSettled([...queues.values()].map(queue => queue.close())) }
+    close: async () => {
+      await Promise.allSettled([...queues.values()].map(queue => queue.close()))
+    }
   }
 }
 
 /** A job may be made by hand or by another version: what is no pointer is left out, the lease brings it back. */
-function readPointers (data: unknown): Pointer[] {
+function readPointers(data: unknown): Pointer[] {
   if (!Array.isArray(data)) return []
-  return data.filter((pair): pair is Pointer =>
-    Array.isArray(pair) && typeof pair[0] === 'string' && Number.isInteger(pair[1]))
+  return data.filter(
+    (pair): pair is Pointer => Array.isArray(pair) && typeof pair[0] === 'string' && Number.isInteger(pair[1])
+  )
 }

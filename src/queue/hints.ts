@@ -4,9 +4,15 @@ import { hintSize, openWindow } from './window.ts'
 import type { Limits } from './window.ts'
 
 /** A delivery whose current attempt waits for a worker. */
-export interface Hinted { downstream: string; taskId: string; attempt: number }
+export interface Hinted {
+  downstream: string
+  taskId: string
+  attempt: number
+}
 
-export interface HintedDownstream extends Limits { name: string }
+export interface HintedDownstream extends Limits {
+  name: string
+}
 
 export interface HintsOptions {
   backend: Backend
@@ -18,15 +24,15 @@ export interface HintsOptions {
 
 export interface Hints {
   /** Resolves within 250 ms with those that were not added; never rejects. */
-  add (deliveries: Hinted[]): Promise<Hinted[]>
+  add(deliveries: Hinted[]): Promise<Hinted[]>
   /** How many more deliveries may be hinted now; 0 while the backend is away. */
-  room (downstream: string): number
+  room(downstream: string): number
   /** Deliveries waiting in the queue, as well as this process can know. */
-  waiting (downstream: string): number
+  waiting(downstream: string): number
   /** Workers of this process tell of deliveries they took out of the queue, so that room comes back at once. */
-  started (downstream: string, deliveries: number): void
+  started(downstream: string, deliveries: number): void
   /** Ends what is being added, then adds no more. */
-  stop (): Promise<void>
+  stop(): Promise<void>
 }
 
 const addMs = 250
@@ -37,20 +43,32 @@ const quietCountMs = 2000
 /** Deliveries in one round trip. */
 const flightSize = 4096
 
-interface Call { deliveries: Hinted[]; at: number; resolve: (notAdded: Hinted[]) => void }
-interface Flight { calls: Call[]; deliveries: number; timer: NodeJS.Timeout }
+interface Call {
+  deliveries: Hinted[]
+  at: number
+  resolve: (notAdded: Hinted[]) => void
+}
+interface Flight {
+  calls: Call[]
+  deliveries: number
+  timer: NodeJS.Timeout
+}
 
-export function openHints ({ backend, downstreams, log, now = () => performance.now() }: HintsOptions): Hints {
+export function openHints({ backend, downstreams, log, now = () => performance.now() }: HintsOptions): Hints {
   const lanes = new Map(downstreams.map(downstream => [downstream.name, openLane(downstream)]))
   const stopping = new AbortController()
   let pinging: Promise<void> | undefined
   let saidAwayAt = -Infinity
 
-  backend.onLost(() => { for (const lane of lanes.values()) lane.lost('connection lost') })
+  backend.onLost(() => {
+    for (const lane of lanes.values()) lane.lost('connection lost')
+  })
   if (!backend.up()) for (const lane of lanes.values()) lane.lost('not connected yet')
-  const counting = setInterval(() => { for (const lane of lanes.values()) lane.count() }, countMs)
+  const counting = setInterval(() => {
+    for (const lane of lanes.values()) lane.count()
+  }, countMs)
 
-  function openLane (downstream: HintedDownstream) {
+  function openLane(downstream: HintedDownstream) {
     const window = openWindow(downstream, now)
     const perHint = hintSize(downstream)
     let gathered: Call[] = []
@@ -59,7 +77,7 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
     let away = false
     let asking = false
 
-    function add (deliveries: Hinted[]): Promise<Hinted[]> {
+    function add(deliveries: Hinted[]): Promise<Hinted[]> {
       if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
       return new Promise(resolve => {
         gathered.push({ deliveries, at: now(), resolve })
@@ -70,14 +88,18 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
       })
     }
 
-    function flush () {
+    function flush() {
       flushing = false
       const oldest = gathered[0]
       if (flight || !oldest) return
       const calls = takeFlight()
       const jobs = chunk(calls, perHint)
       const deliveries = calls.reduce((sum, call) => sum + call.deliveries.length, 0)
-      const mine: Flight = { calls, deliveries, timer: setTimeout(giveUp, Math.max(0, oldest.at + addMs - now())) }
+      const mine: Flight = {
+        calls,
+        deliveries,
+        timer: setTimeout(giveUp, Math.max(0, oldest.at + addMs - now()))
+      }
       flight = mine
       backend.add(downstream.name, jobs).then(
         () => {
@@ -88,15 +110,18 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
         },
         (error: unknown) => {
           if (flight === mine) lost(error instanceof Error ? error.message : String(error))
-        })
+        }
+      )
 
-      function giveUp () {
+      function giveUp() {
         // Timers run before the sockets are read: after a blocked event loop the answer may be waiting there.
-        setImmediate(() => { if (flight === mine) lost(`no answer in ${addMs} ms`) })
+        setImmediate(() => {
+          if (flight === mine) lost(`no answer in ${addMs} ms`)
+        })
       }
     }
 
-    function takeFlight (): Call[] {
+    function takeFlight(): Call[] {
       let size = 0
       let calls = 0
       while (calls < gathered.length && size < flightSize) size += gathered[calls++]?.deliveries.length ?? 0
@@ -104,7 +129,7 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
     }
 
     /** Ends the flight for those who wait for it, and lets the next one go. */
-    function land (failed: Call[]) {
+    function land(failed: Call[]) {
       const landed = flight
       flight = undefined
       clearTimeout(landed?.timer)
@@ -112,45 +137,59 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
       if (gathered.length > 0) flush()
     }
 
-    function lost (reason: string) {
+    function lost(reason: string) {
       away = true
       const waiting = gathered
       gathered = []
       if (flight) land(flight.calls)
       for (const call of waiting) call.resolve(call.deliveries)
       sayAway(reason)
-      pinging ??= pingUntilBack().finally(() => { pinging = undefined })
+      pinging ??= pingUntilBack().finally(() => {
+        pinging = undefined
+      })
     }
 
-    function count () {
+    function count() {
       if (away || asking || (window.quiet() && now() - window.countedAt() < quietCountMs)) return
       asking = true
       const look = window.look()
-      backend.count(downstream.name)
-        .then(jobs => { window.counted(look, jobs) }, () => {
-          if (!stopping.signal.aborted) lost('no count')
+      backend
+        .count(downstream.name)
+        .then(
+          jobs => {
+            window.counted(look, jobs)
+          },
+          () => {
+            if (!stopping.signal.aborted) lost('no count')
+          }
+        )
+        .finally(() => {
+          asking = false
         })
-        .finally(() => { asking = false })
     }
 
-    const underWay = () => gathered.reduce((sum, call) => sum + call.deliveries.length, flight?.deliveries ?? 0)
+    const underWay = () =>
+      gathered.reduce((sum, call) => sum + call.deliveries.length, flight?.deliveries ?? 0)
 
     return {
       add,
       lost,
       count,
-      back () { away = false },
+      back() {
+        away = false
+      },
       isAway: () => away,
       started: window.started,
       waiting: () => window.waiting() + underWay(),
-      room: () => away || stopping.signal.aborted
-        ? 0
-        : Math.max(0, Math.floor(window.size() - window.waiting() - underWay())),
+      room: () =>
+        away || stopping.signal.aborted
+          ? 0
+          : Math.max(0, Math.floor(window.size() - window.waiting() - underWay())),
       idle: () => !flight && gathered.length === 0
     }
   }
 
-  async function pingUntilBack () {
+  async function pingUntilBack() {
     const away = () => [...lanes.values()].some(lane => lane.isAway())
     while (!stopping.signal.aborted && away()) {
       const began = now()
@@ -160,36 +199,43 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
         return
       }
       // An abort only ends the wait.
-      await sleep(Math.max(50, pingMs - (now() - began)), undefined, { signal: stopping.signal }).catch(() => {})
+      await sleep(Math.max(50, pingMs - (now() - began)), undefined, { signal: stopping.signal }).catch(
+        () => {}
+      )
     }
   }
 
-  async function answers (): Promise<boolean> {
+  async function answers(): Promise<boolean> {
     const timeout = new AbortController()
     const tooLate = sleep(pingMs - 50, false, { signal: timeout.signal }).catch(() => false)
-    const pong = backend.ping().then(() => true, () => false)
+    const pong = backend.ping().then(
+      () => true,
+      () => false
+    )
     const answered = await Promise.race([pong, tooLate])
     timeout.abort()
     return answered
   }
 
   // One line for an outage, not one for each queue or each try.
-  function sayAway (reason: string) {
+  function sayAway(reason: string) {
     if (stopping.signal.aborted || now() - saidAwayAt < 10_000) return
     saidAwayAt = now()
     log.warn({ queue: backend.kind, reason }, 'hints.away: deliveries wait in PostgreSQL')
   }
 
   return {
-    async add (deliveries) {
+    async add(deliveries) {
       const groups = byDownstream(deliveries)
-      const results = await Promise.all([...groups].map(async ([name, group]) => lanes.get(name)?.add(group) ?? group))
-      return results.length === 1 ? results[0] ?? [] : results.flat()
+      const results = await Promise.all(
+        [...groups].map(async ([name, group]) => lanes.get(name)?.add(group) ?? group)
+      )
+      return results.length === 1 ? (results[0] ?? []) : results.flat()
     },
     room: name => lanes.get(name)?.room() ?? 0,
     waiting: name => lanes.get(name)?.waiting() ?? 0,
     started: (name, deliveries) => lanes.get(name)?.started(deliveries),
-    async stop () {
+    async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
       // Each flight lands or is given up within 250 ms.
       while (!flushed()) await sleep(10)
@@ -200,7 +246,7 @@ export function openHints ({ backend, downstreams, log, now = () => performance.
   }
 }
 
-function byDownstream (deliveries: Hinted[]): Map<string, Hinted[]> {
+function byDownstream(deliveries: Hinted[]): Map<string, Hinted[]> {
   const groups = new Map<string, Hinted[]>()
   for (const delivery of deliveries) {
     const group = groups.get(delivery.downstream)
@@ -211,7 +257,7 @@ function byDownstream (deliveries: Hinted[]): Map<string, Hinted[]> {
 }
 
 /** The deliveries of all calls in one row, cut into jobs. */
-function chunk (calls: Call[], size: number): Pointer[][] {
+function chunk(calls: Call[], size: number): Pointer[][] {
   const jobs: Pointer[][] = []
   let job: Pointer[] = []
   for (const call of calls) {

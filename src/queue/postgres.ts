@@ -12,7 +12,7 @@ const closeMs = 2000
  * A pool of its own: BullMQ speaks `pg`, and each worker keeps one connection for LISTEN. Hints are not the
  * truth, so their commits need not wait for the disk.
  */
-export async function openPostgres (url: string, queues: number, log: QueueLog) {
+export async function openPostgres(url: string, queues: number, log: QueueLog) {
   const pool = new pg.Pool({
     connectionString: url,
     application_name: 'ackbox-queue',
@@ -41,18 +41,22 @@ export async function openPostgres (url: string, queues: number, log: QueueLog) 
     forBullmq: pool as unknown as PgPool,
     // Only a safety net: NOTIFY wakes a worker at once, this finds what a lost connection missed.
     blockSeconds: 5,
-    ping: async () => { await pool.query('select 1') },
-    close () {
+    ping: async () => {
+      await pool.query('select 1')
+    },
+    close() {
       ending ??= within(closeMs, pool.end())
       return ending
     }
   }
 }
 
-async function migrate (url: string) {
+async function migrate(url: string) {
   // No statement timeout here: another process may hold BullMQ's own migration lock for a while.
   const client = new pg.Client({
-    connectionString: url, application_name: 'ackbox-queue-migrate', connectionTimeoutMillis: 10_000
+    connectionString: url,
+    application_name: 'ackbox-queue-migrate',
+    connectionTimeoutMillis: 10_000
   })
   client.on('error', () => {}) // the query in flight rejects with it
   try {

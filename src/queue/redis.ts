@@ -14,7 +14,7 @@ const blockSeconds = 2
 
 /** BullMQ copies it for each blocking connection, and an answer there takes as long as a block lasts. */
 class Consumer extends Redis {
-  override duplicate (override?: Partial<RedisOptions>): Redis {
+  override duplicate(override?: Partial<RedisOptions>): Redis {
     return super.duplicate({ ...override, socketTimeout: blockSeconds * 1000 + 2000 })
   }
 }
@@ -23,7 +23,7 @@ class Consumer extends Redis {
  * Two clients: producers fail fast and forget (a late hint is worth nothing), workers wait for ever.
  * Blocking clients are copies of the workers' one, made by BullMQ, one for each queue.
  */
-export async function openRedis (url: string, prefix: string, log: QueueLog) {
+export async function openRedis(url: string, prefix: string, log: QueueLog) {
   const both = {
     connectTimeout: 1000,
     // A black hole never answers our FIN either.
@@ -55,8 +55,12 @@ export async function openRedis (url: string, prefix: string, log: QueueLog) {
   let closing = false
   let wasUp = false
 
-  producer.on('error', error => { lastError = error })
-  consumer.on('error', error => { lastError = error })
+  producer.on('error', error => {
+    lastError = error
+  })
+  consumer.on('error', error => {
+    lastError = error
+  })
   producer.on('ready', () => {
     if (wasUp) log.info({ redis: place }, 'redis.back')
     wasUp = true
@@ -78,8 +82,10 @@ export async function openRedis (url: string, prefix: string, log: QueueLog) {
     if (answered) await check(producer, place, log)
     else {
       refuseWrongCredentials(lastError, place)
-      log.error({ redis: place, reason: lastError?.message ?? 'no answer' },
-        'redis.unreachable: tasks are accepted and wait in PostgreSQL until Redis answers; see REDIS_URL')
+      log.error(
+        { redis: place, reason: lastError?.message ?? 'no answer' },
+        'redis.unreachable: tasks are accepted and wait in PostgreSQL until Redis answers; see REDIS_URL'
+      )
       producer.once('ready', () => {
         check(producer, place, log).catch((error: Error) => log.error({ redis: place }, error.message))
       })
@@ -94,14 +100,18 @@ export async function openRedis (url: string, prefix: string, log: QueueLog) {
     consumer,
     blockSeconds,
     up: () => producer.status === 'ready',
-    onLost: (listener: () => void) => { lostListeners.push(listener) },
+    onLost: (listener: () => void) => {
+      lostListeners.push(listener)
+    },
     // A write, since a server that is out of memory or a replica answers PING all the same.
-    ping: async () => { await producer.set(`${prefix}:ping`, '1', 'PX', 10_000) },
+    ping: async () => {
+      await producer.set(`${prefix}:ping`, '1', 'PX', 10_000)
+    },
     close
   }
 }
 
-async function untilReady (client: Redis, ms: number): Promise<boolean> {
+async function untilReady(client: Redis, ms: number): Promise<boolean> {
   if (client.status === 'ready') return true
   return new Promise(resolve => {
     const done = (ready: boolean) => () => {
@@ -112,7 +122,9 @@ async function untilReady (client: Redis, ms: number): Promise<boolean> {
     }
     const yes = done(true)
     const no = done(false)
-    const onError = (error: Error) => { if (isCredentials(error)) no() }
+    const onError = (error: Error) => {
+      if (isCredentials(error)) no()
+    }
     const timer = setTimeout(no, ms)
     client.on('ready', yes)
     client.on('error', onError)
@@ -121,13 +133,13 @@ async function untilReady (client: Redis, ms: number): Promise<boolean> {
 
 const isCredentials = (error: Error) => /^(WRONGPASS|NOAUTH|ERR (invalid password|AUTH))/.test(error.message)
 
-function refuseWrongCredentials (error: Error | undefined, place: string) {
+function refuseWrongCredentials(error: Error | undefined, place: string) {
   if (!error || !isCredentials(error)) return
   throw new QueueServerError(`Redis at ${place} refuses the user or password of REDIS_URL (${error.message})`)
 }
 
 /** Throws for a server that is too old; warns of one that may throw hints away. */
-async function check (client: Redis, place: string, log: QueueLog) {
+async function check(client: Redis, place: string, log: QueueLog) {
   let info
   try {
     info = await client.info()
@@ -142,17 +154,21 @@ async function check (client: Redis, place: string, log: QueueLog) {
   if (problem) throw new QueueServerError(problem)
   const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1]
   if (policy && policy !== 'noeviction') {
-    log.warn({ redis: place, policy },
-      'redis.eviction: it may throw hints away when full, which costs time; set maxmemory-policy noeviction')
+    log.warn(
+      { redis: place, policy },
+      'redis.eviction: it may throw hints away when full, which costs time; set maxmemory-policy noeviction'
+    )
   }
 }
 
 /** The one line for a server that cannot do, or undefined. Exported for its test: no such server at hand. */
-export function serverProblem (info: string, place: string): string | undefined {
+export function serverProblem(info: string, place: string): string | undefined {
   const version = /^redis_version:(\d+)\.(\d+)\S*/m.exec(info)
   if (!version) return undefined
   const [text, major, minor] = version
   if (Number(major) > 6 || (Number(major) === 6 && Number(minor) >= 2)) return undefined
-  return `Redis at ${place} is ${text.slice('redis_version:'.length)}: Ackbox needs 6.2 or newer. ` +
+  return (
+    `Redis at ${place} is ${text.slice('redis_version:'.length)}: Ackbox needs 6.2 or newer. ` +
     'Upgrade it, or leave REDIS_URL out to queue on PostgreSQL'
+  )
 }

@@ -1,9 +1,9 @@
 /** The limits of one downstream in this process; everything here counts deliveries. */
 export interface Slots {
   /** Resolves when a delivery may start, in the order of asking; rejects with the signal's reason. */
-  take (signal: AbortSignal): Promise<void>
+  take(signal: AbortSignal): Promise<void>
   /** One that was taken is over. */
-  free (): void
+  free(): void
   readonly inUse: number
   readonly waiting: number
 }
@@ -17,10 +17,15 @@ export interface SlotsOptions {
   now?: () => number
 }
 
-interface Waiter { resolve: () => void; reject: (reason: Error) => void; signal: AbortSignal; gone: boolean }
+interface Waiter {
+  resolve: () => void
+  reject: (reason: Error) => void
+  signal: AbortSignal
+  gone: boolean
+}
 
 /** A first-come semaphore and a token bucket in one, so that a slot is never held by one who waits for a token. */
-export function slots (options: SlotsOptions): Slots {
+export function slots(options: SlotsOptions): Slots {
   const now = options.now ?? (() => performance.now())
   const bucket = options.perSecond === undefined ? undefined : tokens(options.perSecond, options.share, now)
   const aborts = new Map<AbortSignal, () => void>()
@@ -33,7 +38,7 @@ export function slots (options: SlotsOptions): Slots {
   // At least one each: a concurrency smaller than the number of workers cannot be divided.
   const limit = () => Math.max(1, Math.floor(options.concurrency * options.share() + 1e-9))
 
-  function grant () {
+  function grant() {
     while (waiting > 0 && inUse < limit()) {
       const wait = bucket?.wait() ?? 0
       if (wait > 0) {
@@ -53,7 +58,7 @@ export function slots (options: SlotsOptions): Slots {
     if (waiting === 0) settleDown()
   }
 
-  function shift (): Waiter | undefined {
+  function shift(): Waiter | undefined {
     for (;;) {
       const next = queue[head++]
       if (head > 1024 && head * 2 > queue.length) {
@@ -64,7 +69,7 @@ export function slots (options: SlotsOptions): Slots {
     }
   }
 
-  function settleDown () {
+  function settleDown() {
     queue = []
     head = 0
     clearTimeout(timer)
@@ -74,7 +79,7 @@ export function slots (options: SlotsOptions): Slots {
   }
 
   // One listener for each signal, not for each waiter: thousands wait on the signal of a shutdown.
-  function listen (signal: AbortSignal) {
+  function listen(signal: AbortSignal) {
     if (aborts.has(signal)) return
     const listener = () => {
       aborts.delete(signal)
@@ -92,7 +97,7 @@ export function slots (options: SlotsOptions): Slots {
   }
 
   return {
-    async take (signal) {
+    async take(signal) {
       if (signal.aborted) throw asError(signal.reason)
       if (waiting === 0 && inUse < limit() && (bucket?.wait() ?? 0) <= 0) {
         bucket?.spend()
@@ -106,23 +111,27 @@ export function slots (options: SlotsOptions): Slots {
         grant()
       })
     },
-    free () {
+    free() {
       if (inUse === 0) throw new Error('free() without take()')
       inUse--
       if (waiting > 0) grant()
     },
-    get inUse () { return inUse },
-    get waiting () { return waiting }
+    get inUse() {
+      return inUse
+    },
+    get waiting() {
+      return waiting
+    }
   }
 }
 
-const asError = (reason: unknown) => reason instanceof Error ? reason : new Error(String(reason))
+const asError = (reason: unknown) => (reason instanceof Error ? reason : new Error(String(reason)))
 
 /**
  * What is saved up for a burst is taken off the rate, so that no second ever sees more than `perSecond`:
  * burst + rate = perSecond + 1, and the last one falls into the next second.
  */
-function tokens (perSecond: number, share: () => number, now: () => number) {
+function tokens(perSecond: number, share: () => number, now: () => number) {
   let saved = 1
   let at = now()
   const refill = () => {
@@ -130,16 +139,18 @@ function tokens (perSecond: number, share: () => number, now: () => number) {
     const burst = 1 + Math.floor(mine / 20)
     const rate = mine - (burst - 1)
     const t = now()
-    saved = Math.min(burst, saved + (t - at) * rate / 1000)
+    saved = Math.min(burst, saved + ((t - at) * rate) / 1000)
     at = t
     return rate
   }
   return {
     /** Milliseconds until the next token; 0: now. */
-    wait () {
+    wait() {
       const rate = refill()
-      return saved >= 1 - 1e-9 ? 0 : (1 - saved) * 1000 / rate
+      return saved >= 1 - 1e-9 ? 0 : ((1 - saved) * 1000) / rate
     },
-    spend () { saved -= 1 }
+    spend() {
+      saved -= 1
+    }
   }
 }

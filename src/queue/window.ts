@@ -1,14 +1,24 @@
 /** Jobs waiting and deliveries added and started so far, at one moment. */
-interface Look { at: number; jobs: number; added: number; addedJobs: number; started: number }
+interface Look {
+  at: number
+  jobs: number
+  added: number
+  addedJobs: number
+  started: number
+}
 
-export interface Limits { concurrency: number; perSecond?: number | undefined; leaseMs: number }
+export interface Limits {
+  concurrency: number
+  perSecond?: number | undefined
+  leaseMs: number
+}
 
 /** A hint is loaded by one SELECT and placed slot by slot: too large a one would hold up the queue behind it. */
 const largestHint = 64
 const largestWindow = 10_000
 
 /** How many deliveries one hint may hold. */
-export function hintSize ({ concurrency, perSecond }: Limits): number {
+export function hintSize({ concurrency, perSecond }: Limits): number {
   return Math.max(1, Math.floor(Math.min(concurrency, (perSecond ?? Infinity) / 4, largestHint)))
 }
 
@@ -16,10 +26,13 @@ export function hintSize ({ concurrency, perSecond }: Limits): number {
  * How many deliveries of one downstream may wait in BullMQ, so that they start well within their lease; the rest
  * waits in PostgreSQL. Pure arithmetic: others tell it what was added, started and counted.
  */
-export function openWindow (limits: Limits, now: () => number) {
+export function openWindow(limits: Limits, now: () => number) {
   const quarterLease = limits.leaseMs / 4000
   // A rate limit below what the concurrency suggests is what empties the queue.
-  const smallest = Math.max(1, Math.min(2 * limits.concurrency, (limits.perSecond ?? Infinity) * quarterLease))
+  const smallest = Math.max(
+    1,
+    Math.min(2 * limits.concurrency, (limits.perSecond ?? Infinity) * quarterLease)
+  )
   let added = 0
   let addedJobs = 0
   let started = 0
@@ -34,24 +47,26 @@ export function openWindow (limits: Limits, now: () => number) {
     const first = looks[0] ?? last
     const seconds = Math.max(1, (t - first.at) / 1000)
     // Where no worker runs nobody tells of starts: what was added and did not stay must have been started.
-    const left = (last.added - first.added) - (last.jobs - first.jobs) * mean
+    const left = last.added - first.added - (last.jobs - first.jobs) * mean
     return Math.max(started - first.started, left) / seconds
   }
 
   const waiting = () => Math.max(0, last.jobs * mean + (added - last.added) - (started - last.started))
 
   return {
-    added (deliveries: number, jobs: number) {
+    added(deliveries: number, jobs: number) {
       added += deliveries
       addedJobs += jobs
       const weight = meanKnown ? 1 - 0.9 ** jobs : 1
       mean += (deliveries / jobs - mean) * weight
       meanKnown = true
     },
-    started: (deliveries: number) => { started += deliveries },
+    started: (deliveries: number) => {
+      started += deliveries
+    },
     /** To be taken before the count is asked for: what is added while the question is under way counts twice, not never. */
     look: () => ({ at: now(), added, addedJobs, started }),
-    counted (look: Omit<Look, 'jobs'>, jobs: number) {
+    counted(look: Omit<Look, 'jobs'>, jobs: number) {
       last = { ...look, jobs }
       looks.push(last)
       // Keep one look that is at least a second old: it is where the last second began.

@@ -2,9 +2,16 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Backend, Pointer, Puller, QueueLog, Taken } from './backend.ts'
 import { within } from './within.ts'
 
-export interface Hint { downstream: string; deliveries: Pointer[] }
+export interface Hint {
+  downstream: string
+  deliveries: Pointer[]
+}
 
-export interface WorkedDownstream { name: string; concurrency: number; leaseMs: number }
+export interface WorkedDownstream {
+  name: string
+  concurrency: number
+  leaseMs: number
+}
 
 export interface WorkersOptions {
   backend: Backend
@@ -27,11 +34,11 @@ const wellMs = 3000
  * Takes hints until `signal` aborts; ends when the running ones are over. A job that was already being taken at the
  * abort still runs: whoever runs it knows that we stop, and releases.
  */
-export async function runWorkers (options: WorkersOptions): Promise<void> {
+export async function runWorkers(options: WorkersOptions): Promise<void> {
   await Promise.all(options.downstreams.map(downstream => pull(options, downstream)))
 }
 
-async function pull (options: WorkersOptions, downstream: WorkedDownstream) {
+async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   const { backend, log, signal } = options
   const queue = downstream.name
   const trouble = sayOnce(log, queue)
@@ -49,7 +56,10 @@ async function pull (options: WorkersOptions, downstream: WorkedDownstream) {
       continue
     }
     try {
-      puller ??= await backend.puller(queue, { lockMs: downstream.leaseMs + 60_000, onError: error => trouble.say(error) })
+      puller ??= await backend.puller(queue, {
+        lockMs: downstream.leaseMs + 60_000,
+        onError: error => trouble.say(error)
+      })
       const taken = await takeUntil(puller, signal)
       trouble.well()
       if (taken) start(taken)
@@ -63,22 +73,31 @@ async function pull (options: WorkersOptions, downstream: WorkedDownstream) {
   await within(stopMs, Promise.all(ending))
   if (puller) await within(stopMs, puller.close())
 
-  function start (taken: Taken) {
+  function start(taken: Taken) {
     held += taken.deliveries.length
     const run = runOne(options, queue, taken).finally(() => {
       held -= taken.deliveries.length
       running.delete(run)
     })
     running.add(run)
-    const end = run.then(() => taken.done()).catch((error: unknown) => {
-      // Flushed, or held by nobody any more: it is out of the queue, which is all we want.
-      log.debug({ downstream: queue, reason: reasonOf(error) }, 'hint.not_ended')
-    }).finally(() => { ending.delete(end) })
+    const end = run
+      .then(() => taken.done())
+      .catch((error: unknown) => {
+        // Flushed, or held by nobody any more: it is out of the queue, which is all we want.
+        log.debug({ downstream: queue, reason: reasonOf(error) }, 'hint.not_ended')
+      })
+      .finally(() => {
+        ending.delete(end)
+      })
     ending.add(end)
   }
 }
 
-async function runOne ({ run, log }: WorkersOptions, downstream: string, { deliveries }: Taken): Promise<void> {
+async function runOne(
+  { run, log }: WorkersOptions,
+  downstream: string,
+  { deliveries }: Taken
+): Promise<void> {
   try {
     if (deliveries.length > 0) await run({ downstream, deliveries })
   } catch (error) {
@@ -87,7 +106,7 @@ async function runOne ({ run, log }: WorkersOptions, downstream: string, { deliv
 }
 
 /** The next job; after the abort only one that was already on its way to us. */
-async function takeUntil (puller: Puller, signal: AbortSignal): Promise<Taken | undefined> {
+async function takeUntil(puller: Puller, signal: AbortSignal): Promise<Taken | undefined> {
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
   const abandoned = new Promise<undefined>(resolve => {
@@ -106,18 +125,18 @@ async function takeUntil (puller: Puller, signal: AbortSignal): Promise<Taken | 
 }
 
 /** One line when a queue's trouble begins and one when it is over, however often it fails in between. */
-function sayOnce (log: QueueLog, downstream: string) {
+function sayOnce(log: QueueLog, downstream: string) {
   let since: number | undefined
   let lastAt = 0
   return {
-    say (error: unknown) {
+    say(error: unknown) {
       lastAt = performance.now()
       if (since !== undefined) return
       since = lastAt
       log.warn({ downstream, reason: reasonOf(error) }, 'queue.trouble')
     },
     /** BullMQ keeps some failures to itself and answers "no job": a while without any is what counts. */
-    well () {
+    well() {
       if (since === undefined || performance.now() - lastAt < wellMs) return
       log.info({ downstream, ms: Math.round(lastAt - since) }, 'queue.well')
       since = undefined
@@ -125,4 +144,4 @@ function sayOnce (log: QueueLog, downstream: string) {
   }
 }
 
-const reasonOf = (error: unknown) => error instanceof Error ? error.message : String(error)
+const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error))

@@ -8,13 +8,16 @@ import { downstream, hinted, openTestBackend, openTestHints, until, work } from 
 
 type Where = { redisUrl: string } | { databaseUrl: string }
 
-async function onRedis (t: Test): Promise<Where | undefined> {
+async function onRedis(t: Test): Promise<Where | undefined> {
   const redis = await testRedis(t)
   return redis && { redisUrl: redis.url }
 }
 const onPostgres = async (t: Test): Promise<Where> => ({ databaseUrl: await emptyDb(t) })
 
-for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as const) {
+for (const [name, open] of [
+  ['Redis', onRedis],
+  ['PostgreSQL', onPostgres]
+] as const) {
   t.test(`hints on ${name}`, async t => {
     const where = await open(t)
     if (!where) return
@@ -27,8 +30,13 @@ for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as c
       t.equal(await backend.count('shop'), 10, '50 in a hint')
       const worker = work(t, backend, [shop])
       await worker.got(500)
-      t.same(worker.deliveries().toSorted(), hinted('shop', 500).map(one => one.taskId).toSorted())
-      await until('the queue is empty', async () => await backend.count('shop') === 0)
+      t.same(
+        worker.deliveries().toSorted(),
+        hinted('shop', 500)
+          .map(one => one.taskId)
+          .toSorted()
+      )
+      await until('the queue is empty', async () => (await backend.count('shop')) === 0)
       await worker.stop()
       t.equal(worker.deliveries().length, 500)
     })
@@ -42,7 +50,10 @@ for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as c
       t.equal(await backend.count('points'), 1)
       let release: (() => void) | undefined
       const worker = work(t, backend, both, async hint => {
-        if (hint.downstream === 'shop') await new Promise<void>(resolve => { release = resolve })
+        if (hint.downstream === 'shop')
+          await new Promise<void>(resolve => {
+            release = resolve
+          })
       })
       await worker.got(6)
       t.same(await hints.add(hinted('points', 100, 6)), [])
@@ -89,7 +100,7 @@ for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as c
       const worker = work(t, backend, [shop])
       await worker.got(1)
       t.same(worker.deliveries(), ['good'])
-      await until('the queue is empty', async () => await backend.count('shop') === 0)
+      await until('the queue is empty', async () => (await backend.count('shop')) === 0)
     })
 
     t.test('a hint whose run throws is out of the queue, and the worker goes on', async t => {
@@ -116,7 +127,9 @@ for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as c
       const releases: (() => void)[] = []
       let over = 0
       const worker = work(t, backend, [shop], async () => {
-        await new Promise<void>(resolve => { releases.push(resolve) })
+        await new Promise<void>(resolve => {
+          releases.push(resolve)
+        })
         over++
       })
       await hints.add(hinted('shop', 3))
@@ -137,7 +150,15 @@ for (const [name, open] of [['Redis', onRedis], ['PostgreSQL', onPostgres]] as c
       const backend = await openTestBackend(t, where, ['shop'])
       const hints = openTestHints(t, backend, [shop])
       const releases: (() => void)[] = []
-      const worker = work(t, backend, [shop], () => new Promise(resolve => { releases.push(resolve) }))
+      const worker = work(
+        t,
+        backend,
+        [shop],
+        () =>
+          new Promise(resolve => {
+            releases.push(resolve)
+          })
+      )
       await hints.add(hinted('shop', 100))
       await worker.got(20)
       t.equal(await backend.count('shop'), 8, 'two hints of ten are being placed')
@@ -169,17 +190,22 @@ t.test('a worker that died leaves its job: nobody runs it again, and it leaves t
   const queue = new Queue('shop', { connection, prefix })
   t.teardown(() => queue.close())
   t.equal(await queue.getActiveCount(), 1)
-  await until('the lock is over', async () => await client.exists(`${prefix}:shop:1:lock`) === 0)
+  await until('the lock is over', async () => (await client.exists(`${prefix}:shop:1:lock`)) === 0)
 
   // A worker looks for stalled jobs as it starts; the first look marks, the next one finds.
   for (const look of [1, 2]) {
     await client.del(`${prefix}:shop:stalled-check`)
     const worker = work(t, backend, [shop])
-    if (look === 1) await until('it looked', async () => await client.exists(`${prefix}:shop:stalled-check`) === 1)
-    else await until('it is gone', async () => await client.exists(`${prefix}:shop:1`) === 0)
+    if (look === 1)
+      await until('it looked', async () => (await client.exists(`${prefix}:shop:stalled-check`)) === 1)
+    else await until('it is gone', async () => (await client.exists(`${prefix}:shop:1`)) === 0)
     await worker.stop()
     t.same(worker.deliveries(), [])
   }
-  t.same(await queue.getJobCounts('active', 'waiting', 'failed', 'completed'),
-    { active: 0, waiting: 0, failed: 0, completed: 0 })
+  t.same(await queue.getJobCounts('active', 'waiting', 'failed', 'completed'), {
+    active: 0,
+    waiting: 0,
+    failed: 0,
+    completed: 0
+  })
 })

@@ -3,7 +3,7 @@ import type { Backend, Pointer } from '../../src/queue/backend.ts'
 import { downstream, hinted, openTestHints, recordingLog, until } from './setup.ts'
 
 /** A backend that does what the test says, and notes what it was asked. */
-function fakeBackend () {
+function fakeBackend() {
   const flights: { jobs: Pointer[][]; land: () => void; fail: (error: Error) => void }[] = []
   const pings: number[] = []
   const fake = {
@@ -14,7 +14,10 @@ function fakeBackend () {
   }
   const backend: Backend = {
     kind: 'redis',
-    add: (_, jobs) => new Promise((resolve, reject) => { flights.push({ jobs, land: resolve, fail: reject }) }),
+    add: (_, jobs) =>
+      new Promise((resolve, reject) => {
+        flights.push({ jobs, land: resolve, fail: reject })
+      }),
     count: async () => 0,
     puller: () => Promise.reject(new Error('no workers here')),
     ping: async () => {
@@ -22,7 +25,9 @@ function fakeBackend () {
       if (!fake.alive) throw new Error('away')
     },
     up: () => fake.alive,
-    onLost: listener => { fake.lose = listener },
+    onLost: listener => {
+      fake.lose = listener
+    },
     close: async () => {}
   }
   return { fake, backend }
@@ -30,21 +35,30 @@ function fakeBackend () {
 
 const tick = () => new Promise(resolve => setImmediate(resolve))
 
-t.test('deliveries that come in together share a job, those that come while it is written share the next', async t => {
-  const { fake, backend } = fakeBackend()
-  const hints = openTestHints(t, backend, [downstream('shop')])
-  const answers = [hints.add(hinted('shop', 1)), hints.add(hinted('shop', 2, 1))]
-  await tick()
-  t.same(fake.flights.map(flight => flight.jobs.map(job => job.length)), [[3]])
-  for (let i = 0; i < 60; i++) answers.push(hints.add(hinted('shop', 1, 10 + i)))
-  await tick()
-  t.equal(fake.flights.length, 1, 'one flight at a time')
-  fake.flights[0]?.land()
-  await tick()
-  t.same(fake.flights[1]?.jobs.map(job => job.length), [50, 10])
-  fake.flights[1]?.land()
-  t.same((await Promise.all(answers)).flat(), [])
-})
+t.test(
+  'deliveries that come in together share a job, those that come while it is written share the next',
+  async t => {
+    const { fake, backend } = fakeBackend()
+    const hints = openTestHints(t, backend, [downstream('shop')])
+    const answers = [hints.add(hinted('shop', 1)), hints.add(hinted('shop', 2, 1))]
+    await tick()
+    t.same(
+      fake.flights.map(flight => flight.jobs.map(job => job.length)),
+      [[3]]
+    )
+    for (let i = 0; i < 60; i++) answers.push(hints.add(hinted('shop', 1, 10 + i)))
+    await tick()
+    t.equal(fake.flights.length, 1, 'one flight at a time')
+    fake.flights[0]?.land()
+    await tick()
+    t.same(
+      fake.flights[1]?.jobs.map(job => job.length),
+      [50, 10]
+    )
+    fake.flights[1]?.land()
+    t.same((await Promise.all(answers)).flat(), [])
+  }
+)
 
 t.test('one downstream whose adds hang holds up none of the others', async t => {
   const { fake, backend } = fakeBackend()
@@ -90,38 +104,47 @@ t.test('a rejection is an answer too', async t => {
   t.same(await answer, hinted('shop', 1))
 })
 
-t.test('after a failure there is no room until a ping succeeds, one at least every 500 ms, and one line', async t => {
-  const { fake, backend } = fakeBackend()
-  const log = recordingLog()
-  const hints = openTestHints(t, backend, [downstream('shop'), downstream('points')], log.log)
-  t.equal(hints.room('shop'), 100)
-  fake.alive = false
-  fake.lose()
-  t.equal(hints.room('shop'), 0)
-  t.equal(hints.room('points'), 0)
-  await until('some pings', () => fake.pings.length >= 4)
-  t.equal(hints.room('shop'), 0)
-  fake.pings.reduce((before, at) => {
-    t.ok(at - before <= 500, `${at - before} ms between pings`)
-    return at
-  })
-  fake.alive = true
-  await log.said('hints.back')
-  t.equal(hints.room('shop'), 100)
-  t.equal(hints.room('points'), 100)
-  t.same(log.lines.map(line => line.message.split(':')[0]), ['hints.away', 'hints.back'])
-})
+t.test(
+  'after a failure there is no room until a ping succeeds, one at least every 500 ms, and one line',
+  async t => {
+    const { fake, backend } = fakeBackend()
+    const log = recordingLog()
+    const hints = openTestHints(t, backend, [downstream('shop'), downstream('points')], log.log)
+    t.equal(hints.room('shop'), 100)
+    fake.alive = false
+    fake.lose()
+    t.equal(hints.room('shop'), 0)
+    t.equal(hints.room('points'), 0)
+    await until('some pings', () => fake.pings.length >= 4)
+    t.equal(hints.room('shop'), 0)
+    fake.pings.reduce((before, at) => {
+      t.ok(at - before <= 500, `${at - before} ms between pings`)
+      return at
+    })
+    fake.alive = true
+    await log.said('hints.back')
+    t.equal(hints.room('shop'), 100)
+    t.equal(hints.room('points'), 100)
+    t.same(
+      log.lines.map(line => line.message.split(':')[0]),
+      ['hints.away', 'hints.back']
+    )
+  }
+)
 
-t.test('a hint that arrives after it was given up fills the window, and nobody hears of it again', async t => {
-  const { fake, backend } = fakeBackend()
-  const hints = openTestHints(t, backend, [downstream('shop')])
-  t.same(await hints.add(hinted('shop', 7)), hinted('shop', 7))
-  await until('the ping', () => hints.room('shop') > 0)
-  t.equal(hints.waiting('shop'), 0)
-  fake.flights[0]?.land()
-  await tick()
-  t.equal(hints.waiting('shop'), 7)
-})
+t.test(
+  'a hint that arrives after it was given up fills the window, and nobody hears of it again',
+  async t => {
+    const { fake, backend } = fakeBackend()
+    const hints = openTestHints(t, backend, [downstream('shop')])
+    t.same(await hints.add(hinted('shop', 7)), hinted('shop', 7))
+    await until('the ping', () => hints.room('shop') > 0)
+    t.equal(hints.waiting('shop'), 0)
+    fake.flights[0]?.land()
+    await tick()
+    t.equal(hints.waiting('shop'), 7)
+  }
+)
 
 t.test('what is being added takes up room already', async t => {
   const { fake, backend } = fakeBackend()

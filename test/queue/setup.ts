@@ -12,16 +12,24 @@ let prefixes = 0
 /** A prefix nobody else uses, so that test files share one Redis. */
 export const ownPrefix = () => `t${process.pid}-${++prefixes}`
 
-export const downstream = (name: string, more: Partial<HintedDownstream> = {}): HintedDownstream =>
-  ({ name, concurrency: 50, leaseMs: 20_000, ...more })
+export const downstream = (name: string, more: Partial<HintedDownstream> = {}): HintedDownstream => ({
+  name,
+  concurrency: 50,
+  leaseMs: 20_000,
+  ...more
+})
 
 export const hinted = (name: string, count: number, from = 0): Hinted[] =>
   Array.from({ length: count }, (_, i) => ({ downstream: name, taskId: `task-${from + i}`, attempt: 1 }))
 
-export interface Line { level: 'debug' | 'info' | 'warn' | 'error'; message: string; fields: Record<string, unknown> }
+export interface Line {
+  level: 'debug' | 'info' | 'warn' | 'error'
+  message: string
+  fields: Record<string, unknown>
+}
 
 /** A log that can be waited for. */
-export function recordingLog () {
+export function recordingLog() {
   const lines: Line[] = []
   const events = new EventEmitter()
   const at = (level: Line['level']) => (fields: object, message: string) => {
@@ -34,29 +42,47 @@ export function recordingLog () {
     log,
     lines,
     has,
-    async said (start: string) { while (!has(start)) await once(events, 'line') }
+    async said(start: string) {
+      while (!has(start)) await once(events, 'line')
+    }
   }
 }
 
-export async function openTestBackend (
-  t: Test, where: { redisUrl?: string; databaseUrl?: string }, queues: string[], more: Partial<BackendOptions> = {}
+export async function openTestBackend(
+  t: Test,
+  where: { redisUrl?: string; databaseUrl?: string },
+  queues: string[],
+  more: Partial<BackendOptions> = {}
 ): Promise<Backend> {
   const backend = await openBackend({
-    databaseUrl: '', prefix: ownPrefix(), queues, log: recordingLog().log, ...where, ...more
+    databaseUrl: '',
+    prefix: ownPrefix(),
+    queues,
+    log: recordingLog().log,
+    ...where,
+    ...more
   })
   t.teardown(() => backend.close())
   return backend
 }
 
-export function openTestHints (t: Test, backend: Backend, downstreams: HintedDownstream[], log = recordingLog().log) {
+export function openTestHints(
+  t: Test,
+  backend: Backend,
+  downstreams: HintedDownstream[],
+  log = recordingLog().log
+) {
   const hints = openHints({ backend, downstreams, log })
   t.teardown(() => hints.stop())
   return hints
 }
 
 /** Workers that note what they were given; `run` decides how long a hint holds its job. */
-export function work (
-  t: Test, backend: Backend, downstreams: HintedDownstream[], run: (hint: Hint) => void | Promise<void> = () => {},
+export function work(
+  t: Test,
+  backend: Backend,
+  downstreams: HintedDownstream[],
+  run: (hint: Hint) => void | Promise<void> = () => {},
   log = recordingLog().log
 ) {
   const stop = new AbortController()
@@ -84,14 +110,20 @@ export function work (
     deliveries,
     stop: stopped,
     /** When that many deliveries have come. */
-    async got (count: number) { while (deliveries().length < count) await once(events, 'hint') }
+    async got(count: number) {
+      while (deliveries().length < count) await once(events, 'hint')
+    }
   }
 }
 
 /** For what tells nobody when it happens: a count, a status. Fails the test after `ms`. */
-export async function until (what: string, check: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
+export async function until(
+  what: string,
+  check: () => boolean | Promise<boolean>,
+  ms = 10_000
+): Promise<void> {
   const end = performance.now() + ms
-  while (!await check()) {
+  while (!(await check())) {
     if (performance.now() > end) throw new Error(`not within ${ms} ms: ${what}`)
     await new Promise(resolve => setTimeout(resolve, 5))
   }

@@ -85,9 +85,12 @@ t.test('no second sees more starts than perSecond, and in the long run nearly as
     for (clock = 0; clock < 10_000; clock += 1) {
       for (;;) {
         const signal = new AbortController()
-        const taken = limit.take(signal.signal).then(() => true, () => false)
+        const taken = limit.take(signal.signal).then(
+          () => true,
+          () => false
+        )
         signal.abort(new Error('not now'))
-        if (!await taken) break
+        if (!(await taken)) break
         at.push(clock)
       }
     }
@@ -105,12 +108,19 @@ t.test('a rate limit wakes by itself, in order, and counts with the share', asyn
   const limit = slots({ concurrency: 10, perSecond: 100, share: () => 0.5 })
   const began = performance.now()
   const order: number[] = []
-  await Promise.all(Array.from({ length: 20 }, (_, n) => limit.take(never).then(() => {
-    order.push(n)
-    limit.free()
-  })))
+  await Promise.all(
+    Array.from({ length: 20 }, (_, n) =>
+      limit.take(never).then(() => {
+        order.push(n)
+        limit.free()
+      })
+    )
+  )
   const took = performance.now() - began
-  t.same(order, order.toSorted((a, b) => a - b))
+  t.same(
+    order,
+    order.toSorted((a, b) => a - b)
+  )
   // 50 a second for this worker, the first few at once
   t.ok(took > 250 && took < 2000, `${took} ms`)
 })

@@ -10,7 +10,7 @@ t.test('a hint holds what can be placed soon', async t => {
   t.equal(hintSize({ ...limits, perSecond: 1 }), 1)
 })
 
-function clocked (more: Partial<Parameters<typeof openWindow>[0]> = {}) {
+function clocked(more: Partial<Parameters<typeof openWindow>[0]> = {}) {
   let ms = 0
   const window = openWindow({ ...limits, ...more }, () => ms)
   return {
@@ -33,9 +33,12 @@ t.test('a young or dead downstream may have twice its concurrency waiting', asyn
   t.equal(window.size(), 100)
 })
 
-t.test('a downstream with a rate limit has no more waiting than it takes in a quarter of a lease', async t => {
-  t.equal(clocked({ perSecond: 2 }).window.size(), 10)
-})
+t.test(
+  'a downstream with a rate limit has no more waiting than it takes in a quarter of a lease',
+  async t => {
+    t.equal(clocked({ perSecond: 2 }).window.size(), 10)
+  }
+)
 
 t.test('a fast downstream has a window that never runs dry: told by the workers here', async t => {
   const { window, count } = clocked()

@@ -7,10 +7,12 @@ import type { Test } from 'tap'
  * A TCP proxy before `target` that can swallow everything: connections stay open and new ones are accepted, but
  * nothing comes through, as when a firewall starts to drop packets.
  */
-export async function blackHole (t: Test, target: { host: string; port: number }) {
+export async function blackHole(t: Test, target: { host: string; port: number }) {
   const open = new Set<Socket>()
   let swallowing = false
-  const cut = () => { for (const socket of open) socket.destroy() }
+  const cut = () => {
+    for (const socket of open) socket.destroy()
+  }
 
   const server = createServer(client => {
     const upstream = connect(target.port, target.host)
@@ -39,14 +41,16 @@ export async function blackHole (t: Test, target: { host: string; port: number }
 
   return {
     port: (server.address() as AddressInfo).port,
-    swallow () { swallowing = true },
+    swallow() {
+      swallowing = true
+    },
     /** Bytes that were swallowed are gone: what is still connected is cut, as a peer would after its resets. */
-    heal () {
+    heal() {
       swallowing = false
       cut()
     },
     /** As `heal`, but the old connections stay, silent for ever: only timeouts of our own can get away from them. */
-    healForNewOnly () {
+    healForNewOnly() {
       for (const socket of open) socket.removeAllListeners('data').resume()
       swallowing = false
     }

@@ -16,16 +16,16 @@ export interface TestRedis {
 
 export interface OwnRedis extends TestRedis {
   /** kill -9, or another signal; resolves when the process is gone. */
-  kill (signal?: NodeJS.Signals): Promise<void>
+  kill(signal?: NodeJS.Signals): Promise<void>
   /** Starts it again on its port; what it held in memory is gone. */
-  start (): Promise<void>
+  start(): Promise<void>
 }
 
 const noRedis = 'no Redis: set REDIS_URL or put redis-server (6.2 or newer) on the PATH'
 const readyLine = 'Ready to accept connections'
 
 /** REDIS_URL if set, else a server of our own. Share it by a prefix of your own; undefined: the test is skipped. */
-export async function testRedis (t: Test): Promise<TestRedis | undefined> {
+export async function testRedis(t: Test): Promise<TestRedis | undefined> {
   const url = process.env['REDIS_URL']
   if (!url) return ownRedis(t)
   const { hostname, port } = new URL(url)
@@ -33,7 +33,7 @@ export async function testRedis (t: Test): Promise<TestRedis | undefined> {
 }
 
 /** Always a server of our own, for tests that kill it or change its settings. */
-export async function ownRedis (t: Test, ...args: string[]): Promise<OwnRedis | undefined> {
+export async function ownRedis(t: Test, ...args: string[]): Promise<OwnRedis | undefined> {
   if (spawnSync('redis-server', ['--version']).status !== 0) {
     // On a build machine a silent skip would be a hole in the net.
     if (process.env['CI'] === 'true') t.fail(noRedis)
@@ -45,10 +45,25 @@ export async function ownRedis (t: Test, ...args: string[]): Promise<OwnRedis | 
   let child: ChildProcess | undefined
 
   const start = async () => {
-    child = spawn('redis-server', [
-      '--bind', '127.0.0.1', '--port', String(port), '--dir', dir,
-      '--save', '', '--appendonly', 'no', '--daemonize', 'no', ...args
-    ], { stdio: ['ignore', 'pipe', 'inherit'] })
+    child = spawn(
+      'redis-server',
+      [
+        '--bind',
+        '127.0.0.1',
+        '--port',
+        String(port),
+        '--dir',
+        dir,
+        '--save',
+        '',
+        '--appendonly',
+        'no',
+        '--daemonize',
+        'no',
+        ...args
+      ],
+      { stdio: ['ignore', 'pipe', 'inherit'] }
+    )
     const starting = child
     let said = ''
     await new Promise<void>((resolve, reject) => {
@@ -79,7 +94,7 @@ export async function ownRedis (t: Test, ...args: string[]): Promise<OwnRedis | 
 }
 
 /** A port nobody listens on right now. */
-export async function freePort (): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer()
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
