@@ -2,13 +2,16 @@
  * Runs `work` every `ms` (counted from its end) until the signal aborts; resolves when the last run is over. A run that
  * throws is told to `onError` and the next one comes all the same. `work` may return ms until its next run.
  */
-export async function every (
-  ms: number, work: () => Promise<number | void>, onError: (err: unknown) => void, signal: AbortSignal
+export async function every(
+  ms: number,
+  work: () => Promise<number | void>,
+  onError: (err: unknown) => void,
+  signal: AbortSignal
 ): Promise<void> {
   while (!signal.aborted) {
     let waitMs = ms
     try {
-      waitMs = await work() ?? ms
+      waitMs = (await work()) ?? ms
     } catch (err) {
       onError(err)
     }
@@ -17,7 +20,7 @@ export async function every (
 }
 
 /** Ends early, without an error, when the signal aborts. */
-export function sleep (ms: number, signal: AbortSignal): Promise<void> {
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise(resolve => {
     const done = (): void => {
       clearTimeout(timer)

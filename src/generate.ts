@@ -6,9 +6,13 @@ import { openapiJson } from './api/openapi.ts'
 import { printConfigDoc, printEnvExample } from './settings.ts'
 import { printStates } from './task/states.ts'
 
-const { values } = parseArgs({ options: { check: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } })
+const { values } = parseArgs({
+  options: { check: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } }
+})
 if (values.help) {
-  console.log('npm run generate            writes docs/config.md, docs/states.md, .env.example, openapi/openapi.json')
+  console.log(
+    'npm run generate            writes docs/config.md, docs/states.md, .env.example, openapi/openapi.json'
+  )
   console.log('npm run generate -- --check says which of them are out of date, and exits 1 if any is')
   process.exit(0)
 }

@@ -36,47 +36,62 @@ if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
   await main().catch(fail)
 }
 
-async function main (): Promise<void> {
+async function main(): Promise<void> {
   const config = await withPort(readConfig(process.env))
   const log = pino({ level: config.logLevel, base: null }, await stream())
   for (const warning of config.warnings) log.warn({}, warning)
   let stopped = false
-  closeWithGrace({ delay: (config.shutdownMs ?? 60_000) + 20_000, logger: false }, async ({ signal, err }) => {
-    if (err) log.error({ err }, 'crash')
-    if (signal) log.info({ signal }, 'stop')
-    stopped = true
-    await stop()
-  })
+  closeWithGrace(
+    { delay: (config.shutdownMs ?? 60_000) + 20_000, logger: false },
+    async ({ signal, err }) => {
+      if (err) log.error({ err }, 'crash')
+      if (signal) log.info({ signal }, 'stop')
+      stopped = true
+      await stop()
+    }
+  )
   const databaseUrl = await openDatabase(config, log)
   const secret = config.secret ?? embeddedSecret(config.dataDir)
   if (config.demo) {
     running.receiver = await startReceiver({
-      secretOf: name => signingSecret(secret, name), callbackOrigin: `http://${loopbackOf(config.host)}:${config.port}`
+      secretOf: name => signingSecret(secret, name),
+      callbackOrigin: `http://${loopbackOf(config.host)}:${config.port}`
     })
   }
   const { receiver } = running
   const registry = await loadHandlers({
-    ...config.handlersDir === undefined ? {} : { dir: config.handlersDir },
+    ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
     builtIn: builtInHandlers,
-    env: { ...receiver ? demoEnv(receiver.url) : {}, ...process.env },
+    env: { ...(receiver ? demoEnv(receiver.url) : {}), ...process.env },
     transports: transportNames
   })
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
   if (stopped) return
   running.service = await wire({
-    config, databaseUrl, secret, registry, version, log,
-    ...receiver ? { demoTarget: new URL(receiver.url).host } : {}
+    config,
+    databaseUrl,
+    secret,
+    registry,
+    version,
+    log,
+    ...(receiver ? { demoTarget: new URL(receiver.url).host } : {})
   })
   const address = await running.service.listen()
   if (address !== undefined) greet(address.replace('0.0.0.0', '127.0.0.1'), config, demoKey)
-  log.info({
-    version, roles: [...config.roles], queue: config.redisUrl === undefined ? 'postgres' : 'redis',
-    handlers: [...registry.handlers.keys()], downstreams: [...registry.downstreams.keys()]
-  }, 'ready')
+  log.info(
+    {
+      version,
+      roles: [...config.roles],
+      queue: config.redisUrl === undefined ? 'postgres' : 'redis',
+      handlers: [...registry.handlers.keys()],
+      downstreams: [...registry.downstreams.keys()]
+    },
+    'ready'
+  )
 }
 
 /** The database's URL, once it can be used: the embedded one is migrated here, another one by `npm run migrate`. */
-async function openDatabase (config: Config, log: pino.Logger): Promise<string> {
+async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
   if (config.databaseUrl === undefined) {
     running.embedded = await startEmbedded({ dataDir: config.dataDir, log })
     await migrate(running.embedded.url, log)
@@ -90,19 +105,21 @@ async function openDatabase (config: Config, log: pino.Logger): Promise<string> 
   }
   const missing = await pendingMigrations(config.databaseUrl)
   if (missing.length > 0) {
-    throw new DatabaseError(`The database lacks ${missing.join(', ')}: run \`npm run migrate\` with this DATABASE_URL.`)
+    throw new DatabaseError(
+      `The database lacks ${missing.join(', ')}: run \`npm run migrate\` with this DATABASE_URL.`
+    )
   }
   return config.databaseUrl
 }
 
-async function stop (): Promise<void> {
+async function stop(): Promise<void> {
   await running.service?.stop()
   await running.receiver?.close()
   await running.embedded?.stop()
 }
 
 /** PORT=0 is settled before anything else: handlers, receipts and the guard must know it. */
-async function withPort (config: Config): Promise<Config> {
+async function withPort(config: Config): Promise<Config> {
   if (!config.roles.has('api')) return config
   const server = createServer()
   await new Promise<void>((resolve, reject) => {
@@ -114,21 +131,25 @@ async function withPort (config: Config): Promise<Config> {
   return { ...config, port, publicUrl: config.publicUrl.replace(/:0$/, `:${port}`) }
 }
 
-function loopbackOf (host: string): string {
+function loopbackOf(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1'
   return host.includes(':') ? '[::1]' : host
 }
 
 /** People get lines, machines get JSON. */
-async function stream (): Promise<pino.DestinationStream | undefined> {
+async function stream(): Promise<pino.DestinationStream | undefined> {
   if (!process.stdout.isTTY) return undefined
   const pretty = await import('pino-pretty').catch(() => undefined) // a development dependency
   return pretty?.default({ sync: true, ignore: 'pid,hostname' })
 }
 
-function greet (url: string, config: Config, demoKey: string | undefined): void {
+function greet(url: string, config: Config, demoKey: string | undefined): void {
   const taskNo = `hello-${Date.now().toString(36)}`
-  const body = JSON.stringify({ taskNo, messageCode: 'order.paid', messageBody: { orderId: '1001', cents: 4200 } })
+  const body = JSON.stringify({
+    taskNo,
+    messageCode: 'order.paid',
+    messageBody: { orderId: '1001', cents: 4200 }
+  })
   const key = demoKey === undefined ? '' : ` -H 'authorization: Bearer ${demoKey}'`
   const lines = [
     '',
@@ -137,9 +158,11 @@ function greet (url: string, config: Config, demoKey: string | undefined): void 
     `  API         ${url}/tasks`,
     `  Swagger UI  ${url}/docs`,
     `  Health      ${url}/healthz   ${url}/readyz   ${url}/metrics`,
-    ...config.embedded ? [`  Data        ${config.dataDir} (an embedded PostgreSQL; set DATABASE_URL to use yours)`] : [],
-    ...config.auth ? [] : ['  Keys        not asked for (AUTH is off: this machine only)'],
-    ...config.demo
+    ...(config.embedded
+      ? [`  Data        ${config.dataDir} (an embedded PostgreSQL; set DATABASE_URL to use yours)`]
+      : []),
+    ...(config.auth ? [] : ['  Keys        not asked for (AUTH is off: this machine only)']),
+    ...(config.demo
       ? [
           `  Demo        npm run demo (its receiver listens on ${running.receiver?.url ?? ''})`,
           '',
@@ -147,26 +170,34 @@ function greet (url: string, config: Config, demoKey: string | undefined): void 
           '',
           `    curl -s${key} -H 'content-type: application/json' -d '${body}' ${url}/tasks --next -s${key} '${url}/tasks/${taskNo}?wait=HANDLED'`
         ]
-      : [],
+      : []),
     ''
   ]
   console.log(lines.join('\n'))
 }
 
 /** One clear line that says what to do, where that is known; a stack trace only for what is our bug. */
-async function fail (err: unknown): Promise<never> {
+async function fail(err: unknown): Promise<never> {
   await stop().catch(() => {})
   console.error(explain(err))
   process.exit(1)
 }
 
-function explain (err: unknown): string {
-  if (err instanceof SettingError || err instanceof DatabaseError || err instanceof HandlersError ||
-    err instanceof QueueServerError) return `ackbox: ${err.message}`
+function explain(err: unknown): string {
+  if (
+    err instanceof SettingError ||
+    err instanceof DatabaseError ||
+    err instanceof HandlersError ||
+    err instanceof QueueServerError
+  )
+    return `ackbox: ${err.message}`
   const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }
-  if (code === 'EADDRINUSE') return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
-  if (code === 'EADDRNOTAVAIL' || code === 'EACCES') return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
-  if (code === 'ENOTFOUND' && address === undefined && !isInfrastructure(err)) return `ackbox: ${message}: check HOST`
+  if (code === 'EADDRINUSE')
+    return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
+  if (code === 'EADDRNOTAVAIL' || code === 'EACCES')
+    return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
+  if (code === 'ENOTFOUND' && address === undefined && !isInfrastructure(err))
+    return `ackbox: ${message}: check HOST`
   if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
     return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
   }

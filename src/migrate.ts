@@ -10,9 +10,13 @@ if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
 } else {
   try {
     const applied = await migrate(url)
-    console.log(applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: the tables are up to date')
+    console.log(
+      applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: the tables are up to date'
+    )
   } catch (err) {
-    console.error(`ackbox: the migration did not end (${err instanceof Error ? err.message : String(err)}): mend it and run this again`)
+    console.error(
+      `ackbox: the migration did not end (${err instanceof Error ? err.message : String(err)}): mend it and run this again`
+    )
     process.exitCode = 1
   }
 }

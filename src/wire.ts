@@ -49,9 +49,9 @@ export interface WireOptions {
 
 export interface Service {
   /** The address the API listens on; undefined without the role. */
-  listen (): Promise<string | undefined>
+  listen(): Promise<string | undefined>
   /** Drains: nothing new is claimed, what is on its way ends, what is loaded is given back. Cuts off at the limit. */
-  stop (): Promise<void>
+  stop(): Promise<void>
 }
 
 const beatMs = 5_000
@@ -64,14 +64,17 @@ const mostWaiting = 5_000
 /** For a balancer to see that readyz says no, before the door is shut. */
 const farewellMs = 1_500
 
-export async function wire (options: WireOptions): Promise<Service> {
+export async function wire(options: WireOptions): Promise<Service> {
   const { config, registry, log } = options
   const { roles } = config
   const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
   const sql = openDb(options.databaseUrl, { max: config.pgPool })
   const names = [...registry.downstreams.keys()]
   const limits = [...registry.downstreams.values()].map(({ name, concurrency, perSecond, timeoutMs }) => ({
-    name, concurrency, perSecond, leaseMs: timeoutMs + config.leaseMarginMs
+    name,
+    concurrency,
+    perSecond,
+    leaseMs: timeoutMs + config.leaseMarginMs
   }))
   const { handlers } = registry
   const metrics = createMetrics()
@@ -88,11 +91,17 @@ export async function wire (options: WireOptions): Promise<Service> {
     metrics.waiting(name, hints.waiting(name))
   })
   const backend = await openBackend({
-    redisUrl: config.redisUrl, databaseUrl: options.databaseUrl, prefix: config.redisPrefix, queues: names, log
+    redisUrl: config.redisUrl,
+    databaseUrl: options.databaseUrl,
+    prefix: config.redisPrefix,
+    queues: names,
+    log
   })
   if (config.redisUrl !== undefined && !backend.up()) {
     await backend.close()
-    throw new QueueServerError(`Redis at ${new URL(config.redisUrl).host} cannot be reached: check REDIS_URL, and that the server is up`)
+    throw new QueueServerError(
+      `Redis at ${new URL(config.redisUrl).host} cannot be reached: check REDIS_URL, and that the server is up`
+    )
   }
   const hints = openHints({ backend, downstreams: limits, log })
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
@@ -101,31 +110,70 @@ export async function wire (options: WireOptions): Promise<Service> {
   const http = transports({ guard: egress(options) })
   const random = Math.random
   const dispatching = dispatcher({
-    sql, handlers, downstreams: limits, hinter: hinting, record, surroundings: around, sweepMs: config.sweepMs, random, log
+    sql,
+    handlers,
+    downstreams: limits,
+    hinter: hinting,
+    record,
+    surroundings: around,
+    sweepMs: config.sweepMs,
+    random,
+    log
   })
   const accept = acceptor({
-    sql, handlers, hinter: hinting, surroundings: around, leaseMarginMs: config.leaseMarginMs,
-    claiming: () => !draining, wake: dispatching.wake, metrics, log
+    sql,
+    handlers,
+    hinter: hinting,
+    surroundings: around,
+    leaseMarginMs: config.leaseMarginMs,
+    claiming: () => !draining,
+    wake: dispatching.wake,
+    metrics,
+    log
   })
   const deliver = deliverer({
-    sql, handlers, transports: http, record, surroundings: around, node, leaseMarginMs: config.leaseMarginMs,
-    slots: new Map(limits.map(one => [one.name, slots({ ...one, share: () => 1 / Math.max(1, around.workers()) })])),
+    sql,
+    handlers,
+    transports: http,
+    record,
+    surroundings: around,
+    node,
+    leaseMarginMs: config.leaseMarginMs,
+    slots: new Map(
+      limits.map(one => [one.name, slots({ ...one, share: () => 1 / Math.max(1, around.workers()) })])
+    ),
     parcels: parcels({
       downstreams: [...handlers.values()].flatMap(handler => handler.downstreams),
-      secret: options.secret, secretPrevious: config.secretPrevious, tokens: issued, publicUrl: config.publicUrl
+      secret: options.secret,
+      secretPrevious: config.secretPrevious,
+      tokens: issued,
+      publicUrl: config.publicUrl
     }),
-    stopping: stopping.signal, cutOff: cutOff.signal, random,
-    onStarted: (downstream, deliveries) => hints.started(downstream, deliveries), metrics, log
+    stopping: stopping.signal,
+    cutOff: cutOff.signal,
+    random,
+    onStarted: (downstream, deliveries) => hints.started(downstream, deliveries),
+    metrics,
+    log
   })
-  const receive = receiver({ sql, handlers, tokens: issued, record, surroundings: around, random, metrics, log })
+  const receive = receiver({
+    sql,
+    handlers,
+    tokens: issued,
+    record,
+    surroundings: around,
+    random,
+    metrics,
+    log
+  })
   const waiting = waiters({ sql, log })
 
   const api: ApiDeps = {
     accept,
     acceptMany: asked => accept.many(asked),
     readTask: taskNo => readTask(sql, taskNo),
-    async waitTask (taskNo, timeoutMs, signal) {
-      return await waiting.wait(taskNo, timeoutMs, signal) ?? readTask(sql, taskNo)
+    async waitTask(taskNo, timeoutMs, signal) {
+      return (await waiting.wait(taskNo, timeoutMs, signal)) ?? readTask(sql, taskNo)
     },
     listTasks: filter => listTasks(sql, filter),
     listDeliveries: filter => listDeliveries(sql, filter),
@@ -133,25 +181,30 @@ export async function wire (options: WireOptions): Promise<Service> {
     remove: taskNo => remove({ sql, record }, taskNo),
     redeliver: asked => redeliver({ sql, record, handlers, wake: dispatching.wake }, asked),
     receive,
-    async listDownstreams () {
+    async listDownstreams() {
       const counts = await countDownstreams(sql, names)
       return counts.map(one => {
         const known = registry.downstreams.get(one.name)
         return {
-          ...one, pausedAt: one.pausedAt?.toISOString(), pausedBy: one.pausedBy ?? undefined,
-          queued: hints.waiting(one.name), transport: known?.transport, concurrency: known?.concurrency,
-          perSecond: known?.perSecond, timeoutMs: known?.timeoutMs
+          ...one,
+          pausedAt: one.pausedAt?.toISOString(),
+          pausedBy: one.pausedBy ?? undefined,
+          queued: hints.waiting(one.name),
+          transport: known?.transport,
+          concurrency: known?.concurrency,
+          perSecond: known?.perSecond,
+          timeoutMs: known?.timeoutMs
         }
       })
     },
-    async pause (name, who) {
-      if (!await isKnown(sql, registry, name)) return false
+    async pause(name, who) {
+      if (!(await isKnown(sql, registry, name))) return false
       await pause(sql, name, who)
       await around.refresh()
       return true
     },
-    async resume (name) {
-      if (!await isKnown(sql, registry, name)) return false
+    async resume(name) {
+      if (!(await isKnown(sql, registry, name))) return false
       await resume(sql, name)
       await around.refresh()
       dispatching.wake()
@@ -160,16 +213,21 @@ export async function wire (options: WireOptions): Promise<Service> {
     handlers,
     findKey: hash => findKey(sql, hash),
     audit: entry => audit(sql, entry),
-    async ready () {
+    async ready() {
       const checks = {
-        database: around.isAway() ? 'away' : 'ok', queue: backend.up() ? 'ok' : 'away', draining: draining ? 'yes' : 'no'
+        database: around.isAway() ? 'away' : 'ok',
+        queue: backend.up() ? 'ok' : 'away',
+        draining: draining ? 'yes' : 'no'
       }
       // Without its queue it still accepts: deliveries wait in PostgreSQL.
       return { ok: !around.isAway() && !draining, checks }
     },
-    overload: () => accept.size > mostWaiting ? 1 : null,
+    overload: () => (accept.size > mostWaiting ? 1 : null),
     now: () => around.now(),
-    metrics, log, auth: config.auth, trustProxy: config.trustProxy
+    metrics,
+    log,
+    auth: config.auth,
+    trustProxy: config.trustProxy
   }
   const app = roles.has('api') ? await buildApp(unavailable(api)) : undefined
 
@@ -180,41 +238,64 @@ export async function wire (options: WireOptions): Promise<Service> {
     : Promise.resolve()
   const loops = startLoops()
 
-  function startLoops (): Promise<void>[] {
+  function startLoops(): Promise<void>[] {
     const { signal } = stopLooking
-    const failed = (what: string) => (err: unknown): void => {
-      if (isInfrastructure(err)) around.setAway()
-      log.warn({ err }, `${what}.failed`)
-    }
+    const failed =
+      (what: string) =>
+      (err: unknown): void => {
+        if (isInfrastructure(err)) around.setAway()
+        log.warn({ err }, `${what}.failed`)
+      }
     const running = [
-      every(beatMs, () => beat(sql, { id: node, roles: [...roles].join(','), version: options.version }), failed('beat'), signal),
+      every(
+        beatMs,
+        () => beat(sql, { id: node, roles: [...roles].join(','), version: options.version }),
+        failed('beat'),
+        signal
+      ),
       every(refreshMs, around.refresh, failed('refresh'), signal)
     ]
     if (!roles.has('dispatcher')) return running
-    const channel = config.alarmWebhookUrl === undefined ? undefined : alarmChannel({
-      url: config.alarmWebhookUrl, secret: config.alarmWebhookSecret ?? options.secret, egressAllow: config.egressAllow ?? []
-    })
+    const channel =
+      config.alarmWebhookUrl === undefined
+        ? undefined
+        : alarmChannel({
+            url: config.alarmWebhookUrl,
+            secret: config.alarmWebhookSecret ?? options.secret,
+            egressAllow: config.egressAllow ?? []
+          })
     let after: string | null = null
     return [
       ...running,
       dispatching.run(signal),
-      every(alarmMs, async () => await sendAlarms({ sql, channel, log }) > 0 ? 0 : alarmMs, failed('alarm'), signal),
-      every(retentionMs, async () => {
-        const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after)
-        after = next
-        if (removed > 0) log.info({ removed }, 'retention.removed')
-        return next === null ? retentionMs : 100
-      }, failed('retention'), signal)
+      every(
+        alarmMs,
+        async () => ((await sendAlarms({ sql, channel, log })) > 0 ? 0 : alarmMs),
+        failed('alarm'),
+        signal
+      ),
+      every(
+        retentionMs,
+        async () => {
+          const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after)
+          after = next
+          if (removed > 0) log.info({ removed }, 'retention.removed')
+          return next === null ? retentionMs : 100
+        },
+        failed('retention'),
+        signal
+      )
     ]
   }
 
   return {
-    async listen () {
+    async listen() {
       return app?.listen({ host: config.host, port: config.port })
     },
-    async stop () {
+    async stop() {
       const limit = setTimeout(() => cutOff.abort(), config.shutdownMs ?? 5_000 + longestTimeout(registry))
-      const farewell = app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined
+      const farewell =
+        app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined
       draining = true
       waiting.stop()
       stopLooking.abort()
@@ -244,25 +325,30 @@ const longestTimeout = ({ downstreams }: Registry): number =>
   Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))
 
 /** A downstream that no handler names any more may still be resumed. */
-async function isKnown (sql: Sql, { downstreams }: Registry, name: string): Promise<boolean> {
+async function isKnown(sql: Sql, { downstreams }: Registry, name: string): Promise<boolean> {
   return downstreams.has(name) || (await countDownstreams(sql, [])).some(one => one.name === name)
 }
 
-function egress ({ config, databaseUrl, demoTarget }: WireOptions): ReturnType<typeof guard> {
+function egress({ config, databaseUrl, demoTarget }: WireOptions): ReturnType<typeof guard> {
   const demo = demoTarget === undefined ? [] : [demoTarget]
-  const allow = config.egressAllow === undefined && config.embedded ? undefined : [...config.egressAllow ?? [], ...demo]
-  const stores = [databaseUrl, ...config.redisUrl === undefined ? [] : [config.redisUrl]]
+  const allow =
+    config.egressAllow === undefined && config.embedded ? undefined : [...(config.egressAllow ?? []), ...demo]
+  const stores = [databaseUrl, ...(config.redisUrl === undefined ? [] : [config.redisUrl])]
   const deny = stores.map(store => {
     const { hostname: host, port, protocol } = new URL(store)
     return `${host || 'localhost'}:${port || (protocol.startsWith('redis') ? 6379 : 5432)}`
   })
-  return guard({ allow, embedded: config.embedded, deny: [...deny, ...config.port ? [`${config.host}:${config.port}`] : []] })
+  return guard({
+    allow,
+    embedded: config.embedded,
+    deny: [...deny, ...(config.port ? [`${config.host}:${config.port}`] : [])]
+  })
 }
 
 /** Whatever the API asks of PostgreSQL while it is away is a 503, never a 500. */
-function unavailable (deps: ApiDeps): ApiDeps {
+function unavailable(deps: ApiDeps): ApiDeps {
   return new Proxy(deps, {
-    get (target, name, self) {
+    get(target, name, self) {
       const member: unknown = Reflect.get(target, name, self)
       if (typeof member !== 'function' || name === 'now' || name === 'overload') return member
       return async (...args: unknown[]): Promise<unknown> => {

@@ -16,11 +16,20 @@ export interface ClaimedAlarm {
 }
 
 /** Alarms not sent yet, oldest first. Each is out of reach for the others until its next try. */
-export async function claimAlarms (sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
-  const rows = await sql<{
-    task_id: string; task_no: string; message_code: string; downstream: string; attempt: number; kind: AlarmKind
-    reason: string | null; created_at: Date; tries: number
-  }[]>`
+export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
+  const rows = await sql<
+    {
+      task_id: string
+      task_no: string
+      message_code: string
+      downstream: string
+      attempt: number
+      kind: AlarmKind
+      reason: string | null
+      created_at: Date
+      tries: number
+    }[]
+  >`
     with due as materialized (
       select task_id, downstream, attempt, kind
       from alarm
@@ -39,14 +48,22 @@ export async function claimAlarms (sql: Sql, limit: number): Promise<ClaimedAlar
     from claimed c join task t on t.id = c.task_id
       join delivery d on d.task_id = c.task_id and d.downstream = c.downstream`
   return rows.map(row => ({
-    taskId: row.task_id, taskNo: row.task_no, messageCode: row.message_code, downstream: row.downstream,
-    attempt: row.attempt, kind: row.kind, reason: row.reason, createdAt: row.created_at, tries: row.tries
+    taskId: row.task_id,
+    taskNo: row.task_no,
+    messageCode: row.message_code,
+    downstream: row.downstream,
+    attempt: row.attempt,
+    kind: row.kind,
+    reason: row.reason,
+    createdAt: row.created_at,
+    tries: row.tries
   }))
 }
 
 /** The channel has taken them. */
-export async function markAlarmsSent (
-  sql: Sql, alarms: readonly Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>[]
+export async function markAlarmsSent(
+  sql: Sql,
+  alarms: readonly Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>[]
 ): Promise<void> {
   await sql`
     update alarm a set sent_at = now()
@@ -61,8 +78,9 @@ export async function markAlarmsSent (
  * No handler here knows this delivery any more: one open alarm, and how long to leave it, from 60 s doubling to 1 h with
  * the age of the alarm. ms by delivery, in the order given.
  */
-export async function raiseNoHandler (
-  sql: Sql, deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
+export async function raiseNoHandler(
+  sql: Sql,
+  deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
 ): Promise<number[]> {
   const rows = await sql<{ ord: number; age_ms: number | null }[]>`
     with asked as (

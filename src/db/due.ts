@@ -1,4 +1,4 @@
-import { plain } from './literal.ts'
+import { plain, texts } from './literal.ts'
 import type { Sql } from './open.ts'
 
 /** A downstream that a dispatcher may claim for: at most `room` deliveries, each with a lease of `leaseMs`. */
@@ -15,11 +15,11 @@ export interface Claimed {
 }
 
 /** One look at what is due: claims it, oldest first, each with a new attempt number and a lease. */
-export async function claimDue (sql: Sql, open: readonly Open[]): Promise<Claimed[]> {
+export async function claimDue(sql: Sql, open: readonly Open[]): Promise<Claimed[]> {
   const rows = await sql<{ task_id: string; downstream: string; attempt: number }[]>`
     with open as (
       select * from unnest(
-        ${plain(open.map(o => o.downstream))}::text[], ${plain(open.map(o => o.room))}::int[],
+        ${texts(open.map(o => o.downstream))}::text[], ${plain(open.map(o => o.room))}::int[],
         ${plain(open.map(o => o.leaseMs))}::float8[]
       ) as o (downstream, room, lease_ms)
     ), due as materialized (
@@ -61,16 +61,25 @@ export interface Overdue {
  * Lost leases, missing receipts and what expired, of clocks that ran out since `since` (null: ever). The window keeps a
  * look cheap while a million deliveries wait: a clock that ran out earlier was seen by an earlier look.
  */
-export async function findOverdue (
-  sql: Sql, downstreams: readonly string[], since: Date | null, limit: number
+export async function findOverdue(
+  sql: Sql,
+  downstreams: readonly string[],
+  since: Date | null,
+  limit: number
 ): Promise<Overdue[]> {
-  const rows = await sql<(Omit<Overdue, 'taskId' | 'taskNo' | 'messageCode' | 'triesLeft' | 'needsReceipt' | 'retryTimes'> & {
-    task_id: string; task_no: string; message_code: string; tries_left: number; needs_receipt: boolean
-    retry_times: number | null
-  })[]>`
+  const rows = await sql<
+    (Omit<Overdue, 'taskId' | 'taskNo' | 'messageCode' | 'triesLeft' | 'needsReceipt' | 'retryTimes'> & {
+      task_id: string
+      task_no: string
+      message_code: string
+      tries_left: number
+      needs_receipt: boolean
+      retry_times: number | null
+    })[]
+  >`
     select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
       d.needs_receipt, t.retry_times
-    from unnest(${plain(downstreams)}::text[]) as o (downstream) cross join lateral (
+    from unnest(${texts(downstreams)}::text[]) as o (downstream) cross join lateral (
       select w.*
       from delivery w
       where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now()
@@ -80,20 +89,28 @@ export async function findOverdue (
       limit ${limit}
     ) d join task t on t.id = d.task_id`
   return rows.map(row => ({
-    taskId: row.task_id, taskNo: row.task_no, messageCode: row.message_code, downstream: row.downstream,
-    phase: row.phase, attempt: row.attempt, triesLeft: row.tries_left, lost: row.lost,
-    needsReceipt: row.needs_receipt, retryTimes: row.retry_times
+    taskId: row.task_id,
+    taskNo: row.task_no,
+    messageCode: row.message_code,
+    downstream: row.downstream,
+    phase: row.phase,
+    attempt: row.attempt,
+    triesLeft: row.tries_left,
+    lost: row.lost,
+    needsReceipt: row.needs_receipt,
+    retryTimes: row.retry_times
   }))
 }
 
 /** When a clock of these downstreams runs out next: ms from now; null when none does. And the database's now. */
-export async function nextDue (
-  sql: Sql, downstreams: readonly string[]
+export async function nextDue(
+  sql: Sql,
+  downstreams: readonly string[]
 ): Promise<{ now: Date; inMs: number | null }> {
   const [row] = await sql<[{ now: Date; in_ms: number | null }]>`
     select now() as now, (
       select extract(epoch from min(d.next_action_at) - now())::float8 * 1000
-      from unnest(${plain(downstreams)}::text[]) as o (downstream) cross join lateral (
+      from unnest(${texts(downstreams)}::text[]) as o (downstream) cross join lateral (
         select w.next_action_at
         from delivery w
         where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
@@ -105,8 +122,10 @@ export async function nextDue (
 }
 
 /** Deliveries overdue for a minute whose downstream is none of `known`: no process has a handler for them. */
-export async function findOrphans (
-  sql: Sql, known: readonly string[], limit: number
+export async function findOrphans(
+  sql: Sql,
+  known: readonly string[],
+  limit: number
 ): Promise<{ taskId: string; downstream: string; attempt: number }[]> {
   const rows = await sql<{ task_id: string; downstream: string; attempt: number }[]>`
     with recursive name (downstream) as (
@@ -125,6 +144,6 @@ export async function findOrphans (
       order by w.next_action_at
       limit ${limit}
     ) d
-    where n.downstream <> all(${plain(known)}::text[])`
+    where n.downstream <> all(${texts(known)}::text[])`
   return rows.map(row => ({ taskId: row.task_id, downstream: row.downstream, attempt: row.attempt }))
 }

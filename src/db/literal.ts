@@ -4,14 +4,14 @@
 type Plain = string | number | boolean | null | undefined
 
 /** For values that need no quotes: uuids, numbers, booleans. null and undefined become NULL. */
-export function plain (values: readonly Plain[]): string {
+export function plain(values: readonly Plain[]): string {
   let text = '{'
   for (let i = 0; i < values.length; i++) text += (i ? ',' : '') + (values[i] ?? 'NULL')
   return text + '}'
 }
 
 /** For any text. Quoted always: bare `null` would be no text at all. */
-export function texts (values: readonly (string | null | undefined)[]): string {
+export function texts(values: readonly (string | null | undefined)[]): string {
   let text = '{'
   for (let i = 0; i < values.length; i++) {
     const value = values[i]
@@ -22,4 +22,5 @@ export function texts (values: readonly (string | null | undefined)[]): string {
 }
 
 /** What `string_agg(ord::text, ',')` gives: the ordinals of an array parameter, 1-based; as 0-based indexes. */
-export const indexes = (agg: string | null): number[] => agg ? agg.split(',').map(ord => Number(ord) - 1) : []
+export const indexes = (agg: string | null): number[] =>
+  agg ? agg.split(',').map(ord => Number(ord) - 1) : []

@@ -17,8 +17,10 @@ export interface Loaded {
 }
 
 /** The deliveries of one hint that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. */
-export async function loadHinted (
-  sql: Sql, downstream: string, hinted: readonly (readonly [taskId: string, attempt: number])[]
+export async function loadHinted(
+  sql: Sql,
+  downstream: string,
+  hinted: readonly (readonly [taskId: string, attempt: number])[]
 ): Promise<Loaded[]> {
   const ids = plain(hinted.map(([taskId]) => taskId))
   const rows = await sql<LoadedRow[]>`
@@ -33,8 +35,14 @@ export async function loadHinted (
     join task t on t.id = d.task_id
     where d.task_id = any(${ids}::uuid[]) and t.id = any(${ids}::uuid[])`
   return rows.map(row => ({
-    task: taskOf(row), downstream, attempt: row.attempt, triesLeft: row.tries_left, lost: row.lost,
-    needsReceipt: row.needs_receipt, leaseMs: row.lease_ms, beforeMs: row.before_ms
+    task: taskOf(row),
+    downstream,
+    attempt: row.attempt,
+    triesLeft: row.tries_left,
+    lost: row.lost,
+    needsReceipt: row.needs_receipt,
+    leaseMs: row.lease_ms,
+    beforeMs: row.before_ms
   }))
 }
 
@@ -64,8 +72,16 @@ export interface TaskRow {
 }
 
 export const taskOf = (row: TaskRow): Task => ({
-  id: row.id, taskNo: row.task_no, messageCode: row.message_code, sceneType: row.scene_type,
-  messageBody: row.message_body, deliverStartTime: row.deliver_start_time, needCallback: row.need_callback,
-  retryTimes: row.retry_times, extend: row.extend, traceparent: row.traceparent, createdAt: row.created_at,
+  id: row.id,
+  taskNo: row.task_no,
+  messageCode: row.message_code,
+  sceneType: row.scene_type,
+  messageBody: row.message_body,
+  deliverStartTime: row.deliver_start_time,
+  needCallback: row.need_callback,
+  retryTimes: row.retry_times,
+  extend: row.extend,
+  traceparent: row.traceparent,
+  createdAt: row.created_at,
   createdBy: row.created_by
 })

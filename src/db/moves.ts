@@ -52,7 +52,7 @@ const receiptsKept = 20
  * One statement and one commit a batch: guard by place and attempt, move, attempt rows, alarms of what failed and the
  * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
  */
-export async function applyMoves (sql: Sql, asked: readonly Asked[]): Promise<Applied[]> {
+export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<Applied[]> {
   const numbered = asked.map((one, index) => ({ ...one, index }))
   // Rows are locked in one order by everybody, or two batches could wait for each other.
   const moving = numbered.filter(hasMove).sort((a, b) => byKey(a.move, b.move))
@@ -65,7 +65,7 @@ export async function applyMoves (sql: Sql, asked: readonly Asked[]): Promise<Ap
   const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
-        ${ids}::uuid[], ${plain(moves.map(move => move.downstream))}::text[],
+        ${ids}::uuid[], ${texts(moves.map(move => move.downstream))}::text[],
         ${plain(moves.map(move => move.attempt))}::int[], ${plain(effect.map(e => e.fromBits))}::int[],
         ${plain(moves.map(move => move.name === 'receive'))}::boolean[],
         ${plain(moves.map(move => move.overdue ?? false))}::boolean[],
@@ -95,8 +95,9 @@ export async function applyMoves (sql: Sql, asked: readonly Asked[]): Promise<Ap
         status = l.status,
         phase = l.phase,
         next_action_at = case l.phase
+          -- Never in the past: the dispatcher looks only at clocks that ran out since its last look.
           when 'WAITING' then least(now() + l.after_ms * interval '1 ms',
-            case when l.tries_anew is null or d.deliver_before > now() then d.deliver_before end)
+            case when l.tries_anew is null or d.deliver_before > now() then greatest(d.deliver_before, now()) end)
           when 'AWAITING_RECEIPT' then now() + l.after_ms * interval '1 ms'
         end,
         tries_left = coalesce(l.tries_anew, d.tries_left + l.tries),
@@ -113,10 +114,11 @@ export async function applyMoves (sql: Sql, asked: readonly Asked[]): Promise<Ap
         updated_at = now()
       from locked l
       where d.task_id = l.task_id and d.downstream = l.downstream and d.task_id = any(${ids}::uuid[])
-      returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.status, l.delivered
+      returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.status, l.delivered,
+        d.created_at
     ), tried as (
       select * from unnest(
-        ${plain(tried.map(row => row.move.taskId))}::uuid[], ${plain(tried.map(row => row.move.downstream))}::text[],
+        ${plain(tried.map(row => row.move.taskId))}::uuid[], ${texts(tried.map(row => row.move.downstream))}::text[],
         ${plain(tried.map(row => row.move.attempt))}::int[], ${plain(tried.map(row => row.attempt.outcome))}::text[],
         ${texts(tried.map(row => row.attempt.reason))}::text[],
         ${plain(tried.map(row => row.attempt.statusCode))}::int[],
@@ -153,28 +155,35 @@ export async function applyMoves (sql: Sql, asked: readonly Asked[]): Promise<Ap
         where alarm.resolved_at is not null
     ), resolved as (
       update alarm a set resolved_at = now()
-      from moved m
-      where (m.old_status = 2 or m.delivered and m.attempt > 1)
+      from moved m left join tried t on t.task_id = m.task_id and t.downstream = m.downstream
+      -- Spares the many that go well at once the look for an alarm: there is none before a second try or a minute.
+      where (m.old_status = 2 or m.status = -1 or m.attempt > 1 or m.created_at < now() - interval '1 minute')
+        -- Whatever was wrong is over once it is delivered, at its end, or in a new round; whoever sends has a handler.
+        and (m.old_status = 2 or m.delivered or m.status in (1, -1) or t.task_id is not null and a.kind = 'NO_HANDLER')
         and a.task_id = m.task_id and a.downstream = m.downstream and a.resolved_at is null
     ), kept as (
       insert into receipt (task_id, downstream, attempt, result, reason, data, applied, late, remote)
-      select r.task_id, r.downstream, r.attempt, r.result, r.reason, r.data,
-        m.ord is not null, coalesce(m.old_status = 2, false), r.remote
-      from unnest(
-        ${plain(received.map(one => one.receipt.taskId))}::uuid[],
-        ${plain(received.map(one => one.receipt.downstream))}::text[],
-        ${plain(received.map(one => one.receipt.attempt))}::int[],
-        ${plain(received.map(one => one.receipt.result))}::text[],
-        ${texts(received.map(one => one.receipt.reason))}::text[],
-        ${texts(received.map(one => one.receipt.data))}::text[],
-        ${texts(received.map(one => one.receipt.remote))}::text[],
-        ${plain(received.map(one => ordOf.get(one.index)))}::int[]
-      ) as r (task_id, downstream, attempt, result, reason, data, remote, ord)
-      left join moved m on m.ord = r.ord
-      -- Of a move that was overtaken the receipt is not kept: its caller looks again and comes back with it.
-      where (r.ord is null or m.ord is not null) and (
+      select r.task_id, r.downstream, r.attempt, r.result, r.reason, r.data, r.applied, r.late, r.remote
+      from (
+        select r.*, m.ord is not null as applied, coalesce(m.old_status = 2, false) as late,
+          row_number() over (partition by r.task_id, r.downstream order by r.nth) as nth_of_delivery
+        from unnest(
+          ${plain(received.map(one => one.receipt.taskId))}::uuid[],
+          ${texts(received.map(one => one.receipt.downstream))}::text[],
+          ${plain(received.map(one => one.receipt.attempt))}::int[],
+          ${plain(received.map(one => one.receipt.result))}::text[],
+          ${texts(received.map(one => one.receipt.reason))}::text[],
+          ${texts(received.map(one => one.receipt.data))}::text[],
+          ${texts(received.map(one => one.receipt.remote))}::text[],
+          ${plain(received.map(one => ordOf.get(one.index)))}::int[]
+        ) with ordinality as r (task_id, downstream, attempt, result, reason, data, remote, ord, nth)
+        left join moved m on m.ord = r.ord
+        -- Of a move that was overtaken the receipt is not kept: its caller looks again and comes back with it.
+        where r.ord is null or m.ord is not null
+      ) r
+      where nth_of_delivery + (
         select count(*) from receipt k where k.task_id = r.task_id and k.downstream = r.downstream
-      ) < ${receiptsKept}
+      ) <= ${receiptsKept}
     )
     select (select string_agg(ord::text, ',') from moved) as moved,
       (select string_agg(ord::text, ',') from moved where old_status = 2) as late,
@@ -195,7 +204,7 @@ const hasMove = <T extends Asked>(one: T): one is T & { move: Move } => one.move
 const hasAttempt = <T extends Asked>(one: T): one is T & { attempt: AttemptRow } => one.attempt !== undefined
 const hasReceipt = <T extends Asked>(one: T): one is T & { receipt: ReceiptRow } => one.receipt !== undefined
 
-function byKey (a: Move, b: Move): number {
+function byKey(a: Move, b: Move): number {
   if (a.taskId !== b.taskId) return a.taskId < b.taskId ? -1 : 1
   return a.downstream < b.downstream ? -1 : a.downstream > b.downstream ? 1 : 0
 }

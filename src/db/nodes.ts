@@ -1,8 +1,8 @@
-import { plain } from './literal.ts'
+import { texts } from './literal.ts'
 import type { Sql } from './open.ts'
 
 /** Says that this process lives; forgets the ones that have been silent for an hour. */
-export async function beat (sql: Sql, node: { id: string; roles: string; version: string }): Promise<void> {
+export async function beat(sql: Sql, node: { id: string; roles: string; version: string }): Promise<void> {
   await sql`
     with gone as (delete from node where seen_at < now() - interval '1 hour')
     insert into node (id, roles, version, seen_at) values (${node.id}, ${node.roles}, ${node.version}, now())
@@ -10,7 +10,7 @@ export async function beat (sql: Sql, node: { id: string; roles: string; version
 }
 
 /** Says goodbye: the others share what it did at once. */
-export async function leave (sql: Sql, id: string): Promise<void> {
+export async function leave(sql: Sql, id: string): Promise<void> {
   await sql`delete from node where id = ${id}`
 }
 
@@ -25,16 +25,24 @@ export interface Surroundings {
   oldestDueMs: Map<string, number>
 }
 
-export async function look (sql: Sql, downstreams: readonly string[]): Promise<Surroundings> {
-  const [row] = await sql<[{
-    now: Date; workers: number; dispatchers: number; paused: string[] | null; due: Record<string, number> | null
-  }]>`
+export async function look(sql: Sql, downstreams: readonly string[]): Promise<Surroundings> {
+  const [row] = await sql<
+    [
+      {
+        now: Date
+        workers: number
+        dispatchers: number
+        paused: string[] | null
+        due: Record<string, number> | null
+      }
+    ]
+  >`
     select now() as now,
       (select count(*) from node where roles like '%worker%' and seen_at > now() - interval '15 s')::int as workers,
       (select count(*) from node where roles like '%dispatcher%' and seen_at > now() - interval '15 s')::int as dispatchers,
       (select array_agg(name) from downstream where paused_at is not null) as paused,
       (select json_object_agg(o.name, extract(epoch from now() - d.next_action_at) * 1000)
-        from unnest(${plain(downstreams)}::text[]) as o (name) cross join lateral (
+        from unnest(${texts(downstreams)}::text[]) as o (name) cross join lateral (
           select w.next_action_at, w.phase
           from delivery w
           where w.status = 0 and w.downstream = o.name and w.next_action_at <= now()
@@ -42,20 +50,23 @@ export async function look (sql: Sql, downstreams: readonly string[]): Promise<S
           limit 1
         ) d where d.phase = 'WAITING') as due`
   return {
-    now: row.now, workers: row.workers, dispatchers: row.dispatchers, paused: new Set(row.paused ?? []),
+    now: row.now,
+    workers: row.workers,
+    dispatchers: row.dispatchers,
+    paused: new Set(row.paused ?? []),
     oldestDueMs: new Map(Object.entries(row.due ?? {}))
   }
 }
 
 /** Pausing is a row, so every process sees it within a second. */
-export async function pause (sql: Sql, name: string, who: string): Promise<void> {
+export async function pause(sql: Sql, name: string, who: string): Promise<void> {
   await sql`
     insert into downstream (name, paused_at, paused_by) values (${name}, now(), ${who})
     on conflict (name) do update set paused_at = coalesce(downstream.paused_at, now()),
       paused_by = coalesce(downstream.paused_by, excluded.paused_by)`
 }
 
-export async function resume (sql: Sql, name: string): Promise<void> {
+export async function resume(sql: Sql, name: string): Promise<void> {
   await sql`update downstream set paused_at = null, paused_by = null where name = ${name}`
 }
 
@@ -70,13 +81,20 @@ export interface DownstreamCounts {
 }
 
 /** Exact counts of what is not at rest, by downstream; those in the table and those named. */
-export async function countDownstreams (sql: Sql, names: readonly string[]): Promise<DownstreamCounts[]> {
-  const rows = await sql<{
-    name: string; paused_at: Date | null; paused_by: string | null; waiting: number; in_flight: number
-    awaiting_receipt: number; failed: number
-  }[]>`
+export async function countDownstreams(sql: Sql, names: readonly string[]): Promise<DownstreamCounts[]> {
+  const rows = await sql<
+    {
+      name: string
+      paused_at: Date | null
+      paused_by: string | null
+      waiting: number
+      in_flight: number
+      awaiting_receipt: number
+      failed: number
+    }[]
+  >`
     select n.name, p.paused_at, p.paused_by, c.waiting, c.in_flight, c.awaiting_receipt, c.failed
-    from (select unnest(${plain(names)}::text[]) as name union select name from downstream) n
+    from (select unnest(${texts(names)}::text[]) as name union select name from downstream) n
     left join downstream p on p.name = n.name
     cross join lateral (
       select count(*) filter (where phase = 'WAITING')::int as waiting,
@@ -87,7 +105,12 @@ export async function countDownstreams (sql: Sql, names: readonly string[]): Pro
     ) c
     order by n.name`
   return rows.map(row => ({
-    name: row.name, pausedAt: row.paused_at, pausedBy: row.paused_by, waiting: row.waiting, inFlight: row.in_flight,
-    awaitingReceipt: row.awaiting_receipt, failed: row.failed
+    name: row.name,
+    pausedAt: row.paused_at,
+    pausedBy: row.paused_by,
+    waiting: row.waiting,
+    inFlight: row.in_flight,
+    awaitingReceipt: row.awaiting_receipt,
+    failed: row.failed
   }))
 }

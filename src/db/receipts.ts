@@ -1,4 +1,4 @@
-import { plain, texts } from './literal.ts'
+import { texts } from './literal.ts'
 import { taskOf, type TaskRow } from './load.ts'
 import type { Sql } from './open.ts'
 import type { Phase, Status, Task } from '../task/task.ts'
@@ -20,8 +20,9 @@ export interface Receiving {
 }
 
 /** The deliveries that receipts speak of, in the order asked; undefined where the row is gone. */
-export async function findReceiving (
-  sql: Sql, asked: readonly { taskNo: string; downstream: string }[]
+export async function findReceiving(
+  sql: Sql,
+  asked: readonly { taskNo: string; downstream: string }[]
 ): Promise<(Receiving | undefined)[]> {
   const rows = await sql<ReceivingRow[]>`
     select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
@@ -29,7 +30,7 @@ export async function findReceiving (
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
       t.retry_times, t.extend, t.traceparent, t.created_at, t.created_by
     from unnest(
-      ${texts(asked.map(one => one.taskNo))}::text[], ${plain(asked.map(one => one.downstream))}::text[]
+      ${texts(asked.map(one => one.taskNo))}::text[], ${texts(asked.map(one => one.downstream))}::text[]
     ) with ordinality as r (task_no, downstream, ord)
     join task t on t.task_no = r.task_no
     join delivery d on d.task_id = t.id and d.downstream = r.downstream
@@ -37,9 +38,16 @@ export async function findReceiving (
   const found = new Array<Receiving | undefined>(asked.length).fill(undefined)
   for (const row of rows) {
     found[row.ord - 1] = {
-      task: taskOf(row), downstream: row.downstream, status: statusWord(row.status), phase: row.phase,
-      attempt: row.attempt, roundFrom: row.round_from, triesLeft: row.tries_left, lost: row.lost,
-      needsReceipt: row.needs_receipt, deliveredMs: row.delivered_ms
+      task: taskOf(row),
+      downstream: row.downstream,
+      status: statusWord(row.status),
+      phase: row.phase,
+      attempt: row.attempt,
+      roundFrom: row.round_from,
+      triesLeft: row.tries_left,
+      lost: row.lost,
+      needsReceipt: row.needs_receipt,
+      deliveredMs: row.delivered_ms
     }
   }
   return found

@@ -4,8 +4,11 @@ import type { Sql } from './open.ts'
  * Removes up to `limit` tasks older than `days` of which nothing is SENDING, with all that hangs on them, walking from
  * the oldest on. `after` is where the last call stopped; null starts over and, as `next`, says that the end is reached.
  */
-export async function removeOld (
-  sql: Sql, days: number, limit: number, after: string | null
+export async function removeOld(
+  sql: Sql,
+  days: number,
+  limit: number,
+  after: string | null
 ): Promise<{ removed: number; next: string | null }> {
   const [row] = await sql<[{ removed: number; looked: number; next: string | null }]>`
     with looked as materialized (

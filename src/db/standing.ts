@@ -12,11 +12,18 @@ export interface StandingTask {
 }
 
 /** null: no such task. */
-export async function readStanding (sql: Sql, taskNo: string): Promise<StandingTask | null> {
-  const rows = await sql<{
-    id: string; message_code: string; retry_times: number | null; downstream: string; status: number
-    attempt: number; expired: boolean
-  }[]>`
+export async function readStanding(sql: Sql, taskNo: string): Promise<StandingTask | null> {
+  const rows = await sql<
+    {
+      id: string
+      message_code: string
+      retry_times: number | null
+      downstream: string
+      status: number
+      attempt: number
+      expired: boolean
+    }[]
+  >`
     select t.id, t.message_code, t.retry_times, d.downstream, d.status, d.attempt,
       coalesce(d.deliver_before <= now(), false) as expired
     from task t join delivery d on d.task_id = t.id
@@ -25,16 +32,21 @@ export async function readStanding (sql: Sql, taskNo: string): Promise<StandingT
   const [first] = rows
   return first
     ? {
-        id: first.id, messageCode: first.message_code, retryTimes: first.retry_times,
+        id: first.id,
+        messageCode: first.message_code,
+        retryTimes: first.retry_times,
         deliveries: rows.map(row => ({
-          downstream: row.downstream, status: statusWord(row.status), attempt: row.attempt, expired: row.expired
+          downstream: row.downstream,
+          status: statusWord(row.status),
+          attempt: row.attempt,
+          expired: row.expired
         }))
       }
     : null
 }
 
 /** The taskNos among these whose every delivery has come to rest, and those that do not exist. */
-export async function findSettled (sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
+export async function findSettled(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
   const rows = await sql<{ task_no: string }[]>`
     select w.task_no
     from unnest(${texts(taskNos)}::text[]) as w (task_no)

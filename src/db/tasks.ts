@@ -37,8 +37,10 @@ export type Inserted =
   | { kind: 'known'; contentHash: string; taskNo: string }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
-export async function insertTasks (sql: Sql, tasks: readonly NewTask[]): Promise<Inserted[]> {
-  const rows = tasks.flatMap((task, index) => task.deliveries.map((delivery, at) => ({ task, delivery, index, at })))
+export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<Inserted[]> {
+  const rows = tasks.flatMap((task, index) =>
+    task.deliveries.map((delivery, at) => ({ task, delivery, index, at }))
+  )
   const [done] = await sql<[{ now: Date; created: string | null; in_flight: string | null }]>`
     with asked as (
       select * from unnest(
@@ -110,12 +112,14 @@ export async function insertTasks (sql: Sql, tasks: readonly NewTask[]): Promise
   }
   const missing = tasks.filter((_, index) => !inserted[index]).map(task => task.taskNo)
   const known = missing.length ? await findHashes(sql, missing) : new Map<string, string>()
-  return tasks.map((task, index) => inserted[index] ??
-    { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? '' })
+  return tasks.map(
+    (task, index) =>
+      inserted[index] ?? { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? '' }
+  )
 }
 
 /** content_hash by taskNo, of the rows that `on conflict do nothing` left out: the insert's own snapshot cannot see them. */
-async function findHashes (sql: Sql, taskNos: string[]): Promise<Map<string, string>> {
+async function findHashes(sql: Sql, taskNos: string[]): Promise<Map<string, string>> {
   const rows = await sql<{ task_no: string; content_hash: string }[]>`
     select task_no, content_hash from task where task_no = any(${texts(taskNos)}::text[])`
   return new Map(rows.map(row => [row.task_no, row.content_hash]))

@@ -1,11 +1,13 @@
 // Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, nothing where there is nothing.
 import { statusNumber, type HandledBy, type Phase, type Reason, type Status } from '../task/task.ts'
 
-const words = new Map<number, Status>(Object.entries(statusNumber).map(([word, number]) => [number, word as Status]))
+const words = new Map<number, Status>(
+  Object.entries(statusNumber).map(([word, number]) => [number, word as Status])
+)
 export const statusWord = (number: number): Status => words.get(number) ?? 'DELETED'
 
 /** The visible status of a task: SENDING while any delivery is, else FAILED, else HANDLED, else DELETED. */
-export function taskStatus (deliveries: readonly { status: Status }[]): Status {
+export function taskStatus(deliveries: readonly { status: Status }[]): Status {
   for (const status of ['SENDING', 'FAILED', 'HANDLED'] as const) {
     if (deliveries.some(delivery => delivery.status === status)) return status
   }
@@ -130,6 +132,7 @@ export const iso = (at: Date | null): string | null => at && at.toISOString()
 
 /** The member where there is a value, no member where there is none. */
 export const some = <Name extends string, Value>(
-  name: Name, value: Value | null | undefined
+  name: Name,
+  value: Value | null | undefined
 ): { [name in Name]?: Value } =>
-  value === null || value === undefined ? {} : { [name]: value } as { [name in Name]?: Value }
+  value === null || value === undefined ? {} : ({ [name]: value } as { [name in Name]?: Value })

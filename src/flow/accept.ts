@@ -52,8 +52,8 @@ export interface AcceptDeps {
 
 export interface Accept {
   (asked: AskedTask): Promise<Accepted>
-  many (asked: readonly AskedTask[]): Promise<Accepted[]>
-  idle (): Promise<void>
+  many(asked: readonly AskedTask[]): Promise<Accepted[]>
+  idle(): Promise<void>
   /** Tasks that wait for their commit. */
   readonly size: number
 }
@@ -65,39 +65,47 @@ const commitMs = 2_000
  * Accepts tasks: handler's schema, then one group commit of task and deliveries, already claimed. The hint follows the
  * commit and nobody waits for it. Throws Unavailable when PostgreSQL cannot take it now.
  */
-export function acceptor (deps: AcceptDeps): Accept {
+export function acceptor(deps: AcceptDeps): Accept {
   const writes = batcher<NewTask, Inserted>({ max: 200, write: tasks => write(deps, tasks) })
   const many = async (asked: readonly AskedTask[]): Promise<Accepted[]> => {
     const checked = asked.map(one => check(deps, one))
     // The first of a taskNo is written; the others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<Accepted> }>()
-    return Promise.all(checked.map((one, index) => {
-      if ('kind' in one) return one
-      const first = firsts.get(one.taskNo)
-      if (first) {
-        if (first.contentHash !== one.contentHash) return { kind: 'conflict' } as const
-        return first.done.then(done => done.kind === 'created' ? { ...done, kind: 'same' as const } : done)
-      }
-      const done = store(deps, writes, one, asked[index] as AskedTask)
-      firsts.set(one.taskNo, { contentHash: one.contentHash, done })
-      return done
-    }))
+    return Promise.all(
+      checked.map((one, index) => {
+        if ('kind' in one) return one
+        const first = firsts.get(one.taskNo)
+        if (first) {
+          if (first.contentHash !== one.contentHash) return { kind: 'conflict' } as const
+          return first.done.then(done =>
+            done.kind === 'created' ? { ...done, kind: 'same' as const } : done
+          )
+        }
+        const done = store(deps, writes, one, asked[index] as AskedTask)
+        firsts.set(one.taskNo, { contentHash: one.contentHash, done })
+        return done
+      })
+    )
   }
   const accept = async (asked: AskedTask): Promise<Accepted> => {
     const checked = check(deps, asked)
     return 'kind' in checked ? checked : store(deps, writes, checked, asked)
   }
-  return Object.defineProperty(
-    Object.assign(accept, { many, idle: () => writes.idle(), size: 0 }), 'size', { get: () => writes.size })
+  return Object.defineProperty(Object.assign(accept, { many, idle: () => writes.idle(), size: 0 }), 'size', {
+    get: () => writes.size
+  })
 }
 
-function check (deps: AcceptDeps, asked: AskedTask): NewTask | Extract<Accepted, { kind: 'unknown_code' | 'invalid' }> {
+function check(
+  deps: AcceptDeps,
+  asked: AskedTask
+): NewTask | Extract<Accepted, { kind: 'unknown_code' | 'invalid' }> {
   const handler = deps.handlers.get(asked.messageCode)
   if (!handler) return { kind: 'unknown_code' }
   const body = handler.body.safeParse(asked.body)
   if (!body.success) {
     const issue = body.error.issues[0]
-    const pointer = ['', 'messageBody', ...issue?.path.map(escapePointer) ?? []].join('/')
+    const pointer = ['', 'messageBody', ...(issue?.path.map(escapePointer) ?? [])].join('/')
     return { kind: 'invalid', detail: issue?.message ?? 'does not fit the schema of its handler', pointer }
   }
   const id = uuidv7()
@@ -122,7 +130,8 @@ function check (deps: AcceptDeps, asked: AskedTask): NewTask | Extract<Accepted,
       claim: deps.claiming() && isOpen(deps, downstream.name),
       leaseMs: downstream.limit.timeoutMs + deps.leaseMarginMs,
       tries: limitOf(asked.retryTimes, downstream.policy),
-      needsReceipt: downstream.needCallback === undefined ? false : asked.needCallback ?? downstream.needCallback
+      needsReceipt:
+        downstream.needCallback === undefined ? false : (asked.needCallback ?? downstream.needCallback)
     }))
   }
 }
@@ -134,16 +143,27 @@ const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~'
 const isOpen = ({ hinter, surroundings }: AcceptDeps, downstream: string): boolean =>
   !surroundings.isPaused(downstream) && !surroundings.isBehind(downstream) && hinter.room(downstream) > 0
 
-function isSkipped (
-  { log, surroundings }: AcceptDeps, downstream: LoadedDownstream, asked: AskedTask, id: string, body: unknown
+function isSkipped(
+  { log, surroundings }: AcceptDeps,
+  downstream: LoadedDownstream,
+  asked: AskedTask,
+  id: string,
+  body: unknown
 ): boolean {
   if (!downstream.when) return false
   const task: Task = {
-    id, taskNo: asked.taskNo, messageCode: asked.messageCode, sceneType: asked.sceneType,
-    messageBody: asked.messageBody, deliverStartTime: asked.start && 'at' in asked.start ? asked.start.at : null,
-    needCallback: asked.needCallback, retryTimes: asked.retryTimes,
-    extend: asked.extend === null ? null : JSON.parse(asked.extend) as unknown, traceparent: asked.traceparent,
-    createdAt: surroundings.now(), createdBy: asked.createdBy
+    id,
+    taskNo: asked.taskNo,
+    messageCode: asked.messageCode,
+    sceneType: asked.sceneType,
+    messageBody: asked.messageBody,
+    deliverStartTime: asked.start && 'at' in asked.start ? asked.start.at : null,
+    needCallback: asked.needCallback,
+    retryTimes: asked.retryTimes,
+    extend: asked.extend === null ? null : (JSON.parse(asked.extend) as unknown),
+    traceparent: asked.traceparent,
+    createdAt: surroundings.now(),
+    createdBy: asked.createdBy
   }
   try {
     return !downstream.when({ task, body })
@@ -154,8 +174,11 @@ function isSkipped (
   }
 }
 
-async function store (
-  deps: AcceptDeps, writes: Batcher<NewTask, Inserted>, task: NewTask, asked: AskedTask
+async function store(
+  deps: AcceptDeps,
+  writes: Batcher<NewTask, Inserted>,
+  task: NewTask,
+  asked: AskedTask
 ): Promise<Accepted> {
   const inserted = await writes.add(task).catch(unavailable(deps))
   if (inserted.kind === 'created') {
@@ -174,18 +197,23 @@ async function store (
   return { kind: 'same', task: view }
 }
 
-const unavailable = (deps: AcceptDeps) => (err: unknown): never => {
-  if (!isInfrastructure(err)) throw err
-  deps.surroundings.setAway()
-  throw new Unavailable('the database cannot be reached', 1, { cause: err })
-}
+const unavailable =
+  (deps: AcceptDeps) =>
+  (err: unknown): never => {
+    if (!isInfrastructure(err)) throw err
+    deps.surroundings.setAway()
+    throw new Unavailable('the database cannot be reached', 1, { cause: err })
+  }
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
-async function write (deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
+async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
   if (deps.surroundings.isAway()) throw new Unavailable()
   const inserting = insertTasks(deps.sql, tasks)
   // Also when the caller has been told 503 already: what is claimed must be hinted.
-  inserting.then(inserted => setImmediate(() => hint(deps, tasks, inserted)), () => {})
+  inserting.then(
+    inserted => setImmediate(() => hint(deps, tasks, inserted)),
+    () => {}
+  )
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
@@ -200,12 +228,16 @@ async function write (deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
   }
 }
 
-function hint (deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
+function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
   const { hinter, surroundings } = deps
   const claimed = inserted.flatMap((one, index) => {
     const task = tasks[index]
     if (one.kind !== 'created' || !task) return []
-    return one.inFlight.map(at => ({ taskId: task.id, downstream: task.deliveries[at]?.downstream ?? '', attempt: 1 }))
+    return one.inFlight.map(at => ({
+      taskId: task.id,
+      downstream: task.deliveries[at]?.downstream ?? '',
+      attempt: 1
+    }))
   })
   if (claimed.length > 0) void hinter.add(claimed)
   // What is due and had no room comes first from now on, or a steady stream of new ones would starve it.
@@ -222,13 +254,23 @@ function hint (deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
   if (behind) deps.wake()
 }
 
-function createdView (task: NewTask, { at, inFlight }: Extract<Inserted, { kind: 'created' }>, asked: AskedTask): TaskView {
+function createdView(
+  task: NewTask,
+  { at, inFlight }: Extract<Inserted, { kind: 'created' }>,
+  asked: AskedTask
+): TaskView {
   const start = task.startAt ?? (task.delayMs === null ? null : new Date(at.getTime() + task.delayMs))
   const due = start && start > at ? start : at
   const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
     const claimed = inFlight.includes(index)
     if (delivery.skipped) {
-      return { downstream: delivery.downstream, status: 'DELETED', reason: 'SKIPPED', attempt: 0, triesLeft: delivery.tries }
+      return {
+        downstream: delivery.downstream,
+        status: 'DELETED',
+        reason: 'SKIPPED',
+        attempt: 0,
+        triesLeft: delivery.tries
+      }
     }
     return {
       downstream: delivery.downstream,
@@ -249,7 +291,7 @@ function createdView (task: NewTask, { at, inFlight }: Extract<Inserted, { kind:
     ...some('deliverBefore', task.deliverBefore?.toISOString()),
     ...some('needCallback', task.needCallback),
     ...some('retryTimes', task.retryTimes),
-    ...asked.extend === null ? {} : { extend: JSON.parse(asked.extend) as unknown },
+    ...(asked.extend === null ? {} : { extend: JSON.parse(asked.extend) as unknown }),
     createdBy: task.createdBy,
     deliveries
   }

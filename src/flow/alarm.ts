@@ -27,7 +27,7 @@ const atOnce = 1_000
 const named = 100
 
 /** Sends what is due, at least once: a crash between sending and marking sends it again. Returns how many it took. */
-export async function sendAlarms (deps: AlarmDeps): Promise<number> {
+export async function sendAlarms(deps: AlarmDeps): Promise<number> {
   const claimed = await claimAlarms(deps.sql, atOnce)
   const sent = await Promise.all(group(claimed).map(alarms => sendGroup(deps, alarms)))
   const taken = sent.flat()
@@ -35,7 +35,7 @@ export async function sendAlarms (deps: AlarmDeps): Promise<number> {
   return claimed.length
 }
 
-function group (alarms: ClaimedAlarm[]): ClaimedAlarm[][] {
+function group(alarms: ClaimedAlarm[]): ClaimedAlarm[][] {
   const groups = new Map<string, ClaimedAlarm[]>()
   for (const alarm of alarms) {
     const key = `${alarm.messageCode} ${alarm.downstream} ${alarm.kind}`
@@ -47,7 +47,7 @@ function group (alarms: ClaimedAlarm[]): ClaimedAlarm[][] {
 }
 
 /** Those that the channel took. */
-async function sendGroup ({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): Promise<ClaimedAlarm[]> {
+async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): Promise<ClaimedAlarm[]> {
   for (const { taskNo, messageCode, downstream, attempt, kind, reason, tries } of alarms) {
     // Said once: a channel that is away must not fill the log with the same alarm.
     if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason }, 'alarm')
@@ -55,13 +55,19 @@ async function sendGroup ({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): 
   const [first] = alarms
   if (!channel || !first) return alarms
   const message: AlarmMessage = {
-    type: 'ackbox.alarm', messageCode: first.messageCode, downstream: first.downstream, kind: first.kind,
+    type: 'ackbox.alarm',
+    messageCode: first.messageCode,
+    downstream: first.downstream,
+    kind: first.kind,
     count: alarms.length,
     deliveries: alarms.slice(0, named).map(({ taskNo, attempt, reason, createdAt }) => ({
-      taskNo, attempt, ...reason === null ? {} : { reason }, createdAt: createdAt.toISOString()
+      taskNo,
+      attempt,
+      ...(reason === null ? {} : { reason }),
+      createdAt: createdAt.toISOString()
     }))
   }
   // The same id when the same group is sent again, so that its receiver can tell.
   const id = `alarm_${first.taskId}_${first.downstream}_${first.attempt}_${alarms.length}`
-  return await channel(message, id) ? alarms : []
+  return (await channel(message, id)) ? alarms : []
 }

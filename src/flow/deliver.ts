@@ -17,8 +17,8 @@ import type { Surroundings } from './surroundings.ts'
 
 /** What the flow needs of a limiter: slots count deliveries. */
 export interface Slots {
-  take (signal: AbortSignal): Promise<void>
-  free (): void
+  take(signal: AbortSignal): Promise<void>
+  free(): void
 }
 
 export interface DeliverDeps {
@@ -53,7 +53,7 @@ export interface Deliver {
   /** Resolves once each delivery of the hint has its slot or was let go; sending goes on. */
   (hint: Hint): Promise<void>
   /** Resolves when nothing is being sent or written. */
-  idle (): Promise<void>
+  idle(): Promise<void>
 }
 
 /** Kept back of every lease, so that our own record comes before somebody calls the lease lost. */
@@ -67,7 +67,7 @@ interface Owned {
   beforeAt: number
 }
 
-export function deliverer (deps: DeliverDeps): Deliver {
+export function deliverer(deps: DeliverDeps): Deliver {
   const busy = new Set<Promise<void>>()
   const start = (work: Promise<void>, delivery: Loaded): void => {
     const done = work
@@ -86,44 +86,53 @@ export function deliverer (deps: DeliverDeps): Deliver {
     deps.onStarted(hint.downstream, hint.deliveries.length)
     const slots = deps.slots.get(hint.downstream)
     for (const delivery of loaded) {
-      const downstream = deps.handlers.get(delivery.task.messageCode)?.downstreams
-        .find(one => one.name === delivery.downstream)
+      const downstream = deps.handlers
+        .get(delivery.task.messageCode)
+        ?.downstreams.find(one => one.name === delivery.downstream)
       if (!downstream || !slots) {
         start(postpone(deps, delivery), delivery)
         continue
       }
       const owned = {
-        delivery, downstream, expiresAt: askedAt + delivery.leaseMs,
+        delivery,
+        downstream,
+        expiresAt: askedAt + delivery.leaseMs,
         beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
       }
-      const took = await slots.take(deps.stopping).then(() => true, () => false)
+      const took = await slots.take(deps.stopping).then(
+        () => true,
+        () => false
+      )
       start(took ? attempt(deps, owned, slots) : release(deps, delivery, 0), delivery)
     }
   }
   return Object.assign(deliver, {
-    async idle () {
+    async idle() {
       while (busy.size > 0) await Promise.all(busy)
     }
   })
 }
 
 /** No handler here knows it: uncounted, later and later, with one alarm. */
-async function postpone (deps: DeliverDeps, delivery: Loaded): Promise<void> {
+async function postpone(deps: DeliverDeps, delivery: Loaded): Promise<void> {
   const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [
     { taskId: delivery.task.id, downstream: delivery.downstream, attempt: delivery.attempt }
   ])
   await release(deps, delivery, afterMs)
 }
 
-async function release ({ record }: DeliverDeps, delivery: Loaded, afterMs: number): Promise<void> {
+async function release({ record }: DeliverDeps, delivery: Loaded, afterMs: number): Promise<void> {
   await record({ move: { ...keyOf(delivery), name: 'release', afterMs } })
 }
 
-const keyOf = ({ task, downstream, attempt }: Loaded): Pick<Move, 'taskId' | 'downstream' | 'attempt'> =>
-  ({ taskId: task.id, downstream, attempt })
+const keyOf = ({ task, downstream, attempt }: Loaded): Pick<Move, 'taskId' | 'downstream' | 'attempt'> => ({
+  taskId: task.id,
+  downstream,
+  attempt
+})
 
 /** One try of a delivery that we own, from the hooks to the record. Its slot is free as soon as the answer is here. */
-async function attempt (deps: DeliverDeps, owned: Owned, slots: Slots): Promise<void> {
+async function attempt(deps: DeliverDeps, owned: Owned, slots: Slots): Promise<void> {
   const startedAt = new Date()
   const began = performance.now()
   let sent: Outcome | Move
@@ -140,34 +149,51 @@ async function attempt (deps: DeliverDeps, owned: Owned, slots: Slots): Promise<
   const { delivery, downstream } = owned
   deps.metrics.attempted(downstream.name, sent.kind, ms)
   const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
-  const decision = decide(cut ? { kind: 'shutdown' } : sent, {
-    triesLeft: delivery.triesLeft, lost: delivery.lost, needsReceipt: delivery.needsReceipt,
-    retryTimes: delivery.task.retryTimes
-  }, downstream.policy, deps.random())
+  const decision = decide(
+    cut ? { kind: 'shutdown' } : sent,
+    {
+      triesLeft: delivery.triesLeft,
+      lost: delivery.lost,
+      needsReceipt: delivery.needsReceipt,
+      retryTimes: delivery.task.retryTimes
+    },
+    downstream.policy,
+    deps.random()
+  )
   const applied = await deps.record({
-    move: moveOf(delivery, decision), attempt: attemptRow(sent, { ms, startedAt, node: deps.node })
+    move: moveOf(delivery, decision),
+    attempt: attemptRow(sent, { ms, startedAt, node: deps.node })
   })
   say(deps, delivery, sent, decision, ms, applied)
 }
 
 /** How long this attempt may take, ms; 0 when it must not start now. */
-function timeLeft ({ surroundings, stopping }: DeliverDeps, { delivery, downstream, expiresAt, beforeAt }: Owned): number {
+function timeLeft(
+  { surroundings, stopping }: DeliverDeps,
+  { delivery, downstream, expiresAt, beforeAt }: Owned
+): number {
   const now = performance.now()
-  if (stopping.aborted || surroundings.isPaused(delivery.downstream) || surroundings.isAway() || now >= beforeAt) return 0
+  if (
+    stopping.aborted ||
+    surroundings.isPaused(delivery.downstream) ||
+    surroundings.isAway() ||
+    now >= beforeAt
+  )
+    return 0
   const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
   // A deadline cut to less than half would call a healthy downstream slow.
   return left < downstream.limit.timeoutMs / 2 ? 0 : left
 }
 
 /** The outcome of sending it; or the move that lets it go unsent. */
-async function send (deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
+async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   const { delivery, downstream } = owned
   const letGo = { ...keyOf(delivery), name: 'release' } as const
   if (timeLeft(deps, owned) === 0) return letGo
   const about = aboutOf(deps, delivery)
   let request: unknown
   try {
-    const wish = downstream.beforeSend && await within('beforeSend', downstream.beforeSend(about))
+    const wish = downstream.beforeSend && (await within('beforeSend', downstream.beforeSend(about)))
     if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
     if (wish) return { ...letGo, afterMs: Math.max(0, wish.postponeMs) }
     request = await within('request', downstream.request(about))
@@ -180,37 +206,44 @@ async function send (deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   const transport = deps.transports[downstream.transport]
   if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
   const { accepted } = downstream
-  deps.metrics.started(downstream.name, downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now()))
-  return transport.send(request, {
-    downstream: downstream.name,
-    timeoutMs,
-    signal: deps.cutOff,
-    raw: delivery.task.messageBody,
-    headers: payload => deps.parcels.headers(delivery, payload)
-  }, accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about)))
+  deps.metrics.started(
+    downstream.name,
+    downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
+  )
+  return transport.send(
+    request,
+    {
+      downstream: downstream.name,
+      timeoutMs,
+      signal: deps.cutOff,
+      raw: delivery.task.messageBody,
+      headers: payload => deps.parcels.headers(delivery, payload)
+    },
+    accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
+  )
 }
 
 /** What hooks are told. `body` is parsed when a hook asks for it: many send the posted text as it is. */
-function aboutOf ({ handlers }: DeliverDeps, { task, downstream, attempt }: Loaded): Sending<unknown> {
+function aboutOf({ handlers }: DeliverDeps, { task, downstream, attempt }: Loaded): Sending<unknown> {
   let parsed: { body: unknown } | undefined
   return {
     task,
     raw: task.messageBody,
     attempt,
     deliveryId: deliveryId(task.id, downstream),
-    get body () {
+    get body() {
       parsed ??= { body: handlers.get(task.messageCode)?.body.parse(JSON.parse(task.messageBody)) }
       return parsed.body
     }
   }
 }
 
-function moveOf (delivery: Loaded, decision: Decision): Move {
+function moveOf(delivery: Loaded, decision: Decision): Move {
   const { move: name, ...more } = decision
   return { ...keyOf(delivery), name, ...more }
 }
 
-function attemptRow (outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>): AttemptRow {
+function attemptRow(outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>): AttemptRow {
   return {
     outcome: outcome.kind,
     reason: outcome.kind === 'delivered' ? null : outcome.reason,
@@ -219,21 +252,31 @@ function attemptRow (outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt'
     headers: outcome.headers?.length ? JSON.stringify(outcome.headers) : null,
     address: outcome.address ?? null,
     warning: outcome.warning ?? null,
-    alarm: outcome.kind === 'failed' ? outcome.alarm ?? null : null,
+    alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
     ...more
   }
 }
 
 /** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
-function say (
-  { log }: DeliverDeps, delivery: Loaded, outcome: Outcome, decision: Decision, ms: number, applied: string
+function say(
+  { log }: DeliverDeps,
+  delivery: Loaded,
+  outcome: Outcome,
+  decision: Decision,
+  ms: number,
+  applied: string
 ): void {
   const fields = {
-    taskNo: delivery.task.taskNo, messageCode: delivery.task.messageCode, downstream: delivery.downstream,
-    attempt: delivery.attempt, outcome: outcome.kind, move: decision.move, ms,
-    ...'afterMs' in decision ? { afterMs: decision.afterMs } : {},
-    ...outcome.kind === 'delivered' ? {} : { reason: outcome.reason },
-    ...outcome.warning === undefined ? {} : { warning: outcome.warning }
+    taskNo: delivery.task.taskNo,
+    messageCode: delivery.task.messageCode,
+    downstream: delivery.downstream,
+    attempt: delivery.attempt,
+    outcome: outcome.kind,
+    move: decision.move,
+    ms,
+    ...('afterMs' in decision ? { afterMs: decision.afterMs } : {}),
+    ...(outcome.kind === 'delivered' ? {} : { reason: outcome.reason }),
+    ...(outcome.warning === undefined ? {} : { warning: outcome.warning })
   }
   if (applied === 'stale' || applied === 'zombie') log.info({ ...fields, applied }, 'attempt.stale')
   else if (outcome.kind === 'delivered') log.debug(fields, 'attempt.done')

@@ -24,9 +24,9 @@ export interface DispatchDeps {
 
 export interface Dispatcher {
   /** Looks until the signal aborts; ends when the last look is over. */
-  run (signal: AbortSignal): Promise<void>
+  run(signal: AbortSignal): Promise<void>
   /** Something became due: look now. */
-  wake (): void
+  wake(): void
 }
 
 /** After an error of its own a dispatcher trusts no clock that ran out meanwhile: others could not write either. */
@@ -51,12 +51,18 @@ interface Memory {
 }
 
 /** Claims what is due and decides what is overdue. Needs no leader: rows are locked, not nodes. */
-export function dispatcher (deps: DispatchDeps): Dispatcher {
-  const memory: Memory = { since: null, fullLookAt: 0, orphanLookAt: performance.now() + orphanLookMs, trustFrom: 0, lookedAt: 0 }
+export function dispatcher(deps: DispatchDeps): Dispatcher {
+  const memory: Memory = {
+    since: null,
+    fullLookAt: 0,
+    orphanLookAt: performance.now() + orphanLookMs,
+    trustFrom: 0,
+    lookedAt: 0
+  }
   const waiting = nap()
   let failures = 0
 
-  async function turn (): Promise<number> {
+  async function turn(): Promise<number> {
     try {
       const waitMs = await look(deps, memory)
       failures = 0
@@ -76,20 +82,20 @@ export function dispatcher (deps: DispatchDeps): Dispatcher {
 
   return {
     wake: waiting.end,
-    async run (signal) {
+    async run(signal) {
       while (!signal.aborted) await waiting.take(await turn(), signal)
     }
   }
 }
 
 /** One look: claim and hint what is due, decide what is overdue; ms until the next. */
-async function look (deps: DispatchDeps, memory: Memory): Promise<number> {
+async function look(deps: DispatchDeps, memory: Memory): Promise<number> {
   if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
   const names = deps.downstreams.map(one => one.name)
   const claimedAll = await claim(deps)
   const { now, inMs } = await nextDue(deps.sql, names)
-  const decidedAll = performance.now() < memory.trustFrom || await decideOverdue(deps, memory, names, now)
+  const decidedAll = performance.now() < memory.trustFrom || (await decideOverdue(deps, memory, names, now))
   if (performance.now() > memory.orphanLookAt) {
     memory.orphanLookAt = performance.now() + orphanLookMs
     await raiseOrphans(deps, names)
@@ -98,13 +104,13 @@ async function look (deps: DispatchDeps, memory: Memory): Promise<number> {
 }
 
 /** Due deliveries wait, and none of their queues has room: nothing to ask PostgreSQL for yet. */
-function isBlocked ({ downstreams, surroundings, hinter }: DispatchDeps): boolean {
+function isBlocked({ downstreams, surroundings, hinter }: DispatchDeps): boolean {
   const behind = downstreams.filter(({ name }) => surroundings.isBehind(name) && !surroundings.isPaused(name))
   return behind.length > 0 && behind.every(({ name }) => hinter.room(name) === 0)
 }
 
 /** false: more was due than was claimed, and there is room for it at once. */
-async function claim ({ sql, downstreams, hinter, surroundings, log }: DispatchDeps): Promise<boolean> {
+async function claim({ sql, downstreams, hinter, surroundings, log }: DispatchDeps): Promise<boolean> {
   const open = downstreams
     .filter(({ name }) => !surroundings.isPaused(name))
     .map(({ name, leaseMs }) => ({ downstream: name, room: Math.min(hinter.room(name), 2_000), leaseMs }))
@@ -128,7 +134,12 @@ async function claim ({ sql, downstreams, hinter, surroundings, log }: DispatchD
 }
 
 /** false: there is more than one look takes. */
-async function decideOverdue (deps: DispatchDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
+async function decideOverdue(
+  deps: DispatchDeps,
+  memory: Memory,
+  names: string[],
+  now: Date
+): Promise<boolean> {
   const full = performance.now() > memory.fullLookAt
   const overdue = await findOverdue(deps.sql, names, full ? null : memory.since, overdueAtOnce)
   const moves = overdue.map(one => moveOf(deps, one))
@@ -136,10 +147,19 @@ async function decideOverdue (deps: DispatchDeps, memory: Memory, names: string[
   overdue.forEach((one, index) => {
     const move = moves[index]
     if (done[index] !== 'moved' || !move) return
-    deps.log.info({
-      taskNo: one.taskNo, messageCode: one.messageCode, downstream: one.downstream, attempt: one.attempt,
-      was: one.phase, move: move.name, reason: move.reason, afterMs: move.afterMs
-    }, 'overdue.decided')
+    deps.log.info(
+      {
+        taskNo: one.taskNo,
+        messageCode: one.messageCode,
+        downstream: one.downstream,
+        attempt: one.attempt,
+        was: one.phase,
+        move: move.name,
+        reason: move.reason,
+        afterMs: move.afterMs
+      },
+      'overdue.decided'
+    )
   })
   if (overdue.length >= overdueAtOnce) return false
   if (full) memory.fullLookAt = performance.now() + fullLookMs
@@ -148,46 +168,67 @@ async function decideOverdue (deps: DispatchDeps, memory: Memory, names: string[
   return true
 }
 
-const defaultPolicy: Policy = { times: undefined, backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 }, receiptTimeoutMs: 60_000 }
+const defaultPolicy: Policy = {
+  times: undefined,
+  backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 },
+  receiptTimeoutMs: 60_000
+}
 
-function moveOf ({ handlers, surroundings, random }: DispatchDeps, one: Overdue): Move {
+function moveOf({ handlers, surroundings, random }: DispatchDeps, one: Overdue): Move {
   const key = { taskId: one.taskId, downstream: one.downstream, attempt: one.attempt, overdue: true }
   if (one.phase === 'WAITING') return { ...key, name: 'fail', reason: 'EXPIRED' }
-  const policy = handlers.get(one.messageCode)?.downstreams.find(d => d.name === one.downstream)?.policy ?? defaultPolicy
-  const lost = { kind: 'lost', workersLive: surroundings.workers() > 0 && !surroundings.isPaused(one.downstream) } as const
-  const { move: name, ...more } = decide(one.phase === 'IN_FLIGHT' ? lost : { kind: 'no_receipt' }, one, policy, random())
+  const policy =
+    handlers.get(one.messageCode)?.downstreams.find(d => d.name === one.downstream)?.policy ?? defaultPolicy
+  const lost = {
+    kind: 'lost',
+    workersLive: surroundings.workers() > 0 && !surroundings.isPaused(one.downstream)
+  } as const
+  const { move: name, ...more } = decide(
+    one.phase === 'IN_FLIGHT' ? lost : { kind: 'no_receipt' },
+    one,
+    policy,
+    random()
+  )
   return { ...key, name, ...more }
 }
 
 /** Deliveries of downstreams that no handler names any more wait where they are; a person must hear of them. */
-async function raiseOrphans ({ sql, log }: DispatchDeps, names: string[]): Promise<void> {
+async function raiseOrphans({ sql, log }: DispatchDeps, names: string[]): Promise<void> {
   const orphans = await findOrphans(sql, names, overdueAtOnce)
   if (orphans.length === 0) return
   await raiseNoHandler(sql, orphans)
-  log.warn({ downstreams: [...new Set(orphans.map(one => one.downstream))], deliveries: orphans.length }, 'dispatch.no_handler')
+  log.warn(
+    { downstreams: [...new Set(orphans.map(one => one.downstream))], deliveries: orphans.length },
+    'dispatch.no_handler'
+  )
 }
 
 /** A sleep that can be cut short, also before it began. */
-function nap (): { take (ms: number, signal: AbortSignal): Promise<void>; end (): void } {
+function nap(): { take(ms: number, signal: AbortSignal): Promise<void>; end(): void } {
   let woken = false
-  let end = (): void => { woken = true }
+  let end = (): void => {
+    woken = true
+  }
   return {
     end: () => end(),
-    take: (ms, signal) => new Promise(resolve => {
-      if (woken || signal.aborted) {
-        woken = false
-        resolve()
-        return
-      }
-      const done = (): void => {
-        clearTimeout(timer)
-        signal.removeEventListener('abort', done)
-        end = () => { woken = true }
-        resolve()
-      }
-      const timer = setTimeout(done, ms)
-      signal.addEventListener('abort', done)
-      end = done
-    })
+    take: (ms, signal) =>
+      new Promise(resolve => {
+        if (woken || signal.aborted) {
+          woken = false
+          resolve()
+          return
+        }
+        const done = (): void => {
+          clearTimeout(timer)
+          signal.removeEventListener('abort', done)
+          end = () => {
+            woken = true
+          }
+          resolve()
+        }
+        const timer = setTimeout(done, ms)
+        signal.addEventListener('abort', done)
+        end = done
+      })
   }
 }

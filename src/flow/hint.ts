@@ -10,19 +10,19 @@ export interface Hinted {
 /** What the flow needs of a queue. */
 export interface Hints {
   /** Within 250 ms those that were not added; never rejects. */
-  add (deliveries: Hinted[]): Promise<Hinted[]>
-  room (downstream: string): number
+  add(deliveries: Hinted[]): Promise<Hinted[]>
+  room(downstream: string): number
 }
 
 export interface Hinter {
-  add (deliveries: Hinted[]): Promise<void>
-  room (downstream: string): number
+  add(deliveries: Hinted[]): Promise<void>
+  room(downstream: string): number
   /** Resolves when each claimed delivery is hinted or released. */
-  idle (): Promise<void>
+  idle(): Promise<void>
 }
 
 /** Hints, and gives back what could not be hinted: released at once, it is due again and no try is burnt. */
-export function hinter (hints: Hints, record: Record): Hinter {
+export function hinter(hints: Hints, record: Record): Hinter {
   const busy = new Set<Promise<void>>()
   const hintOrRelease = async (deliveries: Hinted[]): Promise<void> => {
     const left = await hints.add(deliveries)
@@ -31,12 +31,12 @@ export function hinter (hints: Hints, record: Record): Hinter {
   }
   return {
     room: downstream => hints.room(downstream),
-    add (deliveries) {
+    add(deliveries) {
       const done = hintOrRelease(deliveries).finally(() => busy.delete(done))
       busy.add(done)
       return done
     },
-    async idle () {
+    async idle() {
       while (busy.size > 0) await Promise.all(busy)
     }
   }

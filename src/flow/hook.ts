@@ -2,7 +2,7 @@
 const hookMs = 5_000
 
 /** What a hook returned, or a rejection after 5 s: a hook that hangs fails its own attempt and nothing else. */
-export async function within<T> (name: string, returned: T | Promise<T>): Promise<T> {
+export async function within<T>(name: string, returned: T | Promise<T>): Promise<T> {
   if (!(returned instanceof Promise)) return returned
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_, reject) => {

@@ -1,7 +1,7 @@
 /** What the flow needs of a logger; pino is one. */
 export interface Log {
-  debug (fields: object, message: string): void
-  info (fields: object, message: string): void
-  warn (fields: object, message: string): void
-  error (fields: object, message: string): void
+  debug(fields: object, message: string): void
+  info(fields: object, message: string): void
+  warn(fields: object, message: string): void
+  error(fields: object, message: string): void
 }

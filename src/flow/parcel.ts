@@ -6,7 +6,7 @@ import { signer, type Sign } from '../transport/sign.ts'
 
 /** The headers that every transport carries, signed over exactly the payload it sends. */
 export interface Parcels {
-  headers (delivery: Loaded, payload: string | Uint8Array): Record<string, string>
+  headers(delivery: Loaded, payload: string | Uint8Array): Record<string, string>
 }
 
 export interface ParcelOptions {
@@ -20,14 +20,28 @@ export interface ParcelOptions {
 }
 
 /** Signing secrets come from the handler, else they are derived from SECRET (and SECRET_PREVIOUS during a rotation). */
-export function parcels ({ downstreams, secret, secretPrevious, tokens, publicUrl, now = () => new Date() }: ParcelOptions): Parcels {
-  const signers = new Map<string, Sign>(downstreams.map(({ name, secrets }) => [name, signer(secrets ?? [
-    signingSecret(secret, name),
-    ...secretPrevious === undefined ? [] : [signingSecret(secretPrevious, name)]
-  ])]))
+export function parcels({
+  downstreams,
+  secret,
+  secretPrevious,
+  tokens,
+  publicUrl,
+  now = () => new Date()
+}: ParcelOptions): Parcels {
+  const signers = new Map<string, Sign>(
+    downstreams.map(({ name, secrets }) => [
+      name,
+      signer(
+        secrets ?? [
+          signingSecret(secret, name),
+          ...(secretPrevious === undefined ? [] : [signingSecret(secretPrevious, name)])
+        ]
+      )
+    ])
+  )
   const callbackUrl = `${publicUrl}/callback`
   return {
-    headers ({ task, downstream, attempt, needsReceipt }, payload) {
+    headers({ task, downstream, attempt, needsReceipt }, payload) {
       const id = deliveryId(task.id, downstream)
       const at = now()
       const timestamp = Math.floor(at.getTime() / 1000)

@@ -28,7 +28,11 @@ export interface AskedReceipt {
 
 export type Received =
   | { kind: 'ok'; taskNo: string; status: Status; applied: boolean; late?: boolean }
-  | 'unauthorized' | 'gone' | 'deleted' | 'wrong_code' | 'wrong_downstream'
+  | 'unauthorized'
+  | 'gone'
+  | 'deleted'
+  | 'wrong_code'
+  | 'wrong_downstream'
 
 export interface ReceiveDeps {
   sql: Sql
@@ -43,15 +47,20 @@ export interface ReceiveDeps {
 
 /** PROCESSING may stretch a receipt timeout until this long after the delivery. */
 const processingMs = 24 * 3_600_000
-const defaultPolicy: Policy = { times: undefined, backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 }, receiptTimeoutMs: 60_000 }
+const defaultPolicy: Policy = {
+  times: undefined,
+  backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 },
+  receiptTimeoutMs: 60_000
+}
 
 /**
  * Takes a receipt: token first, by MAC and without a query; then the handler's word; then one guarded move in the shared
  * group commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
  */
-export function receiver (deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Received> {
+export function receiver(deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Received> {
   const finder = batcher<{ taskNo: string; downstream: string }, Receiving | undefined>({
-    max: 200, write: asked => findReceiving(deps.sql, asked)
+    max: 200,
+    write: asked => findReceiving(deps.sql, asked)
   })
   return async asked => {
     const token = deps.tokens.check(asked.token, asked.taskNo, deps.surroundings.now())
@@ -71,9 +80,11 @@ interface Token {
   attempt: number
 }
 
-async function take (
-  deps: ReceiveDeps, finder: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>,
-  asked: AskedReceipt, token: Token
+async function take(
+  deps: ReceiveDeps,
+  finder: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>,
+  asked: AskedReceipt,
+  token: Token
 ): Promise<Received> {
   let result: ReceiptResult | undefined
   // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
@@ -91,32 +102,45 @@ async function take (
     deps.metrics.received(result, move !== null)
     deps.log.debug({ taskNo: asked.taskNo, ...token, result, move: move?.name, applied }, 'receipt.done')
     return {
-      kind: 'ok', taskNo: asked.taskNo, status: move ? statusAfter(move) : found.status, applied: move !== null,
-      ...applied === 'late' ? { late: true } : {}
+      kind: 'ok',
+      taskNo: asked.taskNo,
+      status: move ? statusAfter(move) : found.status,
+      applied: move !== null,
+      ...(applied === 'late' ? { late: true } : {})
     }
   }
   throw new Unavailable('this delivery is changing too fast')
 }
 
-function statusAfter (move: Move): Status {
+function statusAfter(move: Move): Status {
   const { to } = moves[move.name]
   return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
 }
 
 /** What the handler makes of it: only a HANDLED can be turned. A hook that throws, hangs or talks nonsense asks for a RETRY. */
-async function heard (deps: ReceiveDeps, asked: AskedReceipt, token: Token, found: Receiving): Promise<ReceiptResult> {
+async function heard(
+  deps: ReceiveDeps,
+  asked: AskedReceipt,
+  token: Token,
+  found: Receiving
+): Promise<ReceiptResult> {
   const handler = deps.handlers.get(found.task.messageCode)
   if (!handler?.onReceipt) return asked.result
   try {
-    const turned = await within('onReceipt', handler.onReceipt({
-      receipt: {
-        result: asked.result, downstream: token.downstream, attempt: token.attempt,
-        ...asked.reason === undefined ? {} : { reason: asked.reason },
-        ...asked.data === undefined ? {} : { data: JSON.parse(asked.data) as unknown }
-      },
-      task: found.task,
-      body: handler.body.parse(JSON.parse(found.task.messageBody))
-    }))
+    const turned = await within(
+      'onReceipt',
+      handler.onReceipt({
+        receipt: {
+          result: asked.result,
+          downstream: token.downstream,
+          attempt: token.attempt,
+          ...(asked.reason === undefined ? {} : { reason: asked.reason }),
+          ...(asked.data === undefined ? {} : { data: JSON.parse(asked.data) as unknown })
+        },
+        task: found.task,
+        body: handler.body.parse(JSON.parse(found.task.messageBody))
+      })
+    )
     if (asked.result !== 'HANDLED' || turned === undefined) return asked.result
     if ((receiptResults as readonly unknown[]).includes(turned)) return turned
     throw new TypeError(`onReceipt returned ${String(turned)}`)
@@ -127,7 +151,7 @@ async function heard (deps: ReceiveDeps, asked: AskedReceipt, token: Token, foun
 }
 
 /** The move a receipt asks for; null when it can change nothing and is only kept. */
-function moveFor (deps: ReceiveDeps, result: ReceiptResult, token: Token, found: Receiving): Move | null {
+function moveFor(deps: ReceiveDeps, result: ReceiptResult, token: Token, found: Receiving): Move | null {
   const key = { taskId: found.task.id, downstream: token.downstream, attempt: token.attempt }
   const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
   if (result === 'HANDLED') {
@@ -136,8 +160,9 @@ function moveFor (deps: ReceiveDeps, result: ReceiptResult, token: Token, found:
       : null
   }
   if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
-  const policy = deps.handlers.get(found.task.messageCode)?.downstreams
-    .find(one => one.name === token.downstream)?.policy ?? defaultPolicy
+  const policy =
+    deps.handlers.get(found.task.messageCode)?.downstreams.find(one => one.name === token.downstream)
+      ?.policy ?? defaultPolicy
   if (result === 'PROCESSING') {
     const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
     if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null
@@ -145,13 +170,26 @@ function moveFor (deps: ReceiveDeps, result: ReceiptResult, token: Token, found:
   }
   // It is waiting for its next try already; only FAILED still changes that.
   if (result === 'RETRY' && found.phase === 'WAITING') return null
-  const { move: name, ...more } = decide({ kind: 'receipt', result }, {
-    triesLeft: found.triesLeft, lost: found.lost, needsReceipt: found.needsReceipt, retryTimes: found.task.retryTimes
-  }, policy, deps.random())
+  const { move: name, ...more } = decide(
+    { kind: 'receipt', result },
+    {
+      triesLeft: found.triesLeft,
+      lost: found.lost,
+      needsReceipt: found.needsReceipt,
+      retryTimes: found.task.retryTimes
+    },
+    policy,
+    deps.random()
+  )
   return { ...key, name, ...more }
 }
 
-const receiptRow = (asked: AskedReceipt, token: Token, found: Receiving, result: ReceiptResult): ReceiptRow => ({
+const receiptRow = (
+  asked: AskedReceipt,
+  token: Token,
+  found: Receiving,
+  result: ReceiptResult
+): ReceiptRow => ({
   taskId: found.task.id,
   downstream: token.downstream,
   attempt: token.attempt,

@@ -22,22 +22,26 @@ export interface AskedRedelivery {
 }
 
 /** A fresh round with a fresh limit for what FAILED; its alarm is resolved by the same statement. */
-export async function redeliver (
-  deps: RedeliverDeps, asked: AskedRedelivery
+export async function redeliver(
+  deps: RedeliverDeps,
+  asked: AskedRedelivery
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> {
   const task = await readStanding(deps.sql, asked.taskNo)
   if (!task) return 'not_found'
   const eligible = task.deliveries
-    .filter(one => one.status === 'FAILED' || asked.force && one.status === 'HANDLED')
+    .filter(one => one.status === 'FAILED' || (asked.force && one.status === 'HANDLED'))
     .filter(one => asked.downstream === undefined || one.downstream === asked.downstream)
   const wanted = asked.force ? eligible : eligible.filter(one => !one.expired)
   if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
   const downstreams = deps.handlers.get(task.messageCode)?.downstreams ?? []
-  const done = await Promise.all(wanted.map(({ downstream, attempt }) => {
-    const policy = downstreams.find(one => one.name === downstream)?.policy
-    const limit = policy ? limitOf(task.retryTimes, policy) : task.retryTimes ?? defaultTimes
-    return deps.record({ move: { taskId: task.id, downstream, attempt, name: 'redeliver', limit } })
-  }))
+  const done = await Promise.all(
+    wanted.map(({ downstream, attempt, status }) => {
+      const policy = downstreams.find(one => one.name === downstream)?.policy
+      const limit = policy ? limitOf(task.retryTimes, policy) : (task.retryTimes ?? defaultTimes)
+      const name = status === 'HANDLED' ? 'repeat' : 'redeliver'
+      return deps.record({ move: { taskId: task.id, downstream, attempt, name, limit } })
+    })
+  )
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
   return (await readTasks(deps.sql, [asked.taskNo])).get(asked.taskNo) ?? 'not_found'

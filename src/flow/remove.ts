@@ -5,8 +5,9 @@ import type { TaskView } from '../db/view.ts'
 import type { Record } from './record.ts'
 
 /** Stops what of a task is still SENDING. One in flight at that moment cannot be called back, but changes nothing any more. */
-export async function remove (
-  { sql, record }: { sql: Sql; record: Record }, taskNo: string
+export async function remove(
+  { sql, record }: { sql: Sql; record: Record },
+  taskNo: string
 ): Promise<TaskView | 'not_found' | 'nothing'> {
   let stopped = 0
   // Each turn that is overtaken saw the delivery change once more.
@@ -14,9 +15,13 @@ export async function remove (
     const task = await readStanding(sql, taskNo)
     if (!task) return 'not_found'
     const sending = task.deliveries.filter(one => one.status === 'SENDING')
-    const done = await Promise.all(sending.map(({ downstream, attempt }) => record({
-      move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' }
-    })))
+    const done = await Promise.all(
+      sending.map(({ downstream, attempt }) =>
+        record({
+          move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' }
+        })
+      )
+    )
     stopped += done.filter(one => one === 'moved').length
     if (done.every(one => one === 'moved')) break
   }

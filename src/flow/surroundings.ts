@@ -3,27 +3,29 @@ import type { Sql } from '../db/open.ts'
 
 /** What this process knows of the others and of the database, at most about a second old. */
 export interface Surroundings {
-  isPaused (downstream: string): boolean
+  isPaused(downstream: string): boolean
   /** Due deliveries had to be left behind: new ones must queue up behind them. */
-  isBehind (downstream: string): boolean
+  isBehind(downstream: string): boolean
   /** What the dispatcher of this process saw last; nearer than a look once a second. */
-  setBehind (downstream: string, behind: boolean): void
-  workers (): number
-  dispatchers (): number
+  setBehind(downstream: string, behind: boolean): void
+  workers(): number
+  dispatchers(): number
   /** The database cannot be written: no new sends, no new accepts. */
-  isAway (): boolean
-  setAway (): void
+  isAway(): boolean
+  setAway(): void
   /** The database's time, as well as this process can tell it without asking. */
-  now (): Date
-  refresh (): Promise<void>
+  now(): Date
+  refresh(): Promise<void>
 }
 
 /** A queue that is served within this time is not behind. */
 const behindMs = 2_500
 
 /** `onOldest` hears of every downstream: the age of its oldest due and unclaimed delivery, 0 for none. */
-export function surroundings (
-  sql: Sql, downstreams: readonly string[], onOldest: (downstream: string, ageMs: number) => void
+export function surroundings(
+  sql: Sql,
+  downstreams: readonly string[],
+  onOldest: (downstream: string, ageMs: number) => void
 ): Surroundings {
   let paused = new Set<string>()
   const behind = new Set<string>()
@@ -36,7 +38,7 @@ export function surroundings (
   return {
     isPaused: name => paused.has(name),
     isBehind: name => behind.has(name),
-    setBehind (name, is) {
+    setBehind(name, is) {
       told.add(name)
       if (is) behind.add(name)
       else behind.delete(name)
@@ -44,9 +46,11 @@ export function surroundings (
     workers: () => workers,
     dispatchers: () => dispatchers,
     isAway: () => away,
-    setAway () { away = true },
+    setAway() {
+      away = true
+    },
     now: () => new Date(Date.now() + aheadMs),
-    async refresh () {
+    async refresh() {
       const seen = await look(sql, downstreams)
       away = false
       aheadMs = seen.now.getTime() - Date.now()

@@ -5,9 +5,9 @@ import type { Log } from './log.ts'
 /** Callers that wait for tasks to come to rest: one look per process for all of them. */
 export interface Waiters {
   /** Resolves when the task has settled (or does not exist), at the timeout, or when the signal aborts. 'busy': too many wait. */
-  wait (taskNo: string, timeoutMs: number, signal: AbortSignal): Promise<'busy' | undefined>
+  wait(taskNo: string, timeoutMs: number, signal: AbortSignal): Promise<'busy' | undefined>
   /** Answers everybody. */
-  stop (): void
+  stop(): void
 }
 
 const lookMs = 200
@@ -18,12 +18,12 @@ interface Waiter {
   end: () => void
 }
 
-export function waiters ({ sql, log }: { sql: Sql; log: Log }): Waiters {
+export function waiters({ sql, log }: { sql: Sql; log: Log }): Waiters {
   const waiting = new Set<Waiter>()
   let stopped = false
   let timer: NodeJS.Timeout | undefined
 
-  async function look (): Promise<void> {
+  async function look(): Promise<void> {
     timer = undefined
     const asked = [...waiting]
     try {
@@ -35,12 +35,12 @@ export function waiters ({ sql, log }: { sql: Sql; log: Log }): Waiters {
     schedule()
   }
 
-  function schedule (): void {
+  function schedule(): void {
     if (waiting.size > 0 && !stopped) timer ??= setTimeout(() => void look(), lookMs)
   }
 
   return {
-    async wait (taskNo, timeoutMs, signal) {
+    async wait(taskNo, timeoutMs, signal) {
       if (waiting.size >= most) return 'busy'
       if (stopped || signal.aborted) return
       // The one who asks first sees what is there already.
@@ -48,7 +48,7 @@ export function waiters ({ sql, log }: { sql: Sql; log: Log }): Waiters {
       await new Promise<void>(resolve => {
         const waiter = { taskNo, end }
         const timeout = setTimeout(end, timeoutMs)
-        function end (): void {
+        function end(): void {
           clearTimeout(timeout)
           signal.removeEventListener('abort', end)
           waiting.delete(waiter)
@@ -59,7 +59,7 @@ export function waiters ({ sql, log }: { sql: Sql; log: Log }): Waiters {
         schedule()
       })
     },
-    stop () {
+    stop() {
       stopped = true
       clearTimeout(timer)
       for (const one of waiting) one.end()

@@ -53,7 +53,7 @@ export const limitOf = (retryTimes: number | null, policy: Policy): number =>
  * The only retry rule: pure, without clock or I/O. Used after a send, for a lost lease, for a missing receipt and for a
  * receipt that asks. `random` is in [0, 1) and gives the jitter.
  */
-export function decide (happened: Happening, tried: Tried, policy: Policy, random: number): Decision {
+export function decide(happened: Happening, tried: Tried, policy: Policy, random: number): Decision {
   switch (happened.kind) {
     case 'delivered':
       if (happened.handled) return { move: 'handled', handledBy: 'answer' }
@@ -62,13 +62,18 @@ export function decide (happened: Happening, tried: Tried, policy: Policy, rando
     case 'refused':
       return { move: 'fail', reason: 'REFUSED' }
     case 'failed': {
-      const floor = Math.max(happened.alarm ? slowMs : 0, Math.min(happened.retryAfterMs ?? 0, retryAfterCapMs))
+      const floor = Math.max(
+        happened.alarm ? slowMs : 0,
+        Math.min(happened.retryAfterMs ?? 0, retryAfterCapMs)
+      )
       return again('SEND_EXHAUSTED', floor)
     }
     case 'no_receipt':
       return again('RECEIPT_TIMEOUT', 0)
     case 'receipt':
-      return happened.result === 'FAILED' ? { move: 'fail', reason: 'RECEIPT_FAILED' } : again('RECEIPT_FAILED', 0)
+      return happened.result === 'FAILED'
+        ? { move: 'fail', reason: 'RECEIPT_FAILED' }
+        : again('RECEIPT_FAILED', 0)
     case 'shutdown':
       return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
     case 'lost':
@@ -76,7 +81,7 @@ export function decide (happened: Happening, tried: Tried, policy: Policy, rando
       return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
   }
 
-  function again (exhausted: Reason, floorMs: number): Decision {
+  function again(exhausted: Reason, floorMs: number): Decision {
     if (tried.triesLeft <= 0) return { move: 'fail', reason: exhausted }
     const tryNo = Math.max(1, limitOf(tried.retryTimes, policy) - tried.triesLeft)
     return { move: 'retry', afterMs: Math.max(floorMs, backoffMs(policy.backoff, tryNo, random)) }
@@ -84,9 +89,10 @@ export function decide (happened: Happening, tried: Tried, policy: Policy, rando
 }
 
 /** Wait after try `k` (1 for the first): its base ± 10 %, in whole ms. */
-export function backoffMs (backoff: Backoff, k: number, random: number): number {
-  const base = backoff.kind === 'exponential'
-    ? Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(k - 1, 40))
-    : backoff.ms[Math.min(k, backoff.ms.length) - 1] ?? 0
+export function backoffMs(backoff: Backoff, k: number, random: number): number {
+  const base =
+    backoff.kind === 'exponential'
+      ? Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(k - 1, 40))
+      : (backoff.ms[Math.min(k, backoff.ms.length) - 1] ?? 0)
   return Math.round(base * (0.9 + 0.2 * random))
 }

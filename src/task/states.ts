@@ -2,7 +2,14 @@ import { statusNumber, type HandledBy, type Phase, type Reason, type Status } fr
 
 /** Where a delivery stands: its phase while SENDING, else its status. */
 export type Place = Phase | Exclude<Status, 'SENDING'>
-export const places: readonly Place[] = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED', 'HANDLED', 'DELETED']
+export const places: readonly Place[] = [
+  'WAITING',
+  'IN_FLIGHT',
+  'AWAITING_RECEIPT',
+  'FAILED',
+  'HANDLED',
+  'DELETED'
+]
 
 interface Rule {
   readonly from: readonly Place[]
@@ -22,52 +29,110 @@ interface Rule {
  */
 export const moves = {
   claim: {
-    from: ['WAITING'], to: 'IN_FLIGHT', tries: -1, clock: 'now + lease',
-    who: 'accept, dispatcher', when: 'it is due and its downstream is open'
+    from: ['WAITING'],
+    to: 'IN_FLIGHT',
+    tries: -1,
+    clock: 'now + lease',
+    who: 'accept, dispatcher',
+    when: 'it is due and its downstream is open'
   },
   release: {
-    from: ['IN_FLIGHT'], to: 'WAITING', tries: 1, clock: 'now, or a pause the worker asks for',
-    who: 'worker, accept, dispatcher', when: 'it was claimed but not sent: no lease left, no hint, paused, no worker, no handler'
+    from: ['IN_FLIGHT'],
+    to: 'WAITING',
+    tries: 1,
+    clock: 'now, or a pause the worker asks for',
+    who: 'worker, accept, dispatcher',
+    when: 'it was claimed but not sent: no lease left, no hint, paused, no worker, no handler'
   },
   lose: {
-    from: ['IN_FLIGHT'], to: 'WAITING', tries: 1, lost: 1, clock: 'now',
-    who: 'dispatcher, worker', when: 'its lease ran out or its process stopped, the first two times of a round'
+    from: ['IN_FLIGHT'],
+    to: 'WAITING',
+    tries: 1,
+    lost: 1,
+    clock: 'now',
+    who: 'dispatcher, worker',
+    when: 'its lease ran out or its process stopped, the first two times of a round'
   },
   sent: {
-    from: ['IN_FLIGHT'], to: 'AWAITING_RECEIPT', tries: 0, clock: 'now + receipt timeout',
-    who: 'worker', when: 'the downstream has it and owes a receipt'
+    from: ['IN_FLIGHT'],
+    to: 'AWAITING_RECEIPT',
+    tries: 0,
+    clock: 'now + receipt timeout',
+    who: 'worker',
+    when: 'the downstream has it and owes a receipt'
   },
   handled: {
-    from: ['IN_FLIGHT'], to: 'HANDLED', tries: 0, clock: null,
-    who: 'worker', when: 'the downstream has it and owes nothing, or its answer was the receipt'
+    from: ['IN_FLIGHT'],
+    to: 'HANDLED',
+    tries: 0,
+    clock: null,
+    who: 'worker',
+    when: 'the downstream has it and owes nothing, or its answer was the receipt'
   },
   retry: {
-    from: ['IN_FLIGHT', 'AWAITING_RECEIPT'], to: 'WAITING', tries: 0, clock: 'now + backoff, at most deliverBefore',
-    who: 'worker, dispatcher, callback', when: 'it failed, no receipt came in time, or the receipt says RETRY'
+    from: ['IN_FLIGHT', 'AWAITING_RECEIPT'],
+    to: 'WAITING',
+    tries: 0,
+    clock: 'now + backoff, at most deliverBefore',
+    who: 'worker, dispatcher, callback',
+    when: 'it failed, no receipt came in time, or the receipt says RETRY'
   },
   fail: {
-    from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING'], to: 'FAILED', tries: 0, clock: null,
-    who: 'worker, dispatcher, callback', when: 'the limit is reached, it was refused, it expired, or the receipt says FAILED'
+    from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING'],
+    to: 'FAILED',
+    tries: 0,
+    clock: null,
+    who: 'worker, dispatcher, callback',
+    when: 'the limit is reached, it was refused, it expired, or the receipt says FAILED'
   },
   skip: {
-    from: ['IN_FLIGHT'], to: 'DELETED', tries: 0, clock: null,
-    who: 'worker', when: "the handler's beforeSend says skip"
+    from: ['IN_FLIGHT'],
+    to: 'DELETED',
+    tries: 0,
+    clock: null,
+    who: 'worker',
+    when: "the handler's beforeSend says skip"
   },
   receive: {
-    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED'], to: 'HANDLED', tries: 0, clock: null,
-    who: 'callback', when: 'a receipt says HANDLED, for any attempt of this round'
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED'],
+    to: 'HANDLED',
+    tries: 0,
+    clock: null,
+    who: 'callback',
+    when: 'a receipt says HANDLED, for any attempt of this round'
   },
   extend: {
-    from: ['AWAITING_RECEIPT', 'WAITING'], to: 'AWAITING_RECEIPT', tries: 0, clock: 'now + receipt timeout, at most 24 h after delivery',
-    who: 'callback', when: 'a receipt says PROCESSING'
+    from: ['AWAITING_RECEIPT', 'WAITING'],
+    to: 'AWAITING_RECEIPT',
+    tries: 0,
+    clock: 'now + receipt timeout, at most 24 h after delivery',
+    who: 'callback',
+    when: 'a receipt says PROCESSING'
   },
   redeliver: {
-    from: ['FAILED', 'HANDLED'], to: 'WAITING', tries: 'anew', clock: 'now',
-    who: 'operator', when: 'asked to; from HANDLED only with force'
+    from: ['FAILED'],
+    to: 'WAITING',
+    tries: 'anew',
+    clock: 'now',
+    who: 'operator',
+    when: 'asked to'
+  },
+  // Not one move with the above: a receipt that makes it HANDLED while somebody asks must win over whoever did not force.
+  repeat: {
+    from: ['HANDLED'],
+    to: 'WAITING',
+    tries: 'anew',
+    clock: 'now',
+    who: 'operator',
+    when: 'asked to with force'
   },
   delete: {
-    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'], to: 'DELETED', tries: 0, clock: null,
-    who: 'operator', when: 'asked to'
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'],
+    to: 'DELETED',
+    tries: 0,
+    clock: null,
+    who: 'operator',
+    when: 'asked to'
   }
 } as const satisfies Record<string, Rule>
 
@@ -85,7 +150,7 @@ export interface Move {
   afterMs?: number
   reason?: Reason
   handledBy?: HandledBy
-  /** The fresh limit, for `redeliver`. */
+  /** The fresh limit, for `redeliver` and `repeat`. */
   limit?: number
   /** Only while its clock has run out: guards what the dispatcher decided against what happened since. */
   overdue?: boolean
@@ -108,16 +173,21 @@ export interface Effect {
   tries: number
   lost: number
 }
-export const effects = Object.fromEntries(moveNames.map(name => {
-  const rule = rules[name]
-  return [name, {
-    fromBits: placeBits(rule.from),
-    status: statusNumber[statusOf(rule.to)],
-    phase: phaseOf(rule.to),
-    tries: rule.tries === 'anew' ? 0 : rule.tries,
-    lost: rule.lost ?? 0
-  }]
-})) as Record<MoveName, Effect>
+export const effects = Object.fromEntries(
+  moveNames.map(name => {
+    const rule = rules[name]
+    return [
+      name,
+      {
+        fromBits: placeBits(rule.from),
+        status: statusNumber[statusOf(rule.to)],
+        phase: phaseOf(rule.to),
+        tries: rule.tries === 'anew' ? 0 : rule.tries,
+        lost: rule.lost ?? 0
+      }
+    ]
+  })
+) as Record<MoveName, Effect>
 
 /** What of a delivery a move looks at and changes. */
 export interface Standing {
@@ -129,15 +199,22 @@ export interface Standing {
 }
 
 /** The move as a pure function: the model that the SQL is tested against. null: guarded away. */
-export function apply (at: Standing, move: Pick<Move, 'name' | 'attempt' | 'limit'>): Standing | null {
+export function apply(at: Standing, move: Pick<Move, 'name' | 'attempt' | 'limit'>): Standing | null {
   const rule = rules[move.name]
   if (!rule.from.includes(at.place)) return null
-  const fits = move.name === 'receive'
-    ? move.attempt >= at.roundFrom && move.attempt <= at.attempt
-    : move.attempt === at.attempt
+  const fits =
+    move.name === 'receive'
+      ? move.attempt >= at.roundFrom && move.attempt <= at.attempt
+      : move.attempt === at.attempt
   if (!fits) return null
   if (rule.tries === 'anew') {
-    return { place: rule.to, attempt: at.attempt, triesLeft: move.limit ?? 1, lost: 0, roundFrom: at.attempt + 1 }
+    return {
+      place: rule.to,
+      attempt: at.attempt,
+      triesLeft: move.limit ?? 1,
+      lost: 0,
+      roundFrom: at.attempt + 1
+    }
   }
   return {
     place: rule.to,
@@ -149,14 +226,16 @@ export function apply (at: Standing, move: Pick<Move, 'name' | 'attempt' | 'limi
 }
 
 /** docs/states.md, printed from the table above. */
-export function printStates (): string {
+export function printStates(): string {
   const rows = moveNames.map(name => {
     const { from, to, tries, clock, who, when } = rules[name]
     const change = tries === 'anew' ? 'the limit anew' : tries === 0 ? '' : tries > 0 ? '+1' : '−1'
     return `| \`${name}\` | ${from.join(', ')} | ${to} | ${change} | ${clock ?? ''} | ${who} | ${when} |`
   })
-  const matrix = places.map(place =>
-    `| ${place} | ${moveNames.map(name => rules[name].from.includes(place) ? rules[name].to : '·').join(' | ')} |`)
+  const matrix = places.map(
+    place =>
+      `| ${place} | ${moveNames.map(name => (rules[name].from.includes(place) ? rules[name].to : '·')).join(' | ')} |`
+  )
   return [
     '# The states of a delivery',
     '',

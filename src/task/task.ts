@@ -20,7 +20,13 @@ export type Phase = (typeof phases)[number]
 
 /** Why a delivery ended. */
 export const reasons = [
-  'SEND_EXHAUSTED', 'RECEIPT_TIMEOUT', 'REFUSED', 'RECEIPT_FAILED', 'EXPIRED', 'SKIPPED', 'DELETED'
+  'SEND_EXHAUSTED',
+  'RECEIPT_TIMEOUT',
+  'REFUSED',
+  'RECEIPT_FAILED',
+  'EXPIRED',
+  'SKIPPED',
+  'DELETED'
 ] as const
 export type Reason = (typeof reasons)[number]
 

@@ -12,6 +12,7 @@ export interface HttpRequest {
   /** POST, PUT, PATCH, DELETE or GET; POST by default. */
   method?: string
   headers?: Record<string, string>
+  /** The text of messageBody by default; nothing for GET. */
   body?: string | Uint8Array
 }
 
@@ -55,7 +56,7 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
       const method = request.method ?? 'POST'
       if (!methods.has(method))
         return ended('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
-      const body = request.body ?? ''
+      const body = request.body ?? (method === 'GET' ? '' : (parcel.raw ?? ''))
       if (typeof body !== 'string' && !(body instanceof Uint8Array))
         return ended('bad_request: the body must be text or bytes')
       const headers = headersOf(request.headers ?? {}, parcel, body)

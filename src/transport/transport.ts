@@ -10,7 +10,7 @@ export interface Parcel {
   /** The text of the task's messageBody: what is sent where a request names no payload of its own. */
   raw?: string
   /** Our headers (webhook-id … ackbox-callback-token), lower case, signed over exactly this payload. */
-  headers (payload: string | Uint8Array): Record<string, string>
+  headers(payload: string | Uint8Array): Record<string, string>
 }
 
 /** What `accepted` may look at. `json` is parsed on first use, from at most 64 kB; undefined when it is not JSON. */
@@ -28,6 +28,6 @@ export type Accepted = (answer: Answer) => Verdict
 /** How an attempt leaves the house. `send` never rejects for what the world does. */
 export interface Transport<Request = unknown> {
   readonly name: string
-  send (request: Request, parcel: Parcel, accepted?: Accepted): Promise<Outcome>
-  close (): Promise<void>
+  send(request: Request, parcel: Parcel, accepted?: Accepted): Promise<Outcome>
+  close(): Promise<void>
 }

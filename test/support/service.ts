@@ -1,0 +1,131 @@
+// Whole processes of Ackbox, as an operator starts them.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import type { Test } from 'tap'
+import { freePort } from './redis.ts'
+
+export const secret = 'a secret of the tests, long enough to be one'
+const main = path.resolve(import.meta.dirname, '../../src/main.js')
+export const handlersDir = path.resolve(import.meta.dirname, 'handlers')
+
+export interface Exit {
+  code: number | null
+  signal: NodeJS.Signals | null
+}
+
+export interface Process {
+  url: string
+  pid: number
+  /** All it wrote so far. */
+  output(): string
+  kill(signal: NodeJS.Signals): Promise<Exit>
+  exited: Promise<Exit>
+}
+
+type Env = Record<string, string | undefined>
+
+/** A folder of the test's own, gone with it. */
+export function folder(t: Test): string {
+  const made = mkdtempSync(path.join(tmpdir(), 'ackbox-test-'))
+  t.teardown(() => rmSync(made, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))
+  return made
+}
+
+/** Starts one and returns at once. It is killed with the test at the latest. */
+export function launch(t: Test, env: Env): Omit<Process, 'url'> {
+  const child: ChildProcess = spawn(process.execPath, [main], {
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], LOG_LEVEL: 'info', ...env },
+    stdio: ['ignore', 'pipe', 'pipe']
+  })
+  let output = ''
+  child.stdout?.on('data', (chunk: Buffer) => {
+    output += chunk.toString()
+  })
+  child.stderr?.on('data', (chunk: Buffer) => {
+    output += chunk.toString()
+  })
+  const exited = new Promise<Exit>(resolve =>
+    child.once('close', (code, signal) => resolve({ code, signal }))
+  )
+  t.teardown(async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
+    await exited
+  })
+  return {
+    pid: child.pid ?? 0,
+    output: () => output,
+    exited,
+    kill(signal) {
+      child.kill(signal)
+      return exited
+    }
+  }
+}
+
+/** Starts one and waits until it says that it is ready. */
+export async function start(t: Test, env: Env): Promise<Process> {
+  const port = env['PORT'] ?? String(await freePort())
+  const process = launch(t, { ...env, PORT: port })
+  const url = `http://127.0.0.1:${port}`
+  let ended = false
+  void process.exited.then(() => {
+    ended = true
+  })
+  for (let tries = 0; !/"msg":"ready"/.test(process.output()); tries++) {
+    if (ended || tries > 600) throw new Error(`it did not start:\n${process.output()}`)
+    await new Promise(resolve => setTimeout(resolve, 50))
+  }
+  return { ...process, url }
+}
+
+export interface Answer {
+  status: number
+  body: { [name: string]: unknown } | null
+}
+
+export async function call(
+  url: string,
+  body?: unknown,
+  method = body === undefined ? 'GET' : 'POST'
+): Promise<Answer> {
+  const answer = await fetch(url, {
+    method,
+    ...(body === undefined
+      ? {}
+      : { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
+  })
+  const text = await answer.text()
+  return { status: answer.status, body: text === '' ? null : (JSON.parse(text) as Answer['body']) }
+}
+
+/** Posts until it is answered with 2xx, as a producer does that does not know whether its POST arrived. */
+export async function postUntilTaken(url: () => string, task: unknown): Promise<Answer> {
+  for (;;) {
+    const answer = await call(`${url()}/tasks`, task).catch(() => null)
+    if (answer && answer.status < 300) return answer
+    if (answer && answer.status < 500 && answer.status !== 429) throw new Error(JSON.stringify(answer))
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+}
+
+/** Waits for the task to come to rest; its status of then. */
+export async function settled(url: string, taskNo: string, seconds = 30): Promise<Answer> {
+  return call(`${url}/tasks/${encodeURIComponent(taskNo)}?wait=HANDLED&timeout=${seconds}`)
+}
+
+/** Runs `work` over all of them, 64 at a time; results in their order. */
+export async function eachOf<In, Out>(
+  items: readonly In[],
+  work: (item: In) => Promise<Out>
+): Promise<Out[]> {
+  const results = new Array<Out>(items.length)
+  let next = 0
+  await Promise.all(
+    Array.from({ length: 64 }, async () => {
+      for (let i = next++; i < items.length; i = next++) results[i] = await work(items[i] as In)
+    })
+  )
+  return results
+}
