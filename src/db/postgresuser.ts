@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseError } from './open.ts'
@@ -6,6 +6,21 @@ import { DatabaseError } from './open.ts'
 export interface RunAs {
   uid: number
   gid: number
+  /** Root in a user namespace that calls it otherwise: where the way to us is closed to every other user. */
+  renamed?: boolean
+}
+
+const inNamespace = ({ uid, gid }: RunAs) => ['--user', `--map-user=${uid}`, `--map-group=${gid}`, '--']
+
+/** A program of PostgreSQL as `spawn` wants it. */
+export function commandOf(
+  runAs: RunAs | undefined,
+  binary: string,
+  args: string[]
+): [command: string, args: string[], who: { uid?: number; gid?: number }] {
+  if (!runAs) return [binary, args, {}]
+  if (runAs.renamed) return ['unshare', [...inNamespace(runAs), binary, ...args], {}]
+  return [binary, args, { uid: runAs.uid, gid: runAs.gid }]
 }
 
 /** PostgreSQL refuses to run as root: then it runs as the user `postgres`, who is made if missing. Else as we do. */
@@ -28,8 +43,12 @@ export function postgresUser(): RunAs | undefined {
   return made
 }
 
-/** The folder exists, we may write it, and the one who runs PostgreSQL can reach the data and the program. */
-export function readyFor(runAs: RunAs | undefined, dataDir: string, binary: string): void {
+/**
+ * The folder exists, we may write it, and the one who runs PostgreSQL can reach the data and the program. Says who that
+ * is: a project under /root is closed to all but root, so there it is root under another name.
+ */
+export function readyFor(user: RunAs | undefined, dataDir: string, binary: string): RunAs | undefined {
+  const runAs = user && canReach(user, dataDir, binary) ? user : user && (renamed(user) ?? user)
   try {
     // Others may pass through (not look) when PostgreSQL is another user; the files in it are 0600 each.
     fs.mkdirSync(dataDir, { recursive: true, mode: runAs ? 0o711 : 0o700 })
@@ -43,14 +62,14 @@ export function readyFor(runAs: RunAs | undefined, dataDir: string, binary: stri
   }
   const data = path.join(dataDir, 'postgres')
   const owner = fs.existsSync(data) ? fs.statSync(data).uid : undefined
-  const wanted = runAs?.uid ?? process.getuid?.()
+  const wanted = runAs && !runAs.renamed ? runAs.uid : process.getuid?.()
   if (owner !== undefined && wanted !== undefined && owner !== wanted) {
     throw new DatabaseError(
       `${data} belongs to user ${owner}, but PostgreSQL would run as user ${wanted}: ` +
         `start Ackbox as the user who made it, run chown -R ${wanted} ${data}, or set DATA_DIR to another folder.`
     )
   }
-  if (!runAs) return
+  if (!runAs || runAs.renamed) return runAs
   for (const target of [dataDir, path.dirname(binary)]) {
     const closed = closedTo(runAs, target)
     if (!closed) continue
@@ -61,6 +80,18 @@ export function readyFor(runAs: RunAs | undefined, dataDir: string, binary: stri
           : `chmod o+x ${closed}, install Ackbox elsewhere (/opt/ackbox), or start it as a normal user.`)
     )
   }
+  return runAs
+}
+
+function canReach(user: RunAs, dataDir: string, binary: string): boolean {
+  const existing = fs.existsSync(dataDir) ? dataDir : path.dirname(dataDir)
+  return [existing, path.dirname(binary)].every(target => !fs.existsSync(target) || !closedTo(user, target))
+}
+
+/** Undefined where namespaces are not to be had, as in many containers. */
+function renamed(user: RunAs): RunAs | undefined {
+  const tried = spawnSync('unshare', [...inNamespace(user), 'true'], { stdio: 'ignore' })
+  return tried.status === 0 ? { ...user, renamed: true } : undefined
 }
 
 /** The topmost folder on the way to `target` that this user may not pass through. */

@@ -11,7 +11,7 @@ import { complaint, environment, findBinaries, initialise } from './initdb.ts'
 import { keep } from './keep.ts'
 import { DatabaseError } from './open.ts'
 import { findRunning, isPostmaster, readPidFile } from './pidfile.ts'
-import { postgresUser, readyFor } from './postgresuser.ts'
+import { commandOf, postgresUser, readyFor } from './postgresuser.ts'
 import type { RunAs } from './postgresuser.ts'
 
 export interface Postmaster {
@@ -39,9 +39,8 @@ const portTaken = /address already in use|could not create any TCP/i
 /** Starts PostgreSQL on this folder, or takes over the one that already runs there (after a kill -9 of its owner). */
 export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   const dataDir = path.resolve(options.dataDir)
-  const runAs = postgresUser()
   const binaries = await findBinaries()
-  readyFor(runAs, dataDir, binaries.postgres)
+  const runAs = readyFor(postgresUser(), dataDir, binaries.postgres)
   const data = path.join(dataDir, 'postgres')
   const password = keep(path.join(dataDir, 'password'), data)
   if (!fs.existsSync(path.join(data, 'PG_VERSION')))
@@ -127,17 +126,14 @@ async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promi
   try {
     // detached: a process group of its own, so that Ctrl-C in the terminal reaches us and not it: we drain first.
     // Its output goes to a file, since a pipe would break with us, and it may outlive us.
-    const child = spawn(
-      binary,
-      [
-        '-D',
-        data,
-        '-p',
-        String(port),
-        ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-      ],
-      { ...runAs, env: environment(), detached: true, stdio: ['ignore', log, log] }
-    )
+    const options = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+    const [command, args, who] = commandOf(runAs, binary, ['-D', data, '-p', String(port), ...options])
+    const child = spawn(command, args, {
+      ...who,
+      env: environment(),
+      detached: true,
+      stdio: ['ignore', log, log]
+    })
     child.unref()
     let gone: string | undefined
     child.once('error', err => {

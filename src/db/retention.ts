@@ -19,9 +19,19 @@ export async function removeOld(
           || repeat('0', 20))::uuid
       order by id
       limit ${limit}
-    ), old as materialized (
+    ), resting as materialized (
       select id from looked l
       where not exists (select from delivery d where d.task_id = l.id and d.status = 0)
+    ), locked as materialized (
+      -- As they are now and not in our snapshot: one that is redelivered at this very moment must stay.
+      select d.task_id, d.status
+      from delivery d
+      where d.task_id in (select id from resting)
+      order by d.task_id, d.downstream
+      for update
+    ), old as materialized (
+      select id from resting r
+      where not exists (select from locked d where d.task_id = r.id and d.status = 0)
     ), receipts as (delete from receipt using old where receipt.task_id = old.id),
     attempts as (delete from attempt using old where attempt.task_id = old.id),
     alarms as (delete from alarm using old where alarm.task_id = old.id),

@@ -34,7 +34,8 @@ export interface NewDelivery {
 /** What became of one NewTask. `inFlight` are indexes into its deliveries. */
 export type Inserted =
   | { kind: 'created'; at: Date; inFlight: number[] }
-  | { kind: 'known'; contentHash: string; taskNo: string }
+  /** contentHash null: retention removed it at this very moment. */
+  | { kind: 'known'; contentHash: string | null; taskNo: string }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
 export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<Inserted[]> {
@@ -114,7 +115,7 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
   const known = missing.length ? await findHashes(sql, missing) : new Map<string, string>()
   return tasks.map(
     (task, index) =>
-      inserted[index] ?? { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? '' }
+      inserted[index] ?? { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? null }
   )
 }
 

@@ -1,6 +1,6 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import { readTasks } from '../db/lists.ts'
-import { isInfrastructure, type Sql } from '../db/open.ts'
+import type { Sql } from '../db/open.ts'
 import { insertTasks, type Inserted, type NewTask } from '../db/tasks.ts'
 import { some, taskStatus, type DeliveryView, type TaskView } from '../db/view.ts'
 import { Unavailable } from '../errors.ts'
@@ -10,7 +10,9 @@ import { limitOf } from '../task/decide.ts'
 import type { Task } from '../task/task.ts'
 import { uuidv7 } from '../task/uuid.ts'
 import type { Hinter } from './hint.ts'
+import { messageOf } from './hook.ts'
 import type { Log } from './log.ts'
+import { prompt } from './prompt.ts'
 import type { Surroundings } from './surroundings.ts'
 
 /** What was posted, checked but for the handler's own schema. `body` is `messageBody` parsed. */
@@ -58,32 +60,44 @@ export interface Accept {
   readonly size: number
 }
 
-/** The longest a caller waits for a commit before it hears 503; the row may come all the same, the same POST tells. */
-const commitMs = 2_000
+interface Store {
+  tasks: Batcher<NewTask, Inserted>
+  /** By taskNo, as it stands now. */
+  known: Batcher<string, TaskView | undefined>
+}
 
 /**
  * Accepts tasks: handler's schema, then one group commit of task and deliveries, already claimed. The hint follows the
  * commit and nobody waits for it. Throws Unavailable when PostgreSQL cannot take it now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
-  const writes = batcher<NewTask, Inserted>({ max: 200, write: tasks => write(deps, tasks) })
+  const writes: Store = {
+    tasks: batcher({ max: 200, write: tasks => write(deps, tasks) }),
+    // A producer that posts a batch again asks for all of it at once.
+    known: batcher({
+      max: 200,
+      async write(taskNos) {
+        const found = await prompt(deps.surroundings, readTasks(deps.sql, taskNos))
+        return taskNos.map(taskNo => found.get(taskNo))
+      }
+    })
+  }
   const many = async (asked: readonly AskedTask[]): Promise<Accepted[]> => {
     const checked = asked.map(one => check(deps, one))
     // The first of a taskNo is written; the others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<Accepted> }>()
     return Promise.all(
-      checked.map((one, index) => {
+      checked.map(async (one, index): Promise<Accepted> => {
         if ('kind' in one) return one
         const first = firsts.get(one.taskNo)
-        if (first) {
-          if (first.contentHash !== one.contentHash) return { kind: 'conflict' } as const
-          return first.done.then(done =>
-            done.kind === 'created' ? { ...done, kind: 'same' as const } : done
-          )
+        if (!first) {
+          const done = store(deps, writes, one, asked[index] as AskedTask)
+          firsts.set(one.taskNo, { contentHash: one.contentHash, done })
+          return done
         }
-        const done = store(deps, writes, one, asked[index] as AskedTask)
-        firsts.set(one.taskNo, { contentHash: one.contentHash, done })
-        return done
+        if (first.contentHash !== one.contentHash) return { kind: 'conflict' }
+        const done = await first.done
+        return done.kind === 'created' ? { ...done, kind: 'same' } : done
       })
     )
   }
@@ -91,9 +105,13 @@ export function acceptor(deps: AcceptDeps): Accept {
     const checked = check(deps, asked)
     return 'kind' in checked ? checked : store(deps, writes, checked, asked)
   }
-  return Object.defineProperty(Object.assign(accept, { many, idle: () => writes.idle(), size: 0 }), 'size', {
-    get: () => writes.size
-  })
+  return Object.defineProperty(
+    Object.assign(accept, { many, idle: () => writes.tasks.idle(), size: 0 }),
+    'size',
+    {
+      get: () => writes.tasks.size
+    }
+  )
 }
 
 function check(
@@ -102,7 +120,8 @@ function check(
 ): NewTask | Extract<Accepted, { kind: 'unknown_code' | 'invalid' }> {
   const handler = deps.handlers.get(asked.messageCode)
   if (!handler) return { kind: 'unknown_code' }
-  const body = handler.body.safeParse(asked.body)
+  const body = parse(deps, handler, asked)
+  if ('threw' in body) return { kind: 'invalid', detail: body.threw, pointer: '/messageBody' }
   if (!body.success) {
     const issue = body.error.issues[0]
     const pointer = ['', 'messageBody', ...(issue?.path.map(escapePointer) ?? [])].join('/')
@@ -133,6 +152,20 @@ function check(
       needsReceipt:
         downstream.needCallback === undefined ? false : (asked.needCallback ?? downstream.needCallback)
     }))
+  }
+}
+
+/** A schema that throws (a transform that takes any text for JSON, say) has refused this body in its own way. */
+function parse(
+  { log }: AcceptDeps,
+  { body }: LoadedHandler,
+  { taskNo, messageCode, body: value }: AskedTask
+) {
+  try {
+    return body.safeParse(value)
+  } catch (err) {
+    log.warn({ err, taskNo, messageCode }, 'schema.threw')
+    return { threw: `the schema of its handler threw: ${messageOf(err)}` }
   }
 }
 
@@ -174,36 +207,22 @@ function isSkipped(
   }
 }
 
-async function store(
-  deps: AcceptDeps,
-  writes: Batcher<NewTask, Inserted>,
-  task: NewTask,
-  asked: AskedTask
-): Promise<Accepted> {
-  const inserted = await writes.add(task).catch(unavailable(deps))
+async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: AskedTask): Promise<Accepted> {
+  const inserted = await writes.tasks.add(task)
   if (inserted.kind === 'created') {
     deps.metrics.accepted(task.messageCode, 'created')
     return { kind: 'created', task: createdView(task, inserted, asked) }
   }
-  if (inserted.contentHash !== task.contentHash) {
+  if (inserted.contentHash !== null && inserted.contentHash !== task.contentHash) {
     deps.metrics.accepted(task.messageCode, 'conflict')
     return { kind: 'conflict' }
   }
-  const known = await readTasks(deps.sql, [task.taskNo]).catch(unavailable(deps))
-  const view = known.get(task.taskNo)
+  const view = await writes.known.add(task.taskNo)
   // Removed between the two statements by retention: the same POST again makes it anew.
   if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
   deps.metrics.accepted(task.messageCode, 'same')
   return { kind: 'same', task: view }
 }
-
-const unavailable =
-  (deps: AcceptDeps) =>
-  (err: unknown): never => {
-    if (!isInfrastructure(err)) throw err
-    deps.surroundings.setAway()
-    throw new Unavailable('the database cannot be reached', 1, { cause: err })
-  }
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
 async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
@@ -214,18 +233,7 @@ async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
     inserted => setImmediate(() => hint(deps, tasks, inserted)),
     () => {}
   )
-  let timer: NodeJS.Timeout | undefined
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      deps.surroundings.setAway()
-      reject(new Unavailable('the database takes too long'))
-    }, commitMs)
-  })
-  try {
-    return await Promise.race([inserting, tooLate])
-  } finally {
-    clearTimeout(timer)
-  }
+  return prompt(deps.surroundings, inserting)
 }
 
 function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
@@ -247,7 +255,7 @@ function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
     if (one?.kind !== 'created' || task.startAt !== null || task.delayMs !== null) return
     for (const [at, { downstream, skipped, claim }] of task.deliveries.entries()) {
       if (skipped || claim || one.inFlight.includes(at) || surroundings.isPaused(downstream)) continue
-      surroundings.setBehind(downstream, true)
+      surroundings.leaveBehind(downstream)
       behind = true
     }
   })

@@ -59,6 +59,9 @@ export interface Deliver {
 /** Kept back of every lease, so that our own record comes before somebody calls the lease lost. */
 const leaseSafetyMs = 1_000
 
+/** A year, as for a start time. */
+const longestMs = 365 * 24 * 3_600_000
+
 /** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
 interface Owned {
   delivery: Loaded
@@ -195,7 +198,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   try {
     const wish = downstream.beforeSend && (await within('beforeSend', downstream.beforeSend(about)))
     if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
-    if (wish) return { ...letGo, afterMs: Math.max(0, wish.postponeMs) }
+    if (wish) return { ...letGo, afterMs: postponed(wish.postponeMs) }
     request = await within('request', downstream.request(about))
   } catch (err) {
     return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
@@ -223,6 +226,12 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   )
 }
 
+/** From JavaScript anything may come; PostgreSQL would refuse it, and the delivery stand still until its lease ran out. */
+function postponed(ms: number): number {
+  if (!Number.isFinite(ms)) throw new TypeError(`beforeSend asks for postponeMs: ${String(ms)}`)
+  return Math.min(Math.max(0, ms), longestMs)
+}
+
 /** What hooks are told. `body` is parsed when a hook asks for it: many send the posted text as it is. */
 function aboutOf({ handlers }: DeliverDeps, { task, downstream, attempt }: Loaded): Sending<unknown> {
   let parsed: { body: unknown } | undefined
@@ -246,16 +255,19 @@ function moveOf(delivery: Loaded, decision: Decision): Move {
 function attemptRow(outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>): AttemptRow {
   return {
     outcome: outcome.kind,
-    reason: outcome.kind === 'delivered' ? null : outcome.reason,
+    reason: outcome.kind === 'delivered' ? null : storable(outcome.reason),
     statusCode: outcome.status ?? null,
     answer: outcome.answer?.length ? outcome.answer : null,
     headers: outcome.headers?.length ? JSON.stringify(outcome.headers) : null,
     address: outcome.address ?? null,
-    warning: outcome.warning ?? null,
+    warning: outcome.warning === undefined ? null : storable(outcome.warning),
     alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
     ...more
   }
 }
+
+/** PostgreSQL's text holds no NUL, and what an error says may be anything. */
+const storable = (text: string): string => text.replaceAll('\0', '\uFFFD')
 
 /** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
 function say(

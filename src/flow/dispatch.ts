@@ -93,8 +93,9 @@ async function look(deps: DispatchDeps, memory: Memory): Promise<number> {
   if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
   const names = deps.downstreams.map(one => one.name)
-  const claimedAll = await claim(deps)
+  // Asked before the claim: what becomes due between the two is claimed; the other way round it would wait a sweep.
   const { now, inMs } = await nextDue(deps.sql, names)
+  const claimedAll = await claim(deps)
   const decidedAll = performance.now() < memory.trustFrom || (await decideOverdue(deps, memory, names, now))
   if (performance.now() > memory.orphanLookAt) {
     memory.orphanLookAt = performance.now() + orphanLookMs

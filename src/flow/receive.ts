@@ -1,6 +1,6 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import type { ReceiptRow } from '../db/moves.ts'
-import { isInfrastructure, type Sql } from '../db/open.ts'
+import type { Sql } from '../db/open.ts'
 import { findReceiving, type Receiving } from '../db/receipts.ts'
 import { Unavailable } from '../errors.ts'
 import type { LoadedHandler } from '../handler/define.ts'
@@ -11,6 +11,7 @@ import { receiptResults, type ReceiptResult, type Status } from '../task/task.ts
 import type { Tokens } from '../task/token.ts'
 import { within } from './hook.ts'
 import type { Log } from './log.ts'
+import { prompt } from './prompt.ts'
 import type { Record } from './record.ts'
 import type { Surroundings } from './surroundings.ts'
 
@@ -66,12 +67,7 @@ export function receiver(deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Re
     const token = deps.tokens.check(asked.token, asked.taskNo, deps.surroundings.now())
     if (!token) return 'unauthorized'
     if (asked.downstream !== undefined && asked.downstream !== token.downstream) return 'wrong_downstream'
-    try {
-      return await take(deps, finder, asked, token)
-    } catch (err) {
-      if (!isInfrastructure(err)) throw err
-      throw new Unavailable('the database cannot be reached', 1, { cause: err })
-    }
+    return take(deps, finder, asked, token)
   }
 }
 
@@ -90,14 +86,20 @@ async function take(
   // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
     if (deps.surroundings.isAway()) throw new Unavailable()
-    const found = await finder.add({ taskNo: asked.taskNo, downstream: token.downstream })
+    const found = await prompt(
+      deps.surroundings,
+      finder.add({ taskNo: asked.taskNo, downstream: token.downstream })
+    )
     if (!found) return 'gone'
     if (found.task.messageCode !== asked.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
     // The hook is asked once, and only of what can still change something.
     result ??= found.status === 'HANDLED' ? asked.result : await heard(deps, asked, token, found)
     const move = moveFor(deps, result, token, found)
-    const applied = await deps.record({ move, receipt: receiptRow(asked, token, found, result) })
+    const applied = await prompt(
+      deps.surroundings,
+      deps.record({ move, receipt: receiptRow(asked, token, found, result) })
+    )
     if (move && (applied === 'stale' || applied === 'zombie')) continue
     deps.metrics.received(result, move !== null)
     deps.log.debug({ taskNo: asked.taskNo, ...token, result, move: move?.name, applied }, 'receipt.done')

@@ -8,6 +8,8 @@ export interface Surroundings {
   isBehind(downstream: string): boolean
   /** What the dispatcher of this process saw last; nearer than a look once a second. */
   setBehind(downstream: string, behind: boolean): void
+  /** Something due had to be left behind just now. Without a dispatcher here the next looks tell when that is over. */
+  leaveBehind(downstream: string): void
   workers(): number
   dispatchers(): number
   /** The database cannot be written: no new sends, no new accepts. */
@@ -42,6 +44,9 @@ export function surroundings(
       told.add(name)
       if (is) behind.add(name)
       else behind.delete(name)
+    },
+    leaveBehind(name) {
+      behind.add(name)
     },
     workers: () => workers,
     dispatchers: () => dispatchers,

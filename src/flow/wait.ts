@@ -20,7 +20,9 @@ interface Waiter {
 
 export function waiters({ sql, log }: { sql: Sql; log: Log }): Waiters {
   const waiting = new Set<Waiter>()
+  let asking = 0
   let stopped = false
+  const ended = (): boolean => stopped
   let timer: NodeJS.Timeout | undefined
 
   async function look(): Promise<void> {
@@ -41,10 +43,13 @@ export function waiters({ sql, log }: { sql: Sql; log: Log }): Waiters {
 
   return {
     async wait(taskNo, timeoutMs, signal) {
-      if (waiting.size >= most) return 'busy'
-      if (stopped || signal.aborted) return
+      if (waiting.size + asking >= most) return 'busy'
+      if (ended() || signal.aborted) return
       // The one who asks first sees what is there already.
-      if ((await findSettled(sql, [taskNo])).has(taskNo)) return
+      asking++
+      const settled = await findSettled(sql, [taskNo]).finally(() => asking--)
+      // Again: nobody would end a wait that begins after the end.
+      if (settled.has(taskNo) || ended() || signal.aborted) return
       await new Promise<void>(resolve => {
         const waiter = { taskNo, end }
         const timeout = setTimeout(end, timeoutMs)

@@ -91,8 +91,8 @@ export function checkHandler(
         'request: ({ body, raw }) => ({ url: url`https://…`, body: raw })'
       )
     }
-    const needCallback = value['needCallback'] ?? false
-    if (typeof needCallback !== 'boolean')
+    const needCallback = value['needCallback']
+    if (needCallback !== undefined && typeof needCallback !== 'boolean')
       wrong(`${at}.needCallback is ${show(needCallback)}`, 'write true or false')
     return {
       name,
@@ -101,7 +101,7 @@ export function checkHandler(
       ...hook(`${at}.`, value, 'when'),
       ...hook(`${at}.`, value, 'beforeSend'),
       ...hook(`${at}.`, value, 'accepted'),
-      needCallback,
+      ...(needCallback === undefined ? {} : { needCallback }),
       policy: {
         ...retry(at, value['retry']),
         receiptTimeoutMs: time(`${at}.receiptTimeout`, value['receiptTimeout'], 60_000, 100, day)

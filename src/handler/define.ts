@@ -62,7 +62,10 @@ export interface Downstream<Name extends TransportName, Body> {
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
   /** Whether an answer means "I have it". Default: any 2xx. 'refused': it will never take this one. */
   accepted?(answer: HandlerAnswer, about: About<Body>): Verdict
-  /** true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it. */
+  /**
+   * true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it, where it is said,
+   * be it false; a downstream that does not say it never owes a receipt.
+   */
   needCallback?: boolean
   /** How long to wait for that receipt before the next try. Default '60s'. */
   receiptTimeout?: Duration
@@ -125,7 +128,8 @@ export interface LoadedDownstream {
   when?(about: About<unknown>): boolean
   beforeSend?(about: AboutAttempt<unknown>): Awaitable<BeforeSend>
   accepted?(answer: HandlerAnswer, about: About<unknown>): Verdict
-  needCallback: boolean
+  /** Undefined: it knows nothing of receipts, and a task's own needCallback does not change that. */
+  needCallback?: boolean
   policy: Policy
   limit: Limit
   secrets?: string[]
