@@ -25,6 +25,8 @@ export async function openPostgres(url: string, queues: number, log: QueueLog) {
     idleTimeoutMillis: 60_000,
     allowExitOnIdle: false
   })
+  // Every queue and worker listens for its errors.
+  pool.setMaxListeners(0)
   let ending: Promise<void> | undefined
   // An idle connection that dies says so here; without a listener it would end the process.
   pool.on('error', error => log.debug({ reason: error.message }, 'queue.connection_lost'))

@@ -13,6 +13,7 @@ import {
 } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 
+t.setTimeout(120_000)
 const tasks = 2_000
 
 const common = (downstream: Sink, port: string) => ({
