@@ -1,0 +1,469 @@
+// The flow of a task as a story: a real PostgreSQL, a queue and a downstream that the test holds in its hands, and a
+// clock of its own: `later` makes time pass in the database by moving all it holds into the past.
+import { once, EventEmitter } from 'node:events'
+import { setImmediate as turn } from 'node:timers/promises'
+import type { Test } from 'tap'
+import { z } from 'zod'
+import { readTask } from '../../src/db/lists.ts'
+import { beat } from '../../src/db/nodes.ts'
+import { openDb, type Sql } from '../../src/db/open.ts'
+import type { TaskView } from '../../src/db/view.ts'
+import { acceptor, type Accept, type AskedTask } from '../../src/flow/accept.ts'
+import { deliverer, type Deliver } from '../../src/flow/deliver.ts'
+import { dispatcher } from '../../src/flow/dispatch.ts'
+import { hinter, type Hinted, type Hinter } from '../../src/flow/hint.ts'
+import { parcels } from '../../src/flow/parcel.ts'
+import { receiver, type AskedReceipt, type Received } from '../../src/flow/receive.ts'
+import { recorder, type Record } from '../../src/flow/record.ts'
+import { redeliver } from '../../src/flow/redeliver.ts'
+import { remove } from '../../src/flow/remove.ts'
+import { surroundings, type Surroundings } from '../../src/flow/surroundings.ts'
+import type { LoadedDownstream, LoadedHandler } from '../../src/handler/define.ts'
+import { createMetrics } from '../../src/metrics.ts'
+import { slots } from '../../src/queue/slots.ts'
+import type { Outcome } from '../../src/task/task.ts'
+import { tokens } from '../../src/task/token.ts'
+import type { Accepted, Parcel, Transport } from '../../src/transport/transport.ts'
+import { blackHole } from './blackhole.ts'
+import { testDb } from './postgres.ts'
+
+/** One request as it reached the downstream. */
+export interface Reached {
+  taskNo: string
+  attempt: number
+  token: string
+  raw: string
+  request: unknown
+  headers: { [name: string]: string }
+  at: Date
+}
+
+export const delivered: Outcome = { kind: 'delivered', status: 200 }
+export const failed: Outcome = { kind: 'failed', reason: 'http_503', status: 503 }
+
+/** A downstream that answers what the test says; by default it takes everything. */
+export class ScriptedDownstream implements Transport {
+  readonly name = 'http'
+  readonly requests: Reached[] = []
+  /** What it answers when nothing else was said. */
+  usual: Outcome = delivered
+  /** True: it answers nobody until `answer`. */
+  holds = false
+  readonly #script: Outcome[] = []
+  readonly #held: ((outcome: Outcome) => void)[] = []
+  readonly #events = new EventEmitter()
+
+  /** The next answers, in order. */
+  next(...outcomes: Outcome[]): void {
+    this.#script.push(...outcomes)
+  }
+
+  /** Resolves when so many requests have come in all. */
+  async received(count: number): Promise<Reached[]> {
+    while (this.requests.length < count) await once(this.#events, 'request')
+    return this.requests
+  }
+
+  /** Answers the oldest request that waits for one. */
+  answer(outcome: Outcome = delivered): void {
+    const held = this.#held.shift()
+    if (!held) throw new Error('nobody waits for an answer')
+    held(outcome)
+  }
+
+  async send(request: unknown, parcel: Parcel, accepted?: Accepted): Promise<Outcome> {
+    const raw = parcel.raw ?? ''
+    const headers = parcel.headers(raw)
+    this.requests.push({
+      taskNo: headers['ackbox-task-no'] ?? '',
+      attempt: Number(headers['ackbox-attempt']),
+      token: headers['ackbox-callback-token'] ?? '',
+      raw,
+      request,
+      headers,
+      at: new Date()
+    })
+    this.#events.emit('request')
+    const outcome = this.#script.shift() ?? (this.holds ? await this.#hold(parcel) : this.usual)
+    if (outcome.kind !== 'delivered' || !accepted) return outcome
+    const taken = accepted({ status: outcome.status ?? 200, headers: {}, json: undefined, text: '' })
+    if (taken === true) return outcome
+    return taken === false
+      ? { kind: 'failed', reason: 'not_accepted' }
+      : { kind: 'refused', reason: 'refused' }
+  }
+
+  #hold({ signal, timeoutMs }: Parcel): Promise<Outcome> {
+    return new Promise(resolve => {
+      const timer = setTimeout(() => end({ kind: 'failed', reason: 'timeout' }), timeoutMs)
+      const cut = (): void => end({ kind: 'failed', reason: 'shutdown' })
+      const end = (outcome: Outcome): void => {
+        clearTimeout(timer)
+        signal.removeEventListener('abort', cut)
+        resolve(outcome)
+      }
+      signal.addEventListener('abort', cut)
+      this.#held.push(end)
+    })
+  }
+
+  async close(): Promise<void> {}
+}
+
+/** The queue: hands hints on at once, or does with them what queues do on bad days. */
+export class FakeQueue {
+  /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. */
+  mode: 'deliver' | 'hold' | 'lose' | 'refuse' = 'deliver'
+  roomLeft = 10_000
+  readonly jobs: Hinted[][] = []
+  readonly #run: (job: Hinted[]) => Promise<void>
+  readonly #running = new Set<Promise<void>>()
+  constructor(run: (job: Hinted[]) => Promise<void>) {
+    this.#run = run
+  }
+
+  async add(deliveries: Hinted[]): Promise<Hinted[]> {
+    if (this.mode === 'refuse') return deliveries
+    for (const name of new Set(deliveries.map(one => one.downstream))) {
+      const job = deliveries.filter(one => one.downstream === name)
+      if (this.mode === 'deliver') void this.#start(job)
+      if (this.mode === 'hold') this.jobs.push(job)
+    }
+    return []
+  }
+
+  room(): number {
+    return this.roomLeft
+  }
+
+  /** Hands on what lies there. */
+  async run(): Promise<void> {
+    await Promise.all(this.jobs.splice(0).map(job => this.#start(job)))
+  }
+
+  #start(job: Hinted[]): Promise<void> {
+    const done = this.#run(job).finally(() => this.#running.delete(done))
+    this.#running.add(done)
+    return done
+  }
+
+  /** Resolves when each delivery of the jobs at work has its slot. */
+  async idle(): Promise<void> {
+    await Promise.all(this.#running)
+  }
+
+  /** FLUSHALL. */
+  flush(): void {
+    this.jobs.length = 0
+  }
+}
+
+export interface Line {
+  level: 'debug' | 'info' | 'warn' | 'error'
+  message: string
+  [field: string]: unknown
+}
+
+export interface SetupOptions {
+  /** Members of the only downstream, `warehouse`, or several downstreams by name. */
+  downstream?: Partial<LoadedDownstream>
+  downstreams?: { [name: string]: Partial<LoadedDownstream> }
+  handler?: Partial<Pick<LoadedHandler, 'body' | 'onReceipt'>>
+  transport?: Transport
+  /** A pool of the test's own, for a database that goes away. */
+  sql?: Sql
+  leaseMarginMs?: number
+  sweepMs?: number
+  random?: () => number
+}
+
+export interface Story {
+  sql: Sql
+  queue: FakeQueue
+  downstream: ScriptedDownstream
+  accept: Accept
+  deliver: Deliver
+  record: Record
+  hinter: Hinter
+  around: Surroundings
+  lines: Line[]
+  handlers: Map<string, LoadedHandler>
+  stopping: AbortController
+  cutOff: AbortController
+  /** Posts a task; its taskNo. */
+  post(asked?: Partial<AskedTask>): Promise<string>
+  read(taskNo: string): Promise<TaskView>
+  /** The delivery to `warehouse`, or to another. */
+  delivery(taskNo: string, downstream?: string): Promise<TaskView['deliveries'][number]>
+  receive(asked: Partial<AskedReceipt> & Pick<AskedReceipt, 'taskNo'>): Promise<Received>
+  redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
+  remove(taskNo: string): ReturnType<typeof remove>
+  /** One look of a dispatcher that has just started, and all that follows from it. */
+  dispatch(): Promise<void>
+  /** A dispatcher that goes on looking until the test ends. */
+  dispatching(signal?: AbortSignal): { wake(): void; done: Promise<void> }
+  /** Nothing is on its way: all hinted, sent as far as it can be, and written. Not while the downstream holds. */
+  quiet(): Promise<void>
+  /** Time passes, by the database's clock. */
+  later(interval: string): Promise<void>
+  /** A worker of another process is alive (or gone). */
+  workers(count: number): Promise<void>
+  logged(message: string): Line[]
+}
+
+let posted = 0
+
+/** A task as the API hands it on. */
+export function asked(more: Partial<AskedTask> = {}): AskedTask {
+  const messageBody = more.messageBody ?? `{"orderId":"${++posted}"}`
+  return {
+    taskNo: `order:${++posted}`,
+    messageCode: 'order.paid',
+    sceneType: '',
+    messageBody,
+    body: JSON.parse(messageBody) as unknown,
+    contentHash: `hash of ${messageBody}`,
+    start: null,
+    deliverBefore: null,
+    needCallback: null,
+    retryTimes: null,
+    extend: null,
+    traceparent: null,
+    createdBy: 'test',
+    ...more
+  }
+}
+
+export function downstreamOf(name: string, more: Partial<LoadedDownstream> = {}): LoadedDownstream {
+  return {
+    name,
+    transport: 'http',
+    request: ({ raw }) => ({ url: `http://${name}.test/`, body: raw }),
+    needCallback: false,
+    policy: { times: undefined, backoff: { kind: 'list', ms: [10_000] }, receiptTimeoutMs: 60_000 },
+    limit: { concurrency: 50, timeoutMs: 10_000 },
+    ...more
+  }
+}
+
+export async function setup(t: Test, options: SetupOptions = {}): Promise<Story> {
+  const { leaseMarginMs = 10_000, sweepMs = 1_000, random = () => 0.5 } = options
+  const sql = options.sql ?? (await testDb(t, { max: 8 })).sql
+  const wished = options.downstreams ?? { warehouse: options.downstream ?? {} }
+  const all = Object.entries(wished).map(([name, more]) => downstreamOf(name, more))
+  const handler: LoadedHandler = {
+    messageCode: 'order.paid',
+    file: 'handlers/order-paid.js',
+    body: z.unknown(),
+    downstreams: all,
+    ...options.handler
+  }
+  const handlers = new Map([[handler.messageCode, handler]])
+  const names = all.map(one => one.name)
+  const lines: Line[] = []
+  const say = (level: Line['level']) => (fields: object, message: string) => {
+    lines.push({ ...fields, level, message })
+  }
+  const log = { debug: say('debug'), info: say('info'), warn: say('warn'), error: say('error') }
+  const metrics = createMetrics({ processMetrics: false })
+  const stopping = new AbortController()
+  const cutOff = new AbortController()
+  const giveUp = new AbortController()
+  const downstream = new ScriptedDownstream()
+  const around = surroundings(sql, names, () => {})
+  const record = recorder({ sql, metrics, giveUp: giveUp.signal })
+  const queue = new FakeQueue(async job => {
+    const [first] = job
+    if (!first) return
+    const hint = {
+      downstream: first.downstream,
+      deliveries: job.map(({ taskId, attempt }) => [taskId, attempt] as const)
+    }
+    await deliver(hint).catch((err: unknown) => log.warn({ err }, 'hint.failed'))
+  })
+  const hinting = hinter(queue, record)
+  const issued = tokens({ current: 'a test secret' })
+  const running: Promise<void>[] = []
+  const stopAll = new AbortController()
+  let wake = (): void => {}
+  const deliver = deliverer({
+    sql,
+    handlers,
+    transports: { http: options.transport ?? downstream },
+    slots: new Map(all.map(({ name, limit }) => [name, slots({ ...limit, share: () => 1 })])),
+    parcels: parcels({
+      downstreams: all,
+      secret: 'a test secret',
+      secretPrevious: undefined,
+      tokens: issued,
+      publicUrl: 'http://ackbox.test'
+    }),
+    record,
+    surroundings: around,
+    node: 'test',
+    leaseMarginMs,
+    stopping: stopping.signal,
+    cutOff: cutOff.signal,
+    random,
+    onStarted: () => {},
+    metrics,
+    log
+  })
+  const accept = acceptor({
+    sql,
+    handlers,
+    hinter: hinting,
+    surroundings: around,
+    leaseMarginMs,
+    wake: () => wake(),
+    claiming: () => !stopping.signal.aborted,
+    metrics,
+    log
+  })
+  const receive = receiver({
+    sql,
+    handlers,
+    tokens: issued,
+    record,
+    surroundings: around,
+    random,
+    metrics,
+    log
+  })
+  const leases = all.map(({ name, limit }) => ({ name, leaseMs: limit.timeoutMs + leaseMarginMs }))
+  const newDispatcher = () =>
+    dispatcher({
+      sql,
+      handlers,
+      downstreams: leases,
+      hinter: hinting,
+      record,
+      surroundings: around,
+      sweepMs,
+      random,
+      log
+    })
+  t.teardown(async () => {
+    stopAll.abort()
+    stopping.abort()
+    cutOff.abort()
+    giveUp.abort()
+    await Promise.all(running)
+    await quiet()
+  })
+
+  async function quiet(): Promise<void> {
+    // Each may give work to the others; twice around and all is done.
+    for (let round = 0; round < 3; round++) {
+      await accept.idle()
+      await turn()
+      await hinting.idle()
+      await queue.idle()
+      await deliver.idle()
+      await record.idle()
+      await turn()
+    }
+  }
+
+  await beat(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
+  await around.refresh()
+
+  const story: Story = {
+    sql,
+    queue,
+    downstream,
+    accept,
+    deliver,
+    record,
+    hinter: hinting,
+    around,
+    lines,
+    handlers,
+    stopping,
+    cutOff,
+    async post(more) {
+      const one = asked(more)
+      const accepted = await accept(one)
+      if (accepted.kind !== 'created') throw new Error(`${one.taskNo}: ${accepted.kind}`)
+      return one.taskNo
+    },
+    async read(taskNo) {
+      const task = await readTask(sql, taskNo)
+      if (!task) throw new Error(`no task ${taskNo}`)
+      return task
+    },
+    async delivery(taskNo, name = 'warehouse') {
+      const { deliveries } = await story.read(taskNo)
+      const found = deliveries.find(one => one.downstream === name)
+      if (!found) throw new Error(`${taskNo} has no delivery to ${name}`)
+      return found
+    },
+    receive(more) {
+      const last = downstream.requests.findLast(one => one.taskNo === more.taskNo)
+      return receive({
+        messageCode: 'order.paid',
+        result: 'HANDLED',
+        token: last?.token,
+        remote: '127.0.0.1',
+        ...more
+      })
+    },
+    redeliver: (taskNo, { force = false, downstream: name } = {}) =>
+      redeliver(
+        { sql, record, handlers, wake: () => wake() },
+        { taskNo, force, ...(name === undefined ? {} : { downstream: name }) }
+      ),
+    remove: taskNo => remove({ sql, record }, taskNo),
+    async dispatch() {
+      const stop = new AbortController()
+      const done = newDispatcher().run(stop.signal)
+      stop.abort()
+      await done
+      if (downstream.holds) await hinting.idle()
+      else await quiet()
+    },
+    dispatching(signal = stopAll.signal) {
+      const one = newDispatcher()
+      const done = one.run(AbortSignal.any([signal, stopAll.signal]))
+      running.push(done)
+      wake = one.wake
+      return { wake: one.wake, done }
+    },
+    quiet,
+    async later(interval) {
+      await sql`
+        update delivery set next_action_at = next_action_at - ${interval}::text::interval,
+          deliver_before = deliver_before - ${interval}::text::interval,
+          delivered_at = delivered_at - ${interval}::text::interval,
+          created_at = created_at - ${interval}::text::interval`
+      await sql`
+        update alarm set next_action_at = next_action_at - ${interval}::text::interval,
+          created_at = created_at - ${interval}::text::interval`
+    },
+    async workers(count) {
+      await sql`delete from node`
+      for (let i = 0; i < count; i++) await beat(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
+      await around.refresh()
+    },
+    logged: message => lines.filter(line => line.message === message)
+  }
+  return story
+}
+
+/** A pool whose way to PostgreSQL can be cut off. */
+export async function throughBlackHole(
+  t: Test
+): Promise<{ hole: Awaited<ReturnType<typeof blackHole>>; sql: Sql; direct: Sql }> {
+  const { url, sql: direct } = await testDb(t)
+  const way = new URL(url)
+  const hole = await blackHole(t, { host: way.hostname, port: Number(way.port) })
+  way.port = String(hole.port)
+  const sql = openDb(way.href, { max: 8, silenceMs: 20_000 })
+  t.teardown(() => sql.end({ timeout: 1 }))
+  return { hole, sql, direct }
+}
+
+/** As the process itself does once a second: looks until the database answers. */
+export async function backAgain(around: Surroundings): Promise<void> {
+  while (around.isAway()) await around.refresh().catch(() => {})
+}
