@@ -96,8 +96,8 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
         phase = l.phase,
         next_action_at = case l.phase
           -- Never in the past: the dispatcher looks only at clocks that ran out since its last look.
-          when 'WAITING' then least(now() + l.after_ms * interval '1 ms',
-            case when l.tries_anew is null or d.deliver_before > now() then greatest(d.deliver_before, now()) end)
+          when 'WAITING' then greatest(now(), least(now() + l.after_ms * interval '1 ms',
+            case when l.tries_anew is null or d.deliver_before > now() then d.deliver_before end))
           when 'AWAITING_RECEIPT' then now() + l.after_ms * interval '1 ms'
         end,
         tries_left = coalesce(l.tries_anew, d.tries_left + l.tries),
