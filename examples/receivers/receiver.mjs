@@ -1,0 +1,88 @@
+// A downstream of Ackbox in plain Node (20 or newer, no packages): verifies, handles once, sends its receipt.
+//   SIGNING_SECRET=whsec_… ACKBOX_URL=http://127.0.0.1:3000 PORT=8080 node receiver.mjs
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { createServer } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const { SIGNING_SECRET = '', ACKBOX_URL = 'http://127.0.0.1:3000', PORT = '8080' } = process.env
+const key = Buffer.from(SIGNING_SECRET.replace(/^whsec_/, ''), 'base64')
+if (key.length < 24) throw new Error('set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it')
+const toleranceS = 300
+const maxBytes = 1_048_576
+
+// In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+const handled = new Set()
+
+function handle(headers, body) {
+  console.log('handled', headers['webhook-id'], headers['ackbox-task-no'], body.toString())
+}
+
+const server = createServer(async (request, response) => {
+  try {
+    const body = await read(request)
+    if (!verify(request.headers, body)) return response.writeHead(401).end()
+    const id = request.headers['webhook-id']
+    // The same id again: done before, but perhaps our answer or our receipt was lost. Say it again, do nothing twice.
+    if (!handled.has(id)) {
+      handle(request.headers, body)
+      handled.add(id)
+    }
+    response.writeHead(200, { 'content-type': 'application/json' }).end('{"code":0}')
+    if (request.headers['ackbox-callback-token']) await sendReceipt(request.headers)
+  } catch (error) {
+    console.error(error)
+    // Any 5xx: Ackbox comes again.
+    if (!response.headersSent) response.writeHead(500).end()
+  }
+})
+server.listen(Number(PORT), '127.0.0.1', () => console.log('listening', server.address().port))
+
+async function read(request) {
+  const chunks = []
+  let size = 0
+  for await (const chunk of request) {
+    size += chunk.length
+    if (size > maxBytes) throw new Error('the body is too large')
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}
+
+/** Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. One signature that fits is enough. */
+function verify(headers, body) {
+  const { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signatures } = headers
+  if (!id || !timestamp || !signatures) return false
+  if (!(Math.abs(Date.now() / 1000 - Number(timestamp)) <= toleranceS)) return false
+  const expected = createHmac('sha256', key).update(`${id}.${timestamp}.`).update(body).digest()
+  return signatures.split(' ').some(each => {
+    const [version, base64 = ''] = each.split(',')
+    const given = Buffer.from(base64, 'base64')
+    return version === 'v1' && given.length === expected.length && timingSafeEqual(given, expected)
+  })
+}
+
+/** Again until Ackbox has it. To the address we know: headers are not signed, so a URL in one is no proof. */
+async function sendReceipt(headers) {
+  const body = JSON.stringify({
+    taskNo: headers['ackbox-task-no'],
+    messageCode: headers['ackbox-message-code'],
+    result: 'HANDLED'
+  })
+  for (let tries = 1; tries <= 10; tries++) {
+    try {
+      const answer = await fetch(`${ACKBOX_URL}/callback`, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          'ackbox-callback-token': headers['ackbox-callback-token']
+        },
+        body,
+        signal: AbortSignal.timeout(5_000)
+      })
+      await answer.arrayBuffer()
+      if (answer.status < 500 && answer.status !== 429) return
+    } catch {} // Ackbox is away: that is what the wait is for
+    await sleep(Math.min(30_000, 250 * 2 ** tries))
+  }
+  // Given up: no receipt in time, so Ackbox sends the task again, and we say it again.
+}

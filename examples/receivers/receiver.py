@@ -1,0 +1,113 @@
+# A downstream of Ackbox in Python 3.9 or newer (standard library only): verifies, handles once, sends its receipt.
+#   SIGNING_SECRET=whsec_... ACKBOX_URL=http://127.0.0.1:3000 PORT=8080 python3 receiver.py
+import base64
+import hashlib
+import hmac
+import json
+import os
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ACKBOX_URL = os.environ.get("ACKBOX_URL", "http://127.0.0.1:3000")
+KEY = base64.b64decode(os.environ.get("SIGNING_SECRET", "").removeprefix("whsec_"))
+if len(KEY) < 24:
+    raise SystemExit("set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it")
+TOLERANCE_S = 300
+MAX_BYTES = 1_048_576
+
+# In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+handled = set()
+one_at_a_time = threading.Lock()
+
+
+def handle(headers, body):
+    print("handled", headers["webhook-id"], headers["ackbox-task-no"], body.decode(), flush=True)
+
+
+def verify(headers, body):
+    """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. One signature that fits is enough."""
+    webhook_id, timestamp = headers.get("webhook-id"), headers.get("webhook-timestamp", "")
+    if not webhook_id or not (timestamp.isascii() and timestamp.isdigit()):
+        return False
+    if abs(time.time() - int(timestamp)) > TOLERANCE_S:
+        return False
+    digest = hmac.new(KEY, f"{webhook_id}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    expected = "v1," + base64.b64encode(digest).decode()
+    given = headers.get("webhook-signature", "").split(" ")
+    return any(hmac.compare_digest(each.encode(), expected.encode()) for each in given)
+
+
+def send_receipt(headers):
+    """Again until Ackbox has it. To the address we know: headers are not signed, so a URL in one is no proof."""
+    receipt = {
+        "taskNo": headers["ackbox-task-no"],
+        "messageCode": headers["ackbox-message-code"],
+        "result": "HANDLED",
+    }
+    for tries in range(1, 11):
+        request = urllib.request.Request(
+            ACKBOX_URL + "/callback",
+            data=json.dumps(receipt).encode(),
+            headers={
+                "content-type": "application/json",
+                "ackbox-callback-token": headers["ackbox-callback-token"],
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=5):
+                return
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code != 429:
+                return
+        except OSError:
+            pass  # Ackbox is away: that is what the wait is for
+        time.sleep(min(30, 0.25 * 2**tries))
+    # Given up: no receipt in time, so Ackbox sends the task again, and we say it again.
+
+
+class Receiver(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        size = int(self.headers.get("content-length", "0"))
+        if size > MAX_BYTES:
+            self.close_connection = True
+            return self.answer(413)
+        body = self.rfile.read(size)
+        if not verify(self.headers, body):
+            return self.answer(401)
+        # The same id again: done before, but perhaps our answer or our receipt was lost. Say it again, do nothing twice.
+        try:
+            with one_at_a_time:
+                if self.headers["webhook-id"] not in handled:
+                    handle(self.headers, body)
+                    handled.add(self.headers["webhook-id"])
+        except Exception as error:  # any 5xx: Ackbox comes again
+            self.log_error("%s", error)
+            return self.answer(500)
+        self.answer(200)
+        if self.headers["ackbox-callback-token"]:
+            threading.Thread(target=send_receipt, args=[self.headers], daemon=True).start()
+
+    do_PUT = do_PATCH = do_POST
+
+    def answer(self, status):
+        text = b'{"code":0}' if status == 200 else b""
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format, *args):
+        pass
+
+
+sys.stdout.reconfigure(encoding="utf-8")  # as bodies are, whatever the terminal
+server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Receiver)
+print("listening", server.server_address[1], flush=True)
+server.serve_forever()

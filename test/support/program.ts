@@ -1,0 +1,74 @@
+// A program of the docs, run as a reader runs it.
+import { spawn, spawnSync } from 'node:child_process'
+import { createInterface } from 'node:readline'
+import type { Test } from 'tap'
+
+export interface Program {
+  pid: number
+  /** Lines it wrote so far, of stdout and stderr. */
+  lines: readonly string[]
+  /** The first line that fits, also one that is still to come; rejects when the program ends without it. */
+  said(pattern: RegExp): Promise<RegExpExecArray>
+  stop(signal?: NodeJS.Signals): Promise<number | null>
+}
+
+/** Whether such a program is on the PATH and starts. */
+export const isThere = (command: string, ...args: string[]): boolean =>
+  spawnSync(command, args, { stdio: 'ignore' }).status === 0
+
+/** Starts it; it is killed with the test at the latest. */
+export function program(
+  t: Test,
+  command: string,
+  args: string[],
+  { env, cwd }: { env: Record<string, string>; cwd?: string }
+): Program {
+  const child = spawn(command, args, {
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
+    ...(cwd === undefined ? {} : { cwd }),
+    stdio: ['ignore', 'pipe', 'pipe']
+  })
+  const lines: string[] = []
+  const waiting = new Set<() => void>()
+  let ended = false
+  const ring = (): void => {
+    for (const look of waiting) look()
+  }
+  for (const stream of [child.stdout, child.stderr]) {
+    createInterface({ input: stream }).on('line', line => {
+      lines.push(line)
+      ring()
+    })
+  }
+  const exited = new Promise<number | null>(resolve => {
+    const end = (code: number | null): void => {
+      ended = true
+      resolve(code)
+      ring()
+    }
+    child.once('close', end)
+    child.once('error', () => end(null))
+  })
+  const stop = (signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> => {
+    if (!ended) child.kill(signal)
+    return exited
+  }
+  t.teardown(() => stop('SIGKILL'))
+  return {
+    pid: child.pid ?? 0,
+    lines,
+    stop,
+    said: pattern =>
+      new Promise((resolve, reject) => {
+        const look = (): void => {
+          const found = lines.map(line => pattern.exec(line)).find(Boolean)
+          if (!found && !ended) return
+          waiting.delete(look)
+          if (found) resolve(found)
+          else reject(new Error(`${command} ended without ${String(pattern)}:\n${lines.join('\n')}`))
+        }
+        waiting.add(look)
+        look()
+      })
+  }
+}
