@@ -9,6 +9,8 @@ export interface Config {
   roles: Set<Role>
   host: string
   port: number
+  /** PORT was said: then processes without the role api serve their health there. */
+  portGiven: boolean
   /** Where downstreams reach `/callback`; no slash at the end. */
   publicUrl: string
   handlersDir?: string
@@ -31,7 +33,6 @@ export interface Config {
   egressAllow: string[] | undefined
   demo: boolean
   dataDir: string
-  failpoints?: string
   /** No DATABASE_URL: PostgreSQL of our own under `dataDir`. */
   embedded: boolean
   /** What is odd but no reason not to start, one line each. */
@@ -109,7 +110,6 @@ function toConfig(s: Settings, warnings: string[]): Config {
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     demo: s.DEMO === undefined ? embedded : s.DEMO === 'on',
     dataDir: s.DATA_DIR,
-    ...(s.FAILPOINTS !== undefined && { failpoints: s.FAILPOINTS }),
     embedded,
     warnings
   }
@@ -172,16 +172,11 @@ function wrongTogether(config: Config, env: Env): string[] {
   }
   if (!config.auth && !loopback) {
     problems.push(
-      `AUTH=off is accepted on a loopback HOST only, but HOST is ${config.host}: set AUTH=on and make a key with \`npm run key -- --create\``
+      `AUTH=off is accepted on a loopback HOST only, but HOST is ${config.host}: set AUTH=on and make a key with \`npm run key -- create NAME --scopes tasks:write\``
     )
   }
   if (config.demo && !config.embedded && !loopback) {
     problems.push(`DEMO=on with DATABASE_URL is accepted on a loopback HOST only, but HOST is ${config.host}`)
-  }
-  if (config.failpoints !== undefined && env.NODE_ENV === 'production') {
-    problems.push(
-      'FAILPOINTS breaks this process on purpose and is refused when NODE_ENV is production: unset it'
-    )
   }
   return problems
 }

@@ -190,7 +190,7 @@ async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
 function refusal({ status, body }: Reply): string {
   const said = `The service refused a task: ${status} ${JSON.stringify(body)}`
   if (status === 401 || status === 403)
-    return `${said}\nSay --key, or set ACKBOX_DEMO_KEY: \`npm run key -- --create demo\` makes one`
+    return `${said}\nSay --key, or set ACKBOX_DEMO_KEY: \`npm run key -- create demo --scopes tasks:write,tasks:read\` makes one`
   if (status === 422)
     return `${said}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
   return said

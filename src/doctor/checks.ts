@@ -103,7 +103,10 @@ export const checks: Check[] = [
   ofPostgres('API keys', ({ keys }, { auth }) => {
     if (!auth) return ok('not asked for: AUTH is off, on a loopback HOST')
     if (keys === undefined || keys > 0) return ok(keys === undefined ? 'no tables yet' : `${keys} in use`)
-    return warn('there is none: every request is answered 401', 'npm run key -- --create')
+    return warn(
+      'there is none: every request is answered 401',
+      'npm run key -- create NAME --scopes tasks:write'
+    )
   }),
   ofPostgres('Clock', ({ clockAheadMs, roundTripMs }) => {
     const seconds = (Math.abs(clockAheadMs) / 1000).toFixed(1)

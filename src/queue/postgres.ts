@@ -1,7 +1,7 @@
 import { runMigrations } from 'bullmq'
 import type { PgPool } from 'bullmq'
 import pg from 'pg'
-import type { QueueLog } from './backend.ts'
+import type { QueueLog } from './log.ts'
 import { within } from './within.ts'
 
 const schema = 'bullmq'
@@ -26,6 +26,8 @@ export async function openPostgres(url: string, queues: number, log: QueueLog) {
     allowExitOnIdle: false
   })
   // Every queue and worker listens for its errors.
+  pool.setMaxListeners(0)
+  // Every queue and every worker of BullMQ listens for its errors: with six downstreams Node would cry leak.
   pool.setMaxListeners(0)
   let ending: Promise<void> | undefined
   // An idle connection that dies says so here; without a listener it would end the process.
