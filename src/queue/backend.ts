@@ -1,14 +1,8 @@
 import { createPostgresBackend, createRedisBackend, withBackend } from 'bullmq'
 import type { BackendFactory, IQueueBackend, Job } from 'bullmq'
+import type { QueueLog } from './log.ts'
 import { openPostgres } from './postgres.ts'
 import { openRedis } from './redis.ts'
-
-export interface QueueLog {
-  debug(fields: object, message: string): void
-  info(fields: object, message: string): void
-  warn(fields: object, message: string): void
-  error(fields: object, message: string): void
-}
 
 /** What a hint's job says of one delivery; all of it, and nothing else. */
 export type Pointer = [taskId: string, attempt: number]

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Backend, Pointer, QueueLog } from './backend.ts'
+import type { Backend, Pointer } from './backend.ts'
+import type { QueueLog } from './log.ts'
 import { hintSize, openWindow } from './window.ts'
 import type { Limits } from './window.ts'
 

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis'
 import type { RedisOptions } from 'ioredis'
-import type { QueueLog } from './backend.ts'
+import type { QueueLog } from './log.ts'
 
 /** What an operator can mend: the message is one line that says what is wrong and what to do. */
 export class QueueServerError extends Error {

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Backend, Pointer, Puller, QueueLog, Taken } from './backend.ts'
+import type { Backend, Pointer, Puller, Taken } from './backend.ts'
+import type { QueueLog } from './log.ts'
 import { within } from './within.ts'
 
 export interface Hint {
