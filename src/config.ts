@@ -55,6 +55,14 @@ const list = (text: string) =>
 
 type Env = Record<string, string | undefined>
 
+/** The environment of this process, with what a file `.env` in the current folder says of names that are not set. */
+export function environment(): Env {
+  try {
+    process.loadEnvFile()
+  } catch {} // no such file, which is fine
+  return process.env
+}
+
 export function readConfig(env: Env): Config {
   const given = Object.fromEntries(
     // A compose file passes `NAME=` for what is not set. Only for EGRESS_ALLOW is empty a value: nothing.
@@ -65,7 +73,7 @@ export function readConfig(env: Env): Config {
   const read = settings.safeParse(given)
   if (!read.success)
     throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
-  const config = toConfig(read.data, misspelt(env))
+  const config = toConfig(read.data, misspelt(env), given['PORT'] !== undefined)
   const problems = [...wrongLists(read.data), ...wrongTogether(config, env)]
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
@@ -77,7 +85,7 @@ function complaint(issue: z.core.$ZodIssue, given: Env): string {
   return `${name} ${issue.message}${hidden ? '' : `, but is ${JSON.stringify(given[name])}`}`
 }
 
-function toConfig(s: Settings, warnings: string[]): Config {
+function toConfig(s: Settings, warnings: string[], portGiven: boolean): Config {
   const embedded = s.DATABASE_URL === undefined
   const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
   const reachedAs = anyHost ? '127.0.0.1' : isIPv6(s.HOST) ? `[${s.HOST}]` : s.HOST
@@ -92,6 +100,7 @@ function toConfig(s: Settings, warnings: string[]): Config {
     roles: new Set(list(s.ROLE) as Role[]),
     host: s.HOST,
     port: s.PORT,
+    portGiven,
     publicUrl: (s.PUBLIC_URL ?? `http://${reachedAs}:${s.PORT}`).replace(/\/+$/, ''),
     ...(s.HANDLERS_DIR !== undefined && { handlersDir: s.HANDLERS_DIR }),
     sweepMs: s.SWEEP_MS,

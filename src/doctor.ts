@@ -1,6 +1,6 @@
 // npm run doctor: looks at everything this setup hangs on, and says for each OK or the line that fixes it.
 import { parseArgs } from 'node:util'
-import { readConfig, SettingError, type Config } from './config.ts'
+import { environment, readConfig, SettingError, type Config } from './config.ts'
 import { runPostmaster, stopPostmaster, urlOf } from './db/postmaster.ts'
 import { checks, type Finding } from './doctor/checks.ts'
 import { lookAround } from './doctor/look.ts'
@@ -15,7 +15,7 @@ if (values.help) {
 }
 
 try {
-  const config = readConfig(process.env)
+  const config = readConfig(environment())
   const database = await reachDatabase(config)
   let looked
   try {

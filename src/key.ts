@@ -1,7 +1,7 @@
 // npm run key: makes, lists and revokes API keys, and prints the signing secret of a downstream.
 import { userInfo } from 'node:os'
 import { parseArgs } from 'node:util'
-import { readConfig, SettingError, type Config } from './config.ts'
+import { environment, readConfig, SettingError, type Config } from './config.ts'
 import { embeddedSecret } from './db/embedded.ts'
 import { createKey, listKeys, revokeKey, scopes, type Scope } from './db/keys.ts'
 import { checkServer, DatabaseError, isInfrastructure, openDb, type Sql } from './db/open.ts'
@@ -36,7 +36,7 @@ try {
 async function main(args: string[]): Promise<void> {
   const [verb, name, options] = asked(args)
   if (verb === undefined || verb === 'help') return console.log(help)
-  const config = readConfig(process.env)
+  const config = readConfig(environment())
   switch (verb) {
     case 'create':
       return await withDatabase(config, sql => create(sql, name, options))

@@ -3,7 +3,7 @@ import { createServer } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
-import { readConfig, SettingError, type Config } from './config.ts'
+import { environment, readConfig, SettingError, type Config } from './config.ts'
 import { keepDemoKey } from './demo/key.ts'
 import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './db/embedded.ts'
@@ -37,7 +37,7 @@ if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
 }
 
 async function main(): Promise<void> {
-  const config = await withPort(readConfig(process.env))
+  const config = await withPort(readConfig(environment()))
   const log = pino({ level: config.logLevel, base: null }, await stream())
   for (const warning of config.warnings) log.warn({}, warning)
   let stopped = false
@@ -77,7 +77,8 @@ async function main(): Promise<void> {
     ...(receiver ? { demoTarget: new URL(receiver.url).host } : {})
   })
   const address = await running.service.listen()
-  if (address !== undefined) greet(address.replace('0.0.0.0', '127.0.0.1'), config, demoKey)
+  if (address !== undefined && config.roles.has('api'))
+    greet(address.replace('0.0.0.0', '127.0.0.1'), config, demoKey)
   log.info(
     {
       version,
@@ -120,7 +121,7 @@ async function stop(): Promise<void> {
 
 /** PORT=0 is settled before anything else: handlers, receipts and the guard must know it. */
 async function withPort(config: Config): Promise<Config> {
-  if (!config.roles.has('api')) return config
+  if (!config.roles.has('api') && !config.portGiven) return config
   const server = createServer()
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)

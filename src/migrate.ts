@@ -1,7 +1,8 @@
 // npm run migrate: brings the tables of DATABASE_URL up to date; may be run again, and twice at once.
+import { environment } from './config.ts'
 import { migrate } from './db/migrate.ts'
 
-const url = process.env['DATABASE_URL']
+const url = environment()['DATABASE_URL']
 if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
   console.log('npm run migrate    applies what is missing to the database of DATABASE_URL; safe to run again')
 } else if (!url) {

@@ -49,7 +49,11 @@ export const settings = z.object({
     .string()
     .default('127.0.0.1')
     .describe('The address to listen on. `0.0.0.0` or `::` is every address; then requests need a key.'),
-  PORT: whole(0, 65535).default(3000).describe('The port to listen on; 0 takes any free one.'),
+  PORT: whole(0, 65535)
+    .default(3000)
+    .describe(
+      'The port to listen on; 0 takes any free one. Without the role api only when it is said, for /healthz, /readyz and /metrics.'
+    ),
   PUBLIC_URL: address('http:', 'https:')
     .optional()
     .describe('Where downstreams reach this service; `/callback` is appended.')
@@ -125,13 +129,7 @@ export const settings = z.object({
   DATA_DIR: z
     .string()
     .default('.ackbox')
-    .describe('Where the embedded PostgreSQL and the secret it made are kept.'),
-  FAILPOINTS: z
-    .string()
-    .optional()
-    .describe(
-      'For tests of this project: `name=kill|stop|throw|sleep:ms`. Refused when `NODE_ENV` is production.'
-    )
+    .describe('Where the embedded PostgreSQL and the secret it made are kept.')
 })
 export type Settings = z.output<typeof settings>
 

@@ -1,7 +1,7 @@
 // The one place that builds things and connects them.
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { buildApp } from './api/app.ts'
+import { buildApp, buildHealthApp } from './api/app.ts'
 import type { ApiDeps } from './api/deps.ts'
 import type { Config } from './config.ts'
 import { listAlarms, listDeliveries, listTasks, readTask } from './db/lists.ts'
@@ -48,7 +48,7 @@ export interface WireOptions {
 }
 
 export interface Service {
-  /** The address the API listens on; undefined without the role. */
+  /** The address it listens on: the API, or in other roles the health of the process; undefined without PORT there. */
   listen(): Promise<string | undefined>
   /** Drains: nothing new is claimed, what is on its way ends, what is loaded is given back. Cuts off at the limit. */
   stop(): Promise<void>
@@ -107,7 +107,9 @@ export async function wire(options: WireOptions): Promise<Service> {
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
   const hinting = hinter(hints, record)
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
-  const http = transports({ guard: egress(options) })
+  const gate = egress(options)
+  for (const warning of gate.warnings) log.warn({}, warning)
+  const http = transports({ guard: gate })
   const random = Math.random
   const dispatching = dispatcher({
     sql,
@@ -229,7 +231,11 @@ export async function wire(options: WireOptions): Promise<Service> {
     auth: config.auth,
     trustProxy: config.trustProxy
   }
-  const app = roles.has('api') ? await buildApp(unavailable(api)) : undefined
+  const app = roles.has('api')
+    ? await buildApp(unavailable(api))
+    : config.portGiven
+      ? await buildHealthApp(unavailable(api))
+      : undefined
 
   await beat(sql, { id: node, roles: [...roles].join(','), version: options.version })
   await around.refresh()

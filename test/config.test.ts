@@ -169,8 +169,3 @@ t.test('the proxy in front is believed only as far as it was named', async t => 
   t.equal(readConfig({ TRUST_PROXY: '10.0.0.0/8,127.0.0.1' }).trustProxy, '10.0.0.0/8,127.0.0.1')
   t.match(complaint({ TRUST_PROXY: 'yes' }), /TRUST_PROXY must be/)
 })
-
-t.test('failpoints are refused in production', async t => {
-  t.equal(readConfig({ FAILPOINTS: 'hint.before=kill' }).failpoints, 'hint.before=kill')
-  t.match(complaint({ FAILPOINTS: 'hint.before=kill', NODE_ENV: 'production' }), /FAILPOINTS/)
-})

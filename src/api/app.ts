@@ -6,6 +6,7 @@ import { callbackRoutes } from './callback.ts'
 import { deliveryRoutes } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { docs } from './docs.ts'
+import { healthRoutes } from './health.ts'
 import { manners, originForm } from './manners.ts'
 import { opsRoutes } from './ops.ts'
 import { paths } from './paths.ts'
@@ -17,6 +18,28 @@ import { Problem, Unavailable } from '../errors.ts'
 
 /** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it answers those who wait first. `more` adds routes. */
 export async function buildApp(deps: ApiDeps, more?: (app: App) => void): Promise<App> {
+  const app = await bareApp(deps)
+  await docs(app)
+  taskRoutes(app, deps)
+  callbackRoutes(app, deps)
+  deliveryRoutes(app, deps)
+  opsRoutes(app, deps)
+  healthRoutes(app, deps)
+  more?.(app)
+  await app.ready()
+  return app
+}
+
+/** Only what those ask who watch the process: for workers and dispatchers. */
+export async function buildHealthApp(deps: ApiDeps): Promise<App> {
+  const app = await bareApp(deps)
+  healthRoutes(app, deps)
+  await app.ready()
+  return app
+}
+
+/** Manners, errors and limits, without a route. */
+async function bareApp(deps: ApiDeps): Promise<App> {
   const known = paths()
   const keyed = doorkeeper(deps)
   const trusted = deps.trustProxy
@@ -76,12 +99,5 @@ export async function buildApp(deps: ApiDeps, more?: (app: App) => void): Promis
       if (!watched.has(request.url)) throw new Unavailable('the event loop is too slow', 2)
     }
   })
-  await docs(app)
-  taskRoutes(app, deps)
-  callbackRoutes(app, deps)
-  deliveryRoutes(app, deps)
-  opsRoutes(app, deps)
-  more?.(app)
-  await app.ready()
   return app
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { downstreamsAnswer, handlersAnswer, healthAnswer, pausedAnswer, refusals } from './answers.ts'
+import { downstreamsAnswer, handlersAnswer, pausedAnswer, refusals } from './answers.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
 import { nameParams } from './schemas.ts'
@@ -65,50 +65,6 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
       }
     )
   }
-
-  app.get(
-    '/metrics',
-    {
-      schema: {
-        tags: ['ops'],
-        summary: 'Metrics for Prometheus',
-        operationId: 'metrics',
-        produces: ['text/plain']
-      }
-    },
-    async (_request, reply) => reply.type(deps.metrics.contentType).send(await deps.metrics.render())
-  )
-
-  app.get(
-    '/healthz',
-    {
-      schema: {
-        tags: ['ops'],
-        summary: 'The process lives',
-        operationId: 'healthz',
-        security: [],
-        response: { 200: healthAnswer }
-      }
-    },
-    async (_request, reply) => json(reply, '{"status":"ok"}')
-  )
-
-  app.get(
-    '/readyz',
-    {
-      schema: {
-        tags: ['ops'],
-        summary: 'The process can take work',
-        operationId: 'readyz',
-        security: [],
-        response: { 200: healthAnswer, 503: healthAnswer }
-      }
-    },
-    async (_request, reply) => {
-      const { ok, checks } = await deps.ready()
-      return json(reply.code(ok ? 200 : 503), JSON.stringify({ status: ok ? 'ok' : 'not ready', checks }))
-    }
-  )
 }
 
 function shown({ messageCode, body, downstreams }: HandlerShown) {

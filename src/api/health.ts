@@ -1,0 +1,51 @@
+import { healthAnswer } from './answers.ts'
+import type { ApiDeps } from './deps.ts'
+import type { App } from './typed.ts'
+import { json } from './view.ts'
+
+/** What whoever watches a process asks; every role answers it. */
+export function healthRoutes(app: App, deps: ApiDeps): void {
+  app.get(
+    '/metrics',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'Metrics for Prometheus',
+        operationId: 'metrics',
+        produces: ['text/plain']
+      }
+    },
+    async (_request, reply) => reply.type(deps.metrics.contentType).send(await deps.metrics.render())
+  )
+
+  app.get(
+    '/healthz',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'The process lives',
+        operationId: 'healthz',
+        security: [],
+        response: { 200: healthAnswer }
+      }
+    },
+    async (_request, reply) => json(reply, '{"status":"ok"}')
+  )
+
+  app.get(
+    '/readyz',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'The process can take work',
+        operationId: 'readyz',
+        security: [],
+        response: { 200: healthAnswer, 503: healthAnswer }
+      }
+    },
+    async (_request, reply) => {
+      const { ok, checks } = await deps.ready()
+      return json(reply.code(ok ? 200 : 503), JSON.stringify({ status: ok ? 'ok' : 'not ready', checks }))
+    }
+  )
+}
