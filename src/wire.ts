@@ -2,14 +2,10 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { buildApp, buildHealthApp } from './api/app.ts'
-import type { ApiDeps } from './api/deps.ts'
 import type { Config } from './config.ts'
-import { listAlarms, listDeliveries, listTasks, readTask } from './db/lists.ts'
-import { audit, findKey } from './db/keys.ts'
-import { beat, countDownstreams, leave, pause, resume } from './db/nodes.ts'
-import { isInfrastructure, openDb, type Sql } from './db/open.ts'
+import { beat, leave } from './db/nodes.ts'
+import { isInfrastructure, openDb } from './db/open.ts'
 import { removeOld } from './db/retention.ts'
-import { Unavailable } from './errors.ts'
 import { every } from './every.ts'
 import { acceptor } from './flow/accept.ts'
 import { sendAlarms } from './flow/alarm.ts'
@@ -20,12 +16,11 @@ import type { Log } from './flow/log.ts'
 import { parcels } from './flow/parcel.ts'
 import { receiver } from './flow/receive.ts'
 import { recorder } from './flow/record.ts'
-import { redeliver } from './flow/redeliver.ts'
-import { remove } from './flow/remove.ts'
 import { surroundings } from './flow/surroundings.ts'
 import { waiters } from './flow/wait.ts'
 import type { Registry } from './handler/load.ts'
 import { createMetrics } from './metrics.ts'
+import { operations } from './operations.ts'
 import { openBackend } from './queue/backend.ts'
 import { openHints } from './queue/hints.ts'
 import { QueueServerError } from './queue/redis.ts'
@@ -59,8 +54,6 @@ const refreshMs = 1_000
 const alarmMs = 1_000
 const retentionMs = 60_000
 const retentionBatch = 1_000
-/** Accepts that may wait for their commit before callers are asked to come back. */
-const mostWaiting = 5_000
 /** For a balancer to see that readyz says no, before the door is shut. */
 const farewellMs = 1_500
 
@@ -170,71 +163,26 @@ export async function wire(options: WireOptions): Promise<Service> {
   })
   const waiting = waiters({ sql, log })
 
-  const api: ApiDeps = {
+  const api = operations({
+    config,
+    sql,
+    registry,
     accept,
-    acceptMany: asked => accept.many(asked),
-    readTask: taskNo => readTask(sql, taskNo),
-    async waitTask(taskNo, timeoutMs, signal) {
-      return (await waiting.wait(taskNo, timeoutMs, signal)) ?? readTask(sql, taskNo)
-    },
-    listTasks: filter => listTasks(sql, filter),
-    listDeliveries: filter => listDeliveries(sql, filter),
-    listAlarms: filter => listAlarms(sql, filter),
-    remove: taskNo => remove({ sql, record }, taskNo),
-    redeliver: asked => redeliver({ sql, record, handlers, wake: dispatching.wake }, asked),
     receive,
-    async listDownstreams() {
-      const counts = await countDownstreams(sql, names)
-      return counts.map(one => {
-        const known = registry.downstreams.get(one.name)
-        return {
-          ...one,
-          pausedAt: one.pausedAt?.toISOString(),
-          pausedBy: one.pausedBy ?? undefined,
-          queued: hints.waiting(one.name),
-          transport: known?.transport,
-          concurrency: known?.concurrency,
-          perSecond: known?.perSecond,
-          timeoutMs: known?.timeoutMs
-        }
-      })
-    },
-    async pause(name, who) {
-      if (!(await isKnown(sql, registry, name))) return false
-      await pause(sql, name, who)
-      await around.refresh()
-      return true
-    },
-    async resume(name) {
-      if (!(await isKnown(sql, registry, name))) return false
-      await resume(sql, name)
-      await around.refresh()
-      dispatching.wake()
-      return true
-    },
-    handlers,
-    findKey: hash => findKey(sql, hash),
-    audit: entry => audit(sql, entry),
-    async ready() {
-      const checks = {
-        database: around.isAway() ? 'away' : 'ok',
-        queue: backend.up() ? 'ok' : 'away',
-        draining: draining ? 'yes' : 'no'
-      }
-      // Without its queue it still accepts: deliveries wait in PostgreSQL.
-      return { ok: !around.isAway() && !draining, checks }
-    },
-    overload: () => (accept.size > mostWaiting ? 1 : null),
-    now: () => around.now(),
+    record,
+    dispatching,
+    around,
+    waiting,
+    queued: name => hints.waiting(name),
+    queueUp: () => backend.up(),
+    draining: () => draining,
     metrics,
-    log,
-    auth: config.auth,
-    trustProxy: config.trustProxy
-  }
+    log
+  })
   const app = roles.has('api')
-    ? await buildApp(unavailable(api))
+    ? await buildApp(api)
     : config.portGiven
-      ? await buildHealthApp(unavailable(api))
+      ? await buildHealthApp(api)
       : undefined
 
   await beat(sql, { id: node, roles: [...roles].join(','), version: options.version })
@@ -330,11 +278,6 @@ export async function wire(options: WireOptions): Promise<Service> {
 const longestTimeout = ({ downstreams }: Registry): number =>
   Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))
 
-/** A downstream that no handler names any more may still be resumed. */
-async function isKnown(sql: Sql, { downstreams }: Registry, name: string): Promise<boolean> {
-  return downstreams.has(name) || (await countDownstreams(sql, [])).some(one => one.name === name)
-}
-
 function egress({ config, databaseUrl, demoTarget }: WireOptions): ReturnType<typeof guard> {
   const demo = demoTarget === undefined ? [] : [demoTarget]
   const allow =
@@ -348,23 +291,5 @@ function egress({ config, databaseUrl, demoTarget }: WireOptions): ReturnType<ty
     allow,
     embedded: config.embedded,
     deny: [...deny, ...(config.port ? [`${config.host}:${config.port}`] : [])]
-  })
-}
-
-/** Whatever the API asks of PostgreSQL while it is away is a 503, never a 500. */
-function unavailable(deps: ApiDeps): ApiDeps {
-  return new Proxy(deps, {
-    get(target, name, self) {
-      const member: unknown = Reflect.get(target, name, self)
-      if (typeof member !== 'function' || name === 'now' || name === 'overload') return member
-      return async (...args: unknown[]): Promise<unknown> => {
-        try {
-          return await (member as (...all: unknown[]) => unknown).apply(target, args)
-        } catch (err) {
-          if (!isInfrastructure(err)) throw err
-          throw new Unavailable('the database cannot be reached', 1, { cause: err })
-        }
-      }
-    }
   })
 }
