@@ -4,7 +4,7 @@ import { once, EventEmitter } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { z } from 'zod'
-import { readTask } from '../../src/db/lists.ts'
+import { readTask } from '../../src/db/read.ts'
 import { beat } from '../../src/db/nodes.ts'
 import { openDb, type Sql } from '../../src/db/open.ts'
 import type { TaskView } from '../../src/db/view.ts'
@@ -64,9 +64,9 @@ export class ScriptedDownstream implements Transport {
     return this.requests
   }
 
-  /** Answers the oldest request that waits for one. */
-  answer(outcome: Outcome = delivered): void {
-    const held = this.#held.shift()
+  /** Answers the oldest request that waits for one, or the nth of them. */
+  answer(outcome: Outcome = delivered, nth = 0): void {
+    const [held] = this.#held.splice(nth, 1)
     if (!held) throw new Error('nobody waits for an answer')
     held(outcome)
   }
