@@ -20,6 +20,7 @@ const mayUse: Record<string, string[]> = {
   api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   webhook: ['task', 'transport', 'flow'],
   version: [],
+  operations: ['task', 'config', 'db', 'handler', 'flow', 'api', 'errors', 'metrics'],
   demo: ['task', 'config', 'db']
 }
 const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migrate']

@@ -1,14 +1,15 @@
 import { batcher, type Batcher } from '../db/batch.ts'
-import { readTasks } from '../db/lists.ts'
+import { readTasks } from '../db/read.ts'
 import type { Sql } from '../db/open.ts'
 import { insertTasks, type Inserted, type NewTask } from '../db/tasks.ts'
-import { some, taskStatus, type DeliveryView, type TaskView } from '../db/view.ts'
+import type { TaskView } from '../db/view.ts'
 import { Unavailable } from '../errors.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { limitOf } from '../task/decide.ts'
 import type { Task } from '../task/task.ts'
 import { uuidv7 } from '../task/uuid.ts'
+import { createdView } from './created.ts'
 import type { Hinter } from './hint.ts'
 import { messageOf } from './hook.ts'
 import type { Log } from './log.ts'
@@ -211,7 +212,7 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
   const inserted = await writes.tasks.add(task)
   if (inserted.kind === 'created') {
     deps.metrics.accepted(task.messageCode, 'created')
-    return { kind: 'created', task: createdView(task, inserted, asked) }
+    return { kind: 'created', task: createdView(task, inserted, asked.extend) }
   }
   if (inserted.contentHash !== null && inserted.contentHash !== task.contentHash) {
     deps.metrics.accepted(task.messageCode, 'conflict')
@@ -260,47 +261,4 @@ function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
     }
   })
   if (behind) deps.wake()
-}
-
-function createdView(
-  task: NewTask,
-  { at, inFlight }: Extract<Inserted, { kind: 'created' }>,
-  asked: AskedTask
-): TaskView {
-  const start = task.startAt ?? (task.delayMs === null ? null : new Date(at.getTime() + task.delayMs))
-  const due = start && start > at ? start : at
-  const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
-    const claimed = inFlight.includes(index)
-    if (delivery.skipped) {
-      return {
-        downstream: delivery.downstream,
-        status: 'DELETED',
-        reason: 'SKIPPED',
-        attempt: 0,
-        triesLeft: delivery.tries
-      }
-    }
-    return {
-      downstream: delivery.downstream,
-      status: 'SENDING',
-      phase: claimed ? 'IN_FLIGHT' : 'WAITING',
-      attempt: claimed ? 1 : 0,
-      triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
-      nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString()
-    }
-  })
-  return {
-    taskNo: task.taskNo,
-    messageCode: task.messageCode,
-    sceneType: task.sceneType,
-    status: taskStatus(deliveries),
-    createdAt: at.toISOString(),
-    ...some('deliverStartTime', start?.toISOString()),
-    ...some('deliverBefore', task.deliverBefore?.toISOString()),
-    ...some('needCallback', task.needCallback),
-    ...some('retryTimes', task.retryTimes),
-    ...(asked.extend === null ? {} : { extend: JSON.parse(asked.extend) as unknown }),
-    createdBy: task.createdBy,
-    deliveries
-  }
 }

@@ -1,0 +1,46 @@
+import type { Inserted, NewTask } from '../db/tasks.ts'
+import { some, taskStatus, type DeliveryView, type TaskView } from '../db/view.ts'
+
+/** A task that was just committed, as the API shows it: told from what was written, without reading it back. */
+export function createdView(
+  task: NewTask,
+  { at, inFlight }: Extract<Inserted, { kind: 'created' }>,
+  extend: string | null
+): TaskView {
+  const start = task.startAt ?? (task.delayMs === null ? null : new Date(at.getTime() + task.delayMs))
+  const due = start && start > at ? start : at
+  const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
+    const claimed = inFlight.includes(index)
+    if (delivery.skipped) {
+      return {
+        downstream: delivery.downstream,
+        status: 'DELETED',
+        reason: 'SKIPPED',
+        attempt: 0,
+        triesLeft: delivery.tries
+      }
+    }
+    return {
+      downstream: delivery.downstream,
+      status: 'SENDING',
+      phase: claimed ? 'IN_FLIGHT' : 'WAITING',
+      attempt: claimed ? 1 : 0,
+      triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
+      nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString()
+    }
+  })
+  return {
+    taskNo: task.taskNo,
+    messageCode: task.messageCode,
+    sceneType: task.sceneType,
+    status: taskStatus(deliveries),
+    createdAt: at.toISOString(),
+    ...some('deliverStartTime', start?.toISOString()),
+    ...some('deliverBefore', task.deliverBefore?.toISOString()),
+    ...some('needCallback', task.needCallback),
+    ...some('retryTimes', task.retryTimes),
+    ...(extend === null ? {} : { extend: JSON.parse(extend) as unknown }),
+    createdBy: task.createdBy,
+    deliveries
+  }
+}
