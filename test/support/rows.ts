@@ -1,0 +1,83 @@
+// Rows made by hand: deliveries in any place, as the SQL under test finds them.
+import type { Sql } from '../../src/db/open.ts'
+import { phaseOf, statusOf, type Standing } from '../../src/task/states.ts'
+import { statusNumber, type Phase } from '../../src/task/task.ts'
+import { uuidv7 } from '../../src/task/uuid.ts'
+
+export interface RowOptions {
+  downstream?: string
+  taskNo?: string
+  messageCode?: string
+  taskId?: string
+  /** Its clock, from now; negative: it ran out. */
+  inMs?: number
+  needsReceipt?: boolean
+}
+
+/** A task with one delivery that stands there; the task's id. */
+export async function standing(sql: Sql, at: Standing, options: RowOptions = {}): Promise<string> {
+  const { downstream = 'warehouse', messageCode = 'order.paid', inMs = 0, needsReceipt = false } = options
+  const { taskId = uuidv7() } = options
+  const phase = phaseOf(at.place)
+  const ended = { FAILED: 'SEND_EXHAUSTED', DELETED: 'DELETED' }[at.place as string] ?? null
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    values (${taskId}, ${options.taskNo ?? `no:${taskId}`}, ${messageCode}, '', '{}', 'hash', 'test')
+    on conflict do nothing`
+  await sql`
+    insert into delivery (
+      task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from, needs_receipt,
+      reason, handled_at, handled_by
+    ) values (
+      ${taskId}, ${downstream}, ${statusNumber[statusOf(at.place)]}, ${phase},
+      case when ${phase !== null}::boolean then now() + ${inMs}::float8 * interval '1 ms' end,
+      ${at.attempt}, ${at.triesLeft}, ${at.lost}, ${at.roundFrom}, ${needsReceipt}, ${ended},
+      ${at.place === 'HANDLED' ? new Date() : null}, ${at.place === 'HANDLED' ? 'send' : null}
+    )`
+  return taskId
+}
+
+export interface StoredRow {
+  standing: Standing
+  reason: string | null
+  /** ms until its clock runs out; null without one. */
+  inMs: number | null
+  handledBy: string | null
+  deliveredAt: Date | null
+}
+
+export async function stored(sql: Sql, taskId: string, downstream = 'warehouse'): Promise<StoredRow> {
+  const [row] = await sql<
+    {
+      status: number
+      phase: Phase | null
+      attempt: number
+      tries_left: number
+      lost: number
+      round_from: number
+      reason: string | null
+      in_ms: number | null
+      handled_by: string | null
+      delivered_at: Date | null
+    }[]
+  >`
+    select status, phase, attempt, tries_left, lost, round_from, reason, handled_by, delivered_at,
+      extract(epoch from next_action_at - now())::float8 * 1000 as in_ms
+    from delivery where task_id = ${taskId} and downstream = ${downstream}`
+  if (!row) throw new Error('no such delivery')
+  const ended = { 1: 'HANDLED', 2: 'FAILED', [-1]: 'DELETED' } as const
+  const place = row.phase ?? ended[row.status as keyof typeof ended]
+  return {
+    standing: {
+      place,
+      attempt: row.attempt,
+      triesLeft: row.tries_left,
+      lost: row.lost,
+      roundFrom: row.round_from
+    },
+    reason: row.reason,
+    inMs: row.in_ms,
+    handledBy: row.handled_by,
+    deliveredAt: row.delivered_at
+  }
+}
