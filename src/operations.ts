@@ -1,7 +1,8 @@
 // What the API can ask for, made of the verbs of flow/ and the lists of db/.
 import type { ApiDeps } from './api/deps.ts'
 import type { Config } from './config.ts'
-import { listAlarms, listDeliveries, listTasks, readTask } from './db/lists.ts'
+import { listAlarms, listDeliveries, listTasks } from './db/lists.ts'
+import { readTask } from './db/read.ts'
 import { audit, findKey } from './db/keys.ts'
 import { countDownstreams, pause, resume } from './db/nodes.ts'
 import { isInfrastructure, type Sql } from './db/open.ts'

@@ -1,4 +1,4 @@
-// What people look at: one task whole, and lists by a keyset that new rows cannot shift.
+// What people look at: lists by a keyset that new rows cannot shift.
 import { plain, texts } from './literal.ts'
 import type { Sql } from './open.ts'
 import {
@@ -6,123 +6,12 @@ import {
   iso,
   some,
   statusWord,
-  taskView,
-  type AttemptView,
-  type DeliveryRow,
+  tasksOf,
   type DeliveryView,
-  type ReceiptView,
-  type TaskHeadRow,
+  type FullRow,
   type TaskView
 } from './view.ts'
 import { statusNumber, type Status } from '../task/task.ts'
-
-type FullRow = TaskHeadRow & DeliveryRow & { id: string }
-
-/** Tasks with their deliveries, without attempts and receipts, by taskNo; unknown ones are missing. */
-export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
-  const rows = await sql<FullRow[]>`
-    select t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times,
-      t.extend, t.created_at, t.created_by, d.downstream, d.status, d.phase, d.next_action_at, d.attempt,
-      d.tries_left, d.deliver_before, d.reason, d.delivered_at, d.handled_at, d.handled_by
-    from task t join delivery d on d.task_id = t.id
-    where t.task_no = any(${texts(taskNos)}::text[])
-    order by t.task_no, d.downstream`
-  return new Map(group(rows).map(([task, deliveries]) => [task.task_no, taskView(task, deliveries)]))
-}
-
-/** One task whole: body text, deliveries, each with its attempts and receipts. null: unknown. */
-export async function readTask(sql: Sql, taskNo: string): Promise<TaskView | null> {
-  const [head] = await sql<{ id: string; message_body: string }[]>`
-    select id, message_body from task where task_no = ${taskNo}`
-  if (!head) return null
-  const [tasks, attempts, receipts] = await Promise.all([
-    readTasks(sql, [taskNo]),
-    readAttempts(sql, head.id),
-    readReceipts(sql, head.id)
-  ])
-  const task = tasks.get(taskNo)
-  if (!task) return null
-  return {
-    ...task,
-    messageBody: head.message_body,
-    deliveries: task.deliveries.map(delivery => ({
-      ...delivery,
-      attempts: attempts.get(delivery.downstream) ?? [],
-      receipts: receipts.get(delivery.downstream) ?? []
-    }))
-  }
-}
-
-async function readAttempts(sql: Sql, taskId: string): Promise<Map<string, AttemptView[]>> {
-  const rows = await sql<
-    {
-      downstream: string
-      attempt: number
-      outcome: string
-      reason: string | null
-      status_code: number | null
-      answer: Uint8Array | null
-      headers: string | null
-      address: string | null
-      warning: string | null
-      ms: number
-      node: string
-      started_at: Date
-    }[]
-  >`
-    select downstream, attempt, outcome, reason, status_code, answer, headers, address, warning, ms, node, started_at
-    from attempt where task_id = ${taskId} order by downstream, attempt`
-  return byDownstream(rows, row => ({
-    attempt: row.attempt,
-    outcome: row.outcome,
-    ...some('reason', row.reason),
-    ...some('status', row.status_code),
-    ...some('answer', row.answer && Buffer.from(row.answer).toString('utf8')),
-    ...some('headers', row.headers === null ? null : (JSON.parse(row.headers) as unknown)),
-    ...some('address', row.address),
-    ...some('warning', row.warning),
-    ms: row.ms,
-    node: row.node,
-    startedAt: row.started_at.toISOString()
-  }))
-}
-
-async function readReceipts(sql: Sql, taskId: string): Promise<Map<string, ReceiptView[]>> {
-  const rows = await sql<
-    {
-      downstream: string
-      attempt: number
-      result: string
-      reason: string | null
-      data: string | null
-      applied: boolean
-      late: boolean
-      remote: string | null
-      created_at: Date
-    }[]
-  >`
-    select downstream, attempt, result, reason, data, applied, late, remote, created_at
-    from receipt where task_id = ${taskId} order by id`
-  return byDownstream(rows, row => ({
-    attempt: row.attempt,
-    result: row.result,
-    ...some('reason', row.reason),
-    ...some('data', row.data === null ? null : (JSON.parse(row.data) as unknown)),
-    applied: row.applied,
-    late: row.late,
-    ...some('remote', row.remote),
-    createdAt: row.created_at.toISOString()
-  }))
-}
-
-function byDownstream<Row extends { downstream: string }, View>(
-  rows: readonly Row[],
-  view: (row: Row) => View
-): Map<string, View[]> {
-  const map = new Map<string, View[]>()
-  for (const row of rows) map.set(row.downstream, [...(map.get(row.downstream) ?? []), view(row)])
-  return map
-}
 
 /** What every list can be narrowed by. `cursor` is the last page's; a list goes from the newest to the oldest. */
 export interface Window {
@@ -146,31 +35,17 @@ function uuidAt(at: Date): string {
 
 const upTo = (window: Window): string => window.cursor ?? (window.to ? uuidAt(window.to) : highest)
 
+/** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
+export type TaskFilter = Window & { status?: Status; sceneType?: string; needCallback?: boolean }
+
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(
   sql: Sql,
-  window: Window & { status?: Status; sceneType?: string; needCallback?: boolean }
+  filter: TaskFilter
 ): Promise<{ tasks: TaskView[]; nextCursor?: string } | 'bad_cursor'> {
-  if (window.cursor !== undefined && !uuid.test(window.cursor)) return 'bad_cursor'
-  const ids = await sql<{ id: string }[]>`
-    select t.id
-    from task t cross join lateral (
-      select case when bool_or(d.status = 0) then 0 when bool_or(d.status = 2) then 2
-          when bool_or(d.status = 1) then 1 else -1 end as status,
-        bool_or(d.needs_receipt) as needs_receipt,
-        array_agg(d.downstream) as downstreams
-      from delivery d where d.task_id = t.id
-    ) s
-    where t.id < ${upTo(window)}::uuid and t.id >= ${uuidAt(window.from)}::uuid
-      and (${codes(window)}::text[] is null or t.message_code = any(${codes(window)}::text[]))
-      and (${window.messageCode ?? null}::text is null or t.message_code = ${window.messageCode ?? null})
-      and (${window.sceneType ?? null}::text is null or t.scene_type = ${window.sceneType ?? null})
-      and (${window.downstream ?? null}::text is null or ${window.downstream ?? null} = any(s.downstreams))
-      and (${window.needCallback ?? null}::boolean is null or s.needs_receipt = ${window.needCallback ?? null})
-      and (${number(window.status)}::int is null or s.status = ${number(window.status)})
-    order by t.id desc
-    limit ${window.limit + 1}`
-  const page = ids.slice(0, window.limit).map(row => row.id)
+  if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor'
+  const ids = await (filter.status === 'FAILED' ? failedIds : taskIds)(sql, filter)
+  const page = ids.slice(0, filter.limit).map(row => row.id)
   const rows = await sql<FullRow[]>`
     select t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times,
       t.extend, t.created_at, t.created_by, d.downstream, d.status, d.phase, d.next_action_at, d.attempt,
@@ -180,9 +55,68 @@ export async function listTasks(
     order by t.id desc, d.downstream`
   const last = page.at(-1)
   return {
-    tasks: group(rows).map(([task, deliveries]) => taskView(task, deliveries)),
+    tasks: tasksOf(rows),
     ...(ids.length > page.length && last !== undefined ? { nextCursor: last } : {})
   }
+}
+
+/** One more than a page, by the primary key. */
+function taskIds(sql: Sql, filter: TaskFilter): Promise<{ id: string }[]> {
+  return sql<{ id: string }[]>`
+    select t.id
+    from task t cross join lateral (
+      select case when bool_or(d.status = 0) then 0 when bool_or(d.status = 2) then 2
+          when bool_or(d.status = 1) then 1 else -1 end as status,
+        bool_or(d.needs_receipt) as needs_receipt,
+        array_agg(d.downstream) as downstreams
+      from delivery d where d.task_id = t.id
+    ) s
+    where t.id < ${upTo(filter)}::uuid and t.id >= ${uuidAt(filter.from)}::uuid
+      and (${codes(filter)}::text[] is null or t.message_code = any(${codes(filter)}::text[]))
+      and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
+      and (${filter.sceneType ?? null}::text is null or t.scene_type = ${filter.sceneType ?? null})
+      and (${filter.downstream ?? null}::text is null or ${filter.downstream ?? null} = any(s.downstreams))
+      and (${filter.needCallback ?? null}::boolean is null or s.needs_receipt = ${filter.needCallback ?? null})
+      and (${number(filter.status)}::int is null or s.status = ${number(filter.status)})
+    order by t.id desc
+    limit ${filter.limit + 1}`
+}
+
+/**
+ * The same for FAILED, which are few among millions: from the index of FAILED deliveries, a page of each downstream that
+ * has any. A task that still has a SENDING one is not FAILED yet.
+ */
+function failedIds(sql: Sql, filter: TaskFilter): Promise<{ id: string }[]> {
+  return sql<{ id: string }[]>`
+    with recursive failing (name) as (
+      select min(downstream) from delivery where status = 2
+      union all
+      select (select min(d.downstream) from delivery d where d.status = 2 and d.downstream > f.name)
+      from failing f where f.name is not null
+    )
+    select distinct page.id
+    from failing f cross join lateral (
+      select t.id
+      from delivery d
+        join task t on t.id = d.task_id
+        cross join lateral (
+          select bool_or(o.status = 0) as sending, bool_or(o.needs_receipt) as needs_receipt,
+            array_agg(o.downstream) as downstreams
+          from delivery o where o.task_id = d.task_id
+        ) s
+      where d.downstream = f.name and d.status = 2
+        and d.task_id < ${upTo(filter)}::uuid and d.task_id >= ${uuidAt(filter.from)}::uuid
+        and not s.sending
+        and (${codes(filter)}::text[] is null or t.message_code = any(${codes(filter)}::text[]))
+        and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
+        and (${filter.sceneType ?? null}::text is null or t.scene_type = ${filter.sceneType ?? null})
+        and (${filter.downstream ?? null}::text is null or ${filter.downstream ?? null} = any(s.downstreams))
+        and (${filter.needCallback ?? null}::boolean is null or s.needs_receipt = ${filter.needCallback ?? null})
+      order by d.task_id desc
+      limit ${filter.limit + 1}
+    ) page
+    order by page.id desc
+    limit ${filter.limit + 1}`
 }
 
 export type ListedDelivery = {
@@ -301,14 +235,3 @@ export async function listAlarms(
 const codes = (window: Window): string | null => window.messageCodes && texts(window.messageCodes)
 const number = (status: Status | undefined): number | null =>
   status === undefined ? null : statusNumber[status]
-
-/** Consecutive rows of one task, with its deliveries. */
-function group(rows: readonly FullRow[]): [FullRow, FullRow[]][] {
-  const groups: [FullRow, FullRow[]][] = []
-  for (const row of rows) {
-    const current = groups.at(-1)
-    if (current?.[0].id === row.id) current[1].push(row)
-    else groups.push([row, [row]])
-  }
-  return groups
-}

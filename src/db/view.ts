@@ -110,7 +110,7 @@ export interface TaskHeadRow {
   created_by: string
 }
 
-export const taskView = (task: TaskHeadRow, rows: readonly DeliveryRow[]): TaskView => {
+const taskView = (task: TaskHeadRow, rows: readonly DeliveryRow[]): TaskView => {
   const deliveries = rows.map(deliveryView)
   return {
     taskNo: task.task_no,
@@ -126,6 +126,20 @@ export const taskView = (task: TaskHeadRow, rows: readonly DeliveryRow[]): TaskV
     createdBy: task.created_by,
     deliveries
   }
+}
+
+/** A task beside one of its deliveries. */
+export type FullRow = TaskHeadRow & DeliveryRow & { id: string }
+
+/** Of rows in the order of their tasks. */
+export function tasksOf(rows: readonly FullRow[]): TaskView[] {
+  const groups: FullRow[][] = []
+  for (const row of rows) {
+    const current = groups.at(-1)
+    if (current?.[0]?.id === row.id) current.push(row)
+    else groups.push([row])
+  }
+  return groups.flatMap(group => (group[0] ? [taskView(group[0], group)] : []))
 }
 
 export const iso = (at: Date | null): string | null => at && at.toISOString()

@@ -1,4 +1,4 @@
-import { readTasks } from '../db/lists.ts'
+import { readTasks } from '../db/read.ts'
 import type { Sql } from '../db/open.ts'
 import { readStanding } from '../db/standing.ts'
 import type { TaskView } from '../db/view.ts'
