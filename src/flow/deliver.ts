@@ -5,6 +5,7 @@ import type { Sql } from '../db/open.ts'
 import type { LoadedDownstream, LoadedHandler, Sending } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { decide, type Decision } from '../task/decide.ts'
+import { masked, maskedBytes } from '../task/mask.ts'
 import type { Move } from '../task/states.ts'
 import type { Outcome } from '../task/task.ts'
 import { deliveryId } from '../task/uuid.ts'
@@ -257,8 +258,8 @@ function attemptRow(outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' 
     outcome: outcome.kind,
     reason: outcome.kind === 'delivered' ? null : storable(outcome.reason),
     statusCode: outcome.status ?? null,
-    answer: outcome.answer?.length ? outcome.answer : null,
-    headers: outcome.headers?.length ? JSON.stringify(outcome.headers) : null,
+    answer: outcome.answer?.length ? maskedBytes(outcome.answer) : null,
+    headers: outcome.headers?.length ? masked(JSON.stringify(outcome.headers)) : null,
     address: outcome.address ?? null,
     warning: outcome.warning === undefined ? null : storable(outcome.warning),
     alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
@@ -266,8 +267,8 @@ function attemptRow(outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' 
   }
 }
 
-/** PostgreSQL's text holds no NUL, and what an error says may be anything. */
-const storable = (text: string): string => text.replaceAll('\0', '\uFFFD')
+/** PostgreSQL's text holds no NUL, and what an error says may be anything, the headers that were sent included. */
+const storable = (text: string): string => masked(text.replaceAll('\0', '\uFFFD'))
 
 /** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
 function say(

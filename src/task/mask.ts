@@ -11,3 +11,10 @@ const signature = /v1(?:,|%2C)(?:\\?[A-Za-z0-9+/]|%2[BF]){20,}(?:=|%3D|\\u003d)?
 export function masked(text: string): string {
   return text.replace(token, '$1.[masked]').replace(signature, 'v1,[masked]')
 }
+
+/** The same for bytes of whatever encoding; they are the very same where there is nothing to hide. */
+export function maskedBytes(bytes: Uint8Array): Uint8Array {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1')
+  const shown = masked(text)
+  return shown === text ? bytes : Buffer.from(shown, 'latin1')
+}

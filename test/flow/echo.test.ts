@@ -39,6 +39,9 @@ t.test('a downstream that echoes all it got does not make us show the proofs tha
   t.match(task.deliveries[0]?.attempts?.[0], {
     status: 500,
     answer: /"webhook-id":"[^"]+".*"odd":"\u20ac"/,
-    headers: [['x-echo', /warehouse\.1\.\[masked\] v1,\[masked\]$/], ['x-kept', 'yes']]
+    headers: [
+      ['x-echo', /warehouse\.1\.\[masked\] v1,\[masked\]$/],
+      ['x-kept', 'yes']
+    ]
   })
 })
