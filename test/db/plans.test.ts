@@ -1,0 +1,279 @@
+// How PostgreSQL reads each hot statement. On a young table, whose size it does not know, it once took the whole index of
+// due deliveries for each of them: thirteen times slower, with nothing in the log.
+import { randomUUID } from 'node:crypto'
+import t, { type Test } from 'tap'
+import { claimDue, findOverdue, nextDue } from '../../src/db/due.ts'
+import { loadHinted } from '../../src/db/load.ts'
+import { applyMoves } from '../../src/db/moves.ts'
+import { look } from '../../src/db/nodes.ts'
+import { openDb, type Sql } from '../../src/db/open.ts'
+import { findReceiving } from '../../src/db/receipts.ts'
+import { insertTasks } from '../../src/db/tasks.ts'
+import { uuidv7 } from '../../src/task/uuid.ts'
+import { testDb } from '../support/postgres.ts'
+
+interface Known {
+  inFlight: string[]
+  taskNos: string[]
+}
+type Statement = { text: string; values: unknown[] }
+
+const names = ['points', 'warehouse']
+const batch = 100
+
+const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
+  insertTasks: sql =>
+    insertTasks(
+      sql,
+      Array.from({ length: batch }, () => {
+        const id = uuidv7()
+        return {
+          id,
+          taskNo: id,
+          messageCode: 'order.paid',
+          sceneType: '',
+          messageBody: '{}',
+          contentHash: 'hash',
+          startAt: null,
+          delayMs: null,
+          deliverBefore: null,
+          needCallback: null,
+          retryTimes: null,
+          extend: null,
+          traceparent: null,
+          createdBy: 'test',
+          deliveries: names.map(downstream => ({
+            downstream,
+            skipped: false,
+            claim: true,
+            leaseMs: 20_000,
+            tries: 10,
+            needsReceipt: false
+          }))
+        }
+      })
+    ),
+  applyMoves: (sql, { inFlight }) =>
+    applyMoves(
+      sql,
+      inFlight.map((taskId, n) => ({
+        move:
+          n % 3 === 2
+            ? { taskId, downstream: 'warehouse', attempt: 1, name: 'fail', reason: 'SEND_EXHAUSTED' }
+            : n % 3
+              ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 10_000 }
+              : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
+        attempt: {
+          outcome: 'delivered',
+          reason: null,
+          statusCode: 200,
+          answer: null,
+          headers: null,
+          address: null,
+          warning: null,
+          ms: 1,
+          node: 'a',
+          startedAt: new Date(),
+          alarm: null
+        },
+        receipt: {
+          taskId,
+          downstream: 'warehouse',
+          attempt: 1,
+          result: 'HANDLED',
+          reason: null,
+          data: null,
+          remote: ''
+        }
+      }))
+    ),
+  claimDue: sql =>
+    claimDue(
+      sql,
+      names.map(downstream => ({ downstream, room: batch, leaseMs: 20_000 }))
+    ),
+  findOverdue: sql => findOverdue(sql, names, new Date(Date.now() - 1_000), 1_000),
+  nextDue: sql => nextDue(sql, names),
+  loadHinted: (sql, { inFlight }) =>
+    loadHinted(
+      sql,
+      'warehouse',
+      inFlight.map(id => [id, 1] as const)
+    ),
+  findReceiving: (sql, { taskNos }) =>
+    findReceiving(
+      sql,
+      taskNos.map(taskNo => ({ taskNo, downstream: 'warehouse' }))
+    ),
+  look: sql => look(sql, names)
+}
+
+/** Which indexes each may use, and of how many deliveries it may read the entry (twice where it goes by a bitmap). */
+const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
+  insertTasks: { indexes: [], reads: 0 },
+  applyMoves: { indexes: ['delivery_pkey', 'alarm_pkey', 'receipt_delivery_idx'], reads: 4 * batch },
+  claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },
+  findOverdue: { indexes: ['delivery_due_idx', 'task_pkey'], reads: batch },
+  nextDue: { indexes: ['delivery_due_idx'], reads: names.length },
+  loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
+  findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
+  look: { indexes: ['delivery_due_idx'], reads: names.length }
+}
+
+/** The statement a function would run: its text as PostgreSQL gets it, and its values. */
+async function capture(run: (sql: Sql) => Promise<unknown>): Promise<Statement> {
+  let seen: Statement | undefined
+  const stop = new Error('captured')
+  const fake = (strings: TemplateStringsArray, ...values: unknown[]) => {
+    seen = { text: strings.reduce((text, part, n) => `${text}$${n}${part}`), values }
+    return Promise.reject(stop)
+  }
+  await run(fake as unknown as Sql).catch((err: unknown) => {
+    if (err !== stop) throw err
+  })
+  if (!seen) throw new Error('nothing was asked')
+  return seen
+}
+
+const literal = (value: unknown): string => {
+  if (value === null || value === undefined) return 'null'
+  return typeof value === 'number' ? String(value) : `'${String(value).replaceAll("'", "''")}'`
+}
+
+interface Node {
+  'Node Type': string
+  'Relation Name'?: string
+  'Index Name'?: string
+  'Actual Rows': number
+  'Actual Loops': number
+  'Rows Removed by Filter'?: number
+  'Rows Removed by Index Recheck'?: number
+  Plans?: Node[]
+}
+
+const nodes = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodes)]
+
+async function explain(sql: Sql, name: string, statement: Statement): Promise<Node[]> {
+  await sql.unsafe('begin')
+  try {
+    const [row] = await sql.unsafe<{ 'QUERY PLAN': [{ Plan: Node }] }[]>(
+      `explain (analyze, buffers, format json) execute ${name} (${statement.values.map(literal).join(', ')})`
+    )
+    if (!row) throw new Error('no plan')
+    return nodes(row['QUERY PLAN'][0].Plan)
+  } finally {
+    await sql.unsafe('rollback')
+  }
+}
+
+function judge(t: Test, name: string, plan: Node[]): void {
+  const { indexes, reads } = allowed[name]!
+  // A few rows each, and no index that would help.
+  const small = new Set(['node', 'downstream'])
+  const scans = plan.filter(
+    one => one['Relation Name'] && one['Node Type'].includes('Scan') && !small.has(one['Relation Name'])
+  )
+  for (const scan of scans) {
+    t.not(scan['Node Type'], 'Seq Scan', `${name} reads all of ${scan['Relation Name']}`)
+  }
+  const used = plan
+    .flatMap(one => one['Index Name'] ?? [])
+    .filter(index => !/^(node|downstream)_pkey$/.test(index))
+  const wrong = used.filter(index => !indexes.includes(index))
+  t.same(wrong, [], `${name} uses ${[...new Set(used)].join(', ')}`)
+  const read = plan
+    .filter(one => one['Index Name']?.startsWith('delivery_') && one['Node Type'] !== 'Bitmap Heap Scan')
+    .map(one => {
+      const seen =
+        one['Actual Rows'] +
+        (one['Rows Removed by Filter'] ?? 0) +
+        (one['Rows Removed by Index Recheck'] ?? 0)
+      return seen * one['Actual Loops']
+    })
+    .reduce((sum, rows) => sum + rows, 0)
+  t.ok(read <= reads, `${name} reads ${read} entries, ${reads} are enough`)
+}
+
+/** 13,000 that are SENDING: a backlog, some on their way, some that owe a receipt; none of them overdue for a decision. */
+async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
+  await sql`set statement_timeout = '60s'`
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'no:' || n, 'order.paid', '', '{"a":1}', 'hash', 'test'
+    from generate_series(1, ${sending + ended}::int) n`
+  await sql`
+    insert into delivery (
+      task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt, reason, handled_at, handled_by
+    )
+    select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'warehouse',
+      case when n <= ${sending} then 0 when n % 50 = 0 then 2 else 1 end,
+      case when n > ${sending} then null when n <= 500 then 'IN_FLIGHT' when n <= 1000 then 'AWAITING_RECEIPT' else 'WAITING' end,
+      case when n > ${sending} then null when n <= 1000 then now() + interval '20 s'
+        else now() - interval '1 hour' + n * interval '10 ms' end,
+      1, 9, false, case when n > ${sending} and n % 50 = 0 then 'SEND_EXHAUSTED' end,
+      case when n > ${sending} then now() end, case when n > ${sending} then 'send' end
+    from generate_series(1, ${sending + ended}::int) n`
+}
+
+const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`
+const known: Known = {
+  inFlight: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 1)),
+  taskNos: Array.from({ length: batch }, (_, n) => `no:${n * 4 + 1}`)
+}
+
+async function tables(t: Test): Promise<Sql> {
+  const { url } = await testDb(t, { max: 1 })
+  // One connection as the service has them: plans are kept by connection.
+  const sql = openDb(url, { max: 1 })
+  t.teardown(() => sql.end())
+  for (const table of ['task', 'delivery', 'attempt', 'alarm', 'receipt']) {
+    await sql.unsafe(`alter table ${table} set (autovacuum_enabled = off)`)
+  }
+  return sql
+}
+
+async function judgeAll(t: Test, sql: Sql, at: Known): Promise<void> {
+  for (const mode of ['force_generic_plan', 'force_custom_plan']) {
+    await sql.unsafe(`set plan_cache_mode = ${mode}`)
+    for (const [name, run] of Object.entries(hot)) {
+      const statement = await capture(fake => run(fake, at))
+      await sql.unsafe(`prepare ${name} as ${statement.text}`)
+      await t.test(`${name}, ${mode}`, async t => judge(t, name, await explain(sql, name, statement)))
+      await sql.unsafe(`deallocate ${name}`)
+    }
+  }
+}
+
+t.test('on empty tables every hot statement goes by its index', async t => {
+  await judgeAll(t, await tables(t), {
+    inFlight: Array.from({ length: batch }, () => randomUUID()),
+    taskNos: Array.from({ length: batch }, () => randomUUID())
+  })
+})
+
+t.test('with 13,000 SENDING that nobody ever analyzed, no hot statement reads the backlog', async t => {
+  const sql = await tables(t)
+  await fill(sql, 13_000, 0)
+  await judgeAll(t, sql, known)
+})
+
+t.test('a plan that was made on the empty tables is still good when 13,000 have come', async t => {
+  const sql = await tables(t)
+  await sql.unsafe('set plan_cache_mode = force_generic_plan')
+  const statements = new Map<string, Statement>()
+  for (const [name, run] of Object.entries(hot)) {
+    const statement = await capture(fake => run(fake, known))
+    statements.set(name, statement)
+    await sql.unsafe(`prepare ${name} as ${statement.text}`)
+    await explain(sql, name, statement)
+  }
+  await fill(sql, 13_000, 0)
+  for (const [name, statement] of statements) judge(t, name, await explain(sql, name, statement))
+})
+
+t.test('with 300,000 rows and a backlog of 60,000, analyzed, no hot statement reads the backlog', async t => {
+  const sql = await tables(t)
+  await fill(sql, 60_000, 240_000)
+  await sql.unsafe('analyze')
+  await judgeAll(t, sql, known)
+})
