@@ -7,13 +7,14 @@ import { batchShape, taskBody } from './schemas.ts'
 import { acceptedTask } from './accepted.ts'
 import { taskText } from './view.ts'
 import { Problem } from '../errors.ts'
-import type { JsonRead } from '../task/text.ts'
+import { readBatch } from '../task/text.ts'
 
 /** So many bytes of bodies are hashed and checked before others get their turn on the event loop. */
 const turnBytes = 512 * 1024
 
 /** One commit for all that can be accepted; the rest are refused one by one, each in its place. */
-export async function acceptBatch(deps: ApiDeps, read: JsonRead, asking: Asking): Promise<string> {
+export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking): Promise<string> {
+  const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
   const checked: (AskedTask | Problem)[] = []
   let sinceTurn = 0

@@ -4,8 +4,12 @@ import { Problem } from '../errors.ts'
 import { readJson, type JsonRead, type JsonShape } from '../task/text.ts'
 
 export function readBody(body: unknown, shape: JsonShape): JsonRead {
-  if (!Buffer.isBuffer(body) || body.length === 0) throw new Problem('NOT_JSON', 'the body is empty')
-  return readJson(body, shape)
+  return readJson(bytesOf(body), shape)
+}
+
+export function bytesOf(body: unknown): Buffer {
+  if (Buffer.isBuffer(body) && body.length > 0) return body
+  throw new Problem('NOT_JSON', 'the body is empty')
 }
 
 export function fit<Schema extends ZodType>(

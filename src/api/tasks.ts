@@ -6,7 +6,7 @@ import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps, TaskView } from './deps.ts'
 import { batchAnswer, refusals, taskAnswer, tasksAnswer } from './answers.ts'
 import { batchExamples, redeliverExamples, taskExamples } from './examples.ts'
-import { fit, readBody } from './read.ts'
+import { bytesOf, fit, readBody } from './read.ts'
 import { batchBody, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './schemas.ts'
 import type { App } from './typed.ts'
 import { json, taskText, tasksText } from './view.ts'
@@ -89,8 +89,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       refuseOverload(deps)
-      const read = readBody(request.body, 'batch')
-      return json(reply, await acceptBatch(deps, read, asking(request)))
+      return json(reply, await acceptBatch(deps, bytesOf(request.body), asking(request)))
     }
   )
 
