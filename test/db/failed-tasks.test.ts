@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto'
+import t from 'tap'
+import { listTasks, type TaskFilter } from '../../src/db/lists.ts'
+import type { Sql } from '../../src/db/open.ts'
+import { uuidv7 } from '../../src/task/uuid.ts'
+import { testDb } from '../support/postgres.ts'
+
+type Ending = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED'
+
+/** A task whose deliveries stand as said. */
+async function stored(sql: Sql, taskNo: string, ends: Record<string, Ending>, sceneType = ''): Promise<void> {
+  const id = uuidv7()
+  await sql`
+    insert into task (id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time, state, created_by)
+    values (${id}, ${taskNo}, 'order.paid', ${sceneType}, '{}', ${randomUUID()}, now(), 'ACTIVE', 'test')`
+  for (const [downstream, end] of Object.entries(ends))
+    await sql`
+      insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt,
+        reason, handled_at, handled_by)
+      select ${id}, ${downstream}, s, case when s = 0 then 'WAITING' end, case when s = 0 then now() end, 1, 5, false,
+        case when s = 2 then 'SEND_EXHAUSTED' when s = -1 then 'DELETED' end,
+        case when s = 1 then now() end, case when s = 1 then 'send' end
+      from (values (${{ SENDING: 0, HANDLED: 1, FAILED: 2, DELETED: -1 }[end]}::smallint)) as v (s)`
+}
+
+async function pages(sql: Sql, filter: Partial<TaskFilter>): Promise<string[]> {
+  const found: string[] = []
+  let cursor: string | undefined
+  do {
+    const page = await listTasks(sql, {
+      messageCodes: null,
+      from: new Date(0),
+      limit: 2,
+      ...filter,
+      ...(cursor === undefined ? {} : { cursor })
+    })
+    if (page === 'bad_cursor') throw new Error(page)
+    found.push(...page.tasks.map(task => task.taskNo))
+    cursor = page.nextCursor
+  } while (cursor !== undefined)
+  return found
+}
+
+t.test('whichever status one asks for, every task is in the list of exactly its own', async t => {
+  const { sql } = await testDb(t)
+  const statuses: Ending[] = ['SENDING', 'HANDLED', 'FAILED', 'DELETED']
+  const combinations = statuses.flatMap(one =>
+    statuses.flatMap(two => statuses.map(three => [one, two, three]))
+  )
+  const expected: Record<Ending, string[]> = { SENDING: [], HANDLED: [], FAILED: [], DELETED: [] }
+  for (const [n, [ads = 'SENDING', search = 'SENDING', reports = 'SENDING']] of combinations.entries()) {
+    await stored(sql, `task-${n}`, { ads, search, reports })
+    const visible = (['SENDING', 'FAILED', 'HANDLED'] as const).find(one =>
+      [ads, search, reports].includes(one)
+    )
+    expected[visible ?? 'DELETED'].unshift(`task-${n}`)
+  }
+  for (const status of statuses) t.same(await pages(sql, { status }), expected[status], status)
+})
+
+t.test('the list of FAILED tasks is narrowed as every list is', async t => {
+  const { sql } = await testDb(t)
+  await stored(sql, 'one', { ads: 'FAILED' }, 'vip')
+  await stored(sql, 'two', { ads: 'HANDLED', search: 'FAILED' })
+  await stored(sql, 'three', { search: 'FAILED' }, 'vip')
+  const failed = (more: Partial<TaskFilter>) => pages(sql, { status: 'FAILED', ...more })
+  t.same(await failed({}), ['three', 'two', 'one'])
+  t.same(await failed({ downstream: 'ads' }), ['two', 'one'], 'a downstream of the task, failed or not')
+  t.same(await failed({ sceneType: 'vip' }), ['three', 'one'])
+  t.same(await failed({ messageCode: 'order.lost' }), [])
+  t.same(await failed({ messageCodes: ['order.lost'] }), [])
+  t.same(await failed({ messageCodes: ['order.paid'] }), ['three', 'two', 'one'])
+  t.same(await failed({ needCallback: true }), [])
+  t.same(await failed({ needCallback: false }), ['three', 'two', 'one'])
+  t.same(await failed({ from: new Date(Date.now() + 60_000) }), [])
+  t.same(await failed({ to: new Date(Date.now() - 60_000) }), [])
+})
+
+t.test('three FAILED tasks among 20,000 are found without reading the others', async t => {
+  const { sql } = await testDb(t, { max: 1 })
+  await sql`
+    with made as (
+      insert into task (id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time, state, created_by)
+      select gen_random_uuid(), 'bulk-' || n, 'order.paid', '', '{}', '', now(), 'ACTIVE', 'test'
+      from generate_series(1, 20000) n
+      returning id
+    )
+    insert into delivery (task_id, downstream, status, attempt, tries_left, needs_receipt, handled_at, handled_by)
+    select id, 'warehouse', 1, 1, 9, false, now(), 'send' from made`
+  for (const n of [1, 2, 3]) await stored(sql, `lost-${n}`, { warehouse: 'FAILED', ads: 'HANDLED' })
+  for (const state of ['young', 'analyzed']) {
+    if (state === 'analyzed') await sql`analyze task, delivery`
+    await read(sql)
+    t.same(await pages(sql, { status: 'FAILED', limit: 50 }), ['lost-3', 'lost-2', 'lost-1'])
+    const rows = await read(sql)
+    t.ok(rows < 100, `${rows} rows were read, ${state}`)
+    await pages(sql, { status: 'DELETED', limit: 50 })
+    t.ok((await read(sql)) > 20_000, 'a list that does read them all is seen to')
+  }
+})
+
+/** Rows of task and delivery that this connection has read since it was asked last. */
+async function read(sql: Sql): Promise<number> {
+  await sql`select pg_stat_force_next_flush()`
+  const [sum] = await sql<{ rows: number }[]>`
+    select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows
+    from pg_stat_user_tables where relname in ('task', 'delivery')`
+  await sql`select pg_stat_reset()`
+  return sum?.rows ?? 0
+}
