@@ -1,0 +1,120 @@
+import t from 'tap'
+import { claimDue, findOrphans, findOverdue, nextDue } from '../../src/db/due.ts'
+import { openDb } from '../../src/db/open.ts'
+import type { Place, Standing } from '../../src/task/states.ts'
+import { testDb } from '../support/postgres.ts'
+import { standing, stored } from '../support/rows.ts'
+
+const at = (place: Place, more: Partial<Standing> = {}): Standing => ({
+  place,
+  attempt: 2,
+  triesLeft: 3,
+  lost: 0,
+  roundFrom: 1,
+  ...more
+})
+const warehouse = (room: number) => [{ downstream: 'warehouse', room, leaseMs: 20_000 }]
+
+t.test('three dispatchers at once claim every due delivery, and none twice', async t => {
+  const { url, sql } = await testDb(t)
+  const pools = [sql, openDb(url, { max: 3 }), openDb(url, { max: 3 })]
+  t.teardown(() => Promise.all(pools.slice(1).map(pool => pool.end())))
+  const ids = await Promise.all(Array.from({ length: 600 }, () => standing(sql, at('WAITING'), { inMs: -1 })))
+  const claims = await Promise.all(
+    Array.from({ length: 60 }, (_, n) => claimDue(pools[n % 3]!, warehouse(40)))
+  )
+  const rest = await claimDue(sql, warehouse(1_000))
+  const claimed = [...claims.flat(), ...rest]
+  t.same(claimed.map(one => one.taskId).toSorted(), ids.toSorted())
+  t.ok(claimed.every(one => one.attempt === 3))
+  const row = await stored(sql, ids[0]!)
+  t.same(row.standing, at('IN_FLIGHT', { attempt: 3, triesLeft: 2 }))
+  t.ok(row.inMs !== null && row.inMs > 15_000 && row.inMs <= 20_000)
+})
+
+t.test(
+  'only what is due is claimed: not early, not in flight, not awaiting a receipt, not ended, not expired',
+  async t => {
+    const { sql } = await testDb(t)
+    const due = await standing(sql, at('WAITING'), { inMs: -1 })
+    await standing(sql, at('WAITING'), { inMs: 5_000 })
+    for (const place of ['IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED', 'HANDLED', 'DELETED'] as const) {
+      await standing(sql, at(place), { inMs: -1 })
+    }
+    await standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' })
+    const expired = await standing(sql, at('WAITING'), { inMs: -1 })
+    await sql`update delivery set deliver_before = now() where task_id = ${expired}`
+    t.same(await claimDue(sql, warehouse(100)), [{ taskId: due, downstream: 'warehouse', attempt: 3 }])
+  }
+)
+
+t.test('each downstream gets its own room and lease, the oldest first', async t => {
+  const { sql } = await testDb(t)
+  const old = await standing(sql, at('WAITING'), { inMs: -5_000 })
+  await standing(sql, at('WAITING'), { inMs: -1_000 })
+  const points = await Promise.all(
+    [1, 2].map(() => standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' }))
+  )
+  const claimed = await claimDue(sql, [
+    { downstream: 'warehouse', room: 1, leaseMs: 1_000 },
+    { downstream: 'points', room: 5, leaseMs: 60_000 }
+  ])
+  t.same(claimed.map(one => one.taskId).toSorted(), [old, ...points].toSorted())
+  t.ok(((await stored(sql, points[0]!, 'points')).inMs ?? 0) > 50_000)
+})
+
+t.test('what is overdue for a decision is found, live clocks are not', async t => {
+  const { sql } = await testDb(t)
+  const lost = await standing(sql, at('IN_FLIGHT'), { inMs: -1 })
+  const silent = await standing(sql, at('AWAITING_RECEIPT'), { inMs: -1, needsReceipt: true })
+  const expired = await standing(sql, at('WAITING'), { inMs: -1 })
+  await sql`update delivery set deliver_before = now() where task_id = ${expired}`
+  await standing(sql, at('WAITING'), { inMs: -1 })
+  await standing(sql, at('IN_FLIGHT'), { inMs: 5_000 })
+  await standing(sql, at('AWAITING_RECEIPT'), { inMs: 5_000 })
+  await standing(sql, at('IN_FLIGHT'), { inMs: -1, downstream: 'unknown' })
+  const found = await findOverdue(sql, ['warehouse'], null, 100)
+  t.same(found.map(one => one.taskId).toSorted(), [lost, silent, expired].toSorted())
+  t.match(
+    found.find(one => one.taskId === silent),
+    {
+      phase: 'AWAITING_RECEIPT',
+      attempt: 2,
+      triesLeft: 3,
+      needsReceipt: true,
+      retryTimes: null,
+      messageCode: 'order.paid'
+    }
+  )
+  t.same(
+    await findOverdue(sql, ['warehouse'], new Date(Date.now() + 1_000), 100),
+    [],
+    'an earlier look saw them'
+  )
+  t.equal((await findOverdue(sql, ['warehouse'], null, 2)).length, 2)
+})
+
+t.test('the next due time is told, whatever is due already', async t => {
+  const { sql } = await testDb(t)
+  t.equal((await nextDue(sql, ['warehouse'])).inMs, null)
+  await standing(sql, at('WAITING'), { inMs: -60_000 })
+  await standing(sql, at('WAITING'), { inMs: 1_000, downstream: 'unknown' })
+  t.equal((await nextDue(sql, ['warehouse'])).inMs, null)
+  await standing(sql, at('IN_FLIGHT'), { inMs: 30_000 })
+  await standing(sql, at('WAITING'), { inMs: 5_000, downstream: 'points' })
+  const { inMs, now } = await nextDue(sql, ['warehouse', 'points'])
+  t.ok(inMs !== null && inMs > 3_000 && inMs <= 5_000)
+  t.ok(now instanceof Date)
+})
+
+t.test('deliveries whose downstream nobody knows are found after a minute', async t => {
+  const { sql } = await testDb(t)
+  const orphan = await standing(sql, at('WAITING'), { inMs: -61_000, downstream: 'gone' })
+  const another = await standing(sql, at('IN_FLIGHT'), { inMs: -61_000, downstream: 'also-gone' })
+  await standing(sql, at('WAITING'), { inMs: -30_000, downstream: 'gone' })
+  await standing(sql, at('WAITING'), { inMs: -61_000 })
+  await standing(sql, at('FAILED'), { downstream: 'gone' })
+  const found = await findOrphans(sql, ['warehouse', 'points'], 10)
+  t.same(found.map(one => one.taskId).toSorted(), [orphan, another].toSorted())
+  t.same(await findOrphans(sql, ['warehouse', 'gone', 'also-gone'], 10), [])
+})

@@ -1,0 +1,85 @@
+import t from 'tap'
+import { removeOld } from '../../src/db/retention.ts'
+import { applyMoves } from '../../src/db/moves.ts'
+import type { Sql } from '../../src/db/open.ts'
+import { places, type Place, type Standing } from '../../src/task/states.ts'
+import { testDb } from '../support/postgres.ts'
+import { standing } from '../support/rows.ts'
+
+const at = (place: Place): Standing => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+
+let made = 0
+/** A uuid v7 of so many days ago. */
+function idOf(days: number): string {
+  const hex = (Date.now() - days * 24 * 3_600_000).toString(16).padStart(12, '0')
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-${(++made).toString(16).padStart(12, '0')}`
+}
+
+async function rows(sql: Sql): Promise<{ [table: string]: number }> {
+  const [row] = await sql<[{ [table: string]: number }]>`
+    select (select count(*) from task)::int as task, (select count(*) from delivery)::int as delivery,
+      (select count(*) from attempt)::int as attempt, (select count(*) from receipt)::int as receipt,
+      (select count(*) from alarm)::int as alarm`
+  return row
+}
+
+t.test('only what is old and at rest goes, with all that hangs on it', async t => {
+  const { sql } = await testDb(t)
+  const kept: string[] = []
+  for (const place of places) {
+    const old = await standing(sql, at(place), { taskId: idOf(31) })
+    const young = await standing(sql, at(place), { taskId: idOf(29) })
+    kept.push(young)
+    if (['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'].includes(place)) kept.push(old)
+  }
+  const half = await standing(sql, at('HANDLED'), { taskId: idOf(40) })
+  await standing(sql, at('WAITING'), { taskId: half, downstream: 'points' })
+  kept.push(half)
+  await sql`
+    insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+    select task_id, downstream, 1, 'delivered', 1, 'a', now() from delivery`
+  await sql`
+    insert into receipt (task_id, downstream, attempt, result, applied)
+    select task_id, downstream, 1, 'HANDLED', true from delivery`
+  await sql`insert into alarm (task_id, downstream, attempt, kind) select task_id, downstream, 1, 'FAILED' from delivery`
+  t.same(await removeOld(sql, 30, 100, null), { removed: 3, next: null })
+  const left = await sql<{ id: string }[]>`select id from task`
+  t.same(left.map(row => row.id).toSorted(), kept.toSorted())
+  t.same(await rows(sql), { task: 10, delivery: 11, attempt: 11, receipt: 11, alarm: 11 })
+})
+
+t.test('it walks in bounded batches, past those that must stay', async t => {
+  const { sql } = await testDb(t)
+  for (let n = 0; n < 25; n++)
+    await standing(sql, at(n % 5 ? 'HANDLED' : 'WAITING'), { taskId: idOf(60 - n / 10) })
+  let after: string | null = null
+  const removed: number[] = []
+  do {
+    const step: Awaited<ReturnType<typeof removeOld>> = await removeOld(sql, 30, 10, after)
+    removed.push(step.removed)
+    after = step.next
+  } while (after !== null)
+  t.same(removed, [8, 8, 4])
+  t.equal((await rows(sql))['task'], 5)
+})
+
+t.test('what is redelivered at the very moment of its removal stays', async t => {
+  const { sql } = await testDb(t)
+  const taskId = await standing(sql, at('FAILED'), { taskId: idOf(31) })
+  let commit = (): void => {}
+  await new Promise<void>(moved => {
+    void sql.begin(async held => {
+      await applyMoves(held as unknown as Sql, [
+        { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', limit: 5 } }
+      ])
+      moved()
+      await new Promise<void>(resolve => (commit = resolve))
+    })
+  })
+  const removing = removeOld(sql, 30, 100, null)
+  while ((await sql`select from pg_locks where not granted`).length === 0);
+  commit()
+  t.match(await removing, { removed: 0 })
+  t.match(await sql`select phase from delivery`, [{ phase: 'WAITING' }])
+  t.equal((await rows(sql))['task'], 1)
+})
