@@ -1,0 +1,68 @@
+// What whole processes play on: one PostgreSQL, perhaps one Redis, one downstream, and the settings they share.
+import type { Test } from 'tap'
+import type { Sql } from '../../src/db/open.ts'
+import { testDb } from './postgres.ts'
+import { ownRedis, type OwnRedis } from './redis.ts'
+import { call, handlersDir, secret, type Answer } from './service.ts'
+import { sink, type Sink, type SinkOptions } from './sink.ts'
+
+export interface Stage {
+  sql: Sql
+  databaseUrl: string
+  downstream: Sink
+  redis: OwnRedis | undefined
+  /** Settings for each process. */
+  env: Record<string, string>
+}
+
+/** undefined: no Redis is at hand, and the test is skipped. */
+export async function stage(
+  t: Test,
+  { redis: wanted = false, ...options }: SinkOptions & { redis?: boolean } = {}
+): Promise<Stage | undefined> {
+  const redis = wanted ? await ownRedis(t) : undefined
+  if (wanted && !redis) return undefined
+  const { url, sql } = await testDb(t)
+  const downstream = await sink(t, options)
+  return {
+    sql,
+    databaseUrl: url,
+    downstream,
+    redis,
+    env: {
+      DATABASE_URL: url,
+      SECRET: secret,
+      AUTH: 'off',
+      HANDLERS_DIR: handlersDir,
+      TEST_SINK: downstream.url,
+      EGRESS_ALLOW: new URL(downstream.url).host,
+      LEASE_MARGIN_MS: '1500',
+      ...(redis ? { REDIS_URL: redis.url } : {})
+    }
+  }
+}
+
+export type Code = 'test.plain' | 'test.receipt'
+
+/** Posts one task; its number and what it was answered. */
+export async function post(
+  url: string,
+  taskNo: string,
+  more: { messageCode?: Code; [member: string]: unknown } = {}
+): Promise<Answer> {
+  return call(`${url}/tasks`, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, ...more })
+}
+
+export const numbered = (name: string, n: number): string[] =>
+  Array.from({ length: n }, (_, i) => `${name}-${i}`)
+
+/** Deliveries by status and phase, as the rows say: `{ 'HANDLED': 3, 'SENDING WAITING': 1 }`. */
+export async function tally(sql: Sql): Promise<Record<string, number>> {
+  const rows = await sql<{ word: string; n: number }[]>`
+    select concat_ws(' ', (array['DELETED', 'SENDING', 'HANDLED', 'FAILED'])[status + 2], phase) as word,
+      count(*)::int as n
+    from delivery
+    group by 1
+    order by 1`
+  return Object.fromEntries(rows.map(row => [row.word, row.n]))
+}

@@ -1,0 +1,12 @@
+/** Looks again and again until it is so; says what it waited for when that never comes. */
+export async function until(
+  what: string,
+  look: () => boolean | Promise<boolean>,
+  seconds = 20
+): Promise<void> {
+  for (const end = performance.now() + seconds * 1000; ;) {
+    if (await look()) return
+    if (performance.now() > end) throw new Error(`waited ${seconds} s in vain until ${what}`)
+    await new Promise(resolve => setTimeout(resolve, 25))
+  }
+}
