@@ -15,11 +15,10 @@ export async function docs(app: App): Promise<void> {
     openapi: {
       openapi: '3.1.0',
       info: { title: 'Ackbox', version: '1.0.0', description: about },
-      servers: [{ url: '/' }],
       tags: [
-        { name: 'tasks', description: 'For producers' },
-        { name: 'callback', description: 'For downstreams' },
-        { name: 'ops', description: 'For those who run it' }
+        { name: 'tasks', description: 'Post one, see what became of it, deliver it again' },
+        { name: 'callback', description: 'Where downstreams say that they handled it' },
+        { name: 'ops', description: 'What goes on, and where to stop it' }
       ],
       components: {
         securitySchemes: {
@@ -30,7 +29,7 @@ export async function docs(app: App): Promise<void> {
       security: [{ key: [] }]
     },
     transform: jsonSchemaTransform,
-    transformObject: outputsOnly
+    transformObject: readable
   })
   await app.register(async pages => {
     await pages.register(helmet, {
@@ -51,9 +50,14 @@ export async function docs(app: App): Promise<void> {
     })
     await pages.register(swaggerUi, {
       routePrefix: '/docs',
+      theme: { title: 'Ackbox', css: [{ filename: 'ackbox.css', content: looks }] },
       uiConfig: {
         tryItOutEnabled: true,
         displayRequestDuration: true,
+        // Shown where they are used; as a list of their own they only make the page longer.
+        defaultModelsExpandDepth: -1,
+        defaultModelExpandDepth: 4,
+        deepLinking: true,
         persistAuthorization: true,
         validatorUrl: null
       }
@@ -66,10 +70,31 @@ export async function docs(app: App): Promise<void> {
   })
 }
 
-/** Named schemas are answers only; their twins for input, which nothing refers to, are left out. */
-const outputsOnly: typeof jsonSchemaTransformObject = described => {
+/** One document is all there is: no bar to choose another. All problems look alike: their sentences will do. */
+const looks = `.swagger-ui .topbar { display: none }
+.swagger-ui .info { margin: 30px 0 10px }
+.swagger-ui .response:not([data-code^='2']) .model-example,
+.swagger-ui .response:not([data-code^='2']) .response-controls { display: none }
+.swagger-ui .live-responses-table .response .model-example { display: block }`
+
+/**
+ * Named schemas are answers only; their twins for input, which nothing refers to, are left out. What is in the path comes
+ * before what is optional behind it.
+ */
+const readable: typeof jsonSchemaTransformObject = described => {
   const document = jsonSchemaTransformObject(described)
   const schemas = 'components' in document ? (document.components?.schemas ?? {}) : {}
   for (const name of Object.keys(schemas)) if (name.endsWith('Input')) delete schemas[name]
+  const operations = Object.values(document.paths ?? {}).flatMap(methods => Object.values(methods ?? {}))
+  for (const operation of operations as Operation[]) {
+    operation.parameters?.sort((a, b) => Number(b.in === 'path') - Number(a.in === 'path'))
+    for (const answer of Object.values(operation.responses))
+      if (answer.description === 'Default Response') answer.description = 'OK'
+  }
   return document
+}
+
+interface Operation {
+  parameters?: { in: string }[]
+  responses: Record<string, { description: string }>
 }

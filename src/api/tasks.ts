@@ -73,26 +73,6 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     }
   )
 
-  app.post(
-    '/tasks/batch',
-    {
-      bodyLimit: 8 * 1024 * 1024,
-      schema: {
-        tags,
-        summary: 'Accept up to 1,000 tasks with one commit',
-        operationId: 'acceptTasks',
-        description:
-          'Each has an answer of its own, in order. A taskNo twice in a batch is 201, then 200 or 409.',
-        body: batchBody.meta({ 'x-examples': batchExamples }),
-        response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', ...keyed) }
-      }
-    },
-    async (request, reply) => {
-      refuseOverload(deps)
-      return json(reply, await acceptBatch(deps, bytesOf(request.body), asking(request)))
-    }
-  )
-
   app.get(
     '/tasks/:taskNo',
     {
@@ -205,6 +185,26 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
       if (task === 'expired') throw new Problem('TASK_EXPIRED', 'force delivers it all the same')
       return json(reply, taskText(task))
+    }
+  )
+
+  app.post(
+    '/tasks/batch',
+    {
+      bodyLimit: 8 * 1024 * 1024,
+      schema: {
+        tags,
+        summary: 'Accept up to 1,000 tasks with one commit',
+        operationId: 'acceptTasks',
+        description:
+          'Each has an answer of its own, in order. A taskNo twice in a batch is 201, then 200 or 409.',
+        body: batchBody.meta({ 'x-examples': batchExamples }),
+        response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      refuseOverload(deps)
+      return json(reply, await acceptBatch(deps, bytesOf(request.body), asking(request)))
     }
   )
 
