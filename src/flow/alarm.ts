@@ -69,5 +69,11 @@ async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): P
   }
   // The same id when the same group is sent again, so that its receiver can tell.
   const id = `alarm_${first.taskId}_${first.downstream}_${first.attempt}_${alarms.length}`
-  return (await channel(message, id)) ? alarms : []
+  try {
+    return (await channel(message, id)) ? alarms : []
+  } catch (err) {
+    // Those of the other groups that were taken must still be marked, or they would be sent again and again.
+    log.warn({ err, downstream: first.downstream, kind: first.kind }, 'alarm.threw')
+    return []
+  }
 }
