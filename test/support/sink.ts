@@ -21,8 +21,8 @@ export interface Sink {
 }
 
 export interface SinkOptions {
-  /** 200 unless said otherwise; 'hang' never answers. */
-  answer?: (request: SinkRequest) => number | 'hang'
+  /** 200 unless said otherwise; 'hang' never answers; a promise answers when it is kept. */
+  answer?: (request: SinkRequest) => number | 'hang' | Promise<number>
   /** Receipts for what asks for one; true by default. Sent again until the service takes it. */
   receipts?: boolean
 }
@@ -38,7 +38,7 @@ export async function sink(
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
-    request.on('end', () => {
+    request.on('end', async () => {
       const seen = {
         path: request.url ?? '',
         headers: request.headers,
@@ -49,7 +49,7 @@ export async function sink(
       const taskNo = String(seen.headers['ackbox-task-no'])
       counts.set(taskNo, (counts.get(taskNo) ?? 0) + 1)
       for (const waiter of waiters) if (requests.length >= waiter.n) waiter.resolve()
-      const status = answer(seen)
+      const status = await answer(seen)
       if (status === 'hang') return
       response.writeHead(status).end()
       if (receipts && status < 300 && seen.headers['ackbox-callback-url']) void sendReceipt(seen, stop.signal)

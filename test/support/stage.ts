@@ -1,4 +1,5 @@
 // What whole processes play on: one PostgreSQL, perhaps one Redis, one downstream, and the settings they share.
+import path from 'node:path'
 import type { Test } from 'tap'
 import type { Sql } from '../../src/db/open.ts'
 import { testDb } from './postgres.ts'
@@ -18,7 +19,11 @@ export interface Stage {
 /** undefined: no Redis is at hand, and the test is skipped. */
 export async function stage(
   t: Test,
-  { redis: wanted = false, ...options }: SinkOptions & { redis?: boolean } = {}
+  {
+    redis: wanted = false,
+    patient = false,
+    ...options
+  }: SinkOptions & { redis?: boolean; patient?: boolean } = {}
 ): Promise<Stage | undefined> {
   const redis = wanted ? await ownRedis(t) : undefined
   if (wanted && !redis) return undefined
@@ -33,7 +38,7 @@ export async function stage(
       DATABASE_URL: url,
       SECRET: secret,
       AUTH: 'off',
-      HANDLERS_DIR: handlersDir,
+      HANDLERS_DIR: patient ? path.resolve(import.meta.dirname, 'patient') : handlersDir,
       TEST_SINK: downstream.url,
       EGRESS_ALLOW: new URL(downstream.url).host,
       LEASE_MARGIN_MS: '1500',
@@ -65,4 +70,13 @@ export async function tally(sql: Sql): Promise<Record<string, number>> {
     group by 1
     order by 1`
   return Object.fromEntries(rows.map(row => [row.word, row.n]))
+}
+
+/** Tasks that reached the downstream more than once without a timeout on our record that says why (a busy machine has those). */
+export async function repeated(sql: Sql, downstream: Sink): Promise<string[]> {
+  const rows = await sql<{ task_no: string; timeouts: number }[]>`
+    select t.task_no, count(a.attempt)::int as timeouts
+    from task t left join attempt a on a.task_id = t.id and a.reason in ('timeout', 'connect_timeout')
+    group by t.id`
+  return rows.filter(row => downstream.count(row.task_no) > 1 + row.timeouts).map(row => row.task_no)
 }

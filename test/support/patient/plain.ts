@@ -1,0 +1,15 @@
+import { defineHandler, env, url, z } from 'ackbox/handler'
+
+// As ../handlers, with the time that a busy machine may take: for tests that count each delivery.
+export default defineHandler({
+  messageCode: 'test.plain',
+  body: z.object({ n: z.int() }),
+  downstreams: {
+    plain: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.TEST_SINK}/plain`, body: raw }),
+      retry: { times: 10, backoff: '200ms' },
+      limit: { concurrency: 50, timeout: '5s' }
+    }
+  }
+})
