@@ -26,9 +26,18 @@ export function sourceOf(posted: Uint8Array): Source {
   }
 }
 
-/** Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. */
+/**
+ * Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. Whole stretches
+ * are compared first: one by one, 8 MiB of good bytes before it would hold everybody up.
+ */
 function firstBadByte(bytes: Buffer): number {
   const repaired = Buffer.from(bytes.toString())
-  const at = bytes.findIndex((byte, i) => byte !== repaired[i])
-  return at < 0 ? bytes.length : at
+  let at = 0
+  while (at < bytes.length && bytes.subarray(at, at + stretch).equals(repaired.subarray(at, at + stretch))) {
+    at += stretch
+  }
+  while (at < bytes.length && bytes[at] === repaired[at]) at++
+  return Math.min(at, bytes.length)
 }
+
+const stretch = 4_096

@@ -60,7 +60,9 @@ export function readJson(bytes: Uint8Array, shape: JsonShape): JsonRead {
 export async function readBatch(bytes: Uint8Array, turn: () => Promise<unknown>): Promise<JsonRead> {
   if (bytes.length <= limits.bytes) return readJson(bytes, 'batch')
   const source = sourceOf(bytes)
+  await turn()
   const { list, elements, members, spans } = scanned(source, 'batch')
+  await turn()
   if (list === undefined) return readJson(bytes, 'batch')
   const again = (at: Part) => scanned(source, 'batch', at)
   const before = { start: 0, end: list.start }
