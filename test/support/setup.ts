@@ -64,6 +64,11 @@ export class ScriptedDownstream implements Transport {
     return this.requests
   }
 
+  /** Requests that wait for an answer. */
+  get open(): number {
+    return this.#held.length
+  }
+
   /** Answers the oldest request that waits for one, or the nth of them. */
   answer(outcome: Outcome = delivered, nth = 0): void {
     const [held] = this.#held.splice(nth, 1)
