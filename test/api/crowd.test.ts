@@ -23,6 +23,10 @@ async function crowd(t: Test, port: number, count: number, bytes: string): Promi
   return sockets
 }
 
+const gone = async (socket: Socket): Promise<void> => {
+  if (!socket.closed) await once(socket, 'close')
+}
+
 const posted = async (origin: string, taskNo: string): Promise<number> => {
   const answer = await fetch(`${origin}/tasks`, {
     method: 'POST',
@@ -47,7 +51,7 @@ t.test('E76: beside 2,000 half-sent requests a producer is served, and they are 
   const halves = await crowd(t, port, 2_000, head + body.slice(0, -5))
   t.equal(await posted(origin, 'beside'), 201)
   for (const socket of halves) socket.resume()
-  await Promise.all(halves.map(socket => socket.closed || once(socket, 'close')))
+  await Promise.all(halves.map(gone))
   t.same([...stored.keys()], ['beside'], 'no half of a task is stored')
   t.equal(await posted(origin, 'after'), 201)
 })
@@ -58,7 +62,7 @@ t.test('beyond the limit of connections the next are refused, and once some leav
   const all = await crowd(t, port, 150, '')
   const refused = all.slice(100)
   for (const socket of refused) socket.resume()
-  await Promise.all(refused.map(socket => socket.closed || once(socket, 'close')))
+  await Promise.all(refused.map(gone))
   t.equal(all.slice(0, 100).filter(socket => socket.closed).length, 0)
   const left = all.slice(0, 50).map(socket => once(socket, 'close'))
   for (const socket of all.slice(0, 50)) socket.destroy()
