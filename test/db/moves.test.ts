@@ -148,7 +148,7 @@ t.test('two who decide the same at once: the slower one touches nothing', async 
     const { standing: now } = await stored(sql, id)
     // A lease that is lost first may still be followed by the receipt, never the other way round.
     t.ok(moved.length === 1 || (moved.length === 2 && now.place === 'HANDLED'), done.flat().join())
-    if (done[2]![0] === 'moved') t.equal(now.place, 'HANDLED')
+    if (done[2][0] === 'moved') t.equal(now.place, 'HANDLED')
   }
 })
 
@@ -190,7 +190,7 @@ t.test(
     // The new round fails before it is even claimed: the same attempt number, and people hear of it again.
     await sql`update alarm set sent_at = now(), tries = 3`
     await applyMoves(sql, [{ move: moveOf(ids[1]!, 'fail', 5, { reason: 'EXPIRED' }) }])
-    t.same((await open()).toSorted(), [ids[1], ids[2]].toSorted())
+    t.same((await open()).toSorted(), ids.slice(1).toSorted())
     t.match(await sql`select sent_at, tries from alarm where task_id = ${ids[1]!}`, [
       { sent_at: null, tries: 0 }
     ])

@@ -112,7 +112,7 @@ t.test(
       t.equal((await readTask(sql, `no:${taskId}`))?.status, status, parts.join())
     }
     for (const status of ['SENDING', 'FAILED', 'HANDLED', 'DELETED'] as const) {
-      const found = await listTasks(sql, page({ limit: 100, ...{ status } }))
+      const found = await listTasks(sql, { ...page({ limit: 100 }), status })
       if (found === 'bad_cursor') throw new Error('no')
       t.same(
         found.tasks.map(task => task.taskNo).toSorted(),

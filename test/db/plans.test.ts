@@ -16,7 +16,8 @@ interface Known {
   inFlight: string[]
   taskNos: string[]
 }
-type Statement = { text: string; values: unknown[] }
+type Value = string | number | null | undefined
+type Statement = { text: string; values: Value[] }
 
 const names = ['points', 'warehouse']
 const batch = 100
@@ -124,7 +125,7 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
 async function capture(run: (sql: Sql) => Promise<unknown>): Promise<Statement> {
   let seen: Statement | undefined
   const stop = new Error('captured')
-  const fake = (strings: TemplateStringsArray, ...values: unknown[]) => {
+  const fake = (strings: TemplateStringsArray, ...values: Value[]) => {
     seen = { text: strings.reduce((text, part, n) => `${text}$${n}${part}`), values }
     return Promise.reject(stop)
   }
@@ -135,9 +136,9 @@ async function capture(run: (sql: Sql) => Promise<unknown>): Promise<Statement> 
   return seen
 }
 
-const literal = (value: unknown): string => {
+const literal = (value: Value): string => {
   if (value === null || value === undefined) return 'null'
-  return typeof value === 'number' ? String(value) : `'${String(value).replaceAll("'", "''")}'`
+  return typeof value === 'number' ? String(value) : `'${value.replaceAll("'", "''")}'`
 }
 
 interface Node {

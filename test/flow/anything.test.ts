@@ -95,7 +95,7 @@ async function live(t: Test, steps: typeof chaos extends fc.Arbitrary<infer T> ?
         limits.set(taskNo, step.times)
       }
     }
-    if (step.do === 'queue') queue.mode = step.mode as typeof queue.mode
+    if (step.do === 'queue') queue.mode = step.mode
     if (step.do === 'run') await queue.run()
     if (step.do === 'answers') downstream.next(...Array.from({ length: step.fail }, () => failed), delivered)
     // Requests without an answer outlive their leases when time passes: their workers become zombies.

@@ -1,6 +1,6 @@
 // The flow of a task as a story: a real PostgreSQL, a queue and a downstream that the test holds in its hands, and a
 // clock of its own: `later` makes time pass in the database by moving all it holds into the past.
-import { once, EventEmitter } from 'node:events'
+import { EventEmitter, once, setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { z } from 'zod'
@@ -273,6 +273,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const metrics = createMetrics({ processMetrics: false })
   const stopping = new AbortController()
   const cutOff = new AbortController()
+  // Every request that is open listens to it.
+  setMaxListeners(0, cutOff.signal)
   const giveUp = new AbortController()
   const downstream = new ScriptedDownstream()
   const around = surroundings(sql, names, () => {})

@@ -135,7 +135,7 @@ const policy: Policy = {
   receiptTimeoutMs: 60_000
 }
 
-t.test('whatever happens, in whatever order, a delivery keeps its promises', async t => {
+t.test('whatever happens, in whatever order, a delivery keeps its promises', async () => {
   const story = fc.tuple(fc.integer({ min: 1, max: 5 }), fc.boolean(), fc.array(event, { maxLength: 60 }))
   fc.assert(
     fc.property(story, ([retryTimes, needsReceipt, events]) => {
