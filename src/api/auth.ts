@@ -29,9 +29,29 @@ export function doorkeeper(
   clock: () => number = performance.now.bind(performance)
 ) {
   const seen = new Map<string, { key: ApiKey | null; at: number }>()
+  const looking = new Map<string, Promise<ApiKey | null>>()
   // A flood of made-up keys must not become a flood of queries.
   const guesses = limiter({ perSecond: 20 })
   const busy = deps.keyPerSecond === undefined ? null : limiter({ perSecond: deps.keyPerSecond })
+
+  function lookUp(hashed: string): Promise<ApiKey | null> {
+    const at = clock()
+    const look = deps
+      .findKey(hashed)
+      .then(key => {
+        seen.delete(hashed)
+        seen.set(hashed, { key, at })
+        if (seen.size > remembered)
+          for (const oldest of seen.keys()) {
+            seen.delete(oldest)
+            break
+          }
+        return key
+      })
+      .finally(() => looking.delete(hashed))
+    looking.set(hashed, look)
+    return look
+  }
 
   return (needed: readonly Scope[]) =>
     (request: FastifyRequest, _reply: FastifyReply, done: (error?: Error) => void) => {
@@ -44,24 +64,17 @@ export function doorkeeper(
       const hashed = hash('sha256', secret, 'hex')
       const known = seen.get(hashed)
       if (known && clock() - known.at < rememberMs) return admit(known.key)
-      const wait = known?.key ? 0 : guesses.take(request.ip, clock())
+      // A producer that comes with many connections at once asks once: its first requests are not guesses.
+      const open = looking.get(hashed)
+      const wait = known?.key || open ? 0 : guesses.take(request.ip, clock())
       if (wait > 0)
         return done(
           new Problem('TOO_MANY_REQUESTS', 'too many unknown keys', {
             headers: { 'retry-after': String(wait) }
           })
         )
-      const at = clock()
-      deps.findKey(hashed).then(key => {
-        seen.delete(hashed)
-        seen.set(hashed, { key, at })
-        if (seen.size > remembered)
-          for (const oldest of seen.keys()) {
-            seen.delete(oldest)
-            break
-          }
-        admit(key)
-      }, done)
+      const look = open ?? lookUp(hashed)
+      look.then(admit, done)
 
       function admit(key: ApiKey | null) {
         if (!key) return done(new Problem('UNAUTHORIZED'))

@@ -145,6 +145,19 @@ t.test('a key is looked up once in five seconds, and a revoked one stops working
   t.equal(fake.lookups.keys, 2)
 })
 
+t.test(
+  'a producer that comes with 200 connections at once is not taken for somebody who guesses',
+  async t => {
+    const { app, addKey, lookups } = await api(t, { auth: true })
+    addKey(secretOf('crowd'), { scopes: ['tasks:read'] })
+    const answers = await Promise.all(
+      Array.from({ length: 200 }, () => app.inject({ url: '/tasks', headers: bearer('crowd') }))
+    )
+    t.same(new Set(answers.map(answer => answer.statusCode)), new Set([200]))
+    t.equal(lookups.keys, 1)
+  }
+)
+
 t.test('a flood of made-up keys is no flood of queries', async t => {
   const { app, lookups } = await api(t, { auth: true })
   const answers = await Promise.all(
