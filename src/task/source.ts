@@ -26,18 +26,29 @@ export function sourceOf(posted: Uint8Array): Source {
   }
 }
 
+const stretch = 4_096
+
 /**
- * Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. Whole stretches
- * are compared first: one by one, 8 MiB of good bytes before it would hold everybody up.
+ * Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. Only the stretch
+ * it lies in is decoded: 8 MiB that end badly would hold everybody up for 150 ms.
  */
 function firstBadByte(bytes: Buffer): number {
-  const repaired = Buffer.from(bytes.toString())
-  let at = 0
-  while (at < bytes.length && bytes.subarray(at, at + stretch).equals(repaired.subarray(at, at + stretch))) {
-    at += stretch
+  for (let start = 0; start < bytes.length;) {
+    const end = betweenCharacters(bytes, start + stretch)
+    const part = bytes.subarray(start, end)
+    if (!isUtf8(part)) {
+      const repaired = Buffer.from(part.toString())
+      const at = part.findIndex((byte, i) => byte !== repaired[i])
+      return at < 0 ? end : start + at
+    }
+    start = end
   }
-  while (at < bytes.length && bytes[at] === repaired[at]) at++
-  return Math.min(at, bytes.length)
+  return bytes.length
 }
 
-const stretch = 4_096
+/** Here, or up to three bytes before: a character has at most three bytes that continue it. */
+function betweenCharacters(bytes: Buffer, at: number): number {
+  if (at >= bytes.length) return bytes.length
+  for (let end = at; end > at - 4; end--) if (((bytes[end] ?? 0) & 0xc0) !== 0x80) return end
+  return at
+}

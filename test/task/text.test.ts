@@ -464,3 +464,18 @@ t.test(
     t.match(first, /^[\w-]{43}$/)
   }
 )
+
+t.test('the first wrong byte of a long text is told, wherever it lies', async t => {
+  for (const unit of ['x', '\u00e9', '\u20ac', '\u{1f600}']) {
+    const bytes = Buffer.from(`"${unit.repeat(9_000)}`)
+    for (const start of [1, 4_080, 8_180]) {
+      for (let at = start; at < start + 24; at++) {
+        const broken = Buffer.from(bytes)
+        broken[at] = 0xff
+        const repaired = Buffer.from(broken.toString())
+        const offset = broken.findIndex((byte, i) => byte !== repaired[i])
+        t.match(problemOf([...broken]), { code: 'NOT_UTF8', offset }, `${unit.length} ${at}`)
+      }
+    }
+  }
+})
