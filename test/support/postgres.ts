@@ -11,6 +11,7 @@ import { migrate, migrationsHash } from '../../src/db/migrate.ts'
 import { openDb } from '../../src/db/open.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { runPostmaster, urlOf } from '../../src/db/postmaster.ts'
+import { announce } from './presence.ts'
 import type { Postmaster } from '../../src/db/postmaster.ts'
 
 export interface TestDb {
@@ -76,6 +77,7 @@ async function shared(): Promise<Postmaster> {
 async function start(): Promise<Postmaster> {
   const dataDir = path.join(os.tmpdir(), `ackbox-test-postgres-${os.userInfo().uid}`)
   fs.mkdirSync(dataDir, { recursive: true, mode: 0o711 })
+  announce(dataDir)
   // Nothing here must survive a crash of the machine: without fsync a clone takes a tenth of the time.
   const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '300' }
   const postmaster = await runPostmaster({ dataDir, settings })

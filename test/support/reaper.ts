@@ -1,7 +1,8 @@
-// node reaper.js <dataDir> <pid>: ends the tests' PostgreSQL once nobody has been connected for some seconds. One runs
+// node reaper.js <dataDir> <pid>: ends the tests' PostgreSQL once nobody has used it for some seconds. One runs
 // for each test process; the first to take the lock does the work, the others leave.
 import postgres from 'postgres'
 import { runPostmaster, stopPostmaster, urlOf } from '../../src/db/postmaster.ts'
+import { isRunning, isUsed } from './presence.ts'
 
 const [dataDir, pid] = process.argv.slice(2)
 const lock = 77_002
@@ -31,7 +32,7 @@ async function reap(dataDir: string, pid: number): Promise<void> {
       const [others] = await sql<{ n: number }[]>`
         select count(*)::int as n from pg_stat_activity
         where backend_type = 'client backend' and application_name <> 'ackbox reaper'`
-      if (others && others.n > 0) quietSince = Date.now()
+      if (isUsed(dataDir) || (others && others.n > 0)) quietSince = Date.now()
     }
     await stopPostmaster({ pid, dataDir })
   } finally {
@@ -44,13 +45,4 @@ async function leftovers(sql: postgres.Sql): Promise<{ name: string }[]> {
   const all = await sql<{ name: string; pid: number }[]>`
     select datname as name, split_part(datname, '_', 2)::int as pid from pg_database where datname like 'test\_%'`
   return all.filter(({ pid }) => !isRunning(pid))
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
 }

@@ -1,6 +1,6 @@
 // A downstream of the tests' own: it remembers every request, answers as told, and sends receipts.
 import { once } from 'node:events'
-import { createServer, type IncomingHttpHeaders } from 'node:http'
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Test } from 'tap'
 
@@ -38,7 +38,7 @@ export async function sink(
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
-    request.on('end', async () => {
+    request.on('end', () => {
       const seen = {
         path: request.url ?? '',
         headers: request.headers,
@@ -49,12 +49,15 @@ export async function sink(
       const taskNo = String(seen.headers['ackbox-task-no'])
       counts.set(taskNo, (counts.get(taskNo) ?? 0) + 1)
       for (const waiter of waiters) if (requests.length >= waiter.n) waiter.resolve()
-      const status = await answer(seen)
-      if (status === 'hang') return
-      response.writeHead(status).end()
-      if (receipts && status < 300 && seen.headers['ackbox-callback-url']) void sendReceipt(seen, stop.signal)
+      void reply(seen, response)
     })
   })
+  async function reply(seen: SinkRequest, response: ServerResponse): Promise<void> {
+    const status = await answer(seen)
+    if (status === 'hang') return
+    response.writeHead(status).end()
+    if (receipts && status < 300 && seen.headers['ackbox-callback-url']) void sendReceipt(seen, stop.signal)
+  }
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.teardown(async () => {

@@ -1,0 +1,134 @@
+// What people hear when a delivery fails for good.
+import { Webhook } from 'standardwebhooks'
+import t from 'tap'
+import type { AlarmMessage } from '../../src/flow/alarm.ts'
+import { signingSecret } from '../../src/task/token.ts'
+import { call, secret, settled, start } from '../support/service.ts'
+import { sink, type Sink } from '../support/sink.ts'
+import { numbered, post, stage, tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(120_000)
+
+const sum = (numbers: number[]): number => numbers.reduce((a, b) => a + b, 0)
+
+/** Each must be signed as Standard Webhooks says; `verify` throws for one that is not. */
+const heard = (receiver: Sink, key: string): AlarmMessage[] =>
+  receiver.requests.map(
+    ({ body, headers }) => new Webhook(key).verify(body, headers as Record<string, string>) as AlarmMessage
+  )
+
+/** The whole list, page by page. */
+async function listed(url: string, filter: string): Promise<Record<string, unknown>[]> {
+  const all: Record<string, unknown>[] = []
+  for (let cursor = ''; ;) {
+    const { body } = await call(`${url}/alarms?limit=200&${filter}${cursor}`)
+    all.push(...(body?.['alarms'] as Record<string, unknown>[]))
+    if (body?.['nextCursor'] === undefined) return all
+    cursor = `&cursor=${encodeURIComponent(String(body['nextCursor']))}`
+  }
+}
+
+t.test(
+  'a thousand failures at once become a few signed messages, though the receiver stumbles first',
+  async t => {
+    const on = await stage(t, { answer: () => 500, patient: true })
+    if (!on) return
+    const receiver = await sink(t, { answer: () => (receiver.requests.length <= 2 ? 500 : 200) })
+    const key = `whsec_${Buffer.from('a key of twenty-four bytes').toString('base64')}`
+    const service = await start(t, {
+      ...on.env,
+      ALARM_WEBHOOK_URL: `${receiver.url}/alarms`,
+      ALARM_WEBHOOK_SECRET: key
+    })
+    const tasks = numbered('broken', 1_000).map(taskNo => ({
+      taskNo,
+      messageCode: 'test.plain',
+      messageBody: { n: 1 },
+      retryTimes: 1
+    }))
+    t.equal((await call(`${service.url}/tasks/batch`, { tasks })).status, 200)
+    await until('all of them failed', async () => (await tally(on.sql))['FAILED'] === 1_000, 40)
+    const unsent = (): Promise<unknown[]> => on.sql`select from alarm where sent_at is null`
+    await until('all of them were told', async () => (await unsent()).length === 0, 40)
+
+    const messages = heard(receiver, key)
+    t.match(messages[0], {
+      type: 'ackbox.alarm',
+      messageCode: 'test.plain',
+      downstream: 'plain',
+      kind: 'FAILED',
+      deliveries: [{ attempt: 1, reason: 'SEND_EXHAUSTED' }]
+    })
+    taken = sum(messages.slice(2).map(message => message.count))
+    t.equal(taken, 1_000, 'what was taken speaks of each of them once')
+    t.ok(messages.length < 40, `in a bounded number of messages: ${messages.length}`)
+    t.ok(messages.every(message => message.deliveries.length === Math.min(100, message.count)))
+    const alarms = await listed(service.url, 'open=true')
+    t.equal(new Set(alarms.map(alarm => alarm['taskNo'])).size, 1_000, 'none is lost from the list')
+    t.ok(alarms.every(alarm => alarm['sentAt'] !== undefined && alarm['status'] === 'FAILED'))
+    t.equal((service.output().match(/"msg":"alarm"/g) ?? []).length, 1_000, 'and each is in the log once')
+  }
+)
+
+t.test('a late receipt and a redelivery resolve their alarms', async t => {
+  let well = false
+  const on = await stage(t, { answer: () => (well ? 200 : 500), receipts: false })
+  if (!on) return
+  const receiver = await sink(t)
+  const service = await start(t, { ...on.env, ALARM_WEBHOOK_URL: receiver.url })
+  await post(service.url, 'late', { messageCode: 'test.receipt', retryTimes: 1 })
+  await post(service.url, 'again', { retryTimes: 1 })
+  for (const taskNo of ['late', 'again'])
+    t.match(await settled(service.url, taskNo), { body: { status: 'FAILED' } })
+  t.equal((await listed(service.url, 'open=true')).length, 2, 'both are listed as open')
+  await receiver.received(2)
+  t.equal(
+    sum(heard(receiver, signingSecret(secret, 'ackbox-alarm')).map(message => message.count)),
+    2,
+    'both were told, signed by a key derived from SECRET'
+  )
+
+  const request = on.downstream.requests.find(one => one.headers['ackbox-task-no'] === 'late')
+  const answer = await fetch(`${service.url}/callback`, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/json',
+      'ackbox-callback-token': String(request?.headers['ackbox-callback-token'])
+    },
+    body: JSON.stringify({ taskNo: 'late', messageCode: 'test.receipt' })
+  })
+  t.match(await answer.json(), { status: 'HANDLED', applied: true, late: true })
+  t.match(await listed(service.url, 'open=true'), [{ taskNo: 'again' }], 'the receipt resolved the first')
+
+  well = true
+  t.equal((await call(`${service.url}/tasks/again/redeliver`, {})).status, 200)
+  t.same(await listed(service.url, 'open=true'), [], 'the redelivery the second')
+  t.match(await settled(service.url, 'again'), { body: { status: 'HANDLED' } })
+  const resolved = await listed(service.url, 'open=false')
+  t.equal(resolved.filter(alarm => alarm['resolvedAt'] !== undefined).length, 2, 'both stay on record')
+})
+
+t.test('without a webhook the log says it, in one line for each', async t => {
+  const on = await stage(t, { answer: () => 410 })
+  if (!on) return
+  const service = await start(t, on.env)
+  await post(service.url, 'silent')
+  await until('it is in the log', () => /"msg":"alarm"/.test(service.output()))
+  const lines = service
+    .output()
+    .split('\n')
+    .filter(line => line.includes('"msg":"alarm"'))
+  t.equal(lines.length, 1)
+  t.match(JSON.parse(lines[0] ?? ''), {
+    level: 50,
+    taskNo: 'silent',
+    messageCode: 'test.plain',
+    downstream: 'plain',
+    kind: 'FAILED'
+  })
+  await until('it counts as told', async () => {
+    const [alarm] = await listed(service.url, '')
+    return alarm?.['sentAt'] !== undefined
+  })
+})

@@ -1,0 +1,57 @@
+// A downstream is paused at one process and resumed at another.
+import t from 'tap'
+import { call, eachOf, settled, start, type Answer } from '../support/service.ts'
+import { numbered, post, stage, tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(60_000)
+
+const waits = ({ body }: Answer): boolean =>
+  (body?.['deliveries'] as { phase?: string }[])[0]?.phase === 'WAITING'
+
+t.test('a pause holds in every process and over a restart, and costs no try', async t => {
+  const on = await stage(t, { redis: true, patient: true })
+  if (!on) return
+  const { downstream, sql } = on
+  let [here, there] = await Promise.all([start(t, on.env), start(t, on.env)])
+  t.equal((await call(`${here.url}/downstreams/nobody/pause`, {})).status, 404, 'only what is there')
+  t.match(await call(`${here.url}/downstreams/plain/pause`, {}), { status: 200, body: { paused: true } })
+
+  // A process may be a second behind: what it takes until then is still sent, or handed back.
+  let probes = 0
+  await until(
+    'the other process has heard of it',
+    async () => waits(await post(there.url, `probe-${probes++}`)),
+    2
+  )
+  const tasks = numbered('paused', 60)
+  const answers = await eachOf(tasks, taskNo =>
+    post(Number(taskNo.slice(7)) % 2 === 0 ? here.url : there.url, taskNo)
+  )
+  t.ok(answers.every(waits), 'what is posted meanwhile waits')
+  await here.kill('SIGKILL')
+  here = await start(t, on.env)
+  t.ok(waits(await post(here.url, 'after-restart')), 'also where a process is new')
+  const [paused] = (await call(`${here.url}/downstreams`)).body?.['downstreams'] as Record<string, unknown>[]
+  t.match(paused, { name: 'plain', pausedBy: 'local', pausedAt: String })
+
+  // The other downstream takes a whole trip, due ones included: a sweep has passed, and nothing went to the paused one.
+  await eachOf(numbered('other', 20), async taskNo => {
+    await post(there.url, taskNo, { messageCode: 'test.receipt', delay: 200 })
+    t.match(await settled(there.url, taskNo), { body: { status: 'HANDLED' } })
+  })
+  const sent = (): string[] =>
+    downstream.requests.filter(one => one.path === '/plain').map(one => String(one.headers['ackbox-task-no']))
+  t.same(
+    sent().filter(taskNo => !taskNo.startsWith('probe-')),
+    [],
+    'nothing went to the paused one'
+  )
+
+  t.match(await call(`${there.url}/downstreams/plain/resume`, {}), { status: 200, body: { paused: false } })
+  const all = [...tasks, 'after-restart', ...numbered('probe', probes)]
+  await eachOf(all, taskNo => settled(here.url, taskNo))
+  t.same(await tally(sql), { HANDLED: all.length + 20 }, 'then all of it arrives')
+  t.equal(new Set(sent()).size, sent().length, 'each once')
+  t.same(await sql`select from delivery where tries_left <> 9`, [], 'and no try was burnt')
+})
