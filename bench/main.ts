@@ -13,6 +13,7 @@ Progress and a table go to stderr; stdout gets one line of JSON for each variant
 ${variants.map(({ name, what }) => `  ${name.padEnd(16)} ${what}`).join('\n')}
 
   --tasks N      tasks of a round, as fast as answers come   (20000)
+  --warm N       tasks before each round that count for nothing: services run for days (as many again)
   --rounds N     rounds; medians are reported                (3)
   --in-flight N  POSTs in flight, one connection each        (96)
   --rate N       tasks a second of the latency part          (200)
@@ -40,6 +41,7 @@ function options() {
   const { values } = parseArgs({
     options: {
       tasks: { type: 'string' },
+      warm: { type: 'string' },
       rounds: { type: 'string' },
       'in-flight': { type: 'string', default: '96' },
       rate: { type: 'string', default: '200' },
@@ -57,6 +59,7 @@ function options() {
   return {
     amounts: {
       tasks: number(values.tasks ?? (quick ? '300' : '20000')),
+      warm: number(values.warm ?? (quick ? '100' : (values.tasks ?? '20000'))),
       inFlight: number(values['in-flight']),
       rate: number(values.rate),
       rateSeconds: quick ? 1 : 10,

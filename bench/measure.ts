@@ -8,6 +8,8 @@ import type { Variant } from './variants.ts'
 
 export interface Amounts {
   tasks: number
+  /** Before them, counted for nothing: what a service costs that has just started is not what it costs. */
+  warm: number
   inFlight: number
   rate: number
   rateSeconds: number
@@ -38,8 +40,8 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
   await ground.emptyRedis()
   const running = await variant.start(ground)
   try {
-    const { tasks, inFlight, rate, rateSeconds, settleMs } = amounts
-    const warm = await send(ground, { target: running.url, tasks: Math.ceil(tasks / 10), inFlight, settleMs })
+    const { tasks, warm: warmingUp, inFlight, rate, rateSeconds, settleMs } = amounts
+    const warm = await send(ground, { target: running.url, tasks: warmingUp, inFlight, settleMs })
     if (warm.lost > 0 || warm.refused > 0) {
       throw new Error(
         `${variant.name} does not work: warming up, ${warm.lost} tasks were lost and ${warm.refused} refused`

@@ -69,8 +69,8 @@ async function startAckbox(ground: Ground, name: string, redisUrl: string | unde
   const databaseUrl = await ground.database(name)
   await migrate(databaseUrl)
   const port = await freePort()
-  const { PATH = '', HOME = '', BENCH_PROFILE } = process.env
-  const profile = BENCH_PROFILE === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${BENCH_PROFILE}`]
+  const { PATH = '', HOME = '', BENCH_NODE = '' } = process.env
+  const flags = BENCH_NODE.split(' ').filter(flag => flag !== '')
   const settings = {
     DATABASE_URL: databaseUrl,
     ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),
@@ -84,7 +84,7 @@ async function startAckbox(ground: Ground, name: string, redisUrl: string | unde
     LOG_LEVEL: 'warn'
   }
   const main = fileURLToPath(new URL('../src/main.js', import.meta.url))
-  const child = spawn(process.execPath, [...profile, main], {
+  const child = spawn(process.execPath, [...flags, main], {
     env: { PATH, HOME, ...settings },
     stdio: ['ignore', 'pipe', 'inherit']
   })
