@@ -24,8 +24,9 @@ async function listed(url: string, filter: string): Promise<Record<string, unkno
   for (let cursor = ''; ;) {
     const { body } = await call(`${url}/alarms?limit=200&${filter}${cursor}`)
     all.push(...(body?.['alarms'] as Record<string, unknown>[]))
-    if (body?.['nextCursor'] === undefined) return all
-    cursor = `&cursor=${encodeURIComponent(String(body['nextCursor']))}`
+    const next = body?.['nextCursor']
+    if (typeof next !== 'string') return all
+    cursor = `&cursor=${encodeURIComponent(next)}`
   }
 }
 
@@ -49,7 +50,8 @@ t.test(
     }))
     t.equal((await call(`${service.url}/tasks/batch`, { tasks })).status, 200)
     await until('all of them failed', async () => (await tally(on.sql))['FAILED'] === 1_000, 40)
-    const unsent = (): Promise<unknown[]> => on.sql`select from alarm where sent_at is null`
+    const unsent = async (): Promise<object[]> =>
+      await on.sql<object[]>`select from alarm where sent_at is null`
     await until('all of them were told', async () => (await unsent()).length === 0, 40)
 
     const messages = heard(receiver, key)
@@ -60,7 +62,7 @@ t.test(
       kind: 'FAILED',
       deliveries: [{ attempt: 1, reason: 'SEND_EXHAUSTED' }]
     })
-    taken = sum(messages.slice(2).map(message => message.count))
+    const taken = sum(messages.slice(2).map(message => message.count))
     t.equal(taken, 1_000, 'what was taken speaks of each of them once')
     t.ok(messages.length < 40, `in a bounded number of messages: ${messages.length}`)
     t.ok(messages.every(message => message.deliveries.length === Math.min(100, message.count)))

@@ -6,14 +6,17 @@ import { until } from '../support/until.ts'
 
 t.setTimeout(60_000)
 
-const waits = ({ body }: Answer): boolean =>
-  (body?.['deliveries'] as { phase?: string }[])[0]?.phase === 'WAITING'
+const waits = ({ body }: Answer): boolean => {
+  const [delivery] = (body?.['deliveries'] ?? []) as { phase?: string }[]
+  return delivery?.phase === 'WAITING'
+}
 
 t.test('a pause holds in every process and over a restart, and costs no try', async t => {
   const on = await stage(t, { redis: true, patient: true })
   if (!on) return
   const { downstream, sql } = on
-  let [here, there] = await Promise.all([start(t, on.env), start(t, on.env)])
+  const [first, there] = await Promise.all([start(t, on.env), start(t, on.env)])
+  let here = first
   t.equal((await call(`${here.url}/downstreams/nobody/pause`, {})).status, 404, 'only what is there')
   t.match(await call(`${here.url}/downstreams/plain/pause`, {}), { status: 200, body: { paused: true } })
 
@@ -32,7 +35,8 @@ t.test('a pause holds in every process and over a restart, and costs no try', as
   await here.kill('SIGKILL')
   here = await start(t, on.env)
   t.ok(waits(await post(here.url, 'after-restart')), 'also where a process is new')
-  const [paused] = (await call(`${here.url}/downstreams`)).body?.['downstreams'] as Record<string, unknown>[]
+  const { body } = await call(`${here.url}/downstreams`)
+  const [paused] = (body?.['downstreams'] ?? []) as object[]
   t.match(paused, { name: 'plain', pausedBy: 'local', pausedAt: String })
 
   // The other downstream takes a whole trip, due ones included: a sweep has passed, and nothing went to the paused one.
