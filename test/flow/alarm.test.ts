@@ -1,6 +1,9 @@
 import t from 'tap'
 import { sendAlarms, type AlarmChannel, type AlarmMessage } from '../../src/flow/alarm.ts'
-import { asked, failed, setup } from '../support/setup.ts'
+import type { Outcome } from '../../src/task/task.ts'
+import { delivered, failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { setup } from '../support/setup.ts'
 
 t.test(
   '10,000 that fail at once become a bounded number of messages, and none is lost from the list',
@@ -86,4 +89,20 @@ t.test('a channel that is away, or breaks for some, gets only those again that i
   await sql`update alarm set next_action_at = now()`
   t.equal(await sendAlarms({ sql, channel, log }), 2)
   t.same(taken, ['warehouse', 'points'])
+})
+
+t.test('a blocked target is heard of at once, once a round, and resolved when it is delivered', async t => {
+  const { post, downstream, quiet, later, dispatch, sql } = await setup(t)
+  const blocked: Outcome = { kind: 'failed', reason: 'blocked_target', alarm: 'BLOCKED_TARGET' }
+  downstream.next(blocked, blocked, blocked, delivered)
+  await post()
+  const alarms = () => sql<{ kind: string; attempt: number; open: boolean }[]>`
+    select kind, attempt, resolved_at is null as open from alarm`
+  for (let n = 0; n < 3; n++) {
+    await quiet()
+    t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: true }])
+    await later('70 s')
+    await dispatch()
+  }
+  t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: false }])
 })

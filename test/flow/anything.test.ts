@@ -5,7 +5,9 @@ import t, { type Test } from 'tap'
 import type { Sql } from '../../src/db/open.ts'
 import { moveNames, moves, type Place } from '../../src/task/states.ts'
 import { statusNumber, receiptResults } from '../../src/task/task.ts'
-import { asked, delivered, failed, setup } from '../support/setup.ts'
+import { delivered, failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { setup } from '../support/setup.ts'
 
 interface Seen {
   task_id: string

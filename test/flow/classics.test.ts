@@ -1,7 +1,9 @@
 // Mistakes of the classic implementations that have no better place; the others are told where they belong.
 import t from 'tap'
 import { openDb } from '../../src/db/open.ts'
-import { asked, delivered, failed, setup } from '../support/setup.ts'
+import { delivered, failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { setup } from '../support/setup.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test(

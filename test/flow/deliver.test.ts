@@ -3,10 +3,12 @@ import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import t from 'tap'
-import type { Outcome } from '../../src/task/task.ts'
 import { guard } from '../../src/transport/guard.ts'
 import { httpTransport } from '../../src/transport/http.ts'
-import { asked, backAgain, delivered, failed, setup, throughBlackHole } from '../support/setup.ts'
+import { delivered, failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { backAgain, throughBlackHole } from '../support/away.ts'
+import { setup } from '../support/setup.ts'
 
 t.test('every attempt brings the very bytes that were posted', async t => {
   const bodies: string[] = []
@@ -108,96 +110,6 @@ t.test('one slow request in a hint of many holds up none of the others', async t
   downstream.answer()
 })
 
-t.test('a request that throws, hangs or fails is counted and leaves the others alone', async t => {
-  const { accept, quiet, read, downstream } = await setup(t, {
-    downstream: {
-      request({ body, raw }) {
-        if ((body as { bad?: boolean }).bad) throw new Error('no such\0field')
-        return { url: 'http://warehouse.test/', body: raw }
-      }
-    }
-  })
-  const tasks = [asked(), asked({ messageBody: '{"bad":true}' }), asked()]
-  await accept.many(tasks)
-  await quiet()
-  const [one, bad, other] = await Promise.all(tasks.map(task => read(task.taskNo)))
-  t.match([one, other], [{ status: 'HANDLED' }, { status: 'HANDLED' }])
-  t.match(bad?.deliveries[0], {
-    status: 'SENDING',
-    phase: 'WAITING',
-    triesLeft: 9,
-    attempts: [{ attempt: 1, outcome: 'failed', reason: 'hook: no such\uFFFDfield' }]
-  })
-  t.equal(downstream.requests.length, 2)
-})
-
-t.test('a hook that hangs fails its own attempt after 5 s, and holds up nobody', async t => {
-  const { post, downstream, delivery, quiet, sql } = await setup(t, {
-    downstreams: {
-      points: { beforeSend: ({ body }) => ('hang' in (body as object) ? new Promise(() => {}) : undefined) },
-      warehouse: {}
-    }
-  })
-  const stuck = await post({ messageBody: '{"hang":1}' })
-  const fine = await post({ messageBody: '{"go":1}' })
-  await downstream.received(3)
-  await quiet()
-  t.match(await delivery(fine, 'points'), { status: 'HANDLED' })
-  t.match(await delivery(stuck, 'warehouse'), { status: 'HANDLED' })
-  t.match(await delivery(stuck, 'points'), {
-    phase: 'WAITING',
-    attempts: [{ outcome: 'failed', reason: 'hook: beforeSend took longer than 5000 ms' }]
-  })
-  const [{ held }] = await sql<[{ held: number }]>`
-    select count(*)::int as held from delivery where phase = 'IN_FLIGHT'`
-  t.equal(held, 0)
-})
-
-t.test('beforeSend may skip it, and may put it off uncounted', async t => {
-  const wish = { now: { postponeMs: 30_000 } as { skip: true } | { postponeMs: number } | undefined }
-  const { post, quiet, delivery, dispatch, later, downstream } = await setup(t, {
-    downstream: { beforeSend: () => wish.now }
-  })
-  const taskNo = await post({ retryTimes: 1 })
-  await quiet()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 1 })
-  await dispatch()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 }, 'not yet')
-  await later('31 s')
-  wish.now = undefined
-  await dispatch()
-  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
-  wish.now = { skip: true }
-  const skipped = await post()
-  await quiet()
-  t.match(await delivery(skipped), { status: 'DELETED', reason: 'SKIPPED', attempts: [] })
-  t.equal(downstream.requests.length, 1)
-})
-
-t.test('a postponeMs that is no number fails that attempt instead of leaving it to its lease', async t => {
-  const { post, quiet, delivery } = await setup(t, {
-    downstream: { beforeSend: ({ task }) => ({ postponeMs: task.sceneType === 'nan' ? Number.NaN : 1e300 }) }
-  })
-  const nonsense = await post({ sceneType: 'nan' })
-  const ages = await post()
-  await quiet()
-  t.match(await delivery(nonsense), { phase: 'WAITING', attempts: [{ reason: /postponeMs: NaN/ }] })
-  const { phase, nextActionAt = '' } = await delivery(ages)
-  t.equal(phase, 'WAITING')
-  t.ok(Date.parse(nextActionAt) < Date.now() + 366 * 24 * 3_600_000, nextActionAt)
-})
-
-t.test('accepted decides what an answer means: 200 is not delivered when the handler says so', async t => {
-  const { post, quiet, delivery } = await setup(t, {
-    downstream: { accepted: (_, { task }) => (task.sceneType === 'never' ? 'refused' : false) }
-  })
-  const later = await post()
-  const never = await post({ sceneType: 'never' })
-  await quiet()
-  t.match(await delivery(later), { phase: 'WAITING', attempts: [{ outcome: 'failed' }] })
-  t.match(await delivery(never), { status: 'FAILED', reason: 'REFUSED' })
-})
-
 t.test('an old hint is harmless: what is terminal, not due or claimed anew is not sent again', async t => {
   const { post, deliver, downstream, quiet, sql, later, dispatch } = await setup(t)
   downstream.next(failed)
@@ -266,21 +178,6 @@ t.test('a hint that comes with too little lease is given back, uncounted and uns
   t.equal(downstream.requests.length, 0)
 })
 
-t.test('a hook that used up the lease does not send: it is looked at again right before', async t => {
-  const { post, quiet, delivery, downstream } = await setup(t, {
-    leaseMarginMs: 0,
-    downstream: {
-      limit: { concurrency: 5, timeoutMs: 2_500 },
-      // More than half of the 1.5 s that are left of the lease.
-      beforeSend: () => new Promise(resolve => setTimeout(resolve, 600))
-    }
-  })
-  const taskNo = await post()
-  await quiet()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 10, attempts: [] })
-  t.equal(downstream.requests.length, 0)
-})
-
 t.test('paused: what waits in the queue is given back, what is in flight finishes', async t => {
   const { post, queue, sql, around, downstream, delivery, quiet } = await setup(t)
   downstream.holds = true
@@ -329,22 +226,6 @@ t.test(
     t.match(await delivery(taskNo), { status: 'HANDLED' })
   }
 )
-
-t.test('a blocked target is heard of at once, once a round, and resolved when it is delivered', async t => {
-  const { post, downstream, quiet, later, dispatch, sql } = await setup(t)
-  const blocked: Outcome = { kind: 'failed', reason: 'blocked_target', alarm: 'BLOCKED_TARGET' }
-  downstream.next(blocked, blocked, blocked, delivered)
-  await post()
-  const alarms = () => sql<{ kind: string; attempt: number; open: boolean }[]>`
-    select kind, attempt, resolved_at is null as open from alarm`
-  for (let n = 0; n < 3; n++) {
-    await quiet()
-    t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: true }])
-    await later('70 s')
-    await dispatch()
-  }
-  t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: false }])
-})
 
 t.test('SIGTERM: what waits for a slot is given back, what is on its way ends', async t => {
   const { post, downstream, stopping, delivery, quiet } = await setup(t, {

@@ -1,6 +1,9 @@
 import t from 'tap'
 import { openDb } from '../../src/db/open.ts'
-import { asked, failed, setup, throughBlackHole } from '../support/setup.ts'
+import { failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { throughBlackHole } from '../support/away.ts'
+import { setup } from '../support/setup.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test('what fails is tried again after its backoff and not before, until it works', async t => {

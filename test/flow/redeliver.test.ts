@@ -1,5 +1,6 @@
 import t from 'tap'
-import { failed, setup } from '../support/setup.ts'
+import { failed } from '../support/scripted.ts'
+import { setup } from '../support/setup.ts'
 
 t.test('what FAILED is delivered again with a fresh limit, and its alarm is resolved', async t => {
   const { post, redeliver, downstream, quiet, dispatch, delivery, sql } = await setup(t)

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { failed, setup } from '../support/setup.ts'
+import { failed } from '../support/scripted.ts'
+import { setup } from '../support/setup.ts'
 
 t.test('a deleted task is not sent any more; nothing is left to stop the second time', async t => {
   const { post, remove, dispatch, later, downstream, read } = await setup(t)

@@ -1,6 +1,8 @@
 import t from 'tap'
 import { waiters } from '../../src/flow/wait.ts'
-import { asked, delivered, setup } from '../support/setup.ts'
+import { delivered } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { setup } from '../support/setup.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
 const never = new AbortController().signal

@@ -1,17 +1,17 @@
 // The flow of a task as a story: a real PostgreSQL, a queue and a downstream that the test holds in its hands, and a
 // clock of its own: `later` makes time pass in the database by moving all it holds into the past.
-import { EventEmitter, once, setMaxListeners } from 'node:events'
+import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { z } from 'zod'
 import { readTask } from '../../src/db/read.ts'
 import { beat } from '../../src/db/nodes.ts'
-import { openDb, type Sql } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/open.ts'
 import type { TaskView } from '../../src/db/view.ts'
 import { acceptor, type Accept, type AskedTask } from '../../src/flow/accept.ts'
 import { deliverer, type Deliver } from '../../src/flow/deliver.ts'
 import { dispatcher } from '../../src/flow/dispatch.ts'
-import { hinter, type Hinted, type Hinter } from '../../src/flow/hint.ts'
+import { hinter, type Hinter } from '../../src/flow/hint.ts'
 import { parcels } from '../../src/flow/parcel.ts'
 import { receiver, type AskedReceipt, type Received } from '../../src/flow/receive.ts'
 import { recorder, type Record } from '../../src/flow/record.ts'
@@ -21,147 +21,12 @@ import { surroundings, type Surroundings } from '../../src/flow/surroundings.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/define.ts'
 import { createMetrics } from '../../src/metrics.ts'
 import { slots } from '../../src/queue/slots.ts'
-import type { Outcome } from '../../src/task/task.ts'
 import { tokens } from '../../src/task/token.ts'
-import type { Accepted, Parcel, Transport } from '../../src/transport/transport.ts'
-import { blackHole } from './blackhole.ts'
+import type { Transport } from '../../src/transport/transport.ts'
+import { asked } from './asked.ts'
 import { testDb } from './postgres.ts'
-
-/** One request as it reached the downstream. */
-export interface Reached {
-  taskNo: string
-  attempt: number
-  token: string
-  raw: string
-  request: unknown
-  headers: { [name: string]: string }
-  at: Date
-}
-
-export const delivered: Outcome = { kind: 'delivered', status: 200 }
-export const failed: Outcome = { kind: 'failed', reason: 'http_503', status: 503 }
-
-/** A downstream that answers what the test says; by default it takes everything. */
-export class ScriptedDownstream implements Transport {
-  readonly name = 'http'
-  readonly requests: Reached[] = []
-  /** What it answers when nothing else was said. */
-  usual: Outcome = delivered
-  /** True: it answers nobody until `answer`. */
-  holds = false
-  readonly #script: Outcome[] = []
-  readonly #held: ((outcome: Outcome) => void)[] = []
-  readonly #events = new EventEmitter()
-
-  /** The next answers, in order. */
-  next(...outcomes: Outcome[]): void {
-    this.#script.push(...outcomes)
-  }
-
-  /** Resolves when so many requests have come in all. */
-  async received(count: number): Promise<Reached[]> {
-    while (this.requests.length < count) await once(this.#events, 'request')
-    return this.requests
-  }
-
-  /** Requests that wait for an answer. */
-  get open(): number {
-    return this.#held.length
-  }
-
-  /** Answers the oldest request that waits for one, or the nth of them. */
-  answer(outcome: Outcome = delivered, nth = 0): void {
-    const [held] = this.#held.splice(nth, 1)
-    if (!held) throw new Error('nobody waits for an answer')
-    held(outcome)
-  }
-
-  async send(request: unknown, parcel: Parcel, accepted?: Accepted): Promise<Outcome> {
-    const raw = parcel.raw ?? ''
-    const headers = parcel.headers(raw)
-    this.requests.push({
-      taskNo: headers['ackbox-task-no'] ?? '',
-      attempt: Number(headers['ackbox-attempt']),
-      token: headers['ackbox-callback-token'] ?? '',
-      raw,
-      request,
-      headers,
-      at: new Date()
-    })
-    this.#events.emit('request')
-    const outcome = this.#script.shift() ?? (this.holds ? await this.#hold(parcel) : this.usual)
-    if (outcome.kind !== 'delivered' || !accepted) return outcome
-    const taken = accepted({ status: outcome.status ?? 200, headers: {}, json: undefined, text: '' })
-    if (taken === true) return outcome
-    return taken === false
-      ? { kind: 'failed', reason: 'not_accepted' }
-      : { kind: 'refused', reason: 'refused' }
-  }
-
-  #hold({ signal, timeoutMs }: Parcel): Promise<Outcome> {
-    return new Promise(resolve => {
-      const timer = setTimeout(() => end({ kind: 'failed', reason: 'timeout' }), timeoutMs)
-      const cut = (): void => end({ kind: 'failed', reason: 'shutdown' })
-      const end = (outcome: Outcome): void => {
-        clearTimeout(timer)
-        signal.removeEventListener('abort', cut)
-        resolve(outcome)
-      }
-      signal.addEventListener('abort', cut)
-      this.#held.push(end)
-    })
-  }
-
-  async close(): Promise<void> {}
-}
-
-/** The queue: hands hints on at once, or does with them what queues do on bad days. */
-export class FakeQueue {
-  /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. */
-  mode: 'deliver' | 'hold' | 'lose' | 'refuse' = 'deliver'
-  roomLeft = 10_000
-  readonly jobs: Hinted[][] = []
-  readonly #run: (job: Hinted[]) => Promise<void>
-  readonly #running = new Set<Promise<void>>()
-  constructor(run: (job: Hinted[]) => Promise<void>) {
-    this.#run = run
-  }
-
-  async add(deliveries: Hinted[]): Promise<Hinted[]> {
-    if (this.mode === 'refuse') return deliveries
-    for (const name of new Set(deliveries.map(one => one.downstream))) {
-      const job = deliveries.filter(one => one.downstream === name)
-      if (this.mode === 'deliver') void this.#start(job)
-      if (this.mode === 'hold') this.jobs.push(job)
-    }
-    return []
-  }
-
-  room(): number {
-    return this.roomLeft
-  }
-
-  /** Hands on what lies there. */
-  async run(): Promise<void> {
-    await Promise.all(this.jobs.splice(0).map(job => this.#start(job)))
-  }
-
-  #start(job: Hinted[]): Promise<void> {
-    const done = this.#run(job).finally(() => this.#running.delete(done))
-    this.#running.add(done)
-    return done
-  }
-
-  /** Resolves when each delivery of the jobs at work has its slot. */
-  async idle(): Promise<void> {
-    await Promise.all(this.#running)
-  }
-
-  /** FLUSHALL. */
-  flush(): void {
-    this.jobs.length = 0
-  }
-}
+import { FakeQueue } from './queue-in-hand.ts'
+import { ScriptedDownstream } from './scripted.ts'
 
 export interface Line {
   level: 'debug' | 'info' | 'warn' | 'error'
@@ -216,30 +81,7 @@ export interface Story {
   logged(message: string): Line[]
 }
 
-let posted = 0
-
-/** A task as the API hands it on. */
-export function asked(more: Partial<AskedTask> = {}): AskedTask {
-  const messageBody = more.messageBody ?? `{"orderId":"${++posted}"}`
-  return {
-    taskNo: `order:${++posted}`,
-    messageCode: 'order.paid',
-    sceneType: '',
-    messageBody,
-    body: JSON.parse(messageBody) as unknown,
-    contentHash: `hash of ${messageBody}`,
-    start: null,
-    deliverBefore: null,
-    needCallback: null,
-    retryTimes: null,
-    extend: null,
-    traceparent: null,
-    createdBy: 'test',
-    ...more
-  }
-}
-
-export function downstreamOf(name: string, more: Partial<LoadedDownstream> = {}): LoadedDownstream {
+function downstreamOf(name: string, more: Partial<LoadedDownstream> = {}): LoadedDownstream {
   return {
     name,
     transport: 'http',
@@ -455,22 +297,4 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     logged: message => lines.filter(line => line.message === message)
   }
   return story
-}
-
-/** A pool whose way to PostgreSQL can be cut off. */
-export async function throughBlackHole(
-  t: Test
-): Promise<{ hole: Awaited<ReturnType<typeof blackHole>>; sql: Sql; direct: Sql }> {
-  const { url, sql: direct } = await testDb(t)
-  const way = new URL(url)
-  const hole = await blackHole(t, { host: way.hostname, port: Number(way.port) })
-  way.port = String(hole.port)
-  const sql = openDb(way.href, { max: 8, silenceMs: 20_000 })
-  t.teardown(() => sql.end({ timeout: 1 }))
-  return { hole, sql, direct }
-}
-
-/** As the process itself does once a second: looks until the database answers. */
-export async function backAgain(around: Surroundings): Promise<void> {
-  while (around.isAway()) await around.refresh().catch(() => {})
 }

@@ -1,0 +1,24 @@
+import type { AskedTask } from '../../src/flow/accept.ts'
+
+let posted = 0
+
+/** A task as the API hands it on. */
+export function asked(more: Partial<AskedTask> = {}): AskedTask {
+  const messageBody = more.messageBody ?? `{"orderId":"${++posted}"}`
+  return {
+    taskNo: `order:${++posted}`,
+    messageCode: 'order.paid',
+    sceneType: '',
+    messageBody,
+    body: JSON.parse(messageBody) as unknown,
+    contentHash: `hash of ${messageBody}`,
+    start: null,
+    deliverBefore: null,
+    needCallback: null,
+    retryTimes: null,
+    extend: null,
+    traceparent: null,
+    createdBy: 'test',
+    ...more
+  }
+}

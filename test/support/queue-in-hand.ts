@@ -1,0 +1,49 @@
+import type { Hinted } from '../../src/flow/hint.ts'
+
+/** The queue: hands hints on at once, or does with them what queues do on bad days. */
+export class FakeQueue {
+  /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. */
+  mode: 'deliver' | 'hold' | 'lose' | 'refuse' = 'deliver'
+  roomLeft = 10_000
+  readonly jobs: Hinted[][] = []
+  readonly #run: (job: Hinted[]) => Promise<void>
+  readonly #running = new Set<Promise<void>>()
+  constructor(run: (job: Hinted[]) => Promise<void>) {
+    this.#run = run
+  }
+
+  async add(deliveries: Hinted[]): Promise<Hinted[]> {
+    if (this.mode === 'refuse') return deliveries
+    for (const name of new Set(deliveries.map(one => one.downstream))) {
+      const job = deliveries.filter(one => one.downstream === name)
+      if (this.mode === 'deliver') void this.#start(job)
+      if (this.mode === 'hold') this.jobs.push(job)
+    }
+    return []
+  }
+
+  room(): number {
+    return this.roomLeft
+  }
+
+  /** Hands on what lies there. */
+  async run(): Promise<void> {
+    await Promise.all(this.jobs.splice(0).map(job => this.#start(job)))
+  }
+
+  #start(job: Hinted[]): Promise<void> {
+    const done = this.#run(job).finally(() => this.#running.delete(done))
+    this.#running.add(done)
+    return done
+  }
+
+  /** Resolves when each delivery of the jobs at work has its slot. */
+  async idle(): Promise<void> {
+    await Promise.all(this.#running)
+  }
+
+  /** FLUSHALL. */
+  flush(): void {
+    this.jobs.length = 0
+  }
+}

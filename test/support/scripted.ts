@@ -1,0 +1,92 @@
+// A downstream that answers what the test says, and tells what it saw.
+import { EventEmitter, once } from 'node:events'
+import type { Outcome } from '../../src/task/task.ts'
+import type { Accepted, Parcel, Transport } from '../../src/transport/transport.ts'
+
+/** One request as it reached the downstream. */
+interface Reached {
+  taskNo: string
+  attempt: number
+  token: string
+  raw: string
+  request: unknown
+  headers: { [name: string]: string }
+  at: Date
+}
+
+export const delivered: Outcome = { kind: 'delivered', status: 200 }
+export const failed: Outcome = { kind: 'failed', reason: 'http_503', status: 503 }
+
+/** A downstream that answers what the test says; by default it takes everything. */
+export class ScriptedDownstream implements Transport {
+  readonly name = 'http'
+  readonly requests: Reached[] = []
+  /** What it answers when nothing else was said. */
+  usual: Outcome = delivered
+  /** True: it answers nobody until `answer`. */
+  holds = false
+  readonly #script: Outcome[] = []
+  readonly #held: ((outcome: Outcome) => void)[] = []
+  readonly #events = new EventEmitter()
+
+  /** The next answers, in order. */
+  next(...outcomes: Outcome[]): void {
+    this.#script.push(...outcomes)
+  }
+
+  /** Resolves when so many requests have come in all. */
+  async received(count: number): Promise<Reached[]> {
+    while (this.requests.length < count) await once(this.#events, 'request')
+    return this.requests
+  }
+
+  /** Requests that wait for an answer. */
+  get open(): number {
+    return this.#held.length
+  }
+
+  /** Answers the oldest request that waits for one, or the nth of them. */
+  answer(outcome: Outcome = delivered, nth = 0): void {
+    const [held] = this.#held.splice(nth, 1)
+    if (!held) throw new Error('nobody waits for an answer')
+    held(outcome)
+  }
+
+  async send(request: unknown, parcel: Parcel, accepted?: Accepted): Promise<Outcome> {
+    const raw = parcel.raw ?? ''
+    const headers = parcel.headers(raw)
+    this.requests.push({
+      taskNo: headers['ackbox-task-no'] ?? '',
+      attempt: Number(headers['ackbox-attempt']),
+      token: headers['ackbox-callback-token'] ?? '',
+      raw,
+      request,
+      headers,
+      at: new Date()
+    })
+    this.#events.emit('request')
+    const outcome = this.#script.shift() ?? (this.holds ? await this.#hold(parcel) : this.usual)
+    if (outcome.kind !== 'delivered' || !accepted) return outcome
+    const taken = accepted({ status: outcome.status ?? 200, headers: {}, json: undefined, text: '' })
+    if (taken === true) return outcome
+    return taken === false
+      ? { kind: 'failed', reason: 'not_accepted' }
+      : { kind: 'refused', reason: 'refused' }
+  }
+
+  #hold({ signal, timeoutMs }: Parcel): Promise<Outcome> {
+    return new Promise(resolve => {
+      const timer = setTimeout(() => end({ kind: 'failed', reason: 'timeout' }), timeoutMs)
+      const cut = (): void => end({ kind: 'failed', reason: 'shutdown' })
+      const end = (outcome: Outcome): void => {
+        clearTimeout(timer)
+        signal.removeEventListener('abort', cut)
+        resolve(outcome)
+      }
+      signal.addEventListener('abort', cut)
+      this.#held.push(end)
+    })
+  }
+
+  async close(): Promise<void> {}
+}
