@@ -54,8 +54,9 @@ export function operations(options: OperationsOptions): ApiDeps {
     listTasks: filter => listTasks(sql, filter),
     listDeliveries: filter => listDeliveries(sql, filter),
     listAlarms: filter => listAlarms(sql, filter),
-    remove: taskNo => remove({ sql, record }, taskNo),
-    redeliver: asked => redeliver({ sql, record, handlers, wake: dispatching.wake }, asked),
+    remove: taskNo => remove({ sql, record, surroundings: around }, taskNo),
+    redeliver: asked =>
+      redeliver({ sql, record, surroundings: around, handlers, wake: dispatching.wake }, asked),
     receive: options.receive,
     async listDownstreams() {
       const counts = await countDownstreams(sql, names)

@@ -56,6 +56,7 @@ const retentionMs = 60_000
 const retentionBatch = 1_000
 /** For a balancer to see that readyz says no, before the door is shut. */
 const farewellMs = 1_500
+const lastWordMs = 3_000
 
 export async function wire(options: WireOptions): Promise<Service> {
   const { config, registry, log } = options
@@ -247,7 +248,15 @@ export async function wire(options: WireOptions): Promise<Service> {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
-      const limit = setTimeout(() => cutOff.abort(), config.shutdownMs ?? 5_000 + longestTimeout(registry))
+      // At the limit sends are cut off; what PostgreSQL does not take soon after is found by its lease.
+      const limit = setTimeout(
+        () => {
+          cutOff.abort()
+          lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
+        },
+        config.shutdownMs ?? 5_000 + longestTimeout(registry)
+      )
+      let lastWord: NodeJS.Timeout | undefined
       const farewell =
         app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined
       draining = true
@@ -261,11 +270,9 @@ export async function wire(options: WireOptions): Promise<Service> {
       await app?.close()
       await accept.idle()
       await hinting.idle()
-      // What PostgreSQL does not take within this time is found by its lease.
-      const lastWord = setTimeout(() => giveUp.abort(), 5_000)
       await record.idle()
-      clearTimeout(lastWord)
       clearTimeout(limit)
+      clearTimeout(lastWord)
       await leave(sql, node).catch(() => {})
       await hints.stop()
       await backend.close()

@@ -58,7 +58,6 @@ export async function docs(app: App): Promise<void> {
         defaultModelsExpandDepth: -1,
         defaultModelExpandDepth: 4,
         deepLinking: true,
-        persistAuthorization: true,
         validatorUrl: null
       }
     })

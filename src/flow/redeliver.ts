@@ -4,11 +4,14 @@ import { readStanding } from '../db/standing.ts'
 import type { TaskView } from '../db/view.ts'
 import type { LoadedHandler } from '../handler/define.ts'
 import { defaultTimes, limitOf } from '../task/decide.ts'
+import { prompt } from './prompt.ts'
 import type { Record } from './record.ts'
+import type { Surroundings } from './surroundings.ts'
 
 export interface RedeliverDeps {
   sql: Sql
   record: Record
+  surroundings: Surroundings
   handlers: ReadonlyMap<string, LoadedHandler>
   /** Something became due. */
   wake: () => void
@@ -21,8 +24,14 @@ export interface AskedRedelivery {
   force: boolean
 }
 
-/** A fresh round with a fresh limit for what FAILED; its alarm is resolved by the same statement. */
-export async function redeliver(
+/** A fresh round with a fresh limit for what FAILED; its alarm is resolved by the same statement. Throws Unavailable when PostgreSQL does not answer. */
+export const redeliver = (
+  deps: RedeliverDeps,
+  asked: AskedRedelivery
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> =>
+  prompt(deps.surroundings, startAnew(deps, asked))
+
+async function startAnew(
   deps: RedeliverDeps,
   asked: AskedRedelivery
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> {

@@ -2,11 +2,23 @@ import { readTasks } from '../db/read.ts'
 import type { Sql } from '../db/open.ts'
 import { readStanding } from '../db/standing.ts'
 import type { TaskView } from '../db/view.ts'
+import { prompt } from './prompt.ts'
 import type { Record } from './record.ts'
+import type { Surroundings } from './surroundings.ts'
+
+export interface RemoveDeps {
+  sql: Sql
+  record: Record
+  surroundings: Surroundings
+}
+
+/** Throws Unavailable when PostgreSQL does not answer; what was asked may be done all the same. */
+export const remove = (deps: RemoveDeps, taskNo: string): Promise<TaskView | 'not_found' | 'nothing'> =>
+  prompt(deps.surroundings, stop(deps, taskNo))
 
 /** Stops what of a task is still SENDING. One in flight at that moment cannot be called back, but changes nothing any more. */
-export async function remove(
-  { sql, record }: { sql: Sql; record: Record },
+async function stop(
+  { sql, record }: RemoveDeps,
   taskNo: string
 ): Promise<TaskView | 'not_found' | 'nothing'> {
   let stopped = 0

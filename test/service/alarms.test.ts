@@ -9,6 +9,7 @@ import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(120_000)
+t.jobs = 2
 
 const sum = (numbers: number[]): number => numbers.reduce((a, b) => a + b, 0)
 
@@ -32,6 +33,7 @@ async function listed(url: string, filter: string): Promise<Record<string, unkno
 
 t.test(
   'a thousand failures at once become a few signed messages, though the receiver stumbles first',
+  { buffered: true },
   async t => {
     const on = await stage(t, { answer: () => 500, patient: true })
     if (!on) return
@@ -73,7 +75,7 @@ t.test(
   }
 )
 
-t.test('a late receipt and a redelivery resolve their alarms', async t => {
+t.test('a late receipt and a redelivery resolve their alarms', { buffered: true }, async t => {
   let well = false
   const on = await stage(t, { answer: () => (well ? 200 : 500), receipts: false })
   if (!on) return
@@ -111,7 +113,7 @@ t.test('a late receipt and a redelivery resolve their alarms', async t => {
   t.equal(resolved.filter(alarm => alarm['resolvedAt'] !== undefined).length, 2, 'both stay on record')
 })
 
-t.test('without a webhook the log says it, in one line for each', async t => {
+t.test('without a webhook the log says it, in one line for each', { buffered: true }, async t => {
   const on = await stage(t, { answer: () => 410 })
   if (!on) return
   const service = await start(t, on.env)

@@ -6,120 +6,137 @@ import { numbered, post, repeated, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(120_000)
+t.jobs = 2
 
-t.test('a rolling restart under load, behind a balancer that heeds readyz, is seen by nobody', async t => {
-  const on = await stage(t, { redis: true, patient: true })
-  if (!on) return
-  const { downstream, sql } = on
-  const first = await start(t, on.env)
-  const second = await start(t, on.env)
-  const gate = await balancer(t, [first.url, second.url])
-  const posted: string[] = []
-  const failed: unknown[] = []
-  let ended = false
-  const producer = async (_: unknown, me: number): Promise<void> => {
-    for (let n = 0; !ended; n++) {
-      const taskNo = `rolling-${me}-${n}`
-      const messageCode = n % 2 === 0 ? 'test.plain' : 'test.receipt'
-      const answer = await post(gate.url, taskNo, { messageCode }).catch((err: unknown) => err)
-      if ((answer as { status?: number }).status === 201) posted.push(taskNo)
-      else failed.push(answer)
-      await new Promise(resolve => setImmediate(resolve))
+t.test(
+  'a rolling restart under load, behind a balancer that heeds readyz, is seen by nobody',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { redis: true, patient: true })
+    if (!on) return
+    const { downstream, sql } = on
+    const first = await start(t, on.env)
+    const second = await start(t, on.env)
+    const gate = await balancer(t, [first.url, second.url])
+    const posted: string[] = []
+    const failed: unknown[] = []
+    let ended = false
+    const producer = async (_: unknown, me: number): Promise<void> => {
+      for (let n = 0; !ended; n++) {
+        const taskNo = `rolling-${me}-${n}`
+        const messageCode = n % 2 === 0 ? 'test.plain' : 'test.receipt'
+        const answer = await post(gate.url, taskNo, { messageCode }).catch((err: unknown) => err)
+        if ((answer as { status?: number }).status === 201) posted.push(taskNo)
+        else failed.push(answer)
+        await new Promise(resolve => setImmediate(resolve))
+      }
     }
+    const producing = Promise.all(Array.from({ length: 4 }, producer))
+    await downstream.received(100)
+
+    const leaving = first.kill('SIGTERM')
+    await until('readyz says no', async () => (await call(`${first.url}/readyz`)).status === 503, 2)
+    t.equal((await post(first.url, 'straggler')).status, 201, 'while it says so, it still takes what comes')
+    posted.push('straggler')
+    t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
+    const then = downstream.requests.length
+    await downstream.received(then + 50)
+    ended = true
+    await producing
+
+    t.same(failed, [], 'no POST failed')
+    const ends = await eachOf(posted, taskNo => settled(second.url, taskNo))
+    t.same(
+      new Set(ends.map(end => end.body?.['status'])),
+      new Set(['HANDLED']),
+      `${posted.length} tasks ended`
+    )
+    t.same(await repeated(sql, downstream), [], 'each was delivered exactly once')
   }
-  const producing = Promise.all(Array.from({ length: 4 }, producer))
-  await downstream.received(100)
+)
 
-  const leaving = first.kill('SIGTERM')
-  await until('readyz says no', async () => (await call(`${first.url}/readyz`)).status === 503, 2)
-  t.equal((await post(first.url, 'straggler')).status, 201, 'while it says so, it still takes what comes')
-  posted.push('straggler')
-  t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
-  const then = downstream.requests.length
-  await downstream.received(then + 50)
-  ended = true
-  await producing
+t.test(
+  'what is under way ends, what is loaded is handed back, what is posted waits for others',
+  { buffered: true },
+  async t => {
+    let open = (): void => {}
+    const opened = new Promise<number>(resolve => {
+      open = () => resolve(200)
+    })
+    const on = await stage(t, { answer: () => opened, patient: true })
+    if (!on) return
+    const { downstream, sql } = on
+    const service = await start(t, on.env)
+    const tasks = numbered('held', 80)
+    await eachOf(tasks, taskNo => post(service.url, taskNo))
+    await downstream.received(50)
+    const waiting = settled(service.url, 'held-0')
 
-  t.same(failed, [], 'no POST failed')
-  const ends = await eachOf(posted, taskNo => settled(second.url, taskNo))
-  t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']), `${posted.length} tasks ended`)
-  t.same(await repeated(sql, downstream), [], 'each was delivered exactly once')
-})
-
-t.test('what is under way ends, what is loaded is handed back, what is posted waits for others', async t => {
-  let open = (): void => {}
-  const opened = new Promise<number>(resolve => {
-    open = () => resolve(200)
-  })
-  const on = await stage(t, { answer: () => opened, patient: true })
-  if (!on) return
-  const { downstream, sql } = on
-  const service = await start(t, on.env)
-  const tasks = numbered('held', 80)
-  await eachOf(tasks, taskNo => post(service.url, taskNo))
-  await downstream.received(50)
-  const waiting = settled(service.url, 'held-0')
-
-  const leaving = service.kill('SIGTERM')
-  await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503, 2)
-  t.match(
-    await waiting,
-    { status: 200, body: { status: 'SENDING' } },
-    'who waits is answered with the state of now'
-  )
-  t.match(
-    await post(service.url, 'straggler'),
-    { status: 201, body: { deliveries: [{ phase: 'WAITING', attempt: 0 }] } },
-    'what is posted now is kept, and left to others'
-  )
-  open()
-  t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
-  t.equal(downstream.requests.length, 50, 'what had no slot was not sent')
-  // A hint that no worker took out of its queue needs no giving back: the next worker takes it.
-  const [left] = await sql<{ handed_back: number; hinted: number; handled: number }[]>`
+    const leaving = service.kill('SIGTERM')
+    await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503, 2)
+    t.match(
+      await waiting,
+      { status: 200, body: { status: 'SENDING' } },
+      'who waits is answered with the state of now'
+    )
+    t.match(
+      await post(service.url, 'straggler'),
+      { status: 201, body: { deliveries: [{ phase: 'WAITING', attempt: 0 }] } },
+      'what is posted now is kept, and left to others'
+    )
+    open()
+    t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
+    t.equal(downstream.requests.length, 50, 'what had no slot was not sent')
+    // A hint that no worker took out of its queue needs no giving back: the next worker takes it.
+    const [left] = await sql<{ handed_back: number; hinted: number; handled: number }[]>`
     select count(*) filter (where phase = 'WAITING' and next_action_at <= now() and tries_left = 10)::int as handed_back,
       count(*) filter (where phase = 'IN_FLIGHT' and attempt = 1 and tries_left = 9)::int as hinted,
       count(*) filter (where status = 1)::int as handled
     from delivery`
-  t.equal(left?.handled, 50, 'what was under way has ended')
-  t.ok((left?.handed_back ?? 0) >= 2, `what was loaded waits for anybody, due now: ${left?.handed_back}`)
-  t.equal((left?.handed_back ?? 0) + (left?.hinted ?? 0), 31, 'and that is all there is')
-  t.same(await sql`select id from node`, [], 'nobody counts on it any more')
+    t.equal(left?.handled, 50, 'what was under way has ended')
+    t.ok((left?.handed_back ?? 0) >= 2, `what was loaded waits for anybody, due now: ${left?.handed_back}`)
+    t.equal((left?.handed_back ?? 0) + (left?.hinted ?? 0), 31, 'and that is all there is')
+    t.same(await sql`select id from node`, [], 'nobody counts on it any more')
 
-  const next = await start(t, on.env)
-  await eachOf([...tasks, 'straggler'], taskNo => settled(next.url, taskNo))
-  t.same(await tally(sql), { HANDLED: 81 }, 'the next start delivers the rest')
-  t.equal(downstream.requests.length, 81, 'each exactly once')
-  t.same(await sql`select from delivery where tries_left <> 9`, [], 'and no try was burnt')
-})
+    const next = await start(t, on.env)
+    await eachOf([...tasks, 'straggler'], taskNo => settled(next.url, taskNo))
+    t.same(await tally(sql), { HANDLED: 81 }, 'the next start delivers the rest')
+    t.equal(downstream.requests.length, 81, 'each exactly once')
+    t.same(await sql`select from delivery where tries_left <> 9`, [], 'and no try was burnt')
+  }
+)
 
-t.test('a downstream that hangs is cut off at SHUTDOWN_MS, and tried again by the next start', async t => {
-  let hangs = true
-  const on = await stage(t, { answer: () => (hangs ? 'hang' : 200) })
-  if (!on) return
-  const { downstream, sql } = on
-  const service = await start(t, { ...on.env, SHUTDOWN_MS: '1000' })
-  const tasks = numbered('cut', 5)
-  await eachOf(tasks, taskNo => post(service.url, taskNo, { retryTimes: 1 }))
-  await downstream.received(5)
-  t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
-  const cut = await sql<{ reason: string; phase: string; tries_left: number; due: boolean }[]>`
+t.test(
+  'a downstream that hangs is cut off at SHUTDOWN_MS, and tried again by the next start',
+  { buffered: true },
+  async t => {
+    let hangs = true
+    const on = await stage(t, { answer: () => (hangs ? 'hang' : 200) })
+    if (!on) return
+    const { downstream, sql } = on
+    const service = await start(t, { ...on.env, SHUTDOWN_MS: '1000' })
+    const tasks = numbered('cut', 5)
+    await eachOf(tasks, taskNo => post(service.url, taskNo, { retryTimes: 1 }))
+    await downstream.received(5)
+    t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
+    const cut = await sql<{ reason: string; phase: string; tries_left: number; due: boolean }[]>`
     select distinct a.reason, d.phase, d.tries_left, d.next_action_at <= now() as due
     from attempt a join delivery d using (task_id, downstream)`
-  t.same(
-    cut.map(row => ({ ...row })),
-    [{ reason: 'shutdown', phase: 'WAITING', tries_left: 1, due: true }],
-    'they are due now, and the only try of each is not burnt by our own end'
-  )
-  hangs = false
-  const next = await start(t, on.env)
-  await eachOf(tasks, taskNo => settled(next.url, taskNo))
-  t.same(await tally(sql), { HANDLED: 5 })
-  const headers = downstream.requests.slice(5).map(request => request.headers['ackbox-attempt'])
-  t.same(new Set(headers), new Set(['2']), 'by their second attempts')
-})
+    t.same(
+      cut.map(row => ({ ...row })),
+      [{ reason: 'shutdown', phase: 'WAITING', tries_left: 1, due: true }],
+      'they are due now, and the only try of each is not burnt by our own end'
+    )
+    hangs = false
+    const next = await start(t, on.env)
+    await eachOf(tasks, taskNo => settled(next.url, taskNo))
+    t.same(await tally(sql), { HANDLED: 5 })
+    const headers = downstream.requests.slice(5).map(request => request.headers['ackbox-attempt'])
+    t.same(new Set(headers), new Set(['2']), 'by their second attempts')
+  }
+)
 
-t.test('a second SIGTERM ends it at once, and nothing is lost', async t => {
+t.test('a second SIGTERM ends it at once, and nothing is lost', { buffered: true }, async t => {
   let hangs = true
   const on = await stage(t, { answer: () => (hangs ? 'hang' : 200) })
   if (!on) return

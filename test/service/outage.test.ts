@@ -2,11 +2,14 @@
 import { connect } from 'node:net'
 import t from 'tap'
 import type { Sql } from '../../src/db/open.ts'
-import { eachOf, postUntilTaken, settled, start } from '../support/service.ts'
+import { blackHole } from '../support/blackhole.ts'
+import { call, eachOf, postUntilTaken, settled, start } from '../support/service.ts'
 import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
+// Each waits most of its time for a lease to run out.
 t.setTimeout(120_000)
+t.jobs = 2
 
 const taskOf = (taskNo: string, n: number): object => ({
   taskNo,
@@ -21,6 +24,17 @@ const burnt = async (sql: Sql): Promise<object[]> =>
   from delivery d
   where 10 - d.tries_left > (select count(*) from attempt a where a.task_id = d.task_id and a.downstream = d.downstream)`
 
+/** Posts them all; each must be taken. ms of the slowest. */
+async function slowest(taskNos: string[], url: string): Promise<number> {
+  const times = await eachOf(taskNos, async taskNo => {
+    const began = performance.now()
+    const { status } = await post(url, taskNo)
+    if (status !== 201) throw new Error(`${taskNo} was answered ${status}`)
+    return performance.now() - began
+  })
+  return Math.max(...times)
+}
+
 /** A Redis takes a command as a line of text. */
 const flush = (port: number): Promise<void> =>
   new Promise((resolve, reject) => {
@@ -30,6 +44,7 @@ const flush = (port: number): Promise<void> =>
 
 t.test(
   'Redis is flushed, killed and comes back empty under load: nothing is lost and no try is burnt',
+  { buffered: true },
   async t => {
     const on = await stage(t, { redis: true, patient: true })
     if (!on?.redis) return
@@ -43,15 +58,8 @@ t.test(
     await downstream.received(200)
     await redis.kill()
     const away = numbered('away', 30)
-    const times = await eachOf(away, async taskNo => {
-      const began = performance.now()
-      t.equal((await post(service.url, taskNo)).status, 201)
-      return performance.now() - began
-    })
-    t.ok(
-      Math.max(...times) < 2_000,
-      `a POST is taken without Redis: ${Math.max(...times).toFixed(0)} ms at most`
-    )
+    const slow = await slowest(away, service.url)
+    t.ok(slow < 2_000, `a POST is taken without Redis: ${slow.toFixed(0)} ms at most`)
     await posting
     await redis.start()
 
@@ -65,6 +73,7 @@ t.test(
 
 t.test(
   'all connections to PostgreSQL are cut three times under load: the process lives and nothing is lost',
+  { buffered: true },
   async t => {
     const on = await stage(t, { patient: true })
     if (!on) return
@@ -93,3 +102,56 @@ t.test(
     )
   }
 )
+
+t.test(
+  'Redis is a black hole: tasks are taken as fast as ever, and arrive when it is back',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { redis: true, patient: true })
+    if (!on?.redis) return
+    const hole = await blackHole(t, on.redis)
+    const service = await start(t, { ...on.env, REDIS_URL: `redis://127.0.0.1:${hole.port}` })
+    const before = await slowest(numbered('before', 60), service.url)
+    hole.swallow()
+    const during = await slowest(numbered('during', 60), service.url)
+    t.ok(
+      during < before + 1_000,
+      `the slowest POST took ${during.toFixed(0)} ms, and ${before.toFixed(0)} before`
+    )
+    t.equal((await call(`${service.url}/readyz`)).status, 200, 'the process can still take work, and says so')
+    hole.heal()
+    const all = [...numbered('before', 60), ...numbered('during', 60)]
+    const ends = await eachOf(all, taskNo => settled(service.url, taskNo))
+    t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']))
+    t.same(await burnt(on.sql), [])
+  }
+)
+
+t.test('PostgreSQL is a black hole: 503 in time and not one task lost', { buffered: true }, async t => {
+  const on = await stage(t, { redis: true, patient: true })
+  if (!on) return
+  const database = new URL(on.databaseUrl)
+  const hole = await blackHole(t, { host: database.hostname, port: Number(database.port) })
+  database.port = String(hole.port)
+  const service = await start(t, { ...on.env, DATABASE_URL: String(database) })
+  const tasks = numbered('dark', 120)
+  const posting = eachOf(tasks.map(taskOf), task => postUntilTaken(() => service.url, task))
+  await on.downstream.received(30)
+  hole.swallow()
+  const began = performance.now()
+  const refused = await fetch(`${service.url}/tasks`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(taskOf('refused', 1))
+  })
+  t.equal(refused.status, 503)
+  t.ok(Number(refused.headers.get('retry-after')) >= 1, 'it says when to come back')
+  t.ok(performance.now() - began < 3_000, 'within about 2 s')
+  t.equal((await call(`${service.url}/readyz`)).status, 503)
+  t.equal((await call(`${service.url}/healthz`)).status, 200, 'it lives')
+  hole.heal()
+  await posting
+  const ends = await eachOf(tasks, taskNo => settled(service.url, taskNo))
+  t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']), 'and recovers by itself')
+  t.same(await burnt(on.sql), [])
+})

@@ -1,6 +1,6 @@
 // Whole processes of Ackbox, as an operator starts them.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
@@ -29,6 +29,8 @@ type Env = Record<string, string | undefined>
 /** A folder of the test's own, gone with it. */
 export function folder(t: Test): string {
   const made = mkdtempSync(path.join(tmpdir(), 'ackbox-test-'))
+  // As root PostgreSQL runs as another user, who must get in.
+  chmodSync(made, 0o755)
   t.teardown(() => rmSync(made, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))
   return made
 }

@@ -259,10 +259,10 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     redeliver: (taskNo, { force = false, downstream: name } = {}) =>
       redeliver(
-        { sql, record, handlers, wake: () => wake() },
+        { sql, record, surroundings: around, handlers, wake: () => wake() },
         { taskNo, force, ...(name === undefined ? {} : { downstream: name }) }
       ),
-    remove: taskNo => remove({ sql, record }, taskNo),
+    remove: taskNo => remove({ sql, record, surroundings: around }, taskNo),
     async dispatch() {
       const stop = new AbortController()
       const done = newDispatcher().run(stop.signal)
