@@ -74,7 +74,7 @@ export function readConfig(env: Env): Config {
   if (!read.success)
     throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
   const config = toConfig(read.data, misspelt(env), given['PORT'] !== undefined)
-  const problems = [...wrongLists(read.data), ...wrongTogether(config, env)]
+  const problems = [...wrongLists(read.data), ...wrongTogether(config)]
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
 }
@@ -166,7 +166,7 @@ function wrongLists(s: Settings): string[] {
   return problems
 }
 
-function wrongTogether(config: Config, env: Env): string[] {
+function wrongTogether(config: Config): string[] {
   const problems: string[] = []
   const loopback = isLoopback(config.host)
   if (!config.embedded && config.secret === undefined) {
