@@ -6,6 +6,7 @@ import type { Config } from './config.ts'
 import { beat, leave } from './db/nodes.ts'
 import { isInfrastructure, openDb } from './db/open.ts'
 import { removeOld } from './db/retention.ts'
+import { egress } from './egress.ts'
 import { every } from './every.ts'
 import { acceptor } from './flow/accept.ts'
 import { sendAlarms } from './flow/alarm.ts'
@@ -27,7 +28,6 @@ import { QueueServerError } from './queue/redis.ts'
 import { slots } from './queue/slots.ts'
 import { runWorkers } from './queue/worker.ts'
 import { tokens } from './task/token.ts'
-import { guard } from './transport/guard.ts'
 import { transports } from './transport/index.ts'
 import { alarmChannel } from './webhook.ts'
 
@@ -284,19 +284,3 @@ export async function wire(options: WireOptions): Promise<Service> {
 
 const longestTimeout = ({ downstreams }: Registry): number =>
   Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))
-
-function egress({ config, databaseUrl, demoTarget }: WireOptions): ReturnType<typeof guard> {
-  const demo = demoTarget === undefined ? [] : [demoTarget]
-  const allow =
-    config.egressAllow === undefined && config.embedded ? undefined : [...(config.egressAllow ?? []), ...demo]
-  const stores = [databaseUrl, ...(config.redisUrl === undefined ? [] : [config.redisUrl])]
-  const deny = stores.map(store => {
-    const { hostname: host, port, protocol } = new URL(store)
-    return `${host || 'localhost'}:${port || (protocol.startsWith('redis') ? 6379 : 5432)}`
-  })
-  return guard({
-    allow,
-    embedded: config.embedded,
-    deny: [...deny, ...(config.port ? [`${config.host}:${config.port}`] : [])]
-  })
-}

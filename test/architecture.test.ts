@@ -20,6 +20,7 @@ const mayUse: Record<string, string[]> = {
   api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   webhook: ['task', 'transport', 'flow'],
   version: [],
+  egress: ['config', 'transport'],
   operations: ['task', 'config', 'db', 'handler', 'flow', 'api', 'errors', 'metrics'],
   demo: ['task', 'config', 'db']
 }
