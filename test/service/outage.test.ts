@@ -3,8 +3,8 @@ import { connect } from 'node:net'
 import t from 'tap'
 import type { Sql } from '../../src/db/open.ts'
 import { blackHole } from '../support/blackhole.ts'
-import { call, eachOf, postUntilTaken, settled, start } from '../support/service.ts'
-import { numbered, post, stage, tally } from '../support/stage.ts'
+import { call, eachOf, postUntilTaken, start } from '../support/service.ts'
+import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 // Each waits most of its time for a lease to run out.
@@ -63,8 +63,8 @@ t.test(
     await posting
     await redis.start()
 
-    const ends = await eachOf([...tasks, ...away], taskNo => settled(service.url, taskNo))
-    t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']))
+    const ends = await eachOf([...tasks, ...away], taskNo => statusAtLast(service.url, taskNo))
+    t.same(new Set(ends), new Set(['HANDLED']))
     t.same(await tally(sql), { HANDLED: 430 })
     t.same(await burnt(sql), [])
     t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
@@ -91,8 +91,8 @@ t.test(
       })
     }
     await posting
-    const ends = await eachOf(tasks, taskNo => settled(service.url, taskNo))
-    t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']))
+    const ends = await eachOf(tasks, taskNo => statusAtLast(service.url, taskNo))
+    t.same(new Set(ends), new Set(['HANDLED']))
     t.same(await tally(sql), { HANDLED: 400 })
     t.same(await burnt(sql), [])
     t.same(
@@ -121,8 +121,8 @@ t.test(
     t.equal((await call(`${service.url}/readyz`)).status, 200, 'the process can still take work, and says so')
     hole.heal()
     const all = [...numbered('before', 60), ...numbered('during', 60)]
-    const ends = await eachOf(all, taskNo => settled(service.url, taskNo))
-    t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']))
+    const ends = await eachOf(all, taskNo => statusAtLast(service.url, taskNo))
+    t.same(new Set(ends), new Set(['HANDLED']))
     t.same(await burnt(on.sql), [])
   }
 )
@@ -151,7 +151,7 @@ t.test('PostgreSQL is a black hole: 503 in time and not one task lost', { buffer
   t.equal((await call(`${service.url}/healthz`)).status, 200, 'it lives')
   hole.heal()
   await posting
-  const ends = await eachOf(tasks, taskNo => settled(service.url, taskNo))
-  t.same(new Set(ends.map(end => end.body?.['status'])), new Set(['HANDLED']), 'and recovers by itself')
+  const ends = await eachOf(tasks, taskNo => statusAtLast(service.url, taskNo))
+  t.same(new Set(ends), new Set(['HANDLED']), 'and recovers by itself')
   t.same(await burnt(on.sql), [])
 })

@@ -4,7 +4,7 @@ import type { Test } from 'tap'
 import type { Sql } from '../../src/db/open.ts'
 import { testDb } from './postgres.ts'
 import { ownRedis, type OwnRedis } from './redis.ts'
-import { call, handlersDir, secret, type Answer } from './service.ts'
+import { call, handlersDir, secret, settled, type Answer } from './service.ts'
 import { sink, type Sink, type SinkOptions } from './sink.ts'
 
 export interface Stage {
@@ -79,4 +79,13 @@ export async function repeated(sql: Sql, downstream: Sink): Promise<string[]> {
     from task t left join attempt a on a.task_id = t.id and a.reason in ('timeout', 'connect_timeout')
     group by t.id`
   return rows.filter(row => downstream.count(row.task_no) > 1 + row.timeouts).map(row => row.task_no)
+}
+
+/** How the task ended, asked again and again while the service cannot say. */
+export async function statusAtLast(url: string, taskNo: string): Promise<unknown> {
+  for (;;) {
+    const { status, body } = await settled(url, taskNo)
+    if (status < 500) return body?.['status']
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
 }
