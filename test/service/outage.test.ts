@@ -17,12 +17,16 @@ const taskOf = (taskNo: string, n: number): object => ({
   messageBody: { n }
 })
 
-/** Deliveries that used up more tries than there are attempts on record. */
+/**
+ * Deliveries that used up more tries than there are attempts on record. A receipt may overtake one that was claimed
+ * again: that one needs no attempt.
+ */
 const burnt = async (sql: Sql): Promise<object[]> =>
   await sql<object[]>`
-  select d.task_id, d.downstream, d.tries_left, d.attempt, d.lost
-  from delivery d
-  where 10 - d.tries_left > (select count(*) from attempt a where a.task_id = d.task_id and a.downstream = d.downstream)`
+    select t.task_no, d.downstream, d.tries_left, d.attempt, d.lost
+    from delivery d join task t on t.id = d.task_id
+    where 10 - d.tries_left - d.needs_receipt::int
+      > (select count(*) from attempt a where a.task_id = d.task_id and a.downstream = d.downstream)`
 
 /** Posts them all; each must be taken. ms of the slowest. */
 async function slowest(taskNos: string[], url: string): Promise<number> {
