@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs'
@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import t from 'tap'
 import type { Test } from 'tap'
+import { plainNode } from '../support/service.ts'
 import { embeddedSecret, startEmbedded } from '../../src/db/embedded.ts'
 import { isAlive } from '../../src/db/pidfile.ts'
 import { stopPostmaster } from '../../src/db/postmaster.ts'
@@ -35,11 +36,23 @@ t.test('the first start makes a database within seconds, the next one finds ever
   await query(first.url, `create table note (text text); insert into note values ('kept')`)
   await first.stop()
   await first.stop()
+  // Dead, but perhaps not yet taken from the table of processes.
+  for (let i = 0; isAlive(first.pid) && i < 500; i++) await new Promise(resolve => setTimeout(resolve, 10))
   t.notOk(isAlive(first.pid))
   const second = await startEmbedded({ dataDir })
   t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
-  t.equal(second.port, first.port, 'on the same port while it is free')
   await second.stop()
+  // Any program of this machine may take a port that is free for a moment; not three times in a row.
+  const ports = [first.port, second.port]
+  for (const _ of [1, 2, 3]) {
+    const again = await startEmbedded({ dataDir })
+    ports.push(again.port)
+    await again.stop()
+  }
+  t.ok(
+    ports.some((port, i) => port === ports[i - 1]),
+    `on the same port while it is free: ${ports.join(', ')}`
+  )
 })
 
 t.test('the password and the secret are random, made once, and readable by their owner alone', async t => {
@@ -205,17 +218,49 @@ t.test('trouble with the folder is one line that says what to do', async t => {
   if (!root) return
   fs.chownSync(path.join(dataDir, 'postgres'), 12_345, 12_345)
   await refused(dataDir, /belongs to user 12345, but PostgreSQL would run as user \d+: .*chown/)
-  const closed = folder(t)
-  fs.chmodSync(closed, 0o700)
-  await refused(
-    path.join(closed, 'data'),
-    new RegExp(`the user postgres, who may not enter ${closed}: set DATA_DIR`)
-  )
 })
 
 t.test(
+  'as root it also runs where the way is closed to everybody else, such as under /root',
+  { skip: root && canRename() ? false : 'needs root, and a system with user namespaces' },
+  async t => {
+    const closed = folder(t)
+    fs.chmodSync(closed, 0o700)
+    const dataDir = path.join(closed, 'data')
+    const first = await startEmbedded({ dataDir })
+    await query(first.url, `create table note (text text); insert into note values ('kept')`)
+    await first.stop()
+    const second = await startEmbedded({ dataDir })
+    t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
+    await second.stop()
+  }
+)
+
+function canRename(): boolean {
+  return spawnSync('unshare', ['--user', '--map-user=70', '--map-group=70', 'true']).status === 0
+}
+
+/** Some other user can read this very project. */
+function isOpen(): boolean {
+  const other = { uid: 65_534, gid: 65_534, stdio: 'ignore' } as const
+  return (
+    spawnSync(
+      plainNode[0],
+      [...plainNode.slice(1), '-e', 'fs.accessSync(process.argv[1])', holderFile],
+      other
+    ).status === 0
+  )
+}
+
+t.test(
   'a normal user runs it as oneself',
-  { skip: root ? false : 'this whole file ran as a normal user' },
+  {
+    skip: !root
+      ? 'this whole file ran as a normal user'
+      : isOpen()
+        ? false
+        : 'other users cannot read this folder'
+  },
   async t => {
     const dataDir = folder(t)
     const [uid, gid] = [65_534, 65_534]
@@ -233,7 +278,7 @@ t.test(
 
 /** As `npm start` would be started by a shell: leader of its own process group. */
 async function holder(t: Test, dataDir: string, user: { uid?: number; gid?: number } = {}) {
-  const child: ChildProcess = spawn(process.execPath, [holderFile, dataDir], {
+  const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), holderFile, dataDir], {
     ...user,
     detached: true,
     stdio: ['ignore', 'pipe', 'inherit']

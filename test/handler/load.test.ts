@@ -71,7 +71,7 @@ t.test('what a handler leaves out gets the documented defaults', async t => {
   t.match(handlers.get('a')?.downstreams[0], {
     name: 'w',
     transport: 'http',
-    needCallback: false,
+    needCallback: undefined,
     policy: {
       times: undefined,
       backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 },

@@ -3,6 +3,7 @@ import { mkdir, symlink, writeFile } from 'node:fs/promises'
 import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
+import { plainNode } from '../support/service.ts'
 
 // A user's project: its own folder, `ackbox` in node_modules, the compiler as strict as ours.
 const options = {
@@ -155,9 +156,10 @@ t.test('the compiler teaches how to write a handler', async t => {
 })
 
 function compile(tsc: string, folder: string): Promise<string> {
-  return new Promise(resolve => {
-    execFile(process.execPath, [tsc, '-p', folder, '--pretty', 'false'], { cwd: folder }, (_, stdout) =>
-      resolve(stdout.trim())
+  const [env, ...words] = [...plainNode, tsc, '-p', folder, '--pretty', 'false']
+  return new Promise((resolve, reject) => {
+    execFile(env ?? '', words, { cwd: folder }, (_, stdout, stderr) =>
+      stdout.trim() === '' && stderr !== '' ? reject(new Error(stderr)) : resolve(stdout.trim())
     )
   })
 }

@@ -7,6 +7,8 @@ import type { Test } from 'tap'
 import { freePort } from './redis.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
+/** Node without what the test runner loads into every child: whole processes run as an operator starts them. */
+export const plainNode = ['env', '-u', 'NODE_OPTIONS', process.execPath] as const
 const main = path.resolve(import.meta.dirname, '../../src/main.js')
 export const handlersDir = path.resolve(import.meta.dirname, 'handlers')
 
@@ -37,7 +39,7 @@ export function folder(t: Test): string {
 
 /** Starts one and returns at once. It is killed with the test at the latest. */
 export function launch(t: Test, env: Env): Omit<Process, 'url'> {
-  const child: ChildProcess = spawn(process.execPath, [main], {
+  const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), main], {
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], LOG_LEVEL: 'info', ...env },
     stdio: ['ignore', 'pipe', 'pipe']
   })
