@@ -21,6 +21,9 @@ t.test(
     const posted: string[] = []
     const failed: unknown[] = []
     let ended = false
+    t.teardown(() => {
+      ended = true // also when the test gives up: or it would post for ever
+    })
     const producer = async (_: unknown, me: number): Promise<void> => {
       for (let n = 0; !ended; n++) {
         const taskNo = `rolling-${me}-${n}`
