@@ -22,6 +22,9 @@ t.test(
     const failed: unknown[] = []
     let ended = false
     t.teardown(() => {
+      ended = true
+    })
+    t.teardown(() => {
       ended = true // also when the test gives up: or it would post for ever
     })
     const producer = async (_: unknown, me: number): Promise<void> => {
@@ -157,4 +160,23 @@ t.test('a second SIGTERM ends it at once, and nothing is lost', { buffered: true
   const next = await start(t, on.env)
   t.match(await settled(next.url, 'impatient'), { body: { status: 'HANDLED' } })
   t.same(await tally(sql), { HANDLED: 1 })
+})
+
+t.test('an idle process says no for a second before it shuts its door', { buffered: true }, async t => {
+  const on = await stage(t)
+  if (!on) return
+  const service = await start(t, on.env)
+  const began = performance.now()
+  const leaving = service.kill('SIGTERM')
+  let said = 0
+  await until('the door is shut', async () => {
+    const answer = await call(`${service.url}/readyz`).catch(() => null)
+    if (answer?.status === 503) said = performance.now()
+    return answer === null
+  })
+  t.ok(
+    said - began > 1_000,
+    `a balancer that looks once a second has heard it: ${(said - began).toFixed(0)} ms`
+  )
+  t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
 })
