@@ -21,7 +21,11 @@ async function firstMinute(t: Test, env: Record<string, string>): Promise<string
   const { stdout } = await promisify(execFile)('sh', ['-c', curl])
   const [posted, ended] = stdout.split(/(?<=\})\s*(?=\{"taskNo")/).map(text => JSON.parse(text) as object)
   t.match(posted, { status: 'SENDING' }, 'its POST is answered with the task')
-  t.match(ended, { status: 'HANDLED', deliveries: [{ handledBy: /receipt|answer/ }] }, 'and its wait with HANDLED')
+  t.match(
+    ended,
+    { status: 'HANDLED', deliveries: [{ handledBy: /receipt|answer/ }] },
+    'and its wait with HANDLED'
+  )
   t.equal((await fetch(`${service.url}/docs`)).status, 200, 'Swagger UI is there')
   t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
   return curl
