@@ -15,11 +15,13 @@ ${variants.map(({ name, what }) => `  ${name.padEnd(16)} ${what}`).join('\n')}
   --tasks N      tasks of a round, as fast as answers come   (20000)
   --warm N       tasks before each round that count for nothing: services run for days (as many again)
   --rounds N     rounds; medians are reported                (3)
-  --in-flight N  POSTs in flight, one connection each        (96)
+  --in-flight N  POSTs in flight, one connection each        (256)
   --rate N       tasks a second of the latency part          (200)
   --only A,B     these variants only
   --quick        a tiny run that shows that all of it works
-  --help`
+  --help
+
+BENCH_NODE='--cpu-prof …' gives Ackbox more flags of Node, for a look inside.`
 
 const number = (text: string) => {
   const value = Number(text)
@@ -43,7 +45,7 @@ function options() {
       tasks: { type: 'string' },
       warm: { type: 'string' },
       rounds: { type: 'string' },
-      'in-flight': { type: 'string', default: '96' },
+      'in-flight': { type: 'string', default: '256' },
       rate: { type: 'string', default: '200' },
       only: { type: 'string' },
       quick: { type: 'boolean', default: false },

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
 import { migrate } from '../src/db/migrate.ts'
-import { start, stop } from './child.ts'
+import { nodeFlags, start, stop } from './child.ts'
 import { freePort, until, type Ground } from './ground.ts'
 
 export interface Running {
@@ -70,7 +70,7 @@ async function startAckbox(ground: Ground, name: string, redisUrl: string | unde
   await migrate(databaseUrl)
   const port = await freePort()
   const { PATH = '', HOME = '', BENCH_NODE = '' } = process.env
-  const flags = BENCH_NODE.split(' ').filter(flag => flag !== '')
+  const flags = [...nodeFlags, ...BENCH_NODE.split(' ').filter(flag => flag !== '')]
   const settings = {
     DATABASE_URL: databaseUrl,
     ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),

@@ -9,6 +9,7 @@ import { isInfrastructure, type Sql } from './db/open.ts'
 import { Unavailable } from './errors.ts'
 import type { Accept } from './flow/accept.ts'
 import type { Dispatcher } from './flow/dispatch.ts'
+import type { Fresh } from './flow/fresh.ts'
 import type { Log } from './flow/log.ts'
 import type { Record } from './flow/record.ts'
 import { redeliver } from './flow/redeliver.ts'
@@ -27,6 +28,7 @@ export interface OperationsOptions {
   record: Record
   dispatching: Dispatcher
   around: Surroundings
+  fresh: Fresh | undefined
   waiting: Waiters
   /** Deliveries that wait in the queue of a downstream. */
   queued: (downstream: string) => number
@@ -54,7 +56,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     listTasks: filter => listTasks(sql, filter),
     listDeliveries: filter => listDeliveries(sql, filter),
     listAlarms: filter => listAlarms(sql, filter),
-    remove: taskNo => remove({ sql, record, surroundings: around }, taskNo),
+    remove: taskNo => remove({ sql, record, surroundings: around, fresh: options.fresh }, taskNo),
     redeliver: asked =>
       redeliver({ sql, record, surroundings: around, handlers, wake: dispatching.wake }, asked),
     receive: options.receive,

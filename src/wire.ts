@@ -12,6 +12,7 @@ import { acceptor } from './flow/accept.ts'
 import { sendAlarms } from './flow/alarm.ts'
 import { deliverer } from './flow/deliver.ts'
 import { dispatcher } from './flow/dispatch.ts'
+import { fresh } from './flow/fresh.ts'
 import { hinter } from './flow/hint.ts'
 import type { Log } from './flow/log.ts'
 import { parcels } from './flow/parcel.ts'
@@ -116,6 +117,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     random,
     log
   })
+  const justAccepted = roles.has('worker') && roles.has('api') ? fresh() : undefined
   const accept = acceptor({
     sql,
     handlers,
@@ -124,10 +126,12 @@ export async function wire(options: WireOptions): Promise<Service> {
     leaseMarginMs: config.leaseMarginMs,
     claiming: () => !draining,
     wake: dispatching.wake,
+    fresh: justAccepted,
     metrics,
     log
   })
   const deliver = deliverer({
+    fresh: justAccepted,
     sql,
     handlers,
     transports: http,
@@ -173,6 +177,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     record,
     dispatching,
     around,
+    fresh: justAccepted,
     waiting,
     queued: name => hints.waiting(name),
     queueUp: () => backend.up(),

@@ -48,7 +48,8 @@ export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
 const receiptsKept = 20
 
 /**
- * The one door: every change of `delivery.status` goes through here (a claim changes the phase only and is below).
+ * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts, the same
+ * door made narrow) and claims (due.ts), which change the phase only.
  * One statement and one commit a batch: guard by place and attempt, move, attempt rows, alarms of what failed and the
  * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
  */
@@ -204,11 +205,11 @@ const hasMove = <T extends Asked>(one: T): one is T & { move: Move } => one.move
 const hasAttempt = <T extends Asked>(one: T): one is T & { attempt: AttemptRow } => one.attempt !== undefined
 const hasReceipt = <T extends Asked>(one: T): one is T & { receipt: ReceiptRow } => one.receipt !== undefined
 
-function byKey(a: Move, b: Move): number {
+export function byKey(a: Move, b: Move): number {
   if (a.taskId !== b.taskId) return a.taskId < b.taskId ? -1 : 1
   return a.downstream < b.downstream ? -1 : a.downstream > b.downstream ? 1 : 0
 }
 
 /** PostgreSQL's hex form of bytes. */
-const bytea = (bytes: Uint8Array | null): string | null =>
+export const bytea = (bytes: Uint8Array | null): string | null =>
   bytes && '\\x' + Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')

@@ -1,5 +1,5 @@
 import type { Sql } from './open.ts'
-import { indexes, plain, texts } from './literal.ts'
+import { plain, texts } from './literal.ts'
 
 /** A task to store. Its text members are as posted; times are Dates; `delayMs` counts from the database's now. */
 export interface NewTask {
@@ -39,12 +39,19 @@ export type Inserted =
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
 export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<Inserted[]> {
-  const rows = tasks.flatMap((task, index) =>
-    task.deliveries.map((delivery, at) => ({ task, delivery, index, at }))
-  )
-  const [done] = await sql<[{ now: Date; created: string | null; in_flight: string | null }]>`
-    with asked as (
-      select * from unnest(
+  const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
+  // Everything is told by what is missing, which is nearly always nothing: no list to make, to send and to take apart.
+  // `(… in (select …)) is true` is looked up in a hash; as a join of two lists it would cost their product.
+  const [done] = await sql<[{ now: Date; created: string | null; waiting: string | null }]>`
+    with stored as (
+      insert into task (
+        id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
+        need_callback, retry_times, extend, state, created_at, created_by, traceparent
+      )
+      select id, task_no, message_code, scene_type, message_body, content_hash,
+        coalesce(start_at, now() + delay_ms * interval '1 ms'),
+        need_callback, retry_times, extend, 'ACTIVE', now(), created_by, traceparent
+      from unnest(
         ${plain(tasks.map(task => task.id))}::uuid[], ${texts(tasks.map(task => task.taskNo))}::text[],
         ${texts(tasks.map(task => task.messageCode))}::text[], ${texts(tasks.map(task => task.sceneType))}::text[],
         ${texts(tasks.map(task => task.messageBody))}::text[], ${texts(tasks.map(task => task.contentHash))}::text[],
@@ -53,39 +60,13 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
         ${plain(tasks.map(task => task.needCallback))}::boolean[], ${plain(tasks.map(task => task.retryTimes))}::int[],
         ${texts(tasks.map(task => task.extend))}::jsonb[], ${texts(tasks.map(task => task.createdBy))}::text[],
         ${texts(tasks.map(task => task.traceparent))}::text[]
-      ) with ordinality as a (
+      ) as a (
         id, task_no, message_code, scene_type, message_body, content_hash, start_at, delay_ms,
-        need_callback, retry_times, extend, created_by, traceparent, ord
+        need_callback, retry_times, extend, created_by, traceparent
       )
-    ), stored as (
-      insert into task (
-        id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
-        need_callback, retry_times, extend, state, created_at, created_by, traceparent
-      )
-      select id, task_no, message_code, scene_type, message_body, content_hash,
-        coalesce(start_at, now() + delay_ms * interval '1 ms'),
-        need_callback, retry_times, extend, 'ACTIVE', now(), created_by, traceparent
-      from asked
       order by task_no
       on conflict (task_no) do nothing
-      returning id, deliver_start_time
-    ), wanted as (
-      select * from unnest(
-        ${plain(rows.map(row => row.task.id))}::uuid[], ${texts(rows.map(row => row.delivery.downstream))}::text[],
-        ${plain(rows.map(row => row.delivery.skipped))}::boolean[],
-        ${plain(rows.map(row => row.delivery.claim))}::boolean[],
-        ${plain(rows.map(row => row.delivery.leaseMs))}::float8[],
-        ${plain(rows.map(row => row.delivery.tries))}::int[],
-        ${plain(rows.map(row => row.delivery.needsReceipt))}::boolean[],
-        ${texts(rows.map(row => row.task.deliverBefore?.toISOString()))}::timestamptz[]
-      ) with ordinality as w (task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, ord)
-    ), placed as (
-      select w.*, case
-          when w.skipped then null
-          when w.claim and coalesce(s.deliver_start_time <= now(), true) then 'IN_FLIGHT'
-          else 'WAITING'
-        end as phase, s.deliver_start_time
-      from wanted w join stored s on s.id = w.task_id
+      returning id
     ), delivered as (
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
@@ -94,23 +75,49 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
       select task_id, downstream, case when skipped then -1 else 0 end, phase,
         case phase
           when 'IN_FLIGHT' then now() + lease_ms * interval '1 ms'
-          when 'WAITING' then least(greatest(deliver_start_time, now()), deliver_before)
+          when 'WAITING' then greatest(now(), least(start_at, deliver_before))
         end,
         case phase when 'IN_FLIGHT' then 1 else 0 end,
         case phase when 'IN_FLIGHT' then tries - 1 else tries end,
         0, 1, needs_receipt, deliver_before, case when skipped then 'SKIPPED' end, now(), now()
-      from placed
+      from (
+        select task_id, downstream, skipped, lease_ms, tries, needs_receipt, deliver_before,
+          coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start_at,
+          case
+            when skipped then null
+            when claim and coalesce(start_at, now() + delay_ms * interval '1 ms', now()) <= now() then 'IN_FLIGHT'
+            else 'WAITING'
+          end as phase
+        from unnest(
+          ${plain(rows.map(row => row.task.id))}::uuid[], ${texts(rows.map(row => row.delivery.downstream))}::text[],
+          ${plain(rows.map(row => row.delivery.skipped))}::boolean[],
+          ${plain(rows.map(row => row.delivery.claim))}::boolean[],
+          ${plain(rows.map(row => row.delivery.leaseMs))}::float8[],
+          ${plain(rows.map(row => row.delivery.tries))}::int[],
+          ${plain(rows.map(row => row.delivery.needsReceipt))}::boolean[],
+          ${texts(rows.map(row => row.task.deliverBefore?.toISOString()))}::timestamptz[],
+          ${texts(rows.map(row => row.task.startAt?.toISOString()))}::timestamptz[],
+          ${plain(rows.map(row => row.task.delayMs))}::float8[]
+        ) as w (
+          task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, start_at, delay_ms
+        )
+      ) w
+      where (task_id in (select id from stored)) is true
+      returning task_id, downstream, phase
     )
     select now() as now,
-      (select string_agg(a.ord::text, ',') from asked a join stored s on s.id = a.id) as created,
-      (select string_agg(ord::text, ',') from placed where phase = 'IN_FLIGHT') as in_flight`
-  const inserted = new Array<Inserted | undefined>(tasks.length)
-  for (const index of indexes(done.created)) inserted[index] = { kind: 'created', at: done.now, inFlight: [] }
-  for (const ord of indexes(done.in_flight)) {
-    const row = rows[ord]
-    const task = row && inserted[row.index]
-    if (row && task?.kind === 'created') task.inFlight.push(row.at)
-  }
+      (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
+        from stored) as created,
+      (select string_agg(task_id || downstream, ',') from delivered where phase = 'WAITING') as waiting`
+  const created = done.created === null ? null : new Set(done.created.split(','))
+  const waiting = done.waiting === null ? null : new Set(done.waiting.split(','))
+  const inserted = tasks.map((task): Inserted | undefined => {
+    if (created && !created.has(task.id)) return undefined
+    const inFlight = task.deliveries.flatMap(({ downstream, skipped }, at) =>
+      skipped || waiting?.has(task.id + downstream) ? [] : [at]
+    )
+    return { kind: 'created', at: done.now, inFlight }
+  })
   const missing = tasks.filter((_, index) => !inserted[index]).map(task => task.taskNo)
   const known = missing.length ? await findHashes(sql, missing) : new Map<string, string>()
   return tasks.map(

@@ -9,7 +9,8 @@ import type { Metrics } from '../metrics.ts'
 import { limitOf } from '../task/decide.ts'
 import type { Task } from '../task/task.ts'
 import { uuidv7 } from '../task/uuid.ts'
-import { createdView } from './created.ts'
+import { createdView, loadedOf } from './created.ts'
+import type { Fresh } from './fresh.ts'
 import type { Hinter } from './hint.ts'
 import { messageOf } from './hook.ts'
 import type { Log } from './log.ts'
@@ -45,6 +46,8 @@ export interface AcceptDeps {
   hinter: Hinter
   surroundings: Surroundings
   leaseMarginMs: number
+  /** Where this process has a worker too. */
+  fresh: Fresh | undefined
   /** Something due had to wait for a dispatcher. */
   wake: () => void
   /** False once we stop: what is accepted still is committed, and waits for another process. */
@@ -73,7 +76,8 @@ interface Store {
  */
 export function acceptor(deps: AcceptDeps): Accept {
   const writes: Store = {
-    tasks: batcher({ max: 200, write: tasks => write(deps, tasks) }),
+    // One at a time: two halves of what waits would cost the machine two commits (docs/performance.md).
+    tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, tasks) }),
     // A producer that posts a batch again asks for all of it at once.
     known: batcher({
       max: 200,
@@ -228,25 +232,27 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
 async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
   if (deps.surroundings.isAway()) throw new Unavailable()
+  const askedAt = performance.now()
   const inserting = insertTasks(deps.sql, tasks)
   // Also when the caller has been told 503 already: what is claimed must be hinted.
   inserting.then(
-    inserted => setImmediate(() => hint(deps, tasks, inserted)),
+    inserted => setImmediate(() => hint(deps, tasks, inserted, askedAt)),
     () => {}
   )
   return prompt(deps.surroundings, inserting)
 }
 
-function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[]): void {
+function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[], askedAt: number): void {
   const { hinter, surroundings } = deps
   const claimed = inserted.flatMap((one, index) => {
     const task = tasks[index]
     if (one.kind !== 'created' || !task) return []
-    return one.inFlight.map(at => ({
-      taskId: task.id,
-      downstream: task.deliveries[at]?.downstream ?? '',
-      attempt: 1
-    }))
+    return one.inFlight.flatMap(at => {
+      const delivery = task.deliveries[at]
+      if (!delivery) return []
+      deps.fresh?.keep({ delivery: loadedOf(task, delivery, one.at), askedAt })
+      return [{ taskId: task.id, downstream: delivery.downstream, attempt: 1 }]
+    })
   })
   if (claimed.length > 0) void hinter.add(claimed)
   // What is due and had no room comes first from now on, or a steady stream of new ones would starve it.

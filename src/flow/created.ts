@@ -1,4 +1,5 @@
-import type { Inserted, NewTask } from '../db/tasks.ts'
+import type { Loaded } from '../db/load.ts'
+import type { Inserted, NewDelivery, NewTask } from '../db/tasks.ts'
 import { some, taskStatus, type DeliveryView, type TaskView } from '../db/view.ts'
 
 /** A task that was just committed, as the API shows it: told from what was written, without reading it back. */
@@ -7,7 +8,7 @@ export function createdView(
   { at, inFlight }: Extract<Inserted, { kind: 'created' }>,
   extend: string | null
 ): TaskView {
-  const start = task.startAt ?? (task.delayMs === null ? null : new Date(at.getTime() + task.delayMs))
+  const start = startOf(task, at)
   const due = start && start > at ? start : at
   const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
     const claimed = inFlight.includes(index)
@@ -42,5 +43,35 @@ export function createdView(
     ...(extend === null ? {} : { extend: JSON.parse(extend) as unknown }),
     createdBy: task.createdBy,
     deliveries
+  }
+}
+
+const startOf = ({ startAt, delayMs }: NewTask, at: Date): Date | null =>
+  startAt ?? (delayMs === null ? null : new Date(at.getTime() + delayMs))
+
+/** A delivery that was just committed with its first claim, as a worker would read it. */
+export function loadedOf(task: NewTask, delivery: NewDelivery, at: Date): Loaded {
+  return {
+    task: {
+      id: task.id,
+      taskNo: task.taskNo,
+      messageCode: task.messageCode,
+      sceneType: task.sceneType,
+      messageBody: task.messageBody,
+      deliverStartTime: startOf(task, at),
+      needCallback: task.needCallback,
+      retryTimes: task.retryTimes,
+      extend: task.extend === null ? null : (JSON.parse(task.extend) as unknown),
+      traceparent: task.traceparent,
+      createdAt: at,
+      createdBy: task.createdBy
+    },
+    downstream: delivery.downstream,
+    attempt: 1,
+    triesLeft: delivery.tries - 1,
+    lost: 0,
+    needsReceipt: delivery.needsReceipt,
+    leaseMs: delivery.leaseMs,
+    beforeMs: task.deliverBefore === null ? null : task.deliverBefore.getTime() - at.getTime()
   }
 }

@@ -1,5 +1,5 @@
 import { raiseNoHandler } from '../db/alarms.ts'
-import { loadHinted, type Loaded } from '../db/load.ts'
+import type { Loaded } from '../db/load.ts'
 import type { AttemptRow } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import type { LoadedDownstream, LoadedHandler, Sending } from '../handler/define.ts'
@@ -10,6 +10,7 @@ import type { Move } from '../task/states.ts'
 import type { Outcome } from '../task/task.ts'
 import { deliveryId } from '../task/uuid.ts'
 import type { Transport } from '../transport/transport.ts'
+import { load, type Fresh, type Hint } from './fresh.ts'
 import { messageOf, within } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Parcels } from './parcel.ts'
@@ -29,6 +30,8 @@ export interface DeliverDeps {
   /** One for each downstream. */
   slots: ReadonlyMap<string, Slots>
   parcels: Parcels
+  /** Where this process accepts too. */
+  fresh: Fresh | undefined
   record: Record
   surroundings: Surroundings
   node: string
@@ -42,12 +45,6 @@ export interface DeliverDeps {
   onStarted: (downstream: string, deliveries: number) => void
   metrics: Pick<Metrics, 'attempted' | 'started'>
   log: Log
-}
-
-/** Ids and attempt numbers, nothing else. */
-export interface Hint {
-  downstream: string
-  deliveries: readonly (readonly [taskId: string, attempt: number])[]
 }
 
 export interface Deliver {
@@ -83,13 +80,10 @@ export function deliverer(deps: DeliverDeps): Deliver {
     busy.add(done)
   }
   const deliver = async (hint: Hint): Promise<void> => {
-    // From before the SELECT, or the time it took would be missing from every lease.
-    const askedAt = performance.now()
-    // Throws when PostgreSQL is away: then the leases run out and are found by the dispatcher.
-    const loaded = await loadHinted(deps.sql, hint.downstream, hint.deliveries)
+    const loaded = await load(deps.sql, deps.fresh, hint)
     deps.onStarted(hint.downstream, hint.deliveries.length)
     const slots = deps.slots.get(hint.downstream)
-    for (const delivery of loaded) {
+    for (const { delivery, askedAt } of loaded) {
       const downstream = deps.handlers
         .get(delivery.task.messageCode)
         ?.downstreams.find(one => one.name === delivery.downstream)

@@ -1,6 +1,7 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import { applyMoves, type Applied, type Asked } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
+import { isSend, recordSends } from '../db/sends.ts'
 import type { Metrics } from '../metrics.ts'
 
 export interface Record {
@@ -24,6 +25,8 @@ export function recorder({
 }): Record {
   const batch: Batcher<Asked, Applied> = batcher({
     max: 200,
+    // One at a time: nobody waits for it, and while it is written the next one grows (docs/performance.md).
+    inFlight: 1,
     retryUntilWritten: giveUp,
     write: items => writeFolded(sql, items)
   })
@@ -65,14 +68,37 @@ async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[]> {
       else now.push(index)
       if (key !== null) seen.add(key)
     }
-    const done = await applyMoves(
+    await writeSorted(
       sql,
-      now.map(index => items[index] as Asked)
+      now.map(index => ({ asked: items[index] as Asked, index })),
+      applied
     )
-    now.forEach((index, at) => {
-      applied[index] = done[at] as Applied
-    })
     rest = later
   }
   return applied
+}
+
+/** The many that went well by the short statement, the rest by the one that knows everything. */
+async function writeSorted(
+  sql: Sql,
+  items: { asked: Asked; index: number }[],
+  applied: Applied[]
+): Promise<void> {
+  const sends = items.flatMap(({ asked, index }) => (isSend(asked) ? [{ ...asked, index }] : []))
+  const others = items.filter(({ asked }) => !isSend(asked))
+  const [sent, moved] = await Promise.all([
+    sends.length > 0 ? recordSends(sql, sends) : [],
+    others.length > 0
+      ? applyMoves(
+          sql,
+          others.map(one => one.asked)
+        )
+      : []
+  ])
+  sends.forEach((one, at) => {
+    applied[one.index] = sent[at] as Applied
+  })
+  others.forEach((one, at) => {
+    applied[one.index] = moved[at] as Applied
+  })
 }

@@ -2,6 +2,7 @@ import { readTasks } from '../db/read.ts'
 import type { Sql } from '../db/open.ts'
 import { readStanding } from '../db/standing.ts'
 import type { TaskView } from '../db/view.ts'
+import type { Fresh } from './fresh.ts'
 import { prompt } from './prompt.ts'
 import type { Record } from './record.ts'
 import type { Surroundings } from './surroundings.ts'
@@ -10,6 +11,7 @@ export interface RemoveDeps {
   sql: Sql
   record: Record
   surroundings: Surroundings
+  fresh?: Fresh | undefined
 }
 
 /** Throws Unavailable when PostgreSQL does not answer; what was asked may be done all the same. */
@@ -18,7 +20,7 @@ export const remove = (deps: RemoveDeps, taskNo: string): Promise<TaskView | 'no
 
 /** Stops what of a task is still SENDING. One in flight at that moment cannot be called back, but changes nothing any more. */
 async function stop(
-  { sql, record }: RemoveDeps,
+  { sql, record, fresh }: RemoveDeps,
   taskNo: string
 ): Promise<TaskView | 'not_found' | 'nothing'> {
   let stopped = 0
@@ -28,11 +30,10 @@ async function stop(
     if (!task) return 'not_found'
     const sending = task.deliveries.filter(one => one.status === 'SENDING')
     const done = await Promise.all(
-      sending.map(({ downstream, attempt }) =>
-        record({
-          move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' }
-        })
-      )
+      sending.map(async ({ downstream, attempt }) => {
+        fresh?.forget(task.id, downstream)
+        return record({ move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' } })
+      })
     )
     stopped += done.filter(one => one === 'moved').length
     if (done.every(one => one === 'moved')) break

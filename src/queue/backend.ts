@@ -1,5 +1,5 @@
-import { createPostgresBackend, createRedisBackend, withBackend } from 'bullmq'
-import type { BackendFactory, IQueueBackend, Job } from 'bullmq'
+import { createPostgresBackend, createRedisBackend, Job, withBackend } from 'bullmq'
+import type { BackendFactory, IQueueBackend, JobJson } from 'bullmq'
 import type { QueueLog } from './log.ts'
 import { openPostgres } from './postgres.ts'
 import { openRedis } from './redis.ts'
@@ -111,6 +111,20 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
   }
 }
 
+type HintJob = Job<Pointer[], void, string>
+
+/** A job that is ours, by its lock. */
+interface Held {
+  job: HintJob
+  token: string
+}
+
+/** A job that waits for its end. */
+interface Over {
+  held: Held
+  settle: (ended: Promise<unknown>) => void
+}
+
 /** A hint runs once at most: BullMQ neither repeats it nor keeps it. */
 const jobOptions = { attempts: 1, removeOnComplete: { count: 0 }, removeOnFail: { count: 0 } }
 
@@ -171,24 +185,64 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
     // Finds the jobs of workers that died, so that they do not stay in the active list for ever.
     worker.startStalledCheckTimer().catch(onError)
     let takes = 0
+    let taking = false
+    // Their end is told with the next take, in one round trip; where none comes at once, by itself.
+    const over: Over[] = []
+
+    const end = ({ job, token }: Held, fetchNext: boolean): Promise<unknown> =>
+      job.moveToCompleted(undefined, token, fetchNext)
+
+    async function next(): Promise<Held | undefined> {
+      const last = over.pop()
+      if (last) {
+        const ended = end(last.held, true)
+        last.settle(ended)
+        // Whoever ended it hears of a failure.
+        const [json, id] = (await ended.catch(() => [])) as [JobJson?, string?]
+        // As in https://docs.bullmq.io/patterns/manually-fetching-jobs
+        return json && { job: Job.fromJSON(worker, json, id), token: last.held.token }
+      }
+      const token = `${worker.id}:${takes++}`
+      const job: HintJob | undefined = await worker.getNextJob(token)
+      return job && { job, token }
+    }
+
+    function done(held: Held): Promise<void> {
+      return new Promise((resolve, reject) => {
+        const settle = (ended: Promise<unknown>) => {
+          ended.then(() => resolve(), reject)
+        }
+        if (taking) {
+          settle(end(held, false))
+          return
+        }
+        const mine = { held, settle }
+        over.push(mine)
+        setImmediate(() => {
+          const at = over.indexOf(mine)
+          if (at < 0) return
+          over.splice(at, 1)
+          settle(end(held, false))
+        })
+      })
+    }
+
     return {
       ready: () => worker.waitUntilReady(),
       async take(): Promise<Taken | undefined> {
-        const token = `${worker.id}:${takes++}`
-        const job: Job<Pointer[], void, string> | undefined = await worker.getNextJob(token)
-        if (!job) return undefined
+        taking = true
+        const held = await next().finally(() => {
+          taking = false
+        })
+        if (!held) return undefined
+        const { job, token } = held
         if (job.deferredFailure) {
           // It stalled: its worker died with it, BullMQ put it back only to be failed. What it pointed to hangs
           // on its leases; running it now would send what others may have claimed since.
           await job.moveToFailed(new Error(job.deferredFailure), token, false)
           return undefined
         }
-        return {
-          deliveries: readPointers(job.data),
-          done: async () => {
-            await job.moveToCompleted(undefined, token, false)
-          }
-        }
+        return { deliveries: readPointers(job.data), done: () => done(held) }
       },
       interrupt: () => worker.getBackend().disconnectBlocking(false),
       close: () => worker.close(true)

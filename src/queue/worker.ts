@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import type { Backend, Pointer, Puller, Taken } from './backend.ts'
 import type { QueueLog } from './log.ts'
 import { within } from './within.ts'
@@ -63,7 +63,10 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
       })
       const taken = await takeUntil(puller, signal)
       trouble.well()
-      if (taken) start(taken)
+      if (!taken) continue
+      start(taken)
+      // Most are over within a turn: then the next is taken in the same round trip that ends this one.
+      await turn()
     } catch (error) {
       trouble.say(error)
       await sleep(retryMs, undefined, { signal }).catch(() => {}) // an abort only ends the wait

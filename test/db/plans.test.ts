@@ -4,16 +4,19 @@ import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { claimDue, findOverdue, nextDue } from '../../src/db/due.ts'
 import { loadHinted } from '../../src/db/load.ts'
-import { applyMoves } from '../../src/db/moves.ts'
+import { applyMoves, type AttemptRow } from '../../src/db/moves.ts'
 import { look } from '../../src/db/nodes.ts'
 import { openDb, type Sql } from '../../src/db/open.ts'
 import { findReceiving } from '../../src/db/receipts.ts'
+import { recordSends } from '../../src/db/sends.ts'
 import { insertTasks } from '../../src/db/tasks.ts'
 import { uuidv7 } from '../../src/task/uuid.ts'
 import { testDb } from '../support/postgres.ts'
 
 interface Known {
   inFlight: string[]
+  /** Others of them: each statement is rolled back, and leaves dead entries behind that would be read. */
+  sent: string[]
   taskNos: string[]
 }
 type Value = string | number | null | undefined
@@ -21,6 +24,24 @@ type Statement = { text: string; values: Value[] }
 
 const names = ['points', 'warehouse']
 const batch = 100
+
+const went = {
+  handled: { name: 'handled', handledBy: 'send' },
+  sent: { name: 'sent', afterMs: 60_000 }
+} as const
+const tried: AttemptRow = {
+  outcome: 'delivered',
+  reason: null,
+  statusCode: 200,
+  answer: null,
+  headers: null,
+  address: null,
+  warning: null,
+  ms: 1,
+  node: 'a',
+  startedAt: new Date(),
+  alarm: null
+}
 
 const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   insertTasks: sql =>
@@ -64,19 +85,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
             : n % 3
               ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 10_000 }
               : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
-        attempt: {
-          outcome: 'delivered',
-          reason: null,
-          statusCode: 200,
-          answer: null,
-          headers: null,
-          address: null,
-          warning: null,
-          ms: 1,
-          node: 'a',
-          startedAt: new Date(),
-          alarm: null
-        },
+        attempt: tried,
         receipt: {
           taskId,
           downstream: 'warehouse',
@@ -86,6 +95,14 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
           data: null,
           remote: ''
         }
+      }))
+    ),
+  recordSends: (sql, { sent }) =>
+    recordSends(
+      sql,
+      sent.map((taskId, n) => ({
+        move: { taskId, downstream: 'warehouse', attempt: 1, ...(n % 2 ? went.handled : went.sent) },
+        attempt: tried
       }))
     ),
   claimDue: sql =>
@@ -113,6 +130,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
 const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   insertTasks: { indexes: [], reads: 0 },
   applyMoves: { indexes: ['delivery_pkey', 'alarm_pkey', 'receipt_delivery_idx'], reads: 4 * batch },
+  recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },
   findOverdue: { indexes: ['delivery_due_idx', 'task_pkey'], reads: batch },
   nextDue: { indexes: ['delivery_due_idx'], reads: names.length },
@@ -219,6 +237,7 @@ async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
 const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`
 const known: Known = {
   inFlight: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 1)),
+  sent: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 2)),
   taskNos: Array.from({ length: batch }, (_, n) => `no:${n * 4 + 1}`)
 }
 
@@ -248,6 +267,7 @@ async function judgeAll(t: Test, sql: Sql, at: Known): Promise<void> {
 t.test('on empty tables every hot statement goes by its index', async t => {
   await judgeAll(t, await tables(t), {
     inFlight: Array.from({ length: batch }, () => randomUUID()),
+    sent: Array.from({ length: batch }, () => randomUUID()),
     taskNos: Array.from({ length: batch }, () => randomUUID())
   })
 })

@@ -166,6 +166,7 @@ t.test(
 
 t.test('a hint that comes with too little lease is given back, uncounted and unsent', async t => {
   const { post, queue, later, delivery, quiet, downstream } = await setup(t, {
+    fresh: undefined,
     downstream: { limit: { concurrency: 5, timeoutMs: 10_000 } }
   })
   queue.mode = 'hold'

@@ -1,4 +1,7 @@
 import t from 'tap'
+import { recorder } from '../../src/flow/record.ts'
+import { redeliver } from '../../src/flow/redeliver.ts'
+import { createMetrics } from '../../src/metrics.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
 
@@ -29,8 +32,13 @@ t.test('what is HANDLED is delivered again with force only', async t => {
 })
 
 t.test('a receipt that overtakes a redelivery without force stays: HANDLED is for ever', async t => {
-  const { post, redeliver, quiet, later, dispatch, delivery, receive, sql } = await setup(t, {
-    downstream: { needCallback: true }
+  const story = await setup(t, { downstream: { needCallback: true } })
+  const { post, quiet, later, dispatch, delivery, receive, sql } = story
+  // Another process: what one process writes it writes one batch after the other.
+  const another = recorder({
+    sql,
+    metrics: createMetrics({ processMetrics: false }),
+    giveUp: new AbortController().signal
   })
   const taskNo = await post({ retryTimes: 1 })
   await quiet()
@@ -48,7 +56,10 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   })
   const received = receive({ taskNo })
   await until(async () => (await waiting()) === 1)
-  const again = redeliver(taskNo)
+  const again = redeliver(
+    { sql, record: another, surroundings: story.around, handlers: story.handlers, wake: () => {} },
+    { taskNo, force: false }
+  )
   await until(async () => (await waiting()) === 2)
   release()
   t.match(await received, { status: 'HANDLED', applied: true })

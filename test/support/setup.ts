@@ -11,6 +11,7 @@ import type { TaskView } from '../../src/db/view.ts'
 import { acceptor, type Accept, type AskedTask } from '../../src/flow/accept.ts'
 import { deliverer, type Deliver } from '../../src/flow/deliver.ts'
 import { dispatcher } from '../../src/flow/dispatch.ts'
+import { fresh, type Fresh } from '../../src/flow/fresh.ts'
 import { hinter, type Hinter } from '../../src/flow/hint.ts'
 import { parcels } from '../../src/flow/parcel.ts'
 import { receiver, type AskedReceipt, type Received } from '../../src/flow/receive.ts'
@@ -40,6 +41,8 @@ export interface SetupOptions {
   downstreams?: { [name: string]: Partial<LoadedDownstream> }
   handler?: Partial<Pick<LoadedHandler, 'body' | 'onReceipt'>>
   transport?: Transport
+  /** By default as in a process of all roles; undefined where time passes before a worker takes its hint. */
+  fresh?: Fresh | undefined
   /** A pool of the test's own, for a database that goes away. */
   sql?: Sql
   leaseMarginMs?: number
@@ -121,6 +124,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const downstream = new ScriptedDownstream()
   const around = surroundings(sql, names, () => {})
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
+  const justAccepted = 'fresh' in options ? options.fresh : fresh()
   const queue = new FakeQueue(async job => {
     const [first] = job
     if (!first) return
@@ -140,6 +144,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     handlers,
     transports: { http: options.transport ?? downstream },
     slots: new Map(all.map(({ name, limit }) => [name, slots({ ...limit, share: () => 1 })])),
+    fresh: justAccepted,
     parcels: parcels({
       downstreams: all,
       secret: 'a test secret',
@@ -165,6 +170,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     surroundings: around,
     leaseMarginMs,
     wake: () => wake(),
+    fresh: justAccepted,
     claiming: () => !stopping.signal.aborted,
     metrics,
     log
@@ -262,7 +268,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
         { sql, record, surroundings: around, handlers, wake: () => wake() },
         { taskNo, force, ...(name === undefined ? {} : { downstream: name }) }
       ),
-    remove: taskNo => remove({ sql, record, surroundings: around }, taskNo),
+    remove: taskNo => remove({ sql, record, surroundings: around, fresh: justAccepted }, taskNo),
     async dispatch() {
       const stop = new AbortController()
       const done = newDispatcher().run(stop.signal)

@@ -1,0 +1,134 @@
+// The narrow statement writes what the wide one writes: the same cases go through both, inside one transaction so that
+// even now() is the same, and every column of every table is compared.
+import t, { type Test } from 'tap'
+import { applyMoves, type Applied, type AttemptRow } from '../../src/db/moves.ts'
+import type { Sql } from '../../src/db/open.ts'
+import { isSend, recordSends, type Send } from '../../src/db/sends.ts'
+import { places } from '../../src/task/states.ts'
+import { testDb } from '../support/postgres.ts'
+import { standing } from '../support/rows.ts'
+
+const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
+  outcome: 'delivered',
+  reason: null,
+  statusCode: 204,
+  answer: null,
+  headers: null,
+  address: null,
+  warning: null,
+  ms: 12,
+  node: 'a',
+  startedAt: new Date('2026-01-02T03:04:05.678Z'),
+  alarm: null,
+  ...more
+})
+
+const full = tried({
+  statusCode: 200,
+  answer: Buffer.from([0, 255, 1]),
+  headers: '[["a","{\\"b,c\\"}"]]',
+  address: '10.0.0.1:80',
+  warning: 'NULL'
+})
+
+const ends = [
+  { name: 'handled', handledBy: 'send' },
+  { name: 'handled', handledBy: 'answer' },
+  { name: 'sent', afterMs: 20_000 },
+  { name: 'sent' }
+] as const
+
+interface Case {
+  place: (typeof places)[number]
+  attempt: number
+  end: (typeof ends)[number]
+  /** What is there already: an attempt row by another process, an alarm that is open. */
+  before: { attempt: boolean; alarm: boolean; old: boolean }
+}
+
+const cases: Case[] = places.flatMap(place =>
+  [4, 5, 6].flatMap(attempt =>
+    ends.flatMap(end =>
+      [
+        { attempt: false, alarm: false, old: false },
+        { attempt: true, alarm: true, old: false },
+        { attempt: false, alarm: true, old: true }
+      ].map(before => ({ place, attempt, end, before }))
+    )
+  )
+)
+
+/** All cases, and another delivery that is an untouched neighbour; then what was answered and what is stored. */
+async function story(
+  sql: Sql,
+  write: (sql: Sql, sends: Send[]) => Promise<Applied[]>
+): Promise<{ applied: Applied[]; tables: unknown }> {
+  const ids = cases.map((_, n) => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`)
+  for (const [n, { place, before }] of cases.entries()) {
+    const at = { place, attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }
+    await standing(sql, at, { taskId: ids[n]!, inMs: 5_000, downstream: 'null' })
+    await standing(sql, at, { taskId: ids[n]!, inMs: 5_000, downstream: 'neighbour' })
+    if (before.old)
+      await sql`update delivery set created_at = now() - interval '2 minutes' where task_id = ${ids[n]!}`
+    if (before.attempt)
+      await sql`
+        insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+        values (${ids[n]!}, 'null', 5, 'failed', 1, 'b', now())`
+    if (before.alarm)
+      await sql`insert into alarm (task_id, downstream, attempt, kind) values (${ids[n]!}, 'null', 0, 'NO_HANDLER')`
+  }
+  await sql`update delivery set handled_at = now() where handled_at is not null`
+  const sends = cases.map(({ attempt, end }, n) => ({
+    move: { taskId: ids[n]!, downstream: 'null', attempt, ...end },
+    attempt: n % 2 ? full : tried()
+  }))
+  const applied = await write(sql, sends.toReversed())
+  const tables = []
+  for (const table of ['delivery', 'attempt', 'alarm'])
+    tables.push([...(await sql.unsafe(`select * from ${table} order by task_id, downstream, attempt`))])
+  return { applied: applied.toReversed(), tables }
+}
+
+async function inTransaction<T>(sql: Sql, work: (sql: Sql) => Promise<T>): Promise<T> {
+  let result: T | undefined
+  await sql.unsafe('savepoint story')
+  try {
+    result = await work(sql)
+  } finally {
+    await sql.unsafe('rollback to story')
+  }
+  return result
+}
+
+t.test('a send that went well leaves the same rows by either statement', async (t: Test) => {
+  const { sql } = await testDb(t, { max: 1 })
+  await sql.unsafe('begin')
+  const wide = await inTransaction(sql, sql => story(sql, applyMoves))
+  const narrow = await inTransaction(sql, sql => story(sql, recordSends))
+  await sql.unsafe('rollback')
+  t.same(narrow.applied, wide.applied)
+  t.same(narrow.tables, wide.tables)
+  t.same(new Set(wide.applied), new Set(['moved', 'stale', 'zombie']), 'the cases show every answer')
+})
+
+t.test('nothing but a plain send goes the short way', t => {
+  const move = { taskId: 'a', downstream: 'b', attempt: 1, name: 'handled', handledBy: 'send' } as const
+  t.ok(isSend({ move, attempt: tried() }))
+  t.notOk(isSend({ move }), 'no attempt')
+  t.notOk(isSend({ move, attempt: tried({ alarm: 'TLS' }) }), 'an alarm to raise')
+  t.notOk(isSend({ move: { ...move, name: 'retry' }, attempt: tried() }), 'another move')
+  t.end()
+})
+
+t.test('an attempt whose delivery is gone is kept, and says that it is stale', async t => {
+  const { sql } = await testDb(t)
+  const move = {
+    taskId: '00000000-0000-7000-8000-000000000001',
+    downstream: 'b',
+    attempt: 1,
+    name: 'sent'
+  } as const
+  t.same(await recordSends(sql, [{ move, attempt: tried() }]), ['stale'])
+  t.same(await recordSends(sql, [{ move, attempt: tried() }]), ['zombie'])
+  t.equal((await sql`select from attempt`).length, 1)
+})
