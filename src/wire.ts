@@ -63,6 +63,12 @@ export async function wire(options: WireOptions): Promise<Service> {
   const { config, registry, log } = options
   const { roles } = config
   const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
+  const gate = egress(options)
+  for (const warning of gate.warnings) log.warn({}, warning)
+  const ways = await transports(
+    { guard: gate, brokers: config.brokers, log },
+    [...registry.downstreams.values()].map(one => one.transport)
+  )
   const sql = openDb(options.databaseUrl, { max: config.pgPool })
   const names = [...registry.downstreams.keys()]
   const limits = [...registry.downstreams.values()].map(({ name, concurrency, perSecond, timeoutMs }) => ({
@@ -102,9 +108,6 @@ export async function wire(options: WireOptions): Promise<Service> {
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
   const hinting = hinter(hints, record)
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
-  const gate = egress(options)
-  for (const warning of gate.warnings) log.warn({}, warning)
-  const http = transports({ guard: gate })
   const random = Math.random
   const dispatching = dispatcher({
     sql,
@@ -134,7 +137,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     fresh: justAccepted,
     sql,
     handlers,
-    transports: http,
+    transports: ways,
     record,
     surroundings: around,
     node,
@@ -281,7 +284,7 @@ export async function wire(options: WireOptions): Promise<Service> {
       await leave(sql, node).catch(() => {})
       await hints.stop()
       await backend.close()
-      await http.http.close()
+      await Promise.all(Object.values(ways).map(way => way.close()))
       await sql.end({ timeout: 5 })
     }
   }

@@ -1,7 +1,14 @@
 import type { z } from 'zod'
 import type { Policy } from '../task/decide.ts'
 import type { ReceiptResult, Task } from '../task/task.ts'
+import type { DubboRequest } from '../transport/dubbo.ts'
+import type { Dubbo2Request } from '../transport/dubbo2/dubbo2.ts'
 import type { HttpRequest } from '../transport/http.ts'
+import type { KafkaRequest } from '../transport/kafka.ts'
+import type { NatsRequest } from '../transport/nats.ts'
+import type { RabbitmqRequest } from '../transport/rabbitmq.ts'
+import type { RedisStreamRequest } from '../transport/redis-stream.ts'
+import type { RocketmqRequest } from '../transport/rocketmq.ts'
 import type { Answer, Verdict } from '../transport/transport.ts'
 import type { Duration } from './duration.ts'
 
@@ -13,8 +20,17 @@ export { env } from './env.ts'
 /** What `request` returns, for each transport. One more transport: one more line. */
 export interface Requests {
   http: HttpRequest
+  dubbo: DubboRequest
+  dubbo2: Dubbo2Request
+  rabbitmq: RabbitmqRequest
+  kafka: KafkaRequest
+  rocketmq: RocketmqRequest
+  nats: NatsRequest
+  'redis-stream': RedisStreamRequest
 }
 export type TransportName = keyof Requests
+/** Those whose downstream answers; an RPC's result is `json`. */
+type Answering = 'http' | 'dubbo' | 'dubbo2'
 
 type Awaitable<T> = T | Promise<T>
 
@@ -60,8 +76,11 @@ export interface Downstream<Name extends TransportName, Body> {
   when?(about: About<Body>): boolean
   /** Asked before every attempt: `{ skip: true }` ends the delivery, `{ postponeMs }` puts it off. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
-  /** Whether an answer means "I have it". Default: any 2xx. 'refused': it will never take this one. */
-  accepted?(answer: HandlerAnswer, about: About<Body>): Verdict
+  /**
+   * Whether an answer means "I have it". Default: any 2xx; what an RPC returned without an exception. 'refused': it will
+   * never take this one. A queue answers nothing but its confirmation.
+   */
+  accepted?: Name extends Answering ? (answer: HandlerAnswer, about: About<Body>) => Verdict : never
   /**
    * true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it, where it is said,
    * be it false; a downstream that does not say it never owes a receipt.

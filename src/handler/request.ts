@@ -1,7 +1,17 @@
 import type { TransportName } from './define.ts'
 import { nearest } from './nearest.ts'
 
-const fields: Record<TransportName, string[]> = { http: ['url', 'method', 'headers', 'body'] }
+const rpc = ['broker', 'service', 'method', 'args', 'version', 'group', 'attachments']
+const fields: Record<TransportName, string[]> = {
+  http: ['url', 'method', 'headers', 'body'],
+  dubbo: rpc,
+  dubbo2: [...rpc, 'types'],
+  rabbitmq: ['broker', 'exchange', 'routingKey', 'headers', 'body'],
+  kafka: ['broker', 'topic', 'key', 'headers', 'value'],
+  rocketmq: ['broker', 'topic', 'tag', 'keys', 'properties', 'group', 'delayMs', 'body'],
+  nats: ['broker', 'subject', 'headers', 'payload'],
+  'redis-stream': ['broker', 'stream', 'maxlen', 'fields']
+}
 
 /**
  * TypeScript lets a function return members that its type does not have, so a `boddy` would be dropped in silence and the
