@@ -2,7 +2,7 @@
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
 import { misspelt, settings, type Settings } from './settings.ts'
-import { brokerName, brokerVariable, parseBroker, type Broker } from './transport/broker.ts'
+import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from './transport/broker.ts'
 
 export interface Config {
   databaseUrl?: string
@@ -34,6 +34,8 @@ export interface Config {
   egressAllow: string[] | undefined
   /** Dubbo providers and message brokers, by the name that handlers use. */
   brokers: ReadonlyMap<string, Broker>
+  /** Those whose receipts are read. */
+  receiptsFrom: Broker[]
   demo: boolean
   dataDir: string
   /** No DATABASE_URL: PostgreSQL of our own under `dataDir`. */
@@ -78,7 +80,12 @@ export function readConfig(env: Env): Config {
     throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
   const { brokers, wrong } = readBrokers(env, read.data.BROKERS_JSON)
   const config = toConfig(read.data, brokers, misspelt(env), given['PORT'] !== undefined)
-  const problems = [...wrong, ...wrongLists(read.data), ...wrongTogether(config)]
+  const problems = [
+    ...wrong,
+    ...wrongReceipts(read.data, brokers),
+    ...wrongLists(read.data),
+    ...wrongTogether(config)
+  ]
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
 }
@@ -117,6 +124,21 @@ function readBrokers(env: Env, json = '{}'): { brokers: Map<string, Broker>; wro
   return { brokers, wrong }
 }
 
+/** Whose clients can consume too. */
+const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats'])
+
+function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['brokers']): string[] {
+  return list(RECEIPTS_FROM).flatMap(name => {
+    const broker = brokers.get(name)
+    if (!broker) return [`RECEIPTS_FROM names ${name}, which is no broker: set ${brokerVariable(name)}`]
+    return consumed.has(transportOf(broker.scheme))
+      ? []
+      : [
+          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka and NATS`
+        ]
+  })
+}
+
 function toConfig(s: Settings, brokers: Config['brokers'], warnings: string[], portGiven: boolean): Config {
   const embedded = s.DATABASE_URL === undefined
   const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
@@ -150,6 +172,7 @@ function toConfig(s: Settings, brokers: Config['brokers'], warnings: string[], p
     auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     brokers,
+    receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),
     demo: s.DEMO === undefined ? embedded : s.DEMO === 'on',
     dataDir: s.DATA_DIR,
     embedded,

@@ -82,6 +82,13 @@ export const settings = z.object({
       unset: 'only those of `BROKER_<NAME>`',
       example: '{"kafka":"kafka://10.2.0.5:9092","orders":"amqp://user:password@rabbit:5672"}'
     }),
+  RECEIPTS_FROM: z
+    .string()
+    .optional()
+    .describe(
+      'Brokers, by name and separated by commas, whose `ackbox.receipts` is read: consumers of RabbitMQ, Kafka and NATS need no HTTP to send receipts.'
+    )
+    .meta({ unset: 'receipts come to /callback only', example: 'kafka,orders' }),
   HANDLERS_DIR: z
     .string()
     .optional()

@@ -23,6 +23,7 @@ const mayUse: Record<string, string[]> = {
   version: [],
   egress: ['config', 'transport'],
   operations: ['task', 'config', 'db', 'handler', 'flow', 'api', 'errors', 'metrics'],
+  loops: ['config', 'db', 'flow', 'every', 'webhook'],
   demo: ['task', 'config', 'db']
 }
 const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migrate']
