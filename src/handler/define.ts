@@ -107,8 +107,6 @@ export interface Downstream<Name extends TransportName, Body> {
   secrets?: string[]
 }
 
-type AnyDownstream<Body> = { [Name in TransportName]: Downstream<Name, Body> }[TransportName]
-
 /** A receipt as `onReceipt` sees it. */
 export interface HandlerReceipt {
   result: ReceiptResult
@@ -121,21 +119,21 @@ export interface HandlerReceipt {
 /** What `onReceipt` makes of a receipt; nothing at all means: as it says. */
 export type OnReceipt = Answers['onReceipt']
 
-export interface HandlerDefinition<Schema extends z.ZodType> {
+export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record<string, TransportName>> {
   /** What producers post as `messageCode`; one handler each. */
   messageCode: string
   /** Refuses a wrong messageBody when it is posted (422), and types `body` in the hooks below. */
   body: Schema
   /** Name → destination. A name is global: handlers that share one share its queue, limits and pause. */
-  downstreams: { [name: string]: AnyDownstream<z.output<Schema>> }
+  downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
   /** May turn a receipt's HANDLED into RETRY or FAILED. A throw is a RETRY. */
   onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
 }
 
 /** The template for one messageCode; export it as default from a file in `handlers/`. */
-export function defineHandler<Schema extends z.ZodType>(
-  handler: HandlerDefinition<Schema>
-): HandlerDefinition<Schema> {
+export function defineHandler<Schema extends z.ZodType, const Ways extends Record<string, TransportName>>(
+  handler: HandlerDefinition<Schema, Ways>
+): HandlerDefinition<Schema, Ways> {
   return handler
 }
 

@@ -1,5 +1,4 @@
-import type { TransportDeps } from './index.ts'
-import type { Transport } from './transport.ts'
+import type { Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for dubbo. */
 export interface DubboRequest {
@@ -16,6 +15,6 @@ export interface DubboRequest {
   attachments?: Record<string, string>
 }
 
-export function dubboTransport(_: TransportDeps): Transport<DubboRequest> {
+export function dubboTransport(deps: TransportDeps): Transport<DubboRequest> {
   throw new Error('not built yet')
 }

@@ -1,18 +1,5 @@
 import { brokerVariable, schemesOf, transportOf, type Broker } from './broker.ts'
-import type { Guard } from './guard.ts'
-import type { Transport } from './transport.ts'
-
-export interface TransportDeps {
-  guard: Guard
-  /** By name, as handlers name them. */
-  brokers: ReadonlyMap<string, Broker>
-  log: TransportLog
-}
-
-export interface TransportLog {
-  info(fields: object, message: string): void
-  warn(fields: object, message: string): void
-}
+import type { Transport, TransportDeps } from './transport.ts'
 
 type Maker = (deps: TransportDeps) => Transport<never>
 

@@ -1,5 +1,4 @@
-import type { TransportDeps } from './index.ts'
-import type { Transport } from './transport.ts'
+import type { Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for kafka. */
 export interface KafkaRequest {
@@ -13,6 +12,6 @@ export interface KafkaRequest {
   value?: string | Uint8Array
 }
 
-export function kafkaTransport(_: TransportDeps): Transport<KafkaRequest> {
+export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
   throw new Error('not built yet')
 }

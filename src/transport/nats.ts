@@ -1,5 +1,4 @@
-import type { TransportDeps } from './index.ts'
-import type { Transport } from './transport.ts'
+import type { Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for nats. */
 export interface NatsRequest {
@@ -12,6 +11,6 @@ export interface NatsRequest {
   payload?: string | Uint8Array
 }
 
-export function natsTransport(_: TransportDeps): Transport<NatsRequest> {
+export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
   throw new Error('not built yet')
 }

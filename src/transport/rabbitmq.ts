@@ -1,5 +1,4 @@
-import type { TransportDeps } from './index.ts'
-import type { Transport } from './transport.ts'
+import type { Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for rabbitmq. */
 export interface RabbitmqRequest {
@@ -13,6 +12,6 @@ export interface RabbitmqRequest {
   body?: string | Uint8Array
 }
 
-export function rabbitmqTransport(_: TransportDeps): Transport<RabbitmqRequest> {
+export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqRequest> {
   throw new Error('not built yet')
 }

@@ -1,5 +1,4 @@
-import type { TransportDeps } from './index.ts'
-import type { Transport } from './transport.ts'
+import type { Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for redis-stream. */
 export interface RedisStreamRequest {
@@ -12,6 +11,6 @@ export interface RedisStreamRequest {
   fields?: Record<string, string>
 }
 
-export function redisStreamTransport(_: TransportDeps): Transport<RedisStreamRequest> {
+export function redisStreamTransport(deps: TransportDeps): Transport<RedisStreamRequest> {
   throw new Error('not built yet')
 }

@@ -1,5 +1,4 @@
-import type { TransportDeps } from './index.ts'
-import type { Transport } from './transport.ts'
+import type { Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for rocketmq. */
 export interface RocketmqRequest {
@@ -17,6 +16,6 @@ export interface RocketmqRequest {
   body?: string | Uint8Array
 }
 
-export function rocketmqTransport(_: TransportDeps): Transport<RocketmqRequest> {
+export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqRequest> {
   throw new Error('not built yet')
 }

@@ -1,5 +1,4 @@
-import type { TransportDeps } from '../index.ts'
-import type { Transport } from '../transport.ts'
+import type { Transport, TransportDeps } from '../transport.ts'
 
 /** What a handler's `request` returns for dubbo2. */
 export interface Dubbo2Request {
@@ -18,6 +17,6 @@ export interface Dubbo2Request {
   attachments?: Record<string, string>
 }
 
-export function dubbo2Transport(_: TransportDeps): Transport<Dubbo2Request> {
+export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
   throw new Error('not built yet')
 }
