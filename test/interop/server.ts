@@ -36,6 +36,13 @@ export const cache = resolve(process.env['INTEROP_CACHE'] ?? '.interop')
 
 /** Starts a server that ends with the test. */
 export async function server(t: Test, options: ServerOptions): Promise<Server> {
+  const { close, ...running } = await startServer(options)
+  t.teardown(close)
+  return running
+}
+
+/** `close` kills it and removes its data. */
+export async function startServer(options: ServerOptions): Promise<Server & { close: () => Promise<void> }> {
   const { name, args = [], env = {}, ready, within = 120 } = options
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), `ackbox-${name}-`))
   let child: ChildProcess | undefined
@@ -69,12 +76,18 @@ export async function server(t: Test, options: ServerOptions): Promise<Server> {
     await gone
   }
 
-  t.teardown(async () => {
+  async function close(): Promise<void> {
     await kill()
     if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 })
-  })
-  await start()
-  return { kill, start, freeze: () => child?.kill('SIGSTOP'), thaw: () => child?.kill('SIGCONT') }
+  }
+
+  try {
+    await start()
+  } catch (error) {
+    await close()
+    throw error
+  }
+  return { kill, start, close, freeze: () => child?.kill('SIGSTOP'), thaw: () => child?.kill('SIGCONT') }
 }
 
 /** Why the servers that need these programs cannot run here; false where they can. With CI=true nothing is skipped. */
