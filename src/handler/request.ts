@@ -10,7 +10,7 @@ const fields: Record<TransportName, string[]> = {
   kafka: ['broker', 'topic', 'key', 'headers', 'value'],
   rocketmq: ['broker', 'topic', 'tag', 'keys', 'properties', 'group', 'delayMs', 'body'],
   nats: ['broker', 'subject', 'headers', 'payload'],
-  'redis-stream': ['broker', 'stream', 'maxlen', 'fields']
+  'redis-stream': ['broker', 'stream', 'maxlen', 'fields', 'body']
 }
 
 /**

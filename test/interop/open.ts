@@ -1,0 +1,25 @@
+import { guard, type Guard } from '../../src/transport/guard.ts'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import type { TransportDeps } from '../../src/transport/transport.ts'
+
+export interface Said {
+  message: string
+  [field: string]: unknown
+}
+
+/** What a transport is built of: its only broker, under its own name, and a guard that lets it through. */
+export function only(name: string, url: string, how?: Guard): TransportDeps & { said: Said[] } {
+  const broker = parseBroker(name, url)
+  if (typeof broker === 'string') throw new Error(broker)
+  const said: Said[] = []
+  const say = (fields: object, message: string): void => void said.push({ ...fields, message })
+  return {
+    guard: how ?? guard({ allow: undefined, embedded: true, deny: [] }),
+    brokers: new Map<string, Broker>([[name, broker]]),
+    log: { info: say, warn: say },
+    said
+  }
+}
+
+/** Loopback is denied. */
+export const strict = (): Guard => guard({ allow: [], embedded: false, deny: [] })
