@@ -64,16 +64,16 @@ export function brokerConformance<Request>(
         Buffer.from([0, 255, 13, 10, 0])
       ]
       const ours = {
-        'webhook-id': 'msg_1',
         'webhook-signature': `v1,${'a+/='.repeat(11)}`,
         'ackbox-task-no': 'order.paid:vip:0',
         'ackbox-attempt': '3'
       }
       const before = (await broker.stored(1)).length
+      let n = 0
       let signed: unknown
       const headers = (payload: string | Uint8Array) => {
         signed = payload
-        return ours
+        return { ...ours, 'webhook-id': `msg_${++n}` }
       }
       for (const body of bodies) {
         const request = broker.request({ body, headers: { 'x-own': 'value' } })
@@ -88,7 +88,8 @@ export function brokerConformance<Request>(
         stored.map(each => each.body.toString('hex')),
         [...bodies, '{"raw": 1.0}'].map(body => Buffer.from(body).toString('hex'))
       )
-      for (const each of stored) t.match(each.headers, ours)
+      for (const [i, each] of stored.entries())
+        t.match(each.headers, { ...ours, 'webhook-id': `msg_${i + 1}` })
       t.match(stored[0]?.headers, { 'x-own': 'value' })
     })
 

@@ -99,8 +99,8 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
     t.equal(seen.size, 1_000)
     // One more than once is explained by an attempt whose confirmation or receipt was lost on the way.
     const twice = [...seen.values()].filter(count => count > 1).length
-    const again = ended.filter(
-      each => (each.body?.['deliveries'] as { attempt: number }[])[0]!.attempt > 1
+    const again = ended.filter(each =>
+      ((each.body?.['deliveries'] ?? []) as { attempt: number }[]).some(one => one.attempt > 1)
     ).length
     t.ok(twice <= again, `${twice} came twice, ${again} were tried again`)
   })
