@@ -71,7 +71,7 @@ async function took(
     if (signal.aborted && consuming) await goodBye(connection, consuming, handling)
     connection.unsafeDestroy()
     // What the last connection brought counts among the hundred that are handled at a time.
-    if (!signal.aborted) await within(settleMs, Promise.all(handling))
+    if (!signal.aborted) await within(settleMs, Promise.all(handling), signal)
   }
 }
 
@@ -138,7 +138,7 @@ async function answer(
   }
 }
 
-function replyOf({ body, headers = {} }: AsyncMessage): Reply {
+export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'headers'>): Reply {
   const texts: Record<string, string> = {}
   const all: [string, unknown][] = Object.entries(headers)
   for (const [name, value] of all) {
@@ -165,9 +165,10 @@ async function goodBye(connection: Connection, { channel, tag }: Consuming, hand
   )
 }
 
-async function within(ms: number, work: Promise<unknown>): Promise<void> {
+async function within(ms: number, work: Promise<unknown>, signal?: AbortSignal): Promise<void> {
   const timer = new AbortController()
-  const over = sleep(ms, undefined, { signal: timer.signal }).catch(() => {})
+  const either = signal ? AbortSignal.any([timer.signal, signal]) : timer.signal
+  const over = sleep(ms, undefined, { signal: either }).catch(() => {})
   await Promise.race([work.catch(() => {}), over])
   timer.abort()
 }
