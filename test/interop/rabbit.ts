@@ -38,7 +38,11 @@ export async function rabbit(t: Test, extra = ''): Promise<Rabbit> {
   const all = { ...process.env, INTEROP_CACHE: cache, DATA_DIR: dataDir, ...env }
   // Erlang's own daemon outlives the server. These run in the order opposite to this one.
   t.teardown(() => rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 }))
-  t.teardown(() => spawnSync('sh', [script, 'epmd-stop'], { env: all, stdio: 'ignore' }))
+  t.teardown(async () => {
+    // It refuses while it believes that the server lives
+    const stop = () => spawnSync('sh', [script, 'epmd-stop'], { env: all, stdio: 'ignore' }).status
+    for (let i = 0; i < 20 && stop() !== 0; i++) await sleep(50)
+  })
   const running = await server(t, { name: 'rabbitmq', env, ready: /Server startup complete/, dataDir })
 
   const url: Rabbit['url'] = (more = {}) =>

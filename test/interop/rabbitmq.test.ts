@@ -101,10 +101,10 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     }
     t.match(outcomes[0], { reason: /exchange events with the key nobody.listens/ })
     t.match(outcomes[1], { reason: /there is no queue no-such-queue/ })
-    t.strictSame(
-      (await bodies(333)).toSorted(),
-      requests.flatMap(({ body }) => (String(body).startsWith('kept') ? [String(body)] : [])).toSorted()
-    )
+    const kept = requests.map(each => String(each.body)).filter(body => body.startsWith('kept'))
+    const stored = await bodies(kept.length)
+    t.equal(stored.length, kept.length, 'each once')
+    t.same(new Set(stored), new Set(kept))
     await empty()
   })
 

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { consume, replyOf } from '../../src/reply/rabbitmq.ts'
 import { address as queue, type Handle, type Reply } from '../../src/reply/reply.ts'
@@ -43,11 +43,15 @@ async function until(what: () => boolean | Promise<boolean>, ms = 10_000): Promi
 const publish = (server: Rabbit, bodies: (string | Buffer)[], headers: Record<string, unknown> = {}) =>
   server.as(async connection => {
     const publisher = connection.createPublisher({ confirm: true })
+    let lost = 0
+    publisher.on('basic.return', () => lost++)
     const envelope = { routingKey: queue, durable: true, mandatory: true, headers }
     await Promise.all(
       bodies.map(body => publisher.send({ ...envelope, contentType: 'application/json' }, Buffer.from(body)))
     )
+    await turn()
     await publisher.close()
+    if (lost > 0) throw new Error(`${lost} had no queue`)
   })
 
 const waiting = (server: Rabbit): Promise<number> =>
@@ -131,6 +135,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
       return 'done' as const
     })
     const { stop } = running(t, server.url(), handle)
+    await until(() => isThere(server))
     await publish(server, ['slow', 'hangs'])
     await until(() => texts().length === 2)
     t.ok((await stop()) < 1_000)
@@ -140,27 +145,6 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await until(() => next.texts().length > 0)
     await again.stop()
     t.same(next.texts(), ['hangs'])
-  })
-
-  await t.test('a queue of another kind is used as it is; one that is deleted is made again', async t => {
-    const other = { queue, durable: true, arguments: { 'x-queue-type': 'quorum' } } as const
-    await server.as(async connection => {
-      await connection.queueDelete(queue)
-      await connection.queueDeclare(other)
-    })
-    const { texts, handle } = ledger()
-    const { stop, lines } = running(t, server.url(), handle)
-    await publish(server, ['to a quorum'])
-    await until(() => texts().length === 1)
-    await server.as(connection => connection.queueDelete(queue))
-    await until(() => isThere(server))
-    await publish(server, ['to the new one'])
-    await until(() => texts().length === 2)
-    t.match(lines, [
-      ['receipts.away', { queue, reason: 'target_missing: the queue was deleted' }],
-      ['receipts.back', { queue }]
-    ])
-    await stop()
   })
 
   await t.test('kill -9 of the broker loses nothing, and is said once', async t => {
@@ -203,6 +187,29 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
       ['receipts.away', { reason: /^connection_refused/ }],
       ['receipts.back', {}]
     ])
+  })
+
+  // After the kills: RabbitMQ 3.10 forgets a queue, and what it confirmed, that is killed right after it took the place of a
+  // quorum queue of its name.
+  await t.test('a queue of another kind is used as it is; one that is deleted is made again', async t => {
+    const other = { queue, durable: true, arguments: { 'x-queue-type': 'quorum' } } as const
+    await server.as(async connection => {
+      await connection.queueDelete(queue)
+      await connection.queueDeclare(other)
+    })
+    const { texts, handle } = ledger()
+    const { stop, lines } = running(t, server.url(), handle)
+    await publish(server, ['to a quorum'])
+    await until(() => texts().length === 1)
+    await server.as(connection => connection.queueDelete(queue))
+    await until(() => isThere(server))
+    await publish(server, ['to the new one'])
+    await until(() => texts().length === 2)
+    t.match(lines, [
+      ['receipts.away', { queue, reason: 'target_missing: the queue was deleted' }],
+      ['receipts.back', { queue }]
+    ])
+    await stop()
   })
 
   await t.test('a wrong password is said once, without it, and the end is at once', async t => {
