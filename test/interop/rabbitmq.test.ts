@@ -243,6 +243,28 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     await empty()
   })
 
+  await t.test(
+    'megabytes that are never confirmed are let go of, and what comes after them is delivered',
+    async t => {
+      const own = transport(server.url())
+      t.teardown(() => own.close())
+      t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
+      server.server.freeze()
+      const body = Buffer.alloc(500_000)
+      for (const round of [1, 2]) {
+        const lost = Array.from({ length: 50 }, () => own.send(paid({ body }), parcel({ timeoutMs: 300 })))
+        for (const outcome of await Promise.all(lost))
+          t.match(outcome, { kind: 'failed', reason: 'timeout' }, `round ${round}`)
+      }
+      server.server.thaw()
+      for (const end = Date.now() + 10_000; Date.now() < end; await sleep(100))
+        if ((await own.send(paid(), parcel({ timeoutMs: 1_000 }))).kind === 'delivered') break
+      const after = await Promise.all(Array.from({ length: 100 }, () => own.send(paid(), parcel())))
+      t.same(new Set(after.map(each => each.kind)), new Set(['delivered']))
+      await empty()
+    }
+  )
+
   await t.test('trouble is said once when it begins and once when it is over', async t => {
     const { lines, log } = said()
     const own = transport(server.url(), log)

@@ -1,6 +1,5 @@
 import type { Broker } from '../broker.ts'
 import { Failure, type Blocked, type Guard } from '../guard.ts'
-import type { TransportLog } from '../index.ts'
 import { dial } from './dial.ts'
 import { Line } from './line.ts'
 
@@ -11,11 +10,15 @@ export interface Link {
   close(): Promise<void>
 }
 
+interface LinkDeps {
+  guard: Guard
+  log: { info(fields: object, message: string): void; warn(fields: object, message: string): void }
+}
+
 /** After a failure nobody knocks for so long: of a thousand sends at a broker that is down, few connect. */
 const pauseMs = 100
 
-export function link(deps: { guard: Guard; log: TransportLog }, broker: Broker): Link {
-  const { guard, log } = deps
+export function link({ guard, log }: LinkDeps, broker: Broker): Link {
   const stop = new AbortController()
   let line: Promise<Line> | undefined
   let host = 0
