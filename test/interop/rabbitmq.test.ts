@@ -1,10 +1,12 @@
-import { createServer, type AddressInfo } from 'node:net'
 import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
+import { createServer as createTlsServer } from 'node:tls'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { guard } from '../../src/transport/guard.ts'
 import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq.ts'
 import type { Transport } from '../../src/transport/transport.ts'
+import { key, selfSigned } from '../transport/certs.ts'
 import { parcel } from '../transport/parcel.ts'
 import { brokerConformance } from './conformance.ts'
 import { bound, broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
@@ -326,4 +328,25 @@ t.test('a server that takes the connection and says nothing', async t => {
   t.match(await sent, { kind: 'failed', reason: 'shutdown' })
   t.match(await ways.send(paid(), parcel()), { kind: 'failed', reason: 'shutdown' })
   t.ok(performance.now() - began < 500)
+})
+
+t.test('amqps asks for the name it was given, and a certificate that nobody vouches for is said', async t => {
+  const names: string[] = []
+  const listener = createTlsServer({
+    key,
+    cert: selfSigned,
+    SNICallback: (name, tell) => {
+      names.push(name)
+      tell(null)
+    }
+  }).listen(0, '127.0.0.1')
+  listener.on('tlsClientError', () => {})
+  listener.on('connection', socket => socket.on('error', () => {}))
+  await once(listener, 'listening')
+  t.teardown(() => listener.close())
+  const { port } = listener.address() as AddressInfo
+  const ways = transport(`amqps://guest:guest@localhost:${port}`)
+  t.match(await ways.send(paid(), parcel()), { kind: 'failed', alarm: 'TLS', reason: /^tls: / })
+  t.same(names, ['localhost'])
+  await ways.close()
 })
