@@ -21,7 +21,7 @@ t.test('the Java example handles a delivery once and sends a receipt each time',
     ['-B', '-q', '-f', project, 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime'],
     { encoding: 'utf8' }
   )
-  t.equal(built.status, 0, built.stdout + built.stderr)
+  if (built.status !== 0) throw new Error(built.stdout + built.stderr)
 
   const receipts: { token: unknown; body: unknown }[] = []
   const ackbox = createServer((request, response) => {

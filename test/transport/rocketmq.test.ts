@@ -1,5 +1,5 @@
 import { createRequire } from 'node:module'
-import { createServer, type AddressInfo } from 'node:net'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { once } from 'node:events'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
@@ -87,6 +87,18 @@ async function fakeProxy(t: Test): Promise<FakeProxy> {
   await fake.start()
   t.teardown(() => fake.stop())
   return fake
+}
+
+/** Takes connections and says nothing. */
+async function hungServer(t: Test): Promise<{ port: number; sockets: Socket[] }> {
+  const sockets: Socket[] = []
+  const hung = createServer(socket => sockets.push(socket.on('error', () => {}))).listen(0, '127.0.0.1')
+  await once(hung, 'listening')
+  t.teardown(() => {
+    hung.close()
+    for (const socket of sockets) socket.destroy()
+  })
+  return { port: (hung.address() as AddressInfo).port, sockets }
 }
 
 const embedded = guard({ allow: undefined, embedded: true, deny: [] })
@@ -233,6 +245,26 @@ t.test('of two hosts one is enough', async t => {
   const proxy = await fakeProxy(t)
   const transport = transportTo(t, `rocketmq://127.0.0.1:1,127.0.0.1:${proxy.port}`)
   for (let i = 0; i < 4; i++) t.match(await send(transport), { kind: 'delivered' })
+})
+
+t.test('a host that hangs is passed over, and not asked first again', async t => {
+  const { port } = await hungServer(t)
+  const proxy = await fakeProxy(t)
+  const transport = transportTo(t, `rocketmq://127.0.0.1:${port},127.0.0.1:${proxy.port}`)
+  t.match(await send(transport), { kind: 'delivered' })
+  const began = performance.now()
+  t.match(await send(transport, { topic: 'others' }), { kind: 'delivered' })
+  t.ok(performance.now() - began < 1_000)
+})
+
+t.test('a server whose handshake hangs does not cost a connection for each send', async t => {
+  const { port, sockets } = await hungServer(t)
+  const transport = transportTo(t, `rocketmq://127.0.0.1:${port}`)
+  for (let i = 0; i < 5; i++) {
+    const outcome = await transport.send({ topic: `t${i}`, body: 'x' }, parcel({ timeoutMs: 100 }))
+    t.match(outcome, { kind: 'failed', reason: 'timeout' })
+  }
+  t.equal(sockets.length, 1)
 })
 
 t.test('trouble is said once when it begins and once when it is over, and heals at once', async t => {

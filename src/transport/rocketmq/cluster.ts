@@ -6,14 +6,14 @@ import { at, type Broker } from '../broker.ts'
 import { Failure, type Guard } from '../guard.ts'
 import type { TransportLog } from '../index.ts'
 import { resource, type Message } from './message.ts'
-import { call, leave, metadata, proxyAt, type Place, type Proxy } from './proxy.ts'
-import { failureOfCall, isUnavailable, verdictOf, wasNotSent } from './status.ts'
+import { call, isConnecting, leave, metadata, proxyAt, type Place, type Proxy } from './proxy.ts'
+import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
 
 const { AddressScheme, MessageType, Permission } = definition
 
 /** As often as clients of RocketMQ look where a topic is. */
 const routeMs = 30_000
-const routeTimeoutMs = 5_000
+const routeTimeoutMs = 3_000
 /** Topics may be made of a task's body: what is kept of them must end somewhere. */
 const routesKept = 1_000
 
@@ -42,6 +42,7 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
   const proxies = new Map<string, Promise<Proxy>>()
   const routes = new Map<string, Promise<Route>>()
   let turn = 0
+  let firstHost = 0
   const away = new Set<string>()
   let isClosed = false
 
@@ -59,7 +60,7 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
 
   /** The next send connects anew, to what the name then stands for. */
   function forget(place: Place, proxy: Proxy): void {
-    if (proxy.left) return
+    if (proxy.left || isConnecting(proxy)) return
     proxies.delete(at(place))
     leave(proxy)
   }
@@ -90,17 +91,18 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
     return asked
   }
 
-  /** Of the first of the broker's hosts that is there. */
+  /** Of the first of the broker's hosts that is there and answers. */
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
-    for (const place of rotated(broker.hosts, turn)) {
+    for (const place of rotated(broker.hosts, firstHost)) {
       const proxy = await proxyTo(place)
       try {
         return await askRouteOf(proxy, place, topic)
       } catch (error) {
         failure = error
-        if (!isUnavailable(error)) break
+        if (!isAway(error)) break
         lost(place, proxy, failureOfCall(error).reason)
+        firstHost++
       }
     }
     throw failure

@@ -5,6 +5,7 @@ import { isIP, isIPv6 } from 'node:net'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
 import { at, reach, type Broker } from '../broker.ts'
 import type { Guard } from '../guard.ts'
+import { notConnected } from './status.ts'
 
 // The protocol comes from rocketmq-client-nodejs, and of its client nothing but that: its Producer resolves and connects by
 // itself, so no guard could hold; it cannot let go of a call; and after a shutdown its sessions go on for ever.
@@ -38,6 +39,7 @@ export interface Proxy {
   address: string
   /** When it last answered anything, by `performance.now()`. */
   heardAt: number
+  madeAt: number
   calls: number
   /** No new calls: it goes with its last one. */
   left: boolean
@@ -56,12 +58,24 @@ export async function proxyAt(guard: Guard, broker: Broker, place: Place): Promi
       // A proxy from the environment would go round the guard.
       'grpc.enable_http_proxy': 0,
       'grpc.enable_retries': 0,
+      'grpc.enable_channelz': 0,
       // Shared ones would be kept after close, and wait for as long as their last failures taught them.
       'grpc.use_local_subchannel_pool': 1
     }
   )
-  return { client, address, heardAt: performance.now(), calls: 0, left: false }
+  const now = performance.now()
+  return { client, address, heardAt: now, madeAt: now, calls: 0, left: false }
 }
+
+const connecting = 1
+const patienceMs = 300_000
+
+/**
+ * gRPC does not close a connection whose handshake hangs, not even with its client: a new one for each send that was in
+ * vain would pile up. After a while another is tried all the same: this machine may be gone for good.
+ */
+export const isConnecting = ({ client, madeAt }: Proxy): boolean =>
+  client.getChannel().getConnectivityState(false) === connecting && performance.now() - madeAt < patienceMs
 
 export function leave(proxy: Proxy): void {
   proxy.left = true
@@ -77,6 +91,8 @@ export function call<Answer>(
   letGo: (cancel: () => void) => void = () => {}
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
+    // Left by another send between its being found and now: a closed client throws.
+    if (proxy.left) return reject(notConnected())
     proxy.calls++
     const ongoing = start(proxy.client, (error, answer) => {
       proxy.calls--

@@ -41,7 +41,7 @@ export function verdictOf(code: number): NotDelivered | undefined {
 }
 
 /** What gRPC itself failed with, as far as we tell its codes apart. */
-const codes = { deadline: 4, denied: 7, exhausted: 8, unknown: 12, unavailable: 14, unauthenticated: 16 }
+const codes = { deadline: 4, denied: 7, unknown: 12, unavailable: 14, unauthenticated: 16 }
 
 interface CallError {
   code: number
@@ -53,6 +53,14 @@ const isCallError = (error: unknown): error is CallError =>
 
 export const isUnavailable = (error: unknown): boolean =>
   isCallError(error) && error.code === codes.unavailable
+
+/** It is not there, or as good as: nothing came back in time. */
+export const isAway = (error: unknown): boolean =>
+  isUnavailable(error) || (isCallError(error) && error.code === codes.deadline)
+
+/** What a call fails with for which there is no connection any more. */
+export const notConnected = (): Error =>
+  Object.assign(new Error('left'), { code: codes.unavailable, details: 'No connection: left' })
 
 /** No connection came about: nothing was sent, so another address may be tried at once. */
 export const wasNotSent = (error: unknown): boolean =>
