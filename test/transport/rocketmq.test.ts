@@ -199,12 +199,8 @@ t.test('what the proxy answers is told apart', async t => {
   const proxy = await fakeProxy(t)
   const transport = transportTo(t, `rocketmq://127.0.0.1:${proxy.port}`)
   const answers: [number, object][] = [
-    [Code.TOPIC_NOT_FOUND, { kind: 'failed', reason: /^target_missing/ }],
-    [Code.MESSAGE_BODY_TOO_LARGE, { kind: 'refused', reason: /^too_large/ }],
-    [Code.MESSAGE_PROPERTIES_TOO_LARGE, { kind: 'refused', reason: /^too_large/ }],
     [Code.UNAUTHORIZED, { kind: 'failed', reason: /^credentials/ }],
     [Code.FORBIDDEN, { kind: 'failed', reason: /^credentials/ }],
-    [Code.ILLEGAL_DELIVERY_TIME, { kind: 'failed', reason: /^bad_request/ }],
     [Code.TOO_MANY_REQUESTS, { kind: 'failed', reason: /^busy/ }],
     [Code.MASTER_PERSISTENCE_TIMEOUT, { kind: 'failed', reason: 'broker: 50401' }],
     [Code.CODE_UNSPECIFIED, { kind: 'failed', reason: 'broker: 0' }]
