@@ -1,6 +1,6 @@
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
-import { isIP, isIPv4 } from 'node:net'
+import { isIP } from 'node:net'
 import type { Outcome } from '../../task/task.ts'
 import { at, type Broker } from '../broker.ts'
 import { Failure, type Guard } from '../guard.ts'
@@ -91,10 +91,10 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
     return asked
   }
 
-  /** Of the first of the broker's hosts that is there and answers. */
+  /** Of the first of the broker's hosts that answers, beginning with another every time: so those that are back are found. */
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
-    for (const place of rotated(broker.hosts, firstHost)) {
+    for (const place of rotated(broker.hosts, firstHost++)) {
       const proxy = await proxyTo(place)
       try {
         return await askRouteOf(proxy, place, topic)
@@ -102,7 +102,6 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
         failure = error
         if (!isAway(error)) break
         lost(place, proxy, failureOfCall(error).reason)
-        firstHost++
       }
     }
     throw failure
@@ -111,7 +110,7 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
   async function askRouteOf(proxy: Proxy, place: Place, topic: string): Promise<Route> {
     const request = new service.QueryRouteRequest()
       .setTopic(resource(topic, broker.path))
-      .setEndpoints(endpoints(place))
+      .setEndpoints(endpoints(broker.hosts))
     const deadline = { deadline: Date.now() + routeTimeoutMs }
     const answer = await call<InstanceType<typeof service.QueryRouteResponse>>(proxy, (client, done) =>
       client.queryRoute(request, metadata(broker), deadline, done)
@@ -136,7 +135,7 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
     const unfit = misfit(route, message)
     if (unfit) return unfit
     let outcome: Outcome = { kind: 'failed', reason: 'target_missing: the topic has no queue to write to' }
-    for (const place of candidates(route, turn++)) {
+    for (const place of candidates(route, turn++, away)) {
       const proxy = await proxyTo(place)
       if (journey.ended) return outcome
       try {
@@ -159,7 +158,7 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
         journey.onEnd = isLate => {
           cancel()
           // A machine that is gone closes nothing: a new connection tells whether it is this one.
-          if (isLate && proxy.heardAt < journey.startedAt) forget(place, proxy)
+          if (isLate && proxy.heardAt < journey.startedAt) lost(place, proxy, 'timeout')
         }
       }
     )
@@ -195,10 +194,16 @@ function misfit({ kinds }: Route, { topic, kind }: Message): Outcome | undefined
   return { kind: 'refused', reason: `target_type: the topic ${topic} takes ${taken.join(', ')}, not ${kind}` }
 }
 
-/** The addresses of all queues, each once, beginning with another queue every time. */
-function candidates({ queues }: Route, turn: number): Place[] {
-  const places = rotated(queues, turn).flatMap(each => rotated(each, turn))
-  return [...new Map(places.map(place => [at(place), place])).values()]
+/** The addresses of all queues, each once, beginning with another queue every time; those in trouble come last. */
+function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>): Place[] {
+  const all = new Map(
+    rotated(queues, turn)
+      .flatMap(each => rotated(each, turn))
+      .map(place => [at(place), place])
+  )
+  const places = [...all.values()]
+  if (away.size === 0) return places
+  return [...places.filter(each => !away.has(at(each))), ...places.filter(each => away.has(at(each)))]
 }
 
 const rotated = <T>(list: readonly T[], turn: number): T[] => {
@@ -206,12 +211,14 @@ const rotated = <T>(list: readonly T[], turn: number): T[] => {
   return [...list.slice(first), ...list.slice(0, first)]
 }
 
-function endpoints({ host, port }: Place): InstanceType<typeof definition.Endpoints> {
-  const scheme = isIPv4(host)
-    ? AddressScheme.IPV4
-    : isIP(host)
+/** All of them: proxies of a cluster give back as the topic's addresses what the client came by. */
+function endpoints(hosts: readonly Place[]): InstanceType<typeof definition.Endpoints> {
+  const kinds = new Set(hosts.map(({ host }) => isIP(host)))
+  const scheme = kinds.has(0)
+    ? AddressScheme.DOMAIN_NAME
+    : kinds.has(6)
       ? AddressScheme.IPV6
-      : AddressScheme.DOMAIN_NAME
-  const address = new definition.Address().setHost(host).setPort(port)
-  return new definition.Endpoints().setScheme(scheme).setAddressesList([address])
+      : AddressScheme.IPV4
+  const addresses = hosts.map(({ host, port }) => new definition.Address().setHost(host).setPort(port))
+  return new definition.Endpoints().setScheme(scheme).setAddressesList(addresses)
 }
