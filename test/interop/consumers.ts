@@ -122,26 +122,38 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       const admin = new kafka.Admin({ clientId: 'story', bootstrapBrokers })
       await admin.createTopics({ topics: ['story', 'ackbox.receipts'], partitions: 3, replicas: 1 })
       await admin.close()
-      const consumer = new kafka.Consumer({
-        clientId: 'story',
-        groupId: 'story',
-        bootstrapBrokers,
-        deserializers: kafka.stringDeserializers
-      })
-      const stream = await consumer.consume({ topics: ['story'], autocommit: true, mode: 'earliest' })
-      stream.on('error', () => {})
-      stream.on('data', (message: { headers: Map<string, string>; value: string }) => {
-        take(texts(message.headers), message.value)
-      })
+      let stop = false
+      let current: { close: (force: boolean) => Promise<void> } | undefined
+      // The client's stream ends with its broker: a consumer begins anew.
+      const consuming = (async () => {
+        for (; !stop; await sleep(200)) {
+          const consumer = new kafka.Consumer({
+            clientId: 'story',
+            groupId: 'story',
+            bootstrapBrokers,
+            sessionTimeout: 6_000,
+            heartbeatInterval: 1_000,
+            deserializers: kafka.stringDeserializers
+          })
+          consumer.on('error' as never, () => {})
+          current = consumer
+          try {
+            const stream = await consumer.consume({ topics: ['story'], autocommit: true, mode: 'earliest' })
+            for await (const message of stream) take(texts(message.headers), message.value)
+          } catch {} // the broker is away
+          await consumer.close(true).catch(() => {})
+        }
+      })()
       const producer = new kafka.Producer({
         clientId: 'story-receipts',
         bootstrapBrokers,
         serializers: kafka.stringSerializers
       })
       t.teardown(async () => {
-        await stream.close()
-        await consumer.close(true)
-        await producer.close()
+        stop = true
+        await current?.close(true).catch(() => {})
+        await consuming
+        await producer.close(true)
       })
       return {
         url: `kafka://127.0.0.1:${port}`,

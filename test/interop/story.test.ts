@@ -6,7 +6,7 @@ import { call, eachOf, folder, settled, start, type Process } from '../support/s
 import { consumers, type Consumed } from './consumers.ts'
 import { without } from './server.ts'
 
-t.setTimeout(300_000)
+t.setTimeout(900_000)
 
 const handlers = path.resolve(import.meta.dirname, 'handlers')
 const variable = (name: string): string => `BROKER_${name.toUpperCase().replaceAll('-', '_')}`
