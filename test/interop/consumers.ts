@@ -123,7 +123,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       await admin.createTopics({ topics: ['story', 'ackbox.receipts'], partitions: 3, replicas: 1 })
       await admin.close()
       let stop = false
-      let current: { close: (force: boolean) => Promise<void> } | undefined
+      let close = async (): Promise<void> => {}
       // The client's stream ends with its broker: a consumer begins anew.
       const consuming = (async () => {
         for (; !stop; await sleep(200)) {
@@ -136,12 +136,12 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
             deserializers: kafka.stringDeserializers
           })
           consumer.on('error' as never, () => {})
-          current = consumer
+          close = () => new Promise(resolve => consumer.close(true, () => resolve()))
           try {
             const stream = await consumer.consume({ topics: ['story'], autocommit: true, mode: 'earliest' })
             for await (const message of stream) take(texts(message.headers), message.value)
           } catch {} // the broker is away
-          await consumer.close(true).catch(() => {})
+          await close()
         }
       })()
       const producer = new kafka.Producer({
@@ -151,9 +151,9 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       })
       t.teardown(async () => {
         stop = true
-        await current?.close(true).catch(() => {})
+        await close()
         await consuming
-        await producer.close(true)
+        await new Promise<void>(resolve => producer.close(true, () => resolve()))
       })
       return {
         url: `kafka://127.0.0.1:${port}`,
