@@ -25,7 +25,7 @@ export function natsLink(broker: Broker, deps: { guard: Guard; log: TransportLog
         noAsyncTraces: true,
         name: 'ackbox',
         tls: broker.tls ? tls : null,
-        ...(login(broker) ?? {})
+        ...login(broker)
       })
       return { client, gone: client.closed(), end: () => void client.close().catch(() => {}) }
     } catch (error) {

@@ -77,7 +77,8 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
         timeout: left + 1_000,
         retries: 1
       })
-      uncertain.delete(ready.key)
+      // One that comes after the deadline confirms nothing: the attempt has failed, and its repeat must be swallowed
+      if (!flight.over) uncertain.delete(ready.key)
       return ack.duplicate
         ? { kind: 'delivered', address, warning: 'duplicate: the stream had it from a former attempt' }
         : { kind: 'delivered', address }
@@ -154,11 +155,7 @@ function read(request: NatsRequest, parcel: Parcel, broker: Broker): Ready | str
 }
 
 function subjectProblem(subject: unknown): string | undefined {
-  // eslint-disable-next-line no-control-regex -- what would end the protocol's line
-  if (
-    typeof subject !== 'string' ||
-    !/^[^\s.\u0000-\u0020\u007f]+(?:\.[^\s.\u0000-\u0020\u007f]+)*$/.test(subject)
-  )
+  if (typeof subject !== 'string' || !/^[^\s.\p{Cc}]+(?:\.[^\s.\p{Cc}]+)*$/u.test(subject))
     return 'the subject must be words joined by dots, without spaces'
   if (subject.length > 1_024) return 'the subject is longer than 1024 characters'
   if (subject.split('.').some(each => each === '*' || each === '>')) return 'the subject holds a wildcard'

@@ -14,7 +14,7 @@ import { freePorts, server, without } from './server.ts'
 const skip = without('apt-get')
 const password = 'pass-7Qx'
 
-function transportAt(url: string, allow: string[] | undefined = undefined): Transport<RedisStreamRequest> {
+function transportAt(url: string, allow?: string[]): Transport<RedisStreamRequest> {
   const broker = parseBroker('redis-stream', url) as Broker
   return redisStreamTransport({
     guard: guard({ allow, embedded: allow === undefined, deny: [] }),
