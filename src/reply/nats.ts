@@ -1,109 +1,130 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AckPolicy, jetstream, jetstreamManager, type ConsumerMessages } from '@nats-io/jetstream'
-import { connect, type NatsConnection } from '@nats-io/transport-node'
-import { at, reach } from '../transport/broker.ts'
-import { address, type Consume, type Handle, type ReplyDeps } from './reply.ts'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { AckPolicy, jetstream, jetstreamManager, type Consumer, type JsMsg } from '@nats-io/jetstream'
+import { Failure } from '../transport/guard.ts'
+import { natsFailure, natsLink } from '../transport/nats-link.ts'
+import { address, type Consume, type Handle } from './reply.ts'
 
-const mostAtOnce = 100
-/** A receipt that is not acknowledged for so long comes again, ns. */
-const ackWaitNs = 30_000_000_000
+const durable = 'ackbox'
+const atATime = 100
+const restMs = 1_000
+// Longer than a handle takes; what is not acknowledged by then comes again
+const ackWaitMs = 60_000
 const laterMs = 1_000
-const againMs = 1_000
+// After an abort: for what is being handled, and for all
+const finishMs = 500
+const closeMs = 700
+// How long the server keeps a question for messages open; also what a loss of the server costs at most
+const askMs = 5_000
 
-/** The durable consumer `ackbox` of the stream that holds the subject; every Ackbox process takes its share of it. */
+/**
+ * Receipts from a durable pull consumer of the stream that holds the subject. The stream is the operator's to make; the
+ * consumer is made here, where it is not there yet.
+ */
 export const consume: Consume = async (deps, handle, signal) => {
-  const { broker, log } = deps
-  let isAway = false
+  const link = natsLink(deps.broker, deps)
+  // What is being handled may still be acknowledged; what hangs is cut off
+  const over = new AbortController()
+  const cut = (): void => {
+    void sleep(closeMs, undefined, { signal: over.signal }).then(
+      () => link.close(),
+      () => {}
+    )
+  }
+  signal.addEventListener('abort', cut, { once: true })
+  let trouble: string | undefined
   while (!signal.aborted) {
     try {
-      await read(deps, handle, signal, () => {
-        if (isAway) log.info({ broker: broker.name }, 'receipts.back')
-        isAway = false
-      })
+      const client = await link.client()
+      const consumer = await consumerOf(client)
+      if (trouble !== undefined) deps.log.info({ broker: deps.broker.name }, 'receipts.back')
+      trouble = undefined
+      await takeAll(consumer, client, handle, signal)
     } catch (error) {
-      if (signal.aborted) return
-      const reason = error instanceof Error ? error.message : String(error)
-      if (!isAway) log.warn({ broker: broker.name, reason }, 'receipts.away')
-      isAway = true
+      if (signal.aborted) break
+      const { reason } = error instanceof Failure ? error.outcome : consumerFailure(error)
+      // The link itself says that the broker is away
+      if (trouble === undefined && !(error instanceof Failure)) {
+        deps.log.warn({ broker: deps.broker.name, reason }, 'receipts.away')
+        trouble = reason
+      }
+      await sleep(restMs, undefined, { signal }).catch(() => {})
     }
-    await sleep(againMs, undefined, { signal }).catch(() => {}) // an abort only ends the wait
   }
+  over.abort()
+  link.close()
 }
 
-/** Reads until the connection ends or the signal aborts. */
-async function read(
-  { broker, guard }: ReplyDeps,
-  handle: Handle,
-  signal: AbortSignal,
-  ready: () => void
-): Promise<void> {
-  const connection = await open({ broker, guard })
-  const underway = new Set<Promise<void>>()
-  let messages: ConsumerMessages | undefined
-  const stop = (): void => void messages?.close()
+async function consumerOf(client: NatsConnection): Promise<Consumer> {
+  const manager = await jetstreamManager(client, { checkAPI: false })
+  const stream = await manager.streams.find(address)
   try {
-    const manager = await jetstreamManager(connection)
-    const stream = await manager.streams.find(address)
+    await manager.consumers.info(stream, durable)
+  } catch (error) {
+    if (!isMissing(error)) throw error
     await manager.consumers.add(stream, {
-      durable_name: 'ackbox',
+      durable_name: durable,
       filter_subject: address,
       ack_policy: AckPolicy.Explicit,
-      ack_wait: ackWaitNs,
-      max_ack_pending: 1_000
+      ack_wait: ackWaitMs * 1_000_000,
+      max_ack_pending: 1_000,
+      max_deliver: -1
     })
-    const consumer = await jetstream(connection).consumers.get(stream, 'ackbox')
-    messages = await consumer.consume({ max_messages: mostAtOnce })
-    signal.addEventListener('abort', stop, { once: true })
-    if (signal.aborted) return
-    ready()
-    const ended = connection.closed().then(stop)
-    for await (const message of messages) {
-      const names = message.headers?.keys() ?? []
-      const reply = {
-        body: message.data,
-        headers: Object.fromEntries(names.map(name => [name.toLowerCase(), message.headers?.get(name) ?? '']))
+  }
+  return jetstream(client).consumers.get(stream, durable)
+}
+
+/** Until the connection or the consumer is gone. */
+async function takeAll(
+  consumer: Consumer,
+  client: NatsConnection,
+  handle: Handle,
+  signal: AbortSignal
+): Promise<void> {
+  const open = new Set<Promise<void>>()
+  try {
+    while (!signal.aborted && !client.isClosed()) {
+      const room = atATime - open.size
+      if (room === 0) {
+        await Promise.race(open)
+        continue
       }
-      const one = handle(reply)
-        .then(done => (done === 'done' ? message.ack() : message.nak(laterMs)))
-        // Not acknowledged: it comes again after its wait.
-        .catch(() => {})
-        .finally(() => underway.delete(one))
-      underway.add(one)
-      if (underway.size >= mostAtOnce) await Promise.race(underway)
+      const messages = await consumer.fetch({ max_messages: room, expires: askMs })
+      const stop = (): void => messages.stop()
+      signal.addEventListener('abort', stop, { once: true })
+      if (signal.aborted) stop()
+      for await (const message of messages) {
+        const one = take(message, handle).finally(() => open.delete(one))
+        open.add(one)
+      }
+      signal.removeEventListener('abort', stop)
     }
-    await Promise.all(underway)
-    if (!signal.aborted) {
-      await ended
-      throw new Error('the connection was closed')
-    }
-    // Acks are only written here; a close at once would leave them behind.
-    await Promise.race([connection.flush().catch(() => {}), sleep(500)])
   } finally {
-    signal.removeEventListener('abort', stop)
-    await Promise.race([connection.close(), sleep(500)])
+    await Promise.race([Promise.all(open), sleep(finishMs, undefined, { ref: false })])
   }
 }
 
-async function open({ broker, guard }: Pick<ReplyDeps, 'broker' | 'guard'>): Promise<NatsConnection> {
-  let failure: unknown
-  for (const { host, port } of broker.hosts) {
-    try {
-      const ip = await reach(guard, { host, port })
-      return await connect({
-        servers: at({ host: ip, port }),
-        ...(broker.username === undefined ? {} : { user: broker.username, pass: broker.password ?? '' }),
-        ...(broker.options['token'] === undefined ? {} : { token: broker.options['token'] }),
-        tls: broker.tls ? { ...({ servername: host } as object) } : null,
-        name: 'ackbox receipts',
-        timeout: 5_000,
-        reconnect: false,
-        pingInterval: 5_000,
-        maxPingOut: 2,
-        ignoreClusterUpdates: true
-      })
-    } catch (error) {
-      failure = error
-    }
+async function take(message: JsMsg, handle: Handle): Promise<void> {
+  const headers: Record<string, string> = {}
+  for (const name of message.headers?.keys() ?? []) {
+    headers[name.toLowerCase()] = message.headers?.get(name) ?? ''
   }
-  throw failure
+  // One that breaks what handles it must not stop the others
+  const verdict = await handle({ body: message.data, headers }).catch(() => 'later' as const)
+  try {
+    if (verdict === 'done') message.ack()
+    else message.nak(laterMs)
+  } catch {
+    // The connection is gone: it comes again
+  }
+}
+
+const isMissing = (error: unknown): boolean =>
+  error instanceof Error &&
+  (error.name === 'ConsumerNotFoundError' || ('code' in error && error.code === 10_014))
+
+function consumerFailure(error: unknown): { reason: string } {
+  if (error instanceof Error && /no stream matches subject|stream not found/.test(error.message))
+    return { reason: `target_missing: no stream takes ${address}` }
+  return natsFailure(error)
 }

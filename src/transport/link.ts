@@ -1,132 +1,140 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { at, reach, type Broker } from './broker.ts'
 import { failureOf } from './failure.ts'
-import { Failure, type Blocked } from './guard.ts'
-import type { TransportDeps } from './transport.ts'
+import { Failure, type Blocked, type Guard } from './guard.ts'
+import type { TransportLog } from './index.ts'
 
-/** An open connection. */
-export interface Line {
-  /** Resolves in time, whatever the server does. */
-  close(): Promise<unknown>
+/** A connection that is up, as its client gave it. */
+export interface Live<Client> {
+  client: Client
+  /** Resolves once it is gone, whoever ended it; never rejects. */
+  gone: Promise<unknown>
+  end(): void
 }
 
-/** One host of a broker, judged by the guard. */
-export interface Place {
-  /** To connect to. */
-  ip: string
-  port: number
-  /** As the settings have it, for certificates. */
-  host: string
-  /** `ip:port`. */
-  address: string
+/** Opens one connection to a checked address; `host` is the name for TLS. Rejects with what went wrong. */
+export type Open<Client> = (
+  place: { host: string; port: number; address: string },
+  signal: AbortSignal
+) => Promise<Live<Client>>
+
+export interface Link<Client> {
+  /** The one connection, made when it is needed. Rejects with a Failure, at once while the broker was just found away. */
+  client(): Promise<Client>
+  readonly current: Client | undefined
+  /** Ends the connection; the next `client` makes a new one. */
+  drop(client: Client): void
+  close(): void
 }
+
+const connectMs = 5_000
+const restMs = 500
 
 /**
- * Opens a connection that serves until it breaks and never opens itself again, so that each new one is judged by the guard
- * anew. `broke` is called once when it does. Rejects with what `broken` understands.
+ * One connection to a broker, shared by all sends, made anew by the first send after its loss: for ever, with a rest
+ * between failures. Not the clients' own reconnecting: it would keep an address that the guard judged long ago, and some
+ * write after the reconnect what was said to have failed before it.
  */
-export type Dial<L extends Line> = (
+export function link<Client>(
   broker: Broker,
-  place: Place,
-  broke: (error: unknown) => void,
-  signal: AbortSignal
-) => Promise<L>
+  deps: { guard: Guard; log: TransportLog },
+  open: Open<Client>
+): Link<Client> {
+  const closing = new AbortController()
+  let live: Live<Client> | undefined
+  let opening: Promise<Client> | undefined
+  let failed: { failure: Failure; until: number } | undefined
+  let away = false
 
-/** The ways to all brokers of one transport: one open line each, opened when it is needed and after it broke. */
-export interface Links<L extends Line> {
-  /** Rejects with a Failure. */
-  line(broker: Broker): Promise<{ line: L; address: string }>
-  close(): Promise<unknown>
-}
-
-/** After a failure nobody knocks for so long: of a thousand sends at a broker that is down, few connect. */
-const pauseMs = 100
-
-export function links<L extends Line>(
-  deps: TransportDeps,
-  dial: Dial<L>,
-  broken: (error: unknown) => Blocked = failureOf
-): Links<L> {
-  const all = new Map<string, Link<L>>()
-  return {
-    line(broker) {
-      let link = all.get(broker.name)
-      if (!link) all.set(broker.name, (link = linkTo(deps, broker, dial, broken)))
-      return link.line()
-    },
-    close: () => Promise.all(Array.from(all.values(), link => link.close()))
-  }
-}
-
-interface Link<L extends Line> {
-  line(): Promise<{ line: L; address: string }>
-  close(): Promise<unknown>
-}
-
-function linkTo<L extends Line>(
-  { guard, log }: TransportDeps,
-  broker: Broker,
-  dial: Dial<L>,
-  broken: (error: unknown) => Blocked
-): Link<L> {
-  const stop = new AbortController()
-  let current: Promise<{ line: L; address: string }> | undefined
-  let first = 0
-  let knockedAt = -Infinity
-  let isAway = false
-
-  function away(error: unknown): Failure {
-    const outcome = broken(error)
-    if (!isAway && !stop.signal.aborted)
-      log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.away')
-    isAway = true
-    return new Failure(outcome)
+  async function connect(): Promise<Client> {
+    try {
+      const made = await firstOf()
+      if (closing.signal.aborted) {
+        made.end()
+        throw shutdown()
+      }
+      failed = undefined
+      live = made
+      void made.gone.then(() => {
+        if (live !== made) return
+        live = undefined
+        if (!closing.signal.aborted) trouble('connection_closed')
+      })
+      if (away) deps.log.info({ broker: broker.name }, 'broker.back')
+      away = false
+      return made.client
+    } catch (error) {
+      const failure = error instanceof Failure ? error : new Failure(failureOf(error))
+      failed = { failure, until: performance.now() + restMs }
+      if (!closing.signal.aborted) trouble(failure.outcome.reason)
+      throw failure
+    } finally {
+      opening = undefined
+    }
   }
 
-  /** The first of the broker's hosts that takes us, in turn from the one that served last. */
-  async function open(): Promise<{ line: L; address: string }> {
-    let failure: unknown = new Failure({ kind: 'failed', reason: 'shutdown' })
-    for (let i = 0; i < broker.hosts.length && !stop.signal.aborted; i++) {
-      const number = (first + i) % broker.hosts.length
-      const { host = '', port = 0 } = broker.hosts[number] ?? {}
+  function trouble(reason: string): void {
+    if (!away) deps.log.warn({ broker: broker.name, reason }, 'broker.away')
+    away = true
+  }
+
+  async function firstOf(): Promise<Live<Client>> {
+    let first: unknown
+    for (const place of broker.hosts) {
       try {
-        const ip = await reach(guard, { host, port })
-        const place = { ip, port, host, address: at({ host: ip, port }) }
-        const mine = current
-        const line = await dial(
-          broker,
-          place,
-          error => {
-            if (current === mine) current = undefined
-            away(error)
-          },
-          stop.signal
-        )
-        first = number
-        if (isAway) log.info({ broker: broker.name, address: place.address }, 'broker.back')
-        isAway = false
-        return { line, address: place.address }
+        return await within(place)
       } catch (error) {
-        failure = error
+        first ??= error
+        if (closing.signal.aborted) throw shutdown()
       }
     }
-    knockedAt = performance.now()
-    throw away(failure)
+    throw first
+  }
+
+  async function within(place: { host: string; port: number }): Promise<Live<Client>> {
+    const late = new AbortController()
+    const signal = AbortSignal.any([closing.signal, late.signal])
+    const done = new AbortController()
+    const opened = reach(deps.guard, place).then(address => open({ ...place, address }, signal))
+    // One that comes too late must not stay open
+    opened.then(made => signal.aborted && made.end()).catch(() => {})
+    try {
+      return await Promise.race([opened, tooLate(place, AbortSignal.any([closing.signal, done.signal]))])
+    } catch (error) {
+      late.abort()
+      throw error
+    } finally {
+      done.abort()
+    }
   }
 
   return {
-    line() {
-      if (performance.now() - knockedAt > pauseMs && knockedAt > 0) {
-        knockedAt = -Infinity
-        current = undefined
-      }
-      // A tick later, so that `current` is set while it opens.
-      current ??= Promise.resolve().then(open)
-      return current
+    get current() {
+      return live?.client
     },
-    async close() {
-      stop.abort()
-      const opened = await current?.catch(() => undefined)
-      await opened?.line.close()
+
+    client() {
+      if (closing.signal.aborted) return Promise.reject(shutdown())
+      if (live) return Promise.resolve(live.client)
+      if (failed && performance.now() < failed.until) return Promise.reject(failed.failure)
+      opening ??= connect()
+      return opening
+    },
+
+    drop(client) {
+      if (live?.client === client) live.end()
+    },
+
+    close() {
+      closing.abort()
+      live?.end()
     }
   }
 }
+
+async function tooLate(place: { host: string; port: number }, signal: AbortSignal): Promise<never> {
+  await sleep(connectMs, undefined, { signal })
+  throw new Failure({ kind: 'failed', reason: 'connect_timeout', address: at(place) })
+}
+
+const shutdown = (): Failure => new Failure({ kind: 'failed', reason: 'shutdown' } satisfies Blocked)

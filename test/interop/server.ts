@@ -1,7 +1,7 @@
 // Real servers, each a process of the test's own: started, killed, stopped in their tracks and started again.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
@@ -79,15 +79,19 @@ export async function startServer(options: ServerOptions): Promise<Server & { cl
   async function close(): Promise<void> {
     await kill()
     if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 })
-  }
+  })
+  await start()
+  return { kill, start, freeze: () => stopped(child), thaw: () => child?.kill('SIGCONT') }
+}
 
-  try {
-    await start()
-  } catch (error) {
-    await close()
-    throw error
-  }
-  return { kill, start, close, freeze: () => child?.kill('SIGSTOP'), thaw: () => child?.kill('SIGCONT') }
+/** A server of many threads answers for a moment longer: waits until each of them stands still. */
+function stopped(child: ChildProcess | undefined): void {
+  if (child?.pid === undefined) return
+  child.kill('SIGSTOP')
+  const threads = `/proc/${child.pid}/task`
+  if (!existsSync(threads)) return
+  const stands = (id: string): boolean => / [TtZX] /.test(readFileSync(`${threads}/${id}/stat`, 'utf8'))
+  for (const end = Date.now() + 1_000; Date.now() < end;) if (readdirSync(threads).every(stands)) return
 }
 
 /** Why the servers that need these programs cannot run here; false where they can. With CI=true nothing is skipped. */
