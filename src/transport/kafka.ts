@@ -65,8 +65,7 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
             inFlight.delete(sent)
             resolve(outcome)
           },
-          expire: () =>
-            sent.end({ kind: 'failed', reason: parcel.signal.aborted ? 'shutdown' : 'timeout' })
+          expire: () => sent.end({ kind: 'failed', reason: parcel.signal.aborted ? 'shutdown' : 'timeout' })
         }
         clock.add(sent)
         inFlight.add(sent)

@@ -18,7 +18,13 @@ t.test('as every broker', { skip }, t => {
   brokerConformance<KafkaRequest>(t, async t => {
     const server = await kafka(t)
     await server.create('orders')
-    const request = ({ body, headers }: { body?: string | Uint8Array; headers?: Record<string, string> }) => ({
+    const request = ({
+      body,
+      headers
+    }: {
+      body?: string | Uint8Array
+      headers?: Record<string, string>
+    }) => ({
       topic: 'orders',
       ...(body !== undefined && { value: body }),
       ...(headers && { headers })
@@ -42,7 +48,11 @@ t.test('what only Kafka does', { skip }, async t => {
   const server = await kafka(t, '10.9.9.9')
   const ways = transport(`kafka://127.0.0.1:${server.open}`)
   t.teardown(() => ways.close())
-  for (const [topic, partitions] of [['twenty', 1], ['keys', 5], ['mixed', 1]] as const)
+  for (const [topic, partitions] of [
+    ['twenty', 1],
+    ['keys', 5],
+    ['mixed', 1]
+  ] as const)
     await server.create(topic, partitions)
 
   await t.test('20 concurrent sends are 20 stored records', async t => {
@@ -60,11 +70,13 @@ t.test('what only Kafka does', { skip }, async t => {
       foobar: -790_332_482,
       'a-little-bit-long-string': -985_981_536,
       'a-little-bit-longer-string': -1_486_304_829,
-      'lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8': -58_897_971,
+      lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8: -58_897_971,
       abc: 479_470_107
     }
     await Promise.all(
-      [...Object.keys(hashes), ...Object.keys(hashes)].map(key => ways.send({ topic: 'keys', key }, parcel({ raw: 'x' })))
+      [...Object.keys(hashes), ...Object.keys(hashes)].map(key =>
+        ways.send({ topic: 'keys', key }, parcel({ raw: 'x' }))
+      )
     )
     for (const { key, partition } of await server.stored('keys', 12))
       t.equal(partition, (hashes[key as keyof typeof hashes] & 0x7fffffff) % 5, key)
@@ -73,7 +85,10 @@ t.test('what only Kafka does', { skip }, async t => {
   await t.test('one that is too large, among many at once, is refused alone', async t => {
     const values = ['a', 'x'.repeat(1_200_000), 'b', 'y'.repeat(600_000), 'z'.repeat(600_000)]
     const outcomes = await Promise.all(values.map(value => ways.send({ topic: 'mixed', value }, parcel())))
-    t.same(outcomes.map(each => each.kind), ['delivered', 'refused', 'delivered', 'delivered', 'delivered'])
+    t.same(
+      outcomes.map(each => each.kind),
+      ['delivered', 'refused', 'delivered', 'delivered', 'delivered']
+    )
     t.equal((await server.stored('mixed', 4)).length, 4)
   })
 
@@ -114,7 +129,10 @@ t.test('what only Kafka does', { skip }, async t => {
       t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'failed' })
     await server.server.start()
     t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'delivered' })
-    t.same(lines.map(each => each[0]), ['broker.trouble', 'broker.well'])
+    t.same(
+      lines.map(each => each[0]),
+      ['broker.trouble', 'broker.well']
+    )
   })
 })
 
@@ -126,7 +144,10 @@ t.test('a broker at a denied address sees no connection', async t => {
   const gate = guard({ allow: [], embedded: false, deny: [] })
   const { port } = door.address() as AddressInfo
   const own = transport(`kafka://127.0.0.1:${port}`, gate)
-  t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), { kind: 'failed', reason: /^blocked_target/ })
+  t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), {
+    kind: 'failed',
+    reason: /^blocked_target/
+  })
   t.equal(seen, 0)
   await own.close()
 })

@@ -28,7 +28,9 @@ export function failed(error: unknown): Extract<Outcome, { kind: 'failed' | 'ref
   if (id !== undefined) return fail(`broker: ${id}`)
   if (all.some(each => each.message === 'Request timed out')) return fail('timeout')
   if (all.some(each => each.message.endsWith('timed out.'))) return fail('connect_timeout')
-  const system = all.find(each => /^(?:E[A-Z]+|ERR_|CERT_|[A-Z_]*(?:CERT|SIGNATURE))/.test(text(each, 'code') ?? ''))
+  const system = all.find(each =>
+    /^(?:E[A-Z]+|ERR_|CERT_|[A-Z_]*(?:CERT|SIGNATURE))/.test(text(each, 'code') ?? '')
+  )
   if (system) return failureOf(system)
   return fail(
     all.some(each => text(each, 'code') === 'PLT_KFK_NETWORK') ? 'connection_closed' : 'error: kafka'

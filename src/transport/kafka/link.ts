@@ -32,7 +32,10 @@ export interface Link {
   guarded(pool: ConnectionPool): void
 }
 
-type Get = (at: { host: string; port: number }, callback: (error: Error | null, connection?: Connection) => void) => void
+type Get = (
+  at: { host: string; port: number },
+  callback: (error: Error | null, connection?: Connection) => void
+) => void
 
 export function link(guard: Guard, tls: boolean): Link {
   const checked = new Map<string, string>()

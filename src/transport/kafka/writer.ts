@@ -69,7 +69,10 @@ export function writer(broker: Broker, deps: TransportDeps): Writer {
     try {
       used = open()
       const result = await used.send({ messages: batch.map(each => each.message), acks: ProduceAcks.ALL })
-      const outcomes = { kind: 'delivered', address: addressOf(used, result) ?? at(broker.hosts[0]!) } as const
+      const outcomes = {
+        kind: 'delivered',
+        address: addressOf(used, result) ?? at(broker.hosts[0]!)
+      } as const
       said(outcomes)
       for (const each of batch) each.end(outcomes)
     } catch (error) {
