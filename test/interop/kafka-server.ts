@@ -80,7 +80,7 @@ export async function kafka(t: Test, advertised = '127.0.0.1'): Promise<Kafka> {
         }
         return found
       } finally {
-        await consumer.close(true)
+        await new Promise<void>(resolve => consumer.close(true, () => resolve()))
       }
     },
     async publish(topic, messages) {
