@@ -1,9 +1,11 @@
 import { createServer, type AddressInfo } from 'node:net'
 import { once } from 'node:events'
+import { createServer as createTlsServer } from 'node:tls'
 import t from 'tap'
 import { guard } from '../../src/transport/guard.ts'
 import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka.ts'
 import type { Transport } from '../../src/transport/transport.ts'
+import { key, selfSigned } from '../transport/certs.ts'
 import { parcel } from '../transport/parcel.ts'
 import { brokerConformance } from './conformance.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
@@ -151,3 +153,33 @@ t.test('a broker at a denied address sees no connection', async t => {
   t.equal(seen, 0)
   await own.close()
 })
+
+t.test(
+  'TLS goes to the judged address under its own name, and a certificate that proves nothing is refused',
+  async t => {
+    const names: string[] = []
+    const listener = createTlsServer({
+      key,
+      cert: selfSigned,
+      SNICallback: (name, tell) => {
+        names.push(name)
+        tell(null)
+      }
+    }).listen(0, '127.0.0.1')
+    listener.on('tlsClientError', () => {})
+    t.teardown(() => listener.close())
+    await once(listener, 'listening')
+    const { port } = listener.address() as AddressInfo
+    const resolve = async () => [{ address: '127.0.0.1', family: 4 }]
+    const gate = guard({
+      allow: [`kafka.example.com:${port}`, `127.0.0.1:${port}`],
+      embedded: true,
+      deny: [],
+      resolve
+    })
+    const own = transport(`kafkas://kafka.example.com:${port}`, gate)
+    t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), { kind: 'failed', reason: /^tls: / })
+    t.strictSame(names, ['kafka.example.com'])
+    await own.close()
+  }
+)

@@ -7,7 +7,7 @@ import {
 } from '@platformatic/kafka'
 import type { Outcome } from '../../task/task.ts'
 import { at, type Broker } from '../broker.ts'
-import type { TransportDeps } from '../index.ts'
+import type { Guard } from '../guard.ts'
 import { failed } from './failed.ts'
 import { link, linkOptions } from './link.ts'
 
@@ -23,6 +23,11 @@ export interface Writer {
   close(): Promise<void>
 }
 
+interface WriterDeps {
+  guard: Guard
+  log: { info(fields: object, message: string): void; warn(fields: object, message: string): void }
+}
+
 // Far below the smallest usual max.message.bytes (1 MB): small messages must not be too large together.
 const batchBytes = 131_072
 const batchCount = 500
@@ -35,7 +40,7 @@ const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error)/
  * that is not there fails nobody else. Not idempotent: this client's idempotent producer confirms concurrent sends that
  * the broker threw away as duplicates.
  */
-export function writer(broker: Broker, deps: TransportDeps): Writer {
+export function writer(broker: Broker, deps: WriterDeps): Writer {
   const lanes = new Map<string, Item[]>()
   let producer: Producer | undefined
   let down = false
