@@ -1,91 +1,45 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { Admin, Consumer, MessagesStreamModes, stringDeserializers, type Message } from '@platformatic/kafka'
-import t, { type Test } from 'tap'
+import { createServer, type AddressInfo } from 'node:net'
+import { once } from 'node:events'
+import { createServer as createTlsServer } from 'node:tls'
+import t from 'tap'
+import { guard } from '../../src/transport/guard.ts'
 import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka.ts'
+import type { Transport } from '../../src/transport/transport.ts'
+import { key, selfSigned } from '../transport/certs.ts'
 import { parcel } from '../transport/parcel.ts'
-import { brokerConformance, type Stored } from './conformance.ts'
-import { listener, only, strict } from './open.ts'
-import { freePorts, server, without, type Server } from './server.ts'
+import { brokerConformance } from './conformance.ts'
+import { broker, kafka, said, skip } from './kafka-server.ts'
 
-const skip = without('java', 'mvn')
-t.setTimeout(600_000)
+const allowed = () => guard({ allow: undefined, embedded: true, deny: [] })
 
-interface Ground {
-  server: Server
-  url(more?: { port?: number; login?: string }): string
-  read(topic: string, count: number): Promise<Message<string, Buffer, string, string>[]>
-  stored(count: number): Promise<Stored[]>
-}
-
-async function kafka(t: Test): Promise<Ground> {
-  const [port = 0, control = 0] = await freePorts(2)
-  const running = await server(t, {
-    name: 'kafka',
-    env: { KAFKA_PORT: `${port}`, KAFKA_CTRL_PORT: `${control}` },
-    ready: /Kafka Server started/
-  })
-  const bootstrapBrokers = [`127.0.0.1:${port}`]
-  const admin = new Admin({ clientId: 'test', bootstrapBrokers })
-  await admin.createTopics({ topics: ['orders'], partitions: 1, replicas: 1 })
-  await admin.createTopics({ topics: ['spread'], partitions: 5, replicas: 1 })
-  await admin.close()
-  let groups = 0
-  const read: Ground['read'] = async (topic, count) => {
-    const consumer = new Consumer({
-      clientId: 'test',
-      groupId: `reader-${groups++}`,
-      bootstrapBrokers,
-      maxWaitTime: 200,
-      deserializers: {
-        ...stringDeserializers,
-        value: (data?: Buffer) => Buffer.from(data ?? [])
-      }
-    })
-    const found: Message<string, Buffer, string, string>[] = []
-    try {
-      const stream = await consumer.consume({
-        topics: [topic],
-        autocommit: false,
-        mode: MessagesStreamModes.EARLIEST
-      })
-      stream.on('data', (message: Message<string, Buffer, string, string>) => found.push(message))
-      for (const end = Date.now() + 15_000; found.length < count && Date.now() < end;) await sleep(25)
-      // Whatever should not be there has its chance to come too.
-      await sleep(500)
-      await stream.close()
-    } finally {
-      await consumer.close(true)
-    }
-    return found
-  }
-  return {
-    server: running,
-    url: (more = {}) => `kafka://127.0.0.1:${more.port ?? port}`,
-    read,
-    stored: async count =>
-      (await read('orders', count)).map(({ value, headers }) => ({
-        body: value,
-        headers: Object.fromEntries(headers)
-      }))
-  }
+function transport(url: string, gate = allowed(), log = said().log): Transport<KafkaRequest> {
+  return kafkaTransport({ guard: gate, brokers: new Map([['kafka', broker(url)]]), log })
 }
 
 t.test('as every broker', { skip }, t => {
   brokerConformance<KafkaRequest>(t, async t => {
-    const ground = await kafka(t)
+    const server = await kafka(t)
+    await server.create('orders')
+    const request = ({
+      body,
+      headers
+    }: {
+      body?: string | Uint8Array
+      headers?: Record<string, string>
+    }) => ({
+      topic: 'orders',
+      ...(body !== undefined && { value: body }),
+      ...(headers && { headers })
+    })
     return {
-      server: ground.server,
-      url: ground.url,
-      transport: url => kafkaTransport(only('kafka', url)),
-      request: ({ body, headers }) => ({
-        topic: 'orders',
-        ...(body === undefined ? {} : { value: body }),
-        ...(headers === undefined ? {} : { headers })
-      }),
+      server: server.server,
+      url: ({ port = server.login, login = 'ackbox:right-one' } = {}) => `kafka://${login}@127.0.0.1:${port}`,
+      transport: url => transport(url),
+      request,
       missing: () => ({ topic: 'nobody-made-this' }),
       tooLarge: 1_200_000,
-      wrongLogin: undefined,
-      stored: ground.stored,
+      wrongLogin: 'ackbox:not-the-password',
+      stored: count => server.stored('orders', count),
       backMs: 30_000
     }
   })
@@ -93,50 +47,139 @@ t.test('as every broker', { skip }, t => {
 })
 
 t.test('what only Kafka does', { skip }, async t => {
-  const ground = await kafka(t)
-  const transport = kafkaTransport(only('kafka', ground.url()))
-  t.teardown(() => transport.close())
-  const send = (request: KafkaRequest) => transport.send(request, parcel({ raw: '{}' }))
+  const server = await kafka(t, '10.9.9.9')
+  const ways = transport(`kafka://127.0.0.1:${server.open}`)
+  t.teardown(() => ways.close())
+  for (const [topic, partitions] of [
+    ['twenty', 1],
+    ['keys', 5],
+    ['mixed', 1]
+  ] as const)
+    await server.create(topic, partitions)
 
-  await t.test('twenty at once are twenty records', async t => {
-    const values = Array.from({ length: 20 }, (_, i) => `twenty-${i}`)
-    const outcomes = await Promise.all(values.map(value => send({ topic: 'orders', value })))
-    t.same(new Set(outcomes.map(each => each.kind)), new Set(['delivered']))
-    t.same((await ground.read('orders', 20)).map(each => each.value.toString()).toSorted(), values.toSorted())
+  await t.test('20 concurrent sends are 20 stored records', async t => {
+    const values = Array.from({ length: 20 }, (_, i) => `v${i}`)
+    const outcomes = await Promise.all(values.map(value => ways.send({ topic: 'twenty', value }, parcel())))
+    t.ok(outcomes.every(each => each.kind === 'delivered'))
+    const stored = await server.stored('twenty', 20)
+    t.strictSame(stored.map(each => each.body.toString()).toSorted(), values.toSorted())
   })
 
-  await t.test('a key has one partition, the one that Java gives it; without a key all are used', async t => {
-    // Partitioner.partition of Kafka's Java client for these keys and 5 partitions: toPositive(murmur2(key)) % 5
-    for (const key of ['a', 'order-1', 'é你', 'x'.repeat(100)]) {
-      for (let i = 0; i < 3; i++) await send({ topic: 'spread', key, value: key })
+  await t.test('a key goes to the partition that a Java producer takes', async t => {
+    // From the tests of Kafka's own Utils.murmur2
+    const hashes = {
+      '21': -973_932_308,
+      foobar: -790_332_482,
+      'a-little-bit-long-string': -985_981_536,
+      'a-little-bit-longer-string': -1_486_304_829,
+      lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8: -58_897_971,
+      abc: 479_470_107
     }
-    for (let i = 0; i < 10; i++) await send({ topic: 'spread', value: 'none' })
-    const found = await ground.read('spread', 22)
-    t.equal(found.length, 22)
-    for (const key of new Set(found.map(each => each.key))) {
-      const partitions = new Set(found.filter(each => each.key === key).map(each => each.partition))
-      if (key) t.equal(partitions.size, 1, `${key.slice(0, 10)} is in one partition`)
-      else t.equal(partitions.size, 5, 'no key: all of them')
-    }
+    await Promise.all(
+      [...Object.keys(hashes), ...Object.keys(hashes)].map(key =>
+        ways.send({ topic: 'keys', key }, parcel({ raw: 'x' }))
+      )
+    )
+    for (const { key, partition } of await server.stored('keys', 12))
+      t.equal(partition, (hashes[key as keyof typeof hashes] & 0x7fffffff) % 5, key)
   })
 
-  await t.test('what a handler must not ask for', async t => {
-    const bad: [unknown, RegExp][] = [
-      [{ topic: 'bad name!' }, /topic/],
-      [{ topic: '..' }, /topic/],
-      [{ topic: 'orders', key: 7 }, /key/],
-      [{ topic: 'orders', value: {} }, /text or bytes/],
-      [{ topic: 'orders', headers: { 'webhook-id': 'x' } }, /not the handler's/]
+  await t.test('one that is too large, among many at once, is refused alone', async t => {
+    const values = ['a', 'x'.repeat(1_200_000), 'b', 'y'.repeat(600_000), 'z'.repeat(600_000)]
+    const outcomes = await Promise.all(values.map(value => ways.send({ topic: 'mixed', value }, parcel())))
+    t.same(
+      outcomes.map(each => each.kind),
+      ['delivered', 'refused', 'delivered', 'delivered', 'delivered']
+    )
+    t.equal((await server.stored('mixed', 4)).length, 4)
+  })
+
+  await t.test('what a handler may not ask for is said', async t => {
+    const bad = [
+      undefined,
+      {},
+      { topic: 'with space' },
+      { topic: '..' },
+      { topic: 'twenty', value: 7 },
+      { topic: 'twenty', key: {} },
+      { topic: 'twenty', headers: { 'Webhook-Id': 'x' } },
+      { topic: 'twenty', headers: { a: 1 } },
+      { topic: 'twenty', broker: 'nobody' }
     ]
-    for (const [request, why] of bad)
-      t.match(await send(request as KafkaRequest), { kind: 'failed', reason: why })
+    for (const each of bad)
+      t.match(await ways.send(each as KafkaRequest, parcel()), { kind: 'failed', reason: /^bad_request: / })
+    t.equal((await server.stored('twenty', 20)).length, 20)
+  })
+
+  await t.test('a host that the broker advertises is judged before it is connected to', async t => {
+    const gate = guard({ allow: [`127.0.0.1:${server.login}`], embedded: false, deny: [] })
+    const own = transport(`kafka://ackbox:right-one@127.0.0.1:${server.login}`, gate)
+    t.teardown(() => own.close())
+    t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), {
+      kind: 'failed',
+      reason: /^blocked_target.*10\.9\.9\.9/
+    })
+  })
+
+  await t.test('trouble is said once when it begins and once when it is over', async t => {
+    const { lines, log } = said()
+    const own = transport(`kafka://127.0.0.1:${server.open}`, allowed(), log)
+    t.teardown(() => own.close())
+    t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'delivered' })
+    await server.server.kill()
+    for (let i = 0; i < 3; i++)
+      t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'failed' })
+    await server.server.start()
+    t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'delivered' })
+    t.same(
+      lines.map(each => each[0]),
+      ['broker.trouble', 'broker.well']
+    )
   })
 })
 
-t.test('the egress guard holds: not one connection', async t => {
-  const denied = await listener(t)
-  const transport = kafkaTransport(only('kafka', `kafka://127.0.0.1:${denied.port}`, strict()))
-  t.teardown(() => transport.close())
-  t.match(await transport.send({ topic: 'orders' }, parcel()), { kind: 'failed', alarm: 'BLOCKED_TARGET' })
-  t.equal(denied.connections(), 0)
+t.test('a broker at a denied address sees no connection', async t => {
+  let seen = 0
+  const door = createServer(() => seen++).listen(0, '127.0.0.1')
+  t.teardown(() => door.close())
+  await once(door, 'listening')
+  const gate = guard({ allow: [], embedded: false, deny: [] })
+  const { port } = door.address() as AddressInfo
+  const own = transport(`kafka://127.0.0.1:${port}`, gate)
+  t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), {
+    kind: 'failed',
+    reason: /^blocked_target/
+  })
+  t.equal(seen, 0)
+  await own.close()
 })
+
+t.test(
+  'TLS goes to the judged address under its own name, and a certificate that proves nothing is refused',
+  async t => {
+    const names: string[] = []
+    const listener = createTlsServer({
+      key,
+      cert: selfSigned,
+      SNICallback: (name, tell) => {
+        names.push(name)
+        tell(null)
+      }
+    }).listen(0, '127.0.0.1')
+    listener.on('tlsClientError', () => {})
+    t.teardown(() => listener.close())
+    await once(listener, 'listening')
+    const { port } = listener.address() as AddressInfo
+    const resolve = async () => [{ address: '127.0.0.1', family: 4 }]
+    const gate = guard({
+      allow: [`kafka.example.com:${port}`, `127.0.0.1:${port}`],
+      embedded: true,
+      deny: [],
+      resolve
+    })
+    const own = transport(`kafkas://kafka.example.com:${port}`, gate)
+    t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), { kind: 'failed', reason: /^tls: / })
+    t.strictSame(names, ['kafka.example.com'])
+    await own.close()
+  }
+)
