@@ -2,7 +2,6 @@ import type { z } from 'zod'
 import type { Policy } from '../task/decide.ts'
 import type { ReceiptResult, Task } from '../task/task.ts'
 import type { DubboRequest } from '../transport/dubbo.ts'
-import type { Dubbo2Request } from '../transport/dubbo2/dubbo2.ts'
 import type { HttpRequest } from '../transport/http.ts'
 import type { KafkaRequest } from '../transport/kafka.ts'
 import type { NatsRequest } from '../transport/nats.ts'
@@ -21,7 +20,6 @@ export { env } from './env.ts'
 export interface Requests {
   http: HttpRequest
   dubbo: DubboRequest
-  dubbo2: Dubbo2Request
   rabbitmq: RabbitmqRequest
   kafka: KafkaRequest
   rocketmq: RocketmqRequest
@@ -30,7 +28,7 @@ export interface Requests {
 }
 export type TransportName = keyof Requests
 /** Those whose downstream answers; an RPC's result is `json`. */
-type Answering = 'http' | 'dubbo' | 'dubbo2'
+type Answering = 'http' | 'dubbo'
 
 type Awaitable<T> = T | Promise<T>
 

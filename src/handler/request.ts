@@ -1,16 +1,14 @@
 import type { TransportName } from './define.ts'
 import { nearest } from './nearest.ts'
 
-const rpc = ['broker', 'service', 'method', 'args', 'version', 'group', 'attachments']
 const fields: Record<TransportName, string[]> = {
   http: ['url', 'method', 'headers', 'body'],
-  dubbo: rpc,
-  dubbo2: [...rpc, 'types'],
+  dubbo: ['broker', 'service', 'method', 'args', 'attachments'],
   rabbitmq: ['broker', 'exchange', 'routingKey', 'headers', 'body'],
   kafka: ['broker', 'topic', 'key', 'headers', 'value'],
   rocketmq: ['broker', 'topic', 'tag', 'keys', 'properties', 'group', 'delayMs', 'body'],
   nats: ['broker', 'subject', 'headers', 'payload'],
-  'redis-stream': ['broker', 'stream', 'maxlen', 'fields', 'body']
+  'redis-stream': ['broker', 'stream', 'maxlen', 'create', 'fields']
 }
 
 /**

@@ -3,9 +3,8 @@ import type { Broker } from './broker.ts'
 import { chosen } from './choose.ts'
 import { deadlines, type Due } from './deadlines.ts'
 import { Failure } from './guard.ts'
-import type { TransportDeps } from './index.ts'
 import { writer, type Item, type Writer } from './kafka/writer.ts'
-import type { Parcel, Transport } from './transport.ts'
+import type { Parcel, Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for Kafka. */
 export interface KafkaRequest {

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { at, reach, type Broker } from './broker.ts'
 import { failureOf } from './failure.ts'
 import { Failure, type Blocked, type Guard } from './guard.ts'
-import type { TransportLog } from './index.ts'
+import type { TransportLog } from './transport.ts'
 
 /** A connection that is up, as its client gave it. */
 export interface Live<Client> {

@@ -3,7 +3,7 @@ import type { NatsConnection, TlsOptions } from '@nats-io/transport-node'
 import { at, type Broker } from './broker.ts'
 import { failureOf } from './failure.ts'
 import { Failure, type Guard } from './guard.ts'
-import type { TransportLog } from './index.ts'
+import type { TransportLog } from './transport.ts'
 import { link, type Link } from './link.ts'
 
 const pingMs = 10_000

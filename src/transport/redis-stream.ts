@@ -6,9 +6,8 @@ import { deadlines } from './deadlines.ts'
 import { failureOf } from './failure.ts'
 import { flights, reservedName, type Flight } from './flight.ts'
 import { Failure } from './guard.ts'
-import type { TransportDeps } from './index.ts'
 import { link, type Link, type Live, type Open } from './link.ts'
-import type { Parcel, Transport } from './transport.ts'
+import type { Parcel, Transport, TransportDeps } from './transport.ts'
 
 /** What a handler's `request` returns for redis-stream. */
 export interface RedisStreamRequest {

@@ -192,12 +192,10 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
           for (const [, entries] of read as [string, [string, string[]][]][]) {
             for (const [id, flat] of entries) {
               from = id
-              const fields = texts(
-                flat.flatMap((name, i) => (i % 2 === 0 ? [[name, flat[i + 1] ?? '']] : [])) as [
-                  string,
-                  string
-                ][]
+              const pairs = flat.flatMap((name, i) =>
+                i % 2 === 0 ? [[name, flat[i + 1] ?? ''] as const] : []
               )
+              const fields = texts(pairs)
               take(fields, fields['body'] ?? '')
             }
           }

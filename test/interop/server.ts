@@ -79,9 +79,15 @@ export async function startServer(options: ServerOptions): Promise<Server & { cl
   async function close(): Promise<void> {
     await kill()
     if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 })
-  })
-  await start()
-  return { kill, start, freeze: () => stopped(child), thaw: () => child?.kill('SIGCONT') }
+  }
+
+  try {
+    await start()
+  } catch (error) {
+    await close()
+    throw error
+  }
+  return { kill, start, close, freeze: () => stopped(child), thaw: () => child?.kill('SIGCONT') }
 }
 
 /** A server of many threads answers for a moment longer: waits until each of them stands still. */

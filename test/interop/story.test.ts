@@ -107,12 +107,12 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
 
   if (name !== 'redis-stream') {
     t.test(`${name}: a consumer without HTTP sends its receipts by the queue`, { skip }, async t => {
-      let reply: Consumed['reply']
+      const back: { reply?: Consumed['reply'] } = {}
       const broker = await startConsumer(t, (headers, body) => {
-        void reply?.('no receipt at all', 'no token')
-        void reply?.(receiptOf({ headers, body }), headers['ackbox-callback-token'] ?? '')
+        void back.reply?.('no receipt at all', 'no token')
+        void back.reply?.(receiptOf({ headers, body }), headers['ackbox-callback-token'] ?? '')
       })
-      ;({ reply } = broker)
+      back.reply = broker.reply
       const running = await service(t, name, broker, name)
       const taskNos = Array.from({ length: 50 }, (_, i) => `reply-${i}`)
       await eachOf(taskNos, taskNo => post(running.url, taskNo, `by.${name}`, { key: taskNo }))
@@ -128,7 +128,7 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
       await post(url, 'lost', 'nowhere', { only: name })
       const { body } = await settled(url, 'lost')
       t.match(body, { status: 'FAILED' })
-      const failed = (body?.['deliveries'] as { downstream: string; attempts: unknown[] }[]).find(
+      const failed = ((body?.['deliveries'] ?? []) as { downstream: string; attempts: unknown[] }[]).find(
         each => each.downstream === `nowhere-${name}`
       )
       t.match(failed, {
