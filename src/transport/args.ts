@@ -3,12 +3,12 @@ import { randomUUID } from 'node:crypto'
 export type Args = { text: string; problem?: undefined } | { problem: string }
 
 /** The arguments of a call as the text of one JSON array, or what is wrong with them. */
-export function argsOf(args: unknown, parameters: unknown): Args {
+export function argsOf(args: unknown, parameters: number | undefined): Args {
   const list = typeof args === 'string' ? arrayIn(args) : args
   if (!Array.isArray(list))
     return { problem: 'args must be an array with one for each parameter, or the text of such an array' }
   if (parameters !== undefined && parameters !== list.length)
-    return { problem: `args holds ${list.length}, and the method has ${String(parameters)} parameters` }
+    return { problem: `args holds ${list.length}, and the method has ${parameters} parameters` }
   if (typeof args === 'string') return { text: args }
   // The method would run with null in its place, and nobody could tell.
   const unsaid = Array.from(list).indexOf(undefined)

@@ -2,7 +2,7 @@ import type { Outcome } from '../task/task.ts'
 import { exchanges, type HttpLimits } from './exchanges.ts'
 import type { Guard } from './guard.ts'
 import { headersOf } from './headers.ts'
-import type { Parcel, Transport } from './transport.ts'
+import type { Transport } from './transport.ts'
 import type { SafeUrl } from './url.ts'
 
 /** What a handler's `request` returns for HTTP. `content-type` is application/json unless `headers` say otherwise. */
