@@ -1,46 +1,18 @@
 // One task, three ways: HTTP with a receipt, a Java service by Dubbo, a Kafka topic with a receipt from its consumer. The
 // handler and the Java service are those of examples/.
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
 import path from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { call, folder, settled, start } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { consumers } from './consumers.ts'
+import { javaExample } from './java.ts'
 import { freePorts, without } from './server.ts'
 
 const skip = without('java', 'mvn')
-const project = 'examples/java'
-
-async function points(t: Test): Promise<{ port: number; said(): string }> {
-  const built = spawnSync(
-    'mvn',
-    ['-B', '-q', '-f', project, 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime'],
-    { encoding: 'utf8' }
-  )
-  if (built.status !== 0) throw new Error(built.stdout + built.stderr)
-  const [port = 0] = await freePorts(1)
-  const classes = `${project}/target/classes:${project}/target/dependency/*`
-  const java = spawn('java', ['-cp', classes, 'ackbox.example.dubbo.Provider'], {
-    env: { ...process.env, TRI_PORT: `${port}` },
-    stdio: ['ignore', 'pipe', 'pipe']
-  })
-  let said = ''
-  for (const stream of [java.stdout, java.stderr])
-    stream.on('data', (chunk: Buffer) => (said += chunk.toString()))
-  t.teardown(async () => {
-    const gone = once(java, 'exit')
-    if (java.kill('SIGKILL')) await gone
-  })
-  for (const end = Date.now() + 60_000; !said.includes('listening on'); await sleep(50))
-    if (Date.now() > end || java.exitCode !== null) throw new Error(said.slice(-3_000))
-  return { port, said: () => said }
-}
-
 t.test('one task reaches an HTTP service, a Dubbo provider and a queue', { skip }, async t => {
   const shop = await sink(t)
-  const dubbo = await points(t)
+  const [port = 0] = await freePorts(1)
+  const points = await javaExample(t, 'ackbox.example.dubbo.Provider', { TRI_PORT: `${port}` })
   const events: string[] = []
   const kafka = await consumers['kafka']!.start(
     t,
@@ -64,7 +36,7 @@ t.test('one task reaches an HTTP service, a Dubbo provider and a queue', { skip 
     DATA_DIR: folder(t),
     HANDLERS_DIR: path.resolve(import.meta.dirname, '../../examples/handlers'),
     SHOP_URL: shop.url,
-    BROKER_DUBBO: `tri://127.0.0.1:${dubbo.port}`,
+    BROKER_DUBBO: `tri://127.0.0.1:${port}`,
     BROKER_KAFKA: kafka.url
   })
   const messageBody = { orderId: 'A-1', userId: 'u-7', cents: 12_300 }
@@ -79,5 +51,5 @@ t.test('one task reaches an HTTP service, a Dubbo provider and a queue', { skip 
   }
   t.same(events, [JSON.stringify(messageBody)])
   t.equal(shop.requests[0]?.path, '/orders/A-1/shipped')
-  t.match(dubbo.said(), 'points of u-7 for A-1: 123')
+  t.match(points.said(), 'points of u-7 for A-1: 123')
 })
