@@ -24,7 +24,7 @@ export function headersOf(
       return `the header ${lower} holds a character that no header may`
     given.add(lower)
     if (lower === 'user-agent') headers[1] = value
-    else headers.push(lower, value)
+    else headers.push(name, value) // a Dubbo provider tells attachments by their case
   }
   if (!given.has('content-type')) headers.push('content-type', 'application/json')
   const ours = parcel.headers(body)

@@ -185,6 +185,9 @@ async function door(t: Test, port: number) {
   return { open, close, start, port: await start(0) }
 }
 
+const textOf = (body: string | Uint8Array): string =>
+  typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
+
 t.test('over dubbo, as every transport whose downstream answers', { skip }, async t => {
   let mood: Mood = 'take'
   let seen: Seen[] = []
@@ -192,7 +195,7 @@ t.test('over dubbo, as every transport whose downstream answers', { skip }, asyn
   const script = createHttpServer((request, response) => {
     void json(request).then(told => {
       const { body, headers } = told as { body: string; headers: Record<string, string> }
-      seen.push({ headers, body: Buffer.from(body) })
+      seen.push({ headers, body: Buffer.from(body, headers['x-bytes'] === undefined ? 'utf8' : 'latin1') })
       response.end(mood)
       if (mood === 'hang') hung()
     })
@@ -231,11 +234,11 @@ t.test('over dubbo, as every transport whose downstream answers', { skip }, asyn
       request: ({ body, headers = {} }) => ({
         service: 'ackbox.interop.ScriptedService',
         method: 'call',
-        args: [body.toString()],
+        args: [textOf(body)],
         parameters: 1,
-        attachments: headers
+        attachments: { ...headers, ...(typeof body !== 'string' && { 'x-bytes': 'latin1' }) }
       }),
-      payload: body => (typeof body === 'string' ? JSON.stringify([body]) : undefined),
+      signed: body => JSON.stringify([textOf(body)]),
       echoed: answer => JSON.parse(answer) as string,
       mood: next => {
         mood = next
