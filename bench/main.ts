@@ -6,6 +6,7 @@ import { measure, type Amounts, type Measured } from './measure.ts'
 import { variants, type Variant } from './variants.ts'
 
 const help = `npm run bench -- [options]
+npm run bench -- transports [options]    clients of queues; see its own --help
 
 Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
@@ -126,27 +127,32 @@ function report(results: Map<string, Measured[]>, amounts: Amounts): boolean {
   return good
 }
 
-const { amounts, rounds, chosen } = options()
-const interrupt = new AbortController()
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
-let ground: Ground | undefined
-try {
-  ground = await prepare(interrupt.signal)
-  const { redisUrl } = ground
-  const possible = chosen.filter(({ name, needsRedis }) => {
-    if (!needsRedis || redisUrl !== undefined) return true
-    console.error(`skipped: ${name}, since there is no redis-server on the path`)
-    return false
-  })
-  const results = await compare(ground, possible, rounds, amounts)
-  if (!report(results, amounts)) {
-    console.error('tasks were lost or refused: these numbers are worth nothing')
-    process.exitCode = 1
+async function pipeline(): Promise<void> {
+  const { amounts, rounds, chosen } = options()
+  const interrupt = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
+  let ground: Ground | undefined
+  try {
+    ground = await prepare(interrupt.signal)
+    const { redisUrl } = ground
+    const possible = chosen.filter(({ name, needsRedis }) => {
+      if (!needsRedis || redisUrl !== undefined) return true
+      console.error(`skipped: ${name}, since there is no redis-server on the path`)
+      return false
+    })
+    const results = await compare(ground, possible, rounds, amounts)
+    if (!report(results, amounts)) {
+      console.error('tasks were lost or refused: these numbers are worth nothing')
+      process.exitCode = 1
+    }
+  } catch (err) {
+    if (!interrupt.signal.aborted) throw err
+    console.error('interrupted')
+    process.exitCode = interrupt.signal.reason === 'SIGINT' ? 130 : 143
+  } finally {
+    await ground?.close()
   }
-} catch (err) {
-  if (!interrupt.signal.aborted) throw err
-  console.error('interrupted')
-  process.exitCode = interrupt.signal.reason === 'SIGINT' ? 130 : 143
-} finally {
-  await ground?.close()
 }
+
+if (process.argv[2] === 'transports') await (await import('./transports.ts')).main(process.argv.slice(3))
+else await pipeline()

@@ -2,6 +2,7 @@
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
 import { misspelt, settings, type Settings } from './settings.ts'
+import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from './transport/broker.ts'
 
 export interface Config {
   databaseUrl?: string
@@ -31,6 +32,10 @@ export interface Config {
   auth: boolean
   /** CIDRs and host:port pairs. Undefined: not set; empty: nothing beyond the public internet. */
   egressAllow: string[] | undefined
+  /** Dubbo providers and message brokers, by the name that handlers use. */
+  brokers: ReadonlyMap<string, Broker>
+  /** Those whose receipts are read. */
+  receiptsFrom: Broker[]
   demo: boolean
   dataDir: string
   /** No DATABASE_URL: PostgreSQL of our own under `dataDir`. */
@@ -73,8 +78,14 @@ export function readConfig(env: Env): Config {
   const read = settings.safeParse(given)
   if (!read.success)
     throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
-  const config = toConfig(read.data, misspelt(env), given['PORT'] !== undefined)
-  const problems = [...wrongLists(read.data), ...wrongTogether(config)]
+  const { brokers, wrong } = readBrokers(env, read.data.BROKERS_JSON)
+  const config = toConfig(read.data, brokers, misspelt(env), given['PORT'] !== undefined)
+  const problems = [
+    ...wrong,
+    ...wrongReceipts(read.data, brokers),
+    ...wrongLists(read.data),
+    ...wrongTogether(config)
+  ]
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
 }
@@ -85,7 +96,50 @@ function complaint(issue: z.core.$ZodIssue, given: Env): string {
   return `${name} ${issue.message}${hidden ? '' : `, but is ${JSON.stringify(given[name])}`}`
 }
 
-function toConfig(s: Settings, warnings: string[], portGiven: boolean): Config {
+/** One variable each goes over BROKERS_JSON. A URL is never repeated: it may hold a password. */
+function readBrokers(env: Env, json = '{}'): { brokers: Map<string, Broker>; wrong: string[] } {
+  const brokers = new Map<string, Broker>()
+  const wrong: string[] = []
+  const read = (variable: string, name: string, url: unknown): void => {
+    const broker = typeof url === 'string' ? parseBroker(name, url) : 'must be a URL in quotes'
+    if (typeof broker === 'string') wrong.push(`${variable} ${broker}`)
+    else brokers.set(name, broker)
+  }
+  try {
+    const given: unknown = JSON.parse(json)
+    if (typeof given !== 'object' || given === null || Array.isArray(given)) throw new TypeError()
+    for (const [name, url] of Object.entries(given)) {
+      if (brokerName.test(name)) read(`BROKERS_JSON: ${name}`, name, url)
+      else wrong.push(`BROKERS_JSON: ${JSON.stringify(name)} must be 1 to 32 small letters, digits or '-'`)
+    }
+  } catch {
+    wrong.push('BROKERS_JSON must be a JSON object: {"name":"kafka://host:9092"}')
+  }
+  for (const [variable, url] of Object.entries(env)) {
+    const name = variable.slice('BROKER_'.length).toLowerCase().replaceAll('_', '-')
+    if (!variable.startsWith('BROKER_') || !url) continue
+    if (brokerName.test(name) && brokerVariable(name) === variable) read(variable, name, url)
+    else wrong.push(`${variable} names no broker: BROKER_ and 1 to 32 capital letters, digits or _`)
+  }
+  return { brokers, wrong }
+}
+
+/** Whose clients can consume too. */
+const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats'])
+
+function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['brokers']): string[] {
+  return list(RECEIPTS_FROM).flatMap(name => {
+    const broker = brokers.get(name)
+    if (!broker) return [`RECEIPTS_FROM names ${name}, which is no broker: set ${brokerVariable(name)}`]
+    return consumed.has(transportOf(broker.scheme))
+      ? []
+      : [
+          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka and NATS`
+        ]
+  })
+}
+
+function toConfig(s: Settings, brokers: Config['brokers'], warnings: string[], portGiven: boolean): Config {
   const embedded = s.DATABASE_URL === undefined
   const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
   const reachedAs = anyHost ? '127.0.0.1' : isIPv6(s.HOST) ? `[${s.HOST}]` : s.HOST
@@ -117,6 +171,8 @@ function toConfig(s: Settings, warnings: string[], portGiven: boolean): Config {
     ...(s.SECRET_PREVIOUS !== undefined && { secretPrevious: s.SECRET_PREVIOUS }),
     auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
+    brokers,
+    receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),
     demo: s.DEMO === undefined ? embedded : s.DEMO === 'on',
     dataDir: s.DATA_DIR,
     embedded,

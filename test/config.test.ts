@@ -169,3 +169,43 @@ t.test('the proxy in front is believed only as far as it was named', async t => 
   t.equal(readConfig({ TRUST_PROXY: '10.0.0.0/8,127.0.0.1' }).trustProxy, '10.0.0.0/8,127.0.0.1')
   t.match(complaint({ TRUST_PROXY: 'yes' }), /TRUST_PROXY must be/)
 })
+
+t.test('brokers come one by one or as JSON; the one variable goes over it', t => {
+  const { brokers, receiptsFrom } = readConfig({
+    BROKERS_JSON: '{"kafka":"kafka://old","stock-events":"nats://n1,n2"}',
+    BROKER_KAFKA: 'kafka://new:1',
+    BROKER_UNSET: '',
+    RECEIPTS_FROM: 'stock-events, kafka'
+  })
+  t.match(brokers.get('kafka'), { scheme: 'kafka', hosts: [{ host: 'new', port: 1 }] })
+  t.same([...brokers.keys()].toSorted(), ['kafka', 'stock-events'])
+  t.same(
+    receiptsFrom.map(each => each.name),
+    ['stock-events', 'kafka']
+  )
+  t.end()
+})
+
+t.test('a wrong broker is said by name, and its URL is not repeated', t => {
+  const wrong = {
+    BROKERS_JSON: '{"a":"kafka:/hunter2","B":"kafka://h","c":7}',
+    BROKER_X: 'http://u:hunter2@h',
+    BROKER_9: 'kafka://h',
+    BROKER_R: 'redis://h',
+    RECEIPTS_FROM: 'nobody,r'
+  }
+  const said = complaint(wrong).split('\n')
+  t.equal(said.length, 7)
+  t.match(
+    said.join(' '),
+    /BROKERS_JSON: a must.*BROKERS_JSON: "B" must.*BROKERS_JSON: c must.*BROKER_X must.*BROKER_9 names/s
+  )
+  t.match(
+    said.join(' '),
+    /RECEIPTS_FROM names nobody, which is no broker: set BROKER_NOBODY.*RECEIPTS_FROM names r/s
+  )
+  t.notMatch(said.join(' '), 'hunter2')
+  t.match(complaint({ BROKERS_JSON: '[]' }), 'BROKERS_JSON must be a JSON object')
+  t.match(complaint({ BROKERS_JSON: '{' }), 'BROKERS_JSON must be a JSON object')
+  t.end()
+})

@@ -2,11 +2,10 @@ import type { ApiDeps } from './deps.ts'
 import { receiptAnswer, refusals } from './answers.ts'
 import { receiptExamples } from './examples.ts'
 import { sendProblem } from './problem.ts'
-import { fit, readBody } from './read.ts'
-import { maxDataBytes, receiptBody } from './schemas.ts'
+import { takeReceipt } from './receipt.ts'
+import { receiptBody } from './schemas.ts'
 import type { App } from './typed.ts'
 import { json } from './view.ts'
-import { Problem } from '../errors.ts'
 
 export function callbackRoutes(app: App, deps: ApiDeps): void {
   app.post(
@@ -47,39 +46,15 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const read = readBody(request.body, 'receipt')
-      const { taskNo, messageCode, downstream, result = 'HANDLED', reason } = fit(receiptBody, read.value)
-      const data = read.bodyText()
-      if (read.bodyBytes() > maxDataBytes) {
-        throw new Problem('DATA_TOO_LARGE', `${read.bodyBytes()} bytes of at most ${maxDataBytes}`, {
-          pointer: '/data'
-        })
-      }
       const token = request.headers['ackbox-callback-token']
-      const received = await deps.receive({
-        taskNo,
-        messageCode,
-        result,
-        ...(downstream === undefined ? {} : { downstream }),
-        ...(reason === undefined ? {} : { reason }),
-        ...(data === undefined ? {} : { data }),
-        token: typeof token === 'string' ? token : undefined,
-        remote: request.ip
-      })
-      switch (received) {
-        case 'unauthorized':
-          throw new Problem('BAD_TOKEN')
-        case 'gone':
-          throw new Problem('TASK_NOT_FOUND')
-        case 'deleted':
-          throw new Problem('TASK_DELETED')
-        case 'wrong_code':
-          throw new Problem('WRONG_CODE', '', { pointer: '/messageCode' })
-        case 'wrong_downstream':
-          throw new Problem('WRONG_DOWNSTREAM', '', { pointer: '/downstream' })
-      }
+      const taken = await takeReceipt(
+        deps,
+        request.body,
+        typeof token === 'string' ? token : undefined,
+        request.ip
+      )
       if (wantsText(request.headers.accept)) return reply.type('text/plain; charset=utf-8').send('success')
-      const { kind: _, ...answer } = received
+      const { kind: _, ...answer } = taken
       return json(reply, JSON.stringify(answer))
     }
   )

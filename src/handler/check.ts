@@ -28,6 +28,8 @@ const fields = {
   retry: ['times', 'backoff'],
   limit: ['concurrency', 'perSecond', 'timeout']
 }
+/** What these answer is shown to `accepted`. */
+const answering = new Set(['http', 'dubbo'])
 const minute = 60_000
 const day = 86_400_000
 
@@ -89,6 +91,12 @@ export function checkHandler(
       wrong(
         `${at}.request is ${show(request)}`,
         'request: ({ body, raw }) => ({ url: url`https://…`, body: raw })'
+      )
+    }
+    if (value['accepted'] !== undefined && transport && !answering.has(transport)) {
+      wrong(
+        `${at}.accepted is never asked: ${transport} answers nothing but its confirmation`,
+        'leave it out'
       )
     }
     const needCallback = value['needCallback']

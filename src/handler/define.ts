@@ -1,7 +1,13 @@
 import type { z } from 'zod'
 import type { Policy } from '../task/decide.ts'
 import type { ReceiptResult, Task } from '../task/task.ts'
+import type { DubboRequest } from '../transport/dubbo.ts'
 import type { HttpRequest } from '../transport/http.ts'
+import type { KafkaRequest } from '../transport/kafka.ts'
+import type { NatsRequest } from '../transport/nats.ts'
+import type { RabbitmqRequest } from '../transport/rabbitmq.ts'
+import type { RedisStreamRequest } from '../transport/redis-stream.ts'
+import type { RocketmqRequest } from '../transport/rocketmq.ts'
 import type { Answer, Verdict } from '../transport/transport.ts'
 import type { Duration } from './duration.ts'
 
@@ -13,8 +19,16 @@ export { env } from './env.ts'
 /** What `request` returns, for each transport. One more transport: one more line. */
 export interface Requests {
   http: HttpRequest
+  dubbo: DubboRequest
+  rabbitmq: RabbitmqRequest
+  kafka: KafkaRequest
+  rocketmq: RocketmqRequest
+  nats: NatsRequest
+  'redis-stream': RedisStreamRequest
 }
 export type TransportName = keyof Requests
+/** Those whose downstream answers; an RPC's result is `json`. */
+type Answering = 'http' | 'dubbo'
 
 type Awaitable<T> = T | Promise<T>
 
@@ -60,8 +74,11 @@ export interface Downstream<Name extends TransportName, Body> {
   when?(about: About<Body>): boolean
   /** Asked before every attempt: `{ skip: true }` ends the delivery, `{ postponeMs }` puts it off. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
-  /** Whether an answer means "I have it". Default: any 2xx. 'refused': it will never take this one. */
-  accepted?(answer: HandlerAnswer, about: About<Body>): Verdict
+  /**
+   * Whether an answer means "I have it". Default: any 2xx; what an RPC returned without an exception. 'refused': it will
+   * never take this one. A queue answers nothing but its confirmation.
+   */
+  accepted?: Name extends Answering ? (answer: HandlerAnswer, about: About<Body>) => Verdict : never
   /**
    * true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it, where it is said,
    * be it false; a downstream that does not say it never owes a receipt.
@@ -88,8 +105,6 @@ export interface Downstream<Name extends TransportName, Body> {
   secrets?: string[]
 }
 
-type AnyDownstream<Body> = { [Name in TransportName]: Downstream<Name, Body> }[TransportName]
-
 /** A receipt as `onReceipt` sees it. */
 export interface HandlerReceipt {
   result: ReceiptResult
@@ -102,21 +117,21 @@ export interface HandlerReceipt {
 /** What `onReceipt` makes of a receipt; nothing at all means: as it says. */
 export type OnReceipt = Answers['onReceipt']
 
-export interface HandlerDefinition<Schema extends z.ZodType> {
+export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record<string, TransportName>> {
   /** What producers post as `messageCode`; one handler each. */
   messageCode: string
   /** Refuses a wrong messageBody when it is posted (422), and types `body` in the hooks below. */
   body: Schema
   /** Name → destination. A name is global: handlers that share one share its queue, limits and pause. */
-  downstreams: { [name: string]: AnyDownstream<z.output<Schema>> }
+  downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
   /** May turn a receipt's HANDLED into RETRY or FAILED. A throw is a RETRY. */
   onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
 }
 
 /** The template for one messageCode; export it as default from a file in `handlers/`. */
-export function defineHandler<Schema extends z.ZodType>(
-  handler: HandlerDefinition<Schema>
-): HandlerDefinition<Schema> {
+export function defineHandler<Schema extends z.ZodType, const Ways extends Record<string, TransportName>>(
+  handler: HandlerDefinition<Schema, Ways>
+): HandlerDefinition<Schema, Ways> {
   return handler
 }
 

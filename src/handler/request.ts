@@ -1,7 +1,15 @@
 import type { TransportName } from './define.ts'
 import { nearest } from './nearest.ts'
 
-const fields: Record<TransportName, string[]> = { http: ['url', 'method', 'headers', 'body'] }
+const fields: Record<TransportName, string[]> = {
+  http: ['url', 'method', 'headers', 'body'],
+  dubbo: ['broker', 'service', 'method', 'args', 'attachments'],
+  rabbitmq: ['broker', 'exchange', 'routingKey', 'headers', 'body'],
+  kafka: ['broker', 'topic', 'key', 'headers', 'value'],
+  rocketmq: ['broker', 'topic', 'tag', 'keys', 'properties', 'group', 'delayMs', 'body'],
+  nats: ['broker', 'subject', 'headers', 'payload'],
+  'redis-stream': ['broker', 'stream', 'maxlen', 'create', 'fields']
+}
 
 /**
  * TypeScript lets a function return members that its type does not have, so a `boddy` would be dropped in silence and the

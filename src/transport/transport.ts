@@ -1,4 +1,6 @@
 import type { Outcome } from '../task/task.ts'
+import type { Broker } from './broker.ts'
+import type { Guard } from './guard.ts'
 
 /** What every transport is given beside the handler's own request. */
 export interface Parcel {
@@ -30,4 +32,16 @@ export interface Transport<Request = unknown> {
   readonly name: string
   send(request: Request, parcel: Parcel, accepted?: Accepted): Promise<Outcome>
   close(): Promise<void>
+}
+
+export interface TransportDeps {
+  guard: Guard
+  /** By name, as handlers name them. */
+  brokers: ReadonlyMap<string, Broker>
+  log: TransportLog
+}
+
+export interface TransportLog {
+  info(fields: object, message: string): void
+  warn(fields: object, message: string): void
 }

@@ -45,6 +45,12 @@ const good = {
     limit: { concurrency: 50, perSecond: 200, timeout: '1.5s' }`,
     "\n  onReceipt: ({ receipt, body }) => (receipt.result === 'HANDLED' && body.cents > 9 ? 'RETRY' : undefined)"
   ),
+  'queues.ts': handler(
+    `transport: 'kafka', request: ({ body, raw }) => ({ topic: 'paid', key: body.orderId, value: raw }) },
+    points: { transport: 'dubbo', request: ({ body }) => ({ service: 'a.Points', method: 'onPaid', args: [body] }),
+      accepted: ({ json }) => json?.ok === true },
+    http: { ${request}`
+  ),
   'async.ts': handler(
     "transport: 'http', request: async ({ body }) => ({ url: url`https://a.example/${body.orderId}` }), beforeSend: async () => {}",
     '\n  onReceipt: async () => {}'
@@ -71,10 +77,20 @@ const bad: Record<string, [source: string, says: RegExp]> = {
   ],
   'transport.ts': [
     handler(request.replace("'http'", "'htp'")),
-    /Type '"htp"' is not assignable to type '"http"'/
+    /Type '"htp"' is not assignable.*Did you mean '"http"'/
   ],
   'no-transport.ts': [handler(request.replace("transport: 'http', ", '')), /Property 'transport' is missing/],
   'no-request.ts': [handler("transport: 'http'"), /Property 'request' is missing/],
+  'no-topic.ts': [
+    handler("transport: 'kafka', request: ({ raw }) => ({ value: raw })"),
+    /Property 'topic' is missing.*KafkaRequest/s
+  ],
+  'queue-answers.ts': [
+    handler(
+      "transport: 'nats', request: ({ raw }) => ({ subject: 'paid', payload: raw }), accepted: () => true"
+    ),
+    /not assignable to type 'undefined'|'never'/
+  ],
   'no-url.ts': [
     handler("transport: 'http', request: ({ raw }) => ({ body: raw })"),
     /Property 'url' is missing.*HttpRequest/s

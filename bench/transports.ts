@@ -1,0 +1,135 @@
+// npm run bench -- transports: what our way through a client costs beside the client's own bare publish loop, with the
+// same confirmation, against the real server, in turns.
+import { parseArgs } from 'node:util'
+import { parseBroker, type Broker } from '../src/transport/broker.ts'
+import { guard } from '../src/transport/guard.ts'
+import { transports, type TransportName } from '../src/transport/index.ts'
+import { ways, type Way } from './ways.ts'
+
+const help = `npm run bench -- transports [options]
+
+Each transport against the bare publish loop of its own client, both with the same confirmation and as many in flight, in
+turns on one real server. Servers are those of npm run test:interop. stdout gets one line of JSON for each transport.
+
+  --only A,B     of ${Object.keys(ways).join(', ')}
+  --messages N   of a round (10000)
+  --in-flight N  (100)
+  --rounds N     medians are reported (3)
+  --help`
+
+const body = JSON.stringify({ orderId: '1', cents: 1, note: 'x'.repeat(150) })
+const never = new AbortController().signal
+const headers = {
+  'webhook-id': 'msg_0198f3c2a1b27c4d8e5f',
+  'webhook-timestamp': '1700000000',
+  'webhook-signature': `v1,${'a'.repeat(43)}=`,
+  'ackbox-task-no': 'bench:1',
+  'ackbox-message-code': 'bench',
+  'ackbox-scene-type': '',
+  'ackbox-attempt': '1'
+}
+
+export async function main(args: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      only: { type: 'string' },
+      messages: { type: 'string', default: '10000' },
+      'in-flight': { type: 'string', default: '100' },
+      rounds: { type: 'string', default: '3' },
+      help: { type: 'boolean', short: 'h' }
+    }
+  })
+  if (values.help) return console.log(help)
+  const names = values.only?.split(',') ?? Object.keys(ways)
+  for (const name of names) {
+    const way = ways[name]
+    if (!way) throw new Error(`no transport ${name}; see npm run bench -- transports --help`)
+    console.log(
+      JSON.stringify(
+        await compare(name as TransportName, way, {
+          messages: Number(values.messages),
+          inFlight: Number(values['in-flight']),
+          rounds: Number(values.rounds)
+        })
+      )
+    )
+  }
+}
+
+interface Amounts {
+  messages: number
+  inFlight: number
+  rounds: number
+}
+
+async function compare(
+  name: TransportName,
+  way: Way,
+  { messages, inFlight, rounds }: Amounts
+): Promise<object> {
+  console.error(`${name}: starting its server`)
+  const ground = await way(headers)
+  try {
+    const broker = parseBroker(name, ground.url)
+    if (typeof broker === 'string') throw new Error(broker)
+    const made = await transports(
+      {
+        guard: guard({ allow: undefined, embedded: true, deny: [] }),
+        brokers: new Map<string, Broker>([[name, broker]]),
+        log: { info: () => {}, warn: (fields, message) => console.error(name, message, fields) }
+      },
+      [name]
+    )
+    const ours = made[name]
+    if (!ours) throw new Error(`no transport ${name}`)
+    let sent = 0
+    const send = async () => {
+      const outcome = await ours.send(ground.request(body), {
+        downstream: name,
+        timeoutMs: 30_000,
+        signal: never,
+        raw: body,
+        headers: () => ({ ...headers, 'webhook-id': `msg_${sent++}` })
+      })
+      if (outcome.kind !== 'delivered') throw new Error(`${name}: ${outcome.reason}`)
+    }
+    const bare = () => ground.publish(body)
+    const rates: { bare: number[]; ours: number[] } = { bare: [], ours: [] }
+    for (const one of [bare, send]) await rate(one, messages / 5, inFlight)
+    for (let round = 1; round <= rounds; round++) {
+      rates.bare.push(await rate(bare, messages, inFlight))
+      rates.ours.push(await rate(send, messages, inFlight))
+      console.error(
+        `${name} ${round}/${rounds}: bare ${shown(rates.bare)}, ours ${shown(rates.ours)} a second`
+      )
+    }
+    await ours.close()
+    const [a, b] = [median(rates.bare), median(rates.ours)]
+    return {
+      bench: `transport ${name}`,
+      ratio: Number((b / a).toFixed(2)),
+      bare: Math.round(a),
+      ours: Math.round(b),
+      messages,
+      inFlight,
+      rounds
+    }
+  } finally {
+    await ground.close()
+  }
+}
+
+const shown = (rates: number[]): string => String(Math.round(rates.at(-1) ?? NaN))
+const median = (values: number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN
+
+async function rate(send: () => Promise<unknown>, count: number, inFlight: number): Promise<number> {
+  let left = count
+  const began = performance.now()
+  await Promise.all(
+    Array.from({ length: inFlight }, async () => {
+      while (left-- > 0) await send()
+    })
+  )
+  return (count / (performance.now() - began)) * 1_000
+}

@@ -1,0 +1,97 @@
+package ackbox.example.rocketmq;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
+import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
+import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.message.MessageView;
+
+/**
+ * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt.
+ *   ENDPOINTS=127.0.0.1:8081 TOPIC=order-paid GROUP=points ACKBOX_URL=http://127.0.0.1:3000 [ACCESS_KEY= SECRET_KEY=]
+ */
+public final class Receiver {
+  private static final HttpClient http = HttpClient.newBuilder().connectTimeout(Duration.ofSeconds(5)).build();
+  private static final URI callback = URI.create(env("ACKBOX_URL", "http://127.0.0.1:3000") + "/callback");
+  // In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
+  private static final Set<String> handled = ConcurrentHashMap.newKeySet();
+
+  public static void main(String[] args) throws Exception {
+    var client = ClientConfiguration.newBuilder().setEndpoints(env("ENDPOINTS", "127.0.0.1:8081"));
+    // The Java client speaks TLS unless told not to.
+    client.enableSsl(Boolean.parseBoolean(env("TLS", "false")));
+    if (System.getenv("ACCESS_KEY") != null)
+      client.setCredentialProvider(new StaticSessionCredentialsProvider(env("ACCESS_KEY", ""), env("SECRET_KEY", "")));
+    var consumer = ClientServiceProvider.loadService().newPushConsumerBuilder()
+      .setClientConfiguration(client.build())
+      .setConsumerGroup(env("GROUP", "points"))
+      .setSubscriptionExpressions(Map.of(env("TOPIC", "order-paid"), FilterExpression.SUB_ALL))
+      .setMessageListener(Receiver::consume)
+      .build();
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+      try { consumer.close(); } catch (IOException gone) { /* it ends anyway */ }
+    }));
+    System.out.println("listening");
+    Thread.currentThread().join();
+  }
+
+  /** FAILURE, and RocketMQ brings it again. */
+  private static ConsumeResult consume(MessageView message) {
+    var properties = message.getProperties();
+    var id = properties.get("webhook-id");
+    // The same id again: done before, but perhaps our receipt was lost. Say it again, do nothing twice.
+    if (handled.add(id)) {
+      try {
+        handle(id, StandardCharsets.UTF_8.decode(message.getBody()).toString());
+      } catch (RuntimeException error) {
+        handled.remove(id);
+        return ConsumeResult.FAILURE;
+      }
+    } else {
+      System.out.println("again " + id);
+    }
+    return receipt(properties) ? ConsumeResult.SUCCESS : ConsumeResult.FAILURE;
+  }
+
+  private static void handle(String id, String body) {
+    System.out.println("handled " + id + " " + body);
+  }
+
+  /** To the address we know: headers are not signed, so a URL in one is no proof. */
+  private static boolean receipt(Map<String, String> properties) {
+    var token = properties.get("ackbox-callback-token");
+    if (token == null) return true; // none is owed
+    var body = "{\"taskNo\":\"%s\",\"messageCode\":\"%s\",\"result\":\"HANDLED\"}"
+      .formatted(properties.get("ackbox-task-no"), properties.get("ackbox-message-code"));
+    var request = HttpRequest.newBuilder(callback)
+      .timeout(Duration.ofSeconds(5))
+      .header("content-type", "application/json")
+      .header("ackbox-callback-token", token)
+      .POST(HttpRequest.BodyPublishers.ofString(body))
+      .build();
+    try {
+      var status = http.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
+      return status < 500 && status != 429; // what it does not take now, it takes later; the rest it never will
+    } catch (IOException away) {
+      return false;
+    } catch (InterruptedException stop) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+
+  private static String env(String name, String otherwise) {
+    return System.getenv().getOrDefault(name, otherwise);
+  }
+}

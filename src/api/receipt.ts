@@ -1,0 +1,51 @@
+import { Problem } from '../errors.ts'
+import type { ApiDeps } from './deps.ts'
+import { fit, readBody } from './read.ts'
+import { maxDataBytes, receiptBody } from './schemas.ts'
+
+/** What came of a receipt that was taken. */
+export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
+
+/**
+ * A receipt as posted to /callback or read from a queue: its JSON, and the token that came with the delivery. Throws the
+ * Problem that says why it was not taken, or Unavailable.
+ */
+export async function takeReceipt(
+  deps: Pick<ApiDeps, 'receive'>,
+  body: unknown,
+  token: string | undefined,
+  remote: string
+): Promise<Taken> {
+  const read = readBody(body, 'receipt')
+  const { taskNo, messageCode, downstream, result = 'HANDLED', reason } = fit(receiptBody, read.value)
+  const data = read.bodyText()
+  if (read.bodyBytes() > maxDataBytes) {
+    throw new Problem('DATA_TOO_LARGE', `${read.bodyBytes()} bytes of at most ${maxDataBytes}`, {
+      pointer: '/data'
+    })
+  }
+  const received = await deps.receive({
+    taskNo,
+    messageCode,
+    result,
+    ...(downstream === undefined ? {} : { downstream }),
+    ...(reason === undefined ? {} : { reason }),
+    ...(data === undefined ? {} : { data }),
+    token,
+    remote
+  })
+  switch (received) {
+    case 'unauthorized':
+      throw new Problem('BAD_TOKEN')
+    case 'gone':
+      throw new Problem('TASK_NOT_FOUND')
+    case 'deleted':
+      throw new Problem('TASK_DELETED')
+    case 'wrong_code':
+      throw new Problem('WRONG_CODE', '', { pointer: '/messageCode' })
+    case 'wrong_downstream':
+      throw new Problem('WRONG_DOWNSTREAM', '', { pointer: '/downstream' })
+    default:
+      return received
+  }
+}

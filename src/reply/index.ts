@@ -1,0 +1,61 @@
+import { transportOf, type Broker, type BrokerTransport } from '../transport/broker.ts'
+import { TransportError } from '../transport/index.ts'
+import type { Consume, Reply, ReplyDeps } from './reply.ts'
+
+/** Loaded when a broker of theirs is named. One more: a file, and a line here. */
+const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consume }>>> = {
+  rabbitmq: () => import('./rabbitmq.ts'),
+  kafka: () => import('./kafka.ts'),
+  nats: () => import('./nats.ts')
+}
+
+export interface RepliesOptions extends Omit<ReplyDeps, 'broker'> {
+  brokers: readonly Broker[]
+  /** Takes one receipt as /callback would. Rejects with what is wrong with it, or with what is wrong with us. */
+  take(reply: Reply, from: string): Promise<unknown>
+  /** Whether a rejection of `take` is ours: then the receipt must come again. Else it says what was wrong with it. */
+  isOurs(err: unknown): boolean
+  signal: AbortSignal
+}
+
+/**
+ * Reads the receipts of all brokers until the signal aborts; then `done`. A receipt that is refused is said, and never
+ * comes again.
+ */
+export async function replies({
+  brokers,
+  take,
+  isOurs,
+  signal,
+  ...deps
+}: RepliesOptions): Promise<{ done: Promise<unknown> }> {
+  const loaded = await Promise.all(
+    brokers.map(async broker => {
+      try {
+        return { broker, consume: (await consumers[transportOf(broker.scheme)]?.())?.consume }
+      } catch (err) {
+        if (!(err instanceof Error && 'code' in err && err.code === 'ERR_MODULE_NOT_FOUND')) throw err
+        throw new TransportError(
+          `RECEIPTS_FROM: ${broker.name} needs the package of its transport, see docs/transports.md`
+        )
+      }
+    })
+  )
+  const running = loaded.map(({ broker, consume }) =>
+    consume?.(
+      { broker, ...deps },
+      async reply => {
+        try {
+          await take(reply, `${broker.scheme}://${broker.name}`)
+          return 'done'
+        } catch (err) {
+          if (isOurs(err)) return 'later'
+          deps.log.warn({ broker: broker.name, reason: String(err).slice(0, 200) }, 'receipt.refused')
+          return 'done'
+        }
+      },
+      signal
+    )
+  )
+  return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
+}

@@ -1,0 +1,104 @@
+import { isIP, type LookupFunction } from 'node:net'
+import { Failure, type Guard } from './guard.ts'
+
+/** A server that handlers name in their requests: where it is, and how to log in. Its secrets are never printed. */
+export interface Broker {
+  name: string
+  scheme: Scheme
+  tls: boolean
+  hosts: readonly { host: string; port: number }[]
+  username: string | undefined
+  password: string | undefined
+  /** What follows the hosts, without its slash: a virtual host, a database. Decoded. */
+  path: string
+  options: Readonly<Record<string, string>>
+}
+
+/** Transport, default port, TLS, by the scheme of a broker's URL. */
+const schemes = {
+  amqp: { transport: 'rabbitmq', port: 5672, tls: false },
+  amqps: { transport: 'rabbitmq', port: 5671, tls: true },
+  kafka: { transport: 'kafka', port: 9092, tls: false },
+  kafkas: { transport: 'kafka', port: 9093, tls: true },
+  nats: { transport: 'nats', port: 4222, tls: false },
+  natss: { transport: 'nats', port: 4222, tls: true },
+  redis: { transport: 'redis-stream', port: 6379, tls: false },
+  rediss: { transport: 'redis-stream', port: 6379, tls: true },
+  rocketmq: { transport: 'rocketmq', port: 8081, tls: false },
+  rocketmqs: { transport: 'rocketmq', port: 8081, tls: true },
+  tri: { transport: 'dubbo', port: 50_051, tls: false },
+  tris: { transport: 'dubbo', port: 50_051, tls: true }
+} as const
+export type Scheme = keyof typeof schemes
+export type BrokerTransport = (typeof schemes)[Scheme]['transport']
+
+export const transportOf = (scheme: Scheme): BrokerTransport => schemes[scheme].transport
+/** `kafka` → `kafka://`, for advice. */
+export const schemesOf = (transport: string): string[] =>
+  Object.entries(schemes).flatMap(([scheme, each]) => (each.transport === transport ? [`${scheme}://`] : []))
+
+export const brokerName = /^[a-z][a-z0-9-]{0,31}$/
+/** The environment variable of a broker: `stock-events` → `BROKER_STOCK_EVENTS`. */
+export const brokerVariable = (name: string): string => `BROKER_${name.toUpperCase().replaceAll('-', '_')}`
+
+/**
+ * `scheme://[user[:password]@]host[:port][,host[:port]…][/path][?option=value&…]`, everything percent-encoded as in a URL.
+ * A text that is none gives a sentence that says why, without the URL itself: it may hold a password.
+ */
+export function parseBroker(name: string, text: string): Broker | string {
+  const [, scheme = '', login, authority = '', path = '', query = ''] =
+    /^([a-z]+):\/\/(?:([^@/?#]*)@)?([^/?#@]+)(?:\/([^?#]*))?(?:\?([^#]*))?$/.exec(text) ?? []
+  if (!isScheme(scheme)) return `must be a URL that starts with ${Object.keys(schemes).join('://, ')}://`
+  const hosts = authority.split(',').map(each => hostOf(each, schemes[scheme].port))
+  if (!hosts.every(each => each !== undefined)) return 'must name its hosts as host:port, separated by commas'
+  try {
+    const [username, password] = (login ?? '').split(':').map(decodeURIComponent)
+    return {
+      name,
+      scheme,
+      tls: schemes[scheme].tls,
+      hosts,
+      username: username || undefined,
+      password: password || undefined,
+      path: decodeURIComponent(path),
+      options: Object.fromEntries(new URLSearchParams(query))
+    }
+  } catch {
+    return 'holds a % that is not followed by two hexadecimal digits'
+  }
+}
+
+const isScheme = (text: string): text is Scheme => Object.hasOwn(schemes, text)
+
+function hostOf(text: string, defaultPort: number): { host: string; port: number } | undefined {
+  const [, bracketed, plain, port] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]+))(?::(\d{1,5}))?$/.exec(text) ?? []
+  const host = bracketed ?? plain
+  const number = port === undefined ? defaultPort : Number(port)
+  if (host === undefined || number < 1 || number > 65_535) return undefined
+  if (bracketed !== undefined && isIP(bracketed) !== 6) return undefined
+  return { host, port: number }
+}
+
+/** `host:port` as the log and an outcome's `address` say it. */
+export const at = ({ host, port }: { host: string; port: number }): string =>
+  host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
+
+/**
+ * Where a broker's host may be connected to, by the egress guard: one checked address, for clients that do not take a
+ * `lookup` of ours. Throws a Failure that holds the outcome.
+ */
+export async function reach(guard: Guard, { host, port }: { host: string; port: number }): Promise<string> {
+  if (isIP(host)) {
+    await guard.ready(port)
+    const refused = guard.judge(host, port, host)
+    if (refused) throw new Failure(refused)
+    return host
+  }
+  const lookup: LookupFunction = guard.lookup(port)
+  return new Promise((resolve, reject) => {
+    lookup(host, { all: false }, (error, address) => {
+      if (error) reject(error)
+      else resolve(address as string)
+    })
+  })
+}

@@ -1,0 +1,62 @@
+import { connect, errors, tokenAuthenticator, usernamePasswordAuthenticator } from '@nats-io/transport-node'
+import type { NatsConnection, TlsOptions } from '@nats-io/transport-node'
+import { at, type Broker } from './broker.ts'
+import { failureOf } from './failure.ts'
+import { Failure, type Guard } from './guard.ts'
+import type { TransportLog } from './transport.ts'
+import { link, type Link } from './link.ts'
+
+const pingMs = 10_000
+
+/** The connection to a NATS broker, for sends and for receipts. */
+export function natsLink(broker: Broker, deps: { guard: Guard; log: TransportLog }): Link<NatsConnection> {
+  return link(broker, deps, async place => {
+    // Handed on to node:tls, though the client's types do not say so
+    const tls: TlsOptions & { servername: string } = { servername: place.host }
+    try {
+      const client = await connect({
+        servers: at({ host: place.address, port: place.port }),
+        // What a server advertises was not judged by the guard
+        ignoreClusterUpdates: true,
+        reconnect: false,
+        timeout: 5_000,
+        pingInterval: pingMs,
+        maxPingOut: 2,
+        noAsyncTraces: true,
+        name: 'ackbox',
+        tls: broker.tls ? tls : null,
+        ...login(broker)
+      })
+      return { client, gone: client.closed(), end: () => void client.close().catch(() => {}) }
+    } catch (error) {
+      throw new Failure({ ...natsFailure(error), address: at({ host: place.address, port: place.port }) })
+    }
+  })
+}
+
+function login({ username, password }: Broker) {
+  if (username === undefined) return undefined
+  return {
+    authenticator:
+      password === undefined
+        ? tokenAuthenticator(username)
+        : usernamePasswordAuthenticator(username, password)
+  }
+}
+
+export function natsFailure(error: unknown): Failure['outcome'] {
+  if (error instanceof Failure) return error.outcome
+  if (error instanceof errors.AuthorizationError || error instanceof errors.UserAuthenticationExpiredError)
+    return { kind: 'failed', reason: 'credentials: the broker refused the login' }
+  if (error instanceof errors.PermissionViolationError)
+    return { kind: 'failed', reason: 'credentials: the login may not do that' }
+  if (error instanceof errors.TimeoutError) return { kind: 'failed', reason: 'timeout' }
+  if (error instanceof errors.ClosedConnectionError || error instanceof errors.DrainingConnectionError)
+    return { kind: 'failed', reason: 'connection_closed' }
+  if (error instanceof Error && error.message.includes("'tls'"))
+    return { kind: 'failed', reason: 'tls: the broker has none' }
+  if (error instanceof Error && error.cause !== undefined) return natsFailure(error.cause)
+  if (error instanceof errors.ConnectionError || error instanceof errors.RequestError || error === undefined)
+    return { kind: 'failed', reason: 'connection_closed' }
+  return failureOf(error)
+}

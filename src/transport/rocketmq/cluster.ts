@@ -1,0 +1,224 @@
+import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
+import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
+import { isIP } from 'node:net'
+import type { Outcome } from '../../task/task.ts'
+import { at, type Broker } from '../broker.ts'
+import { Failure, type Guard } from '../guard.ts'
+import type { TransportLog } from '../transport.ts'
+import { resource, type Message } from './message.ts'
+import { call, isConnecting, leave, metadata, proxyAt, type Place, type Proxy } from './proxy.ts'
+import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
+
+const { AddressScheme, MessageType, Permission } = definition
+
+/** As often as clients of RocketMQ look where a topic is. */
+const routeMs = 30_000
+const routeTimeoutMs = 3_000
+/** Topics may be made of a task's body: what is kept of them must end somewhere. */
+const routesKept = 1_000
+
+interface Route {
+  /** Where each of the topic's queues that may be written takes messages. */
+  queues: Place[][]
+  kinds: ReadonlySet<number>
+  until: number
+}
+
+/** What a send tells while it is on its way. */
+export interface Journey {
+  readonly ended: boolean
+  readonly startedAt: number
+  /** Called when it ends early; late: for its deadline. */
+  onEnd: ((isLate: boolean) => void) | undefined
+}
+
+/** A RocketMQ behind its proxies: what is known of it and the connections to it. */
+export interface Cluster {
+  publish(message: Message, journey: Journey): Promise<Outcome>
+  close(): void
+}
+
+export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broker): Cluster {
+  const proxies = new Map<string, Promise<Proxy>>()
+  const routes = new Map<string, Promise<Route>>()
+  let turn = 0
+  let firstHost = 0
+  const away = new Set<string>()
+  let isClosed = false
+
+  function proxyTo(place: Place): Promise<Proxy> {
+    const known = proxies.get(at(place))
+    if (known) return known
+    const made = proxyAt(deps.guard, broker, place).then(proxy => {
+      if (isClosed) leave(proxy)
+      return proxy
+    })
+    proxies.set(at(place), made)
+    made.catch(() => proxies.delete(at(place)))
+    return made
+  }
+
+  /** The next send connects anew, to what the name then stands for. */
+  function forget(place: Place, proxy: Proxy): void {
+    if (proxy.left || isConnecting(proxy)) return
+    proxies.delete(at(place))
+    leave(proxy)
+  }
+
+  function lost(place: Place, proxy: Proxy, reason: string): void {
+    forget(place, proxy)
+    if (away.has(at(place)) || isClosed) return
+    away.add(at(place))
+    deps.log.warn({ broker: broker.name, address: at(place), reason }, 'broker.lost')
+  }
+
+  function heard(place: Place): void {
+    if (away.delete(at(place))) deps.log.info({ broker: broker.name, address: at(place) }, 'broker.back')
+  }
+
+  async function routeTo(topic: string): Promise<Route> {
+    const known = routes.get(topic)
+    const route = await known
+    if (route && performance.now() < route.until) return route
+    // Who comes first asks for all: the others find his question.
+    if (routes.get(topic) !== known) return routeTo(topic)
+    if (routes.size >= routesKept) routes.clear()
+    const asked = askRoute(topic)
+    routes.set(topic, asked)
+    asked.catch(() => {
+      if (routes.get(topic) === asked) routes.delete(topic)
+    })
+    return asked
+  }
+
+  /** Of the first of the broker's hosts that answers, beginning with another every time: so those that are back are found. */
+  async function askRoute(topic: string): Promise<Route> {
+    let failure: unknown
+    for (const place of rotated(broker.hosts, firstHost++)) {
+      const proxy = await proxyTo(place)
+      try {
+        return await askRouteOf(proxy, place, topic)
+      } catch (error) {
+        failure = error
+        if (!isAway(error)) break
+        lost(place, proxy, failureOfCall(error).reason)
+      }
+    }
+    throw failure
+  }
+
+  async function askRouteOf(proxy: Proxy, place: Place, topic: string): Promise<Route> {
+    const request = new service.QueryRouteRequest()
+      .setTopic(resource(topic, broker.path))
+      .setEndpoints(endpoints(broker.hosts))
+    const deadline = { deadline: Date.now() + routeTimeoutMs }
+    const answer = await call<InstanceType<typeof service.QueryRouteResponse>>(proxy, (client, done) =>
+      client.queryRoute(request, metadata(broker), deadline, done)
+    )
+    heard(place)
+    const refused = verdictOf(answer.getStatus()?.getCode() ?? 0)
+    if (refused) throw new Failure({ kind: 'failed', reason: refused.reason, address: proxy.address })
+    const { messageQueuesList } = answer.toObject()
+    const writable = messageQueuesList.filter(
+      each => each.permission === Permission.WRITE || each.permission === Permission.READ_WRITE
+    )
+    return {
+      queues: writable.map(each => each.broker?.endpoints?.addressesList ?? []),
+      kinds: new Set(writable.flatMap(each => each.acceptMessageTypesList)),
+      until: performance.now() + routeMs
+    }
+  }
+
+  /** To the first that is there: as long as no connection came about, nothing was sent. */
+  async function publish(message: Message, journey: Journey): Promise<Outcome> {
+    const route = await routeTo(message.topic)
+    const unfit = misfit(route, message)
+    if (unfit) return unfit
+    let outcome: Outcome = { kind: 'failed', reason: 'target_missing: the topic has no queue to write to' }
+    for (const place of candidates(route, turn++, away)) {
+      const proxy = await proxyTo(place)
+      if (journey.ended) return outcome
+      try {
+        return await publishTo(proxy, place, message, journey)
+      } catch (error) {
+        outcome = { ...failureOfCall(error), address: proxy.address }
+        if (!isUnavailable(error)) return outcome
+        lost(place, proxy, outcome.reason)
+        if (!wasNotSent(error)) return outcome
+      }
+    }
+    return outcome
+  }
+
+  async function publishTo(proxy: Proxy, place: Place, message: Message, journey: Journey): Promise<Outcome> {
+    const answer = await call<InstanceType<typeof service.SendMessageResponse>>(
+      proxy,
+      (client, done) => client.sendMessage(message.request, metadata(broker), done),
+      cancel => {
+        journey.onEnd = isLate => {
+          cancel()
+          // A machine that is gone closes nothing: a new connection tells whether it is this one.
+          if (isLate && proxy.heardAt < journey.startedAt) lost(place, proxy, 'timeout')
+        }
+      }
+    )
+    heard(place)
+    const address = { address: proxy.address }
+    const status = answer.getStatus()
+    const code = answer.getEntriesList()[0]?.getStatus()?.getCode() ?? status?.getCode() ?? 0
+    const verdict = verdictOf(code)
+    if (!verdict) return { kind: 'delivered', status: code, ...address }
+    // What it says may be that the topic has changed.
+    routes.delete(message.topic)
+    return { ...verdict, status: code, answer: Buffer.from(status?.getMessage() ?? ''), ...address }
+  }
+
+  return {
+    publish,
+    close() {
+      isClosed = true
+      for (const proxy of proxies.values()) proxy.then(leave, () => {})
+      proxies.clear()
+      routes.clear()
+    }
+  }
+}
+
+/** A topic takes messages of its own kinds; one of unknown kinds is asked. */
+function misfit({ kinds }: Route, { topic, kind }: Message): Outcome | undefined {
+  if (kinds.size === 0 || kinds.has(MessageType.MESSAGE_TYPE_UNSPECIFIED) || kinds.has(MessageType[kind]))
+    return undefined
+  const taken = Object.entries(MessageType).flatMap(([name, number]) =>
+    kinds.has(Number(number)) ? name : []
+  )
+  return { kind: 'refused', reason: `target_type: the topic ${topic} takes ${taken.join(', ')}, not ${kind}` }
+}
+
+/** The addresses of all queues, each once, beginning with another queue every time; those in trouble come last. */
+function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>): Place[] {
+  const all = new Map(
+    rotated(queues, turn)
+      .flatMap(each => rotated(each, turn))
+      .map(place => [at(place), place])
+  )
+  const places = [...all.values()]
+  if (away.size === 0) return places
+  return [...places.filter(each => !away.has(at(each))), ...places.filter(each => away.has(at(each)))]
+}
+
+const rotated = <T>(list: readonly T[], turn: number): T[] => {
+  const first = turn % (list.length || 1)
+  return [...list.slice(first), ...list.slice(0, first)]
+}
+
+/** All of them: proxies of a cluster give back as the topic's addresses what the client came by. */
+function endpoints(hosts: readonly Place[]): InstanceType<typeof definition.Endpoints> {
+  const kinds = new Set(hosts.map(({ host }) => isIP(host)))
+  const scheme = kinds.has(0)
+    ? AddressScheme.DOMAIN_NAME
+    : kinds.has(6)
+      ? AddressScheme.IPV6
+      : AddressScheme.IPV4
+  const addresses = hosts.map(({ host, port }) => new definition.Address().setHost(host).setPort(port))
+  return new definition.Endpoints().setScheme(scheme).setAddressesList(addresses)
+}

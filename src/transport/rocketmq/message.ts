@@ -1,0 +1,86 @@
+import { randomBytes } from 'node:crypto'
+import { createRequire } from 'node:module'
+import { hostname } from 'node:os'
+import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
+import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
+import type { Parcel } from '../transport.ts'
+
+/** What a handler's `request` returns for RocketMQ. */
+export interface RocketmqRequest {
+  /** The name of a broker in the settings, `rocketmq` by default. */
+  broker?: string
+  topic: string
+  tag?: string
+  keys?: readonly string[]
+  properties?: Record<string, string>
+  /** FIFO: messages of one group keep their order. The topic's type must be FIFO. */
+  group?: string
+  /** Ms until consumers see it. The topic's type must be DELAY. */
+  delayMs?: number
+  /** The text of messageBody by default. */
+  body?: string | Uint8Array
+}
+
+const { Timestamp } = createRequire(import.meta.resolve('rocketmq-client-nodejs'))(
+  'google-protobuf/google/protobuf/timestamp_pb.js'
+) as { Timestamp: { fromDate(date: Date): Stamp } }
+type Stamp = Parameters<InstanceType<typeof definition.SystemProperties>['setBornTimestamp']>[0]
+
+const { MessageType } = definition
+export type MessageKind = 'NORMAL' | 'FIFO' | 'DELAY'
+
+/** A message as it is sent, once for all that is tried with it. */
+export interface Message {
+  topic: string
+  kind: MessageKind
+  request: InstanceType<typeof service.SendMessageRequest>
+}
+
+// A handler's own property must not pass for one of ours.
+const reserved = /^(?:webhook-|ackbox-)/i
+
+/** The message of a request, or what is wrong with the request: handlers in plain JavaScript may give anything. */
+export function messageOf(request: RocketmqRequest, parcel: Parcel, namespace: string): Message | string {
+  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  const { topic, tag, keys = [], properties = {}, group, delayMs = 0 } = request
+  if (typeof topic !== 'string' || topic === '') return 'the topic must be a text'
+  if (tag !== undefined && typeof tag !== 'string') return 'the tag must be a text'
+  if (!Array.isArray(keys) || !keys.every(key => typeof key === 'string'))
+    return 'keys must be a list of texts'
+  if (group !== undefined && (typeof group !== 'string' || group === '')) return 'the group must be a text'
+  if (!Number.isFinite(delayMs) || delayMs < 0) return 'delayMs must be a number that is not negative'
+  if (group !== undefined && delayMs > 0) return 'a message has a group or a delay, not both'
+  if (typeof properties !== 'object' || properties === null) return 'properties must be an object of texts'
+  for (const [name, value] of Object.entries(properties)) {
+    if (typeof value !== 'string') return `the property ${name} must be a text`
+    if (reserved.test(name)) return `the property ${name} is not the handler's to set`
+  }
+  const payload = request.body ?? parcel.raw ?? ''
+  if (typeof payload !== 'string' && !(payload instanceof Uint8Array)) return 'the body must be text or bytes'
+
+  const kind = group !== undefined ? 'FIFO' : delayMs > 0 ? 'DELAY' : 'NORMAL'
+  const system = new definition.SystemProperties()
+    .setMessageId(messageId())
+    .setKeysList([...keys])
+    .setMessageType(MessageType[kind])
+    .setBodyEncoding(definition.Encoding.IDENTITY)
+    .setBornTimestamp(Timestamp.fromDate(new Date()))
+    .setBornHost(hostname())
+  if (tag !== undefined) system.setTag(tag)
+  if (group !== undefined) system.setMessageGroup(group)
+  if (delayMs > 0) system.setDeliveryTimestamp(Timestamp.fromDate(new Date(Date.now() + delayMs)))
+  const message = new definition.Message()
+    .setTopic(resource(topic, namespace))
+    .setSystemProperties(system)
+    .setBody(typeof payload === 'string' ? Buffer.from(payload) : payload)
+  const user = message.getUserPropertiesMap()
+  for (const [name, value] of Object.entries({ ...properties, ...parcel.headers(payload) }))
+    user.set(name, value)
+  return { topic, kind, request: new service.SendMessageRequest().setMessagesList([message]) }
+}
+
+export const resource = (name: string, namespace: string): InstanceType<typeof definition.Resource> =>
+  new definition.Resource().setName(name).setResourceNamespace(namespace)
+
+/** Version 1 of the protocol's message ids, 17 bytes; where clients put their machine's address we take chance. */
+const messageId = (): string => `01${randomBytes(16).toString('hex').toUpperCase()}`

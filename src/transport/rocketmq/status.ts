@@ -1,0 +1,89 @@
+import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
+import type { Outcome } from '../../task/task.ts'
+import { failureOf } from '../failure.ts'
+
+type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
+
+const { Code } = definition
+
+/** What the proxy's own codes come to, for one that takes messages. */
+const verdicts: Readonly<Record<number, NotDelivered>> = {
+  [Code.ILLEGAL_TOPIC]: failed('bad_request: no topic may be called that'),
+  [Code.ILLEGAL_MESSAGE_TAG]: failed('bad_request: the tag holds what no tag may'),
+  [Code.ILLEGAL_MESSAGE_KEY]: failed('bad_request: a key holds what no key may'),
+  [Code.ILLEGAL_MESSAGE_GROUP]: failed('bad_request: the group holds what no group may'),
+  [Code.ILLEGAL_MESSAGE_PROPERTY_KEY]: failed(
+    'bad_request: a property has a name of the system, or a control character'
+  ),
+  [Code.ILLEGAL_DELIVERY_TIME]: failed(
+    'bad_request: the delay is longer than the broker keeps a message back'
+  ),
+  [Code.MESSAGE_BODY_EMPTY]: failed('bad_request: the body is empty'),
+  // Also for a moment after a broker's start, when the proxy does not know the topic's type yet: so never for good.
+  [Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE]: failed(
+    'target_type: the topic does not take such messages now'
+  ),
+  [Code.UNAUTHORIZED]: failed('credentials: not accepted'),
+  [Code.FORBIDDEN]: failed('credentials: may not send to this topic'),
+  [Code.NOT_FOUND]: failed('target_missing: there is no such topic'),
+  [Code.TOPIC_NOT_FOUND]: failed('target_missing: there is no such topic'),
+  [Code.PAYLOAD_TOO_LARGE]: refused('too_large: more than the broker takes'),
+  [Code.MESSAGE_BODY_TOO_LARGE]: refused('too_large: the body is more than the broker takes'),
+  [Code.REQUEST_HEADER_FIELDS_TOO_LARGE]: refused('too_large: the properties are more than the broker takes'),
+  [Code.MESSAGE_PROPERTIES_TOO_LARGE]: refused('too_large: the properties are more than the broker takes'),
+  [Code.TOO_MANY_REQUESTS]: failed('busy: too many requests')
+}
+
+/** Undefined: it said OK. */
+export function verdictOf(code: number): NotDelivered | undefined {
+  if (code === Code.OK) return undefined
+  return verdicts[code] ?? failed(`broker: ${code}`)
+}
+
+/** What gRPC itself failed with, as far as we tell its codes apart. */
+const codes = { deadline: 4, denied: 7, unknown: 12, unavailable: 14, unauthenticated: 16 }
+
+interface CallError {
+  code: number
+  details: string
+}
+
+const isCallError = (error: unknown): error is CallError =>
+  error instanceof Error && 'details' in error && 'code' in error && typeof error.code === 'number'
+
+export const isUnavailable = (error: unknown): boolean =>
+  isCallError(error) && error.code === codes.unavailable
+
+/** It is not there, or as good as: nothing came back in time. */
+export const isAway = (error: unknown): boolean =>
+  isUnavailable(error) || (isCallError(error) && error.code === codes.deadline)
+
+/** What a call fails with for which there is no connection any more. */
+export const notConnected = (): Error =>
+  Object.assign(new Error('left'), { code: codes.unavailable, details: 'No connection: left' })
+
+/** No connection came about: nothing was sent, so another address may be tried at once. */
+export const wasNotSent = (error: unknown): boolean =>
+  isCallError(error) && error.code === codes.unavailable && error.details.startsWith('No connection')
+
+/** What a call that got no answer came to. gRPC's text is read for its cause and never shown. */
+export function failureOfCall(error: unknown): NotDelivered {
+  if (!isCallError(error)) return failureOf(error)
+  if (error.code === codes.deadline) return failed('timeout')
+  if (error.code === codes.denied || error.code === codes.unauthenticated)
+    return failed('credentials: not accepted')
+  if (error.code === codes.unknown) return failed('protocol: not the proxy of RocketMQ 5')
+  if (error.code !== codes.unavailable) return failed(`protocol: gRPC ${error.code}`)
+  if (/certificate|self.signed/i.test(error.details))
+    return { kind: 'failed', reason: 'tls: the certificate is not trusted', alarm: 'TLS' }
+  const [code] = /\bE[A-Z]{4,}\b/.exec(error.details) ?? []
+  return failureOf(Object.assign(new Error(error.details), { code: code ?? 'ECONNRESET' }))
+}
+
+function failed(reason: string): NotDelivered {
+  return { kind: 'failed', reason }
+}
+
+function refused(reason: string): NotDelivered {
+  return { kind: 'refused', reason }
+}

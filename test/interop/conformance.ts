@@ -1,0 +1,251 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Test } from 'tap'
+import type { Transport } from '../../src/transport/transport.ts'
+import { parcel } from '../transport/parcel.ts'
+import { freePorts, type Server } from './server.ts'
+
+/** A message as a consumer found it. */
+export interface Stored {
+  body: Buffer
+  headers: Record<string, string>
+}
+
+export interface BrokerUnderTest<Request> {
+  server: Server
+  /** The broker's URL with that host and port, or other credentials. */
+  url(more?: { port?: number; login?: string }): string
+  /** A transport whose only broker is at that URL, under its default name. */
+  transport(url: string): Transport<Request>
+  /** To the target of the test, which exists and is empty. */
+  request(payload: { body?: string | Uint8Array; headers?: Record<string, string> }): Request
+  /** To a target that is not there; undefined where a target is made by its first message. */
+  missing: (() => Request) | undefined
+  /** Larger than the server or its client takes; undefined where nothing is too large. */
+  tooLarge: number | undefined
+  /** undefined: the server asks nobody who he is. */
+  wrongLogin: string | undefined
+  /** Everything in the target, from its beginning, read anew. At least `count`, or it waits. */
+  stored(count: number): Promise<Stored[]>
+  /** How long the client may take to find a server that is back, ms. */
+  backMs: number
+}
+
+/** What every transport to a broker must do, against the real one. The server ends with the test. */
+export function brokerConformance<Request>(
+  t: Test,
+  make: (t: Test) => Promise<BrokerUnderTest<Request>>
+): void {
+  const open = (t: Test, broker: BrokerUnderTest<Request>, url = broker.url()): Transport<Request> => {
+    const transport = broker.transport(url)
+    t.teardown(() => transport.close())
+    return transport
+  }
+  const untilDelivered = async (transport: Transport<Request>, request: () => Request, ms: number) => {
+    for (const end = performance.now() + ms; ; await sleep(200)) {
+      const outcome = await transport.send(request(), parcel({ raw: '{}' }))
+      if (outcome.kind === 'delivered' || performance.now() > end) return outcome
+    }
+  }
+
+  t.test('against a server that stays up', async t => {
+    const broker = await make(t)
+    const transport = open(t, broker)
+
+    await t.test('what is taken is delivered, and says where to', async t => {
+      const outcome = await transport.send(broker.request({ body: 'first' }), parcel())
+      t.match(outcome, { kind: 'delivered', address: /127\.0\.0\.1:\d+/ })
+      t.match(await broker.stored(1), [{ body: Buffer.from('first') }])
+    })
+
+    await t.test('body and headers arrive byte for byte; by default the body is the posted text', async t => {
+      const bodies = [
+        '{"n": 1.0,\n "big":12345678901234567890, "e":"é你\u{1f600}" }',
+        ' ',
+        Buffer.from([0, 255, 13, 10, 0])
+      ]
+      const ours = {
+        'webhook-signature': `v1,${'a+/='.repeat(11)}`,
+        'ackbox-task-no': 'order.paid:vip:0',
+        'ackbox-attempt': '3'
+      }
+      const before = (await broker.stored(1)).length
+      let n = 0
+      let signed: unknown
+      const headers = (payload: string | Uint8Array) => {
+        signed = payload
+        return { ...ours, 'webhook-id': `msg_${++n}` }
+      }
+      for (const body of bodies) {
+        const request = broker.request({ body, headers: { 'x-own': 'value' } })
+        t.match(await transport.send(request, parcel({ headers })), { kind: 'delivered' })
+        t.equal(signed, body, 'signed over the very payload')
+      }
+      t.match(await transport.send(broker.request({}), parcel({ headers, raw: '{"raw": 1.0}' })), {
+        kind: 'delivered'
+      })
+      const stored = (await broker.stored(before + 4)).slice(before)
+      t.strictSame(
+        stored.map(each => each.body.toString('hex')),
+        [...bodies, '{"raw": 1.0}'].map(body => Buffer.from(body).toString('hex'))
+      )
+      for (const [i, each] of stored.entries())
+        t.match(each.headers, { ...ours, 'webhook-id': `msg_${i + 1}` })
+      t.match(stored[0]?.headers, { 'x-own': 'value' })
+    })
+
+    const { missing } = broker
+    await t.test(
+      'a target that is not there says so, costs no time, and harms no neighbour',
+      { skip: missing === undefined && 'targets are made by their first message' },
+      async t => {
+        if (!missing) return
+        const began = performance.now()
+        const [good, bad, alsoGood] = await Promise.all([
+          transport.send(broker.request({ body: 'x' }), parcel()),
+          transport.send(missing(), parcel({ raw: '{}' })),
+          transport.send(broker.request({ body: 'x' }), parcel())
+        ])
+        t.match(bad, { kind: /failed|refused/, reason: /^target_missing/ })
+        t.match(good, { kind: 'delivered' })
+        t.match(alsoGood, { kind: 'delivered' })
+        t.ok(performance.now() - began < 4_000)
+        t.match(await transport.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      }
+    )
+
+    if (broker.tooLarge !== undefined) {
+      const size = broker.tooLarge
+      await t.test('what is too large is refused, and the next send works', async t => {
+        const outcome = await transport.send(broker.request({ body: Buffer.alloc(size, 97) }), parcel())
+        t.match(outcome, { kind: 'refused', reason: /^too_large/ })
+        t.match(await transport.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      })
+    }
+
+    await t.test('1,000 at once: each arrives once', async t => {
+      const before = (await broker.stored(1)).length
+      const bodies = Array.from({ length: 1_000 }, (_, i) => JSON.stringify({ i, pad: 'x'.repeat(i % 300) }))
+      const outcomes = await Promise.all(
+        bodies.map(body => transport.send(broker.request({ body }), parcel({ timeoutMs: 30_000 })))
+      )
+      t.same(new Set(outcomes.map(each => each.kind)), new Set(['delivered']))
+      const stored = (await broker.stored(before + 1_000)).slice(before)
+      t.strictSame(stored.map(each => each.body.toString()).toSorted(), bodies.toSorted())
+    })
+
+    if (broker.wrongLogin !== undefined) {
+      const login = broker.wrongLogin
+      await t.test('wrong credentials are said, and never shown', async t => {
+        const outcome = await open(t, broker, broker.url({ login })).send(
+          broker.request({ body: 'x' }),
+          parcel()
+        )
+        t.match(outcome, { kind: 'failed', reason: /^credentials/ })
+        t.notMatch(JSON.stringify(outcome), login.split(':')[1]!)
+      })
+    }
+
+    await t.test('nobody there: a failure soon, and the transport still closes', async t => {
+      const [port] = await freePorts(1)
+      const began = performance.now()
+      const outcome = await open(t, broker, broker.url({ port: port! })).send(
+        broker.request({ body: 'x' }),
+        parcel({ timeoutMs: 6_000 })
+      )
+      t.match(outcome, { kind: 'failed', reason: /^(connection_refused|connect_timeout|timeout)/ })
+      t.ok(performance.now() - began < 7_000)
+    })
+
+    await t.test('a server that hangs costs the deadline, and is served again when it is back', async t => {
+      broker.server.freeze()
+      // The threads of a JVM stop one after the other; a send of 3 ms may slip through.
+      await sleep(100)
+      const began = performance.now()
+      const outcome = await transport.send(broker.request({ body: 'x' }), parcel({ timeoutMs: 600 }))
+      const took = performance.now() - began
+      broker.server.thaw()
+      t.match(outcome, { kind: 'failed', reason: 'timeout' })
+      t.ok(took >= 599 && took < 1_600, `${Math.round(took)} ms`)
+      const after = await untilDelivered(transport, () => broker.request({ body: 'x' }), broker.backMs)
+      t.match(after, { kind: 'delivered' })
+    })
+
+    await t.test('a shutdown lets go at once of what hangs, and sends nothing more', async t => {
+      const own = open(t, broker)
+      t.match(await own.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      broker.server.freeze()
+      const stop = new AbortController()
+      const sent = own.send(broker.request({ body: 'x' }), parcel({ signal: stop.signal }))
+      await sleep(100)
+      stop.abort()
+      const began = performance.now()
+      t.match(await sent, { kind: 'failed', reason: 'shutdown' })
+      t.ok(performance.now() - began < 500)
+      broker.server.thaw()
+      const again = own.send(broker.request({ body: 'x' }), parcel({ signal: stop.signal }))
+      t.match(await again, { kind: 'failed', reason: 'shutdown' })
+    })
+
+    await t.test('closing ends what is in flight, and ends in time', async t => {
+      const own = broker.transport(broker.url())
+      t.match(await own.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      broker.server.freeze()
+      const sent = own.send(broker.request({ body: 'x' }), parcel())
+      await sleep(100)
+      const began = performance.now()
+      await own.close()
+      t.match(await sent, { kind: 'failed', reason: 'shutdown' })
+      t.ok(performance.now() - began < 3_000)
+      broker.server.thaw()
+    })
+  })
+
+  t.test('a server that is down at the start is a failure, and is served once it is up', async t => {
+    const broker = await make(t)
+    await broker.server.kill()
+    const transport = open(t, broker)
+    t.match(await transport.send(broker.request({ body: 'x' }), parcel({ timeoutMs: 3_000 })), {
+      kind: 'failed',
+      reason: /./
+    })
+    await broker.server.start()
+    t.match(await untilDelivered(transport, () => broker.request({ body: 'x' }), broker.backMs), {
+      kind: 'delivered'
+    })
+  })
+
+  t.test('killed in the middle and back: what was acknowledged is stored', async t => {
+    const broker = await make(t)
+    const transport = open(t, broker)
+    const acknowledged: string[] = []
+    const failed: string[] = []
+    let n = 0
+    let stop = false
+    const sender = async () => {
+      while (!stop) {
+        const body = `m${n++}`
+        const outcome = await transport.send(broker.request({ body }), parcel({ timeoutMs: 3_000 }))
+        if (outcome.kind === 'delivered') acknowledged.push(body)
+        else failed.push(body)
+        await sleep(10)
+      }
+    }
+    const senders = Array.from({ length: 8 }, sender)
+    await sleep(1_000)
+    await broker.server.kill()
+    const before = acknowledged.length
+    await sleep(500)
+    await broker.server.start()
+    for (const end = performance.now() + broker.backMs; acknowledged.length < before + 50; await sleep(50)) {
+      if (performance.now() > end) break
+    }
+    stop = true
+    await Promise.all(senders)
+    t.ok(before > 0, `${before} were acknowledged before the kill`)
+    t.ok(acknowledged.length >= before + 50, `${acknowledged.length - before} after it`)
+    t.ok(failed.length > 0, `${failed.length} failed`)
+    const stored = (await broker.stored(acknowledged.length)).map(each => each.body.toString())
+    const missing = acknowledged.filter(body => !stored.includes(body))
+    t.same(missing, [], `${acknowledged.length} acknowledged, ${stored.length} stored`)
+  })
+}

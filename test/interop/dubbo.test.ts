@@ -1,0 +1,103 @@
+import t, { type Test } from 'tap'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { parcel } from '../transport/parcel.ts'
+import { freePorts, server, without, type Server } from './server.ts'
+
+const skip = without('java', 'mvn')
+const service = 'ackbox.interop.OrderNotifyService'
+const order = { orderId: 'A-1', amountCents: 9_007_199_254_740_993n }
+
+async function provider(t: Test): Promise<{ server: Server; send: Send }> {
+  const [tri = 0, dubbo = 0] = await freePorts(2)
+  const running = await server(t, {
+    name: 'dubbo',
+    env: { TRI_PORT: `${tri}`, DUBBO_PORT: `${dubbo}` },
+    ready: /READY tri=/
+  })
+  const broker = parseBroker('dubbo', `tri://127.0.0.1:${tri}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  const transport = dubboTransport({
+    guard: guard({ allow: undefined, embedded: true, deny: [] }),
+    brokers: new Map<string, Broker>([['dubbo', broker]]),
+    log: console
+  })
+  t.teardown(() => transport.close())
+  return {
+    server: running,
+    send: (method, args, more = {}, accepted) =>
+      transport.send({ service, method, args }, parcel(more), accepted)
+  }
+}
+type Send = (
+  method: string,
+  args: DubboRequest['args'],
+  more?: Parameters<typeof parcel>[0],
+  accepted?: Parameters<ReturnType<typeof dubboTransport>['send']>[2]
+) => ReturnType<ReturnType<typeof dubboTransport>['send']>
+
+const text = (outcome: { answer?: Uint8Array }): string => Buffer.from(outcome.answer ?? []).toString()
+
+t.test('a Java provider', { skip }, async t => {
+  const { server: running, send } = await provider(t)
+
+  await t.test('gets the call, its 64-bit numbers and our headers as attachments', async t => {
+    const outcome = await send('notify', [order], { ours: { 'webhook-id': 'msg_1' } })
+    t.match(outcome, { kind: 'delivered', address: /./ })
+    t.match(text(outcome), '"amountCents":9007199254740993')
+    t.match(text(outcome), '"webhook-id":"String:msg_1"')
+  })
+
+  await t.test('has its say by its result', async t => {
+    const no = await send('notify', [order], {}, ({ json }) => (json as { code: number }).code === 7)
+    t.match(no, { kind: 'failed', reason: 'not_accepted' })
+    const yes = await send(
+      'notifyTwo',
+      [order, 'x', 5],
+      {},
+      ({ json }) => (json as { message: string }).message === 'x/5'
+    )
+    t.match(yes, { kind: 'delivered' })
+    t.match(await send('ping', []), { kind: 'delivered' }, 'void too')
+  })
+
+  await t.test('says what went wrong', async t => {
+    t.match(await send('nothing', []), { kind: 'failed', reason: /^target_missing/ })
+    t.match(await send('reject', ['A-1']), { kind: 'failed', reason: 'exception: order A-1 is closed' })
+    t.match(await send('crash', ['A-1']), { kind: 'failed', reason: 'exception: boom A-1' })
+    const wrong = await send('notify', [{ amountCents: 'hunter2' }])
+    t.match(wrong, { kind: 'refused', reason: /^bad_arguments/ })
+    t.notMatch(JSON.stringify(wrong) + text(wrong), 'hunter2')
+    const large = await send('crash', ['x'.repeat(8_400_000)], { timeoutMs: 20_000 })
+    t.match(large, { kind: 'refused', reason: /^too_large/ })
+    t.match(await send('ping', []), { kind: 'delivered' }, 'the next call works')
+  })
+
+  await t.test('too slow: the deadline is ours, and it is told', async t => {
+    const began = performance.now()
+    t.match(await send('slow', [1_500], { timeoutMs: 500 }), { kind: 'failed', reason: /^timeout/ })
+    t.ok(performance.now() - began < 1_500)
+  })
+
+  await t.test('1,000 at once: each gets its own answer', async t => {
+    const ids = Array.from({ length: 1_000 }, (_, i) => `order-${i}`)
+    const outcomes = await Promise.all(
+      ids.map(id => send('notify', [{ orderId: id }], { timeoutMs: 30_000 }))
+    )
+    t.ok(
+      outcomes.every((each, i) => each.kind === 'delivered' && text(each).includes(`"orderId":"${ids[i]}"`))
+    )
+  })
+
+  await t.test('killed: failures; back: calls go on', async t => {
+    const flying = Array.from({ length: 10 }, () => send('slow', [3_000]))
+    await new Promise(resolve => setTimeout(resolve, 300))
+    await running.kill()
+    for (const outcome of await Promise.all(flying))
+      t.match(outcome, { kind: 'failed', reason: /^connection_closed/ })
+    t.match(await send('ping', []), { kind: 'failed', reason: 'connection_refused' })
+    await running.start()
+    t.match(await send('ping', []), { kind: 'delivered' })
+  })
+})

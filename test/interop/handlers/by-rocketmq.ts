@@ -1,0 +1,16 @@
+import { defineHandler, z } from 'ackbox/handler'
+
+export default defineHandler({
+  messageCode: 'by.rocketmq',
+  body: z.object({ key: z.string() }),
+  downstreams: {
+    'by-rocketmq': {
+      transport: 'rocketmq',
+      request: ({ raw }) => ({ topic: 'story', body: raw }),
+      needCallback: true,
+      receiptTimeout: '20s',
+      retry: { times: 100, backoff: '500ms' },
+      limit: { concurrency: 50, timeout: '3s' }
+    }
+  }
+})

@@ -1,0 +1,118 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Connection, type SyncMessage } from 'rabbitmq-client'
+import type { Test } from 'tap'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { raw } from '../../src/transport/rabbitmq/raw.ts'
+import type { Stored } from './conformance.ts'
+import { cache, freePorts, server, without, type Server } from './server.ts'
+
+export const skip = without('apt-get', 'dpkg')
+
+export interface Rabbit {
+  server: Server
+  port: number
+  url(more?: { port?: number; login?: string; path?: string }): string
+  /** With its own connection, which is over when `work` is. */
+  as<T>(work: (connection: Connection) => Promise<T>): Promise<T>
+  /** Everything in a queue, which stays there. Waits for at least `count`. */
+  stored(queue: string, count: number): Promise<(SyncMessage & Stored)[]>
+  /** rabbitmqctl; takes seconds. */
+  ctl(...args: string[]): Promise<void>
+}
+
+export async function rabbit(t: Test, extra = ''): Promise<Rabbit> {
+  const [port = 0, dist = 0, epmd = 0] = await freePorts(3)
+  const env = {
+    RABBIT_PORT: String(port),
+    RABBIT_DIST_PORT: String(dist),
+    RABBIT_EPMD_PORT: String(epmd),
+    RABBIT_EXTRA: extra
+  }
+  const script = 'test/interop/rabbitmq/start.sh'
+  const dataDir = mkdtempSync(join(tmpdir(), 'ackbox-rabbitmq-'))
+  const all = { ...process.env, INTEROP_CACHE: cache, DATA_DIR: dataDir, ...env }
+  // Erlang's own daemon outlives the server. These run in the order opposite to this one.
+  t.teardown(() => rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 }))
+  t.teardown(async () => {
+    // It refuses while it believes that the server lives
+    const stop = () => spawnSync('sh', [script, 'epmd-stop'], { env: all, stdio: 'ignore' }).status
+    for (let i = 0; i < 20 && stop() !== 0; i++) await sleep(50)
+  })
+  const running = await server(t, { name: 'rabbitmq', env, ready: /Server startup complete/, dataDir })
+
+  const url: Rabbit['url'] = (more = {}) =>
+    `amqp://${more.login ?? 'guest:guest'}@127.0.0.1:${more.port ?? port}/${more.path ?? ''}`
+
+  async function as<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
+    const connection = new Connection({ url: url(), retryLow: 100 })
+    connection.on('error', () => {})
+    try {
+      return await work(connection)
+    } finally {
+      await connection.close()
+    }
+  }
+
+  return {
+    server: running,
+    port,
+    url,
+    as,
+
+    stored: (queue, count) =>
+      as(async connection => {
+        const channel = raw(await connection.acquire())
+        const found: (SyncMessage & Stored)[] = []
+        for (const end = Date.now() + 10_000; found.length < count && Date.now() < end;) {
+          const message = await channel.basicGet({ queue, noAck: false })
+          if (message) found.push({ ...message, body: message.body, headers: message.headers ?? {} })
+          else await sleep(50)
+        }
+        for (let more; (more = await channel.basicGet({ queue, noAck: false }));)
+          found.push({ ...more, body: more.body, headers: more.headers ?? {} })
+        // What is not acknowledged goes back to where it was
+        await channel.close()
+        return found
+      }),
+
+    async ctl(...args) {
+      const child = spawn('sh', [script, 'ctl', ...args], { env: all, stdio: 'ignore' })
+      const [code] = await once(child, 'exit')
+      if (code !== 0) throw new Error(`rabbitmqctl ${args[0]} ended with ${code}`)
+    }
+  }
+}
+
+/** Queues for tests, durable and bound to the exchange. */
+export const bound = (connection: Connection, exchange: string, key: string, queue: string): Promise<void> =>
+  (async () => {
+    await connection.exchangeDeclare({ exchange, type: 'topic', durable: true })
+    await connection.queueDeclare({ queue, durable: true })
+    await connection.queueBind({ queue, exchange, routingKey: key })
+  })()
+
+export function broker(url: string): Broker {
+  const parsed = parseBroker('rabbitmq', url)
+  if (typeof parsed === 'string') throw new Error(parsed)
+  return parsed
+}
+
+/** What was said, `level message`, with its fields. */
+export function said(): {
+  lines: [string, object][]
+  log: Record<'info' | 'warn', (fields: object, m: string) => void>
+} {
+  const lines: [string, object][] = []
+  return {
+    lines,
+    log: {
+      info: (fields, message) => lines.push([message, fields]),
+      warn: (fields, message) => lines.push([message, fields])
+    }
+  }
+}

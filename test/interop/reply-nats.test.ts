@@ -1,0 +1,141 @@
+import { connect, headers as newHeaders, type NatsConnection } from '@nats-io/transport-node'
+import { jetstream, jetstreamManager } from '@nats-io/jetstream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { consume } from '../../src/reply/nats.ts'
+import type { Handle } from '../../src/reply/reply.ts'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { freePorts, server, without } from './server.ts'
+
+const skip = without('apt-get')
+
+async function setup(t: Test) {
+  const [port] = await freePorts(1)
+  const running = await server(t, {
+    name: 'nats',
+    env: { NATS_PORT: String(port) },
+    ready: /Server is ready/
+  })
+  const asked = async <T>(what: (client: NatsConnection) => Promise<T>): Promise<T> => {
+    const client = await connect({ servers: `127.0.0.1:${port}` })
+    try {
+      return await what(client)
+    } finally {
+      await client.close()
+    }
+  }
+  const stream = () =>
+    asked(async client => {
+      const manager = await jetstreamManager(client)
+      await manager.streams.add({ name: 'RECEIPTS', subjects: ['ackbox.receipts'] })
+    })
+  const send = (...bodies: string[]) =>
+    asked(async client => {
+      for (const body of bodies) {
+        const headers = newHeaders()
+        headers.set('Ackbox-Callback-Token', `token of ${body}`)
+        await jetstream(client).publish('ackbox.receipts', body, { headers })
+      }
+    })
+  const waiting = () =>
+    asked(async client => {
+      const { num_pending, num_ack_pending } = await (
+        await jetstreamManager(client)
+      ).consumers.info('RECEIPTS', 'ackbox')
+      return num_pending + num_ack_pending
+    })
+  const logged: string[] = []
+  const run = (handle: Handle) => {
+    const stop = new AbortController()
+    const log = {
+      info: (_: object, message: string) => logged.push(message),
+      warn: (_: object, message: string) => logged.push(message)
+    }
+    const running = consume(
+      {
+        broker: parseBroker('nats', `nats://127.0.0.1:${port}`) as Broker,
+        guard: guard({ allow: undefined, embedded: true, deny: [] }),
+        log
+      },
+      handle,
+      stop.signal
+    )
+    const end = async () => {
+      stop.abort()
+      await running
+    }
+    t.teardown(end)
+    return end
+  }
+  return { server: running, stream, send, waiting, run, logged }
+}
+
+async function until(what: () => boolean | Promise<boolean>, ms = 15_000): Promise<boolean> {
+  for (const end = Date.now() + ms; Date.now() < end; await sleep(50)) if (await what()) return true
+  return false
+}
+
+t.test('receipts by nats', { skip }, async t => {
+  t.test('each is handled once, with its token; later comes again; a poison one stops nobody', async t => {
+    const queue = await setup(t)
+    await queue.stream()
+    const seen: string[] = []
+    const tokens: (string | undefined)[] = []
+    const end = queue.run(async ({ body, headers }) => {
+      const text = Buffer.from(body).toString()
+      seen.push(text)
+      tokens.push(headers['ackbox-callback-token'])
+      const times = seen.filter(each => each === text).length
+      if (text === 'poison' && times < 3) throw new Error('broken')
+      return text === 'later' && times < 2 ? 'later' : 'done'
+    })
+    await queue.send('poison', 'later', 'a', 'b')
+    t.ok(await until(() => seen.length === 7), seen.join())
+    t.ok(await until(async () => (await queue.waiting()) === 0), 'nothing is left')
+    t.same(seen.toSorted(), ['a', 'b', 'later', 'later', 'poison', 'poison', 'poison'])
+    t.equal(tokens[seen.indexOf('a')], 'token of a')
+    const began = performance.now()
+    await end()
+    t.ok(performance.now() - began < 1_000, 'it ends within a second')
+  })
+
+  t.test('a kill in between loses nothing', async t => {
+    const queue = await setup(t)
+    await queue.stream()
+    const bodies = Array.from({ length: 300 }, (_, i) => `r${i}`)
+    await queue.send(...bodies)
+    const done = new Set<string>()
+    queue.run(async ({ body }) => {
+      await sleep(20)
+      done.add(Buffer.from(body).toString())
+      return 'done'
+    })
+    t.ok(await until(() => done.size >= 100))
+    await queue.server.kill()
+    await sleep(300)
+    await queue.server.start()
+    await queue.send('after')
+    t.ok(await until(() => done.size === 301, 30_000), `${done.size} of 301`)
+  })
+
+  t.test(
+    'a broker that is down at the start, and then a stream that is not there, are waited for',
+    async t => {
+      const queue = await setup(t)
+      await queue.server.kill()
+      const seen: string[] = []
+      queue.run(async ({ body }) => {
+        seen.push(Buffer.from(body).toString())
+        return 'done'
+      })
+      await sleep(1_500)
+      await queue.server.start()
+      t.ok(await until(() => queue.logged.includes('receipts.away')))
+      await queue.stream()
+      await queue.send('a')
+      t.ok(await until(() => seen.length === 1))
+      t.same(queue.logged, ['broker.away', 'broker.back', 'receipts.away', 'receipts.back'])
+    }
+  )
+})

@@ -1,0 +1,249 @@
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { consume, replyOf } from '../../src/reply/rabbitmq.ts'
+import { address as queue, type Handle, type Reply } from '../../src/reply/reply.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
+import { freePorts } from './server.ts'
+
+const allowed = () => guard({ allow: undefined, embedded: true, deny: [] })
+
+/** A consumer that runs until `stop`, or the end of the test. */
+function running(t: Test, url: string, handle: Handle, gate = allowed()) {
+  const { lines, log } = said()
+  const end = new AbortController()
+  const over = consume({ broker: broker(url), guard: gate, log }, handle, end.signal)
+  const stop = async (): Promise<number> => {
+    const began = performance.now()
+    end.abort()
+    await over
+    return performance.now() - began
+  }
+  t.teardown(stop)
+  return { lines, stop }
+}
+
+/** Keeps what it is given. */
+type Answer = 'done' | 'later'
+function ledger(answer: (text: string) => Answer | Promise<Answer> = () => 'done') {
+  const replies: Reply[] = []
+  const handle: Handle = async reply => {
+    replies.push(reply)
+    return answer(Buffer.from(reply.body).toString())
+  }
+  const texts = () => replies.map(each => Buffer.from(each.body).toString())
+  return { replies, handle, texts }
+}
+
+async function until(what: () => boolean | Promise<boolean>, ms = 10_000): Promise<void> {
+  for (const end = Date.now() + ms; !(await what()); await sleep(20))
+    if (Date.now() > end) throw new Error('it did not come to be')
+}
+
+const publish = (server: Rabbit, bodies: (string | Buffer)[], headers: Record<string, unknown> = {}) =>
+  server.as(async connection => {
+    const publisher = connection.createPublisher({ confirm: true })
+    let lost = 0
+    publisher.on('basic.return', () => lost++)
+    const envelope = { routingKey: queue, durable: true, mandatory: true, headers }
+    await Promise.all(
+      bodies.map(body => publisher.send({ ...envelope, contentType: 'application/json' }, Buffer.from(body)))
+    )
+    await turn()
+    await publisher.close()
+    if (lost > 0) throw new Error(`${lost} had no queue`)
+  })
+
+const waiting = (server: Rabbit): Promise<number> =>
+  server.as(async connection => (await connection.queueDeclare({ queue, passive: true })).messageCount)
+const isThere = (server: Rabbit): Promise<boolean> =>
+  waiting(server).then(
+    () => true,
+    () => false
+  )
+
+t.test('receipts by RabbitMQ', { skip }, async t => {
+  const server = await rabbit(t)
+
+  await t.test('the queue is made, a receipt is handled once, its bytes as they came', async t => {
+    const { replies, handle } = ledger()
+    const { stop, lines } = running(t, server.url(), handle)
+    await until(() => isThere(server))
+    const body = '{"taskNo": "a",\n "data":{"n":9007199254740993, "d": 1.0}}'
+    await publish(server, [body, Buffer.from([255, 0, 123])], {
+      'Ackbox-Callback-Token': 'v1.abc',
+      count: 7,
+      list: ['a']
+    })
+    await until(() => replies.length === 2)
+    t.equal(Buffer.from(replies[0]!.body).toString(), body)
+    t.strictSame(replies[0]!.headers, { 'ackbox-callback-token': 'v1.abc', count: '7' })
+    t.strictSame(Buffer.from(replies[1]!.body), Buffer.from([255, 0, 123]))
+    t.ok((await stop()) < 1_000)
+    t.equal(await waiting(server), 0)
+    t.equal(replies.length, 2)
+    t.same(lines, [])
+  })
+
+  await t.test('what is put off comes again, and what throws, and neither stops the others', async t => {
+    let offs = 0
+    let throws = 0
+    const { texts, handle } = ledger(text => {
+      if (text === 'throws' && throws++ < 1) throw new Error('a fault of ours')
+      return text === 'off' && offs++ < 2 ? 'later' : 'done'
+    })
+    const { stop, lines } = running(t, server.url(), handle)
+    const others = Array.from({ length: 300 }, (_, i) => `m${i}`)
+    await publish(server, ['off', 'throws', ...others])
+    const began = performance.now()
+    await until(() => texts().length >= 302)
+    t.ok(performance.now() - began < 900, 'before it came again')
+    await until(() => texts().filter(each => each === 'off').length === 3)
+    await until(() => texts().filter(each => each === 'throws').length === 2)
+    t.ok(performance.now() - began >= 1_900, 'not at once')
+    await stop()
+    t.equal(texts().length, 302 + 3)
+    t.equal(await waiting(server), 0)
+    t.match(lines, [['receipt.threw', {}]])
+  })
+
+  await t.test('no more than a hundred at a time', async t => {
+    let now = 0
+    let most = 0
+    const { texts, handle } = ledger(async () => {
+      most = Math.max(most, ++now)
+      await sleep(20)
+      now--
+      return 'done' as const
+    })
+    const { stop } = running(t, server.url(), handle)
+    await publish(
+      server,
+      Array.from({ length: 500 }, (_, i) => `m${i}`)
+    )
+    await until(() => texts().length === 500)
+    await stop()
+    t.equal(most, 100)
+  })
+
+  await t.test('an end: what is nearly handled is finished, what hangs comes again', async t => {
+    let release = () => {}
+    const held = new Promise<void>(resolve => (release = resolve))
+    const { texts, handle } = ledger(async text => {
+      if (text === 'slow') await sleep(200)
+      else if (text === 'hangs') await held
+      return 'done' as const
+    })
+    const { stop } = running(t, server.url(), handle)
+    await until(() => isThere(server))
+    await publish(server, ['slow', 'hangs'])
+    await until(() => texts().length === 2)
+    t.ok((await stop()) < 1_000)
+    release()
+    const next = ledger()
+    const again = running(t, server.url(), next.handle)
+    await until(() => next.texts().length > 0)
+    await again.stop()
+    t.same(next.texts(), ['hangs'])
+  })
+
+  await t.test('kill -9 of the broker loses nothing, and is said once', async t => {
+    const { texts, handle } = ledger(async text => {
+      await sleep(50)
+      return text === 'none' ? 'later' : 'done'
+    })
+    const { stop, lines } = running(t, server.url(), handle)
+    const bodies = Array.from({ length: 2_000 }, (_, i) => `k${i}`)
+    await publish(server, bodies)
+    await until(() => texts().length > 150)
+    await server.server.kill()
+    const before = new Set(texts()).size
+    t.ok(before < 2_000, `${before} before the kill`)
+    await sleep(1_500)
+    await server.server.start()
+    await until(() => new Set(texts()).size === 2_000, 30_000)
+    await sleep(200)
+    await stop()
+    t.equal(await waiting(server), 0)
+    t.ok(texts().length <= 2_000 + 200, `${texts().length - 2_000} came twice`)
+    t.match(lines, [
+      ['receipts.away', { reason: /^connection_closed/ }],
+      ['receipts.back', { address: `127.0.0.1:${server.port}` }]
+    ])
+    t.equal(lines.length, 2)
+  })
+
+  await t.test('a broker that is down at the start, and up later', async t => {
+    await server.server.kill()
+    const { texts, handle } = ledger()
+    const { stop, lines } = running(t, server.url(), handle)
+    await sleep(1_000)
+    await server.server.start()
+    await publish(server, ['late'])
+    // What was acknowledged just before a kill may come again with it
+    await until(() => texts().includes('late'), 20_000)
+    t.ok((await stop()) < 1_000)
+    t.match(lines, [
+      ['receipts.away', { reason: /^connection_refused/ }],
+      ['receipts.back', {}]
+    ])
+  })
+
+  // After the kills: RabbitMQ 3.10 forgets a queue, and what it confirmed, that is killed right after it took the place of a
+  // quorum queue of its name.
+  await t.test('a queue of another kind is used as it is; one that is deleted is made again', async t => {
+    const other = { queue, durable: true, arguments: { 'x-queue-type': 'quorum' } } as const
+    await server.as(async connection => {
+      await connection.queueDelete(queue)
+      await connection.queueDeclare(other)
+    })
+    const { texts, handle } = ledger()
+    const { stop, lines } = running(t, server.url(), handle)
+    await publish(server, ['to a quorum'])
+    await until(() => texts().length === 1)
+    await server.as(connection => connection.queueDelete(queue))
+    await until(() => isThere(server))
+    await publish(server, ['to the new one'])
+    await until(() => texts().length === 2)
+    t.match(lines, [
+      ['receipts.away', { queue, reason: 'target_missing: the queue was deleted' }],
+      ['receipts.back', { queue }]
+    ])
+    await stop()
+  })
+
+  await t.test('a wrong password is said once, without it, and the end is at once', async t => {
+    const { stop, lines } = running(t, server.url({ login: 'guest:wrong-one' }), ledger().handle)
+    await until(() => lines.length > 0)
+    await sleep(1_500)
+    t.match(lines, [['receipts.away', { reason: /^credentials/ }]])
+    t.equal(lines.length, 1)
+    t.notMatch(JSON.stringify(lines), 'wrong-one')
+    t.ok((await stop()) < 500)
+  })
+})
+
+t.test('a broker at a denied address is not asked for receipts', async t => {
+  const [port] = await freePorts(1)
+  const denying = guard({ allow: [], embedded: false, deny: [] })
+  const { lines, stop } = running(t, `amqp://127.0.0.1:${port}`, ledger().handle, denying)
+  await until(() => lines.length > 0)
+  t.match(lines, [['receipts.away', { reason: /^blocked_target/ }]])
+  t.ok((await stop()) < 500)
+})
+
+t.test('headers as other clients send them', async t => {
+  const sent = {
+    'Ackbox-Callback-Token': 'v1',
+    b: Buffer.from('bytes'),
+    n: 7,
+    yes: true,
+    t: { a: 1 },
+    l: ['a']
+  }
+  t.strictSame(replyOf({ body: Buffer.from('{}'), headers: sent }), {
+    body: Buffer.from('{}'),
+    headers: { 'ackbox-callback-token': 'v1', b: 'bytes', n: '7', yes: 'true' }
+  })
+  t.strictSame(replyOf({ body: Buffer.alloc(0) }).headers, {})
+})

@@ -1,0 +1,61 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Test } from 'tap'
+import { parseBroker } from '../../src/transport/broker.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq.ts'
+import type { Transport } from '../../src/transport/transport.ts'
+import { parcel } from '../transport/parcel.ts'
+import { freePorts, server, type Server } from './server.ts'
+
+export const login = 'ackbox:right'
+export const [accessKey = '', accessSecret = ''] = login.split(':')
+
+export interface Rocketmq {
+  /** Broker and proxy, one process. */
+  server: Server
+  port: number
+}
+
+export async function rocketmqServer(t: Test): Promise<Rocketmq> {
+  const [names = 0, remoting = 0, port = 0] = await freePorts(3)
+  // It takes two more ports of its own beside this one.
+  const brokerPort = 20_000 + Math.floor(Math.random() * 4_000) * 3
+  const env = {
+    RMQ_NAMESRV_PORT: `${names}`,
+    RMQ_BROKER_PORT: `${brokerPort}`,
+    RMQ_GRPC_PORT: `${port}`,
+    RMQ_REMOTING_PORT: `${remoting}`,
+    RMQ_TOPICS: 'orders:NORMAL steps:FIFO later:DELAY ready:NORMAL',
+    RMQ_LOGIN: login
+  }
+  await server(t, { name: 'rocketmq', args: ['namesrv'], env, ready: /The Name Server boot success/ })
+  const local = await server(t, {
+    name: 'rocketmq',
+    args: ['local'],
+    env,
+    ready: /rocketmq-proxy startup successfully/
+  })
+  await ready(t, port)
+  return { server: local, port }
+}
+
+const loopback = guard({ allow: undefined, embedded: true, deny: [] })
+const quiet = { info() {}, warn() {} }
+
+export function transportTo(url: string, log = quiet, by = loopback): Transport<RocketmqRequest> {
+  const broker = parseBroker('rocketmq', url)
+  if (typeof broker === 'string') throw new Error(broker)
+  return rocketmqTransport({ guard: by, brokers: new Map([['rocketmq', broker]]), log })
+}
+
+/** A broker tells its name server of its topics a moment after it is up. */
+async function ready(t: Test, port: number): Promise<void> {
+  const transport = transportTo(`rocketmq://${login}@127.0.0.1:${port}`)
+  t.teardown(() => transport.close())
+  for (let left = 150; ; left--) {
+    const outcome = await transport.send({ topic: 'ready', body: 'x' }, parcel())
+    if (outcome.kind === 'delivered') return
+    if (left === 0) throw new Error(`the broker takes nothing: ${outcome.reason}`)
+    await sleep(200)
+  }
+}

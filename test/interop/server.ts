@@ -1,0 +1,117 @@
+// Real servers, each a process of the test's own: started, killed, stopped in their tracks and started again.
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Test } from 'tap'
+
+export interface Server {
+  /** kill -9; resolves when it is gone. */
+  kill(): Promise<void>
+  /** Again on the same data and ports; resolves when it is ready. */
+  start(): Promise<void>
+  /** Like a machine that hangs: its sockets stay open and nothing answers. */
+  freeze(): void
+  thaw(): void
+}
+
+export interface ServerOptions {
+  /** A folder beside this file with a start.sh whose process becomes the server. */
+  name: 'dubbo' | 'kafka' | 'nats' | 'rabbitmq' | 'redis' | 'rocketmq'
+  args?: string[]
+  env?: Record<string, string>
+  /** What its output says when it is ready. */
+  ready: RegExp
+  /** Seconds. The first start may fetch the server. */
+  within?: number
+  /** Where it keeps its data; a new temporary folder by default. */
+  dataDir?: string
+}
+
+/** Downloads are kept here: the cache of `npm run test:interop`. */
+export const cache = resolve(process.env['INTEROP_CACHE'] ?? '.interop')
+
+/** Starts a server that ends with the test. */
+export async function server(t: Test, options: ServerOptions): Promise<Server> {
+  const { close, ...running } = await startServer(options)
+  t.teardown(close)
+  return running
+}
+
+/** `close` kills it and removes its data. */
+export async function startServer(options: ServerOptions): Promise<Server & { close: () => Promise<void> }> {
+  const { name, args = [], env = {}, ready, within = 120 } = options
+  const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), `ackbox-${name}-`))
+  let child: ChildProcess | undefined
+  const output: string[] = []
+
+  async function start(): Promise<void> {
+    const mine = spawn('sh', [`test/interop/${name}/start.sh`, ...args], {
+      env: { ...process.env, INTEROP_CACHE: cache, DATA_DIR: dataDir, ...env },
+      stdio: ['ignore', 'pipe', 'pipe']
+    })
+    child = mine
+    let seen = ''
+    const said = (chunk: Buffer) => {
+      output.push(chunk.toString())
+      if (output.length > 200) output.shift()
+      seen = (seen + chunk.toString()).slice(-100_000)
+    }
+    mine.stdout.on('data', said)
+    mine.stderr.on('data', said)
+    for (const end = Date.now() + within * 1_000; !ready.test(seen); await sleep(25)) {
+      if (mine.exitCode !== null || mine.signalCode !== null || Date.now() > end) {
+        throw new Error(`${name} did not get ready:\n${output.join('').slice(-3_000)}`)
+      }
+    }
+  }
+
+  async function kill(): Promise<void> {
+    if (!child || child.exitCode !== null || child.signalCode !== null) return
+    const gone = once(child, 'exit')
+    child.kill('SIGKILL')
+    await gone
+  }
+
+  async function close(): Promise<void> {
+    await kill()
+    if (options.dataDir === undefined) rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 })
+  }
+
+  try {
+    await start()
+  } catch (error) {
+    await close()
+    throw error
+  }
+  return { kill, start, close, freeze: () => stopped(child), thaw: () => child?.kill('SIGCONT') }
+}
+
+/** A server of many threads answers for a moment longer: waits until each of them stands still. */
+function stopped(child: ChildProcess | undefined): void {
+  if (child?.pid === undefined) return
+  child.kill('SIGSTOP')
+  const threads = `/proc/${child.pid}/task`
+  if (!existsSync(threads)) return
+  const stands = (id: string): boolean => / [TtZX] /.test(readFileSync(`${threads}/${id}/stat`, 'utf8'))
+  for (const end = Date.now() + 1_000; Date.now() < end;) if (readdirSync(threads).every(stands)) return
+}
+
+/** Why the servers that need these programs cannot run here; false where they can. With CI=true nothing is skipped. */
+export function without(...programs: string[]): false | string {
+  if (process.env['CI'] === 'true') return false
+  const missing = programs.filter(program => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0)
+  return missing.length > 0 && `${missing.join(' and ')} not found`
+}
+
+/** Ports that were free a moment ago. */
+export async function freePorts(count: number): Promise<number[]> {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'))
+  await Promise.all(servers.map(each => once(each, 'listening')))
+  const ports = servers.map(each => (each.address() as AddressInfo).port)
+  await Promise.all(servers.map(each => new Promise(done => each.close(done))))
+  return ports
+}

@@ -1,0 +1,88 @@
+import t from 'tap'
+import { brokerVariable, parseBroker, reach } from '../../src/transport/broker.ts'
+import { chosen } from '../../src/transport/choose.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { TransportError, transports } from '../../src/transport/index.ts'
+
+t.test('a broker’s URL says where it is and how to log in', t => {
+  t.same(parseBroker('orders', 'amqps://me:p%40ss@a.example,[::1]:7/my%2Fhost?heartbeat=5&x='), {
+    name: 'orders',
+    scheme: 'amqps',
+    tls: true,
+    hosts: [
+      { host: 'a.example', port: 5671 },
+      { host: '::1', port: 7 }
+    ],
+    username: 'me',
+    password: 'p@ss',
+    path: 'my/host',
+    options: { heartbeat: '5', x: '' }
+  })
+  t.match(parseBroker('kafka', 'kafka://h'), { hosts: [{ host: 'h', port: 9092 }], path: '', options: {} })
+  t.match(parseBroker('redis-stream', 'redis://:secret@h/3'), {
+    username: undefined,
+    password: 'secret',
+    path: '3'
+  })
+  t.end()
+})
+
+t.test('what is no broker’s URL says why, and never what it was', t => {
+  const bad = [
+    'http://h',
+    'kafka:h',
+    'kafka://',
+    'kafka://h:0',
+    'kafka://h:65536',
+    'kafka://a,,b',
+    'kafka://[h]',
+    'kafka://a b',
+    'kafka://u:hunter2%zz@h',
+    'KAFKA://h',
+    ''
+  ]
+  for (const url of bad) {
+    const why = parseBroker('x', url)
+    t.type(why, 'string', url)
+    t.notMatch(why, 'hunter2')
+  }
+  t.end()
+})
+
+t.test('a request goes to the broker it names, or to the one called as its transport', t => {
+  const kafka = parseBroker('kafka', 'kafka://h')
+  const orders = parseBroker('orders', 'kafka://o')
+  if (typeof kafka === 'string' || typeof orders === 'string') throw new Error()
+  const brokers = new Map([kafka, orders].map(each => [each.name, each]))
+  t.equal(chosen(brokers, 'kafka'), kafka)
+  t.equal(chosen(brokers, 'kafka', 'orders'), orders)
+  t.throws(() => chosen(brokers, 'kafka', 'stock-events'), {
+    message: 'bad_request: there is no broker stock-events: set BROKER_STOCK_EVENTS'
+  })
+  t.throws(() => chosen(brokers, 'nats', 'orders'), {
+    message: 'bad_request: the broker orders is kafka://, not nats:// or natss://'
+  })
+  t.equal(brokerVariable('stock-events'), 'BROKER_STOCK_EVENTS')
+  t.end()
+})
+
+t.test('the egress guard holds for brokers, by address and by name', async t => {
+  const resolve = async () => [{ address: '10.1.2.3', family: 4 as const }]
+  const strict = guard({ allow: [], embedded: false, deny: [], resolve })
+  for (const host of ['127.0.0.1', 'kafka.internal', '169.254.169.254']) {
+    await t.rejects(reach(strict, { host, port: 9092 }), { message: /^blocked_target/ }, host)
+  }
+  const open = guard({ allow: ['10.0.0.0/8', '127.0.0.1:9092'], embedded: false, deny: [], resolve })
+  t.equal(await reach(open, { host: 'kafka.internal', port: 9092 }), '10.1.2.3')
+  t.equal(await reach(open, { host: '127.0.0.1', port: 9092 }), '127.0.0.1')
+})
+
+t.test('a transport without a broker of its kind is said at start, all of them at once', async t => {
+  const deps = { guard: guard({ allow: [], embedded: false, deny: [] }), brokers: new Map(), log: console }
+  const error = await transports(deps, ['kafka', 'http', 'nats', 'kafka']).catch((err: unknown) => err)
+  t.ok(error instanceof TransportError)
+  t.same((error as Error).message.split('\n'), [
+    'a downstream goes by kafka, and no broker of it is set: set BROKER_KAFKA=kafka://host',
+    'a downstream goes by nats, and no broker of it is set: set BROKER_NATS=nats://host'
+  ])
+})

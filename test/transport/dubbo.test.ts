@@ -1,0 +1,116 @@
+import t, { type Test } from 'tap'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { parcel } from './parcel.ts'
+import { rawServer } from './raw-server.ts'
+
+async function provider(t: Test, answer: string, allow?: string[]) {
+  const server = await rawServer(t, socket => socket.write(answer))
+  const broker = parseBroker('dubbo', `tri://${new URL(server.url).host}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  const transport = dubboTransport({
+    guard: guard({ allow, embedded: allow === undefined, deny: [] }),
+    brokers: new Map<string, Broker>([['dubbo', broker]]),
+    log: console
+  })
+  t.teardown(() => transport.close())
+  return {
+    server,
+    send: (request: DubboRequest, more = {}) => transport.send(request, parcel(more)),
+    transport
+  }
+}
+const says = (status: number, body = '') =>
+  `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+const call: DubboRequest = { service: 'com.acme.Points', method: 'onPaid', args: [] }
+
+t.test(
+  'the call on the wire: always an array, big numbers as they are, our headers as attachments',
+  async t => {
+    const { server, send } = await provider(t, says(200, 'null'))
+    t.match(
+      await send(
+        {
+          ...call,
+          args: [{ cents: 9_007_199_254_740_993n, text: '"1"' }, 'x', -1n],
+          attachments: { 'X-Trace': 't' }
+        },
+        { ours: { 'webhook-id': 'msg_1' }, timeoutMs: 1234.5 }
+      ),
+      { kind: 'delivered' }
+    )
+    const [seen] = server.received
+    t.match(seen, {
+      method: 'POST',
+      path: '/com.acme.Points/onPaid',
+      headers: {
+        'x-trace': 't',
+        'webhook-id': 'msg_1',
+        'tri-service-timeout': '1234',
+        'content-type': 'application/json'
+      }
+    })
+    t.equal(seen?.body.toString(), '[{"cents":9007199254740993,"text":"\\"1\\""},"x",-1]')
+  }
+)
+
+t.test('a text is sent byte for byte', async t => {
+  const { server, send } = await provider(t, says(200, '{}'))
+  await send({ ...call, args: '[ {"n": 1.0, "big": 12345678901234567890} ]' })
+  t.equal(server.received[0]?.body.toString(), '[ {"n": 1.0, "big": 12345678901234567890} ]')
+})
+
+t.test('what a provider means by its statuses', async t => {
+  const cases: [string, object][] = [
+    [
+      says(404, '{"message":"Invoker not found","status":"404"}'),
+      { kind: 'failed', reason: /^target_missing/ }
+    ],
+    [says(408, '{"message":"Request Timeout","status":"408"}'), { kind: 'failed', reason: /^timeout: / }],
+    [says(413), { kind: 'refused', reason: /^too_large/ }],
+    [says(500, '{"message":"boom","status":"500"}'), { kind: 'failed', reason: 'exception: boom' }],
+    [says(500, 'x'), { kind: 'failed', reason: 'exception: without a message' }],
+    [says(503), { kind: 'failed', reason: 'http_503' }]
+  ]
+  for (const [answer, outcome] of cases) {
+    const { send } = await provider(t, answer)
+    t.match(await send(call), outcome)
+  }
+  const { send } = await provider(t, says(400, '{"message":"Could not convert \'hunter2\'","status":"400"}'))
+  const outcome = await send(call)
+  t.match(outcome, { kind: 'refused', reason: /^bad_arguments/ })
+  t.notMatch(JSON.stringify(outcome) + Buffer.from(outcome.answer ?? []).toString(), 'hunter2')
+})
+
+t.test('accepted judges the result', async t => {
+  const { transport } = await provider(t, says(200, '{"code":7}'))
+  t.match(await transport.send(call, parcel(), ({ json }) => (json as { code: number }).code === 0), {
+    kind: 'failed',
+    reason: 'not_accepted'
+  })
+  t.match(await transport.send(call, parcel(), ({ json }) => (json as { code: number }).code === 7), {
+    kind: 'delivered'
+  })
+})
+
+t.test('what a handler must not ask for, and where it must not go', async t => {
+  const { send } = await provider(t, says(200))
+  const bad = [
+    { ...call, service: 'a/../b' },
+    { ...call, method: 'x y' },
+    { ...call, args: { a: 1 } },
+    { ...call, args: '{"a":1}' },
+    { ...call, args: '[' },
+    { ...call, attachments: { 'tri-service-version': '2' } },
+    { ...call, attachments: { 'webhook-id': 'x' } },
+    { ...call, broker: 'other' }
+  ]
+  for (const request of bad)
+    t.match(await send(request as DubboRequest), { kind: 'failed', reason: /^bad_request/ })
+  const circular: unknown[] = []
+  circular.push(circular)
+  t.match(await send({ ...call, args: circular }), { kind: 'failed', reason: /^bad_request/ })
+  const denied = await provider(t, says(200), [])
+  t.match(await denied.send(call), { kind: 'failed', alarm: 'BLOCKED_TARGET' })
+})
