@@ -113,5 +113,83 @@ export const ways: Record<string, Way> = {
         await server.close()
       }
     }
+  },
+
+  async rocketmq(headers) {
+    const [names = 0, remoting = 0, port = 0] = await freePorts(3)
+    // It takes two more ports of its own beside this one.
+    const env = {
+      RMQ_NAMESRV_PORT: `${names}`,
+      RMQ_BROKER_PORT: `${20_000 + Math.floor(Math.random() * 4_000) * 3}`,
+      RMQ_GRPC_PORT: `${port}`,
+      RMQ_REMOTING_PORT: `${remoting}`,
+      RMQ_TOPICS: 'bench:NORMAL'
+    }
+    const nameServer = await startServer({
+      name: 'rocketmq',
+      args: ['namesrv'],
+      env,
+      ready: /The Name Server boot success/
+    })
+    const server = await startServer({
+      name: 'rocketmq',
+      args: ['local'],
+      env,
+      ready: /rocketmq-proxy startup successfully/
+    })
+    const { Producer } = await import('rocketmq-client-nodejs')
+    const quiet = { debug() {}, info() {}, warn() {}, error() {}, close() {} }
+    const producer = new Producer({ endpoints: `127.0.0.1:${port}`, namespace: '', logger: quiet })
+    await producer.startup()
+    const message = (body: string) => ({
+      topic: 'bench',
+      body: Buffer.from(body),
+      properties: new Map(Object.entries(headers))
+    })
+    // A broker tells its name server of its topics a moment after it is up.
+    for (let left = 100; left > 0; left--) {
+      const sent = await producer.send(message('x')).catch(() => undefined)
+      if (sent) break
+      await new Promise(resolve => setTimeout(resolve, 300))
+    }
+    return {
+      url: `rocketmq://127.0.0.1:${port}`,
+      request: body => ({ topic: 'bench', body }),
+      publish: body => producer.send(message(body)),
+      async close() {
+        await producer.shutdown()
+        await server.close()
+        await nameServer.close()
+      }
+    }
+  },
+
+  async dubbo(headers) {
+    const [port = 0, classic = 0] = await freePorts(2)
+    const server = await startServer({
+      name: 'dubbo',
+      env: { TRI_PORT: `${port}`, DUBBO_PORT: `${classic}` },
+      ready: /READY tri=/
+    })
+    const { Pool } = await import('undici')
+    const pool = new Pool(`http://127.0.0.1:${port}`, { connections: 1_024 })
+    const service = 'ackbox.interop.OrderNotifyService'
+    return {
+      url: `tri://127.0.0.1:${port}`,
+      request: () => ({ service, method: 'ping', args: [] }),
+      async publish() {
+        const answer = await pool.request({
+          path: `/${service}/ping`,
+          method: 'POST',
+          headers: { ...headers, 'content-type': 'application/json' },
+          body: '[]'
+        })
+        await answer.body.dump()
+      },
+      async close() {
+        await pool.close()
+        await server.close()
+      }
+    }
   }
 }

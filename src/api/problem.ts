@@ -53,7 +53,9 @@ export function invalid(error: $ZodError, at = ''): Problem {
   const issue = error.issues[0]
   if (!issue) return new Problem('INVALID')
   const path = issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
-  return new Problem('INVALID', issue.message, { pointer: at + pointer(path) })
+  // zod's signs would come out escaped, as all that might be markup.
+  const message = issue.message.replaceAll('<=', '≤ ').replaceAll('>=', '≥ ')
+  return new Problem('INVALID', message, { pointer: at + pointer(path) })
 }
 
 function pointer(path: readonly PropertyKey[]): string {

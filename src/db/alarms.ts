@@ -44,9 +44,12 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
       where a.task_id = due.task_id and a.downstream = due.downstream and a.attempt = due.attempt and a.kind = due.kind
       returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
     )
-    select c.*, t.task_no, t.message_code, d.reason
+    select c.*, t.task_no, t.message_code,
+      -- What was blocked, or which certificate was wrong, is said by the attempt.
+      case when c.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason) end as reason
     from claimed c join task t on t.id = c.task_id
-      join delivery d on d.task_id = c.task_id and d.downstream = c.downstream`
+      join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
+      left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
   return rows.map(row => ({
     taskId: row.task_id,
     taskNo: row.task_no,

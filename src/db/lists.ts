@@ -197,10 +197,12 @@ export async function listAlarms(
       tries: number
     }[]
   >`
-    select a.task_id, t.task_no, t.message_code, a.downstream, a.attempt, a.kind, d.status, d.reason, a.created_at,
+    select a.task_id, t.task_no, t.message_code, a.downstream, a.attempt, a.kind, d.status,
+      case when a.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason) end as reason, a.created_at,
       a.sent_at, a.resolved_at, a.tries
     from alarm a join task t on t.id = a.task_id
       join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
+      left join attempt x on x.task_id = a.task_id and x.downstream = a.downstream and x.attempt = a.attempt
     where (a.task_id, a.downstream, a.attempt, a.kind) < (${id}::uuid, ${name}, ${Number(attempt)}::int, ${kind})
       and a.task_id >= ${uuidAt(window.from)}::uuid
       and (${codes(window)}::text[] is null or t.message_code = any(${codes(window)}::text[]))

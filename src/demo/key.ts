@@ -1,6 +1,6 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { createKey, findKey, hashKey, scopes } from '../db/keys.ts'
+import { createKey, findKey, hashKey, revokeKey, scopes } from '../db/keys.ts'
 import { openDb } from '../db/open.ts'
 
 /** The key of `npm run demo` and of the printed curl, made once for this database and kept in `dataDir` for its owner. */
@@ -19,6 +19,20 @@ export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise
     mkdirSync(path.dirname(file), { recursive: true })
     writeFileSync(file, `${key}\n`, { mode: 0o600 })
     return key
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+/** Without DEMO the key that it made here is worth nothing any more: it may do everything, and was printed. */
+export async function dropDemoKey(databaseUrl: string, dataDir: string): Promise<void> {
+  const file = path.join(path.resolve(dataDir), 'demo-key')
+  if (!existsSync(file)) return
+  const sql = openDb(databaseUrl, { max: 1 })
+  try {
+    const key = await findKey(sql, hashKey(readFileSync(file, 'utf8').trim()))
+    if (key) await revokeKey(sql, { id: key.id, who: 'DEMO=off' })
+    rmSync(file)
   } finally {
     await sql.end({ timeout: 1 })
   }

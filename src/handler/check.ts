@@ -29,7 +29,7 @@ const fields = {
   limit: ['concurrency', 'perSecond', 'timeout']
 }
 /** What these answer is shown to `accepted`. */
-const answering = new Set(['http', 'dubbo'])
+const answering = new Set(['http', 'dubbo', 'dubbo2'])
 const minute = 60_000
 const day = 86_400_000
 

@@ -2,6 +2,7 @@ import type { z } from 'zod'
 import type { Policy } from '../task/decide.ts'
 import type { ReceiptResult, Task } from '../task/task.ts'
 import type { DubboRequest } from '../transport/dubbo.ts'
+import type { Dubbo2Request } from '../transport/dubbo2/request.ts'
 import type { HttpRequest } from '../transport/http.ts'
 import type { KafkaRequest } from '../transport/kafka.ts'
 import type { NatsRequest } from '../transport/nats.ts'
@@ -20,6 +21,7 @@ export { env } from './env.ts'
 export interface Requests {
   http: HttpRequest
   dubbo: DubboRequest
+  dubbo2: Dubbo2Request
   rabbitmq: RabbitmqRequest
   kafka: KafkaRequest
   rocketmq: RocketmqRequest
@@ -28,7 +30,7 @@ export interface Requests {
 }
 export type TransportName = keyof Requests
 /** Those whose downstream answers; an RPC's result is `json`. */
-type Answering = 'http' | 'dubbo'
+type Answering = 'http' | 'dubbo' | 'dubbo2'
 
 type Awaitable<T> = T | Promise<T>
 

@@ -18,6 +18,7 @@ export interface Broker {
 const schemes = {
   amqp: { transport: 'rabbitmq', port: 5672, tls: false },
   amqps: { transport: 'rabbitmq', port: 5671, tls: true },
+  dubbo: { transport: 'dubbo2', port: 20_880, tls: false },
   kafka: { transport: 'kafka', port: 9092, tls: false },
   kafkas: { transport: 'kafka', port: 9093, tls: true },
   nats: { transport: 'nats', port: 4222, tls: false },

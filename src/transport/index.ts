@@ -10,6 +10,7 @@ type Maker = (deps: TransportDeps) => Transport<never>
 const makers = {
   http: { load: async () => (await import('./http.ts')).httpTransport, needs: [] },
   dubbo: { load: async () => (await import('./dubbo.ts')).dubboTransport, needs: [] },
+  dubbo2: { load: async () => (await import('./dubbo2.ts')).dubbo2Transport, needs: ['hessian.js@2'] },
   rabbitmq: {
     load: async () => (await import('./rabbitmq.ts')).rabbitmqTransport,
     needs: ['rabbitmq-client@5']

@@ -106,3 +106,24 @@ t.test('a blocked target is heard of at once, once a round, and resolved when it
   }
   t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: false }])
 })
+
+t.test('the alarm of a blocked target says what to set, in the log as in the message', async t => {
+  const { sql, post, quiet, downstream, lines } = await setup(t)
+  const reason = 'blocked_target: to allow it set EGRESS_ALLOW=127.0.0.1:8090'
+  downstream.next({ kind: 'failed', alarm: 'BLOCKED_TARGET', reason })
+  await post()
+  await quiet()
+  const messages: AlarmMessage[] = []
+  const log = {
+    debug() {},
+    info() {},
+    warn() {},
+    error: (fields: object, message: string) => lines.push({ ...fields, level: 'error', message })
+  }
+  await sendAlarms({ sql, channel: async message => messages.push(message) > 0, log })
+  t.match(
+    lines.filter(line => line.message === 'alarm'),
+    [{ kind: 'BLOCKED_TARGET', reason }]
+  )
+  t.match(messages, [{ kind: 'BLOCKED_TARGET', deliveries: [{ reason }] }])
+})

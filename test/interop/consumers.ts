@@ -13,7 +13,8 @@ export interface Consumed {
   reply: ((receipt: string, token: string) => Promise<unknown>) | undefined
 }
 
-export type Consumer = (t: Test, take: Take) => Promise<Consumed>
+/** Of the queue, topic or stream `story`; Kafka's of any topic. */
+export type Consumer = (t: Test, take: Take, topic?: string) => Promise<Consumed>
 
 const text = (value: unknown): string =>
   value instanceof Uint8Array
@@ -110,7 +111,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
 
   kafka: {
     needs: ['java', 'mvn'],
-    async start(t, take) {
+    async start(t, take, topic = 'story') {
       const [port = 0, control = 0] = await freePorts(2)
       const running = await server(t, {
         name: 'kafka',
@@ -120,7 +121,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       const bootstrapBrokers = [`127.0.0.1:${port}`]
       const kafka = await import('@platformatic/kafka')
       const admin = new kafka.Admin({ clientId: 'story', bootstrapBrokers })
-      await admin.createTopics({ topics: ['story', 'ackbox.receipts'], partitions: 3, replicas: 1 })
+      await admin.createTopics({ topics: [topic, 'ackbox.receipts'], partitions: 3, replicas: 1 })
       await admin.close()
       let stop = false
       let close = async (): Promise<void> => {}
@@ -138,7 +139,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
           consumer.on('error' as never, () => {})
           close = () => new Promise(resolve => consumer.close(true, () => resolve()))
           try {
-            const stream = await consumer.consume({ topics: ['story'], autocommit: true, mode: 'earliest' })
+            const stream = await consumer.consume({ topics: [topic], autocommit: true, mode: 'earliest' })
             for await (const message of stream) take(texts(message.headers), message.value)
           } catch {} // the broker is away
           await close()

@@ -26,6 +26,7 @@ const needs: Record<string, string[]> = {
   rabbitmq: debian,
   redis: debian,
   rocketmq: java,
+  shipped: java,
   story: [...java, ...debian]
 }
 

@@ -6,7 +6,7 @@ export default defineHandler({
   downstreams: {
     'by-rocketmq': {
       transport: 'rocketmq',
-      request: ({ raw }) => ({ topic: 'story', body: raw }),
+      request: ({ raw }) => ({ topic: 'orders', body: raw }),
       needCallback: true,
       receiptTimeout: '20s',
       retry: { times: 100, backoff: '500ms' },

@@ -1,0 +1,46 @@
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Test } from 'tap'
+
+const project = 'examples/java'
+
+/** Builds the Java examples and runs one of them until the test ends; resolves once it says that it is listening. */
+export async function javaExample(
+  t: Test,
+  main: string,
+  env: Record<string, string>
+): Promise<{ said(): string; until(is: () => boolean): Promise<void> }> {
+  const built = spawnSync(
+    'mvn',
+    ['-B', '-q', '-f', project, 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime'],
+    { encoding: 'utf8' }
+  )
+  if (built.status !== 0) throw new Error(built.stdout + built.stderr)
+  const home = mkdtempSync(join(tmpdir(), 'ackbox-java-'))
+  const classes = `${project}/target/classes:${project}/target/dependency/*`
+  // RocketMQ's client writes its log into the home folder unless told otherwise.
+  const java = spawn('java', [`-Drocketmq.log.root=${home}`, '-cp', classes, main], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe']
+  })
+  let said = ''
+  for (const stream of [java.stdout, java.stderr])
+    stream.on('data', (chunk: Buffer) => {
+      said += chunk.toString()
+    })
+  t.teardown(async () => {
+    const gone = once(java, 'exit')
+    if (java.kill('SIGKILL')) await gone
+    rmSync(home, { recursive: true, force: true })
+  })
+  const until = async (is: () => boolean): Promise<void> => {
+    for (const end = Date.now() + 60_000; !is(); await sleep(50))
+      if (Date.now() > end || java.exitCode !== null) throw new Error(said.slice(-3_000))
+  }
+  await until(() => said.includes('listening'))
+  return { said: () => said, until }
+}

@@ -1,0 +1,192 @@
+import { once } from 'node:events'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { dubbo2Transport } from '../../src/transport/dubbo2.ts'
+import { readResponse } from '../../src/transport/dubbo2/body.ts'
+import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo2/frame.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo2/request.ts'
+import { guard } from '../../src/transport/guard.ts'
+import { parcel } from './parcel.ts'
+
+const call: Dubbo2Request = { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] }
+/** hessian2 of: 1 (a value follows), a short text. */
+const value = (text: string): Buffer => Buffer.concat([Buffer.from([0x91, text.length]), Buffer.from(text)])
+const answer = (id: bigint, text: string): Buffer => frameOf(0, 20, id, value(text))
+
+t.test('frames come out as they went in, split at any byte', t => {
+  const bytes = Buffer.concat([
+    frameOf(flags.request | flags.twoWay | flags.event, 0, 7n, Buffer.from('N')),
+    answer(2n ** 63n, 'hello'),
+    frameOf(0, 70, 0n, Buffer.alloc(0))
+  ])
+  for (let at = 0; at <= bytes.length; at++) {
+    const seen: Frame[] = []
+    const parser = frames(1_000, frame => seen.push(frame))
+    parser.push(bytes.subarray(0, at))
+    parser.push(bytes.subarray(at))
+    t.match(seen, [
+      { isRequest: true, isTwoWay: true, isEvent: true, id: 7n, body: Buffer.from('N') },
+      { isRequest: false, isEvent: false, status: 20, id: 2n ** 63n, body: value('hello') },
+      { status: 70, id: 0n, body: Buffer.alloc(0) }
+    ])
+  }
+  const seen: Frame[] = []
+  const parser = frames(1_000, frame => seen.push(frame))
+  for (const byte of bytes) parser.push(Buffer.from([byte]))
+  t.equal(seen.length, 3)
+  t.end()
+})
+
+t.test('what is no frame, or too large a one, is said by its first bytes', t => {
+  t.throws(() => frames(10, () => {}).push(Buffer.from('H')), /not Dubbo/)
+  t.throws(() => frames(10, () => {}).push(Buffer.from([0xda, 0x00])), /not Dubbo/)
+  t.throws(
+    () => frames(10, () => {}).push(frameOf(0, 20, 1n, Buffer.alloc(11)).subarray(0, 16)),
+    /answer_too_long/
+  )
+  t.throws(() => readResponse(20, Buffer.from([0x91, 0x43])))
+  t.same(readResponse(20, value('hi')), { kind: 'value', value: 'hi' })
+  t.same(readResponse(20, Buffer.from([0x92])), { kind: 'value', value: null })
+  t.end()
+})
+
+type Behave = (socket: Socket, frame: Frame) => void
+
+async function provider(t: Test, behave: Behave, allow?: string[]) {
+  const sockets = new Set<Socket>()
+  const received: Frame[] = []
+  const server = createServer(socket => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    socket.on('close', () => sockets.delete(socket))
+    const parser = frames(10_000_000, frame => {
+      received.push({ ...frame, body: Buffer.from(frame.body) })
+      behave(socket, frame)
+    })
+    socket.on('data', chunk => parser.push(chunk))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const broker = parseBroker('dubbo2', `dubbo://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  const transport = dubbo2Transport({
+    guard: guard({ allow, embedded: allow === undefined, deny: [] }),
+    brokers: new Map<string, Broker>([['dubbo2', broker]]),
+    log: { info: () => {}, warn: () => {} }
+  })
+  t.teardown(async () => {
+    await transport.close()
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  const send = (more: Partial<Dubbo2Request> = {}, given: Parameters<typeof parcel>[0] = {}) =>
+    transport.send({ ...call, ...more }, parcel(given))
+  return { transport, send, sockets, received }
+}
+const text = (outcome: { answer?: Uint8Array }): string => Buffer.from(outcome.answer ?? []).toString()
+
+t.test('answers find their calls by id, in any order, and one connection carries them', async t => {
+  const held: bigint[] = []
+  const { send, sockets, received } = await provider(t, (socket, { id }) => {
+    held.push(id)
+    if (held.length < 100) return
+    for (const each of held.toReversed()) socket.write(answer(each, `n${each}`))
+  })
+  const outcomes = await Promise.all(Array.from({ length: 100 }, () => send()))
+  t.same(
+    outcomes.map(text),
+    received.map(({ id }) => `"n${id}"`)
+  )
+  t.equal(sockets.size, 1)
+})
+
+t.test('an answer of another id, or twice, completes nothing', async t => {
+  const { send } = await provider(t, (socket, { id }) => {
+    socket.write(answer(id + 1_000n, 'not yours'))
+    socket.write(answer(id, 'yours'))
+    socket.write(answer(id, 'again'))
+  })
+  t.equal(text(await send()), '"yours"')
+  t.equal(text(await send()), '"yours"')
+})
+
+t.test('an answer after the deadline is nobody’s', async t => {
+  let first: bigint | undefined
+  const { send } = await provider(t, (socket, { id }) => {
+    if (first === undefined) first = id
+    else {
+      socket.write(answer(first, 'late'))
+      socket.write(answer(id, 'mine'))
+    }
+  })
+  t.match(await send({}, { timeoutMs: 100 }), { kind: 'failed', reason: 'timeout' })
+  t.equal(text(await send()), '"mine"')
+})
+
+t.test('garbage ends the connection and its calls; the next call has a new one', async t => {
+  let calls = 0
+  const { send } = await provider(t, (socket, { id }) => {
+    if (calls++ < 2) socket.write('HTTP/1.1 400 Bad Request\r\n\r\n')
+    else socket.write(answer(id, 'good'))
+  })
+  const both = await Promise.all([send(), send()])
+  for (const outcome of both) t.match(outcome, { kind: 'failed', reason: /^protocol|^connection_closed/ })
+  await new Promise(resolve => setTimeout(resolve, 600))
+  t.match(await send(), { kind: 'delivered' })
+})
+
+t.test(
+  'its heartbeat is answered; a provider that says it will stop gets no new calls on that connection',
+  async t => {
+    const { send, sockets, received } = await provider(t, (socket, frame) => {
+      if (!frame.isRequest) return
+      socket.write(frameOf(flags.request | flags.twoWay | flags.event, 0, 77n, Buffer.from('N')))
+      socket.write(frameOf(flags.request | flags.event, 0, 78n, Buffer.from('\x01R')))
+      setTimeout(() => socket.write(answer(frame.id, 'done')), 100)
+    })
+    const [socket] = [...sockets]
+    t.equal(socket, undefined)
+    t.match(await send(), { kind: 'delivered' }, 'what is on its way ends')
+    t.match(
+      received.find(frame => !frame.isRequest),
+      { isEvent: true, id: 77n, status: 20 }
+    )
+    t.match(await send(), { kind: 'delivered' }, 'on another connection')
+  }
+)
+
+t.test('statuses of a provider, and what a handler must not ask for', async t => {
+  const said = (status: number, message: string) =>
+    provider(t, (socket, { id }) => {
+      socket.write(
+        frameOf(0, status, id, Buffer.concat([Buffer.from([message.length]), Buffer.from(message)]))
+      )
+    })
+  const cases: [number, string, object][] = [
+    [40, 'no', { kind: 'failed', reason: /^target_missing/ }],
+    [70, 'No such method x', { kind: 'failed', reason: /^target_missing/ }],
+    [70, 'NumberFormatException', { kind: 'refused', reason: /^bad_arguments/ }],
+    [70, 'hunter2', { kind: 'failed', reason: 'provider: service error' }],
+    [25, 'Data too large', { kind: 'refused', reason: /^too_large/ }],
+    [100, 'busy', { kind: 'failed', reason: 'provider_busy' }]
+  ]
+  for (const [status, message, outcome] of cases) {
+    const { send } = await said(status, message)
+    t.match(await send(), outcome)
+  }
+  const { send, received } = await said(20, '')
+  const bad: Partial<Dubbo2Request>[] = [
+    { service: 'a b' },
+    { method: '' },
+    { types: ['long'] },
+    { args: {} as never },
+    { attachments: { 'ackbox-attempt': '2' } },
+    { broker: 'other' }
+  ]
+  for (const more of bad) t.match(await send(more), { kind: 'failed', reason: /^bad_request/ })
+  t.equal(received.length, 0)
+  const denied = await provider(t, () => {}, [])
+  t.match(await denied.send(), { kind: 'failed', alarm: 'BLOCKED_TARGET' })
+  t.equal(denied.sockets.size, 0)
+})
