@@ -1,16 +1,23 @@
-import type { Outcome } from '../task/task.ts'
+import { masked } from '../task/mask.ts'
+import type { Evidence, Outcome } from '../task/task.ts'
+import { ReadAnswer } from './answer.ts'
 import type { Broker } from './broker.ts'
 import { chosen } from './choose.ts'
 import { deadlines } from './deadlines.ts'
-import { callBody, readResponse, type Returned } from './dubbo2/body.ts'
+import { callBody, javaArgs, readResponse, type JavaArgs, type Returned } from './dubbo2/body.ts'
 import { openConnection, type Connection } from './dubbo2/connection.ts'
+import { jsonOf } from './dubbo2/json.ts'
 import type { Dubbo2Request } from './dubbo2/request.ts'
+import { errorOf } from './dubbo2/status.ts'
+import { isPromise } from './exchange.ts'
 import { failureOf } from './failure.ts'
 import { flights, reservedName } from './flight.ts'
+import { Failure } from './guard.ts'
 import { link, type Link } from './link.ts'
-import type { Accepted, Answer, Transport, TransportDeps, Verdict } from './transport.ts'
+import type { Accepted, Transport, TransportDeps, Verdict } from './transport.ts'
 
 const bytesKept = 16_384
+const bytesRead = 65_536
 
 /**
  * The classic Dubbo protocol over TCP with hessian2, by the generic `$invoke`: needs nothing of the interface but its name.
@@ -19,6 +26,7 @@ const bytesKept = 16_384
 export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
   const flying = flights(deadlines())
   const links = new Map<string, Link<Connection>>()
+  let closed = false
 
   function linkTo(broker: Broker): Link<Connection> {
     let known = links.get(broker.name)
@@ -38,23 +46,29 @@ export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
     async send(request, parcel, accepted) {
       const problem = problemOf(request)
       if (problem) return failed(`bad_request: ${problem}`)
+      if (closed) return failed('shutdown')
       let cancel = (): void => {}
       try {
         const broker = chosen(deps.brokers, 'dubbo2', request.broker)
-        // The signature is over the arguments as JSON, the only text of them that both sides can make.
-        const payload = textOf(request.args)
-        const body = callBody(request, { ...request.attachments, ...parcel.headers(payload) })
+        const written = argsOf(request)
+        if (!written)
+          return failed('bad_request: the args hold a bigint beyond 64 bits or an object within itself')
+        const body = callBody(request, written, {
+          ...request.attachments,
+          ...parcel.headers(written.payload)
+        })
         return await flying.fly(
           parcel,
           async flight => {
             const connection = await linkTo(broker).client()
             if (flight.over) return failed('timeout')
             const { address } = connection
-            const answer = await new Promise<{ status: number; body: Buffer }>((resolve, reject) => {
-              const id = connection.call(body, got => (got instanceof Error ? reject(got) : resolve(got)))
+            const answer = await new Promise<{ status: number; body: Buffer } | Failure>(resolve => {
+              const id = connection.call(body, resolve)
               cancel = () => connection.forget(id)
             })
-            return { ...judge(readResponse(answer.status, answer.body), accepted), address }
+            if (answer instanceof Failure) return { ...answer.outcome, address }
+            return { ...judge(answered(answer), accepted), address }
           },
           () => cancel()
         )
@@ -64,6 +78,7 @@ export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
     },
 
     async close() {
+      closed = true
       flying.close()
       for (const each of links.values()) each.close()
     }
@@ -90,52 +105,46 @@ function problemOf(request: Dubbo2Request): string | undefined {
   return reservedName(Object.keys(attachments))
 }
 
-const textOf = (value: unknown): string =>
-  JSON.stringify(value, (_, each: unknown) => (typeof each === 'bigint' ? each.toString() : each)) ?? 'null'
+/** The signature is over the arguments as JSON, the only text of them that both sides can make. */
+function argsOf({ args }: Dubbo2Request): (JavaArgs & { payload: string }) | undefined {
+  try {
+    const bigintAsText = (_: string, each: unknown) => (typeof each === 'bigint' ? each.toString() : each)
+    return { ...javaArgs(args), payload: JSON.stringify(args, bigintAsText) }
+  } catch {
+    return undefined
+  }
+}
 
-function judge(returned: Returned, accepted: Accepted | undefined): Outcome {
+function answered({ status, body }: { status: number; body: Buffer }): Returned | undefined {
+  try {
+    return readResponse(status, body)
+  } catch {
+    return undefined
+  }
+}
+
+function judge(returned: Returned | undefined, accepted: Accepted | undefined): Outcome {
+  if (!returned) return failed('protocol: the answer cannot be read')
   if (returned.kind === 'error') return errorOf(returned.status, returned.message)
-  if (returned.kind === 'exception')
-    return failed(`exception: ${`${returned.name}: ${returned.message}`.slice(0, 200)}`)
-  const text = textOf(returned.value)
-  const evidence = { status: 20, answer: Buffer.from(text).subarray(0, bytesKept) }
+  if (returned.kind === 'exception') {
+    const said = masked(`${returned.name}: ${returned.message.slice(0, 2_000)}`)
+    return { ...failed(`exception: ${said.slice(0, 200)}`), status: 20 }
+  }
+  const { text, whole } = jsonOf(returned.value, bytesRead)
+  const bytes = Buffer.from(text)
+  const broken = whole && bytes.length <= bytesRead ? undefined : 'answer_too_long'
+  const evidence: Evidence = { status: 20, answer: bytes.subarray(0, bytesKept) }
+  if (broken) evidence.warning = broken
   if (!accepted) return { kind: 'delivered', ...evidence }
+  const answer = new ReadAnswer(200, [], bytes.subarray(0, bytesRead))
   let verdict: Verdict
   try {
-    const answer: Answer = { status: 200, headers: {}, json: JSON.parse(text), text }
     verdict = accepted(answer)
   } catch (error) {
     return { ...failed(`accepted_threw: ${String(error).slice(0, 200)}`), ...evidence }
   }
+  if (isPromise(verdict)) return { ...failed('accepted_async'), ...evidence }
   if (verdict === 'refused') return { kind: 'refused', reason: 'not_accepted', ...evidence }
+  if (broken && answer.bodyUsed) return { ...failed(broken), ...evidence }
   return verdict === true ? { kind: 'delivered', ...evidence } : { ...failed('not_accepted'), ...evidence }
-}
-
-/** A provider says little by its status; its text tells more, and holds the stack and the arguments, so it is not kept. */
-function errorOf(status: number, text: string): Outcome {
-  switch (status) {
-    case 25:
-      return /too large/i.test(text)
-        ? { kind: 'refused', reason: 'too_large: larger than the provider takes', status }
-        : { ...failed('provider: cannot read the call'), status }
-    case 31:
-      return { ...failed('timeout: the provider gave it up'), status }
-    case 40:
-    case 60:
-      return { ...failed('target_missing: there is no such service, version or group'), status }
-    case 100:
-      return { ...failed('provider_busy'), status }
-    case 70:
-      if (/No such method/i.test(text))
-        return { ...failed('target_missing: there is no such method'), status }
-      if (
-        /NumberFormatException|ClassCastException|Failed to parse|args\.length|IllegalArgument|convert/i.test(
-          text
-        )
-      )
-        return { kind: 'refused', reason: 'bad_arguments: they do not fit the method', status }
-      return { ...failed('provider: service error'), status }
-    default:
-      return { ...failed(`provider: status ${status}`), status }
-  }
 }

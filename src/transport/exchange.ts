@@ -157,7 +157,7 @@ export class Exchange implements Carried, Due {
 }
 
 /** A handler's `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process. */
-function isPromise(verdict: unknown): boolean {
+export function isPromise(verdict: unknown): boolean {
   if (!(verdict instanceof Promise)) return false
   verdict.catch(() => {})
   return true

@@ -12,12 +12,13 @@ const notice = 'ackbox.interop.OrderNotice'
 const order = { orderId: 'A-1', amountCents: 9_007_199_254_740_993n }
 
 async function provider(
-  t: Test
+  t: Test,
+  more: Record<string, string> = {}
 ): Promise<{ server: Server; call: Call; transport: Transport<Dubbo2Request> }> {
   const [tri = 0, dubbo = 0] = await freePorts(2)
   const running = await server(t, {
     name: 'dubbo',
-    env: { TRI_PORT: `${tri}`, DUBBO_PORT: `${dubbo}` },
+    env: { TRI_PORT: `${tri}`, DUBBO_PORT: `${dubbo}`, ...more },
     ready: /READY tri=/
   })
   const broker = parseBroker('dubbo2', `dubbo://127.0.0.1:${dubbo}`)
@@ -99,6 +100,35 @@ t.test('a Java provider over the classic protocol', { skip }, async t => {
     t.match(await call('ping', [], []), { kind: 'delivered' }, 'the next call works')
   })
 
+  await t.test('any text survives, and what is posted names no Java class', async t => {
+    const orderId = `${'a'.repeat(32_767)}\u{1f600}\0\u00e9`
+    t.match(text(await call('notify', [notice], [{ orderId }])), JSON.stringify(orderId).slice(0, 16_000))
+    const end = await call('crash', ['java.lang.String'], ['\u{1f600}\u00e9'])
+    t.match(end, { reason: /boom \u{1f600}\u00e9$/u })
+    const accepted: Accepted = ({ json }) => (json as { echo: { orderId: string } }).echo.orderId === orderId
+    t.match(await call('notify', [notice], [{ orderId }], { accepted }), { kind: 'delivered' })
+    const gadget = { $class: 'javax.swing.JTree', $: { orderId: 'inner' }, orderId: 'outer' }
+    t.match(text(await call('notify', [notice], [gadget])), '"orderId":"outer"')
+    const two = { extra: { high: 1, low: 2 } }
+    t.match(text(await call('notify', [notice], [two])), /"high":1/)
+  })
+
+  await t.test('a class that the provider does not allow may be allowed later', async t => {
+    const outcome = await call('notify', [notice], [{ class: 'com.acme.Nope' }])
+    t.match(outcome, { kind: 'failed', reason: 'provider: service error' })
+    t.match(await call('notify', ['com.acme.Nope'], [{}]), { kind: 'failed', reason: /^target_missing/ })
+  })
+
+  await t.test('one that hangs costs the deadline, and is served again when it is back', async t => {
+    running.freeze()
+    const began = performance.now()
+    const outcome = await call('ping', [], [], { given: { timeoutMs: 400 } })
+    running.thaw()
+    t.match(outcome, { kind: 'failed', reason: 'timeout' })
+    t.ok(performance.now() - began < 1_400)
+    t.match(await call('ping', [], []), { kind: 'delivered' })
+  })
+
   await t.test('too slow: the deadline is ours', async t => {
     const began = performance.now()
     const slow = await call('slow', ['long'], [1_500], { given: { timeoutMs: 500 } })
@@ -127,4 +157,28 @@ t.test('a Java provider over the classic protocol', { skip }, async t => {
     await new Promise(resolve => setTimeout(resolve, 600))
     t.match(await call('ping', [], []), { kind: 'delivered' })
   })
+})
+
+t.test(
+  'a Java provider that stops: what is on its way ends well, and nothing new is lost',
+  { skip },
+  async t => {
+    const { server: running, call } = await provider(t)
+    t.match(await call('ping', [], []), { kind: 'delivered' })
+    const flying = call('slow', ['long'], [1_000])
+    await new Promise(resolve => setTimeout(resolve, 200))
+    running.ask()
+    await new Promise(resolve => setTimeout(resolve, 200))
+    const next = await call('ping', [], [])
+    t.match(next.kind, /^(?:delivered|failed)$/)
+    t.match(await flying, { kind: 'delivered' })
+  }
+)
+
+t.test('a Java provider closes what is idle: the next call does not notice', { skip }, async t => {
+  const { call } = await provider(t, { HEARTBEAT_MS: '1000' })
+  t.match(await call('ping', [], []), { kind: 'delivered' })
+  // It closes after three heartbeats without a byte; ours come each 20 s.
+  await new Promise(resolve => setTimeout(resolve, 5_000))
+  t.match(await call('ping', [], []), { kind: 'delivered' })
 })

@@ -11,6 +11,8 @@ import type { Test } from 'tap'
 export interface Server {
   /** kill -9; resolves when it is gone. */
   kill(): Promise<void>
+  /** SIGTERM, and no more: it may take its time. */
+  ask(): void
   /** Again on the same data and ports; resolves when it is ready. */
   start(): Promise<void>
   /** Like a machine that hangs: its sockets stay open and nothing answers. */
@@ -87,7 +89,14 @@ export async function startServer(options: ServerOptions): Promise<Server & { cl
     await close()
     throw error
   }
-  return { kill, start, close, freeze: () => stopped(child), thaw: () => child?.kill('SIGCONT') }
+  return {
+    kill,
+    ask: () => child?.kill('SIGTERM'),
+    start,
+    close,
+    freeze: () => stopped(child),
+    thaw: () => child?.kill('SIGCONT')
+  }
 }
 
 /** A server of many threads answers for a moment longer: waits until each of them stands still. */

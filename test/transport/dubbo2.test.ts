@@ -1,15 +1,9 @@
-import { once } from 'node:events'
-import { createServer, type AddressInfo, type Socket } from 'node:net'
-import t, { type Test } from 'tap'
-import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { dubbo2Transport } from '../../src/transport/dubbo2.ts'
+import t from 'tap'
 import { readResponse } from '../../src/transport/dubbo2/body.ts'
 import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo2/frame.ts'
 import type { Dubbo2Request } from '../../src/transport/dubbo2/request.ts'
-import { guard } from '../../src/transport/guard.ts'
-import { parcel } from './parcel.ts'
+import { provider } from './dubbo2-provider.ts'
 
-const call: Dubbo2Request = { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] }
 /** hessian2 of: 1 (a value follows), a short text. */
 const value = (text: string): Buffer => Buffer.concat([Buffer.from([0x91, text.length]), Buffer.from(text)])
 const answer = (id: bigint, text: string): Buffer => frameOf(0, 20, id, value(text))
@@ -51,39 +45,12 @@ t.test('what is no frame, or too large a one, is said by its first bytes', t => 
   t.end()
 })
 
-type Behave = (socket: Socket, frame: Frame) => void
+/** A text of up to 1,023 letters. */
+const hessianText = (text: string): Buffer =>
+  Buffer.concat([Buffer.from([0x30 + (text.length >> 8), text.length & 0xff]), Buffer.from(text)])
+const generic = (message: string): string =>
+  `a.RpcException: ${message}\na.RpcException: ${message}\n\tat a.filter.GenericFilter.invoke(GenericFilter.java:1)`
 
-async function provider(t: Test, behave: Behave, allow?: string[]) {
-  const sockets = new Set<Socket>()
-  const received: Frame[] = []
-  const server = createServer(socket => {
-    sockets.add(socket)
-    socket.on('error', () => {})
-    socket.on('close', () => sockets.delete(socket))
-    const parser = frames(10_000_000, frame => {
-      received.push({ ...frame, body: Buffer.from(frame.body) })
-      behave(socket, frame)
-    })
-    socket.on('data', chunk => parser.push(chunk))
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const broker = parseBroker('dubbo2', `dubbo://127.0.0.1:${(server.address() as AddressInfo).port}`)
-  if (typeof broker === 'string') throw new Error(broker)
-  const transport = dubbo2Transport({
-    guard: guard({ allow, embedded: allow === undefined, deny: [] }),
-    brokers: new Map<string, Broker>([['dubbo2', broker]]),
-    log: { info: () => {}, warn: () => {} }
-  })
-  t.teardown(async () => {
-    await transport.close()
-    for (const socket of sockets) socket.destroy()
-    server.close()
-  })
-  const send = (more: Partial<Dubbo2Request> = {}, given: Parameters<typeof parcel>[0] = {}) =>
-    transport.send({ ...call, ...more }, parcel(given))
-  return { transport, send, sockets, received }
-}
 const text = (outcome: { answer?: Uint8Array }): string => Buffer.from(outcome.answer ?? []).toString()
 
 t.test('answers find their calls by id, in any order, and one connection carries them', async t => {
@@ -159,14 +126,20 @@ t.test(
 t.test('statuses of a provider, and what a handler must not ask for', async t => {
   const said = (status: number, message: string) =>
     provider(t, (socket, { id }) => {
-      socket.write(
-        frameOf(0, status, id, Buffer.concat([Buffer.from([message.length]), Buffer.from(message)]))
-      )
+      socket.write(frameOf(0, status, id, hessianText(message)))
     })
   const cases: [number, string, object][] = [
     [40, 'no', { kind: 'failed', reason: /^target_missing/ }],
-    [70, 'No such method x', { kind: 'failed', reason: /^target_missing/ }],
-    [70, 'NumberFormatException', { kind: 'refused', reason: /^bad_arguments/ }],
+    [70, generic('No such method x'), { kind: 'failed', reason: /^target_missing/ }],
+    [70, generic('com.acme.Gone'), { kind: 'failed', reason: /^target_missing/ }],
+    [70, generic('java.lang.NumberFormatException: x'), { kind: 'refused', reason: /^bad_arguments/ }],
+    [70, generic('java.lang.ClassCastException: x'), { kind: 'refused', reason: /^bad_arguments/ }],
+    [70, generic('GenericFilter#invoke args.length'), { kind: 'refused', reason: /^bad_arguments/ }],
+    // What a filter says for a while, or what an operator can mend, is not for ever.
+    [70, generic('java.lang.IllegalArgumentException: not in allow list'), { kind: 'failed' }],
+    [70, generic('x: NumberFormatException'), { kind: 'failed' }],
+    [70, 'com.acme.ConverterException\n\tat a.Busy.convert()', { kind: 'failed' }],
+    [70, 'RpcException: NumberFormatException: x\n\tat a.Mine()', { kind: 'failed' }],
     [70, 'hunter2', { kind: 'failed', reason: 'provider: service error' }],
     [25, 'Data too large', { kind: 'refused', reason: /^too_large/ }],
     [100, 'busy', { kind: 'failed', reason: 'provider_busy' }]
@@ -175,6 +148,9 @@ t.test('statuses of a provider, and what a handler must not ask for', async t =>
     const { send } = await said(status, message)
     t.match(await send(), outcome)
   }
+  t.match(await (await provider(t, (s, { id }) => s.write(frameOf(0, 40, id, Buffer.from('C'))))).send(), {
+    reason: /^target_missing/
+  })
   const { send, received } = await said(20, '')
   const bad: Partial<Dubbo2Request>[] = [
     { service: 'a b' },

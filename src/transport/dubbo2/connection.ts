@@ -21,7 +21,8 @@ const heartbeatMs = 20_000
 /** Larger than what a provider of the default settings sends (8 MiB). */
 const most = 8_388_608 + 65_536
 const hessianNull = Buffer.from('N')
-const readOnly = 'R'
+/** The text R in hessian: the provider takes nothing new. */
+const readOnly = Buffer.from('\u0001R')
 
 /** One multiplexed connection: answers find their calls by id, whatever their order. Rejects when it does not open. */
 export function openConnection(host: string, port: number, signal: AbortSignal): Promise<Connection> {
@@ -30,6 +31,7 @@ export function openConnection(host: string, port: number, signal: AbortSignal):
     const waiting = new Map<bigint, (answer: { status: number; body: Buffer } | Failure) => void>()
     let nextId = 1n
     let heardAt = performance.now()
+    let isLeaving = false
     let leave = (): void => {}
     const gone = new Promise<void>(left => {
       leave = left
@@ -48,8 +50,9 @@ export function openConnection(host: string, port: number, signal: AbortSignal):
 
     function take(frame: Frame): void {
       if (frame.isRequest) {
-        if (frame.isEvent && frame.isTwoWay) socket.write(frameOf(flags.event, 20, frame.id, hessianNull)) // a heartbeat, answered by its id
-        else if (frame.isEvent && frame.body.toString('latin1').includes(readOnly)) leaving()
+        if (!frame.isEvent) return
+        if (frame.isTwoWay) socket.write(frameOf(flags.event, 20, frame.id, hessianNull))
+        if (frame.body.equals(readOnly)) leaving()
         return
       }
       if (frame.isEvent) return
@@ -61,6 +64,8 @@ export function openConnection(host: string, port: number, signal: AbortSignal):
 
     /** The provider is about to stop: what is on its way still ends, nothing new begins. */
     function leaving(): void {
+      if (isLeaving) return
+      isLeaving = true
       leave()
       const wait = setInterval(() => {
         if (waiting.size > 0) return

@@ -3,6 +3,7 @@ declare module 'hessian.js' {
   class EncoderV2 {
     write(value: unknown): void
     get(): Buffer
+    _checkRef(object: unknown): boolean
   }
   class DecoderV2 {
     constructor(bytes: Buffer)
