@@ -3,7 +3,7 @@ import { nearest } from './nearest.ts'
 
 const fields: Record<TransportName, string[]> = {
   http: ['url', 'method', 'headers', 'body'],
-  dubbo: ['broker', 'service', 'method', 'args', 'attachments'],
+  dubbo: ['broker', 'service', 'method', 'args', 'parameters', 'attachments'],
   dubbo2: ['broker', 'service', 'method', 'types', 'args', 'version', 'group', 'attachments'],
   rabbitmq: ['broker', 'exchange', 'routingKey', 'headers', 'body'],
   kafka: ['broker', 'topic', 'key', 'headers', 'value'],

@@ -1,9 +1,8 @@
 import type { Outcome } from '../task/task.ts'
-import { deadlines } from './deadlines.ts'
-import { Exchange, type ExchangeLimits } from './exchange.ts'
+import { exchanges, type HttpLimits } from './exchanges.ts'
 import type { Guard } from './guard.ts'
-import { pools, type PoolLimits } from './pools.ts'
-import type { Parcel, Transport } from './transport.ts'
+import { headersOf } from './headers.ts'
+import type { Transport } from './transport.ts'
 import type { SafeUrl } from './url.ts'
 
 /** What a handler's `request` returns for HTTP. `content-type` is application/json unless `headers` say otherwise. */
@@ -18,30 +17,13 @@ export interface HttpRequest {
 
 export interface HttpDeps {
   guard: Guard
-  limits?: Partial<PoolLimits & ExchangeLimits>
-}
-
-const defaults: PoolLimits & ExchangeLimits = {
-  connectMs: 5_000,
-  origins: 512,
-  connections: 1_024,
-  idleMs: 60_000,
-  bodyMs: 2_000
+  limits?: Partial<HttpLimits>
 }
 
 const methods = new Set(['POST', 'PUT', 'PATCH', 'DELETE', 'GET'])
 
-/** Headers that the transport or Ackbox itself writes: a handler's own would forge or break them. */
-const reserved =
-  /^(?:webhook-|ackbox-)|^(?:host|content-length|transfer-encoding|connection|keep-alive|upgrade|expect|te|trailer)$/
-const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
-// What a header value may hold, by RFC 9110: no CR, LF, NUL, nothing beyond latin1
-const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
-
 export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
-  const limits = { ...defaults, ...deps.limits }
-  const clock = deadlines()
-  const open = pools(deps.guard, limits)
+  const open = exchanges(deps.guard, deps.limits)
 
   return {
     name: 'http',
@@ -62,16 +44,7 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
       const headers = headersOf(request.headers ?? {}, parcel, body)
       if (typeof headers === 'string') return ended(`bad_request: ${headers}`)
 
-      const lane = open.lane(url)
-      return new Promise(resolve => {
-        const exchange = new Exchange(parcel, accepted, limits, outcome => {
-          clock.delete(exchange)
-          lane.done()
-          resolve(outcome)
-        })
-        clock.add(exchange)
-        lane.dispatch({ path: url.pathname + url.search, method, headers, body }, exchange)
-      })
+      return open.send({ url, method, headers, body }, parcel, accepted)
     },
 
     close: () => open.close()
@@ -79,31 +52,3 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
 }
 
 const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
-
-/** Names and values by turns, the handler's first; or what is wrong with the handler's. */
-function headersOf(
-  own: Record<string, string>,
-  parcel: Parcel,
-  body: string | Uint8Array
-): string[] | string {
-  const headers = ['user-agent', 'ackbox']
-  const given = new Set<string>()
-  for (const [name, value] of Object.entries(own)) {
-    const lower = name.toLowerCase()
-    if (!token.test(name)) return 'a header name is not a token'
-    if (reserved.test(lower)) return `the header ${lower} is not the handler's to set`
-    if (given.has(lower)) return `the header ${lower} is set twice`
-    if (typeof value !== 'string' || !fieldValue.test(value))
-      return `the header ${lower} holds a character that no header may`
-    given.add(lower)
-    if (lower === 'user-agent') headers[1] = value
-    else headers.push(lower, value)
-  }
-  if (!given.has('content-type')) headers.push('content-type', 'application/json')
-  const ours = parcel.headers(body)
-  for (const name in ours) {
-    const value = ours[name]
-    if (value !== undefined && !given.has(name)) headers.push(name, value)
-  }
-  return headers
-}

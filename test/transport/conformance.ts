@@ -19,6 +19,8 @@ export interface DownstreamUnderTest<Request> {
   request(payload: { body: string | Uint8Array; headers?: Record<string, string> }): Request
   /** What the signature is over, where that is not the body itself. */
   signed?(body: string | Uint8Array): string | Uint8Array
+  /** The body in an answer of `echo`, where the answer is not the body itself. */
+  echoed?(answer: string): string
   mood(mood: Mood): void
   /** Kills it: connections are reset, and new ones refused, until `start` brings it back at the same address. */
   stop(): Promise<void>
@@ -103,7 +105,10 @@ export function conformance<Request>(
     const outcomes = await Promise.all(
       bodies.map(body => d.transport.send(d.request({ body }), parcel({ timeoutMs: 20_000 })))
     )
-    t.strictSame(outcomes.map(text), bodies)
+    t.strictSame(
+      outcomes.map(each => (d.echoed ? d.echoed(text(each)) : text(each))),
+      bodies
+    )
     t.strictSame(d.seen.map(each => each.body.toString()).toSorted(), bodies.toSorted())
   })
 

@@ -1,0 +1,5 @@
+package ackbox.interop;
+
+public interface ScriptedService {
+  Object call(String body) throws Exception;
+}
