@@ -1,13 +1,7 @@
-import { once } from 'node:events'
-import { createServer as createHttpServer } from 'node:http'
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
-import { json } from 'node:stream/consumers'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo.ts'
 import { guard } from '../../src/transport/guard.ts'
-import { conformance, type DownstreamUnderTest, type Mood, type Seen } from '../transport/conformance.ts'
 import { parcel } from '../transport/parcel.ts'
 import { freePorts, server, without, type Server } from './server.ts'
 
@@ -154,109 +148,5 @@ t.test('a Java provider', { skip }, async t => {
     t.match(await send('ping', []), { kind: 'failed', reason: 'connection_refused' })
     await running.start()
     t.match(await send('ping', []), { kind: 'delivered' })
-  })
-})
-
-/** In front of the provider, since Java hides connections: whether they are open, and how many there were. */
-async function door(t: Test, port: number) {
-  const open = new Set<Socket>()
-  const listener = createServer(near => {
-    const far = connect(port, '127.0.0.1')
-    open.add(near)
-    for (const [socket, other] of [
-      [near, far],
-      [far, near]
-    ] as const) {
-      socket.on('error', () => {}).on('close', () => other.destroy())
-      socket.pipe(other)
-    }
-    near.on('close', () => open.delete(near))
-  })
-  async function close(): Promise<void> {
-    for (const socket of open) socket.resetAndDestroy()
-    if (listener.listening) await new Promise(done => listener.close(done))
-  }
-  async function start(at: number): Promise<number> {
-    listener.listen(at, '127.0.0.1')
-    await once(listener, 'listening')
-    return (listener.address() as AddressInfo).port
-  }
-  t.teardown(close)
-  return { open, close, start, port: await start(0) }
-}
-
-const textOf = (body: string | Uint8Array): string =>
-  typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
-
-t.test('over dubbo, as every transport whose downstream answers', { skip }, async t => {
-  let mood: Mood = 'take'
-  let seen: Seen[] = []
-  let hung = (): void => {}
-  const script = createHttpServer((request, response) => {
-    void json(request).then(told => {
-      const { body, headers } = told as { body: string; headers: Record<string, string> }
-      seen.push({ headers, body: Buffer.from(body, headers['x-bytes'] === undefined ? 'utf8' : 'latin1') })
-      response.end(mood)
-      if (mood === 'hang') hung()
-    })
-  }).listen(0, '127.0.0.1')
-  await once(script, 'listening')
-  t.teardown(() => {
-    script.closeAllConnections()
-    script.close()
-  })
-
-  const [tri = 0, dubbo = 0] = await freePorts(2)
-  const running = await server(t, {
-    name: 'dubbo',
-    env: {
-      TRI_PORT: `${tri}`,
-      DUBBO_PORT: `${dubbo}`,
-      SCRIPT_URL: `http://127.0.0.1:${(script.address() as AddressInfo).port}`
-    },
-    ready: /READY tri=/
-  })
-
-  conformance(t, async (t): Promise<DownstreamUnderTest<DubboRequest>> => {
-    mood = 'take'
-    const mine: Seen[] = (seen = [])
-    const hanging = new Promise<void>(resolve => (hung = resolve))
-    const way = await door(t, tri)
-    const transport = transportTo(t, way.port)
-    return {
-      transport,
-      seen: mine,
-      accepted: ({ json }) => {
-        const { code } = json as { code: number }
-        return code === 9 ? 'refused' : code === 0
-      },
-      // JSON has no bytes: a handler says how they become text.
-      request: ({ body, headers = {} }) => ({
-        service: 'ackbox.interop.ScriptedService',
-        method: 'call',
-        args: [textOf(body)],
-        parameters: 1,
-        attachments: { ...headers, ...(typeof body !== 'string' && { 'x-bytes': 'latin1' }) }
-      }),
-      signed: body => JSON.stringify([textOf(body)]),
-      echoed: answer => JSON.parse(answer) as string,
-      mood: next => {
-        mood = next
-      },
-      stop: async () => {
-        await running.kill()
-        await way.close()
-      },
-      start: async () => {
-        await running.start()
-        await way.start(way.port)
-      },
-      hanging: () => hanging,
-      letGo: async () => {
-        // The one that serves now stays.
-        for (const end = Date.now() + 5_000; way.open.size > 1; await sleep(10))
-          if (Date.now() > end) throw new Error(`${way.open.size} connections`)
-      }
-    }
   })
 })

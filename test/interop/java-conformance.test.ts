@@ -1,0 +1,154 @@
+// The suite of transports that are answered, over a Java provider that does with each call what the test tells it.
+import { once } from 'node:events'
+import { createServer as createHttpServer } from 'node:http'
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { json } from 'node:stream/consumers'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { dubboTransport } from '../../src/transport/dubbo.ts'
+import { dubbo2Transport } from '../../src/transport/dubbo2.ts'
+import { guard } from '../../src/transport/guard.ts'
+import type { Accepted, Transport } from '../../src/transport/transport.ts'
+import { conformance, type Mood, type Seen } from '../transport/conformance.ts'
+import { freePorts, server, without } from './server.ts'
+
+const skip = without('java', 'mvn')
+
+/** So long a link of the classic protocol rests between failures. */
+const restMs = 550
+
+/** In front of the provider, since Java hides connections: whether they are open. */
+async function door(t: Test, port: number) {
+  const open = new Set<Socket>()
+  const listener = createServer(near => {
+    if (!listener.listening) return void near.destroy() // it was taken in while the door closed
+    const far = connect(port, '127.0.0.1')
+    open.add(near)
+    for (const [socket, other] of [
+      [near, far],
+      [far, near]
+    ] as const) {
+      socket.on('error', () => {}).on('close', () => other.destroy())
+      socket.pipe(other)
+    }
+    near.on('close', () => open.delete(near))
+  })
+  async function close(): Promise<void> {
+    for (const socket of open) socket.destroy()
+    if (listener.listening) await new Promise(done => listener.close(done))
+  }
+  async function start(at: number): Promise<number> {
+    listener.listen(at, '127.0.0.1')
+    await once(listener, 'listening')
+    return (listener.address() as AddressInfo).port
+  }
+  t.teardown(close)
+  return { open, close, start, port: await start(0) }
+}
+
+async function provider(t: Test) {
+  let mood: Mood = 'take'
+  let seen: Seen[] = []
+  let hung = (): void => {}
+  const script = createHttpServer((request, response) => {
+    json(request).then(
+      told => {
+        const { body, headers } = told as { body: string; headers: Record<string, string> }
+        seen.push({ headers, body: Buffer.from(body, headers['x-bytes'] === undefined ? 'utf8' : 'latin1') })
+        response.end(mood)
+        if (mood === 'hang') hung()
+      },
+      () => {} // the provider was killed while it told
+    )
+  }).listen(0, '127.0.0.1')
+  await once(script, 'listening')
+  t.teardown(() => {
+    script.closeAllConnections()
+    script.close()
+  })
+
+  const [tri = 0, dubbo = 0] = await freePorts(2)
+  const running = await server(t, {
+    name: 'dubbo',
+    env: {
+      TRI_PORT: `${tri}`,
+      DUBBO_PORT: `${dubbo}`,
+      SCRIPT_URL: `http://127.0.0.1:${(script.address() as AddressInfo).port}`
+    },
+    ready: /READY tri=/
+  })
+  return {
+    ports: { dubbo: tri, dubbo2: dubbo },
+    stop: () => running.kill(),
+    start: () => running.start(),
+    anew() {
+      mood = 'take'
+      const mine: Seen[] = (seen = [])
+      const hanging = new Promise<void>(resolve => (hung = resolve))
+      return { seen: mine, hanging, mood: (next: Mood) => void (mood = next) }
+    }
+  }
+}
+
+function transportTo(t: Test, name: 'dubbo' | 'dubbo2', port: number): Transport<unknown> {
+  const broker = parseBroker(name, `${name === 'dubbo' ? 'tri' : 'dubbo'}://127.0.0.1:${port}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  const make = name === 'dubbo' ? dubboTransport : dubbo2Transport
+  const transport = make({
+    guard: guard({ allow: undefined, embedded: true, deny: [] }),
+    brokers: new Map<string, Broker>([[name, broker]]),
+    log: { info() {}, warn() {} }
+  })
+  t.teardown(() => transport.close())
+  return transport
+}
+
+// JSON has no bytes: a handler says how they become text.
+const textOf = (body: string | Uint8Array): string =>
+  typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
+
+const accepted: Accepted = ({ json }) => {
+  const { code } = json as { code: number }
+  return code === 9 ? 'refused' : code === 0
+}
+
+for (const name of ['dubbo', 'dubbo2'] as const)
+  t.test(`over ${name}`, { skip }, async t => {
+    const java = await provider(t)
+
+    conformance(t, async t => {
+      const { seen, hanging, mood } = java.anew()
+      const way = await door(t, java.ports[name])
+      return {
+        transport: transportTo(t, name, way.port),
+        seen,
+        accepted,
+        request: ({ body, headers = {} }) => ({
+          service: 'ackbox.interop.ScriptedService',
+          method: 'call',
+          args: [textOf(body)],
+          ...(name === 'dubbo' ? { parameters: 1 } : { types: ['java.lang.String'] }),
+          attachments: { ...headers, ...(typeof body !== 'string' && { 'x-bytes': 'latin1' }) }
+        }),
+        signed: body => JSON.stringify([textOf(body)]),
+        echoed: answer => JSON.parse(answer) as string,
+        mood,
+        stop: async () => {
+          await java.stop()
+          await way.close()
+        },
+        start: async () => {
+          await java.start()
+          await way.start(way.port)
+          if (name === 'dubbo2') await sleep(restMs)
+        },
+        hanging: () => hanging,
+        letGo: async () => {
+          // The one that serves now stays; the classic protocol has but one.
+          for (const end = Date.now() + 5_000; way.open.size > 1; await sleep(10))
+            if (Date.now() > end) throw new Error(`${way.open.size} connections`)
+        }
+      }
+    })
+  })
