@@ -1,4 +1,5 @@
-import { healthAnswer } from './answers.ts'
+import { z } from 'zod'
+import { healthAnswer, refusals } from './answers.ts'
 import type { ApiDeps } from './deps.ts'
 import type { App } from './typed.ts'
 import { json } from './view.ts'
@@ -12,7 +13,10 @@ export function healthRoutes(app: App, deps: ApiDeps): void {
         tags: ['ops'],
         summary: 'Metrics for Prometheus',
         operationId: 'metrics',
-        produces: ['text/plain']
+        response: {
+          200: { description: 'OK', content: { 'text/plain': { schema: z.string() } } },
+          ...refusals('UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE')
+        }
       }
     },
     async (_request, reply) => reply.type(deps.metrics.contentType).send(await deps.metrics.render())
