@@ -82,7 +82,8 @@ async function bareApp(deps: ApiDeps): Promise<App> {
   })
   const absent = (request: FastifyRequest) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))
-    return allow === null
+    // A page of the docs that is not there: its path knows the method, but there is nothing.
+    return allow === null || allow.split(', ').includes(request.method)
       ? new Problem('NOT_FOUND')
       : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } })
   }
