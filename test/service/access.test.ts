@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { access } from '../../src/api/access.ts'
 import { createKey, revokeKey, scopes, type Scope } from '../../src/db/keys.ts'
-import { folder, plainNode, start, type Process } from '../support/service.ts'
+import { plainNode, start, type Process } from '../support/service.ts'
 import { stage, type Stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
