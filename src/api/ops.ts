@@ -3,7 +3,7 @@ import { downstreamsAnswer, handlersAnswer, pausedAnswer, refusals } from './ans
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
 import { holdOn } from './hold.ts'
-import { nameParams } from './schemas.ts'
+import { isDownstream, nameParams } from './schemas.ts'
 import type { App } from './typed.ts'
 import { json } from './view.ts'
 import { Problem } from '../errors.ts'
@@ -67,7 +67,7 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
         const caller = callerOf(request)
         const who = caller.name
         const hold = holdOn(name, caller, deps.handlers)
-        if (hold === 'none') throw new Problem('DOWNSTREAM_NOT_FOUND')
+        if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
         if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
         await deps.audit({ who, what: `downstream.${what}`, target: name })
         if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
