@@ -92,7 +92,8 @@ async function main(): Promise<void> {
     'ready'
   )
   // Not waited for: it says what hurts later, and nothing here hangs on it.
-  void remind(config, databaseUrl, log)
+  const { handlers, downstreams } = registry
+  void remind(config, databaseUrl, { codes: handlers.size, downstreams: downstreams.size }, log)
 }
 
 /** The database's URL, once it can be used: the embedded one is migrated here, another one by `npm run migrate`. */

@@ -47,12 +47,20 @@ export interface Looked {
 
 /** `databaseUrl`: the configured one, or that of the embedded PostgreSQL. */
 export async function lookAround(config: Config, databaseUrl: string): Promise<Looked> {
-  const [postgres, redis, handlers] = await Promise.all([
-    lookAtPostgres(databaseUrl).catch(failed),
-    config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed),
+  const [servers, handlers] = await Promise.all([
+    lookAtServers(config, databaseUrl),
     lookAtHandlers(config).catch(failed)
   ])
-  return { postgres, redis, handlers }
+  return { ...servers, handlers }
+}
+
+/** All but the handlers: loading them once more would change the `env` that those at work see. */
+export async function lookAtServers(config: Config, databaseUrl: string): Promise<Omit<Looked, 'handlers'>> {
+  const [postgres, redis] = await Promise.all([
+    lookAtPostgres(databaseUrl).catch(failed),
+    config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
+  ])
+  return { postgres, redis }
 }
 
 const failed = (err: unknown): Failed => {

@@ -168,5 +168,6 @@ t.test('the same is said at a start, by one that starts all the same', async t =
     t.match(found.get(check), { msg: 'doctor.fix', remedy: /set/ }, check)
   t.match(found.get('Roles'), { msg: 'doctor.warn', remedy: 'start one with ROLE=worker' })
   t.notOk(found.has('Clock'), 'and nothing of what is well')
+  t.notOk(found.has('Handlers'), 'nor are they loaded once more')
   t.equal((await service.kill('SIGTERM')).code, 0)
 })
