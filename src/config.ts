@@ -30,6 +30,7 @@ export interface Config {
   secret?: string
   secretPrevious?: string
   auth: boolean
+  keyPerSecond?: number
   /** CIDRs and host:port pairs. Undefined: not set; empty: nothing beyond the public internet. */
   egressAllow: string[] | undefined
   /** Dubbo providers and message brokers, by the name that handlers use. */
@@ -170,6 +171,7 @@ function toConfig(s: Settings, brokers: Config['brokers'], warnings: string[], p
     ...(s.SECRET !== undefined && { secret: s.SECRET }),
     ...(s.SECRET_PREVIOUS !== undefined && { secretPrevious: s.SECRET_PREVIOUS }),
     auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
+    ...(s.KEY_PER_SECOND !== undefined && { keyPerSecond: s.KEY_PER_SECOND }),
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     brokers,
     receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),

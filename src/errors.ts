@@ -1,5 +1,7 @@
 // Every error a caller can get, in one table: code -> status, title. Codes are part of the API and never change.
 
+import { masked } from './task/mask.ts'
+
 export const problems = {
   NOT_JSON: [400, 'The body is not JSON'],
   NOT_UTF8: [400, 'The body is not UTF-8'],
@@ -95,7 +97,7 @@ export function problemBody(code: ProblemCode, detail?: string, pointer?: string
 
 /** Whatever a caller sent comes back escaped and cut, so that an error page cannot be made to carry a payload. */
 function printable(text: string): string {
-  const safe = text.replace(
+  const safe = masked(text).replace(
     // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
     /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
     char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
 import { environment, readConfig, SettingError, type Config } from './config.ts'
+import { remind } from './doctor/remind.ts'
 import { dropDemoKey, keepDemoKey } from './demo/key.ts'
 import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './db/embedded.ts'
@@ -90,6 +91,9 @@ async function main(): Promise<void> {
     },
     'ready'
   )
+  // Not waited for: it says what hurts later, and nothing here hangs on it.
+  const { handlers, downstreams } = registry
+  void remind(config, databaseUrl, { codes: handlers.size, downstreams: downstreams.size }, log)
 }
 
 /** The database's URL, once it can be used: the embedded one is migrated here, another one by `npm run migrate`. */

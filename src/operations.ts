@@ -106,6 +106,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     metrics,
     log,
     auth: config.auth,
+    ...(config.keyPerSecond !== undefined && { keyPerSecond: config.keyPerSecond }),
     trustProxy: config.trustProxy
   })
 }

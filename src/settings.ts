@@ -62,6 +62,10 @@ export const settings = z.object({
     .optional()
     .describe('Whether requests need an API key. `off` is accepted on a loopback `HOST` only.')
     .meta({ unset: 'off without `DATABASE_URL` on a loopback `HOST`, else on' }),
+  KEY_PER_SECOND: whole(1, 1_000_000)
+    .optional()
+    .describe('Requests a second that one API key may make of each process; beyond it they are answered 429.')
+    .meta({ unset: 'no limit' }),
   EGRESS_ALLOW: z
     .string()
     .optional()

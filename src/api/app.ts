@@ -1,5 +1,5 @@
 import underPressure from '@fastify/under-pressure'
-import fastify from 'fastify'
+import fastify, { type FastifyRequest } from 'fastify'
 import { accessTo } from './access.ts'
 import { doorkeeper } from './auth.ts'
 import { callbackRoutes } from './callback.ts'
@@ -80,16 +80,16 @@ async function bareApp(deps: ApiDeps): Promise<App> {
       if (who !== 'open') route.onRequest = [keyed(who)]
     }
   })
-  app.setNotFoundHandler((request, reply) => {
+  const absent = (request: FastifyRequest) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))
-    return sendProblem(
-      reply,
-      allow === null
-        ? new Problem('NOT_FOUND')
-        : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } }),
-      deps.log
-    )
-  })
+    // A page of the docs that is not there: its path knows the method, but there is nothing.
+    return allow === null || allow.split(', ').includes(request.method)
+      ? new Problem('NOT_FOUND')
+      : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } })
+  }
+  // Before Fastify looks at a body that nobody will read: its type is not what is wrong with the request.
+  app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? absent(request) : undefined))
+  app.setNotFoundHandler((request, reply) => sendProblem(reply, absent(request), deps.log))
 
   // Whoever watches the process must be told the truth about it even when it is slow.
   const watched = new Set(['/healthz', '/readyz', '/metrics'])

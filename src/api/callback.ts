@@ -1,3 +1,4 @@
+import { z, type ZodType } from 'zod'
 import type { ApiDeps } from './deps.ts'
 import { receiptAnswer, refusals } from './answers.ts'
 import { receiptExamples } from './examples.ts'
@@ -20,9 +21,9 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
           'The header ackbox-callback-token brings back the token that came with the delivery. With Accept: text/plain the answer is `success` or `fail`.',
         security: [{ callbackToken: [] }],
         body: receiptBody.meta({ 'x-examples': receiptExamples }),
-        response: {
-          200: receiptAnswer,
-          ...refusals(
+        response: spoken(
+          receiptAnswer,
+          refusals(
             'NOT_JSON',
             'NOT_UTF8',
             'NOT_I_JSON',
@@ -39,7 +40,7 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
             'WRONG_DOWNSTREAM',
             'UNAVAILABLE'
           )
-        }
+        )
       },
       errorHandler: (error, request, reply) => {
         sendProblem(reply, error, deps.log, wantsText(request.headers.accept))
@@ -58,6 +59,20 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
       return json(reply, JSON.stringify(answer))
     }
   )
+}
+
+/** Each answer also as the one word that the classic protocol has for it. */
+function spoken(taken: ZodType, refused: ReturnType<typeof refusals>) {
+  const word = (text: string) => ({ 'text/plain': { schema: z.literal(text) } })
+  return {
+    200: { description: 'Taken', content: { 'application/json': { schema: taken }, ...word('success') } },
+    ...Object.fromEntries(
+      Object.entries(refused).map(([status, { description, content }]) => [
+        status,
+        { description, content: { ...content, ...word('fail') } }
+      ])
+    )
+  }
 }
 
 /** Only when text is asked for by name and JSON is not liked better; `*\/*` gets JSON. */

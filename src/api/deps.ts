@@ -15,7 +15,7 @@ export interface ApiDeps {
   receive(receipt: ReceiptAsked): Promise<Received>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries', object> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms', object> | 'bad_cursor'>
-  listDownstreams(): Promise<object[]>
+  listDownstreams(): Promise<readonly { name: string }[]>
   /** false: no such downstream. Both may be said twice. */
   pause(name: string, who: string): Promise<boolean>
   resume(name: string, who: string): Promise<boolean>

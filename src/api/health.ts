@@ -1,7 +1,10 @@
-import { healthAnswer } from './answers.ts'
+import { z } from 'zod'
+import { healthAnswer, refusals } from './answers.ts'
+import { callerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import type { App } from './typed.ts'
 import { json } from './view.ts'
+import { Problem } from '../errors.ts'
 
 /** What whoever watches a process asks; every role answers it. */
 export function healthRoutes(app: App, deps: ApiDeps): void {
@@ -12,10 +15,17 @@ export function healthRoutes(app: App, deps: ApiDeps): void {
         tags: ['ops'],
         summary: 'Metrics for Prometheus',
         operationId: 'metrics',
-        produces: ['text/plain']
+        response: {
+          200: { description: 'OK', content: { 'text/plain': { schema: z.string() } } },
+          ...refusals('UNAUTHORIZED', 'FORBIDDEN', 'CODE_FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE')
+        }
       }
     },
-    async (_request, reply) => reply.type(deps.metrics.contentType).send(await deps.metrics.render())
+    async (request, reply) => {
+      if (callerOf(request).messageCodes)
+        throw new Problem('CODE_FORBIDDEN', 'these tell of every messageCode')
+      return reply.type(deps.metrics.contentType).send(await deps.metrics.render())
+    }
   )
 
   app.get(

@@ -2,7 +2,8 @@ import { z } from 'zod'
 import { downstreamsAnswer, handlersAnswer, pausedAnswer, refusals } from './answers.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
-import { nameParams } from './schemas.ts'
+import { holdOn } from './hold.ts'
+import { isDownstream, nameParams } from './schemas.ts'
 import type { App } from './typed.ts'
 import { json } from './view.ts'
 import { Problem } from '../errors.ts'
@@ -39,7 +40,12 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
         response: { 200: downstreamsAnswer, ...refusals(...keyed) }
       }
     },
-    async (_request, reply) => json(reply, JSON.stringify({ downstreams: await deps.listDownstreams() }))
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const all = await deps.listDownstreams()
+      const downstreams = all.filter(({ name }) => holdOn(name, caller, deps.handlers) !== 'none')
+      return json(reply, JSON.stringify({ downstreams }))
+    }
   )
 
   for (const what of ['pause', 'resume'] as const) {
@@ -53,12 +59,16 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
           params: nameParams,
           summary:
             what === 'pause' ? 'Send it nothing until resumed; what is accepted waits' : 'Send to it again',
-          response: { 200: pausedAnswer, ...refusals('DOWNSTREAM_NOT_FOUND', ...keyed) }
+          response: { 200: pausedAnswer, ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', ...keyed) }
         }
       },
       async (request, reply) => {
         const { name } = request.params
-        const who = callerOf(request).name
+        const caller = callerOf(request)
+        const who = caller.name
+        const hold = holdOn(name, caller, deps.handlers)
+        if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
         await deps.audit({ who, what: `downstream.${what}`, target: name })
         if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
         return json(reply, JSON.stringify({ name, paused: what === 'pause' }))

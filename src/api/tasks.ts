@@ -7,7 +7,7 @@ import type { ApiDeps, TaskView } from './deps.ts'
 import { batchAnswer, refusals, taskAnswer, tasksAnswer } from './answers.ts'
 import { batchExamples, redeliverExamples, taskExamples } from './examples.ts'
 import { bytesOf, fit, readBody } from './read.ts'
-import { batchBody, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './schemas.ts'
+import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './schemas.ts'
 import type { App } from './typed.ts'
 import { json, taskText, tasksText } from './view.ts'
 import { badCursor, windowOf } from './window.ts'
@@ -88,7 +88,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { taskNo } = request.params
+      const taskNo = known(request.params)
       const first = await visible(deps, callerOf(request), taskNo)
       if (request.query.wait === undefined || first.status !== 'SENDING') return json(reply, taskText(first))
       const task = await whileThere(request, signal =>
@@ -136,7 +136,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { taskNo } = request.params
+      const taskNo = known(request.params)
       const who = await mine(deps, callerOf(request), taskNo)
       await deps.audit({ who, what: 'task.delete', target: taskNo })
       const task = await deps.remove(taskNo, who)
@@ -164,7 +164,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { taskNo } = request.params
+      const taskNo = known(request.params)
       const empty = !Buffer.isBuffer(request.body) || request.body.length === 0
       const { downstream, force = false } =
         (empty ? undefined : fit(redeliverBody, readBody(request.body, 'plain').value)) ?? {}
@@ -231,6 +231,11 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       socket.off('close', gone)
     }
   }
+}
+
+function known({ taskNo }: { taskNo: string }): string {
+  if (!isTaskNo(taskNo)) throw new Problem('TASK_NOT_FOUND')
+  return taskNo
 }
 
 /** What a key may not see is not there: that it exists is itself something to know. */

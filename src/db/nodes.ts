@@ -14,6 +14,14 @@ export async function leave(sql: Sql, id: string): Promise<void> {
   await sql`delete from node where id = ${id}`
 }
 
+/** The roles of all processes that live, each once. */
+export async function livingRoles(sql: Sql): Promise<string[]> {
+  const rows = await sql<{ role: string }[]>`
+    select distinct unnest(string_to_array(roles, ',')) as role from node
+    where seen_at > now() - interval '15 s' order by 1`
+  return rows.map(row => row.role)
+}
+
 /** What every process looks at once a second. */
 export interface Surroundings {
   now: Date

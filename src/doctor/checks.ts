@@ -1,6 +1,6 @@
 // What makes a setup sound, one check after the other. A check is a pure function of what was looked up: it says what it
 // found, and when that is not well, the line that fixes it.
-import type { Config } from '../config.ts'
+import { roles, type Config, type Role } from '../config.ts'
 import type { Looked, PostgresFacts, RedisFacts } from './look.ts'
 
 /** `fix`: it breaks a promise, or nothing runs. `warn`: it works, with a drawback that is said. */
@@ -27,6 +27,12 @@ const ofRedis = (name: string, look: (facts: RedisFacts) => Finding): Check => (
   name,
   look: ({ redis }) => (redis === undefined || 'error' in redis ? undefined : look(redis))
 })
+
+const without: Record<Role, string> = {
+  api: 'nobody takes tasks',
+  worker: 'nothing is delivered',
+  dispatcher: 'what is due later or again waits'
+}
 
 /** Settings of PostgreSQL that a committed task hangs on. */
 const durable = (setting: 'fsync' | 'full_page_writes'): Check =>
@@ -99,6 +105,22 @@ export const checks: Check[] = [
     if (pending.length === 0) return ok('all applied')
     if (embedded) return ok(`${pending.length} to apply at the next start`)
     return fix(`${pending.length} to apply: ${pending.join(', ')}`, 'npm run migrate')
+  }),
+  ofPostgres('PostgreSQL rights', ({ forbidden }) => {
+    if (forbidden.length === 0) return ok('this user may read and write our tables')
+    return fix(
+      `this user may not read and write ${forbidden.join(', ')}`,
+      'as their owner: grant select, insert, update, delete on all tables in schema public to USER; grant usage on all sequences in schema public to USER;'
+    )
+  }),
+  ofPostgres('Roles', ({ roles: alive }) => {
+    if (alive.length === 0) return ok('no process lives now')
+    const missing = roles.filter(role => !alive.includes(role))
+    if (missing.length === 0) return ok('api, worker and dispatcher live')
+    return warn(
+      `of the processes that live none is ${missing.join(' or ')}: ${missing.map(role => without[role]).join(', ')}`,
+      `start one with ROLE=${missing.join()}`
+    )
   }),
   ofPostgres('API keys', ({ keys }, { auth }) => {
     if (!auth) return ok('not asked for: AUTH is off, on a loopback HOST')

@@ -2,6 +2,7 @@
 import { Redis } from 'ioredis'
 import type { Config } from '../config.ts'
 import { pendingMigrations } from '../db/migrate.ts'
+import { livingRoles } from '../db/nodes.ts'
 import { checkServer, openDb } from '../db/open.ts'
 import { demoEnv } from '../demo/receiver.ts'
 import { builtInHandlers } from '../handler/files.ts'
@@ -20,6 +21,10 @@ export interface PostgresFacts {
   pending: string[]
   /** API keys that are not revoked; undefined before the first migration. */
   keys: number | undefined
+  /** Tables that exist and that this user may not read and write. */
+  forbidden: string[]
+  /** Which roles living processes have. */
+  roles: string[]
 }
 
 export interface RedisFacts {
@@ -42,12 +47,20 @@ export interface Looked {
 
 /** `databaseUrl`: the configured one, or that of the embedded PostgreSQL. */
 export async function lookAround(config: Config, databaseUrl: string): Promise<Looked> {
-  const [postgres, redis, handlers] = await Promise.all([
-    lookAtPostgres(databaseUrl).catch(failed),
-    config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed),
+  const [servers, handlers] = await Promise.all([
+    lookAtServers(config, databaseUrl),
     lookAtHandlers(config).catch(failed)
   ])
-  return { postgres, redis, handlers }
+  return { ...servers, handlers }
+}
+
+/** All but the handlers: loading them once more would change the `env` that those at work see. */
+export async function lookAtServers(config: Config, databaseUrl: string): Promise<Omit<Looked, 'handlers'>> {
+  const [postgres, redis] = await Promise.all([
+    lookAtPostgres(databaseUrl).catch(failed),
+    config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
+  ])
+  return { postgres, redis }
 }
 
 const failed = (err: unknown): Failed => {
@@ -71,9 +84,20 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       from pg_stat_activity where backend_type = 'client backend'`
     const pending = await pendingMigrations(url)
     const [table] = await sql<{ there: boolean }[]>`select to_regclass('api_key') is not null as there`
-    const [keys] = table?.there
-      ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
-      : []
+    const forbidden = await sql<{ name: string }[]>`
+      select name
+      from (values ('task', 'all'), ('delivery', 'all'), ('attempt', 'all'), ('receipt', 'all'), ('alarm', 'all'),
+        ('downstream', 'all'), ('node', 'all'), ('api_key', 'select'), ('audit', 'insert')) as needed (name, what)
+      where to_regclass(name) is not null and not case what
+        when 'all' then has_table_privilege(name, 'select') and has_table_privilege(name, 'insert')
+          and has_table_privilege(name, 'update') and has_table_privilege(name, 'delete')
+        else has_table_privilege(name, what) end
+      order by name`
+    const [keys] =
+      table?.there && !forbidden.some(({ name }) => name === 'api_key')
+        ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
+        : []
+    const alive = table?.there && !forbidden.some(({ name }) => name === 'node') ? await livingRoles(sql) : []
     return {
       version,
       roundTripMs,
@@ -82,7 +106,9 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       connections: activity?.connections ?? 0,
       oldestTransactionS: activity?.oldest ?? 0,
       pending,
-      keys: keys?.count
+      keys: keys?.count,
+      forbidden: forbidden.map(({ name }) => name),
+      roles: alive
     }
   } finally {
     await sql.end({ timeout: 1 })

@@ -10,6 +10,7 @@ import type { Move } from '../task/states.ts'
 import type { Outcome } from '../task/task.ts'
 import { deliveryId } from '../task/uuid.ts'
 import type { Transport } from '../transport/transport.ts'
+import { discreet } from './discreet.ts'
 import { load, type Fresh, type Hint } from './fresh.ts'
 import { messageOf, within } from './hook.ts'
 import type { Log } from './log.ts'
@@ -208,7 +209,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     downstream.name,
     downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
   )
-  return transport.send(
+  const outcome = await transport.send(
     request,
     {
       downstream: downstream.name,
@@ -219,6 +220,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
+  return discreet(outcome, request)
 }
 
 /** From JavaScript anything may come; PostgreSQL would refuse it, and the delivery stand still until its lease ran out. */

@@ -2,6 +2,8 @@
 const token = /(v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,9})\.[A-Za-z0-9_-]+/g
 // As it went out, in JSON that escapes slashes, or percent-encoded.
 const signature = /v1(?:,|%2C)(?:\\?[A-Za-z0-9+/]|%2[BF]){20,}(?:=|%3D|\\u003d)?/gi
+// An API key (db/keys.ts), which somebody put where it does not belong.
+const key = /\back_[\w-]{16,200}/g
 
 /**
  * Without the proofs that went out with an attempt: services that echo what they got would have us store, and show to
@@ -9,7 +11,7 @@ const signature = /v1(?:,|%2C)(?:\\?[A-Za-z0-9+/]|%2[BF]){20,}(?:=|%3D|\\u003d)?
  * of an earlier attempt, is found as well.
  */
 export function masked(text: string): string {
-  return text.replace(token, '$1.[masked]').replace(signature, 'v1,[masked]')
+  return text.replace(token, '$1.[masked]').replace(signature, 'v1,[masked]').replace(key, 'ack_[masked]')
 }
 
 /** The same for bytes of whatever encoding; they are the very same where there is nothing to hide. */

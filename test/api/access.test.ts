@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import t from 'tap'
 import { access } from '../../src/api/access.ts'
 import { scopes, type ApiKey } from '../../src/api/deps.ts'
@@ -10,6 +11,7 @@ const bearer = (name: string) => ({ authorization: `Bearer ${secretOf(name)}` })
 const roles: Record<string, Partial<ApiKey>> = {
   ...Object.fromEntries(scopes.map(scope => [scope, { scopes: [scope] }])),
   'every scope': { scopes },
+  'every scope, but another messageCode': { scopes, messageCodes: ['stock.moved'] },
   'no scope': { scopes: [] },
   'a scope that is none': { scopes: ['admin'] }
 }
@@ -181,6 +183,25 @@ t.test('a flood of made-up keys is no flood of queries', async t => {
   }
   t.ok(lookups.keys <= 25, 'a key of the wrong form is not even looked up')
 })
+
+t.test(
+  'a key is looked up by its hash: nothing compares the key itself, and nothing behind it knows it',
+  async t => {
+    const { app, addKey, deps } = await api(t, { auth: true })
+    addKey(secretOf('p'), { scopes: ['tasks:read'] })
+    const find = deps.findKey.bind(deps)
+    const asked: string[] = []
+    deps.findKey = hashed => {
+      asked.push(hashed)
+      return find(hashed)
+    }
+    for (const name of ['p', 'p-', 'q']) await app.inject({ url: '/tasks', headers: bearer(name) })
+    t.same(
+      asked,
+      ['p', 'p-', 'q'].map(name => createHash('sha256').update(secretOf(name)).digest('hex'))
+    )
+  }
+)
 
 t.test('one key may be held to so many requests a second, and others are not held up by it', async t => {
   const { app, addKey } = await api(t, { auth: true, keyPerSecond: 5 })

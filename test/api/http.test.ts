@@ -62,7 +62,7 @@ t.test(
         method
       )
     }
-    for (const method of ['TRACE', 'PROPFIND', 'FOO', 'foo']) {
+    for (const method of ['TRACE', 'PROPFIND', 'QUERY', 'FOO', 'foo']) {
       const {
         all: [answer]
       } = await talk(port, request(`${method} /tasks HTTP/1.1`, [host]))
@@ -96,6 +96,14 @@ t.test(
       )
       t.match(answer, { status: 404 }, url)
     }
+    const strange = { payload: '<x/>', headers: { 'content-type': 'application/xml' } }
+    t.equal(
+      (await app.inject({ method: 'PUT', url: '/tasks', ...strange })).statusCode,
+      405,
+      'whatever its body'
+    )
+    t.equal((await app.inject({ method: 'POST', url: '/nowhere', ...strange })).statusCode, 404)
+    t.equal((await app.inject('/docs/static/nothing.js')).statusCode, 404, 'not a 405 that allows GET')
     t.match((await app.inject('/tasks/%zz')).json(), { status: 400, code: 'BAD_REQUEST' })
     t.match((await app.inject(`/tasks/${'x'.repeat(600)}`)).statusCode, 404)
     t.equal(

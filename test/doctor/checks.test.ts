@@ -24,7 +24,9 @@ const postgres: PostgresFacts = {
   connections: 4,
   oldestTransactionS: 0,
   pending: [],
-  keys: 1
+  keys: 1,
+  forbidden: [],
+  roles: ['api', 'worker', 'dispatcher']
 }
 const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'noeviction', appendOnly: true }
 const sound: Looked = { postgres, redis, handlers: { codes: 3, downstreams: 5 } }
@@ -53,6 +55,8 @@ t.test('every complaint comes with the line that fixes it', async t => {
       oldestTransactionS: 9999,
       pending: ['0000_a'],
       keys: 0,
+      forbidden: ['delivery'],
+      roles: ['api'],
       clockAheadMs: -90_000
     },
     redis: { version: '5.0.7', roundTripMs: 1, evictionPolicy: 'allkeys-lru', appendOnly: false },

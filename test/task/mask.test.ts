@@ -35,6 +35,12 @@ t.test('an echoed callback token loses its proof and keeps what tells whose it w
   }
 })
 
+t.test('an API key loses all but its kind', async t => {
+  const key = 'ack_C6q8miC2rFt8zznr-FQ8BEMOUgEMHKdKnNtIsXbtNw8'
+  t.equal(masked(`{"authorization":"Bearer ${key}"}`), '{"authorization":"Bearer ack_[masked]"}')
+  t.equal(masked('back_to_the_one_before_this ack_no'), 'back_to_the_one_before_this ack_no')
+})
+
 t.test('an echoed signature is hidden however the echo escapes it', async t => {
   const made = signature()
   const secret = made.slice(3)

@@ -1,0 +1,87 @@
+// One service for schemathesis: a process of its own on an embedded PostgreSQL, asked for keys.
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { scopes } from '../../src/db/keys.ts'
+import { tokens } from '../../src/task/token.ts'
+import { freePort } from '../support/redis.ts'
+
+export interface Running {
+  url: string
+  key: string
+  /** Fits the first delivery of the task of the examples, which is posted already. */
+  token: string
+  /** Ends it as an operator does, and says what was wrong with it: nothing, when all is well. */
+  stop(): Promise<string[]>
+}
+
+const secret = 'a secret of the tests, long enough to be one'
+const program = (name: string) => resolve(import.meta.dirname, '../../src', `${name}.js`)
+
+export async function startService(): Promise<Running> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'ackbox-schemathesis-'))
+  // As root PostgreSQL runs as another user, who must get in.
+  chmodSync(dataDir, 0o755)
+  const port = await freePort()
+  const env = {
+    PATH: process.env['PATH'],
+    HOME: process.env['HOME'],
+    DATA_DIR: join(dataDir, 'data'),
+    PORT: String(port),
+    AUTH: 'on',
+    SECRET: secret
+  }
+  const child = spawn(process.execPath, [program('main')], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => (output += text))
+  const ended = once(child, 'close') as Promise<[code: number | null]>
+  const close = () => rmSync(dataDir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+  process.once('exit', () => child.kill('SIGKILL'))
+
+  for (let tries = 0; !/"msg":"ready"/.test(output); tries++) {
+    if (child.exitCode !== null || tries > 600) {
+      child.kill('SIGKILL')
+      await ended
+      close()
+      throw new Error(`the service did not start:\n${output}`)
+    }
+    await sleep(100)
+  }
+  const url = `http://127.0.0.1:${port}`
+  const create = [program('key'), 'create', 'schemathesis', '--scopes', scopes.join()]
+  const stdio: ['ignore', 'pipe', 'ignore'] = ['ignore', 'pipe', 'ignore']
+  const key = execFileSync(process.execPath, create, { env, stdio }).toString().trim()
+  await fetch(`${url}/tasks`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+    body: JSON.stringify({
+      taskNo: 'order-A-1001',
+      messageCode: 'order.paid',
+      messageBody: { orderId: 'A-1001', cents: 4200 }
+    })
+  })
+  const token = tokens({ current: secret }).issue({
+    taskNo: 'order-A-1001',
+    downstream: 'warehouse',
+    attempt: 1,
+    at: new Date()
+  })
+  return {
+    url,
+    key,
+    token,
+    async stop() {
+      const wrong = output.split('\n').filter(line => /"api\.bug"|"crash"|this is a bug/.test(line))
+      if (child.exitCode !== null || child.signalCode !== null) wrong.push('the service ended by itself')
+      child.kill('SIGTERM')
+      const [code] = await ended
+      if (code !== 0) wrong.push(`the service ended with ${code}:\n${output.slice(-3_000)}`)
+      close()
+      return wrong
+    }
+  }
+}

@@ -1,0 +1,294 @@
+// Who may see and do what, asked of whole processes on one real database.
+import { execFile } from 'node:child_process'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import t, { type Test } from 'tap'
+import { access } from '../../src/api/access.ts'
+import { createKey, revokeKey, scopes, type Scope } from '../../src/db/keys.ts'
+import { plainNode, start, type Process } from '../support/service.ts'
+import { stage, type Stage } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(120_000)
+
+interface Answer {
+  status: number
+  text: string
+  body: Record<string, unknown>
+}
+
+/** As somebody with this key; null: without one. */
+function caller(url: string, key: string | null) {
+  return async (route: string, body?: unknown, headers: Record<string, string> = {}): Promise<Answer> => {
+    const [method = '', target = ''] = route.split(' ')
+    const answer = await fetch(url + target, {
+      method,
+      headers: {
+        ...(key === null ? {} : { authorization: `Bearer ${key}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) })
+    })
+    const text = await answer.text()
+    const json = /json/.test(answer.headers.get('content-type') ?? '')
+    return { status: answer.status, text, body: json ? (JSON.parse(text) as Record<string, unknown>) : {} }
+  }
+}
+
+/** One process that does all and one that only answers, both asking for keys, and tasks of two kinds at rest. */
+async function twoProducers(t: Test): Promise<{ on: Stage; both: [Process, Process]; admin: string }> {
+  const on = await stage(t, {
+    answer: ({ headers }) => (String(headers['ackbox-task-no']).includes('failed') ? 500 : 200)
+  })
+  if (!on) throw new Error('no stage')
+  const env = { ...on.env, AUTH: 'on' }
+  const both = await Promise.all([start(t, env), start(t, { ...env, ROLE: 'api' })])
+  const { key: admin } = await createKey(on.sql, {
+    name: 'admin',
+    scopes: [...scopes],
+    messageCodes: null,
+    who: 'test'
+  })
+  const call = caller(both[0].url, admin)
+  for (const [whose, messageCode] of Object.entries({ mine: 'test.plain', theirs: 'test.receipt' })) {
+    for (const end of ['handled', 'failed']) {
+      const task = { taskNo: `${whose}-${end}`, messageCode, messageBody: { n: 1 }, retryTimes: 1 }
+      t.equal((await call('POST /tasks', task)).status, 201)
+      const { body } = await call(`GET /tasks/${whose}-${end}?wait=HANDLED`)
+      t.equal(body['status'], end.toUpperCase())
+    }
+  }
+  return { on, both, admin }
+}
+
+t.test('what others posted is not there for a key of other message codes, by whatever route', async t => {
+  const { on, both, admin } = await twoProducers(t)
+  const { key } = await createKey(on.sql, {
+    name: 'limited',
+    scopes: [...scopes],
+    messageCodes: ['test.plain'],
+    who: 'test'
+  })
+  const [call, all] = [caller(both[0].url, key), caller(both[0].url, admin)]
+  const before = await on.sql`select * from delivery order by task_id, downstream`
+  const asked = new Set<string>()
+  const ask = (route: string, body?: unknown): Promise<Answer> => {
+    asked.add(route.replace(/\?.*/, ''))
+    return call(route, body)
+  }
+
+  const lists = Object.keys(access).filter(route =>
+    /^GET \/(tasks|deliveries|alarms|downstreams|handlers)$/.test(route)
+  )
+  for (const list of lists) {
+    const seen = await ask(list)
+    t.equal(seen.status, 200, list)
+    t.match((await all(list)).text, /theirs|receipted/, `${list} has something of theirs for who may see it`)
+    t.match(seen.text, /mine|test\.plain|"plain"/, `${list} has what is its own`)
+    t.notMatch(seen.text, /theirs|test\.receipt|receipted/, `${list} has nothing of theirs`)
+  }
+  for (const list of ['GET /tasks', 'GET /deliveries', 'GET /alarms']) {
+    t.match(await ask(`${list}?messageCode=test.receipt`), { status: 403, body: { code: 'CODE_FORBIDDEN' } })
+    const { body } = await all(`${list}?limit=1`)
+    const narrowed = ['downstream=receipted', `cursor=${String(body['nextCursor'])}&limit=1`]
+    if (list !== 'GET /alarms') narrowed.push('status=FAILED', 'status=HANDLED')
+    for (const query of narrowed)
+      t.notMatch((await ask(`${list}?${query}`)).text, /theirs|receipted/, `${list}?${query}`)
+  }
+
+  for (const route of Object.keys(access).filter(one => one.includes('/:taskNo'))) {
+    const at = (taskNo: string) => ask(route.replace(':taskNo', taskNo))
+    const none = await at('nobody-knows-it')
+    t.equal(none.status, 404, route)
+    for (const taskNo of ['theirs-handled', 'theirs-failed'])
+      t.equal((await at(taskNo)).text, none.text, `${route}: ${taskNo} is as one that never was`)
+  }
+  const none = await ask('GET /tasks/nobody-knows-it')
+  t.equal((await ask('GET /tasks/theirs-handled?wait=HANDLED&timeout=1')).text, none.text)
+  t.equal((await ask('POST /tasks/theirs-handled/redeliver', { force: true })).status, 404)
+
+  for (const act of ['pause', 'resume']) {
+    t.equal((await ask(`POST /downstreams/receipted/${act}`)).status, 404, `${act} a downstream of others`)
+    t.equal((await ask(`POST /downstreams/plain/${act}`)).status, 200, `${act} its own`)
+  }
+  t.match(
+    await ask('GET /metrics'),
+    { status: 403, body: { code: 'CODE_FORBIDDEN' } },
+    'they tell of everybody'
+  )
+  const theirs = { taskNo: 'theirs-new', messageCode: 'test.receipt', messageBody: { n: 1 } }
+  t.equal((await ask('POST /tasks', theirs)).status, 403)
+  t.match((await ask('POST /tasks/batch', { tasks: [theirs] })).body, { results: [{ status: 403 }] })
+  const taken = await ask('POST /tasks', { ...theirs, taskNo: 'theirs-handled', messageCode: 'test.plain' })
+  t.match(taken, { status: 409, body: { code: 'TASK_CONFLICT' } })
+  t.notMatch(taken.text, /test\.receipt|receipted|HANDLED/, 'that the number is taken, and no more')
+
+  t.same(await on.sql`select * from delivery order by task_id, downstream`, before, 'nothing changed')
+  const traces = await on.sql`select what, target from audit where who = 'limited' and target <> 'plain'`
+  t.same([...traces], [], 'and nothing was even tried')
+  const guarded = Object.keys(access).filter(route => access[route] !== 'open')
+  const met = [...asked].map(route =>
+    route.replace(/\/(?:theirs|nobody)[\w-]*/, '/:taskNo').replace(/\/(?:plain|receipted)/, '/:name')
+  )
+  t.same(
+    guarded.filter(route => !met.includes(route)),
+    [],
+    'a new route is asked here too'
+  )
+})
+
+t.test('a revoked key is a stranger to every process within five seconds', async t => {
+  const on = await stage(t)
+  if (!on) return
+  const env = { ...on.env, AUTH: 'on', ROLE: 'api' }
+  const both = await Promise.all([start(t, env), start(t, env)])
+  const made = await Promise.all(
+    ['leaked', 'other'].map(name =>
+      createKey(on.sql, { name, scopes: ['tasks:read'], messageCodes: null, who: 'test' })
+    )
+  )
+  const [leaked, other] = made
+  if (!leaked || !other) throw new Error('no keys')
+  const ask = async ({ url }: Process, key: string) => (await caller(url, key)('GET /tasks')).status
+  for (const one of both) t.same([await ask(one, leaked.key), await ask(one, other.key)], [200, 200])
+
+  t.equal(await revokeKey(on.sql, { id: leaked.id, who: 'test' }), true)
+  const revoked = performance.now()
+  const late = await Promise.all(
+    both.map(async one => {
+      // In use all the while: a busy key must not keep itself alive.
+      await until('the revoked key is refused', async () => (await ask(one, leaked.key)) === 401)
+      return performance.now() - revoked
+    })
+  )
+  for (const ms of late) t.ok(ms < 5_500, `after ${Math.round(ms)} ms`)
+  for (const one of both) t.same([await ask(one, leaked.key), await ask(one, other.key)], [401, 200])
+})
+
+t.test('KEY_PER_SECOND holds a key to its rate, and says when to come back', async t => {
+  const on = await stage(t)
+  if (!on) return
+  const { url } = await start(t, { ...on.env, AUTH: 'on', ROLE: 'api', KEY_PER_SECOND: '3' })
+  const key = { scopes: ['tasks:write' as const], messageCodes: null, who: 'test' }
+  const [busy, calm] = [
+    await createKey(on.sql, { ...key, name: 'busy' }),
+    await createKey(on.sql, { ...key, name: 'calm' })
+  ]
+  const answers = await Promise.all(
+    Array.from({ length: 30 }, async (_, n) => {
+      const task = { taskNo: `rate-${n}`, messageCode: 'test.plain', messageBody: { n } }
+      const { status } = await caller(url, busy.key)('POST /tasks', task)
+      return status
+    })
+  )
+  const taken = answers.filter(status => status === 201).length
+  t.same(new Set(answers), new Set([201, 429]))
+  t.ok(taken <= 10, `${taken} of 30 at once`)
+  const [row] = await on.sql`select count(*)::int as n from task`
+  t.equal(row?.['n'], taken, 'what was answered 429 is not stored')
+  const other = { taskNo: 'calm', messageCode: 'test.plain', messageBody: { n: 1 } }
+  t.equal((await caller(url, calm.key)('POST /tasks', other)).status, 201, 'others are not held up')
+})
+
+t.test('every act of an operator leaves a row that says who did what to whom', async t => {
+  const { on, both, admin } = await twoProducers(t)
+  const { sql } = on
+  const call = caller(both[1].url, admin)
+  const key = path.resolve(import.meta.dirname, '../../src/key.js')
+  const run = promisify(execFile)
+  const cli = async (...args: string[]): Promise<string> => {
+    const env = { PATH: process.env['PATH'], DATABASE_URL: on.databaseUrl, SECRET: on.env['SECRET'] }
+    return (await run(plainNode[0], [...plainNode.slice(1), key, ...args], { env })).stderr
+  }
+  const ok = async (route: string, body?: unknown) => t.equal((await call(route, body)).status, 200, route)
+  let id = ''
+  const acts: [act: string, perform: () => Promise<unknown>, row: object][] = [
+    [
+      'key create',
+      async () => {
+        id = /key_\w+/.exec(await cli('create', 'shop', '--scopes', 'tasks:write', '--codes', 'a'))?.[0] ?? ''
+      },
+      {
+        who: /^cli/,
+        what: 'key.created',
+        detail: { name: 'shop', scopes: ['tasks:write'], messageCodes: ['a'] }
+      }
+    ],
+    ['key revoke', () => cli('revoke', id), { who: /^cli/, what: 'key.revoked' }],
+    [
+      'POST /downstreams/:name/pause',
+      () => ok('POST /downstreams/plain/pause'),
+      { who: 'admin', what: 'downstream.pause', target: 'plain' }
+    ],
+    [
+      'POST /downstreams/:name/resume',
+      () => ok('POST /downstreams/plain/resume'),
+      { who: 'admin', what: 'downstream.resume', target: 'plain' }
+    ],
+    [
+      'POST /tasks/:taskNo/redeliver',
+      () => ok('POST /tasks/mine-handled/redeliver', { force: true, downstream: 'plain' }),
+      {
+        who: 'admin',
+        what: 'task.redeliver',
+        target: 'mine-handled',
+        detail: { force: true, downstream: 'plain' }
+      }
+    ],
+    [
+      'DELETE /tasks/:taskNo',
+      async () => {
+        const task = { taskNo: 'later', messageCode: 'test.plain', messageBody: { n: 1 }, delay: 60_000 }
+        t.equal((await call('POST /tasks', task)).status, 201)
+        await ok('DELETE /tasks/later')
+      },
+      { who: 'admin', what: 'task.delete', target: 'later' }
+    ]
+  ]
+  for (const [act, perform, row] of acts) {
+    const [last] = await sql<{ id: number }[]>`select coalesce(max(id), 0)::int as id from audit`
+    await perform()
+    const rows = await sql`select who, what, target, detail, at from audit where id > ${last?.id ?? 0}`
+    t.match([...rows], [row], act)
+    t.equal(rows.length, 1, `${act}: one row`)
+    if (act.startsWith('key')) t.equal(rows[0]?.['target'], id, act)
+  }
+  const mayAct = Object.keys(access).filter(route => access[route]?.includes('ops:write' satisfies Scope))
+  const told = new Set(acts.map(([act]) => act))
+  t.same(
+    mayAct.filter(route => !told.has(route)),
+    [],
+    'a new act needs its row here'
+  )
+  t.match(
+    [...(await sql`select what, target from audit where who = 'admin' and target = 'mine-failed'`)],
+    [],
+    'and looking leaves none'
+  )
+})
+
+t.test('a token fits the delivery it came with, and no other', async t => {
+  const { on, both } = await twoProducers(t)
+  const sent = on.downstream.requests.find(one => one.headers['ackbox-task-no'] === 'theirs-handled')
+  const token = String(sent?.headers['ackbox-callback-token'])
+  const receipt = (body: object, header: string) =>
+    caller(both[1].url, null)('POST /callback', body, { 'ackbox-callback-token': header })
+  const right = { taskNo: 'theirs-handled', messageCode: 'test.receipt' }
+  t.equal((await receipt(right, token)).status, 200)
+  const garbage = await receipt(right, 'garbage')
+  t.equal(garbage.status, 401)
+  for (const taskNo of ['theirs-failed', 'mine-handled', 'nobody-knows-it', 'THEIRS-HANDLED'])
+    t.same(await receipt({ ...right, taskNo }, token), garbage, taskNo)
+  const other = token.replace('.receipted.', '.plain.')
+  t.not(other, token)
+  t.same(await receipt(right, other), garbage, 'nor one that was rewritten for another downstream')
+  t.match(await receipt({ ...right, downstream: 'plain' }, token), {
+    status: 422,
+    body: { code: 'WRONG_DOWNSTREAM' }
+  })
+  t.match(await receipt({ ...right, messageCode: 'test.plain' }, token), {
+    status: 422,
+    body: { code: 'WRONG_CODE' }
+  })
+})
