@@ -19,13 +19,14 @@ export async function halt(
   { nth, swallow }: { nth: number; swallow: boolean }
 ): Promise<Halt> {
   const to = new URL(target)
+  const { port, hostname } = to
   const sockets = new Set<Socket>()
   let passed = 0
   let halted = false
   let ring = () => {}
   const reached = new Promise<void>(resolve => (ring = resolve))
   const server = createServer(near => {
-    const far = connect(Number(to.port), to.hostname)
+    const far = connect(Number(port), hostname)
     let rest = Buffer.alloc(0)
     let started = false
     for (const socket of [near, far]) {

@@ -61,9 +61,10 @@ t.test(
   }
 )
 
-for (const swallow of [false, true]) {
-  const when = swallow ? 'after any statement, its answer lost' : 'before any statement'
-  t.test(`I40: a migration whose backend is killed ${when}, is run again and ends the same`, async t => {
+// What PostgreSQL has before a statement is what it has after the one before, its answer lost.
+t.test(
+  'I40: a migration whose backend is killed, the answer to any statement lost, is run again and ends the same',
+  async t => {
     const clean = await emptyDb(t)
     const from = nextMigrations(t)
     await migrate(clean)
@@ -72,7 +73,7 @@ for (const swallow of [false, true]) {
     const all = await statements(t)
     for (let nth = 1; nth <= all; nth++) {
       const url = await emptyDb(t)
-      const way = await halt(t, url, { nth, swallow })
+      const way = await halt(t, url, { nth, swallow: true })
       const failed = migrate(way.url, undefined, from).then(
         () => 'done',
         () => 'failed'
@@ -80,16 +81,16 @@ for (const swallow of [false, true]) {
       await way.reached
       const sql = postgres(url, { max: 1, onnotice: () => {} })
       await sql`
-        select pg_terminate_backend(pid, 5000) from pg_stat_activity
-        where datname = current_database() and application_name = 'ackbox migrate'`
+      select pg_terminate_backend(pid, 5000) from pg_stat_activity
+      where datname = current_database() and application_name = 'ackbox migrate'`
       await sql.end()
       way.cut()
       t.equal(await failed, 'failed', `statement ${nth} was the last`)
       await Promise.all([migrate(url, undefined, from), migrate(url, undefined, from)])
       t.same(await described(url), wanted, `run again, twice at once, after statement ${nth}`)
     }
-  })
-}
+  }
+)
 
 t.test('five at once take the former tables to the next version once', async t => {
   const url = await emptyDb(t)
