@@ -1,1 +1,0 @@
-export async function main(_args: string[]): Promise<void> {}
