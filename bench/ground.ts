@@ -19,6 +19,7 @@ export interface Ground {
   load: Child
   /** An empty database; the former of this name is gone. */
   database: (name: string) => Promise<string>
+  urlOf: (name: string) => string
   emptyRedis: () => Promise<void>
   /** SQL statements so far in this database, and transactions that wrote, by anyone. */
   statements: (name: string) => Promise<{ statements: number; commits: number }>
@@ -67,6 +68,7 @@ export async function prepare(signal: AbortSignal): Promise<Ground> {
         await sql`checkpoint`
         return urlOf(postmaster, name)
       },
+      urlOf: name => urlOf(postmaster, name),
       emptyRedis: async () => void (await redis?.client.flushall()),
       async statements(name) {
         // Counters of pg_stat_database are up to 10 s old; transaction ids are counted at once.

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
 import { connection } from './http1.ts'
+import { bodyOf } from './posted.ts'
 
 export interface LoadQuestion {
   target: string
@@ -16,11 +17,6 @@ export interface LoadReport {
   starts: Float64Array
   refused: number
 }
-
-const note = 'x'.repeat(120)
-const bodyOf = (taskNo: string, index: number) =>
-  `{"taskNo":"${taskNo}","messageCode":"bench","sceneType":"","messageBody":` +
-  `{"orderId":"${taskNo}","cents":${index},"note":"${note}"}}`
 
 serve({}, async ({ target, run, tasks, inFlight, rate }: LoadQuestion): Promise<LoadReport> => {
   const connections = Array.from({ length: inFlight }, () => connection(new URL(target)))

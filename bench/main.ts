@@ -7,6 +7,7 @@ import { variants, type Variant } from './variants.ts'
 
 const help = `npm run bench -- [options]
 npm run bench -- transports [options]    clients of queues; see its own --help
+npm run bench -- soak [options]          twice its capacity for minutes: memory, refusals, age of the backlog
 
 Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
@@ -154,5 +155,7 @@ async function pipeline(): Promise<void> {
   }
 }
 
-if (process.argv[2] === 'transports') await (await import('./transports.ts')).main(process.argv.slice(3))
+const rest = process.argv.slice(3)
+if (process.argv[2] === 'transports') await (await import('./transports.ts')).main(rest)
+else if (process.argv[2] === 'soak') await (await import('./soak.ts')).main(rest)
 else await pipeline()

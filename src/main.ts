@@ -8,7 +8,7 @@ import { remind } from './doctor/remind.ts'
 import { dropDemoKey, keepDemoKey } from './demo/key.ts'
 import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './db/embedded.ts'
-import { migrate, pendingMigrations } from './db/migrate.ts'
+import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
 import { checkServer, DatabaseError, isInfrastructure, openDb } from './db/open.ts'
 import { builtInHandlers } from './handler/files.ts'
 import { HandlersError, loadHandlers } from './handler/load.ts'
@@ -115,6 +115,8 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
       `The database lacks ${missing.join(', ')}: run \`npm run migrate\` with this DATABASE_URL.`
     )
   }
+  const newer = await unknownMigrations(config.databaseUrl)
+  if (newer > 0) log.info({ version, newer }, 'schema.newer')
   return config.databaseUrl
 }
 

@@ -18,13 +18,13 @@ interface Journal {
 }
 
 /** Brings the tables up to date. Killed at any statement it can be run again; two at once apply everything once. */
-export async function migrate(url: string, log?: MigrateLog): Promise<string[]> {
+export async function migrate(url: string, log?: MigrateLog, from = folder()): Promise<string[]> {
   return await withClient(url, async sql => {
     // drizzle takes no lock of its own: two processes that start at once would both create the tables.
     await sql`select pg_advisory_lock(${lock})`
-    const todo = await pending(sql)
+    const todo = await pending(sql, from)
     if (todo.length > 0) {
-      await apply(drizzle(sql), { migrationsFolder: folder() })
+      await apply(drizzle(sql), { migrationsFolder: from })
       log?.info({ migrations: todo }, 'migrate.done')
     }
     return todo
@@ -33,7 +33,19 @@ export async function migrate(url: string, log?: MigrateLog): Promise<string[]> 
 
 /** The names of those that `migrate` would apply now, oldest first. */
 export async function pendingMigrations(url: string): Promise<string[]> {
-  return await withClient(url, pending)
+  return await withClient(url, sql => pending(sql, folder()))
+}
+
+/**
+ * How many the database has that came after all of ours: a newer version has been here. Migrations only add, so that
+ * this version goes on beside it; whoever reads its log should know all the same.
+ */
+export async function unknownMigrations(url: string): Promise<number> {
+  return await withClient(url, async sql => {
+    const ours = Math.max(0, ...journal(folder()).map(entry => entry.when))
+    const applied = await appliedAt(sql)
+    return applied.filter(when => when > ours).length
+  })
 }
 
 /** A client of its own: `drizzle(sql)` changes how the client it is given parses dates and json; the lock needs one session. */
@@ -53,16 +65,23 @@ async function withClient<T>(url: string, work: (sql: postgres.Sql) => Promise<T
   }
 }
 
-async function pending(sql: postgres.Sql): Promise<string[]> {
+async function pending(sql: postgres.Sql, from: string): Promise<string[]> {
+  const last = Math.max(0, ...(await appliedAt(sql)))
+  return journal(from)
+    .filter(entry => entry.when > last)
+    .map(entry => entry.tag)
+}
+
+async function appliedAt(sql: postgres.Sql): Promise<number[]> {
   const [found] = await sql<{ there: boolean }[]>`
     select to_regclass('drizzle.__drizzle_migrations') is not null as there`
-  const rows = found?.there
-    ? await sql<{ last: string | null }[]>`select max(created_at) as last from drizzle.__drizzle_migrations`
-    : []
-  const last = Number(rows[0]?.last ?? 0)
-  const journal = JSON.parse(readFileSync(path.join(folder(), 'meta/_journal.json'), 'utf8')) as Journal
-  return journal.entries.filter(entry => entry.when > last).map(entry => entry.tag)
+  if (!found?.there) return []
+  const rows = await sql<{ created_at: string }[]>`select created_at from drizzle.__drizzle_migrations`
+  return rows.map(row => Number(row.created_at))
 }
+
+const journal = (from: string) =>
+  (JSON.parse(readFileSync(path.join(from, 'meta/_journal.json'), 'utf8')) as Journal).entries
 
 /** Changes with every migration; names the template of the test databases. */
 export function migrationsHash(): string {

@@ -38,8 +38,8 @@ export function folder(t: Test): string {
 }
 
 /** Starts one and returns at once. It is killed with the test at the latest. */
-export function launch(t: Test, env: Env): Omit<Process, 'url'> {
-  const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), main], {
+export function launch(t: Test, env: Env, program = main): Omit<Process, 'url'> {
+  const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), program], {
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], LOG_LEVEL: 'info', ...env },
     stdio: ['ignore', 'pipe', 'pipe']
   })
@@ -69,9 +69,9 @@ export function launch(t: Test, env: Env): Omit<Process, 'url'> {
 }
 
 /** Starts one and waits until it says that it is ready. */
-export async function start(t: Test, env: Env): Promise<Process> {
+export async function start(t: Test, env: Env, program = main): Promise<Process> {
   const port = env['PORT'] ?? String(await freePort())
-  const process = launch(t, { ...env, PORT: port })
+  const process = launch(t, { ...env, PORT: port }, program)
   const url = `http://127.0.0.1:${port}`
   let ended = false
   void process.exited.then(() => {

@@ -1,0 +1,43 @@
+import t from 'tap'
+import { countDownstreams } from '../../src/db/nodes.ts'
+import { standing } from '../support/rows.ts'
+import { testDb } from '../support/postgres.ts'
+
+t.test(
+  'I35: the counts that operators see are those of the rows, in every phase and by downstream',
+  async t => {
+    const { sql } = await testDb(t)
+    const places = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'HANDLED', 'FAILED', 'DELETED'] as const
+    for (const [d, downstream] of ['warehouse', 'points'].entries()) {
+      for (const [p, place] of places.entries()) {
+        // Another number each, so that none can stand for another.
+        for (let i = 0; i <= p + d * 2; i++)
+          await standing(sql, { place, attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }, { downstream })
+      }
+    }
+    const seen = await countDownstreams(sql, ['points', 'warehouse', 'unused'])
+    for (const { name, waiting, inFlight, awaitingReceipt, failed } of seen) {
+      const rows = await sql<{ status: number; phase: string | null }[]>`
+      select status, phase from delivery where downstream = ${name}`
+      const count = (word: string) => rows.filter(row => row.phase === word).length
+      t.same(
+        { waiting, inFlight, awaitingReceipt, failed },
+        {
+          waiting: count('WAITING'),
+          inFlight: count('IN_FLIGHT'),
+          awaitingReceipt: count('AWAITING_RECEIPT'),
+          failed: rows.filter(row => row.status === 2).length
+        },
+        name
+      )
+    }
+    t.same(
+      seen.map(one => [one.name, one.waiting, one.failed]),
+      [
+        ['points', 3, 7],
+        ['unused', 0, 0],
+        ['warehouse', 1, 5]
+      ]
+    )
+  }
+)
