@@ -5,9 +5,14 @@ interface Dialing {
   socket?: Socket
   done: boolean
 }
+/** One try to connect, which ends later than the transport's own: with the server's first PONG. */
+export interface Dial {
+  signal: AbortSignal
+  isOver: boolean
+}
 interface Options {
   /** Ours, handed on by the client as it hands on all that it does not know. */
-  dialing?: AbortSignal
+  dialing?: Dial
 }
 /** Of a greeting, which has a few hundred bytes; the client holds a line of any length, and reads it anew with each packet. */
 const greetingMost = 1_048_576
@@ -26,19 +31,16 @@ export function closedWhenGivenUp(): void {
   if (!NodeTransport || !connect)
     throw new Error('@nats-io/transport-node has changed: sockets could be left open')
   NodeTransport.prototype.connect = async function (place, options) {
+    const { dialing } = options
     const giveUp = (): void => {
       this.done = true
       this.socket?.destroy()
     }
-    options.dialing?.addEventListener('abort', giveUp, { once: true })
+    dialing?.signal.addEventListener('abort', giveUp, { once: true })
     const look = setInterval(() => {
+      if (!dialing || dialing.isOver) return clearInterval(look)
       if ((this.socket?.bytesRead ?? 0) > greetingMost) giveUp()
     }, 20)
-    try {
-      await connect.call(this, place, options)
-    } finally {
-      clearInterval(look)
-      options.dialing?.removeEventListener('abort', giveUp)
-    }
+    await connect.call(this, place, options)
   }
 }

@@ -5,7 +5,7 @@ import { failureOf } from './failure.ts'
 import { Failure, type Guard } from './guard.ts'
 import type { TransportLog } from './transport.ts'
 import { link, type Link } from './link.ts'
-import { closedWhenGivenUp } from './nats-dial.ts'
+import { closedWhenGivenUp, type Dial } from './nats-dial.ts'
 
 const pingMs = 10_000
 
@@ -17,7 +17,9 @@ export function natsLink(broker: Broker, deps: { guard: Guard; log: TransportLog
     // Handed on to node:tls, though the client's types do not say so
     const tls: TlsOptions & { servername: string } = { servername: place.host }
     const givenUp = new AbortController()
-    const dialing = { dialing: AbortSignal.any([signal, givenUp.signal]) }
+    const dialing: { dialing: Dial } = { dialing: { signal: givenUp.signal, isOver: false } }
+    const giveUp = () => givenUp.abort()
+    signal.addEventListener('abort', giveUp, { once: true })
     try {
       const client = await connect({
         ...dialing,
@@ -37,6 +39,9 @@ export function natsLink(broker: Broker, deps: { guard: Guard; log: TransportLog
     } catch (error) {
       givenUp.abort()
       throw new Failure({ ...natsFailure(error), address: at({ host: place.address, port: place.port }) })
+    } finally {
+      dialing.dialing.isOver = true
+      signal.removeEventListener('abort', giveUp)
     }
   })
 }

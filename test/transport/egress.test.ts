@@ -2,7 +2,7 @@
 import { createSocket } from 'node:dgram'
 import { Resolver } from 'node:dns/promises'
 import { once } from 'node:events'
-import { isIP, type AddressInfo } from 'node:net'
+import { isIP } from 'node:net'
 import t, { type Test } from 'tap'
 import { guard, type Resolve } from '../../src/transport/guard.ts'
 import { everyTransport, wayTo } from './everywhere.ts'
@@ -31,7 +31,7 @@ async function dns(t: Test, answers: string[][]): Promise<{ resolve: Resolve; as
   await once(socket, 'listening')
   t.teardown(() => new Promise<void>(resolve => socket.close(() => resolve())))
   const resolver = new Resolver({ timeout: 1_000, tries: 1 })
-  resolver.setServers([`127.0.0.1:${(socket.address() as AddressInfo).port}`])
+  resolver.setServers([`127.0.0.1:${socket.address().port}`])
   const resolve: Resolve = async host =>
     (await resolver.resolve4(host)).map(address => ({ address, family: isIP(address) }))
   return { resolve, asked: () => asked }
