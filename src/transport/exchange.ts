@@ -8,6 +8,8 @@ import type { Accepted, Parcel, Verdict } from './transport.ts'
 
 const bytesKept = 16_384
 const bytesRead = 65_536
+/** Of everything on the wire: the body, all headers and what lies between them. */
+const wireLimit = 262_144
 const headerLimit = 16_384
 const informationalLimit = 10
 
@@ -28,6 +30,7 @@ export class Exchange implements Carried, Due {
   readonly #limits: ExchangeLimits
   #end: ((outcome: Outcome) => void) | undefined
   #abort: ((error?: Error) => void) | undefined
+  #onBytes: (() => void) | undefined
   #informational = 0
   #status = 0
   #headers: RawHeaders = []
@@ -56,7 +59,18 @@ export class Exchange implements Carried, Due {
   /** The request is about to be written. Once ended it must not be: it may have waited for a connection since. */
   onConnect(abort: (error?: Error) => void): void {
     this.#abort = abort
-    if (!this.#end) abort()
+    if (!this.#end) return abort()
+    const { line } = this
+    if (!line) return
+    const before = line.bytes
+    this.#onBytes = line.onBytes = () => {
+      if (line.bytes - before > wireLimit) this.#flooded()
+    }
+  }
+
+  #flooded(): void {
+    if (this.#status) this.#settle('answer_too_long')
+    else this.#fail({ kind: 'failed', reason: 'headers_too_long' })
   }
 
   onHeaders(status: number, raw: RawHeaders): boolean {
@@ -112,6 +126,7 @@ export class Exchange implements Carried, Due {
     if (!end) return
     this.#end = undefined
     this.#chunks = []
+    if (this.line && this.line.onBytes === this.#onBytes) this.line.onBytes = undefined
     // Destroys the socket: what is still unread on it must not be taken for the next answer.
     if (destroy) this.#abort?.()
     end(outcome)

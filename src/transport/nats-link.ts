@@ -5,16 +5,24 @@ import { failureOf } from './failure.ts'
 import { Failure, type Guard } from './guard.ts'
 import type { TransportLog } from './transport.ts'
 import { link, type Link } from './link.ts'
+import { closedWhenGivenUp, type Dial } from './nats-dial.ts'
 
 const pingMs = 10_000
 
+closedWhenGivenUp()
+
 /** The connection to a NATS broker, for sends and for receipts. */
 export function natsLink(broker: Broker, deps: { guard: Guard; log: TransportLog }): Link<NatsConnection> {
-  return link(broker, deps, async place => {
+  return link(broker, deps, async (place, signal) => {
     // Handed on to node:tls, though the client's types do not say so
     const tls: TlsOptions & { servername: string } = { servername: place.host }
+    const givenUp = new AbortController()
+    const dialing: { dialing: Dial } = { dialing: { signal: givenUp.signal, isOver: false } }
+    const giveUp = () => givenUp.abort()
+    signal.addEventListener('abort', giveUp, { once: true })
     try {
       const client = await connect({
+        ...dialing,
         servers: at({ host: place.address, port: place.port }),
         // What a server advertises was not judged by the guard
         ignoreClusterUpdates: true,
@@ -29,7 +37,11 @@ export function natsLink(broker: Broker, deps: { guard: Guard; log: TransportLog
       })
       return { client, gone: client.closed(), end: () => void client.close().catch(() => {}) }
     } catch (error) {
+      givenUp.abort()
       throw new Failure({ ...natsFailure(error), address: at({ host: place.address, port: place.port }) })
+    } finally {
+      dialing.dialing.isOver = true
+      signal.removeEventListener('abort', giveUp)
     }
   })
 }

@@ -14,9 +14,14 @@ export interface PoolLimits {
   ca?: string | undefined
 }
 
-/** One connection. `address` is where its present or last socket went, `ip:port`. */
+/** One connection. */
 export interface Line {
+  /** Where its present or last socket went, `ip:port`. */
   address: string | undefined
+  /** All that its socket has read so far, parsed or not. */
+  bytes: number
+  /** Called when bytes have come, before the parser sees them. */
+  onBytes: (() => void) | undefined
 }
 
 /** What a pool dispatches to, told which connection it was given. */
@@ -126,7 +131,7 @@ function open(url: URL, guard: Guard, limits: PoolLimits): Pool {
     // Over all headers together; a single one is held to less when it is read.
     maxHeaderSize: 65_536,
     factory: (origin, options) => {
-      const line: Line = { address: undefined }
+      const line: Line = { address: undefined, bytes: 0, onBytes: undefined }
       return new LineClient(
         origin,
         { ...(options as Client.Options), connect: guarded(connect, guard, port, line) },
@@ -167,7 +172,10 @@ function guarded(
         return
       }
       // Its types hide that it returns the socket.
-      const socket = connect(options, callback) as unknown as Socket
+      const socket = connect(options, (...made: Parameters<buildConnector.Callback>) => {
+        if (made[1]) watch(made[1], line)
+        callback(...made)
+      }) as unknown as Socket
       // First of all listeners, before TLS or HTTP writes a byte.
       socket.prependOnceListener('connect', () => {
         const late = guard.judge(host, port, socket.remoteAddress ?? '')
@@ -182,6 +190,16 @@ function guarded(
     if (isIP(host)) void guard.ready(port).then(start)
     else queueMicrotask(start)
   }
+}
+
+/** Much of what a downstream may send reaches no handler: a status line, chunk extensions, empty lines, without end. */
+function watch(socket: Socket, line: Line): void {
+  line.bytes = 0
+  // Before the parser's own, which is added next.
+  socket.on('readable', () => {
+    line.bytes = socket.bytesRead
+    line.onBytes?.()
+  })
 }
 
 function addressOf(socket: Socket): string {

@@ -99,6 +99,9 @@ async function add(
     line.answered = performance.now()
     const { address } = line
     if (id === null) return { kind: 'failed', reason: 'target_missing: there is no such stream', address }
+    // Whatever else answers to XADD is no proof that a stream holds it
+    if (typeof id !== 'string' || !/^\d+-\d+$/.test(id))
+      return { kind: 'failed', reason: 'protocol: not the id of an entry', address }
     return { kind: 'delivered', address }
   } catch (error) {
     const outcome = outcomeOf(error)

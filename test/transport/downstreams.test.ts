@@ -1,47 +1,17 @@
 // Every row of what a downstream may do to us, done by a real TCP server. Deadlines are short, so that the whole takes seconds.
 import t from 'tap'
-import { guard } from '../../src/transport/guard.ts'
-import { httpTransport } from '../../src/transport/http.ts'
-import { bodyMs, ok, rows, timeoutMs } from './downstreams.ts'
+import { ok, rows, timeoutMs } from './downstreams.ts'
+import { rows as hostile } from './hostile.ts'
 import { parcel } from './parcel.ts'
+import { open, playOut } from './play-out.ts'
 import { answer, rawServer } from './raw-server.ts'
 
-const open = (): ReturnType<typeof httpTransport> =>
-  httpTransport({
-    guard: guard({ allow: undefined, embedded: true, deny: [] }),
-    limits: { bodyMs, connectMs: 300 }
-  })
-
-for (const row of rows) {
-  t.test(row.name, async t => {
-    const server = await rawServer(t, (socket, _request, nth) =>
-      nth === 1 ? row.does(socket) : socket.write(ok)
-    )
-    const http = open()
-    t.teardown(() => http.close())
-    const started = performance.now()
-    const outcome = await http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs }), row.accepted)
-    const took = performance.now() - started
-    t.match(outcome, row.outcome)
-    t.ok(took < (row.byMs ?? timeoutMs) + 400, `ended by its deadline: ${Math.round(took)} ms`)
-    if ('answer' in outcome) t.ok((outcome.answer?.length ?? 0) <= 16_384)
-    t.notMatch(JSON.stringify(outcome), /canary/)
-
-    const first = [...server.open][0]
-    if (row.destroyed !== false && first) await new Promise(resolve => first.once('close', resolve))
-    t.match(
-      await http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs })),
-      { kind: 'delivered', answer: Buffer.from('fine') },
-      'and the next send works'
-    )
-  })
-}
+for (const row of [...rows, ...hostile]) playOut(t, row)
 
 t.test('D26 1,900 small headers are accepted, and a few of them kept', async t => {
   const many = Object.fromEntries(Array.from({ length: 1_900 }, (_, i) => [`x-${i}`, 'some value']))
   const server = await rawServer(t, socket => socket.write(answer(200, '', many)))
-  const http = open()
-  t.teardown(() => http.close())
+  const http = open(t)
   const outcome = await http.send({ url: server.url }, parcel())
   t.match(outcome, { kind: 'delivered', headers: { length: 50 } })
 
@@ -56,8 +26,7 @@ t.test('D26 1,900 small headers are accepted, and a few of them kept', async t =
 
 t.test('D31 a redirect loop costs one request', async t => {
   const server = await rawServer(t, socket => socket.write(answer(307, '', { location: '/hook' })))
-  const http = open()
-  t.teardown(() => http.close())
+  const http = open(t)
   t.match(await http.send({ url: server.url }, parcel()), {
     kind: 'failed',
     reason: 'http_307',
@@ -77,8 +46,7 @@ t.test('D35 an answer that nobody asked for is never taken for the next one', as
       socket.write(name === 'with it' ? ok + evil : ok)
       if (name === 'while idle') setTimeout(() => socket.write(evil), 5)
     })
-    const http = open()
-    t.teardown(() => http.close())
+    const http = open(t)
     for (let i = 0; i < 20; i++) {
       const outcome = await http.send({ url: server.url }, parcel())
       t.match(outcome, { kind: 'delivered', answer: Buffer.from('fine') }, name)
@@ -90,8 +58,7 @@ t.test('D35 an answer that nobody asked for is never taken for the next one', as
 t.test('D37 a status that comes while we still write counts', async t => {
   const server = await rawServer(t, () => {})
   const early = await earlyAnswer(t)
-  const http = open()
-  t.teardown(() => http.close())
+  const http = open(t)
   t.match(await http.send({ url: early, body: 'x'.repeat(8 << 20) }, parcel({ timeoutMs })), {
     kind: 'failed',
     reason: 'http_413'
@@ -119,8 +86,7 @@ async function earlyAnswer(t: Parameters<typeof rawServer>[0]): Promise<string> 
 
 t.test('D39 a downstream that was down is served as soon as it is well', async t => {
   const server = await rawServer(t, (socket, _request, nth) => socket.write(nth <= 5 ? answer(503) : ok))
-  const http = open()
-  t.teardown(() => http.close())
+  const http = open(t)
   for (let i = 0; i < 5; i++)
     t.match(await http.send({ url: server.url }, parcel()), { kind: 'failed', reason: 'http_503' })
   t.match(await http.send({ url: server.url }, parcel()), { kind: 'delivered' })

@@ -18,15 +18,19 @@ export interface Row {
 }
 
 export const ok = answer(200, 'fine')
-const head = (status: string, ...headers: string[]): string =>
+export const head = (status: string, ...headers: string[]): string =>
   `HTTP/1.1 ${status}\r\n${headers.map(each => `${each}\r\n`).join('')}`
-const failed = (reason: string | RegExp, more: object = {}): object => ({ kind: 'failed', reason, ...more })
-const delivered = (more: object = {}): object => ({ kind: 'delivered', ...more })
+export const failed = (reason: string | RegExp, more: object = {}): object => ({
+  kind: 'failed',
+  reason,
+  ...more
+})
+export const delivered = (more: object = {}): object => ({ kind: 'delivered', ...more })
 const codeIsZero: Accepted = ({ json }) => (json as { code?: number } | undefined)?.code === 0
 
 const bomb = gzipSync(Buffer.alloc(64 << 20))
 
-const says =
+export const says =
   (bytes: string) =>
   (socket: Socket): void => {
     socket.write(bytes)
@@ -37,13 +41,13 @@ export const timeoutMs = 600
 export const bodyMs = 200
 
 /** Writes again and again until the other side is gone. */
-function flood(socket: Socket, bytes: string | Buffer, everyMs: number): void {
+export function flood(socket: Socket, bytes: string | Buffer, everyMs: number): void {
   const timer = setInterval(() => (socket.destroyed ? clearInterval(timer) : socket.write(bytes)), everyMs)
   socket.on('close', () => clearInterval(timer))
 }
 
 /** A well-formed answer, after which the connection may serve again. */
-const kept = (name: string, bytes: string, outcome: object, accepted?: Accepted): Row => ({
+export const kept = (name: string, bytes: string, outcome: object, accepted?: Accepted): Row => ({
   name,
   does: says(bytes),
   outcome,
@@ -52,7 +56,11 @@ const kept = (name: string, bytes: string, outcome: object, accepted?: Accepted)
 })
 
 /** An answer after which the connection must be gone. */
-const broken = (name: string, bytes: string, outcome: object): Row => ({ name, does: says(bytes), outcome })
+export const broken = (name: string, bytes: string, outcome: object): Row => ({
+  name,
+  does: says(bytes),
+  outcome
+})
 
 export const rows: Row[] = [
   { name: 'D1 closes without a byte', does: socket => socket.end(), outcome: failed('connection_closed') },

@@ -4,7 +4,7 @@ import { retryAfter } from '../../src/transport/retry-after.ts'
 const now = Date.UTC(2026, 10, 20, 10, 0, 0)
 const hour = 3_600_000
 
-t.test('Retry-After is honoured up to an hour, and what makes no sense is ignored', async t => {
+t.test('D38 Retry-After is honoured up to an hour, and what makes no sense is ignored', async t => {
   const rows: [value: string | undefined, expected: number | undefined][] = [
     [undefined, undefined],
     ['120', 120_000],

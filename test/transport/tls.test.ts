@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { createServer, type TlsOptions } from 'node:tls'
 import t, { type Test } from 'tap'
 import { guard } from '../../src/transport/guard.ts'
@@ -7,6 +7,7 @@ import { httpTransport } from '../../src/transport/http.ts'
 import * as certs from './certs.ts'
 import { parcel } from './parcel.ts'
 import { answer } from './raw-server.ts'
+import { scriptedServer } from './scripted-server.ts'
 
 async function tlsServer(t: Test, options: TlsOptions) {
   const requests: string[] = []
@@ -96,4 +97,57 @@ t.test('a good certificate is delivered to, by name and by address', async t => 
     t.match(outcome, { kind: 'delivered', address: `127.0.0.1:${server.port}` }, host)
   }
   t.equal(server.requests.length, 2)
+})
+
+t.test(
+  'a handshake that is reset, garbled or never answered ends by its limit, and leaves no socket',
+  async t => {
+    const scripts: [name: string, does: (socket: Socket) => void][] = [
+      ['reset', socket => socket.once('data', () => socket.resetAndDestroy())],
+      ['closed', socket => socket.once('data', () => socket.end())],
+      ['garbled', socket => socket.once('data', () => socket.write(Buffer.alloc(2_000, 0x16)))],
+      [
+        'half a record',
+        socket => socket.once('data', () => socket.write(Buffer.from([22, 3, 3, 0x3f, 0xff, 2])))
+      ],
+      ['an alert', socket => socket.once('data', () => socket.end(Buffer.from([21, 3, 3, 0, 2, 2, 40])))],
+      ['silence', socket => socket.resume()]
+    ]
+    for (const [name, does] of scripts) {
+      const server = await scriptedServer(t, does)
+      const http = open(t, certs.ca)
+      const url = `https://localhost:${server.port}/`
+      const started = performance.now()
+      t.match(await http.send({ url, body: 'x' }, parcel({ timeoutMs: 300 })), { kind: 'failed' }, name)
+      t.ok(performance.now() - started < 1_300, name)
+      await http.close()
+      await server.empty()
+    }
+  }
+)
+
+t.test('a chain of two thousand certificates is not read to its end', async t => {
+  const server = await tlsServer(t, { cert: certs.good + certs.ca.repeat(2_000) })
+  const outcome = await open(t, certs.ca).send(
+    { url: `https://localhost:${server.port}/` },
+    parcel({ timeoutMs: 2_000 })
+  )
+  t.match(outcome, { kind: 'failed', reason: /^tls: / })
+  t.strictSame(server.requests, [])
+})
+
+t.test('a close_notify in the middle of the body is a warning', async t => {
+  const server = createServer({ key: certs.key, cert: certs.good }, socket => {
+    socket
+      .on('error', () => {})
+      .on('data', () => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nfine'))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  t.match(await open(t, certs.ca).send({ url: `https://localhost:${port}/` }, parcel({ timeoutMs: 2_000 })), {
+    kind: 'delivered',
+    warning: 'connection_closed'
+  })
 })

@@ -16,16 +16,22 @@ export interface Connection {
 }
 
 const connectMs = 5_000
-/** Dubbo's own: a provider closes a connection after three of these without a byte. */
-const heartbeatMs = 20_000
 /** Larger than what a provider of the default settings sends (8 MiB). */
 const most = 8_388_608 + 65_536
 const hessianNull = Buffer.from('N')
 /** The text R in hessian: the provider takes nothing new. */
 const readOnly = Buffer.from('\u0001R')
 
-/** One multiplexed connection: answers find their calls by id, whatever their order. Rejects when it does not open. */
-export function openConnection(host: string, port: number, signal: AbortSignal): Promise<Connection> {
+/**
+ * One multiplexed connection: answers find their calls by id, whatever their order. Rejects when it does not open.
+ * `heartbeatMs` is Dubbo's own: a provider, too, closes a connection after three of these without a byte.
+ */
+export function openConnection(
+  host: string,
+  port: number,
+  signal: AbortSignal,
+  heartbeatMs = 20_000
+): Promise<Connection> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host, port, noDelay: true })
     const waiting = new Map<bigint, (answer: { status: number; body: Buffer } | Failure) => void>()

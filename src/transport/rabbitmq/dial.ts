@@ -3,6 +3,7 @@ import { Connection } from 'rabbitmq-client'
 import { at, reach, type Broker } from '../broker.ts'
 import { failureOf } from '../failure.ts'
 import { Failure, type Blocked, type Guard } from '../guard.ts'
+import { bounded } from './bounded.ts'
 
 export interface Dialed {
   connection: Connection
@@ -47,18 +48,20 @@ async function connect(
   const { host, port } = broker.hosts[number] ?? { host: '', port: 0 }
   const ip = await reach(guard, { host, port })
   if (signal.aborted) throw new Failure({ kind: 'failed', reason: 'shutdown' })
-  const connection = new Connection({
-    hostname: ip,
-    port,
-    username: broker.username ?? 'guest',
-    password: broker.password ?? 'guest',
-    vhost: broker.path || '/',
-    tls: broker.tls && (isIP(host) ? {} : { servername: host }),
-    connectionTimeout: connectMs,
-    heartbeat,
-    noDelay: true,
-    connectionName: 'ackbox'
-  })
+  const connection = bounded(
+    new Connection({
+      hostname: ip,
+      port,
+      username: broker.username ?? 'guest',
+      password: broker.password ?? 'guest',
+      vhost: broker.path || '/',
+      tls: broker.tls && (isIP(host) ? {} : { servername: host }),
+      connectionTimeout: connectMs,
+      heartbeat,
+      noDelay: true,
+      connectionName: 'ackbox'
+    })
+  )
   const abort = new AbortController()
   const stopped = new Promise<never>((_, reject) => {
     signal.addEventListener('abort', () => reject(new Failure({ kind: 'failed', reason: 'shutdown' })), {
@@ -103,6 +106,7 @@ const words: Readonly<Record<string, string>> = {
   CLOSING: 'connection_closed',
   SOCKET_TIMEOUT: 'connection_closed: no heartbeat',
   VERSION_MISMATCH: 'protocol: not AMQP 0-9-1',
+  FRAME_ERROR: 'protocol: not AMQP 0-9-1',
   COMMAND_INVALID: 'protocol: not AMQP 0-9-1'
 }
 

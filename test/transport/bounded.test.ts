@@ -1,0 +1,88 @@
+// What many attempts at once at a downstream that means us ill may cost: time, memory and sockets have a bound each.
+import type { Socket } from 'node:net'
+import t from 'tap'
+import { bodyMs, head, timeoutMs } from './downstreams.ts'
+import { parcel } from './parcel.ts'
+import { open } from './play-out.ts'
+import { rawServer, type Behave } from './raw-server.ts'
+
+t.setTimeout(60_000)
+
+const attempts = 200
+const block = Buffer.alloc(16_384, 'x')
+
+const endless = (socket: Socket): void => {
+  socket.write(`${head('200 OK')}\r\n`)
+  const more = (): void => {
+    while (!socket.destroyed && socket.write(block));
+  }
+  socket.on('drain', more)
+  more()
+}
+const trickling = (socket: Socket): void => {
+  socket.write(`${head('200 OK')}\r\n`)
+  const timer = setInterval(() => socket.write('x'), 20)
+  socket.on('close', () => clearInterval(timer))
+}
+const worlds: Record<string, Behave> = { endless, trickling, hanging: () => {} }
+
+for (const [name, behave] of Object.entries(worlds)) {
+  t.test(`I45: ${attempts} attempts at once at a downstream that is ${name} stay within bounds`, async t => {
+    const server = await rawServer(t, behave)
+    const http = open(t)
+    let most = 0
+    const watch = setInterval(() => {
+      most = Math.max(most, server.open.size)
+    }, 5)
+    const heap = () => process.memoryUsage().heapUsed + process.memoryUsage().external
+    const before = heap()
+    const started = performance.now()
+    const outcomes = await Promise.all(
+      Array.from({ length: attempts }, () =>
+        http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs: timeoutMs + bodyMs }))
+      )
+    )
+    const took = performance.now() - started
+    const grown = heap() - before
+    clearInterval(watch)
+    t.equal(outcomes.length, attempts)
+    for (const outcome of outcomes) {
+      t.match(outcome, name === 'hanging' ? { kind: 'failed' } : { kind: /delivered|failed/ })
+      if ('answer' in outcome) t.ok((outcome.answer?.length ?? 0) <= 16_384)
+    }
+    t.ok(took < timeoutMs + bodyMs + 1_000, `ended by deadline and a second: ${Math.round(took)} ms`)
+    t.ok(most <= attempts, `${most} sockets`)
+    // The downstream is in this process too: what it holds to write counts as ours.
+    t.ok(grown < attempts * 262_144, `${Math.round(grown / 1_048_576)} MiB`)
+    for (const socket of server.open)
+      if (!socket.closed) await new Promise(resolve => socket.once('close', resolve))
+    t.equal(server.open.size, 0, 'and no socket is left')
+  })
+}
+
+t.test(
+  'I45: a downstream that takes no byte of a large request costs one deadline and no socket',
+  async t => {
+    const server = await rawServer(t, () => {})
+    const { createServer } = await import('node:net')
+    const deaf = createServer({ pauseOnConnect: true }, socket => {
+      held.push(socket.on('error', () => {}))
+    })
+    const held: Socket[] = []
+    await server.close()
+    await new Promise<void>(resolve => deaf.listen(server.port, '127.0.0.1', resolve))
+    t.teardown(() => {
+      for (const socket of held) socket.destroy()
+      deaf.close()
+    })
+    const started = performance.now()
+    const http = open(t)
+    const outcome = await http.send({ url: server.url, body: 'x'.repeat(32 << 20) }, parcel({ timeoutMs }))
+    t.match(outcome, { kind: 'failed', reason: 'timeout' })
+    t.ok(performance.now() - started < timeoutMs + 1_000)
+    for (const socket of held)
+      await new Promise(resolve => {
+        socket.once('close', resolve).resume()
+      })
+  }
+)

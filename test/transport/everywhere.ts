@@ -1,0 +1,45 @@
+// Every transport, pointed at one address: for what must hold whichever of them a delivery leaves by.
+import type { Test } from 'tap'
+import { brokerVariable, parseBroker, type Broker } from '../../src/transport/broker.ts'
+import type { Guard } from '../../src/transport/guard.ts'
+import { transportNames, transports, type TransportName } from '../../src/transport/index.ts'
+import type { Outcome } from '../../src/task/task.ts'
+import { parcel } from './parcel.ts'
+
+const ways: Record<TransportName, { scheme: string; request: object }> = {
+  http: { scheme: 'http', request: {} },
+  dubbo: { scheme: 'tri', request: { service: 'com.acme.Points', method: 'onPaid', args: [] } },
+  dubbo2: { scheme: 'dubbo', request: { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] } },
+  rabbitmq: { scheme: 'amqp', request: { routingKey: 'orders' } },
+  kafka: { scheme: 'kafka', request: { topic: 'orders' } },
+  rocketmq: { scheme: 'rocketmq', request: { topic: 'orders' } },
+  nats: { scheme: 'nats', request: { subject: 'orders.paid' } },
+  'redis-stream': { scheme: 'redis', request: { stream: 'orders' } }
+}
+
+export const everyTransport = transportNames
+
+export interface Way {
+  send(timeoutMs?: number): Promise<Outcome>
+  close(): Promise<void>
+}
+
+/** The transport `name`, whose only target is `place`. It ends with the test at the latest. */
+export async function wayTo(t: Test, name: TransportName, guard: Guard, place: string): Promise<Way> {
+  const { scheme, request } = ways[name]
+  const brokers = new Map<string, Broker>()
+  if (name !== 'http') {
+    const broker = parseBroker(name, `${scheme}://${place}`)
+    if (typeof broker === 'string') throw new Error(`${brokerVariable(name)} ${broker}`)
+    brokers.set(name, broker)
+  }
+  const log = { info: () => {}, warn: () => {} }
+  const transport = (await transports({ guard, brokers, log }, [name]))[name]
+  if (!transport) throw new Error(`no transport ${name}`)
+  t.teardown(() => transport.close())
+  const asked = name === 'http' ? { url: `http://${place}/hook` } : request
+  return {
+    send: (timeoutMs = 3_000) => transport.send(asked, parcel({ timeoutMs, raw: '{"n":1}' })),
+    close: () => transport.close()
+  }
+}

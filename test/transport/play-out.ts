@@ -1,0 +1,48 @@
+import type { Test } from 'tap'
+import { guard } from '../../src/transport/guard.ts'
+import { httpTransport } from '../../src/transport/http.ts'
+import { bodyMs, ok, timeoutMs, type Row } from './downstreams.ts'
+import { parcel } from './parcel.ts'
+import { rawServer } from './raw-server.ts'
+
+/** What the kernel holds of a loopback connection on both its sides: written by the server, and never read by us. */
+const inKernel = 16 << 20
+
+/** A transport on loopback that ends with the test. */
+export function open(t: Test): ReturnType<typeof httpTransport> {
+  const http = httpTransport({
+    guard: guard({ allow: undefined, embedded: true, deny: [] }),
+    limits: { bodyMs, connectMs: 300 }
+  })
+  t.teardown(() => http.close())
+  return http
+}
+
+/** The downstream does what the row says to the first request, and is well from then on. */
+export function playOut(t: Test, row: Row): void {
+  void t.test(row.name, async t => {
+    const server = await rawServer(t, (socket, _request, nth) =>
+      nth === 1 ? row.does(socket) : socket.write(ok)
+    )
+    const http = open(t)
+    const started = performance.now()
+    const sent = http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs }), row.accepted)
+    const outcome = await sent
+    const took = performance.now() - started
+    const first = [...server.open][0]
+    t.match(outcome, row.outcome)
+    t.ok(took < (row.byMs ?? timeoutMs) + 400, `ended by its deadline: ${Math.round(took)} ms`)
+    if ('answer' in outcome) t.ok((outcome.answer?.length ?? 0) <= 16_384)
+    t.notMatch(JSON.stringify(outcome), /canary/)
+
+    if (row.destroyed !== false && first) {
+      if (!first.closed) await new Promise(resolve => first.once('close', resolve))
+      t.ok(first.bytesWritten - first.writableLength < inKernel, 'it was not read to its end')
+    }
+    t.match(
+      await http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs })),
+      { kind: 'delivered', answer: Buffer.from('fine') },
+      'and the next send works'
+    )
+  })
+}
