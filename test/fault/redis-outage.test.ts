@@ -90,7 +90,6 @@ t.test(
   'a restored snapshot of Redis and jobs made by hand deliver nothing that ended, and nothing that is not due',
   { buffered: true },
   async t => {
-    // The handled ones end well; of the others the first attempt fails, and the next is an hour away by Retry-After.
     const on = await stage(t, { patient: true })
     const redis = await ownRedis(t, '--dbfilename', 'dump.rdb')
     if (!on || !redis) return
@@ -107,7 +106,7 @@ t.test(
       databaseUrl: on.databaseUrl,
       prefix: 'snapshot',
       queues: ['plain'],
-      log: { info() {}, warn() {}, error() {} }
+      log: { debug() {}, info() {}, warn() {}, error() {} }
     })
     t.teardown(() => queue.close())
     await until('their hints wait in Redis', async () => (await queue.count('plain')) > 0)
