@@ -68,8 +68,9 @@ t.test('steps of an hour change nothing: nothing early, nothing twice, every rec
     })
     all.push(...tasks)
     // The next step comes while these are under way.
-    await until('half of them are on their way', () =>
-      tasks.filter(taskNo => downstream.count(taskNo) > 0).length > 20
+    await until(
+      'half of them are on their way',
+      () => tasks.filter(taskNo => downstream.count(taskNo) > 0).length > 20
     )
   }
   const ends = await eachOf(all, taskNo => statusAtLast(service.url, taskNo))

@@ -125,7 +125,12 @@ t.test(
     await redis.start()
     const pointers = await sql<{ task_id: string; attempt: number }[]>`
       select task_id, n as attempt from delivery, generate_series(0, 3) as n`
-    await until('Redis takes jobs again', () => queue.ping().then(() => true, () => false))
+    await until('Redis takes jobs again', () =>
+      queue.ping().then(
+        () => true,
+        () => false
+      )
+    )
     await queue.add(
       'plain',
       pointers.map(row => [[row.task_id, row.attempt]])

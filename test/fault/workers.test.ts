@@ -19,10 +19,14 @@ t.test(
     const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
     const tasks = numbered('alone', 20)
     await eachOf(tasks, taskNo => post(api.url, taskNo, { retryTimes: 1 }))
-    await until('four leases have run out', async () => {
-      const [row] = await sql`select min(attempt) as least from delivery`
-      return Number(row?.['least']) > 4
-    }, 60)
+    await until(
+      'four leases have run out',
+      async () => {
+        const [row] = await sql`select min(attempt) as least from delivery`
+        return Number(row?.['least']) > 4
+      },
+      60
+    )
     t.same(await broken(sql), [])
     t.match(await tally(sql), { FAILED: undefined, HANDLED: undefined })
     await start(t, { ...on.env, ROLE: 'worker' })
