@@ -48,7 +48,7 @@ t.test('50 POSTs at once through two processes are one task, and every process k
 t.test(
   'receipts are taken without Redis and without any worker: 50 at once, before our own record, are one transition',
   async t => {
-    let answer = (_: number): void => {}
+    let answer: (status: number) => void = () => {}
     const held = new Promise<number>(resolve => {
       answer = resolve
     })
