@@ -167,6 +167,7 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
       select r.task_id, r.downstream, r.attempt, r.result, r.reason, r.data, r.applied, r.late, r.remote
       from (
         select r.*, m.ord is not null as applied, coalesce(m.old_status = 2, false) as late,
+          coalesce(m.status <> 0, false) as ended,
           row_number() over (partition by r.task_id, r.downstream order by r.nth) as nth_of_delivery
         from unnest(
           ${plain(received.map(one => one.receipt.taskId))}::uuid[],
@@ -184,7 +185,7 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
       ) r
       where nth_of_delivery + (
         select count(*) from receipt k where k.task_id = r.task_id and k.downstream = r.downstream
-      ) <= ${receiptsKept}
+      ) <= ${receiptsKept} or ended -- The one that ended it is the proof: no flood before it may push it out.
     )
     select (select string_agg(ord::text, ',') from moved) as moved,
       (select string_agg(ord::text, ',') from moved where old_status = 2) as late,

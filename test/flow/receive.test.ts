@@ -72,6 +72,17 @@ t.test(
   }
 )
 
+t.test('the receipt that ends it is kept, also after twenty that did not', async t => {
+  const { post, receive, delivery, quiet } = await setup(t, owing)
+  const taskNo = await post()
+  await quiet()
+  for (let n = 0; n < 25; n++) await receive({ taskNo, result: 'PROCESSING' })
+  t.match(await receive({ taskNo }), { status: 'HANDLED', applied: true })
+  const { receipts = [] } = await delivery(taskNo)
+  t.equal(receipts.length, 21)
+  t.match(receipts.at(-1), { applied: true, result: 'HANDLED' })
+})
+
 t.test('a receipt needs its proof: every wrong token is the same answer, and costs no query', async t => {
   const { post, receive, quiet, downstream, sql, around } = await setup(t, owing)
   const taskNo = await post()

@@ -1,0 +1,81 @@
+// docs/promise.md says what shows each promise: the tests it names are there, under the titles it gives.
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import t from 'tap'
+import { page } from './markdown.ts'
+
+const root = path.resolve(import.meta.dirname, '../../..')
+const { text } = page(root, 'docs/promise.md')
+const there = (file: string): boolean => existsSync(path.join(root, file))
+
+/** What rows may call "to come": once it is there they must name it. */
+const pending: Record<string, () => boolean> = {
+  chaos: () => there('chaos/main.ts'),
+  points: () => readdirSync(path.join(root, 'test/fault')).some(file => file.startsWith('points')),
+  soak: () => there('bench/soak.ts'),
+  canaries: () => there('test/service/canaries.test.ts'),
+  upgrade: () => there('test/upgrade')
+}
+
+const named = [...text.matchAll(/`([a-z0-9/-]+)` “([^”]+)”/g)].map(([, file = '', title = '']) => ({
+  file,
+  title
+}))
+
+/** The cells of each row of the table under this heading, without its head. */
+function table(heading: string): string[][] {
+  const section = text.split(/^## /m).find(part => part.startsWith(heading)) ?? ''
+  const lines = section.split('\n').filter(line => line.startsWith('|'))
+  return lines.slice(2).map(line => line.split(' | ').map(cell => cell.replaceAll(/^\|\s*|\s*\|$/g, '')))
+}
+
+t.test('every promise has a row, and every row a test or what is to come', async t => {
+  const rows = table('The promises')
+  t.same(
+    rows.map(([name]) => name),
+    Array.from({ length: 48 }, (_, n) => `I${n + 1}`)
+  )
+  const classics = table('What the classic implementations got wrong')
+  t.same(
+    classics.map(([name]) => Number(name)),
+    Array.from({ length: 23 }, (_, n) => n + 1)
+  )
+  const unshown = [...rows, ...classics].filter(cells => !/“|none can do it/.test(cells.at(-1) ?? ''))
+  t.same(unshown, [])
+})
+
+t.test('every cell of the matrix has one of the answers, and every fault its test', async t => {
+  const answers = new Set(['none', '503', 'kept', '+1', 'stale', 'again'])
+  const rows = table('Faults × moments')
+  t.equal(rows.length, 19)
+  for (const [fault = '', ...cells] of rows) {
+    t.equal(cells.length, 9, fault)
+    t.same(
+      cells.slice(0, 8).filter(cell => !answers.has(cell)),
+      [],
+      fault
+    )
+    t.match(cells[8], /“/, fault)
+  }
+})
+
+t.test('every test it names is in the run, under the title it gives', async t => {
+  t.ok(named.length > 100, `${named.length} are named`)
+  const wrong = named.filter(({ file, title }) => {
+    const source = `test/${file}.test.ts`
+    return (
+      !there(source) ||
+      !there(`dist/test/${file}.test.js`) ||
+      !readFileSync(path.join(root, source), 'utf8').includes(`'${title}'`)
+    )
+  })
+  t.same(wrong, [])
+})
+
+t.test('what is there is not called to come', async t => {
+  const later = new Set([...text.matchAll(/to come: (\w+)/g)].map(([, what = '']) => what))
+  t.same(
+    [...later].filter(what => pending[what]?.() !== false),
+    []
+  )
+})

@@ -1,0 +1,66 @@
+// Workers that are not there, or do not come back to their work: no try is burnt, nothing is sent late.
+import path from 'node:path'
+import t from 'tap'
+import { broken, unaccounted } from '../support/sampler.ts'
+import { call, eachOf, start } from '../support/service.ts'
+import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(110_000)
+t.jobs = 2
+
+t.test(
+  'no worker for several leases makes nothing FAILED, not even with one try',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { redis: true })
+    if (!on) return
+    const { sql, downstream } = on
+    const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
+    const tasks = numbered('alone', 20)
+    await eachOf(tasks, taskNo => post(api.url, taskNo, { retryTimes: 1 }))
+    await until(
+      'four leases have run out',
+      async () => {
+        const [row] = await sql`select min(attempt) as least from delivery`
+        return Number(row?.['least']) > 4
+      },
+      60
+    )
+    t.same(await broken(sql), [])
+    t.match(await tally(sql), { FAILED: undefined, HANDLED: undefined })
+    await start(t, { ...on.env, ROLE: 'worker' })
+    const ends = await eachOf(tasks, taskNo => statusAtLast(api.url, taskNo))
+    t.same(new Set(ends), new Set(['HANDLED']))
+    t.same(await unaccounted(sql, downstream.requests), [])
+    t.equal(downstream.requests.length, 20, 'each was delivered once')
+  }
+)
+
+t.test(
+  'a handler that blocks its process beyond the lease: another sends, and the late one does not',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { redis: true })
+    if (!on) return
+    const { sql, downstream } = on
+    const env = { ...on.env, HANDLERS_DIR: path.resolve(import.meta.dirname, '../support/blocking') }
+    const blocked = await start(t, { ...env, TEST_BLOCK_MS: '9000' })
+    t.equal((await post(blocked.url, 'blocker', { messageBody: { n: 0 }, retryTimes: 1 })).status, 201)
+    const began = performance.now()
+    const other = await start(t, { ...env, TEST_BLOCK_MS: '0' })
+    await downstream.received(1)
+    t.ok(performance.now() - began < 9_000, 'it was sent while the first process still stood')
+    t.equal(downstream.requests[0]?.headers['ackbox-attempt'], '2', 'by its second attempt')
+    t.equal(await statusAtLast(other.url, 'blocker'), 'HANDLED')
+    // Answered once the event loop turns again.
+    t.equal((await call(`${blocked.url}/healthz`)).status, 200, 'the first process lives')
+    t.ok(performance.now() - began > 8_000)
+    const after = numbered('after', 40)
+    await eachOf(after, taskNo => post(blocked.url, taskNo))
+    await eachOf(after, taskNo => statusAtLast(blocked.url, taskNo))
+    t.same(await tally(sql), { HANDLED: 41 })
+    t.equal(downstream.count('blocker'), 1, 'and never sent what was not its own any more')
+    t.same(await unaccounted(sql, downstream.requests), [])
+  }
+)
