@@ -1,6 +1,7 @@
 // What the environment asks of us, checked once: a process with a wrong setting does not start.
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
+import { parseFailpoints, type Failpoint, type Fault } from './failpoint.ts'
 import { misspelt, settings, type Settings } from './settings.ts'
 import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from './transport/broker.ts'
 
@@ -39,6 +40,7 @@ export interface Config {
   receiptsFrom: Broker[]
   demo: boolean
   dataDir: string
+  failpoints: ReadonlyMap<Failpoint, Fault>
   /** No DATABASE_URL: PostgreSQL of our own under `dataDir`. */
   embedded: boolean
   /** What is odd but no reason not to start, one line each. */
@@ -80,15 +82,30 @@ export function readConfig(env: Env): Config {
   if (!read.success)
     throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
   const { brokers, wrong } = readBrokers(env, read.data.BROKERS_JSON)
-  const config = toConfig(read.data, brokers, misspelt(env), given['PORT'] !== undefined)
+  const failpoints = readFailpoints(read.data.FAILPOINTS, env)
+  const config = {
+    ...toConfig(read.data, brokers, misspelt(env), given['PORT'] !== undefined),
+    failpoints: typeof failpoints === 'string' ? new Map<Failpoint, Fault>() : failpoints
+  }
+  if (config.failpoints.size > 0)
+    config.warnings.push(
+      `FAILPOINTS is set: this process breaks at ${[...config.failpoints.keys()].join(', ')}`
+    )
   const problems = [
     ...wrong,
+    ...(typeof failpoints === 'string' ? [`FAILPOINTS ${failpoints}`] : []),
     ...wrongReceipts(read.data, brokers),
     ...wrongLists(read.data),
     ...wrongTogether(config)
   ]
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
+}
+
+export function readFailpoints(text: string | undefined, env: Env): Map<Failpoint, Fault> | string {
+  if (text === undefined || text === '') return new Map()
+  if (env['NODE_ENV'] === 'production') return 'is for tests: it is refused with NODE_ENV=production'
+  return parseFailpoints(text)
 }
 
 function complaint(issue: z.core.$ZodIssue, given: Env): string {
@@ -140,7 +157,12 @@ function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['broker
   })
 }
 
-function toConfig(s: Settings, brokers: Config['brokers'], warnings: string[], portGiven: boolean): Config {
+function toConfig(
+  s: Settings,
+  brokers: Config['brokers'],
+  warnings: string[],
+  portGiven: boolean
+): Omit<Config, 'failpoints'> {
   const embedded = s.DATABASE_URL === undefined
   const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
   const reachedAs = anyHost ? '127.0.0.1' : isIPv6(s.HOST) ? `[${s.HOST}]` : s.HOST

@@ -10,6 +10,7 @@ import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './db/embedded.ts'
 import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
 import { checkServer, DatabaseError, isInfrastructure, openDb } from './db/open.ts'
+import { armFailpoints } from './failpoint.ts'
 import { builtInHandlers } from './handler/files.ts'
 import { HandlersError, loadHandlers } from './handler/load.ts'
 import { QueueServerError } from './queue/redis.ts'
@@ -41,6 +42,7 @@ async function main(): Promise<void> {
   const config = await withPort(readConfig(environment()))
   const log = pino({ level: config.logLevel, base: null }, await stream())
   for (const warning of config.warnings) log.warn({}, warning)
+  armFailpoints(config.failpoints)
   let stopped = false
   closeWithGrace(
     { delay: (config.shutdownMs ?? 60_000) + 20_000, logger: false },

@@ -1,6 +1,7 @@
 // npm run migrate: brings the tables of DATABASE_URL up to date; may be run again, and twice at once.
-import { environment } from './config.ts'
+import { environment, readFailpoints } from './config.ts'
 import { migrate } from './db/migrate.ts'
+import { armFailpoints } from './failpoint.ts'
 
 const url = environment()['DATABASE_URL']
 if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
@@ -10,6 +11,9 @@ if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
   process.exitCode = 1
 } else {
   try {
+    const failpoints = readFailpoints(process.env['FAILPOINTS'], process.env)
+    if (typeof failpoints === 'string') throw new Error(`FAILPOINTS ${failpoints}`)
+    armFailpoints(failpoints)
     const applied = await migrate(url)
     console.log(
       applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: the tables are up to date'

@@ -150,7 +150,14 @@ export const settings = z.object({
   DATA_DIR: z
     .string()
     .default('.ackbox')
-    .describe('Where the embedded PostgreSQL and the secret it made are kept.')
+    .describe('Where the embedded PostgreSQL and the secret it made are kept.'),
+  FAILPOINTS: z
+    .string()
+    .optional()
+    .describe(
+      'For tests of faults: moments at which this process kills, stops, delays or breaks itself, `name=kill|stop|throw|sleep:ms`, with `#n` for the n-th hit or `%p` for a chance. Refused with `NODE_ENV=production`.'
+    )
+    .meta({ unset: 'never', example: 'accept.before_commit=kill#3,hint.before=sleep:500%10' })
 })
 export type Settings = z.output<typeof settings>
 

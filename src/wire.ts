@@ -8,6 +8,7 @@ import { beat, leave } from './db/nodes.ts'
 import { openDb } from './db/open.ts'
 import { egress } from './egress.ts'
 import { Unavailable } from './errors.ts'
+import { failpoint } from './failpoint.ts'
 import { acceptor } from './flow/accept.ts'
 import { deliverer } from './flow/deliver.ts'
 import { dispatcher } from './flow/dispatch.ts'
@@ -242,6 +243,7 @@ export async function wire(options: WireOptions): Promise<Service> {
       await accept.idle()
       await hinting.idle()
       await record.idle()
+      failpoint('shutdown.after_drain')
       clearTimeout(limit)
       clearTimeout(lastWord)
       await leave(sql, node).catch(() => {})

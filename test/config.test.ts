@@ -30,6 +30,7 @@ t.test('without any setting it is a demo on this machine, with everything of its
     redisPrefix: 'ackbox',
     pgPool: 10,
     dataDir: '.ackbox',
+    failpoints: new Map(),
     egressAllow: undefined,
     warnings: []
   })

@@ -5,6 +5,7 @@ import { drizzle } from 'drizzle-orm/postgres-js'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import { migrate as apply } from 'drizzle-orm/postgres-js/migrator'
 import postgres from 'postgres'
+import { failpoint } from '../failpoint.ts'
 
 // Any fixed number does; all versions of Ackbox must use the same.
 const lock = 4_162_695_513
@@ -24,7 +25,9 @@ export async function migrate(url: string, log?: MigrateLog, from = folder()): P
     await sql`select pg_advisory_lock(${lock})`
     const todo = await pending(sql, from)
     if (todo.length > 0) {
-      await apply(drizzle(sql), { migrationsFolder: from })
+      await apply(drizzle(sql, { logger: { logQuery: () => failpoint('migrate.step') } }), {
+        migrationsFolder: from
+      })
       log?.info({ migrations: todo }, 'migrate.done')
     }
     return todo

@@ -4,6 +4,7 @@ import type { Sql } from '../db/open.ts'
 import { insertTasks, type Inserted, type NewTask } from '../db/tasks.ts'
 import type { TaskView } from '../db/view.ts'
 import { Unavailable } from '../errors.ts'
+import { failpoint } from '../failpoint.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { limitOf } from '../task/decide.ts'
@@ -233,10 +234,14 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
 async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
   if (deps.surroundings.isAway()) throw new Unavailable()
   const askedAt = performance.now()
+  failpoint('accept.before_commit')
   const inserting = insertTasks(deps.sql, tasks)
   // Also when the caller has been told 503 already: what is claimed must be hinted.
   inserting.then(
-    inserted => setImmediate(() => hint(deps, tasks, inserted, askedAt)),
+    inserted => {
+      failpoint('accept.after_commit')
+      setImmediate(() => hint(deps, tasks, inserted, askedAt))
+    },
     () => {}
   )
   return prompt(deps.surroundings, inserting)

@@ -1,5 +1,6 @@
 import { claimAlarms, markAlarmsSent, type ClaimedAlarm } from '../db/alarms.ts'
 import type { Sql } from '../db/open.ts'
+import { failpoint } from '../failpoint.ts'
 import type { Log } from './log.ts'
 
 /** Where alarms go beside the log: resolves true when it was taken with a 2xx. */
@@ -31,6 +32,7 @@ export async function sendAlarms(deps: AlarmDeps): Promise<number> {
   const claimed = await claimAlarms(deps.sql, atOnce)
   const sent = await Promise.all(group(claimed).map(alarms => sendGroup(deps, alarms)))
   const taken = sent.flat()
+  if (taken.length > 0) failpoint('alarm.after_send')
   if (taken.length > 0) await markAlarmsSent(deps.sql, taken)
   return claimed.length
 }

@@ -2,6 +2,7 @@ import { raiseNoHandler } from '../db/alarms.ts'
 import type { Loaded } from '../db/load.ts'
 import type { AttemptRow } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
+import { failpoint, failpointAmid } from '../failpoint.ts'
 import type { LoadedDownstream, LoadedHandler, Sending } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { decide, type Decision } from '../task/decide.ts'
@@ -144,6 +145,7 @@ async function attempt(deps: DeliverDeps, owned: Owned, slots: Slots): Promise<v
     await deps.record({ move: sent })
     return
   }
+  failpoint('deliver.after_answer')
   const ms = Math.round(performance.now() - began)
   const { delivery, downstream } = owned
   deps.metrics.attempted(downstream.name, sent.kind, ms)
@@ -199,6 +201,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   } catch (err) {
     return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
   }
+  failpoint('deliver.before_send')
   // Again right before it leaves: a hook, or a stopped process, may have used up the lease.
   const timeoutMs = timeLeft(deps, owned)
   if (timeoutMs === 0) return letGo
@@ -209,7 +212,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     downstream.name,
     downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
   )
-  const outcome = await transport.send(
+  const sending = transport.send(
     request,
     {
       downstream: downstream.name,
@@ -220,7 +223,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
-  return discreet(outcome, request)
+  return discreet(await failpointAmid('deliver.after_send', sending), request)
 }
 
 /** From JavaScript anything may come; PostgreSQL would refuse it, and the delivery stand still until its lease ran out. */

@@ -1,6 +1,7 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import { claimDue, findOrphans, findOverdue, nextDue, type Overdue } from '../db/due.ts'
 import { isInfrastructure, type Sql } from '../db/open.ts'
+import { failpoint } from '../failpoint.ts'
 import type { LoadedHandler } from '../handler/define.ts'
 import { decide, type Policy } from '../task/decide.ts'
 import type { Move } from '../task/states.ts'
@@ -118,6 +119,7 @@ async function claim({ sql, downstreams, hinter, surroundings, log }: DispatchDe
   const roomy = open.filter(one => one.room > 0)
   const claimed = roomy.length > 0 ? await claimDue(sql, roomy) : []
   if (claimed.length > 0) {
+    failpoint('claim.after_commit')
     log.debug({ deliveries: claimed.length }, 'dispatch.claimed')
     void hinter.add(claimed)
   }
@@ -144,7 +146,9 @@ async function decideOverdue(
   const full = performance.now() > memory.fullLookAt
   const overdue = await findOverdue(deps.sql, names, full ? null : memory.since, overdueAtOnce)
   const moves = overdue.map(one => moveOf(deps, one))
+  if (overdue.length > 0) failpoint('dispatch.after_select')
   const done = await Promise.all(moves.map(move => deps.record({ move })))
+  if (overdue.length > 0) failpoint('dispatch.after_commit')
   overdue.forEach((one, index) => {
     const move = moves[index]
     if (done[index] !== 'moved' || !move) return

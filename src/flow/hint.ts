@@ -1,3 +1,4 @@
+import { failpoint } from '../failpoint.ts'
 import type { Record } from './record.ts'
 
 /** A delivery that is claimed: its attempt has a lease that runs. */
@@ -25,7 +26,9 @@ export interface Hinter {
 export function hinter(hints: Hints, record: Record): Hinter {
   const busy = new Set<Promise<void>>()
   const hintOrRelease = async (deliveries: Hinted[]): Promise<void> => {
+    failpoint('hint.before')
     const left = await hints.add(deliveries)
+    failpoint('hint.after')
     // A release that fails for good leaves a lease that runs out: later, but not lost.
     await Promise.allSettled(left.map(delivery => record({ move: { ...delivery, name: 'release' } })))
   }

@@ -3,6 +3,7 @@ import type { ReceiptRow } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import { findReceiving, type Receiving } from '../db/receipts.ts'
 import { Unavailable } from '../errors.ts'
+import { failpoint } from '../failpoint.ts'
 import type { LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { decide, type Policy } from '../task/decide.ts'
@@ -96,10 +97,12 @@ async function take(
     // The hook is asked once, and only of what can still change something.
     result ??= found.status === 'HANDLED' ? asked.result : await heard(deps, asked, token, found)
     const move = moveFor(deps, result, token, found)
+    failpoint('receipt.before_commit')
     const applied = await prompt(
       deps.surroundings,
       deps.record({ move, receipt: receiptRow(asked, token, found, result) })
     )
+    failpoint('receipt.after_commit')
     if (move && (applied === 'stale' || applied === 'zombie')) continue
     deps.metrics.received(result, move !== null)
     deps.log.debug({ taskNo: asked.taskNo, ...token, result, move: move?.name, applied }, 'receipt.done')

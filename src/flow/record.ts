@@ -2,6 +2,7 @@ import { batcher, type Batcher } from '../db/batch.ts'
 import { applyMoves, type Applied, type Asked } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import { isSend, recordSends } from '../db/sends.ts'
+import { failpoint } from '../failpoint.ts'
 import type { Metrics } from '../metrics.ts'
 
 export interface Record {
@@ -28,7 +29,12 @@ export function recorder({
     // One at a time: nobody waits for it, and while it is written the next one grows (docs/performance.md).
     inFlight: 1,
     retryUntilWritten: giveUp,
-    write: items => writeFolded(sql, items)
+    async write(items) {
+      failpoint('record.before_commit')
+      const applied = await writeFolded(sql, items)
+      failpoint('record.after_commit')
+      return applied
+    }
   })
   const record = async (asked: Asked): Promise<Applied> => {
     const applied = await batch.add(asked)

@@ -1,0 +1,37 @@
+import t from 'tap'
+import { readConfig } from '../../src/config.ts'
+import { failpoints, parseFailpoints } from '../../src/failpoint.ts'
+
+t.test('a moment is asked for by its name, an action, and a hit or a chance', async t => {
+  t.strictSame(
+    parseFailpoints('accept.before_commit=kill#3, hint.before=sleep:500%10'),
+    new Map([
+      ['accept.before_commit', { action: 'kill', ms: 0, hit: 3, probability: 1 }],
+      ['hint.before', { action: 'sleep', ms: 500, hit: undefined, probability: 0.1 }]
+    ])
+  )
+  for (const name of failpoints) t.type(parseFailpoints(`${name}=stop`), Map, name)
+})
+
+t.test('a name or an action that there is not is said, and the process does not start', async t => {
+  t.match(parseFailpoints('accept.between=kill'), /knows no accept\.between; there are accept\.before_commit/)
+  for (const wrong of [
+    'accept.before_commit',
+    'hint.before=explode',
+    'hint.before=sleep',
+    'hint.before=kill#',
+    ''
+  ])
+    t.match(parseFailpoints(wrong), /must be like/, wrong)
+  t.throws(() => readConfig({ FAILPOINTS: 'hint.before=explode' }), /FAILPOINTS must be like/)
+})
+
+t.test('in production it is refused, and where it is set a start says so', async t => {
+  const env = { FAILPOINTS: 'hint.before=kill' }
+  t.throws(
+    () => readConfig({ ...env, NODE_ENV: 'production' }),
+    /FAILPOINTS is for tests.*NODE_ENV=production/
+  )
+  t.match(readConfig(env).warnings, [/FAILPOINTS is set: this process breaks at hint\.before/])
+  t.same(readConfig({}).failpoints.size, 0)
+})

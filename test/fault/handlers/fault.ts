@@ -1,0 +1,17 @@
+import { defineHandler, env, url, z } from 'ackbox/handler'
+
+// Leases, receipt timeouts and backoffs of a second or so, so that a story of faults takes seconds.
+export default defineHandler({
+  messageCode: 'test.fault',
+  body: z.object({ n: z.int() }),
+  downstreams: {
+    faulty: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.TEST_SINK}/faulty`, body: raw }),
+      needCallback: true,
+      receiptTimeout: '1s',
+      retry: { times: 10, backoff: ['200ms', '500ms'] },
+      limit: { concurrency: 50, timeout: '1s' }
+    }
+  }
+})

@@ -1,0 +1,23 @@
+import type { Moment } from './story.ts'
+
+/** Every moment on a task's way, how one gets there, and what a fault there may cost at most. */
+export const moments: Moment[] = [
+  { name: 'accept.before_commit', way: 'plain', most: 1 },
+  { name: 'accept.after_commit', way: 'plain', most: 1 },
+  { name: 'hint.before', way: 'plain', most: 1 },
+  // The hint is there: another worker may take it while this one stands still.
+  { name: 'hint.after', way: 'plain', most: 1 },
+  { name: 'claim.after_commit', way: 'later', most: 1 },
+  { name: 'deliver.before_send', way: 'plain', most: 1 },
+  { name: 'deliver.after_send', way: 'plain', most: 2 },
+  { name: 'deliver.after_answer', way: 'plain', most: 2 },
+  { name: 'record.before_commit', way: 'plain', most: 2 },
+  { name: 'record.after_commit', way: 'plain', most: 1 },
+  // Its receipt is tried again, and comes to the process that goes on: at its own port a new attempt brings it.
+  { name: 'receipt.before_commit', way: 'receipt', most: 2 },
+  { name: 'receipt.after_commit', way: 'receipt', most: 2 },
+  { name: 'dispatch.after_select', way: 'no receipt', most: 2 },
+  { name: 'dispatch.after_commit', way: 'no receipt', most: 2 },
+  { name: 'alarm.after_send', way: 'refused', most: 1, ends: 'FAILED' },
+  { name: 'shutdown.after_drain', way: 'shutdown', most: 1 }
+]

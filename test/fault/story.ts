@@ -1,0 +1,187 @@
+// A process that dies or stands still at one moment of a task's way, and another that goes on.
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import type { Failpoint } from '../../src/failpoint.ts'
+import { testDb, type TestDb } from '../support/postgres.ts'
+import { freePort, testRedis } from '../support/redis.ts'
+import { call, secret, start, type Answer, type Process } from '../support/service.ts'
+import { sink, type Sink } from '../support/sink.ts'
+import { until } from '../support/until.ts'
+
+/** How a task comes to the moment. */
+export type Way = 'plain' | 'receipt' | 'later' | 'no receipt' | 'refused' | 'shutdown'
+
+export interface Moment {
+  name: Failpoint
+  way: Way
+  /** The most requests its downstream may see of the task. */
+  most: number
+  /** How the delivery ends; HANDLED by default. */
+  ends?: string
+}
+
+/** After the end of a lease: the sweep of a second, and two more. */
+export const rtoMs = 2_500 + 1_000 + 2_000
+
+export interface Story {
+  db: TestDb
+  sink: Sink
+  /** Its environment, without a failpoint. */
+  env: { [name: string]: string }
+}
+
+let stories = 0
+
+/** A database, a queue and a downstream of the story's own; undefined where Redis is wanted and missing. */
+export async function story(t: Test, queue: 'redis' | 'postgres', way: Way): Promise<Story | undefined> {
+  const redis = queue === 'redis' ? await testRedis(t) : undefined
+  if (queue === 'redis' && !redis) return undefined
+  const db = await testDb(t)
+  let arrived = 0
+  const downstream = await sink(t, {
+    answer: ({ path }) => (path === '/faulty' && way === 'refused' ? 410 : 200),
+    receipts: false
+  })
+  // The first delivery of a story without a receipt gets none; every other is acknowledged.
+  void (async () => {
+    for (;;) {
+      await downstream.received(arrived + 1)
+      const seen = downstream.requests[arrived++]
+      if (
+        seen?.path !== '/faulty' ||
+        way === 'refused' ||
+        (way === 'no receipt' && seen.headers['ackbox-attempt'] === '1')
+      )
+        continue
+      void acknowledge(seen.headers)
+    }
+  })()
+  return {
+    db,
+    sink: downstream,
+    env: {
+      DATABASE_URL: db.url,
+      ...(redis && { REDIS_URL: redis.url }),
+      REDIS_PREFIX: `fault${process.pid}-${++stories}`,
+      SECRET: secret,
+      AUTH: 'off',
+      DEMO: 'off',
+      HANDLERS_DIR: join(import.meta.dirname, 'handlers'),
+      TEST_SINK: downstream.url,
+      EGRESS_ALLOW: new URL(downstream.url).host,
+      ALARM_WEBHOOK_URL: `${downstream.url}/alarm`,
+      LEASE_MARGIN_MS: '1500'
+    }
+  }
+}
+
+async function acknowledge(headers: Sink['requests'][number]['headers']): Promise<void> {
+  for (let tries = 0; tries < 40; tries++) {
+    const answer = await fetch(String(headers['ackbox-callback-url']), {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        'ackbox-callback-token': String(headers['ackbox-callback-token'])
+      },
+      body: JSON.stringify({
+        taskNo: headers['ackbox-task-no'],
+        messageCode: headers['ackbox-message-code']
+      }),
+      signal: AbortSignal.timeout(1_000)
+    }).catch(() => undefined)
+    await answer?.arrayBuffer()
+    if (answer && answer.status < 500) return
+    await new Promise(resolve => setTimeout(resolve, 250))
+  }
+}
+
+/** Started with the failpoint; resolves once it was hit, whatever became of the process. */
+export async function broken(
+  t: Test,
+  { env }: Story,
+  { name, way }: Moment,
+  action: 'kill' | 'stop',
+  taskNo: string
+): Promise<Process & { port: string }> {
+  const port = await freePort()
+  const one = await start(t, { ...env, PORT: `${port}`, FAILPOINTS: `${name}=${action}#1` })
+  const posting = post(one.url, taskNo, way)
+  if (way === 'shutdown') {
+    await posting
+    await settledAt(one.url, taskNo)
+    void one.kill('SIGTERM')
+  }
+  await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`))
+  if (action === 'kill') await one.exited
+  else await until('it stands still', () => / T /.test(stat(one.pid)))
+  await posting
+  return { ...one, port: `${port}` }
+}
+
+const stat = (pid: number): string => readFileSync(`/proc/${pid}/stat`, 'utf8')
+
+/** One POST, whatever comes of it: the first may end with its process. */
+export async function post(url: string, taskNo: string, way: Way): Promise<number> {
+  const answer = await fetch(`${url}/tasks`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      taskNo,
+      messageCode: 'test.fault',
+      messageBody: { n: 1 },
+      needCallback: way !== 'plain' && way !== 'shutdown',
+      ...(way === 'later' && { delay: 300 })
+    }),
+    signal: AbortSignal.timeout(1_000)
+  }).catch(() => undefined)
+  await answer?.arrayBuffer().catch(() => undefined)
+  return answer?.status ?? 0
+}
+
+export const settledAt = (url: string, taskNo: string): Promise<Answer> =>
+  call(`${url}/tasks/${taskNo}?wait=HANDLED&timeout=20`)
+
+/** What must hold of the task at the end, seen from outside and in its rows. */
+export async function judge(
+  t: Test,
+  { db, sink }: Story,
+  url: string,
+  taskNo: string,
+  moment: Moment
+): Promise<void> {
+  const { body } = await settledAt(url, taskNo)
+  const ends = moment.ends ?? 'HANDLED'
+  t.equal(body?.['status'], ends)
+  const deliveries = (body?.['deliveries'] ?? []) as { attempt: number }[]
+  const seen = sink.requests.filter(each => each.path === '/faulty')
+  t.ok(seen.length >= 1 && seen.length <= moment.most, `${seen.length} requests, at most ${moment.most}`)
+  const numbers = seen.map(each => Number(each.headers['ackbox-attempt']))
+  t.strictSame(
+    numbers,
+    numbers.toSorted((a, b) => a - b),
+    'attempt numbers rise'
+  )
+  t.ok(
+    numbers.every(each => each <= (deliveries[0]?.attempt ?? 0)),
+    'every attempt was claimed before it left'
+  )
+  t.equal(new Set(seen.map(each => each.headers['webhook-id'])).size, 1, 'duplicates carry the same id')
+  const [rows] = await db.sql<{ tasks: number; adrift: number }[]>`
+    select (select count(*)::int from task) as tasks,
+      (select count(*)::int from delivery where (status = 0) <> (next_action_at is not null)) as adrift`
+  t.strictSame({ ...rows }, { tasks: 1, adrift: 0 }, 'one row, whatever was posted how often')
+  if (ends !== 'FAILED') return
+  await until('the alarm is marked as sent', async () => {
+    const [alarm] = await db.sql`select from alarm where kind = 'FAILED' and sent_at is not null`
+    return alarm !== undefined
+  })
+  t.ok(
+    sink.requests.some(each => each.path === '/alarm'),
+    'the alarm was heard'
+  )
+}
+
+/** A process without a failpoint, on the port of the one that died or its own. */
+export const sound = (t: Test, { env }: Story, port?: string): Promise<Process> =>
+  start(t, { ...env, ...(port === undefined ? {} : { PORT: port }) })
