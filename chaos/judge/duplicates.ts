@@ -52,13 +52,16 @@ function causeOf(
   arrival: Arrival
 ): string | Fault | undefined {
   if (!isOk(Number(before.answer))) return `answer ${before.answer}`
+  // A delivery that waited in its queue has less than its whole timeout left, but never less than half.
+  if (before.answeredAt === undefined && arrival.at - before.at > timeoutMs / 2) return 'timeout'
   const between = one.receipts.filter(
     receipt => receipt.attempt === before.attempt && receipt.token === 'good'
   )
   if (between.some(({ result, tries }) => result === 'RETRY' && tries.some(({ at }) => at <= arrival.at)))
     return 'receipt RETRY'
-  const applied = one.receipts.some(({ tries }) =>
-    tries.some(tried => tried.applied === true && tried.at < arrival.at)
+  const applied = one.receipts.some(
+    ({ result, tries }) =>
+      result === 'HANDLED' && tries.some(tried => tried.applied === true && tried.at < arrival.at)
   )
   const waited = arrival.at - (before.answeredAt ?? before.at)
   if (one.owed && !applied && waited > receiptTimeoutMs * 0.95) return 'no receipt in time'

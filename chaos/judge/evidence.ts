@@ -59,6 +59,7 @@ export function evidenceOf(history: History): Evidence {
   const calls = grouped(history.calls, call => call.taskNo)
   const tasks = new Map(history.tasks.map(task => [task.taskNo, task]))
   const faults = history.faults.toSorted((a, b) => a.from - b.from)
+  const stops = faults.map(fault => [fault.from, endsAt(fault)] as const)
   const cases = history.planned.flatMap(planned => {
     if (planned.isWrong) return []
     const made = calls.get(planned.taskNo) ?? []
@@ -91,10 +92,19 @@ export function evidenceOf(history: History): Evidence {
       faults.filter(fault => isIt(fault) && fault.from <= to && fault.to + after >= from),
     deadline(due) {
       let by = due + rtoMs
-      for (const fault of faults) if (fault.from < by && fault.to > due) by = Math.max(by, fault.to + rtoMs)
+      for (const [from, to] of stops) if (from < by && to > due) by = Math.max(by, to + rtoMs)
       return by
     }
   }
+}
+
+/**
+ * When a fault ends, for whoever waits for a delivery: with its sibling still there, the loss of one process is over as soon
+ * as it has happened, and a sink that says no at once holds nothing up.
+ */
+function endsAt({ action, from, to }: Fault): number {
+  const isShort = /^(kill|stop|rolling|sink\.fail|sink\.reset)/.test(action)
+  return isShort ? from + 1 : to
 }
 
 /** Whether the producer ever asked for this, answered or not. */

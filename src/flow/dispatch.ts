@@ -73,8 +73,9 @@ export function dispatcher(deps: DispatchDeps): Dispatcher {
       memory.trustFrom = performance.now() + trustMs
       failures++
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
-      // Perhaps only we are cut off: then another one does better while we keep away from its rows.
-      const yields = deps.surroundings.dispatchers() > 1
+      // Perhaps only our sweeps fail: then another one does better while we keep away from its rows. While the database is
+      // away nobody knows who else lives, and if all yielded to each other nobody would look for a minute after it is back.
+      const yields = !deps.surroundings.isAway() && deps.surroundings.dispatchers() > 1
       deps.log.warn({ err, failures, waitMs: yields ? yieldMs : 2_000 }, 'dispatch.yields')
       return yields ? yieldMs : 2_000
     }
