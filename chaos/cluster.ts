@@ -9,7 +9,8 @@ import { freePort } from '../src/db/postmaster.ts'
 import { balance } from './balancer.ts'
 import type { Exit } from './history.ts'
 import { member, type Member } from './member.ts'
-import { roles, type Queue, type Role } from './nemesis-plan.ts'
+import { copyService, type Mutant } from './mutants.ts'
+import { roles, type Queue } from './nemesis-plan.ts'
 import { servePostgres, serveRedis, type PostgresServer, type RedisServer } from './servers.ts'
 import { leaseMarginMs, secretVariable, sweepMs } from './terms.ts'
 import { callWitness, type Witness } from './witness.ts'
@@ -34,10 +35,9 @@ export interface Cluster {
 export interface ClusterOptions {
   seed: number
   queue: Queue
-  /** The folder of the compiled service: ours, or a copy with a mutation. */
-  dist: string
-  /** More environment for processes of a role. */
-  extra: Partial<Record<Role, Record<string, string>>>
+  /** Where package.json is. */
+  root: string
+  mutant?: Mutant
   keep: boolean
 }
 
@@ -62,11 +62,12 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
 }
 
 async function build(
-  { seed, queue, dist, extra }: ClusterOptions,
+  { seed, queue, root, mutant }: ClusterOptions,
   folder: string,
   closers: (() => Promise<unknown>)[],
   close: () => Promise<void>
 ): Promise<Cluster> {
+  const dist = copyService(root, folder, mutant)
   const signing = `whsec_${randomBytes(32).toString('base64')}`
   const secret = randomBytes(32).toString('base64url')
   const postgres = await servePostgres(folder)
@@ -114,7 +115,7 @@ async function build(
         role,
         port: ports[at * 2 + nth - 1] ?? 0,
         main: join(dist, 'src/main.js'),
-        env: { ...env, ...extra[role] },
+        env: { ...env, ...mutant?.extra?.[role] },
         folder,
         onExit: exit => exits.push(exit)
       })

@@ -1,6 +1,6 @@
 // What arrived more than once, and why. At least once means that this may happen; never that it may happen for no reason.
 import type { Arrival, Fault } from '../history.ts'
-import { concurrency, downstreamsOf, receiptTimeoutMs, timeoutMs } from '../terms.ts'
+import { concurrency, downstreamsOf, leaseMs, receiptTimeoutMs, timeoutMs } from '../terms.ts'
 import { asked, found, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 
@@ -59,9 +59,11 @@ function causeOf(
   )
   if (between.some(({ result, tries }) => result === 'RETRY' && tries.some(({ at }) => at <= arrival.at)))
     return 'receipt RETRY'
+  // What was loaded before the receipt was in may still be sent, while its lease lasts.
   const applied = one.receipts.some(
     ({ result, tries }) =>
-      result === 'HANDLED' && tries.some(tried => tried.applied === true && tried.at < arrival.at)
+      result === 'HANDLED' &&
+      tries.some(({ applied, at, ms }) => applied === true && at + ms + leaseMs < arrival.at)
   )
   const waited = arrival.at - (before.answeredAt ?? before.at)
   if (one.owed && !applied && waited > receiptTimeoutMs * 0.95) return 'no receipt in time'
