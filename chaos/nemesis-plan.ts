@@ -42,6 +42,8 @@ export interface Plan {
 
 /** About what it takes beyond `holdMs` until all is well again: a process starts, PostgreSQL reads its log. */
 const mendMs = 2_000
+/** About what a rolling restart takes. */
+const rollingMs = 22_000
 
 /** `stopMs`: for how long PostgreSQL is gone. `only`: these actions, again and again until the load is over. */
 export function planNemesis(
@@ -59,8 +61,11 @@ export function planNemesis(
   }
   const plan: Plan = { processes: [], surroundings: [], rolling: [] }
   const endMs = seconds * 1_000
-  // A cycle has each action once, in an order of its own; a short run is one, a long one has many.
-  for (let atMs = 2_000; atMs < endMs - 3_000;) {
+  // A cycle has each action once, in an order of its own; a short run is one, a long one as many as fit.
+  let atMs = 2_000
+  let tookMs = 0
+  do {
+    const fromMs = atMs
     const processes = cycle(by, wanted.processes, atMs, stopMs)
     const surroundings = cycle(by, wanted.surroundings, atMs, stopMs)
     plan.processes.push(...processes.steps)
@@ -68,11 +73,11 @@ export function planNemesis(
     atMs = Math.max(processes.endMs, surroundings.endMs)
     if (wanted.rolling) {
       plan.rolling.push({ atMs, action: 'rolling', holdMs: 0, which: 0 })
-      atMs += 25_000
+      atMs += rollingMs
     }
     atMs += by.whole(500, 8_000)
-    if (plan.processes.length + plan.surroundings.length + plan.rolling.length === 0) break
-  }
+    tookMs = atMs - fromMs
+  } while (atMs + tookMs < endMs)
   return plan
 }
 
