@@ -61,6 +61,12 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   }
 }
 
+function slay(pid: number): void {
+  try {
+    if (pid > 0) process.kill(pid, 'SIGKILL')
+  } catch {} // it is gone already
+}
+
 async function build(
   { seed, queue, root, mutant }: ClusterOptions,
   folder: string,
@@ -108,6 +114,12 @@ async function build(
   const key = (await run('src/key.js', 'create', 'chaos', '--scopes', scopes)).stdout.trim()
 
   const exits: Exit[] = []
+  // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
+  const endAll = () => {
+    for (const pid of [...members.map(one => one.pid()), redis?.pid() ?? 0, postgres.pid()]) slay(pid)
+  }
+  process.once('exit', endAll)
+  closers.push(async () => void process.off('exit', endAll))
   const members = roles.flatMap((role, at) =>
     [1, 2].map(nth =>
       member({

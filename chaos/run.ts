@@ -73,9 +73,12 @@ async function play(
     progress.posted = load.calls.filter(({ kind }) => kind === 'first').length
     progress.answered = load.calls.filter(({ status }) => status !== 0).length
     progress.nemesis = nemesis.doing()
-    void witness.counts().then(({ tasks }) => {
-      progress.arrived = tasks
-    })
+    void witness.counts().then(
+      ({ tasks }) => {
+        progress.arrived = tasks
+      },
+      () => {} // it says the same again in two seconds
+    )
     say()
   }, 2_000)
   try {
