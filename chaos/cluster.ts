@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { freePort } from '../src/db/postmaster.ts'
 import { balance } from './balancer.ts'
+import { aheadBy } from './clock.ts'
 import type { Exit } from './history.ts'
 import { member, type Member } from './member.ts'
 import { copyService, type Mutant } from './mutants.ts'
@@ -38,6 +39,8 @@ export interface ClusterOptions {
   /** Where package.json is. */
   root: string
   mutant?: Mutant
+  /** Seconds that the hosts of workers and dispatchers are ahead of all others. */
+  aheadSeconds: number
   keep: boolean
 }
 
@@ -45,7 +48,8 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-chaos-'))
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => Promise<unknown>)[] = []
-  if (!options.keep)
+  if (options.keep) console.error(`chaos: kept in ${folder}`)
+  else
     closers.push(async () =>
       rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
     )
@@ -68,7 +72,7 @@ function slay(pid: number): void {
 }
 
 async function build(
-  { seed, queue, root, mutant }: ClusterOptions,
+  { seed, queue, root, mutant, aheadSeconds }: ClusterOptions,
   folder: string,
   closers: (() => Promise<unknown>)[],
   close: () => Promise<void>
@@ -127,7 +131,7 @@ async function build(
         role,
         port: ports[at * 2 + nth - 1] ?? 0,
         main: join(dist, 'src/main.js'),
-        env: { ...env, ...mutant?.extra?.[role] },
+        env: { ...env, ...(role !== 'api' && aheadSeconds !== 0 && aheadBy(aheadSeconds)) },
         folder,
         onExit: exit => exits.push(exit)
       })

@@ -98,6 +98,7 @@ async function one(options: Options, mutant?: Mutant): Promise<Verdict> {
     profile,
     root: fileURLToPath(new URL('../..', import.meta.url)),
     ...(mutant && { mutant }),
+    aheadSeconds: mutant?.aheadSeconds ?? options.aheadSeconds,
     keep: options.keep,
     stop: stop.signal,
     say: teller()

@@ -2,9 +2,8 @@
 // copy; src holds nothing of it. Each says which charge it must bring, and which faults bring it to light soonest.
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { aheadBy } from './clock.ts'
 import type { Charge } from './judge/finding.ts'
-import type { Action, Role } from './nemesis-plan.ts'
+import type { Action } from './nemesis-plan.ts'
 import type { Profile } from './options.ts'
 
 export interface Mutant {
@@ -16,7 +15,8 @@ export interface Mutant {
   /** Red is not enough: it must be red for this. */
   expects: Charge
   only: Action[]
-  extra?: Partial<Record<Role, Record<string, string>>>
+  /** It shows only where workers and dispatchers have another clock than the database. */
+  aheadSeconds?: number
 }
 
 export const mutants: Record<string, Mutant> = {
@@ -86,7 +86,7 @@ export const mutants: Record<string, Mutant> = {
     to: "w.next_action_at <= ${new Date().toISOString()}::text::timestamptz and w.phase = 'WAITING'",
     expects: 'early',
     only: ['redis.flush'],
-    extra: { dispatcher: aheadBy(3_600) }
+    aheadSeconds: 3_600
   }
 }
 

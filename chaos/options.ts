@@ -24,6 +24,7 @@ export interface Options {
   profileName: string
   queue: Queue
   mutant?: string
+  aheadSeconds: number
   report?: string
   json?: string
   all: boolean
@@ -41,6 +42,7 @@ Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: i
   --seconds N             of load, instead of the profile's
   --rate N                tasks a second (12)
   --seed N                the same load and the same faults again; a new one each time without it
+  --ahead SECONDS         workers and dispatchers live on hosts whose clock is ahead; nothing may come of it
   --report FILE           a page to read: time line, findings, the way of each task that one names
   --json FILE             the verdict into a file too
   --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
@@ -72,6 +74,7 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
       ...(values.rate !== undefined && { rate: whole('rate', values.rate, 1, 1_000) })
     },
     queue,
+    aheadSeconds: values.ahead === undefined ? 0 : whole('ahead', values.ahead, 0, 86_400),
     all: values.all ?? false,
     keep: values.keep ?? false,
     ...(mutant !== undefined && { mutant }),
@@ -90,6 +93,7 @@ function parse(args: string[]) {
         seconds: { type: 'string' },
         rate: { type: 'string' },
         seed: { type: 'string' },
+        ahead: { type: 'string' },
         report: { type: 'string' },
         json: { type: 'string' },
         mutant: { type: 'string' },

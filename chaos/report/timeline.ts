@@ -26,9 +26,9 @@ export function timeline(history: History): string {
   const top = lanes.length * laneHeight + 10
   const height = top + charts.length * (chartHeight + gap) + 20
   return `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="Faults over time, with throughput, lag and states">
+${ticks(seconds, height, x, from)}
 ${lanes.map((lane, at) => laneOf(history, lane, at * laneHeight, x)).join('\n')}
 ${charts.map((chart, at) => chartOf(chart, top + at * (chartHeight + gap), seconds)).join('\n')}
-${ticks(seconds, height, x, from)}
 </svg>`
 }
 
