@@ -19,6 +19,12 @@ export function leaksIn(
   ])
 }
 
+/** When a log line began with these words, ms since 1970. */
+export function saidAt(logs: readonly string[], words: string): number[] {
+  const line = new RegExp(`"time":(\\d+),[^\\n]*"msg":"${words}`, 'g')
+  return logs.flatMap(log => [...log.matchAll(line)].map(([, time]) => Number(time)))
+}
+
 /** A file that nobody wrote holds nothing. */
 export function textOf(file: string): string {
   try {

@@ -4,7 +4,7 @@ import { startCluster, type Cluster, type ClusterOptions } from './cluster.ts'
 import { ask, pause } from './client.ts'
 import type { History, InsideFinding } from './history.ts'
 import { lookInside } from './inside.ts'
-import { leaksIn, textOf } from './leaks.ts'
+import { leaksIn, saidAt, textOf } from './leaks.ts'
 import { planLoad } from './load-plan.ts'
 import { startLoad } from './load.ts'
 import { actionsOf, planNemesis } from './nemesis-plan.ts'
@@ -132,6 +132,7 @@ async function play(
       exits: cluster.exits,
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
+      queueSilent: saidAt(Object.values(texts), 'hints.away'),
       wanted: actionsOf(plan),
       interrupted: stop.aborted
     }

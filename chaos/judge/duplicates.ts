@@ -44,9 +44,12 @@ export function duplicates(evidence: Evidence): Duplicates {
   return { extra, causes, unexplained }
 }
 
+/** It is logged once in so long. */
+const silenceMs = 10_000
+
 /** Why it was sent again after `before`; undefined when nothing tells. */
 function causeOf(
-  { faultsIn }: Evidence,
+  { faultsIn, history }: Evidence,
   one: Case,
   before: Arrival,
   arrival: Arrival
@@ -74,10 +77,13 @@ function causeOf(
   for (const [action, after] of [
     ['kill.worker', 0],
     ['stop.worker', 0],
-    ['postgres.', 2_000]
+    ['postgres.', 2_000],
+    ['redis.', 1_000]
   ] as const) {
     const faults = faultsIn(before.at - 200, until, fault => fault.action.startsWith(action), after)
     if (faults[0]) return faults[0]
   }
-  return undefined
+  // A hint without an answer in 250 ms is released; if the queue had it, a worker may have been faster than the release.
+  const isSilent = history.queueSilent.some(at => at > before.at - silenceMs && at < arrival.at)
+  return isSilent ? 'hint given up' : undefined
 }

@@ -264,6 +264,20 @@ t.test(
   }
 )
 
+t.test('what a process gave up hinting, and said so, may arrive twice', async t => {
+  const story = (queueSilent: number[]) =>
+    history({
+      queueSilent,
+      arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
+      tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+    })
+  t.match(judge(story([start + 300]), 1), {
+    verdict: 'green',
+    duplicates: { causes: { 'hint given up': 1 } }
+  })
+  t.match(judge(story([start + 600]), 1), { verdict: 'red' })
+})
+
 t.test('duplicates are counted by what explains them', async t => {
   const arrivals = ['500', 'hang', '200'].map((answer, at) =>
     arrival({ attempt: at + 1, at: start + 50 + at * 100, answer })

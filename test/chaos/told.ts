@@ -71,6 +71,7 @@ export const history = (more: Partial<History> = {}): History => ({
   exits: [],
   leaks: [],
   inside: [],
+  queueSilent: [],
   wanted: [],
   interrupted: false,
   ...more
