@@ -55,7 +55,7 @@ interface Source {
 }
 
 // tap runs the tests in the folder of package.json
-const files = ['src', 'handlers', 'bench'].flatMap(folder =>
+const files = ['src', 'handlers', 'bench', 'chaos'].flatMap(folder =>
   readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter(path => path.endsWith('.ts'))
     .map(path => read(`${folder}/${path}`))

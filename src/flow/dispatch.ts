@@ -41,6 +41,8 @@ const overdueAtOnce = 1_000
 const roomPollMs = 10
 const failuresBeforeYield = 5
 const yieldMs = 60_000
+/** How often it asks itself whether the reason to yield is still there. */
+const yieldPollMs = 500
 
 interface Memory {
   /** Clocks that ran out before were seen by an earlier look; null: look at all. */
@@ -62,8 +64,10 @@ export function dispatcher(deps: DispatchDeps): Dispatcher {
   }
   const waiting = nap()
   let failures = 0
+  const yields = { from: 0, until: 0 }
 
   async function turn(): Promise<number> {
+    if (performance.now() < yields.until && deps.surroundings.seenAt() < yields.from) return yieldPollMs
     try {
       const waitMs = await look(deps, memory)
       failures = 0
@@ -74,10 +78,15 @@ export function dispatcher(deps: DispatchDeps): Dispatcher {
       memory.trustFrom = performance.now() + trustMs
       failures++
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
-      // Perhaps only we are cut off: then another one does better while we keep away from its rows.
-      const yields = deps.surroundings.dispatchers() > 1
-      deps.log.warn({ err, failures, waitMs: yields ? yieldMs : 2_000 }, 'dispatch.yields')
-      return yields ? yieldMs : 2_000
+      // Perhaps only we are cut off: then another one does better while we keep away from its rows. Only until the database
+      // answers us again: after an outage for all of us each would leave the work to another one for a minute.
+      const isOther = deps.surroundings.dispatchers() > 1
+      deps.log.warn({ err, failures, waitMs: isOther ? yieldMs : 2_000 }, 'dispatch.yields')
+      if (isOther) {
+        yields.from = performance.now()
+        yields.until = yields.from + yieldMs
+      }
+      return 2_000
     }
   }
 

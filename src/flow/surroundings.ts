@@ -15,6 +15,8 @@ export interface Surroundings {
   /** The database cannot be written: no new sends, no new accepts. */
   isAway(): boolean
   setAway(): void
+  /** When the database last told us how things are, by `performance.now()`. */
+  seenAt(): number
   /** The database's time, as well as this process can tell it without asking. */
   now(): Date
   refresh(): Promise<void>
@@ -35,6 +37,7 @@ export function surroundings(
   let workers = 0
   let dispatchers = 0
   let away = false
+  let seenAt = -Infinity
   let aheadMs = 0
 
   return {
@@ -54,10 +57,12 @@ export function surroundings(
     setAway() {
       away = true
     },
+    seenAt: () => seenAt,
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
       const seen = await look(sql, downstreams)
       away = false
+      seenAt = performance.now()
       aheadMs = seen.now.getTime() - Date.now()
       paused = seen.paused
       workers = seen.workers

@@ -10,11 +10,16 @@ import type { Test } from 'tap'
 export async function blackHole(t: Test, target: { host: string; port: number }) {
   const open = new Set<Socket>()
   let swallowing = false
+  let refusing = false
   const cut = () => {
     for (const socket of open) socket.destroy()
   }
 
   const server = createServer(client => {
+    if (refusing) {
+      client.destroy()
+      return
+    }
     const upstream = connect(target.port, target.host)
     for (const socket of [client, upstream]) {
       open.add(socket)
@@ -44,9 +49,15 @@ export async function blackHole(t: Test, target: { host: string; port: number })
     swallow() {
       swallowing = true
     },
+    /** As when the server is stopped: what is open is cut, and whoever comes is sent away. */
+    refuse() {
+      refusing = true
+      cut()
+    },
     /** Bytes that were swallowed are gone: what is still connected is cut, as a peer would after its resets. */
     heal() {
       swallowing = false
+      refusing = false
       cut()
     },
     /** As `heal`, but the old connections stay, silent for ever: only timeouts of our own can get away from them. */

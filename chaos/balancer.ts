@@ -1,0 +1,64 @@
+// As simple as a load balancer can be: goes by /readyz, in turn, and never sends a request twice.
+import { once } from 'node:events'
+import { Agent, createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { pause } from './client.ts'
+
+export interface Balancer {
+  url: string
+  close(): Promise<void>
+}
+
+const pollMs = 100
+const silentMs = 1_000
+
+export async function balance(backends: readonly string[]): Promise<Balancer> {
+  const agent = new Agent({ keepAlive: true })
+  const stop = new AbortController()
+  const ready = new Set<string>()
+  let turn = 0
+  const watch = async (backend: string): Promise<void> => {
+    while (!stop.signal.aborted) {
+      const isReady = await fetch(`${backend}/readyz`, { signal: AbortSignal.timeout(silentMs) }).then(
+        async answer => {
+          await answer.arrayBuffer()
+          return answer.ok
+        },
+        () => false
+      )
+      if (isReady) ready.add(backend)
+      else ready.delete(backend)
+      await pause(pollMs)
+    }
+  }
+  const watching = backends.map(watch)
+  const server = createServer((near, answer) => {
+    const all = backends.filter(one => ready.has(one))
+    const backend = all[turn++ % all.length]
+    if (backend === undefined) {
+      answer.writeHead(502).end()
+      return
+    }
+    const far = request(`${backend}${near.url ?? ''}`, { agent, method: near.method, headers: near.headers })
+    far.on('response', reply => {
+      answer.writeHead(reply.statusCode ?? 502, reply.headers)
+      reply.on('error', () => answer.destroy())
+      reply.pipe(answer)
+    })
+    far.on('error', () => answer.destroy())
+    answer.on('close', () => far.destroy())
+    near.pipe(far)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async close() {
+      stop.abort()
+      server.closeAllConnections()
+      agent.destroy()
+      await new Promise(resolve => server.close(resolve))
+      await Promise.all(watching)
+    }
+  }
+}

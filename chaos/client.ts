@@ -1,0 +1,46 @@
+// A producer's way to the service: one request, and what became of it.
+import type { Try } from './history.ts'
+
+export const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
+
+const patienceMs = 4_000
+
+export interface Answered extends Try {
+  text: string
+}
+
+export async function ask(
+  url: string,
+  { method = 'GET', body, headers = {} }: { method?: string; body?: string; headers?: Record<string, string> }
+): Promise<Answered> {
+  const at = Date.now()
+  try {
+    const answer = await fetch(url, {
+      method,
+      headers: { ...headers, ...(body !== undefined && { 'content-type': 'application/json' }) },
+      ...(body !== undefined && { body }),
+      signal: AbortSignal.timeout(patienceMs)
+    })
+    const text = await answer.text()
+    return { at, ms: Date.now() - at, status: answer.status, text }
+  } catch {
+    return { at, ms: Date.now() - at, status: 0, text: '' }
+  }
+}
+
+/** Says neither yes nor no: whoever asked must ask again. */
+export const isUnclear = (status: number): boolean => status === 0 || status === 429 || status >= 500
+
+/** Asks until the answer is clear or the signal aborts; each try is told. */
+export async function askUntilClear(
+  once: () => Promise<Answered>,
+  tries: Try[],
+  signal: AbortSignal
+): Promise<Answered> {
+  for (let waitMs = 100; ; waitMs = Math.min(waitMs * 2, 1_000)) {
+    const answer = await once()
+    tries.push({ at: answer.at, ms: answer.ms, status: answer.status })
+    if (!isUnclear(answer.status) || signal.aborted) return answer
+    await pause(waitMs)
+  }
+}

@@ -1,0 +1,160 @@
+// All that a run consists of, in a folder of its own: two processes of each role, PostgreSQL, Redis, the sink, a balancer.
+import { execFile } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { freePort } from '../src/db/postmaster.ts'
+import { balance } from './balancer.ts'
+import { aheadBy } from './clock.ts'
+import type { Exit } from './history.ts'
+import { member, type Member } from './member.ts'
+import { copyService, type Mutant } from './mutants.ts'
+import { roles, type Queue } from './nemesis-plan.ts'
+import { servePostgres, serveRedis, type PostgresServer, type RedisServer } from './servers.ts'
+import { leaseMarginMs, secretVariable, sweepMs } from './terms.ts'
+import { callWitness, type Witness } from './witness.ts'
+
+export interface Cluster {
+  folder: string
+  /** Of the balancer. */
+  url: string
+  /** What a caller sends along. */
+  headers: Record<string, string>
+  members: Member[]
+  postgres: PostgresServer
+  redis: RedisServer | undefined
+  witness: Witness
+  exits: Exit[]
+  /** Names of secrets and their texts: none may ever be in a log or an answer. */
+  canaries: Record<string, string>
+  /** Also when a run broke off in the middle: nothing of it may stay behind. */
+  close(): Promise<void>
+}
+
+export interface ClusterOptions {
+  seed: number
+  queue: Queue
+  /** Where package.json is. */
+  root: string
+  mutant?: Mutant
+  /** Seconds that the hosts of workers and dispatchers are ahead of all others. */
+  aheadSeconds: number
+  keep: boolean
+}
+
+export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+  const folder = mkdtempSync(join(tmpdir(), 'ackbox-chaos-'))
+  chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
+  const closers: (() => Promise<unknown>)[] = []
+  if (options.keep) console.error(`chaos: kept in ${folder}`)
+  else
+    closers.push(async () =>
+      rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+    )
+  const close = async () => {
+    for (const closer of closers.splice(0).reverse())
+      await closer().catch((err: Error) => console.error(`chaos: ${err.message}`))
+  }
+  try {
+    return await build(options, folder, closers, close)
+  } catch (err) {
+    await close()
+    throw err
+  }
+}
+
+function slay(pid: number): void {
+  try {
+    if (pid > 0) process.kill(pid, 'SIGKILL')
+  } catch {} // it is gone already
+}
+
+async function build(
+  { seed, queue, root, mutant, aheadSeconds }: ClusterOptions,
+  folder: string,
+  closers: (() => Promise<unknown>)[],
+  close: () => Promise<void>
+): Promise<Cluster> {
+  const dist = copyService(root, folder, mutant)
+  const signing = `whsec_${randomBytes(32).toString('base64')}`
+  const secret = randomBytes(32).toString('base64url')
+  const postgres = await servePostgres(folder)
+  closers.push(postgres.close)
+  const redis = queue === 'redis' ? await serveRedis(folder) : undefined
+  if (redis) closers.push(redis.close)
+  const witness = await callWitness(seed, signing)
+  closers.push(witness.close)
+
+  const ports = await Promise.all(roles.flatMap(() => [freePort(), freePort()]))
+  const apis = ports.slice(0, 2).map(port => `http://127.0.0.1:${port}`)
+  const balancer = await balance(apis)
+  closers.push(balancer.close)
+  const env: Record<string, string> = {
+    DATABASE_URL: postgres.url,
+    ...(redis && { REDIS_URL: redis.url }),
+    SECRET: secret,
+    [secretVariable]: signing,
+    CHAOS_SINK: witness.url,
+    HANDLERS_DIR: join(dist, 'chaos/handlers'),
+    EGRESS_ALLOW: new URL(witness.url).host,
+    PUBLIC_URL: balancer.url,
+    ALARM_WEBHOOK_URL: `${witness.url}/alarm`,
+    LEASE_MARGIN_MS: `${leaseMarginMs}`,
+    SWEEP_MS: `${sweepMs}`,
+    AUTH: 'on',
+    LOG_LEVEL: 'debug'
+  }
+  // Not in one stroke: their way to PostgreSQL leads through a proxy of this very process.
+  const run = (program: string, ...args: string[]) =>
+    promisify(execFile)(process.execPath, [join(dist, program), ...args], {
+      env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
+      cwd: folder
+    })
+  await run('src/migrate.js')
+  const scopes = 'tasks:write,tasks:read,ops:read,ops:write'
+  // The key alone is on stdout.
+  const key = (await run('src/key.js', 'create', 'chaos', '--scopes', scopes)).stdout.trim()
+
+  const exits: Exit[] = []
+  // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
+  const endAll = () => {
+    for (const pid of [...members.map(one => one.pid()), redis?.pid() ?? 0, postgres.pid()]) slay(pid)
+  }
+  process.once('exit', endAll)
+  closers.push(async () => void process.off('exit', endAll))
+  const members = roles.flatMap((role, at) =>
+    [1, 2].map(nth =>
+      member({
+        name: `${role}-${nth}`,
+        role,
+        port: ports[at * 2 + nth - 1] ?? 0,
+        main: join(dist, 'src/main.js'),
+        env: { ...env, ...(role !== 'api' && aheadSeconds !== 0 && aheadBy(aheadSeconds)) },
+        folder,
+        onExit: exit => exits.push(exit)
+      })
+    )
+  )
+  closers.push(() => Promise.all(members.map(one => one.kill())))
+  await Promise.all(members.map(one => one.start()))
+  const canaries = {
+    SECRET: secret,
+    'signing secret': signing.slice(6),
+    'API key': key,
+    'password of PostgreSQL': postgres.password
+  }
+  return {
+    folder,
+    url: balancer.url,
+    headers: { authorization: `Bearer ${key}` },
+    members,
+    postgres,
+    redis,
+    witness,
+    exits,
+    canaries,
+    close
+  }
+}

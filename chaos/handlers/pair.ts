@@ -1,0 +1,25 @@
+import { defineHandler, env, url, z } from 'ackbox/handler'
+
+/** Two downstreams, of which one owes a receipt: neither may stop the other. */
+export default defineHandler({
+  messageCode: 'chaos.pair',
+  body: z.looseObject({ n: z.int() }),
+  downstreams: {
+    left: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/left`, body: raw }),
+      secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
+      retry: { times: 30, backoff: ['200ms', '500ms', '1s', '2s'] },
+      limit: { concurrency: 50, timeout: '2s' }
+    },
+    right: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/right`, body: raw }),
+      secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
+      needCallback: true,
+      receiptTimeout: '3s',
+      retry: { times: 30, backoff: ['200ms', '500ms', '1s', '2s'] },
+      limit: { concurrency: 50, timeout: '2s' }
+    }
+  }
+})

@@ -1,0 +1,18 @@
+import { defineHandler, env, url, z } from 'ackbox/handler'
+
+/** Over when its receipt is in. */
+export default defineHandler({
+  messageCode: 'chaos.receipt',
+  body: z.looseObject({ n: z.int() }),
+  downstreams: {
+    receipted: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/receipted`, body: raw }),
+      secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
+      needCallback: true,
+      receiptTimeout: '3s',
+      retry: { times: 30, backoff: ['200ms', '500ms', '1s', '2s'] },
+      limit: { concurrency: 50, timeout: '2s' }
+    }
+  }
+})

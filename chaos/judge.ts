@@ -1,0 +1,88 @@
+// The verdict: all charges over the whole history. Pure, so that each charge can be shown to fall on the guilty only.
+import type { History } from './history.ts'
+import * as answers from './judge/answers.ts'
+import * as arrivals from './judge/arrivals.ts'
+import { duplicates } from './judge/duplicates.ts'
+import { evidenceOf, type Evidence } from './judge/evidence.ts'
+import type { Charge, Finding } from './judge/finding.ts'
+
+export interface Verdict {
+  verdict: 'green' | 'red' | 'inconclusive'
+  seed: number
+  /** Why nothing can be said; empty when something can. */
+  inconclusive: string[]
+  tasks: number
+  accepted: number
+  arrivals: number
+  statuses: Record<string, number>
+  duplicates: { extra: number; causes: Record<string, number> }
+  actions: Record<string, number>
+  /** How many of each charge. */
+  counts: Partial<Record<Charge, number>>
+  findings: Finding[]
+}
+
+const questions: ((evidence: Evidence) => Finding[])[] = [
+  arrivals.lost,
+  arrivals.unexpected,
+  answers.vanished,
+  answers.stuck,
+  arrivals.corrupted,
+  arrivals.early,
+  arrivals.unaccounted,
+  arrivals.nonMonotone,
+  answers.receiptLost,
+  answers.falseHandled,
+  arrivals.afterTerminal,
+  arrivals.overLimit,
+  answers.conflict,
+  answers.refused,
+  answers.unanswered,
+  answers.silentFailure,
+  arrivals.overdue,
+  answers.leaked,
+  answers.crashed,
+  answers.forged,
+  answers.rollingPost,
+  answers.inside
+]
+
+export function judge(history: History, fewest: number): Verdict {
+  const evidence = evidenceOf(history)
+  const repeats = duplicates(evidence)
+  const findings = [...questions.flatMap(question => question(evidence)), ...repeats.unexplained]
+  const inconclusive = doubts(history, evidence, fewest)
+  return {
+    // What was seen was seen: doubts do not clear anybody.
+    verdict: findings.length > 0 ? 'red' : inconclusive.length > 0 ? 'inconclusive' : 'green',
+    seed: history.seed,
+    inconclusive,
+    tasks: history.calls.filter(({ kind }) => kind === 'first').length,
+    accepted: acceptedIn(evidence),
+    arrivals: history.arrivals.length,
+    statuses: tally(history.tasks.map(({ status }) => status)),
+    duplicates: { extra: repeats.extra, causes: repeats.causes },
+    actions: tally(history.faults.map(({ action }) => action)),
+    counts: tally(findings.map(({ charge }) => charge)),
+    findings
+  }
+}
+
+const acceptedIn = ({ cases }: Evidence): number =>
+  new Set(cases.filter(({ okAt }) => okAt !== undefined).map(({ planned }) => planned.taskNo)).size
+
+function doubts(history: History, evidence: Evidence, fewest: number): string[] {
+  const ran = new Set(history.faults.map(({ action }) => action))
+  const accepted = acceptedIn(evidence)
+  return [
+    ...(history.interrupted ? ['it was interrupted'] : []),
+    ...(accepted < fewest ? [`${accepted} tasks, fewer than ${fewest}`] : []),
+    ...history.wanted.filter(action => !ran.has(action)).map(action => `${action} never ran`)
+  ]
+}
+
+function tally<Name extends string>(names: readonly Name[]): Record<Name, number> {
+  const counts = {} as Record<Name, number>
+  for (const name of names) counts[name] = (counts[name] ?? 0) + 1
+  return counts
+}

@@ -1,0 +1,36 @@
+// What the judge can hold against the service, each in a sentence. One of them, and the verdict is red.
+export const charges = {
+  lost: 'answered 2xx, and its downstream never saw it',
+  unexpected: 'a downstream saw what was refused or never posted',
+  vanished: 'answered 2xx, and the API does not know it',
+  stuck: 'not in a final state after everything was mended and had time',
+  corrupted: 'the body that arrived is not the text that was posted, or its signature is wrong',
+  early: 'arrived before its start time',
+  unaccounted: 'arrived with an attempt that the API does not know',
+  nonMonotone: 'attempt numbers fell, or came twice, on their way to a downstream',
+  receiptLost: 'a receipt was answered "applied: true", and the delivery is not HANDLED',
+  falseHandled: 'HANDLED without a good answer, or without the receipt it owes',
+  afterTerminal: 'sent, or changed, after it had come to its end',
+  overLimit: 'sent more often than its limit allows',
+  conflict: 'the same taskNo with another body was not answered 409',
+  refused: 'a good task was refused, a wrong one taken, or an equal one not answered 2xx',
+  unanswered: 'never got a clear answer, even after everything was mended',
+  silentFailure: 'FAILED without an alarm that was sent',
+  overdue: 'due, and not attempted within the promised time after the last fault',
+  leaked: 'a key, token, secret or password is in a log or in an answer',
+  crashed: 'a process ended that nobody had ended, or did not end well at SIGTERM',
+  unexplained: 'delivered again without a failure, a timeout or a kill to explain it',
+  forged: 'a receipt with a wrong token was not answered 401',
+  rollingPost: 'a POST failed during a rolling restart',
+  orphan: 'inside the database: SENDING without a clock, or with one too far away (I10)',
+  attemptFell: 'inside the database: an attempt number fell (I32)'
+} as const
+
+export type Charge = keyof typeof charges
+
+export interface Finding {
+  charge: Charge
+  detail: string
+  taskNo?: string
+  downstream?: string
+}

@@ -1,0 +1,125 @@
+// The producers: post what was planned when it is due, ask again after every unclear answer, and note each answer.
+import { ask, askUntilClear, pause, type Answered } from './client.ts'
+import type { Call, PlannedTask } from './history.ts'
+
+export interface LoadOptions {
+  url: string
+  headers: Record<string, string>
+  planned: readonly PlannedTask[]
+  /** Before a task is redelivered its downstream gets well. */
+  mend: (taskNo: string) => Promise<void>
+  /** Aborts when nobody waits for answers any more. */
+  signal: AbortSignal
+  /** Aborts when nothing new shall begin. */
+  stop: AbortSignal
+}
+
+export interface Load {
+  calls: Call[]
+  /** Resolves when the last task was posted, or at `stop`. */
+  posted: Promise<void>
+  /** Resolves when every call has its clear answer, or at `signal`. */
+  answered(): Promise<void>
+}
+
+export function startLoad(options: LoadOptions): Load {
+  const calls: Call[] = []
+  const open = new Set<Promise<void>>()
+  const began = performance.now()
+  const start = (work: Promise<void>): void => {
+    const done = work.finally(() => open.delete(done))
+    open.add(done)
+  }
+  const post = async (): Promise<void> => {
+    for (const task of options.planned) {
+      const waitMs = task.atMs - (performance.now() - began)
+      if (waitMs > 0) await unless(options.stop, waitMs)
+      if (options.stop.aborted) return
+      start(produce(options, calls, task))
+    }
+  }
+  return {
+    calls,
+    posted: post(),
+    async answered() {
+      while (open.size > 0 && !options.signal.aborted) await Promise.race([Promise.all(open), pause(100)])
+    }
+  }
+}
+
+/** Sleeps, unless it is over before. */
+export function unless(stop: AbortSignal, ms: number): Promise<void> {
+  if (stop.aborted) return Promise.resolve()
+  return new Promise(resolve => {
+    const done = () => {
+      clearTimeout(timer)
+      stop.removeEventListener('abort', done)
+      resolve()
+    }
+    const timer = setTimeout(done, ms)
+    stop.addEventListener('abort', done)
+  })
+}
+
+export const envelope = (task: PlannedTask, startAt: number, body = task.body): string => {
+  const rest = {
+    taskNo: task.taskNo,
+    messageCode: task.messageCode,
+    sceneType: '',
+    ...(task.startInMs !== undefined && { deliverStartTime: new Date(startAt).toISOString() }),
+    ...(task.delayMs !== undefined && { delay: task.delayMs }),
+    ...(task.needCallback !== undefined && { needCallback: task.needCallback }),
+    ...(task.retryTimes !== undefined && { retryTimes: task.retryTimes })
+  }
+  return `${JSON.stringify(rest).slice(0, -1)},"messageBody":${body}}`
+}
+
+async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): Promise<void> {
+  const { url, headers, signal } = options
+  const startAt = Date.now() + (task.startInMs ?? 0)
+  const text = envelope(task, startAt)
+  const path = `/tasks/${task.taskNo}`
+  const call = async (kind: Call['kind'], once: () => Promise<Answered>): Promise<number> => {
+    const made: Call = { taskNo: task.taskNo, kind, tries: [], status: 0 }
+    calls.push(made)
+    const { status } = await askUntilClear(once, made.tries, signal)
+    made.status = status
+    return status
+  }
+  const post = (kind: Call['kind'], body: string) =>
+    call(kind, () => ask(`${url}/tasks`, { method: 'POST', body, headers }))
+
+  if (task.isWrong) {
+    await post('wrong', text)
+    return
+  }
+  const first = post('first', text)
+  const again = async () => {
+    if (task.againAfterMs === undefined) return
+    await pause(task.againAfterMs)
+    await post('again', text)
+  }
+  const [status] = await Promise.all([first, again()])
+  if (status < 200 || status > 299) return
+  // Read your write, on whichever process.
+  if (task.atMs % 8 === 0) await call('look', () => ask(url + path, { headers }))
+  if (task.conflictAfterMs !== undefined) {
+    await pause(task.conflictAfterMs)
+    await post('conflict', envelope(task, startAt, '{"n":-1,"other":true}'))
+  }
+  if (task.removeAfterMs !== undefined) {
+    await pause(task.removeAfterMs)
+    await call('remove', () => ask(url + path, { method: 'DELETE', headers }))
+  }
+  if (task.redeliverAfterMs !== undefined) {
+    await pause(task.redeliverAfterMs)
+    await redeliver()
+  }
+
+  async function redeliver(): Promise<void> {
+    const looked = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+    if (looked.status !== 200 || (JSON.parse(looked.text) as { status: string }).status !== 'FAILED') return
+    await options.mend(task.taskNo)
+    await call('redeliver', () => ask(`${url}${path}/redeliver`, { method: 'POST', body: '{}', headers }))
+  }
+}

@@ -1,0 +1,120 @@
+// npm run chaos: the black-box checker. docs/chaos.md says what it does and how to read what it says.
+import { writeFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { judge, type Verdict } from './judge.ts'
+import { mutantProfile, mutants, type Mutant } from './mutants.ts'
+import { help, readOptions, UsageError, type Options } from './options.ts'
+import { report } from './report.ts'
+import { run, type Progress } from './run.ts'
+import { hasRedis } from './servers.ts'
+
+const stop = new AbortController()
+const codes = { green: 0, red: 1, inconclusive: 2 } as const
+
+try {
+  process.exitCode = await main()
+} catch (err) {
+  if (!(err instanceof UsageError)) throw err
+  console.error(err.message)
+  process.exitCode = 2
+}
+
+async function main(): Promise<number> {
+  const options = readOptions(process.argv.slice(2), process.env)
+  if (options === 'help') {
+    console.log(help)
+    return 0
+  }
+  if ((options.queue === 'redis' || options.all) && !hasRedis())
+    throw new UsageError('no redis-server on the PATH: install Redis 6.2 or newer, or use --mode postgres')
+  process.once('SIGINT', () => {
+    console.error('\nchaos: stopping; once more ends at once')
+    stop.abort()
+    process.once('SIGINT', () => process.exit(130))
+  })
+  const { said, code } = options.all ? await all(options) : await single(options)
+  console.log(JSON.stringify(said))
+  if (options.json !== undefined) writeFileSync(options.json, JSON.stringify(said, null, 2))
+  return stop.signal.aborted ? 130 : code
+}
+
+interface Done {
+  said: object
+  code: number
+}
+
+async function single(options: Options): Promise<Done> {
+  const verdict = options.mutant === undefined ? await one(options) : await broken(options, options.mutant)
+  return { said: verdict, code: codes[verdict.verdict] }
+}
+
+/** A mutant has a short profile of its own, with the faults that bring it to light. */
+async function broken(
+  options: Options,
+  name: string
+): Promise<Verdict & { mutant: string; isCaught: boolean }> {
+  const mutant = mutants[name]
+  if (!mutant) throw new UsageError(`--mutant must be one of ${Object.keys(mutants).join(', ')}`)
+  console.error(`chaos: mutant ${name}: ${mutant.what}; expected: ${mutant.expects}`)
+  const verdict = await one({ ...options, profile: { ...mutantProfile, only: mutant.only } }, mutant)
+  return { mutant: name, isCaught: (verdict.counts[mutant.expects] ?? 0) > 0, ...verdict }
+}
+
+/** Every mode with five seeds must be green, every mutant red for what it breaks. */
+async function all(options: Options): Promise<Done> {
+  const runs: object[] = []
+  let code = 0
+  for (const queue of ['redis', 'postgres'] as const) {
+    for (let seed = options.seed; seed < options.seed + 5 && !stop.signal.aborted; seed++) {
+      const verdict = await one({ ...options, queue, seed })
+      code = Math.max(code, codes[verdict.verdict])
+      runs.push({ queue, ...verdict })
+    }
+  }
+  for (const name of Object.keys(mutants)) {
+    if (stop.signal.aborted) break
+    const verdict = await broken({ ...options, queue: 'redis' }, name)
+    if (!verdict.isCaught) code = 1
+    runs.push({ ...verdict, findings: verdict.findings.slice(0, 3) })
+  }
+  const seen = runs.map(one => one as Verdict & { mutant?: string; isCaught?: boolean })
+  return {
+    said: {
+      verdict: code === 0 ? 'green' : code === 1 ? 'red' : 'inconclusive',
+      green: seen.filter(one => one.mutant === undefined && one.verdict === 'green').length,
+      caught: seen.filter(one => one.isCaught).length,
+      runs
+    },
+    code
+  }
+}
+
+async function one(options: Options, mutant?: Mutant): Promise<Verdict> {
+  const { seed, queue, profile } = options
+  console.error(`chaos: seed ${seed}, mode ${queue}, ${profile.seconds} s at ${profile.rate} tasks a second`)
+  const history = await run({
+    seed,
+    queue,
+    profile,
+    root: fileURLToPath(new URL('../..', import.meta.url)),
+    ...(mutant && { mutant }),
+    aheadSeconds: mutant?.aheadSeconds ?? options.aheadSeconds,
+    keep: options.keep,
+    stop: stop.signal,
+    say: teller()
+  })
+  const verdict = judge(history, profile.fewest)
+  if (process.stderr.isTTY) process.stderr.write('\n')
+  console.error(`chaos: ${verdict.verdict} ${JSON.stringify(verdict.counts)}, seed ${seed}`)
+  if (options.report !== undefined) writeFileSync(options.report, report(history, verdict))
+  return verdict
+}
+
+/** A line each time; in a terminal one line that changes. */
+function teller(): (now: Progress) => void {
+  return ({ phase, seconds, posted, answered, arrived, nemesis }) => {
+    const line = `chaos: ${phase} ${seconds.toFixed(0)} s, ${posted} posted, ${answered} answers, ${arrived} arrived${nemesis && `; ${nemesis}`}`
+    if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${line.slice(0, process.stderr.columns - 1)}`)
+    else console.error(line)
+  }
+}

@@ -1,0 +1,105 @@
+// One process of the service, as a supervisor keeps it: started, watched, started again.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
+import { join } from 'node:path'
+import { pause } from './client.ts'
+import type { Exit } from './history.ts'
+import type { Role } from './nemesis-plan.ts'
+
+export interface Member {
+  name: string
+  role: Role
+  url: string
+  pid(): number
+  start(): Promise<void>
+  /** kill -9, then gone. */
+  kill(): Promise<void>
+  /** SIGTERM, then gone. */
+  end(): Promise<void>
+  freeze(): void
+  thaw(): void
+}
+
+export interface MemberOptions {
+  name: string
+  role: Role
+  port: number
+  /** The compiled main.js. */
+  main: string
+  env: Record<string, string>
+  folder: string
+  onExit: (exit: Exit) => void
+}
+
+/** Longer than any fault: one that is started while PostgreSQL is gone is started again until it is back. */
+const startMs = 90_000
+
+export function member({ name, role, port, main, env, folder, onExit }: MemberOptions): Member {
+  const url = `http://127.0.0.1:${port}`
+  let child: ChildProcess | undefined
+  let gone: Promise<void> = Promise.resolve()
+  let by: Exit['by']
+  let starting = false
+
+  function launch(): void {
+    // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
+    const log = openSync(join(folder, `${name}.log`), 'a')
+    by = undefined
+    const started = spawn(process.execPath, ['--max-semi-space-size=64', main], {
+      env: {
+        PATH: process.env['PATH'] ?? '',
+        HOME: process.env['HOME'] ?? '',
+        ...env,
+        ROLE: role,
+        PORT: `${port}`
+      },
+      cwd: folder,
+      // A group of its own: Ctrl-C is for us, and we end it.
+      detached: true,
+      stdio: ['ignore', log, log]
+    })
+    closeSync(log)
+    child = started
+    gone = new Promise(resolve => {
+      started.once('exit', (code, signal) => {
+        onExit({ at: Date.now(), name, pid: started.pid ?? 0, code, signal, starting, ...(by && { by }) })
+        resolve()
+      })
+    })
+  }
+
+  const isAlive = () => child !== undefined && child.exitCode === null && child.signalCode === null
+  const signal = async (how: 'kill' | 'term') => {
+    by = how
+    if (isAlive()) child?.kill(how === 'kill' ? 'SIGKILL' : 'SIGTERM')
+    await gone
+  }
+  return {
+    name,
+    role,
+    url,
+    pid: () => child?.pid ?? 0,
+    async start() {
+      starting = true
+      // One that ends by itself is started again, as a supervisor would; the judge hears of it.
+      for (const end = Date.now() + startMs; Date.now() < end; await pause(50)) {
+        if (!isAlive()) {
+          launch()
+          await pause(200)
+        }
+        const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(1_000) }).catch(
+          () => undefined
+        )
+        await answer?.arrayBuffer().catch(() => {})
+        if (!answer?.ok) continue
+        starting = false
+        return
+      }
+      throw new Error(`${name} did not get ready within ${startMs / 1_000} s: see its log`)
+    },
+    kill: () => signal('kill'),
+    end: () => signal('term'),
+    freeze: () => void child?.kill('SIGSTOP'),
+    thaw: () => void child?.kill('SIGCONT')
+  }
+}

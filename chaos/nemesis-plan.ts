@@ -1,0 +1,112 @@
+// What goes wrong when, from the seed. Two tracks run side by side: what happens to processes, and to all the rest.
+import { chance, type Chance } from './random.ts'
+import { leaseMs } from './terms.ts'
+
+export type Queue = 'redis' | 'postgres'
+export const roles = ['api', 'worker', 'dispatcher'] as const
+export type Role = (typeof roles)[number]
+
+export const processActions = [
+  'kill.api',
+  'kill.worker',
+  'kill.dispatcher',
+  'stop.api',
+  'stop.worker',
+  'stop.dispatcher'
+] as const
+export const redisActions = ['redis.kill', 'redis.flush', 'redis.blackhole', 'redis.snapshot'] as const
+export const postgresActions = ['postgres.backends', 'postgres.stop', 'postgres.blackhole'] as const
+export const sinkActions = ['sink.fail', 'sink.hang', 'sink.reset', 'sink.late'] as const
+export type Action =
+  | (typeof processActions)[number]
+  | (typeof redisActions)[number]
+  | (typeof postgresActions)[number]
+  | (typeof sinkActions)[number]
+  | 'rolling'
+
+export interface Step {
+  atMs: number
+  action: Action
+  /** How long it stays so, before it is mended. */
+  holdMs: number
+  /** Which of the two processes of a role. */
+  which: number
+}
+
+export interface Plan {
+  processes: Step[]
+  surroundings: Step[]
+  /** Alone, when the others are over: no POST may fail then, whoever else would be to blame. */
+  rolling: Step[]
+}
+
+/** About what it takes beyond `holdMs` until all is well again: a process starts, PostgreSQL reads its log. */
+const mendMs = 2_000
+/** About what a rolling restart takes. */
+const rollingMs = 22_000
+
+/** `stopMs`: for how long PostgreSQL is gone. `only`: these actions, again and again until the load is over. */
+export function planNemesis(
+  seed: number,
+  { seconds, queue, stopMs, only }: { seconds: number; queue: Queue; stopMs: number; only?: Action[] }
+): Plan {
+  const by = chance(seed, 'nemesis')
+  const isWanted = (action: Action) => !only || only.includes(action)
+  const wanted = {
+    processes: processActions.filter(isWanted),
+    surroundings: [...(queue === 'redis' ? redisActions : []), ...postgresActions, ...sinkActions].filter(
+      isWanted
+    ),
+    rolling: isWanted('rolling')
+  }
+  const plan: Plan = { processes: [], surroundings: [], rolling: [] }
+  const endMs = seconds * 1_000
+  // A cycle has each action once, in an order of its own; a short run is one, a long one as many as fit.
+  let atMs = 2_000
+  let tookMs = 0
+  do {
+    const fromMs = atMs
+    const processes = cycle(by, wanted.processes, atMs, stopMs)
+    const surroundings = cycle(by, wanted.surroundings, atMs, stopMs)
+    plan.processes.push(...processes.steps)
+    plan.surroundings.push(...surroundings.steps)
+    atMs = Math.max(processes.endMs, surroundings.endMs)
+    if (wanted.rolling) {
+      plan.rolling.push({ atMs, action: 'rolling', holdMs: 0, which: 0 })
+      atMs += rollingMs
+    }
+    atMs += by.whole(500, 8_000)
+    tookMs = atMs - fromMs
+  } while (atMs + tookMs < endMs)
+  return plan
+}
+
+function cycle(
+  by: Chance,
+  actions: Action[],
+  fromMs: number,
+  stopMs: number
+): { steps: Step[]; endMs: number } {
+  let atMs = fromMs
+  const steps = by.shuffled(actions).map((action): Step => {
+    atMs += by.whole(0, 800)
+    const step = { atMs, action, holdMs: holdOf(by, action, stopMs), which: by.whole(0, 1) }
+    atMs += step.holdMs + mendMs
+    return step
+  })
+  return { steps, endMs: atMs }
+}
+
+function holdOf(by: Chance, action: Action, stopMs: number): number {
+  if (action.startsWith('stop.')) return leaseMs + by.whole(1_000, 2_500)
+  if (action.startsWith('kill.')) return by.whole(200, 1_000)
+  if (action === 'postgres.stop') return stopMs
+  if (action === 'redis.snapshot') return by.whole(1_500, 3_000)
+  const isOverAtOnce = action === 'redis.flush' || action === 'postgres.backends'
+  return isOverAtOnce ? 0 : by.whole(2_000, 4_000)
+}
+
+/** Each action that has to run at least once. */
+export const actionsOf = (plan: Plan): Action[] => [
+  ...new Set([...plan.processes, ...plan.surroundings, ...plan.rolling].map(step => step.action))
+]

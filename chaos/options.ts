@@ -1,0 +1,114 @@
+// What may be asked of the checker, and what it means.
+import { parseArgs } from 'node:util'
+import type { Action, Queue } from './nemesis-plan.ts'
+
+export interface Profile {
+  seconds: number
+  rate: number
+  /** For how long PostgreSQL is stopped. */
+  stopMs: number
+  /** How long the run may take to come to rest. */
+  drainMs: number
+  fewest: number
+  only?: Action[]
+}
+
+export const profiles: Record<string, Profile> = {
+  quick: { seconds: 90, rate: 12, stopMs: 5_000, drainMs: 60_000, fewest: 500 },
+  long: { seconds: 1_800, rate: 12, stopMs: 30_000, drainMs: 120_000, fewest: 500 }
+}
+
+export interface Options {
+  seed: number
+  profile: Profile
+  profileName: string
+  queue: Queue
+  mutant?: string
+  aheadSeconds: number
+  report?: string
+  json?: string
+  all: boolean
+  keep: boolean
+}
+
+export const help = `npm run chaos -- [options]
+
+Runs two processes of each role on a PostgreSQL and a Redis of its own, posts tasks, breaks everything in turn, lets it
+heal, reads all back by the public API, and judges: nothing lost, nothing invented, nothing early, nothing unexplained.
+Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: inconclusive, or wrong options.
+
+  --mode redis|postgres   where BullMQ keeps its jobs (redis)
+  --profile quick|long    90 s of load, or 30 min (quick)
+  --seconds N             of load, instead of the profile's
+  --rate N                tasks a second (12)
+  --seed N                the same load and the same faults again; a new one each time without it
+  --ahead SECONDS         workers and dispatchers live on hosts whose clock is ahead; nothing may come of it
+  --report FILE           a page to read: time line, findings, the way of each task that one names
+  --json FILE             the verdict into a file too
+  --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
+  --all                   both modes with five seeds each, then every mutant; green only if each is as it must be
+  --keep                  leaves logs and data where they are, and says where
+  --help
+
+docs/chaos.md tells what is judged, and how to read it.`
+
+/** What was asked for makes no sense; the message says what to do instead. */
+export class UsageError extends Error {}
+
+export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | 'help' {
+  const values = parse(args)
+  if (values.help) return 'help'
+  const profileName = values.profile ?? 'quick'
+  const profile = profiles[profileName]
+  if (!profile) throw new UsageError(`--profile must be one of ${Object.keys(profiles).join(', ')}`)
+  const queue = values.mode ?? 'redis'
+  if (queue !== 'redis' && queue !== 'postgres') throw new UsageError('--mode must be redis or postgres')
+  const mutant = values.mutant ?? (env['MUTANT'] || undefined)
+  return {
+    seed:
+      values.seed === undefined ? Math.floor(Math.random() * 1e9) : whole('seed', values.seed, 0, 2 ** 31),
+    profileName,
+    profile: {
+      ...profile,
+      ...(values.seconds !== undefined && { seconds: whole('seconds', values.seconds, 5, 86_400) }),
+      ...(values.rate !== undefined && { rate: whole('rate', values.rate, 1, 1_000) })
+    },
+    queue,
+    aheadSeconds: values.ahead === undefined ? 0 : whole('ahead', values.ahead, 0, 86_400),
+    all: values.all ?? false,
+    keep: values.keep ?? false,
+    ...(mutant !== undefined && { mutant }),
+    ...(values.report !== undefined && { report: values.report }),
+    ...(values.json !== undefined && { json: values.json })
+  }
+}
+
+function parse(args: string[]) {
+  try {
+    return parseArgs({
+      args,
+      options: {
+        mode: { type: 'string' },
+        profile: { type: 'string' },
+        seconds: { type: 'string' },
+        rate: { type: 'string' },
+        seed: { type: 'string' },
+        ahead: { type: 'string' },
+        report: { type: 'string' },
+        json: { type: 'string' },
+        mutant: { type: 'string' },
+        all: { type: 'boolean' },
+        keep: { type: 'boolean' },
+        help: { type: 'boolean', short: 'h' }
+      }
+    }).values
+  } catch (err) {
+    throw new UsageError((err as Error).message)
+  }
+}
+
+function whole(name: string, text: string, low: number, high: number): number {
+  const number = Number(text)
+  if (/^\d+$/.test(text) && number >= low && number <= high) return number
+  throw new UsageError(`--${name} must be a whole number from ${low} to ${high}`)
+}

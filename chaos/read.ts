@@ -1,0 +1,69 @@
+// Waits until everything has come to rest, then reads it back: by the public API only.
+import { ask, askUntilClear, pause } from './client.ts'
+import type { PlannedTask, SeenAlarm, SeenTask } from './history.ts'
+
+export interface Reader {
+  url: string
+  headers: Record<string, string>
+  signal: AbortSignal
+}
+
+async function read<T>({ url, headers, signal }: Reader, path: string): Promise<T | undefined> {
+  const answer = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+  return answer.status === 200 ? (JSON.parse(answer.text) as T) : undefined
+}
+
+/** How many tasks are still SENDING: one page says it; a full one says "at least". */
+async function sending(reader: Reader): Promise<number> {
+  const page = await read<{ tasks: unknown[] }>(reader, '/tasks?status=SENDING&limit=200')
+  return page?.tasks.length ?? Infinity
+}
+
+/** True when all has come to rest within `ms`: every task in a final state, every open alarm sent. */
+export async function drained(reader: Reader, ms: number, onLook: (left: number) => void): Promise<boolean> {
+  for (const end = Date.now() + ms; Date.now() < end && !reader.signal.aborted; await pause(500)) {
+    const left = await sending(reader)
+    onLook(left)
+    if (left > 0) continue
+    const alarms = await readAlarms(reader)
+    if (alarms.every(alarm => alarm.sentAt !== undefined || alarm.resolvedAt !== undefined)) return true
+  }
+  return false
+}
+
+export async function readAlarms(reader: Reader): Promise<SeenAlarm[]> {
+  const all: SeenAlarm[] = []
+  for (let cursor: string | undefined = ''; cursor !== undefined;) {
+    const page: { alarms: SeenAlarm[]; nextCursor?: string } | undefined = await read(
+      reader,
+      `/alarms?limit=200${cursor && `&cursor=${encodeURIComponent(cursor)}`}`
+    )
+    all.push(...(page?.alarms ?? []))
+    cursor = page?.nextCursor
+  }
+  return all
+}
+
+export interface ReadBack {
+  tasks: SeenTask[]
+  /** The answers as they came, for whoever looks for secrets in them. */
+  texts: string[]
+}
+
+/** Every task that was ever posted, the refused ones too. */
+export async function readTasks(reader: Reader, planned: readonly PlannedTask[]): Promise<ReadBack> {
+  const back: ReadBack = { tasks: [], texts: [] }
+  const { url, headers, signal } = reader
+  let next = 0
+  const reading = async (): Promise<void> => {
+    for (let task = planned[next++]; task; task = planned[next++]) {
+      const { taskNo } = task
+      const answer = await askUntilClear(() => ask(`${url}/tasks/${taskNo}`, { headers }), [], signal)
+      back.texts.push(answer.text)
+      if (answer.status === 200) back.tasks.push(JSON.parse(answer.text) as SeenTask)
+      else back.tasks.push({ taskNo, status: String(answer.status), deliveries: [], missing: true })
+    }
+  }
+  await Promise.all(Array.from({ length: 8 }, reading))
+  return back
+}

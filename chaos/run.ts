@@ -1,0 +1,161 @@
+// One run: build, load and break, heal, drain, read back. What comes out is history; others judge it.
+import { join } from 'node:path'
+import { startCluster, type Cluster, type ClusterOptions } from './cluster.ts'
+import { ask, pause } from './client.ts'
+import type { History, InsideFinding } from './history.ts'
+import { lookInside } from './inside.ts'
+import { leaksIn, saidAt, textOf } from './leaks.ts'
+import { planLoad } from './load-plan.ts'
+import { startLoad } from './load.ts'
+import { actionsOf, planNemesis } from './nemesis-plan.ts'
+import { startNemesis } from './nemesis.ts'
+import type { Profile } from './options.ts'
+import { drained, readAlarms, readTasks, type Reader } from './read.ts'
+
+export interface RunOptions extends ClusterOptions {
+  profile: Profile
+  /** Aborts at Ctrl-C: what was seen so far is read back and judged. */
+  stop: AbortSignal
+  say: (now: Progress) => void
+}
+
+export interface Progress {
+  phase: string
+  seconds: number
+  posted: number
+  answered: number
+  arrived: number
+  nemesis: string
+}
+
+/** Once it is interrupted nobody wants to wait for long. */
+const hurriedMs = 5_000
+
+export async function run(options: RunOptions): Promise<History> {
+  const began = performance.now()
+  const progress: Progress = {
+    phase: 'starting',
+    seconds: 0,
+    posted: 0,
+    answered: 0,
+    arrived: 0,
+    nemesis: ''
+  }
+  const say = () => options.say({ ...progress, seconds: (performance.now() - began) / 1_000 })
+  say()
+  const cluster = await startCluster(options)
+  try {
+    return await play(options, cluster, progress, say)
+  } finally {
+    await cluster.close()
+  }
+}
+
+async function play(
+  { seed, profile, queue, stop }: RunOptions,
+  cluster: Cluster,
+  progress: Progress,
+  say: () => void
+): Promise<History> {
+  const { url, headers, witness, postgres } = cluster
+  const planned = planLoad(seed, profile)
+  const plan = planNemesis(seed, { ...profile, queue })
+  const clockAheadMs = await clockAhead(cluster)
+  const over = new AbortController()
+  const insideFindings: InsideFinding[] = []
+  const looking = lookInside(postgres.sql, over.signal, insideFindings)
+  const startedAt = Date.now()
+
+  progress.phase = 'load'
+  const load = startLoad({ url, headers, planned, mend: witness.mend, signal: over.signal, stop })
+  const nemesis = startNemesis(cluster, plan, stop)
+  const telling = setInterval(() => {
+    progress.posted = load.calls.filter(({ kind }) => kind === 'first').length
+    progress.answered = load.calls.filter(({ status }) => status !== 0).length
+    progress.nemesis = nemesis.doing()
+    void witness.counts().then(
+      ({ tasks }) => {
+        progress.arrived = tasks
+      },
+      () => {} // it says the same again in two seconds
+    )
+    say()
+  }, 2_000)
+  try {
+    await Promise.all([load.posted, nemesis.done])
+    const loadEndedAt = Date.now()
+
+    progress.phase = 'healing'
+    for (const member of cluster.members) {
+      member.thaw()
+      await member.start()
+    }
+    const patience = stop.aborted ? hurriedMs : profile.drainMs
+    const reader: Reader = { url, headers, signal: over.signal }
+    const giveUp = setTimeout(() => over.abort(), patience + 30_000)
+    await Promise.race([load.answered(), pause(patience)])
+
+    progress.phase = 'draining'
+    await drained(reader, patience, left => {
+      progress.nemesis = `${left} tasks under way`
+    })
+
+    progress.phase = 'reading'
+    const back = await readTasks(reader, planned.filter(isPosted(load.calls)))
+    const alarms = await readAlarms(reader)
+    const metrics = await Promise.all(cluster.members.map(one => ask(`${one.url}/metrics`, { headers })))
+    clearTimeout(giveUp)
+    over.abort()
+    await looking
+
+    progress.phase = 'ending'
+    await Promise.all(cluster.members.map(one => one.end()))
+    const { arrivals, receipts, tokens, alarms: messages } = await witness.testimony()
+    const texts: Record<string, string> = {
+      'GET /tasks': back.texts.join('\n'),
+      '/metrics': metrics.map(({ text }) => text).join('\n'),
+      'alarm messages': messages.join('\n')
+    }
+    for (const { name } of cluster.members) texts[`${name}.log`] = textOf(join(cluster.folder, `${name}.log`))
+    return {
+      seed,
+      startedAt,
+      loadEndedAt,
+      clockAheadMs,
+      planned,
+      calls: load.calls,
+      arrivals,
+      receipts,
+      tasks: back.tasks,
+      alarms,
+      faults: nemesis.faults,
+      exits: cluster.exits,
+      leaks: leaksIn(texts, cluster.canaries, tokens),
+      inside: insideFindings,
+      queueSilent: saidAt(Object.values(texts), 'hints.away'),
+      wanted: actionsOf(plan),
+      interrupted: stop.aborted
+    }
+  } finally {
+    clearInterval(telling)
+    over.abort()
+  }
+}
+
+const isPosted = (calls: readonly { taskNo: string }[]) => {
+  const all = new Set(calls.map(({ taskNo }) => taskNo))
+  return ({ taskNo }: { taskNo: string }) => all.has(taskNo)
+}
+
+/** All runs on one host, so this is 0 but for what asking takes; then 0 is the better measure. */
+async function clockAhead({ postgres }: Cluster): Promise<number> {
+  const offsets: number[] = []
+  for (let turn = 0; turn < 5; turn++) {
+    const before = Date.now()
+    const [row] = await postgres.sql<[{ ms: number }]>`
+      select extract(epoch from clock_timestamp())::float8 * 1000 as ms`
+    offsets.push(row.ms - (before + Date.now()) / 2)
+  }
+  const middle = offsets.toSorted((a, b) => a - b)[2] ?? 0
+  return Math.abs(middle) < 10 ? 0 : middle
+}

@@ -1,0 +1,137 @@
+// PostgreSQL and Redis of the run's own, each behind a proxy, and what can be done to them.
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { copyFileSync, mkdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { Redis } from 'ioredis'
+import postgres from 'postgres'
+import { isPostmaster } from '../src/db/pidfile.ts'
+import { freePort, runPostmaster, stopPostmaster, urlOf } from '../src/db/postmaster.ts'
+import { pause } from './client.ts'
+import { proxyTo } from './proxy.ts'
+
+export interface PostgresServer {
+  /** Through the proxy: for the service. */
+  url: string
+  password: string
+  /** Straight to it: for us. */
+  sql: postgres.Sql
+  terminateBackends(): Promise<void>
+  /** As `pg_ctl stop -m immediate`: no goodbye, and it must recover from its log. */
+  stopAtOnce(): Promise<void>
+  start(): Promise<void>
+  swallow(): void
+  heal(): void
+  pid(): number
+  close(): Promise<void>
+}
+
+/** With the settings it ships with: what is committed is on the disk. */
+export async function servePostgres(folder: string): Promise<PostgresServer> {
+  const dataDir = join(folder, 'postgres')
+  mkdirSync(dataDir, { mode: 0o711 })
+  let postmaster = await runPostmaster({ dataDir })
+  const proxy = await proxyTo(postmaster.port)
+  const sql = postgres(urlOf(postmaster), {
+    max: 2,
+    onnotice: () => {},
+    connection: { application_name: 'chaos' }
+  })
+  return {
+    url: urlOf({ ...postmaster, port: proxy.port }),
+    password: postmaster.password,
+    sql,
+    pid: () => postmaster.pid,
+    async terminateBackends() {
+      await sql`
+        select pg_terminate_backend(pid) from pg_stat_activity
+        where backend_type = 'client backend' and application_name <> 'chaos'`
+    },
+    async stopAtOnce() {
+      process.kill(postmaster.pid, 'SIGQUIT')
+      while (isPostmaster(postmaster.pid, join(dataDir, 'postgres'))) await pause(10)
+    },
+    async start() {
+      postmaster = await runPostmaster({ dataDir, port: postmaster.port })
+    },
+    swallow: proxy.swallow,
+    heal: proxy.heal,
+    async close() {
+      await sql.end({ timeout: 1 }).catch(() => {})
+      await proxy.close()
+      await stopPostmaster({ pid: postmaster.pid, dataDir })
+    }
+  }
+}
+
+export interface RedisServer {
+  url: string
+  kill(): Promise<void>
+  /** Empty, unless a dump was put back. */
+  start(): Promise<void>
+  flush(): Promise<void>
+  /** Writes down what it holds now; `restore` makes that what it starts with. */
+  save(): Promise<void>
+  restore(): void
+  swallow(): void
+  heal(): void
+  pid(): number
+  close(): Promise<void>
+}
+
+export const hasRedis = (): boolean => spawnSync('redis-server', ['--version']).status === 0
+
+export async function serveRedis(folder: string): Promise<RedisServer> {
+  const port = await freePort()
+  const dir = join(folder, 'redis')
+  mkdirSync(dir)
+  const dump = join(dir, 'dump.rdb')
+  let child: ChildProcess | undefined
+  const client = new Redis({ port, host: '127.0.0.1', retryStrategy: () => 100, lazyConnect: true })
+  client.on('error', () => {}) // refused until it listens
+
+  async function start(): Promise<void> {
+    // Written down only when it is told to: a restart begins empty.
+    const settings = ['--save', '', '--appendonly', 'no', '--maxmemory-policy', 'noeviction']
+    child = spawn('redis-server', ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', dir, ...settings], {
+      stdio: 'ignore',
+      detached: true
+    })
+    if (client.status === 'wait') await client.connect().catch(() => {})
+    while ((await client.ping().catch(() => '')) !== 'PONG') await pause(50)
+    rmSync(dump, { force: true })
+  }
+  async function kill(): Promise<void> {
+    if (!child || child.exitCode !== null || child.signalCode !== null) return
+    const gone = once(child, 'exit')
+    child.kill('SIGKILL')
+    await gone
+  }
+
+  await start()
+  const proxy = await proxyTo(port)
+  return {
+    url: `redis://127.0.0.1:${proxy.port}`,
+    kill,
+    start,
+    async flush() {
+      await client.flushall()
+    },
+    async save() {
+      await client.save()
+      copyFileSync(dump, `${dump}.old`)
+      rmSync(dump)
+    },
+    restore() {
+      copyFileSync(`${dump}.old`, dump)
+    },
+    swallow: proxy.swallow,
+    heal: proxy.heal,
+    pid: () => child?.pid ?? 0,
+    async close() {
+      client.disconnect()
+      await proxy.close()
+      await kill()
+    }
+  }
+}

@@ -1,0 +1,190 @@
+// node sink.js: the downstream, a process of its own that nothing is done to. It is the witness: it remembers every
+// request before it answers, sends receipts, and hands over all it saw when it is asked.
+import { createHash, createHmac } from 'node:crypto'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { behaviour, type Behaviour, type Mode, type PlannedReceipt } from './behaviour.ts'
+import { askUntilClear, ask, pause } from './client.ts'
+import type { Arrival, Receipt } from './history.ts'
+import { secretVariable } from './terms.ts'
+
+/** What the run tells its sink. */
+export type Order =
+  | { id: number; kind: 'mode'; mode: Mode }
+  | { id: number; kind: 'mend'; taskNo: string }
+  | { id: number; kind: 'counts' }
+  | { id: number; kind: 'testimony' }
+
+export interface Testimony {
+  arrivals: Arrival[]
+  receipts: Receipt[]
+  /** Tokens as they came: none of them may be in a log. */
+  tokens: string[]
+  /** Bodies of messages to the alarm channel. */
+  alarms: string[]
+}
+
+const seed = Number(process.env['CHAOS_SEED'])
+const key = Buffer.from((process.env[secretVariable] ?? '').replace('whsec_', ''), 'base64')
+const stop = new AbortController()
+const seen: Testimony = { arrivals: [], receipts: [], tokens: [], alarms: [] }
+const counts = new Map<string, number>()
+const arrived = new Set<string>()
+const mended = new Set<string>()
+let mode: Mode = 'well'
+let open = 0
+
+const server = createServer((request, response) => {
+  const chunks: Buffer[] = []
+  request.on('data', (chunk: Buffer) => chunks.push(chunk))
+  request.on('error', () => {})
+  response.on('error', () => {})
+  request.on('end', () => take(request, Buffer.concat(chunks), response))
+})
+server.keepAliveTimeout = 60_000
+server.listen(0, '127.0.0.1', () => process.send?.({ port: (server.address() as AddressInfo).port }))
+
+// Ctrl-C in a terminal reaches the whole group; the run decides when its witness may go.
+process.on('SIGINT', () => {})
+process.on('disconnect', () => process.exit(0))
+process.on('message', (order: Order) => process.send?.({ id: order.id, reply: obey(order) }))
+
+function obey(order: Order): unknown {
+  switch (order.kind) {
+    case 'mode':
+      mode = order.mode
+      return null
+    case 'mend':
+      mended.add(order.taskNo)
+      return null
+    case 'counts':
+      return { arrivals: seen.arrivals.length, tasks: arrived.size, open }
+    case 'testimony':
+      return seen
+  }
+}
+
+const header = (request: IncomingMessage, name: string): string => String(request.headers[name] ?? '')
+
+function take(request: IncomingMessage, body: Buffer, response: ServerResponse): void {
+  const at = Date.now()
+  if (request.url === '/alarm') {
+    seen.alarms.push(body.toString())
+    response.writeHead(mode === 'fail' ? 503 : 204).end()
+    return
+  }
+  const downstream = (request.url ?? '').slice(1)
+  const taskNo = header(request, 'ackbox-task-no')
+  const delivery = `${taskNo} ${downstream}`
+  const nth = counts.get(delivery) ?? 0
+  counts.set(delivery, nth + 1)
+  arrived.add(taskNo)
+  const owed = request.headers['ackbox-callback-url'] !== undefined
+  const planned = behaviour(seed, { taskNo, downstream, nth, owed, mended: mended.has(taskNo) }, mode)
+  const arrival: Arrival = {
+    at,
+    taskNo,
+    downstream,
+    attempt: Number(header(request, 'ackbox-attempt')),
+    hash: createHash('sha256').update(body).digest('hex'),
+    signed: isSigned(request, body),
+    owed,
+    answer: planned.answer.kind === 'status' ? String(planned.answer.status) : planned.answer.kind,
+    handled: planned.handled
+  }
+  seen.arrivals.push(arrival)
+  if (owed) seen.tokens.push(header(request, 'ackbox-callback-token'))
+  for (const receipt of planned.receipts) void send(request, arrival, receipt)
+  open++
+  void reply(request, response, planned, arrival).finally(() => open--)
+}
+
+/** Standard Webhooks v1, by the letter of its specification and not by the service's own code. */
+function isSigned(request: IncomingMessage, body: Buffer): boolean {
+  const head = `${header(request, 'webhook-id')}.${header(request, 'webhook-timestamp')}.`
+  const wanted = createHmac('sha256', key).update(head).update(body).digest('base64')
+  return header(request, 'webhook-signature').split(' ').includes(`v1,${wanted}`)
+}
+
+async function reply(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { answer, handled }: Behaviour,
+  arrival: Arrival
+): Promise<void> {
+  if (answer.kind === 'reset') {
+    request.socket.resetAndDestroy()
+    return
+  }
+  if (answer.kind === 'hang') {
+    // Until the service has had enough, which it must; then the socket is its own to close.
+    await Promise.race([new Promise(resolve => response.once('close', resolve)), pause(20_000)])
+    request.socket.destroy()
+    return
+  }
+  await pause(answer.afterMs)
+  if (response.destroyed) return
+  const status = answer.kind === 'late' ? 200 : answer.status
+  const headers = {
+    'content-type': 'application/json',
+    ...(status === 429 && { 'retry-after': '1' }),
+    ...(handled && { 'ackbox-result': 'HANDLED' })
+  }
+  // A bad one says back all it was told, secrets included: the service must not keep them.
+  const text = status === 204 ? '' : JSON.stringify(status < 300 ? { ok: true } : { told: request.headers })
+  response.writeHead(status, headers).end(text, () => {
+    arrival.answeredAt = Date.now()
+  })
+}
+
+/** What /callback answers with 200. */
+interface Said {
+  applied?: boolean
+  status?: string
+}
+
+/** Of the same shape, and wrong. */
+const other = (letter: string): string => (letter === 'A' ? 'B' : 'A')
+
+/** As a good downstream does: again until the answer is clear. A bad token is the same text with another end. */
+async function send(request: IncomingMessage, arrival: Arrival, planned: PlannedReceipt): Promise<void> {
+  await pause(planned.afterMs)
+  const { taskNo, downstream, attempt } = arrival
+  const receipt: Receipt = {
+    taskNo,
+    downstream,
+    attempt,
+    result: planned.result,
+    token: planned.token,
+    tries: []
+  }
+  seen.receipts.push(receipt)
+  const right = header(request, 'ackbox-callback-token')
+  const wrong = right.slice(0, -9) + right.slice(-9).replaceAll(/./g, other)
+  const body = JSON.stringify({
+    taskNo,
+    messageCode: header(request, 'ackbox-message-code'),
+    result: planned.result
+  })
+  await askUntilClear(
+    async () => {
+      const answer = await ask(header(request, 'ackbox-callback-url'), {
+        method: 'POST',
+        body,
+        headers: { 'ackbox-callback-token': planned.token === 'good' ? right : wrong }
+      })
+      const { at, ms, status, text } = answer
+      const { applied, status: says } = status === 200 ? (JSON.parse(text) as Said) : {}
+      receipt.tries.push({
+        at,
+        ms,
+        status,
+        ...(applied !== undefined && { applied }),
+        ...(says !== undefined && { says })
+      })
+      return answer
+    },
+    [],
+    stop.signal
+  )
+}

@@ -1,0 +1,289 @@
+import t from 'tap'
+import type { History } from '../../chaos/history.ts'
+import { judge } from '../../chaos/judge.ts'
+import { charges, type Charge } from '../../chaos/judge/finding.ts'
+import { arrival, call, history, planned, receipt, receipted, rows, start, task } from './told.ts'
+
+const iso = (ms: number): string => new Date(start + ms).toISOString()
+const fault = (action: string, from: number, to: number, target = 'it') => ({
+  action,
+  target,
+  from: start + from,
+  to: start + to
+})
+const late = arrival({ at: start + 59_000, attempt: 2, answeredAt: start + 59_010 })
+const failed = { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 1, attempts: rows(1) } as const
+const alarm = { taskNo: 'a', downstream: 'plain', attempt: 1, kind: 'FAILED', createdAt: iso(80) }
+const other = (n: number) => arrival({ taskNo: 'b', at: start + n })
+
+/** Each guilty history with the one charge that it must bring, and an innocent one beside it. */
+const stories: [charge: Charge, guilty: History, innocent: History][] = [
+  [
+    'lost',
+    history({ arrivals: [] }),
+    history({
+      arrivals: [],
+      calls: [call('first', 201), call('remove', 200)],
+      tasks: [task({ status: 'DELETED' })]
+    })
+  ],
+  ['unexpected', history({ arrivals: [arrival(), other(1)] }), history()],
+  [
+    'unexpected',
+    history({
+      planned: [planned, { ...planned, taskNo: 'b', isWrong: true }],
+      arrivals: [arrival(), other(1)]
+    }),
+    history({ planned: [planned, { ...planned, taskNo: 'b', isWrong: true }] })
+  ],
+  ['vanished', history({ tasks: [task({}, { missing: true, status: '404' })] }), history()],
+  [
+    'vanished',
+    history({ calls: [call('first', 201), call('look', 404)] }),
+    history({ calls: [call('first', 201), call('look', 200)] })
+  ],
+  ['stuck', history({ tasks: [task({ status: 'SENDING' })] }), history()],
+  ['corrupted', history({ arrivals: [arrival({ hash: 'another' })] }), history()],
+  ['corrupted', history({ arrivals: [arrival({ signed: false })] }), history()],
+  [
+    'early',
+    history({ tasks: [task({}, { deliverStartTime: iso(51) })] }),
+    history({ tasks: [task({}, { deliverStartTime: iso(50) })] })
+  ],
+  [
+    'early',
+    history({ planned: [{ ...planned, delayMs: 51 }] }),
+    history({ planned: [{ ...planned, delayMs: 50 }] })
+  ],
+  [
+    'unaccounted',
+    history({ tasks: [task({ attempts: [] })] }),
+    // Its worker was killed before it could write it down.
+    history({ tasks: [task({ attempts: [] })], faults: [fault('kill.worker', 100, 900)] })
+  ],
+  ['unaccounted', history({ tasks: [task({ attempt: 0, attempts: rows(1) })] }), history()],
+  [
+    'nonMonotone',
+    history({
+      arrivals: [arrival({ attempt: 2, answer: '500' }), arrival({ at: start + 90 })],
+      tasks: [task({ attempt: 2, attempts: rows(2) })]
+    }),
+    history({
+      arrivals: [arrival({ attempt: 2, answer: '500' }), arrival({ at: start + 90 })],
+      tasks: [task({ attempt: 2, attempts: rows(2) })],
+      faults: [fault('stop.worker', -5_000, 80)]
+    })
+  ],
+  ['receiptLost', receipted({ tasks: [task({ downstream: 'receipted', status: 'DELETED' })] }), receipted()],
+  ['falseHandled', receipted({ receipts: [] }), receipted()],
+  [
+    'falseHandled',
+    receipted({ receipts: [receipt({ token: 'bad' }, { status: 401, applied: false })] }),
+    receipted({ receipts: [], arrivals: [arrival({ downstream: 'receipted', owed: true, handled: true })] })
+  ],
+  [
+    'falseHandled',
+    history({ arrivals: [arrival({ answer: '500' })] }),
+    history({ arrivals: [arrival({ answer: 'late' })] })
+  ],
+  [
+    'afterTerminal',
+    history({
+      arrivals: [arrival({ answer: '500' }), late],
+      tasks: [task({ attempt: 2, attempts: rows(2) })]
+    }),
+    history({
+      arrivals: [arrival({ answer: '500' }), { ...late, at: start + 2_000 }],
+      tasks: [task({ attempt: 2, attempts: rows(2) })]
+    })
+  ],
+  [
+    'afterTerminal',
+    history({ calls: [call('first', 201), call('remove', 200)] }),
+    history({ calls: [call('first', 201), call('remove', 409)] })
+  ],
+  [
+    'overLimit',
+    history({
+      planned: [{ ...planned, retryTimes: 1 }],
+      arrivals: [1, 2, 3, 4].map(attempt => arrival({ attempt, answer: attempt < 4 ? '500' : '200' })),
+      tasks: [task({ attempt: 4, attempts: rows(4) })]
+    }),
+    history({
+      planned: [{ ...planned, retryTimes: 2 }],
+      arrivals: [1, 2, 3, 4].map(attempt => arrival({ attempt, answer: attempt < 4 ? '500' : '200' })),
+      tasks: [task({ attempt: 4, attempts: rows(4) })]
+    })
+  ],
+  [
+    'conflict',
+    history({ calls: [call('first', 201), call('conflict', 200)] }),
+    history({ calls: [call('first', 201), call('conflict', 409)] })
+  ],
+  [
+    'refused',
+    history({ calls: [call('first', 201), call('again', 409)] }),
+    history({ calls: [call('first', 201), call('again', 200)] })
+  ],
+  [
+    'refused',
+    history({ calls: [call('first', 201), { ...call('wrong', 201), taskNo: 'b' }] }),
+    history({ calls: [call('first', 201), { ...call('wrong', 422), taskNo: 'b' }] })
+  ],
+  ['unanswered', history({ calls: [call('first', 201), call('again', 503)] }), history()],
+  [
+    'silentFailure',
+    history({ arrivals: [arrival({ answer: '500' })], tasks: [task(failed)] }),
+    history({
+      arrivals: [arrival({ answer: '500' })],
+      tasks: [task(failed)],
+      alarms: [{ ...alarm, sentAt: iso(90) }]
+    })
+  ],
+  [
+    'silentFailure',
+    history({ arrivals: [arrival({ answer: '500' })], tasks: [task(failed)], alarms: [alarm] }),
+    history()
+  ],
+  [
+    'overdue',
+    history({
+      arrivals: [arrival({ at: start + 20_000, answeredAt: start + 20_010 })],
+      tasks: [task({ handledAt: iso(20_020) })]
+    }),
+    // PostgreSQL was gone meanwhile, and 6.5 s are promised from when it was back.
+    history({
+      arrivals: [arrival({ at: start + 20_000, answeredAt: start + 20_010 })],
+      tasks: [task({ handledAt: iso(20_020) })],
+      faults: [fault('postgres.stop', 1_000, 14_000)]
+    })
+  ],
+  ['leaked', history({ leaks: [{ where: 'api-1.log', what: 'SECRET' }] }), history()],
+  [
+    'crashed',
+    history({ exits: [{ at: start, name: 'api-1', pid: 1, code: 1, signal: null, starting: false }] }),
+    history({
+      exits: [
+        { at: start, name: 'api-1', pid: 1, code: null, signal: 'SIGKILL', starting: false, by: 'kill' }
+      ]
+    })
+  ],
+  [
+    'crashed',
+    history({
+      exits: [{ at: start, name: 'api-1', pid: 1, code: 1, signal: null, starting: false, by: 'term' }]
+    }),
+    history({
+      exits: [{ at: start, name: 'api-1', pid: 1, code: 0, signal: null, starting: false, by: 'term' }]
+    })
+  ],
+  [
+    'unexplained',
+    history({
+      arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
+      tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+    }),
+    history({
+      arrivals: [arrival({ answer: '429' }), arrival({ at: start + 500, attempt: 2 })],
+      tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+    })
+  ],
+  [
+    'forged',
+    receipted({ receipts: [receipt(), receipt({ token: 'bad' }, { status: 200, applied: false })] }),
+    receipted({ receipts: [receipt(), receipt({ token: 'bad' }, { status: 401 })] })
+  ],
+  [
+    'rollingPost',
+    history({
+      calls: [
+        {
+          ...call('first', 201),
+          tries: [
+            { at: start, ms: 5, status: 503 },
+            { at: start + 100, ms: 5, status: 201 }
+          ]
+        }
+      ],
+      faults: [fault('rolling', -1_000, 5_000)]
+    }),
+    // Redis came back only a moment before: it may be to blame.
+    history({
+      calls: [
+        {
+          ...call('first', 201),
+          tries: [
+            { at: start, ms: 5, status: 503 },
+            { at: start + 100, ms: 5, status: 201 }
+          ]
+        }
+      ],
+      faults: [fault('redis.kill', -3_000, -1_000), fault('rolling', -1_000, 5_000)]
+    })
+  ],
+  ['orphan', history({ inside: [{ invariant: 'I10', taskNo: 'a', detail: '' }] }), history()],
+  ['attemptFell', history({ inside: [{ invariant: 'I32', taskNo: 'a', detail: '' }] }), history()]
+]
+
+for (const [charge, guilty, innocent] of stories) {
+  t.test(`${charge}: ${charges[charge]}`, async t => {
+    const verdict = judge(guilty, 1)
+    t.equal(verdict.verdict, 'red')
+    t.ok((verdict.counts[charge] ?? 0) > 0, JSON.stringify(verdict.counts))
+    t.notOk(charge in judge(innocent, 1).counts, 'and the innocent one goes free')
+  })
+}
+
+t.test('every charge has its guilty one', async t => {
+  t.same([...new Set(stories.map(([charge]) => charge))].sort(), Object.keys(charges).sort())
+})
+
+t.test('one task that went well is green', async t => {
+  t.match(judge(history(), 1), { verdict: 'green', accepted: 1, findings: [], inconclusive: [] })
+  t.match(judge(receipted(), 1), { verdict: 'green' })
+})
+
+t.test('too few tasks, an action that never ran, or Ctrl-C: nothing can be said', async t => {
+  t.match(judge(history(), 2), { verdict: 'inconclusive', inconclusive: ['1 tasks, fewer than 2'] })
+  t.match(judge(history({ wanted: ['redis.kill'] }), 1), { inconclusive: ['redis.kill never ran'] })
+  t.match(judge(history({ interrupted: true }), 1), { verdict: 'inconclusive' })
+  t.equal(judge(history({ arrivals: [], interrupted: true }), 1).verdict, 'red', 'but what was seen was seen')
+})
+
+t.test(
+  'the other process of a role takes over at once: its loss is no excuse for the time it is gone',
+  async t => {
+    const story = (action: string) =>
+      history({
+        arrivals: [arrival({ at: start + 20_000, answeredAt: start + 20_010 })],
+        tasks: [task({ handledAt: iso(20_020) })],
+        faults: [fault(action, 1_000, 14_000)]
+      })
+    t.match(judge(story('stop.worker'), 1).counts, { overdue: 1 })
+    t.notOk('overdue' in judge(story('redis.blackhole'), 1).counts)
+  }
+)
+
+t.test('what a process gave up hinting, and said so, may arrive twice', async t => {
+  const story = (queueSilent: number[]) =>
+    history({
+      queueSilent,
+      arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
+      tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+    })
+  t.match(judge(story([start + 300]), 1), {
+    verdict: 'green',
+    duplicates: { causes: { 'hint given up': 1 } }
+  })
+  t.match(judge(story([start + 600]), 1), { verdict: 'red' })
+})
+
+t.test('duplicates are counted by what explains them', async t => {
+  const arrivals = ['500', 'hang', '200'].map((answer, at) =>
+    arrival({ attempt: at + 1, at: start + 50 + at * 100, answer })
+  )
+  t.match(judge(history({ arrivals, tasks: [task({ attempt: 3, attempts: rows(3) })] }), 1), {
+    verdict: 'green',
+    duplicates: { extra: 2, causes: { 'answer 500': 1, 'answer hang': 1 } }
+  })
+})

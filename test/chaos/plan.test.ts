@@ -1,0 +1,100 @@
+import t from 'tap'
+import { behaviour, fateOf } from '../../chaos/behaviour.ts'
+import { planLoad } from '../../chaos/load-plan.ts'
+import { envelope } from '../../chaos/load.ts'
+import { actionsOf, planNemesis, type Queue } from '../../chaos/nemesis-plan.ts'
+import { profiles, readOptions } from '../../chaos/options.ts'
+
+const quick = { seconds: 90, rate: 12 }
+const plan = (seed: number, queue: Queue = 'redis') =>
+  planNemesis(seed, { seconds: 90, queue, stopMs: 5_000 })
+
+t.test('a seed plays the same load, the same faults and the same downstream again', async t => {
+  t.same(planLoad(7, quick), planLoad(7, quick))
+  t.same(plan(7), plan(7))
+  const about = { taskNo: 'chaos-7-1', downstream: 'receipted', nth: 0, owed: true, mended: false }
+  t.same(behaviour(7, about, 'well'), behaviour(7, about, 'well'))
+  t.notSame(planLoad(7, quick), planLoad(8, quick))
+  t.notSame(plan(7), plan(8))
+})
+
+t.test(
+  'a quick run posts what it takes to say something, at about its rate, in bursts and lulls',
+  async t => {
+    for (const seed of [1, 2, 3]) {
+      const tasks = planLoad(seed, quick)
+      t.ok(tasks.length > 900 && tasks.length < 1_300, `${tasks.length}`)
+      t.equal(new Set(tasks.map(({ taskNo }) => taskNo)).size, tasks.length, 'each taskNo is one task')
+      const gaps = tasks.slice(1).map(({ atMs }, at) => atMs - (tasks[at]?.atMs ?? 0))
+      t.ok(gaps.every(gap => gap >= 0))
+      t.ok(Math.max(...gaps) > 4 * (1_000 / quick.rate))
+    }
+  }
+)
+
+t.test('a load holds everything that the judge asks about', async t => {
+  const tasks = planLoad(1, quick)
+  for (const member of [
+    'startInMs',
+    'delayMs',
+    'needCallback',
+    'retryTimes',
+    'againAfterMs',
+    'conflictAfterMs',
+    'removeAfterMs',
+    'redeliverAfterMs',
+    'isWrong'
+  ] as const)
+    t.ok(
+      tasks.some(task => task[member] !== undefined),
+      member
+    )
+  t.ok(tasks.some(({ taskNo }) => fateOf(1, taskNo) === 'doomed'))
+})
+
+t.test('the posted text holds the body letter by letter', async t => {
+  const [task] = planLoad(1, quick).filter(one => one.body.includes('1.0'))
+  t.ok(task && envelope(task, 0).endsWith(`,"messageBody":${task.body}}`))
+})
+
+t.test('every action of a mode runs, whatever the seed; without Redis none of Redis', async t => {
+  for (const seed of [1, 2, 3]) {
+    t.equal(actionsOf(plan(seed)).length, 18)
+    const without = actionsOf(plan(seed, 'postgres'))
+    t.equal(without.length, 14)
+    t.notOk(without.some(action => action.startsWith('redis')))
+  }
+})
+
+t.test('the faults of a quick run are over when its load is', async t => {
+  for (let seed = 0; seed < 50; seed++) {
+    const { rolling, processes, surroundings } = plan(seed)
+    t.equal(rolling.length, 1)
+    const last = Math.max(...[...processes, ...surroundings].map(({ atMs, holdMs }) => atMs + holdMs))
+    t.ok((rolling[0]?.atMs ?? 0) >= last && (rolling[0]?.atMs ?? 0) < 75_000)
+  }
+})
+
+t.test('a doomed task is never answered well; once mended it is', async t => {
+  const doomed = planLoad(1, quick).find(({ taskNo, isWrong }) => !isWrong && fateOf(1, taskNo) === 'doomed')
+  const about = { taskNo: doomed?.taskNo ?? '', downstream: 'plain', nth: 0, owed: false, mended: false }
+  for (let nth = 0; nth < 20; nth++) {
+    const { answer } = behaviour(1, { ...about, nth }, 'well')
+    t.ok(answer.kind !== 'late' && !(answer.kind === 'status' && answer.status < 300))
+  }
+  t.match(behaviour(1, { ...about, mended: true }, 'well').answer, { kind: 'status' })
+})
+
+t.test('wrong options are told by name, and good ones change the profile', async t => {
+  t.throws(() => readOptions(['--profile', 'slow'], {}), /--profile must be one of quick, long/)
+  t.throws(() => readOptions(['--mode', 'mysql'], {}), /--mode must be/)
+  t.throws(() => readOptions(['--seconds', 'long'], {}), /--seconds must be a whole number/)
+  t.throws(() => readOptions(['--what'], {}), /--what/)
+  t.equal(readOptions(['--help'], {}), 'help')
+  t.match(readOptions(['--seed', '5', '--seconds', '30', '--rate', '3'], { MUTANT: 'host-clock' }), {
+    seed: 5,
+    queue: 'redis',
+    mutant: 'host-clock',
+    profile: { ...profiles['quick'], seconds: 30, rate: 3 }
+  })
+})

@@ -1,0 +1,101 @@
+// Tiny histories, told by hand: one task that went well, and what a test changes about it.
+import { createHash } from 'node:crypto'
+import type { Arrival, Call, History, PlannedTask, Receipt, SeenTask } from '../../chaos/history.ts'
+
+/** Any moment will do; all times of a history count from here. */
+export const start = Date.parse('2026-11-20T10:00:00Z')
+
+export const planned: PlannedTask = { atMs: 0, taskNo: 'a', messageCode: 'chaos.plain', body: '{"n":1.0}' }
+
+export const call = (kind: Call['kind'], status: number, at = 0): Call => ({
+  taskNo: 'a',
+  kind,
+  status,
+  tries: [{ at: start + at, ms: 10, status }]
+})
+
+export const arrival = (more: Partial<Arrival> = {}): Arrival => ({
+  at: start + 50,
+  taskNo: 'a',
+  downstream: 'plain',
+  attempt: 1,
+  hash: createHash('sha256').update(planned.body).digest('hex'),
+  signed: true,
+  owed: false,
+  answer: '200',
+  answeredAt: start + 60,
+  handled: false,
+  ...more
+})
+
+type Delivery = SeenTask['deliveries'][number]
+
+export const task = (more: Partial<Delivery> = {}, about: Partial<SeenTask> = {}): SeenTask => ({
+  taskNo: 'a',
+  status: more.status ?? 'HANDLED',
+  deliveries: [
+    {
+      downstream: 'plain',
+      status: 'HANDLED',
+      attempt: 1,
+      handledAt: new Date(start + 70).toISOString(),
+      handledBy: 'send',
+      attempts: [{ attempt: 1, outcome: 'delivered', startedAt: new Date(start + 45).toISOString() }],
+      receipts: [],
+      ...more
+    }
+  ],
+  ...about
+})
+
+export const rows = (count: number): Delivery['attempts'] =>
+  Array.from({ length: count }, (_, at) => ({
+    attempt: at + 1,
+    outcome: 'failed',
+    startedAt: new Date(start).toISOString()
+  }))
+
+/** One task, posted, delivered at once, HANDLED: nothing to complain about. */
+export const history = (more: Partial<History> = {}): History => ({
+  seed: 1,
+  startedAt: start,
+  loadEndedAt: start + 60_000,
+  clockAheadMs: 0,
+  planned: [planned],
+  calls: [call('first', 201)],
+  arrivals: [arrival()],
+  receipts: [],
+  tasks: [task()],
+  alarms: [],
+  faults: [],
+  exits: [],
+  leaks: [],
+  inside: [],
+  queueSilent: [],
+  wanted: [],
+  interrupted: false,
+  ...more
+})
+
+export const receipt = (
+  more: Partial<Receipt> = {},
+  tried: Partial<Receipt['tries'][number]> = {}
+): Receipt => ({
+  taskNo: 'a',
+  downstream: 'receipted',
+  attempt: 1,
+  result: 'HANDLED',
+  token: 'good',
+  tries: [{ at: start + 100, ms: 10, status: 200, applied: true, says: 'HANDLED', ...tried }],
+  ...more
+})
+
+/** The same with a receipt that is owed, sent, and applied. */
+export const receipted = (more: Partial<History> = {}): History =>
+  history({
+    planned: [{ ...planned, messageCode: 'chaos.receipt' }],
+    arrivals: [arrival({ downstream: 'receipted', owed: true })],
+    receipts: [receipt()],
+    tasks: [task({ downstream: 'receipted', handledBy: 'receipt' })],
+    ...more
+  })
