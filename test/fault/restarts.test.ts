@@ -8,7 +8,7 @@ import { stage, statusAtLast, tally } from '../support/stage.ts'
 
 t.setTimeout(115_000)
 
-const rounds = 7
+const rounds = 6
 
 t.test('everything is restarted again and again under load, and what was taken arrives', async t => {
   const on = await stage(t, { redis: true, patient: true })

@@ -5,7 +5,7 @@ import type { Test } from 'tap'
 import type { Failpoint } from '../../src/failpoint.ts'
 import { testDb, type TestDb } from '../support/postgres.ts'
 import { freePort, testRedis } from '../support/redis.ts'
-import { call, secret, start, type Answer, type Process } from '../support/service.ts'
+import { call, postUntilTaken, secret, start, type Answer, type Process } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 import { until } from '../support/until.ts'
 
@@ -38,25 +38,10 @@ export async function story(t: Test, queue: 'redis' | 'postgres', way: Way): Pro
   const redis = queue === 'redis' ? await testRedis(t) : undefined
   if (queue === 'redis' && !redis) return undefined
   const db = await testDb(t)
-  let arrived = 0
   const downstream = await sink(t, {
     answer: ({ path }) => (path === '/faulty' && way === 'refused' ? 410 : 200),
-    receipts: false
+    receipts: ({ headers }) => way !== 'no receipt' || headers['ackbox-attempt'] !== '1'
   })
-  // The first delivery of a story without a receipt gets none; every other is acknowledged.
-  void (async () => {
-    for (;;) {
-      await downstream.received(arrived + 1)
-      const seen = downstream.requests[arrived++]
-      if (
-        seen?.path !== '/faulty' ||
-        way === 'refused' ||
-        (way === 'no receipt' && seen.headers['ackbox-attempt'] === '1')
-      )
-        continue
-      void acknowledge(seen.headers)
-    }
-  })()
   return {
     db,
     sink: downstream,
@@ -76,26 +61,6 @@ export async function story(t: Test, queue: 'redis' | 'postgres', way: Way): Pro
   }
 }
 
-async function acknowledge(headers: Sink['requests'][number]['headers']): Promise<void> {
-  for (let tries = 0; tries < 40; tries++) {
-    const answer = await fetch(String(headers['ackbox-callback-url']), {
-      method: 'POST',
-      headers: {
-        'content-type': 'application/json',
-        'ackbox-callback-token': String(headers['ackbox-callback-token'])
-      },
-      body: JSON.stringify({
-        taskNo: headers['ackbox-task-no'],
-        messageCode: headers['ackbox-message-code']
-      }),
-      signal: AbortSignal.timeout(1_000)
-    }).catch(() => undefined)
-    await answer?.arrayBuffer()
-    if (answer && answer.status < 500) return
-    await new Promise(resolve => setTimeout(resolve, 250))
-  }
-}
-
 /** Started with the failpoint; resolves once it was hit, whatever became of the process. */
 export async function broken(
   t: Test,
@@ -112,7 +77,7 @@ export async function broken(
     await settledAt(one.url, taskNo)
     void one.kill('SIGTERM')
   }
-  await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`))
+  await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`), 40)
   if (action === 'kill') await one.exited
   else await until('it stands still', () => / T /.test(stat(one.pid)))
   await posting
@@ -121,23 +86,28 @@ export async function broken(
 
 const stat = (pid: number): string => readFileSync(`/proc/${pid}/stat`, 'utf8')
 
-/** One POST, whatever comes of it: the first may end with its process. */
-export async function post(url: string, taskNo: string, way: Way): Promise<number> {
+const task = (taskNo: string, way: Way): object => ({
+  taskNo,
+  messageCode: 'test.fault',
+  messageBody: { n: 1 },
+  needCallback: way !== 'plain' && way !== 'shutdown',
+  ...(way === 'later' && { delay: 300 })
+})
+
+/** One POST, whatever comes of it: it may end with its process, or find it standing still. */
+async function post(url: string, taskNo: string, way: Way): Promise<void> {
   const answer = await fetch(`${url}/tasks`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({
-      taskNo,
-      messageCode: 'test.fault',
-      messageBody: { n: 1 },
-      needCallback: way !== 'plain' && way !== 'shutdown',
-      ...(way === 'later' && { delay: 300 })
-    }),
-    signal: AbortSignal.timeout(1_000)
+    body: JSON.stringify(task(taskNo, way)),
+    signal: AbortSignal.timeout(3_000)
   }).catch(() => undefined)
   await answer?.arrayBuffer().catch(() => undefined)
-  return answer?.status ?? 0
 }
+
+/** The same POST as a producer sends it that does not know what became of the first; its status. */
+export const postAgain = async (url: string, taskNo: string, way: Way): Promise<number> =>
+  (await postUntilTaken(() => url, task(taskNo, way))).status
 
 export const settledAt = (url: string, taskNo: string): Promise<Answer> =>
   call(`${url}/tasks/${taskNo}?wait=HANDLED&timeout=20`)

@@ -23,8 +23,8 @@ export interface Sink {
 export interface SinkOptions {
   /** 200 unless said otherwise; 'hang' never answers; a promise answers when it is kept. */
   answer?: (request: SinkRequest) => number | 'hang' | Promise<number>
-  /** Receipts for what asks for one; true by default. Sent again until the service takes it. */
-  receipts?: boolean
+  /** Receipts for what asks for one, or for those it chooses; true by default. Sent again until the service takes it. */
+  receipts?: boolean | ((request: SinkRequest) => boolean)
 }
 
 export async function sink(
@@ -56,7 +56,8 @@ export async function sink(
     const status = await answer(seen)
     if (status === 'hang') return
     response.writeHead(status).end()
-    if (receipts && status < 300 && seen.headers['ackbox-callback-url']) void sendReceipt(seen, stop.signal)
+    const wanted = typeof receipts === 'function' ? receipts(seen) : receipts
+    if (wanted && status < 300 && seen.headers['ackbox-callback-url']) void sendReceipt(seen, stop.signal)
   }
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -91,7 +92,8 @@ async function sendReceipt({ headers }: SinkRequest, signal: AbortSignal): Promi
           taskNo: headers['ackbox-task-no'],
           messageCode: headers['ackbox-message-code']
         }),
-        signal
+        // A process that stands still answers nobody.
+        signal: AbortSignal.any([signal, AbortSignal.timeout(5_000)])
       })
       await answer.arrayBuffer()
       if (answer.status < 500) return
