@@ -60,13 +60,17 @@ async function broken(
   return { mutant: name, isCaught: (verdict.counts[mutant.expects] ?? 0) > 0, ...verdict }
 }
 
+const hourSeconds = 3_600
+
 /** Every mode with five seeds must be green, every mutant red for what it breaks. */
 async function all(options: Options): Promise<Done> {
   const runs: object[] = []
   let code = 0
   for (const queue of ['redis', 'postgres'] as const) {
     for (let seed = options.seed; seed < options.seed + 5 && !stop.signal.aborted; seed++) {
-      const verdict = await one({ ...options, queue, seed })
+      // The last of each mode on hosts whose clocks differ: as green as the others, and what makes host-clock mean something.
+      const isLast = seed === options.seed + 4
+      const verdict = await one({ ...options, queue, seed, ...(isLast && { aheadSeconds: hourSeconds }) })
       code = Math.max(code, codes[verdict.verdict])
       runs.push({ queue, ...verdict })
     }
