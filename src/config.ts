@@ -78,13 +78,11 @@ export function readConfig(env: Env): Config {
       ([name, value]) => Object.hasOwn(settings.shape, name) && (value !== '' || name === 'EGRESS_ALLOW')
     )
   )
-  const read = settings.safeParse(given)
-  if (!read.success)
-    throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
-  const { brokers, wrong } = readBrokers(env, read.data.BROKERS_JSON)
-  const failpoints = readFailpoints(read.data.FAILPOINTS, env)
+  const { data, complaints } = checked(given)
+  const { brokers, wrong } = readBrokers(env, data.BROKERS_JSON)
+  const failpoints = readFailpoints(data.FAILPOINTS, env)
   const config = {
-    ...toConfig(read.data, brokers, misspelt(env), given['PORT'] !== undefined),
+    ...toConfig(data, brokers, misspelt(env), given['PORT'] !== undefined),
     failpoints: typeof failpoints === 'string' ? new Map<Failpoint, Fault>() : failpoints
   }
   if (config.failpoints.size > 0)
@@ -92,14 +90,28 @@ export function readConfig(env: Env): Config {
       `FAILPOINTS is set: this process breaks at ${[...config.failpoints.keys()].join(', ')}`
     )
   const problems = [
+    ...complaints,
     ...wrong,
     ...(typeof failpoints === 'string' ? [`FAILPOINTS ${failpoints}`] : []),
-    ...wrongReceipts(read.data, brokers),
-    ...wrongLists(read.data),
-    ...wrongTogether(config)
+    ...wrongReceipts(data, brokers),
+    ...wrongLists(data)
   ]
+  // Of values that are wrong by themselves nobody can say whether they fit together.
+  if (problems.length === 0) problems.push(...wrongTogether(config))
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
+}
+
+/** With a complaint for each value that is wrong, and the default in its place: the others are looked at all the same. */
+function checked(given: Env): { data: Settings; complaints: string[] } {
+  const read = settings.safeParse(given)
+  if (read.success) return { data: read.data, complaints: [] }
+  const wrong = new Set(read.error.issues.map(issue => String(issue.path[0])))
+  const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !wrong.has(name)))
+  return {
+    data: settings.parse(rest),
+    complaints: read.error.issues.map(issue => complaint(issue, given))
+  }
 }
 
 export function readFailpoints(text: string | undefined, env: Env): Map<Failpoint, Fault> | string {

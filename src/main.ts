@@ -194,8 +194,8 @@ async function fail(err: unknown): Promise<never> {
 }
 
 function explain(err: unknown): string {
+  if (err instanceof SettingError) return err.message.replaceAll(/^/gm, 'ackbox: ')
   if (
-    err instanceof SettingError ||
     err instanceof DatabaseError ||
     err instanceof HandlersError ||
     err instanceof QueueServerError ||

@@ -71,13 +71,23 @@ t.test('roles are split only where a database is shared', async t => {
 })
 
 t.test('everything wrong is said at once, by name, with what would be right', async t => {
-  const said = complaint({ PORT: '70000', SWEEP_MS: '1e3', LOG_LEVEL: 'loud', AUTH: 'yes', PG_POOL: '1' })
+  const said = complaint({
+    PORT: '70000',
+    SWEEP_MS: '1e3',
+    LOG_LEVEL: 'loud',
+    AUTH: 'yes',
+    PG_POOL: '1',
+    ROLE: 'apii',
+    EGRESS_ALLOW: '10.0.0.0/99'
+  })
   t.same(said.split('\n'), [
     'PORT must be a whole number from 0 to 65535, but is "70000"',
     'AUTH must be one of on, off, but is "yes"',
     'SWEEP_MS must be a whole number from 10 to 60000, but is "1e3"',
     'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, but is "loud"',
-    'PG_POOL must be a whole number from 2 to 500, but is "1"'
+    'PG_POOL must be a whole number from 2 to 500, but is "1"',
+    'ROLE must be some of api, worker, dispatcher, separated by commas, but is "apii"',
+    'EGRESS_ALLOW must be CIDRs or host:port, separated by commas, but holds "10.0.0.0/99"'
   ])
 })
 
