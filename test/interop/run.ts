@@ -22,12 +22,14 @@ const debian = ['apt-get', 'dpkg']
 const needs: Record<string, string[]> = {
   dubbo: java,
   kafka: java,
+  java: java,
   nats: debian,
   rabbitmq: debian,
   redis: debian,
   rocketmq: java,
   shipped: java,
-  story: [...java, ...debian]
+  story: [...java, ...debian],
+  tls: [...java, ...debian]
 }
 
 const { values, positionals } = parseArgs({
