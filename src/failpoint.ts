@@ -8,6 +8,7 @@ export const failpoints = [
   'accept.after_commit',
   'hint.before',
   'hint.after',
+  // The dispatcher's; what an accept claims is claimed by accept.after_commit.
   'claim.after_commit',
   'deliver.before_send',
   'deliver.after_send',
@@ -34,7 +35,7 @@ export interface Fault {
   probability: number
 }
 
-const form = /^([a-z_.]+)=(kill|stop|throw|sleep:(\d{1,6}))(?:#(\d{1,6})|%(\d{1,2}|100))?$/
+const form = /^([a-z_.]+)=(kill|stop|throw|sleep:(\d{1,6}))(?:#([1-9]\d{0,5})|%([1-9]\d?|100))?$/
 
 /** `accept.before_commit=kill#3,hint.before=sleep:500%10`: on the third hit; in one of ten. Or what is wrong with it. */
 export function parseFailpoints(text: string): Map<Failpoint, Fault> | string {
@@ -45,6 +46,7 @@ export function parseFailpoints(text: string): Map<Failpoint, Fault> | string {
       return `must be like accept.before_commit=kill#3 or hint.before=sleep:500%10, but holds ${JSON.stringify(part)}`
     const name = failpoints.find(each => each === asked)
     if (name === undefined) return `knows no ${asked}; there are ${failpoints.join(', ')}`
+    if (faults.has(name)) return `names ${name} twice`
     faults.set(name, {
       action: action.split(':')[0] as Fault['action'],
       ms: Number(ms),
@@ -59,7 +61,7 @@ let armed: ReadonlyMap<Failpoint, Fault> | undefined
 const hits = new Map<Failpoint, number>()
 
 export function armFailpoints(faults: ReadonlyMap<Failpoint, Fault>): void {
-  armed = faults
+  armed = faults.size > 0 ? faults : undefined
 }
 
 /** Does nothing in a process that was not asked for it. */

@@ -14,6 +14,8 @@ if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
     const failpoints = readFailpoints(process.env['FAILPOINTS'], process.env)
     if (typeof failpoints === 'string') throw new Error(`FAILPOINTS ${failpoints}`)
     armFailpoints(failpoints)
+    if (failpoints.size > 0)
+      console.error(`FAILPOINTS is set: this breaks at ${[...failpoints.keys()].join(', ')}`)
     const applied = await migrate(url)
     console.log(
       applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: the tables are up to date'

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { readConfig } from '../../src/config.ts'
-import { failpoints, parseFailpoints } from '../../src/failpoint.ts'
+import { armFailpoints, failpoint, failpointAmid, failpoints, parseFailpoints } from '../../src/failpoint.ts'
 
 t.test('a moment is asked for by its name, an action, and a hit or a chance', async t => {
   t.strictSame(
@@ -15,7 +15,11 @@ t.test('a moment is asked for by its name, an action, and a hit or a chance', as
 
 t.test('a name or an action that there is not is said, and the process does not start', async t => {
   t.match(parseFailpoints('accept.between=kill'), /knows no accept\.between; there are accept\.before_commit/)
+  t.match(parseFailpoints('hint.after=kill#1,hint.after=stop'), /names hint\.after twice/)
   for (const wrong of [
+    'hint.before=kill#0',
+    'hint.before=kill%0',
+
     'accept.before_commit',
     'hint.before=explode',
     'hint.before=sleep',
@@ -34,4 +38,22 @@ t.test('in production it is refused, and where it is set a start says so', async
   )
   t.match(readConfig(env).warnings, [/FAILPOINTS is set: this process breaks at hint\.before/])
   t.same(readConfig({}).failpoints.size, 0)
+})
+
+t.test('what is armed throws or holds up the whole process, on its hit and on no other', async t => {
+  t.teardown(() => armFailpoints(new Map()))
+  const asked = parseFailpoints('hint.before=throw#2,hint.after=sleep:50')
+  if (typeof asked === 'string') throw new Error(asked)
+  armFailpoints(asked)
+  failpoint('hint.before')
+  t.throws(() => failpoint('hint.before'), /failpoint hint\.before/)
+  failpoint('hint.before')
+  const began = performance.now()
+  failpoint('hint.after')
+  t.ok(performance.now() - began >= 49)
+  failpoint('accept.before_commit')
+  const work = Promise.resolve('as it was')
+  t.equal(failpointAmid('deliver.after_send', work), work, 'what is not armed costs nothing')
+  armFailpoints(new Map())
+  failpoint('hint.before')
 })

@@ -3,7 +3,7 @@ import { broken, judge, postAgain, rtoMs, sound, story, type Moment } from './st
 
 /** kill -9 at one moment of a task's way; another process on the same database makes all of it good. */
 export async function killedAt(t: Test, queue: 'redis' | 'postgres', moment: Moment): Promise<void> {
-  const of = await story(t, queue, moment.way)
+  const of = await story(t, queue, moment)
   if (!of) return
   const taskNo = `kill:${moment.name}`
   const died = await broken(t, of, moment, 'kill', taskNo)

@@ -9,9 +9,9 @@ export const moments: Moment[] = [
   { name: 'hint.after', way: 'plain', most: 1 },
   { name: 'claim.after_commit', way: 'later', most: 1 },
   { name: 'deliver.before_send', way: 'plain', most: 1 },
-  { name: 'deliver.after_send', way: 'plain', most: 2 },
-  { name: 'deliver.after_answer', way: 'plain', most: 2 },
-  { name: 'record.before_commit', way: 'plain', most: 2 },
+  { name: 'deliver.after_send', way: 'plain', most: 2, isHeld: true },
+  { name: 'deliver.after_answer', way: 'plain', most: 2, isStale: true },
+  { name: 'record.before_commit', way: 'plain', most: 2, isStale: true },
   { name: 'record.after_commit', way: 'plain', most: 1 },
   // Its receipt is tried again, and comes to the process that goes on: at its own port a new attempt brings it.
   { name: 'receipt.before_commit', way: 'receipt', most: 2 },

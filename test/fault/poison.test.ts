@@ -6,7 +6,7 @@ import { settledAt, story } from './story.ts'
 t.setTimeout(110_000)
 
 t.test('a task that kills its worker every time ends FAILED within its limit and two more', async t => {
-  const of = await story(t, 'redis', 'plain')
+  const of = await story(t, 'redis', { way: 'plain' })
   if (!of) return
   const api = await start(t, { ...of.env, ROLE: 'api,dispatcher' })
   const posted = await call(`${api.url}/tasks`, {
@@ -52,7 +52,7 @@ t.test('a task that kills its worker every time ends FAILED within its limit and
 })
 
 t.test('a task is answered again and again unclearly: the same POST converges to one row', async t => {
-  const of = await story(t, 'redis', 'plain')
+  const of = await story(t, 'redis', { way: 'plain' })
   if (!of) return
   for (const name of ['accept.before_commit', 'accept.after_commit']) {
     const one = await start(t, { ...of.env, PORT: `${await freePort()}`, FAILPOINTS: `${name}=kill` })

@@ -1,6 +1,7 @@
 // A process that dies or stands still at one moment of a task's way, and another that goes on.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import type { Failpoint } from '../../src/failpoint.ts'
 import { testDb, type TestDb } from '../support/postgres.ts'
@@ -19,6 +20,10 @@ export interface Moment {
   most: number
   /** How the delivery ends; HANDLED by default. */
   ends?: string
+  /** The downstream holds its first answer back, so that the moment falls between request and answer. */
+  isHeld?: true
+  /** A process that goes on from here still has an outcome to write, too late. */
+  isStale?: true
 }
 
 /** After the end of a lease: the sweep of a second, and two more. */
@@ -32,14 +37,24 @@ export interface Story {
 }
 
 let stories = 0
+/** Longer than a failpoint in the midst of a send waits, shorter than the timeout of the handler. */
+const heldMs = 700
 
 /** A database, a queue and a downstream of the story's own; undefined where Redis is wanted and missing. */
-export async function story(t: Test, queue: 'redis' | 'postgres', way: Way): Promise<Story | undefined> {
+export async function story(
+  t: Test,
+  queue: 'redis' | 'postgres',
+  { way, isHeld }: Pick<Moment, 'way' | 'isHeld'>
+): Promise<Story | undefined> {
   const redis = queue === 'redis' ? await testRedis(t) : undefined
   if (queue === 'redis' && !redis) return undefined
   const db = await testDb(t)
   const downstream = await sink(t, {
-    answer: ({ path }) => (path === '/faulty' && way === 'refused' ? 410 : 200),
+    async answer({ path, headers }) {
+      if (path !== '/faulty') return 200
+      if (isHeld && headers['ackbox-attempt'] === '1') await sleep(heldMs)
+      return way === 'refused' ? 410 : 200
+    },
     receipts: ({ headers }) => way !== 'no receipt' || headers['ackbox-attempt'] !== '1'
   })
   return {
@@ -64,8 +79,8 @@ export async function story(t: Test, queue: 'redis' | 'postgres', way: Way): Pro
 /** Started with the failpoint; resolves once it was hit, whatever became of the process. */
 export async function broken(
   t: Test,
-  { env }: Story,
-  { name, way }: Moment,
+  { env, sink }: Story,
+  { name, way, isHeld }: Moment,
   action: 'kill' | 'stop',
   taskNo: string
 ): Promise<Process & { port: string }> {
@@ -78,6 +93,7 @@ export async function broken(
     void one.kill('SIGTERM')
   }
   await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`), 40)
+  if (isHeld) t.equal(sink.requests.length, 1, 'the request is there, and unanswered')
   if (action === 'kill') await one.exited
   else await until('it stands still', () => / T /.test(stat(one.pid)))
   await posting

@@ -1,0 +1,32 @@
+import type { Test } from 'tap'
+import { broken, judge, postAgain, sound, story, type Moment } from './story.ts'
+
+/** SIGSTOP at one moment of a task's way, until another process has made it good; then SIGCONT. */
+export async function stoppedAt(t: Test, queue: 'redis' | 'postgres', moment: Moment): Promise<void> {
+  const of = await story(t, queue, moment)
+  if (!of) return
+  const taskNo = `stop:${moment.name}`
+  const zombie = await broken(t, of, moment, 'stop', taskNo)
+  const other = await sound(t, of)
+  const again = await postAgain(other.url, taskNo, moment.way)
+  t.ok(again === 200 || again === 201, `posted again: ${again}`)
+  await judge(t, of, other.url, taskNo, moment)
+  const look = () => of.db.sql`select status, phase, reason, handled_by, handled_at, attempt from delivery`
+  const before = await look()
+  process.kill(zombie.pid, 'SIGCONT')
+  // It says all it still has to say before it ends.
+  const ended = moment.way === 'shutdown' ? zombie.exited : zombie.kill('SIGTERM')
+  t.equal((await ended).code, 0, 'it goes on, drains and ends')
+  t.strictSame(await look(), before, 'what it still wrote touched nothing')
+  if (moment.isStale) {
+    t.match(zombie.output(), /"msg":"attempt\.stale"/, 'it did write, and was told that it came too late')
+    const kept = await of.db.sql`select attempt from attempt order by attempt`
+    t.strictSame(
+      kept.map(row => row['attempt'] as number),
+      [1, 2],
+      'its attempt is kept'
+    )
+  }
+  await judge(t, of, other.url, taskNo, moment)
+  t.equal((await other.kill('SIGTERM')).code, 0)
+}
