@@ -19,9 +19,9 @@ answer, once the first accepts connections and never answers; turn by turn, each
 line of JSON on stdout, is about the other nine: ms from the POST to the arrival, and how many times as long it takes
 beside the silent one. At most 2 is the goal.
 
-  --seconds N    how long each turn is measured, after 3 s that count for nothing   (10)
+  --seconds N    how long each turn is measured, after 3 s that count for nothing   (6)
   --rate N       tasks a second to all ten together                                (200)
-  --rounds N     pairs of turns; medians are reported                              (3)
+  --rounds N     pairs of turns; medians are reported                              (5)
   --quick        a tiny run that shows that it works
   --help`
 
@@ -58,9 +58,9 @@ export async function main(args: string[]): Promise<void> {
   const { quick } = values
   const amounts: Amounts = {
     rate: Number(values.rate),
-    seconds: Number(values.seconds ?? (quick ? '2' : '10')),
+    seconds: Number(values.seconds ?? (quick ? '2' : '6')),
     warmSeconds: quick ? 1 : 3,
-    rounds: Number(values.rounds ?? (quick ? '1' : '3'))
+    rounds: Number(values.rounds ?? (quick ? '1' : '5'))
   }
   if (!Object.values(amounts).every(amount => amount > 0))
     throw new Error('--seconds, --rate and --rounds take positive numbers')
