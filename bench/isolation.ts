@@ -92,8 +92,12 @@ async function compare(ground: Ground, folder: string, amounts: Amounts) {
   const healthy: Turn[] = []
   const silent: Turn[] = []
   for (let turn = 1; turn <= amounts.rounds; turn++) {
-    healthy.push(say(`round ${turn}: all answer`, await measure(ground, folder, amounts)))
-    silent.push(say(`round ${turn}: one is silent`, await measure(ground, folder, amounts, 0)))
+    const kinds = [
+      async () => healthy.push(say(`round ${turn}: all answer`, await measure(ground, folder, amounts))),
+      async () => silent.push(say(`round ${turn}: one is silent`, await measure(ground, folder, amounts, 0)))
+    ]
+    // Each kind comes first as often as the other, in case it matters what ran before.
+    for (const run of turn % 2 === 1 ? kinds : kinds.toReversed()) await run()
   }
   const medians = (turns: Turn[]) => ({
     p50: round(median(turns.map(({ p50 }) => p50)), 2),
