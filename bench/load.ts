@@ -11,6 +11,8 @@ export interface LoadQuestion {
   inFlight: number
   /** Tasks a second; without it each answer calls for the next task. */
   rate?: number
+  /** In turn; `bench` without. */
+  messageCodes?: string[]
 }
 export interface LoadReport {
   /** By index of the task: ms when its POST left, or should have. */
@@ -18,42 +20,53 @@ export interface LoadReport {
   refused: number
 }
 
-serve({}, async ({ target, run, tasks, inFlight, rate }: LoadQuestion): Promise<LoadReport> => {
-  const connections = Array.from({ length: inFlight }, () => connection(new URL(target)))
-  const idle = [...connections]
-  const starts = new Float64Array(tasks)
-  let refused = 0
-  const post = async (over: ReturnType<typeof connection>, index: number) => {
-    const status = await over.post('/tasks', bodyOf(`${run}-${index}`, index))
-    if (status < 200 || status > 299) refused++
-  }
+serve(
+  {},
+  async ({
+    target,
+    run,
+    tasks,
+    inFlight,
+    rate,
+    messageCodes = ['bench']
+  }: LoadQuestion): Promise<LoadReport> => {
+    const connections = Array.from({ length: inFlight }, () => connection(new URL(target)))
+    const idle = [...connections]
+    const starts = new Float64Array(tasks)
+    let refused = 0
+    const post = async (over: ReturnType<typeof connection>, index: number) => {
+      const messageCode = messageCodes[index % messageCodes.length]
+      const status = await over.post('/tasks', bodyOf(`${run}-${index}`, index, messageCode))
+      if (status < 200 || status > 299) refused++
+    }
 
-  if (rate === undefined) {
-    let next = 0
-    const producer = async (over: ReturnType<typeof connection>) => {
-      for (let index = next++; index < tasks; index = next++) {
-        starts[index] = now()
-        await post(over, index)
+    if (rate === undefined) {
+      let next = 0
+      const producer = async (over: ReturnType<typeof connection>) => {
+        for (let index = next++; index < tasks; index = next++) {
+          starts[index] = now()
+          await post(over, index)
+        }
       }
+      await Promise.all(connections.map(producer))
+    } else {
+      // Open loop: the clock says when a task is due, whatever has become of those before it.
+      const began = now()
+      const answers: Promise<void>[] = []
+      for (let index = 0; index < tasks; index++) {
+        const due = began + (index * 1000) / rate
+        while (due > now()) await sleep(Math.ceil(due - now()))
+        // Timers are up to 2 ms late. More than that, or no connection free, is the delay of what is measured: it counts.
+        starts[index] = now() - due > 2 ? due : now()
+        const free = idle.pop() ?? (await freed(idle))
+        answers.push(post(free, index).finally(() => idle.push(free)))
+      }
+      await Promise.all(answers)
     }
-    await Promise.all(connections.map(producer))
-  } else {
-    // Open loop: the clock says when a task is due, whatever has become of those before it.
-    const began = now()
-    const answers: Promise<void>[] = []
-    for (let index = 0; index < tasks; index++) {
-      const due = began + (index * 1000) / rate
-      while (due > now()) await sleep(Math.ceil(due - now()))
-      // Timers are up to 2 ms late. More than that, or no connection free, is the delay of what is measured: it counts.
-      starts[index] = now() - due > 2 ? due : now()
-      const free = idle.pop() ?? (await freed(idle))
-      answers.push(post(free, index).finally(() => idle.push(free)))
-    }
-    await Promise.all(answers)
+    for (const one of connections) one.close()
+    return { starts, refused }
   }
-  for (const one of connections) one.close()
-  return { starts, refused }
-})
+)
 
 async function freed<T>(idle: T[]): Promise<T> {
   for (;;) {

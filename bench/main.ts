@@ -2,12 +2,14 @@
 import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { prepare, type Ground } from './ground.ts'
+import { median } from './median.ts'
 import { measure, type Amounts, type Measured } from './measure.ts'
 import { variants, type Variant } from './variants.ts'
 
 const help = `npm run bench -- [options]
 npm run bench -- transports [options]    clients of queues; see its own --help
 npm run bench -- soak [options]          twice its capacity for minutes: memory, refusals, age of the backlog
+npm run bench -- isolation [options]     what nine downstreams feel of a tenth that never answers
 
 Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
@@ -30,11 +32,6 @@ const number = (text: string) => {
   if (Number.isInteger(value) && value > 0) return value
   console.error(`expected a positive whole number, not ${JSON.stringify(text)}; see npm run bench -- --help`)
   process.exit(2)
-}
-const median = (values: number[]) => {
-  const sorted = values.sort((a, b) => a - b)
-  const middle = (sorted.length - 1) / 2
-  return ((sorted[Math.floor(middle)] ?? NaN) + (sorted[Math.ceil(middle)] ?? NaN)) / 2
 }
 const round = (value: number | undefined, digits: number) =>
   value === undefined ? null : Number(value.toFixed(digits))
@@ -158,4 +155,5 @@ async function pipeline(): Promise<void> {
 const rest = process.argv.slice(3)
 if (process.argv[2] === 'transports') await (await import('./transports.ts')).main(rest)
 else if (process.argv[2] === 'soak') await (await import('./soak.ts')).main(rest)
+else if (process.argv[2] === 'isolation') await (await import('./isolation.ts')).main(rest)
 else await pipeline()

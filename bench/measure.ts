@@ -112,6 +112,6 @@ async function send(
 const cpuOf = (pids: Record<string, number>): Record<string, number> =>
   Object.fromEntries(Object.entries(pids).map(([what, pid]) => [what, cpuMs([pid])]))
 
-function quantile(sorted: number[], q: number): number {
+export function quantile(sorted: number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? NaN
 }

@@ -1,5 +1,7 @@
-// Where every variant delivers to: answers at once and writes down when each task came, and how often.
-import type { AddressInfo } from 'node:net'
+// Where every variant delivers to: answers at once and writes down when each task came, and how often. BENCH_PORTS: on
+// so many ports. BENCH_MUTE: the port of this index only accepts connections.
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
 import { now, serve } from './child.ts'
 import { answering } from './http1.ts'
 
@@ -29,15 +31,25 @@ function write(taskNo: string): void {
   }
 }
 
-const server = answering(head => write(/\r\nackbox-task-no: *([^\r]+)/i.exec(head)?.[1] ?? ''))
+async function listen(mute: boolean): Promise<number> {
+  const server = mute
+    ? createServer(socket => socket.on('error', () => socket.destroy()).resume())
+    : answering(head => write(/\r\nackbox-task-no: *([^\r]+)/i.exec(head)?.[1] ?? ''))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return (server.address() as AddressInfo).port
+}
 
-server.listen(0, '127.0.0.1', () => {
-  serve({ port: (server.address() as AddressInfo).port }, (question: SinkQuestion) => {
-    if (question.kind === 'expect') {
-      run = question.run
-      arrivals = new Float64Array(question.tasks)
-      distinct = duplicates = 0
-    }
-    return question.kind === 'report' ? { arrivals, duplicates } : distinct
-  })
+const { BENCH_PORTS = '1', BENCH_MUTE } = process.env
+const ports = await Promise.all(
+  Array.from({ length: Number(BENCH_PORTS) }, (_, index) => listen(`${index}` === BENCH_MUTE))
+)
+
+serve({ port: ports[0], ports }, (question: SinkQuestion) => {
+  if (question.kind === 'expect') {
+    run = question.run
+    arrivals = new Float64Array(question.tasks)
+    distinct = duplicates = 0
+  }
+  return question.kind === 'report' ? { arrivals, duplicates } : distinct
 })

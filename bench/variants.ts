@@ -65,7 +65,12 @@ export const variants: Variant[] = [
 ]
 
 /** Its real process, with the settings an operator would give it; only the log of single attempts is off. */
-async function startAckbox(ground: Ground, name: string, redisUrl: string | undefined): Promise<Running> {
+export async function startAckbox(
+  ground: Ground,
+  name: string,
+  redisUrl: string | undefined,
+  more: Record<string, string> = {}
+): Promise<Running> {
   const databaseUrl = await ground.database(name)
   await migrate(databaseUrl)
   const port = await freePort()
@@ -81,7 +86,8 @@ async function startAckbox(ground: Ground, name: string, redisUrl: string | unde
     AUTH: 'off',
     HOST: '127.0.0.1',
     PORT: `${port}`,
-    LOG_LEVEL: 'warn'
+    LOG_LEVEL: 'warn',
+    ...more
   }
   const main = fileURLToPath(new URL('../src/main.js', import.meta.url))
   const child = spawn(process.execPath, [...flags, main], {

@@ -38,9 +38,6 @@ export interface OperationsOptions {
   log: Log
 }
 
-/** Accepts that may wait for their commit before callers are asked to come back. */
-const mostWaiting = 5_000
-
 /** Whatever of this asks PostgreSQL while it is away throws Unavailable: a 503, never a 500. */
 export function operations(options: OperationsOptions): ApiDeps {
   const { config, sql, registry, record, dispatching, around, waiting, metrics, log } = options
@@ -101,7 +98,7 @@ export function operations(options: OperationsOptions): ApiDeps {
       // Without its queue it still accepts: deliveries wait in PostgreSQL.
       return { ok: !around.isAway() && !options.draining(), checks }
     },
-    overload: () => (options.accept.size > mostWaiting ? 1 : null),
+    overload: () => (options.accept.isFull() ? 1 : null),
     now: () => around.now(),
     metrics,
     log,

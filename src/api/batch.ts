@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { askedTask, type AskedTask, type Asking } from './asked.ts'
 import type { Accepted, ApiDeps } from './deps.ts'
+import { refuseOverload } from './overload.ts'
 import { bodyOf } from './problem.ts'
 import { fit } from './read.ts'
 import { batchShape, taskBody } from './schemas.ts'
@@ -30,6 +31,8 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking):
       checked[index] = one.late
   }
   const asked = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
+  // Others have had their turns since the last look, each perhaps with a batch of its own.
+  refuseOverload(deps)
   const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
   const results = checked.map((one, index) =>
     one instanceof Problem

@@ -6,6 +6,7 @@ import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps, TaskView } from './deps.ts'
 import { batchAnswer, refusals, taskAnswer, tasksAnswer } from './answers.ts'
 import { batchExamples, redeliverExamples, taskExamples } from './examples.ts'
+import { refuseOverload, unlessOverloaded } from './overload.ts'
 import { bytesOf, fit, readBody } from './read.ts'
 import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './schemas.ts'
 import type { App } from './typed.ts'
@@ -32,11 +33,13 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     traceparent: traceparentOf(request.headers.traceparent),
     now: deps.now()
   })
+  const beforeReading = unlessOverloaded(deps)
 
   app.post(
     '/tasks',
     {
       bodyLimit: 288 * 1024,
+      preParsing: beforeReading,
       schema: {
         tags,
         summary: 'Accept one task',
@@ -192,6 +195,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     '/tasks/batch',
     {
       bodyLimit: 8 * 1024 * 1024,
+      preParsing: beforeReading,
       schema: {
         tags,
         summary: 'Accept up to 1,000 tasks with one commit',
@@ -248,12 +252,4 @@ async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<T
 async function mine(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
   if (caller.messageCodes) await visible(deps, caller, taskNo)
   return caller.name
-}
-
-function refuseOverload(deps: ApiDeps): void {
-  const seconds = deps.overload()
-  if (seconds !== null)
-    throw new Problem('OVERLOADED', '', {
-      headers: { 'retry-after': String(Math.max(1, Math.ceil(seconds))) }
-    })
 }

@@ -55,18 +55,25 @@ export interface AcceptDeps {
   claiming: () => boolean
   metrics: Pick<Metrics, 'accepted'>
   log: Log
+  /** Characters of bodies that may wait for their commit; in memory one is a byte, or two where not all are Latin-1. */
+  mostText?: number
 }
+
+/** Tasks that may wait for their commit before callers are asked to come back. */
+const mostWaiting = 5_000
 
 export interface Accept {
   (asked: AskedTask): Promise<Accepted>
   many(asked: readonly AskedTask[]): Promise<Accepted[]>
   idle(): Promise<void>
-  /** Tasks that wait for their commit. */
-  readonly size: number
+  /** So much waits for its commit, tasks or text, that callers should come back later. */
+  isFull(): boolean
 }
 
 interface Store {
   tasks: Batcher<NewTask, Inserted>
+  /** Characters of the bodies in it: 5,000 large ones would be more than a gigabyte. */
+  text: number
   /** By taskNo, as it stands now. */
   known: Batcher<string, TaskView | undefined>
 }
@@ -76,7 +83,9 @@ interface Store {
  * commit and nobody waits for it. Throws Unavailable when PostgreSQL cannot take it now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
+  const { mostText = 67_108_864 } = deps
   const writes: Store = {
+    text: 0,
     // One at a time: two halves of what waits would cost the machine two commits (docs/performance.md).
     tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, tasks) }),
     // A producer that posts a batch again asks for all of it at once.
@@ -111,13 +120,11 @@ export function acceptor(deps: AcceptDeps): Accept {
     const checked = check(deps, asked)
     return 'kind' in checked ? checked : store(deps, writes, checked, asked)
   }
-  return Object.defineProperty(
-    Object.assign(accept, { many, idle: () => writes.tasks.idle(), size: 0 }),
-    'size',
-    {
-      get: () => writes.tasks.size
-    }
-  )
+  return Object.assign(accept, {
+    many,
+    idle: () => writes.tasks.idle(),
+    isFull: () => writes.tasks.size > mostWaiting || writes.text > mostText
+  })
 }
 
 function check(
@@ -214,7 +221,7 @@ function isSkipped(
 }
 
 async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: AskedTask): Promise<Accepted> {
-  const inserted = await writes.tasks.add(task)
+  const inserted = await insert(writes, task)
   if (inserted.kind === 'created') {
     deps.metrics.accepted(task.messageCode, 'created')
     return { kind: 'created', task: createdView(task, inserted, asked.extend) }
@@ -228,6 +235,16 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
   if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
   deps.metrics.accepted(task.messageCode, 'same')
   return { kind: 'same', task: view }
+}
+
+async function insert(writes: Store, task: NewTask): Promise<Inserted> {
+  const { length } = task.messageBody
+  writes.text += length
+  try {
+    return await writes.tasks.add(task)
+  } finally {
+    writes.text -= length
+  }
 }
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import type { Backend, Pointer, Puller, Taken } from './backend.ts'
 import type { QueueLog } from './log.ts'
@@ -36,6 +37,8 @@ const wellMs = 3000
  * abort still runs: whoever runs it knows that we stop, and releases.
  */
 export async function runWorkers(options: WorkersOptions): Promise<void> {
+  // Each downstream waits for it, at its queue and for its slots: many are no leak.
+  setMaxListeners(0, options.signal)
   await Promise.all(options.downstreams.map(downstream => pull(options, downstream)))
 }
 

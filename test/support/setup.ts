@@ -46,6 +46,7 @@ export interface SetupOptions {
   /** A pool of the test's own, for a database that goes away. */
   sql?: Sql
   leaseMarginMs?: number
+  mostText?: number
   sweepMs?: number
   random?: () => number
 }
@@ -173,7 +174,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     fresh: justAccepted,
     claiming: () => !stopping.signal.aborted,
     metrics,
-    log
+    log,
+    ...(options.mostText === undefined ? {} : { mostText: options.mostText })
   })
   const receive = receiver({
     sql,

@@ -1,0 +1,194 @@
+// npm run bench -- isolation: ten downstreams, one of which never answers. What do the other nine feel of it?
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { start } from './child.ts'
+import { prepare, type Ground } from './ground.ts'
+import type { LoadReport } from './load.ts'
+import { quantile } from './measure.ts'
+import { median } from './median.ts'
+import type { SinkReport } from './sink.ts'
+import { startAckbox } from './variants.ts'
+
+const help = `npm run bench -- isolation [options]
+
+Ten messageCodes with one downstream each, all with the same limit, posted to in turn at a steady rate. Once all of them
+answer, once the first accepts connections and never answers; turn by turn, each on an empty database. The report, one
+line of JSON on stdout, is about the other nine: ms from the POST to the arrival, and how many times as long it takes
+beside the silent one. At most 2 is the goal.
+
+  --seconds N    how long each turn is measured, after 3 s that count for nothing   (6)
+  --rate N       tasks a second to all ten together                                (200)
+  --rounds N     pairs of turns; medians are reported                              (5)
+  --quick        a tiny run that shows that it works
+  --help`
+
+interface Turn {
+  p50: number
+  p99: number
+  /** Of the nine: answered 2xx, but never arrived. */
+  lost: number
+  refused: number
+}
+
+interface Amounts {
+  rate: number
+  seconds: number
+  warmSeconds: number
+  rounds: number
+}
+
+const downstreams = 10
+const round = (value: number, digits: number): number => Number(value.toFixed(digits))
+
+export async function main(args: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      seconds: { type: 'string' },
+      rate: { type: 'string', default: '200' },
+      rounds: { type: 'string' },
+      quick: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h' }
+    }
+  })
+  if (values.help) return console.log(help)
+  const { quick } = values
+  const amounts: Amounts = {
+    rate: Number(values.rate),
+    seconds: Number(values.seconds ?? (quick ? '2' : '6')),
+    warmSeconds: quick ? 1 : 3,
+    rounds: Number(values.rounds ?? (quick ? '1' : '5'))
+  }
+  if (!Object.values(amounts).every(amount => amount > 0))
+    throw new Error('--seconds, --rate and --rounds take positive numbers')
+  const interrupt = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
+  const folder = handlers()
+  const ground = await prepare(interrupt.signal)
+  try {
+    const report = await compare(ground, folder, amounts)
+    console.log(JSON.stringify(report))
+    if (report.lost > 0 || report.refused > 0) process.exitCode = 1
+  } finally {
+    await ground.close()
+    rmSync(folder, { recursive: true })
+  }
+}
+
+/** A folder with a file for each code, as Ackbox wants it. */
+function handlers(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-handlers-'))
+  const from = JSON.stringify(import.meta.resolve('./tenth.js'))
+  for (let n = 0; n < downstreams; n++) {
+    writeFileSync(join(folder, `${n}.mjs`), `import { tenth } from ${from}\nexport default tenth(${n})\n`)
+  }
+  return folder
+}
+
+async function compare(ground: Ground, folder: string, amounts: Amounts) {
+  const healthy: Turn[] = []
+  const silent: Turn[] = []
+  for (let turn = 1; turn <= amounts.rounds; turn++) {
+    const kinds = [
+      async () => healthy.push(say(`round ${turn}: all answer`, await measure(ground, folder, amounts))),
+      async () => silent.push(say(`round ${turn}: one is silent`, await measure(ground, folder, amounts, 0)))
+    ]
+    // Each kind comes first as often as the other, in case it matters what ran before.
+    for (const run of turn % 2 === 1 ? kinds : kinds.toReversed()) await run()
+  }
+  const medians = (turns: Turn[]) => ({
+    p50: round(median(turns.map(({ p50 }) => p50)), 2),
+    p99: round(median(turns.map(({ p99 }) => p99)), 2)
+  })
+  // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.
+  const ratio = (key: 'p50' | 'p99') =>
+    round(median(silent.map((one, turn) => one[key] / (healthy[turn]?.[key] ?? NaN))), 2)
+  const sum = (key: 'lost' | 'refused') => [...healthy, ...silent].reduce((total, one) => total + one[key], 0)
+  return {
+    bench: 'isolation',
+    ...amounts,
+    allAnswer: medians(healthy),
+    oneSilent: medians(silent),
+    ratio: { p50: ratio('p50'), p99: ratio('p99') },
+    lost: sum('lost'),
+    refused: sum('refused'),
+    queue: ground.redisUrl === undefined ? 'postgres' : 'redis',
+    cores: availableParallelism(),
+    node: process.version
+  }
+}
+
+function say(what: string, turn: Turn): Turn {
+  const { p50, p99, lost, refused } = turn
+  console.error(
+    `${what}: p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, lost ${lost}, refused ${refused}`
+  )
+  return turn
+}
+
+/** One turn. `mute`: the index of the one that does not answer. */
+async function measure(
+  ground: Ground,
+  folder: string,
+  { rate, seconds, warmSeconds }: Amounts,
+  mute?: number
+): Promise<Turn> {
+  await ground.emptyRedis()
+  const sink = await start('./sink.js', {
+    BENCH_PORTS: `${downstreams}`,
+    ...(mute === undefined ? {} : { BENCH_MUTE: `${mute}` })
+  })
+  try {
+    const origins = (sink.hello as { ports: number[] }).ports.map(port => `127.0.0.1:${port}`)
+    const running = await startAckbox(ground, 'bench_isolation', ground.redisUrl, {
+      HANDLERS_DIR: folder,
+      EGRESS_ALLOW: origins.join(),
+      ...Object.fromEntries(origins.map((origin, n) => [`BENCH_SINK_${n}`, `http://${origin}`]))
+    })
+    const post = async (run: string, tasks: number) => {
+      await sink.ask({ kind: 'expect', run, tasks })
+      const messageCodes = Array.from({ length: downstreams }, (_, n) => `bench.${n}`)
+      const question = { target: running.url, run, tasks, inFlight: 256, rate, messageCodes }
+      const { starts, refused } = (await ground.load.ask(question)) as LoadReport
+      return { refused, ...(await waits(sink, starts)) }
+    }
+    try {
+      const warm = await post('warm', rate * warmSeconds)
+      const { sorted, lost, refused } = await post('steady', rate * seconds)
+      return {
+        p50: quantile(sorted, 0.5),
+        p99: quantile(sorted, 0.99),
+        lost: warm.lost + lost,
+        refused: warm.refused + refused
+      }
+    } finally {
+      await running.stop()
+    }
+  } finally {
+    await sink.stop()
+  }
+}
+
+/** When nothing has arrived for so long, the rest is lost. */
+const patienceMs = 15_000
+
+/** Ms from POST to arrival at all but the first, which may be the silent one. */
+async function waits(sink: { ask: (question: object) => Promise<unknown> }, starts: Float64Array) {
+  const expected = [...starts.keys()].filter(index => index % downstreams !== 0)
+  let arrived: number[] = []
+  for (
+    let since = Date.now();
+    arrived.length < expected.length && Date.now() - since < patienceMs;
+    await sleep(100)
+  ) {
+    const { arrivals } = (await sink.ask({ kind: 'report' })) as SinkReport
+    const now = expected.filter(index => arrivals[index] !== 0)
+    const waited = now.map(index => (arrivals[index] ?? 0) - (starts[index] ?? 0))
+    if (waited.length > arrived.length) since = Date.now()
+    arrived = waited
+  }
+  return { sorted: arrived.toSorted((a, b) => a - b), lost: expected.length - arrived.length }
+}

@@ -1,0 +1,117 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import t, { type Test } from 'tap'
+import { asked } from '../support/asked.ts'
+import { setup } from '../support/setup.ts'
+import { until } from '../support/until.ts'
+import { inject, listening } from './fake.ts'
+import { parse, read, request } from './socket.ts'
+
+const pad = 'x'.repeat(240_000)
+const large = (taskNo: string) => ({ taskNo, messageCode: 'order.paid', messageBody: { pad } })
+const five = (name: string) => [1, 2, 3, 4, 5].map(n => large(`${name}:${n}`))
+const overloaded = { status: 429, retry: '1', code: 'OVERLOADED' }
+
+/** The API, with room for four such bodies and a bit, over a table that is locked until `release`. */
+async function stalled(t: Test) {
+  const { sql, accept, quiet } = await setup(t, { mostText: 1_000_000 })
+  const { app, port } = await listening(t, {
+    accept,
+    acceptMany: many => accept.many(many),
+    overload: () => (accept.isFull() ? 1 : null)
+  })
+  const holder = await sql.reserve()
+  let held = true
+  const release = async () => {
+    if (!held) return
+    held = false
+    await holder`rollback`
+    holder.release()
+  }
+  t.teardown(release)
+  await holder`begin`
+  await holder`lock table task in access exclusive mode`
+  const post = async (url: string, body: unknown) => {
+    const answer = await inject(app, url, body)
+    const { code } = answer.json<{ code?: string }>()
+    return { status: answer.statusCode, retry: answer.headers['retry-after'], code }
+  }
+  /** What is answered to a head whose body stays away. */
+  const announce = async (url: string, length: number) => {
+    const socket = connect(port, '127.0.0.1')
+    t.teardown(() => socket.destroy())
+    await once(socket, 'connect')
+    socket.write(
+      request(`POST ${url} HTTP/1.1`, [
+        'host: a',
+        'content-type: application/json',
+        `content-length: ${length}`
+      ])
+    )
+    const { text } = await read(socket, so => parse(so).length > 0)
+    const [answer] = parse(text)
+    const { code } = JSON.parse(answer?.body ?? '{}') as { code?: string }
+    return { status: answer?.status, retry: answer?.headers['retry-after'], code }
+  }
+  const stored = async () => {
+    await quiet()
+    const rows = await sql<{ taskNo: string }[]>`select task_no as "taskNo" from task order by task_no`
+    return rows.map(row => row.taskNo)
+  }
+  return { accept, post, announce, release, stored }
+}
+
+t.test('few tasks with large bodies fill the room too: 429 for the next, whose body is not read', async t => {
+  const { accept, post, announce, release, stored } = await stalled(t)
+  const all = [...five('first'), ...five('second')].map(async task => {
+    const answer = await post('/tasks', task)
+    return { taskNo: task.taskNo, ...answer }
+  })
+  await until('the room is full', () => accept.isFull())
+  t.match(await announce('/tasks', 200), overloaded)
+  t.match(await announce('/tasks/batch', 8_000_000), overloaded)
+  await release()
+  const answers = await Promise.all(all)
+  const taken = answers.filter(one => one.status === 201)
+  t.equal(taken.length, 5, 'all ten had been let in; when it came to them there was room for five')
+  t.match(
+    answers.filter(one => one.status !== 201),
+    [overloaded, overloaded, overloaded, overloaded, overloaded]
+  )
+  t.same(
+    await stored(),
+    taken.map(one => one.taskNo)
+  )
+  t.equal((await post('/tasks', large('later'))).status, 201, 'and then there is room again')
+})
+
+t.test('of two batches read side by side, which together are too much, one is told to come back', async t => {
+  const { accept, post, announce, release, stored } = await stalled(t)
+  const first = five('first')
+  const batches = [first, five('second')].map(tasks => post('/tasks/batch', { tasks }))
+  await until('the room is full', () => accept.isFull())
+  t.match(await announce('/tasks/batch', 8_000_000), overloaded)
+  await release()
+  const answers = await Promise.all(batches)
+  t.match(answers, [{ status: 200 }, overloaded])
+  t.same(
+    await stored(),
+    first.map(task => task.taskNo),
+    'none of it is stored'
+  )
+  t.equal((await post('/tasks/batch', { tasks: five('second') })).status, 200, 'and then it is taken')
+})
+
+t.test('64 MiB of bodies may wait, and what cannot be written gives its room back', async t => {
+  const { accept, around } = await setup(t)
+  around.setAway()
+  const messageBody = JSON.stringify('x'.repeat(262_142))
+  const post = () => accept(asked({ messageBody }))
+  const waiting = Array.from({ length: 256 }, post)
+  t.equal(accept.isFull(), false)
+  waiting.push(post())
+  t.equal(accept.isFull(), true)
+  const answers = await Promise.allSettled(waiting)
+  t.same(new Set(answers.map(answer => answer.status)), new Set(['rejected']))
+  t.equal(accept.isFull(), false)
+})

@@ -1,0 +1,48 @@
+import t from 'tap'
+import type { Backend, Puller } from '../../src/queue/backend.ts'
+import { runWorkers } from '../../src/queue/worker.ts'
+import { downstream, recordingLog } from './setup.ts'
+
+/** A queue in which nothing ever comes. */
+function emptyPuller(onTake: () => void): Puller {
+  let end = (): void => {}
+  return {
+    take: () =>
+      new Promise(resolve => {
+        end = () => resolve(undefined)
+        onTake()
+      }),
+    interrupt: async () => end(),
+    close: async () => {}
+  }
+}
+
+t.test('more than ten downstreams were told to be a memory leak, in the midst of the log', async t => {
+  const warnings: Error[] = []
+  const warned = (warning: Error) => warnings.push(warning)
+  process.on('warning', warned)
+  t.teardown(() => process.off('warning', warned))
+  const stop = new AbortController()
+  const names = Array.from({ length: 12 }, (_, n) => `d${n}`)
+  let waiting = 0
+  await new Promise<void>(resolve => {
+    const puller = async () => emptyPuller(() => ++waiting === names.length && resolve())
+    const ended = runWorkers({
+      backend: { puller } as Partial<Backend> as Backend,
+      downstreams: names.map(name => downstream(name)),
+      run: async () => {},
+      log: recordingLog().log,
+      signal: stop.signal
+    })
+    t.teardown(async () => {
+      stop.abort()
+      await ended
+    })
+  })
+  // Node tells of it in the next turn.
+  await new Promise(resolve => setImmediate(resolve))
+  t.same(
+    warnings.map(warning => warning.message),
+    []
+  )
+})
