@@ -15,7 +15,8 @@ What cannot run is skipped and said; with CI=true it fails.
   --list   what there is, and what of it can run here
   --help
 
-INTEROP_CACHE=folder   where downloads are kept (.interop)`
+INTEROP_CACHE=folder   where downloads are kept (.interop)
+OUTAGE_SECONDS=60      how long a broker is away in the story of an outage (3)`
 
 const java = ['java', 'mvn']
 const debian = ['apt-get', 'dpkg']

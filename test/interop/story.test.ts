@@ -8,6 +8,8 @@ import { without } from './server.ts'
 
 t.setTimeout(900_000)
 
+/** How long a broker is away, beside the time its start takes. */
+const outageSeconds = Number(process.env['OUTAGE_SECONDS'] ?? 3)
 const handlers = path.resolve(import.meta.dirname, 'handlers')
 const variable = (name: string): string => `BROKER_${name.toUpperCase().replaceAll('-', '_')}`
 /** Nobody listens there: a broker that is down must not disturb the others. */
@@ -92,7 +94,7 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
       post(url, taskNo, `by.${name}`, { key: taskNo })
     )
     t.same(new Set(posted.map(each => each.status)), new Set([201]), 'accepted while the broker is down')
-    await sleep(3_000)
+    await sleep(outageSeconds * 1_000)
     await broker.server.start()
     const ended = await eachOf(taskNos, taskNo => settled(url, taskNo, 60))
     t.same(new Set(ended.map(each => each.body?.['status'])), new Set(['HANDLED']))

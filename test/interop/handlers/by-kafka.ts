@@ -9,7 +9,7 @@ export default defineHandler({
       request: ({ body, raw }) => ({ topic: 'story', key: body.key, value: raw }),
       needCallback: true,
       receiptTimeout: '20s',
-      retry: { times: 100, backoff: '500ms' },
+      retry: { times: 100, backoff: ['500ms', '1s', '2s'] },
       limit: { concurrency: 50, timeout: '3s' }
     }
   }
