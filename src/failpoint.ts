@@ -26,6 +26,7 @@ export const failpoints = [
 export type Failpoint = (typeof failpoints)[number]
 
 export interface Fault {
+  /** A throw where nobody waits for the work, as after a commit, ends the process like any bug there. */
   action: 'kill' | 'stop' | 'sleep' | 'throw'
   /** Of a sleep. The whole process sleeps, as one whose event loop is blocked. */
   ms: number

@@ -7,7 +7,8 @@ interface Log {
 }
 
 /** What is said otherwise at a start. */
-const said = new Set(['Settings', 'Migrations'])
+// And of a set of processes that start one by one the first would always miss the others.
+const said = new Set(['Settings', 'Migrations', 'Roles'])
 
 /** Says at a start what the doctor would, where it is not well: few ask a doctor before something hurts. Never rejects. */
 export async function remind(

@@ -1,7 +1,7 @@
 import type { Outcome } from '../task/task.ts'
 
-/** Headers that log in somewhere, by their names. */
-const login = /auth|cookie|token|secret|password|credential|api-?key/i
+/** Headers, and members of a query, that log in somewhere, by their names. */
+const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^sig(?:nature)?$/i
 /** What is shorter is no secret, and would be found in every answer. */
 const shortest = 8
 
@@ -13,7 +13,7 @@ export function discreet(outcome: Outcome, request: unknown): Outcome {
   const secrets = secretsOf(request)
   if (secrets.length === 0) return outcome
   const hide = (text: string): string =>
-    secrets.reduce((shown, secret) => shown.replaceAll(secret, '[masked]'), text)
+    secrets.reduce((shown, secret) => withoutTail(shown.replaceAll(secret, '[masked]'), secret), text)
   const { answer, headers, warning } = outcome
   const shown = {
     ...outcome,
@@ -26,6 +26,13 @@ export function discreet(outcome: Outcome, request: unknown): Outcome {
   return shown.kind === 'delivered' ? shown : { ...shown, reason: hide(shown.reason) }
 }
 
+/** Answers are cut, perhaps in the midst of a secret. */
+function withoutTail(text: string, secret: string): string {
+  for (let length = Math.min(secret.length - 1, text.length); length >= shortest; length--)
+    if (text.endsWith(secret.slice(0, length))) return `${text.slice(0, -length)}[masked]`
+  return text
+}
+
 function hideIn(answer: Uint8Array, hide: (text: string) => string): Uint8Array {
   const text = Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength).toString('latin1')
   const shown = hide(text)
@@ -34,9 +41,9 @@ function hideIn(answer: Uint8Array, hide: (text: string) => string): Uint8Array 
 
 /** The values of its headers or attachments that log in, as they are and as an echo may write them; the longest first. */
 function secretsOf(request: unknown): string[] {
-  const { headers, attachments } = (request ?? {}) as { headers?: unknown; attachments?: unknown }
+  const { headers, attachments, url } = (request ?? {}) as { [name: string]: unknown }
   const found = new Set<string>()
-  for (const named of [headers, attachments]) {
+  for (const named of [headers, attachments, queryOf(url)]) {
     if (typeof named !== 'object' || named === null) continue
     for (const [name, value] of Object.entries(named)) {
       if (typeof value !== 'string' || !login.test(name)) continue
@@ -44,10 +51,24 @@ function secretsOf(request: unknown): string[] {
       for (const secret of [value, value.replace(/^\w+ +/, '')]) {
         if (secret.length < shortest) continue
         const inJson = JSON.stringify(secret).slice(1, -1)
-        for (const written of [secret, inJson, inJson.replaceAll('/', '\\/'), encodeURIComponent(secret)])
+        for (const written of [secret, inJson, inJson.replaceAll('/', '\\/'), encoded(secret)])
           found.add(written)
       }
     }
   }
   return [...found].toSorted((a, b) => b.length - a.length)
+}
+
+function queryOf(url: unknown): object | undefined {
+  const text = url === undefined ? '' : String(url as string | URL)
+  return text.includes('?') && URL.canParse(text) ? Object.fromEntries(new URL(text).searchParams) : undefined
+}
+
+/** Half a surrogate pair cannot be percent-encoded: then nobody will have written it so. */
+function encoded(secret: string): string {
+  try {
+    return encodeURIComponent(secret)
+  } catch {
+    return secret
+  }
 }

@@ -49,6 +49,7 @@ interface Memory {
   since: Date | null
   fullLookAt: number
   orphanLookAt: number
+  /** Before it no lease is called lost; Infinity until the database answers again. */
   trustFrom: number
   lookedAt: number
 }
@@ -75,13 +76,13 @@ export function dispatcher(deps: DispatchDeps): Dispatcher {
     } catch (err) {
       if (!isInfrastructure(err)) deps.log.error({ err }, 'dispatch.failed')
       memory.since = null
-      memory.trustFrom = performance.now() + trustMs
+      memory.trustFrom = Infinity
       failures++
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
       // Perhaps only we are cut off: then another one does better while we keep away from its rows. Only until the database
       // answers us again: after an outage for all of us each would leave the work to another one for a minute.
       const isOther = deps.surroundings.dispatchers() > 1
-      deps.log.warn({ err, failures, waitMs: isOther ? yieldMs : 2_000 }, 'dispatch.yields')
+      deps.log.warn({ err, failures, atMostMs: isOther ? yieldMs : 2_000 }, 'dispatch.yields')
       if (isOther) {
         yields.from = performance.now()
         yields.until = yields.from + yieldMs
@@ -105,6 +106,8 @@ async function look(deps: DispatchDeps, memory: Memory): Promise<number> {
   const names = deps.downstreams.map(one => one.name)
   // Asked before the claim: what becomes due between the two is claimed; the other way round it would wait a sweep.
   const { now, inMs } = await nextDue(deps.sql, names)
+  // Only from here on: others too could not write before, and hold answers that they write first of all.
+  if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + trustMs
   const claimedAll = await claim(deps)
   const decidedAll = performance.now() < memory.trustFrom || (await decideOverdue(deps, memory, names, now))
   if (performance.now() > memory.orphanLookAt) {

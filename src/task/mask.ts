@@ -3,7 +3,7 @@ const token = /(v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.[1-9]
 // As it went out, in JSON that escapes slashes, or percent-encoded.
 const signature = /v1(?:,|%2C)(?:\\?[A-Za-z0-9+/]|%2[BF]){20,}(?:=|%3D|\\u003d)?/gi
 // An API key (db/keys.ts), which somebody put where it does not belong.
-const key = /\back_[\w-]{16,200}/g
+const key = /(?:\b|(?<=%[0-9a-f]{2}))ack_[\w-]{24,}/gi
 
 /**
  * Without the proofs that went out with an attempt: services that echo what they got would have us store, and show to

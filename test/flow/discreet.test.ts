@@ -46,3 +46,24 @@ t.test('attachments of an RPC count as well, and what is no secret stays', t => 
     t.equal(discreet(outcome, request), outcome)
   t.end()
 })
+
+t.test('half a surrogate pair in a login is no reason to lose an outcome', t => {
+  t.match(discreet(failed(''), { headers: { 'x-author': 'Zo\u00eb Miller \ud83d' } }), {
+    kind: 'failed',
+    status: 500
+  })
+  t.end()
+})
+
+t.test('a login in the query counts as well, and so does the beginning of one that was cut off', t => {
+  const shown = (echo: string, url: unknown) =>
+    Buffer.from(discreet(failed(echo), { url }).answer ?? '').toString()
+  const url = 'https://hooks.example/send?access_token=s3cr3t-0f-the-hook&to=42'
+  t.equal(shown('no such token: s3cr3t-0f-the-hook', url), 'no such token: [masked]')
+  t.equal(
+    shown('GET /send?to=42&access_token=s3cr3t-0f-the', new URL(url)),
+    'GET /send?to=42&access_token=[masked]'
+  )
+  t.equal(shown('to 42', url), 'to 42')
+  t.end()
+})
