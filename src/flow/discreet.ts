@@ -60,7 +60,7 @@ function secretsOf(request: unknown): string[] {
 }
 
 function queryOf(url: unknown): object | undefined {
-  const text = url === undefined ? '' : String(url as string | URL)
+  const text = typeof url === 'string' ? url : String((url as { href?: string } | undefined)?.href)
   return text.includes('?') && URL.canParse(text) ? Object.fromEntries(new URL(text).searchParams) : undefined
 }
 
