@@ -95,7 +95,13 @@ async function main(): Promise<void> {
   )
   // Not waited for: it says what hurts later, and nothing here hangs on it.
   const { handlers, downstreams } = registry
-  void remind(config, databaseUrl, { codes: handlers.size, downstreams: downstreams.size }, log)
+  void remind(
+    config,
+    databaseUrl,
+    { codes: handlers.size, downstreams: downstreams.size },
+    log,
+    () => stopped
+  )
 }
 
 /** The database's URL, once it can be used: the embedded one is migrated here, another one by `npm run migrate`. */

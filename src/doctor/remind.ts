@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import { checks } from './checks.ts'
 import { lookAtServers, type Looked } from './look.ts'
@@ -7,25 +8,36 @@ interface Log {
 }
 
 /** What is said otherwise at a start. */
-// And of a set of processes that start one by one the first would always miss the others.
-const said = new Set(['Settings', 'Migrations', 'Roles'])
+const said = new Set(['Settings', 'Migrations'])
+/** Of processes that start one after the other the first would always miss the others. */
+const later = new Set(['Roles'])
+const laterMs = 10_000
 
-/** Says at a start what the doctor would, where it is not well: few ask a doctor before something hurts. Never rejects. */
+/**
+ * Says at a start what the doctor would, where it is not well: few ask a doctor before something hurts. Never rejects.
+ * Says nothing of a process that `isStopped`.
+ */
 export async function remind(
   config: Config,
   databaseUrl: string,
   handlers: Looked['handlers'],
-  log: Log
+  log: Log,
+  isStopped: () => boolean
 ): Promise<void> {
-  try {
-    const looked = { ...(await lookAtServers(config, databaseUrl)), handlers }
-    for (const { name, look } of checks.filter(check => !said.has(check.name))) {
-      const finding = look(looked, config)
-      if (finding === undefined || finding.level === 'ok') continue
-      const { level, found, remedy } = finding
-      log.warn({ check: name, found, remedy }, `doctor.${level}`)
+  const look = async (isNow: (name: string) => boolean): Promise<void> => {
+    try {
+      const looked = { ...(await lookAtServers(config, databaseUrl)), handlers }
+      for (const check of checks.filter(({ name }) => !said.has(name) && isNow(name))) {
+        const finding = check.look(looked, config)
+        if (isStopped() || finding === undefined || finding.level === 'ok') continue
+        const { level, found, remedy } = finding
+        log.warn({ check: check.name, found, remedy }, `doctor.${level}`)
+      }
+    } catch (err) {
+      if (!isStopped()) log.warn({ err }, 'doctor.failed')
     }
-  } catch (err) {
-    log.warn({ err }, 'doctor.failed')
   }
+  await look(name => !later.has(name))
+  await sleep(laterMs, undefined, { ref: false })
+  if (!isStopped()) await look(name => later.has(name))
 }
