@@ -226,7 +226,7 @@ export function brokerConformance<Request>(
         const body = `m${n++}`
         const outcome = await transport.send(broker.request({ body }), parcel({ timeoutMs: 3_000 }))
         if (outcome.kind === 'delivered') acknowledged.push(body)
-        else failed.push(body)
+        else failed.push(outcome.reason)
         await sleep(10)
       }
     }
@@ -242,7 +242,10 @@ export function brokerConformance<Request>(
     stop = true
     await Promise.all(senders)
     t.ok(before > 0, `${before} were acknowledged before the kill`)
-    t.ok(acknowledged.length >= before + 50, `${acknowledged.length - before} after it`)
+    t.ok(
+      acknowledged.length >= before + 50,
+      `${acknowledged.length - before} after it; the last that failed: ${failed.at(-1)}`
+    )
     t.ok(failed.length > 0, `${failed.length} failed`)
     const stored = (await broker.stored(acknowledged.length)).map(each => each.body.toString())
     const missing = acknowledged.filter(body => !stored.includes(body))
