@@ -1,5 +1,5 @@
 import type { Move } from '../task/states.ts'
-import { plain, texts } from './literal.ts'
+import { jsons, plain, texts } from './literal.ts'
 import { bytea, type Applied, type Asked, type AttemptRow } from './moves.ts'
 import type { Sql } from './open.ts'
 
@@ -31,7 +31,7 @@ export async function recordSends(sql: Sql, sends: readonly Send[]): Promise<App
         ${plain(sends.map(one => one.move.handledBy))}::text[],
         ${plain(sends.map(one => one.attempt.statusCode))}::int[],
         ${texts(sends.map(one => bytea(one.attempt.answer)))}::bytea[],
-        ${texts(sends.map(one => one.attempt.headers))}::text[],
+        string_to_array(${jsons(sends.map(one => one.attempt.headers))}, chr(31), ''),
         ${texts(sends.map(one => one.attempt.address))}::text[],
         ${texts(sends.map(one => one.attempt.warning))}::text[],
         ${plain(sends.map(one => one.attempt.ms))}::int[], ${texts(sends.map(one => one.attempt.node))}::text[],
