@@ -1,0 +1,175 @@
+// npm run bench -- recovery: a worker is killed at full load. When does the last of what it had in its hands arrive?
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import postgres from 'postgres'
+import { settings } from '../src/settings.ts'
+import { now } from './child.ts'
+import type { Ground } from './ground.ts'
+import type { LoadReport } from './load.ts'
+import { arrival } from './measure.ts'
+import { median } from './median.ts'
+import type { SinkReport } from './sink.ts'
+import { amount, choice, onGround, round } from './stage.ts'
+import { runAckbox, startAckbox, type Running } from './variants.ts'
+
+const help = `npm run bench -- recovery [options]
+
+One process accepts and dispatches, two work, 256 POSTs in flight; then one worker is killed with SIGKILL. The load ends
+2 s later. Reported is the time from the kill to the arrival of the last task that had been accepted before it: all
+others were sent on by then, so it is one that the killed one had in its hands. Progress goes to stderr, the report to
+stdout as one line of JSON.
+
+  --seconds N       of load before the kill                              (10)
+  --mode MODE       redis or postgres: what BullMQ stands on             (redis)
+  --timeout N       seconds that the downstream may take for an answer   (10)
+  --margin N        LEASE_MARGIN_MS                                      (${settings.shape.LEASE_MARGIN_MS.parse(undefined)})
+  --rounds N        kills; the median and the longest are reported       (3)
+  --quick           a tiny run that shows that it works
+  --help
+
+Goal: the longest is at most the lease (timeout and margin), SWEEP_MS and 2 s.`
+
+interface Amounts {
+  seconds: number
+  redisUrl: string | undefined
+  more: Record<string, string>
+  boundMs: number
+}
+
+interface Turn {
+  lastMs: number
+  /** Claimed at the moment of the kill, by whomever: also what still waits in the queue. */
+  inFlight: number
+  /** Of them: their lease ran out, and another attempt was made. */
+  takenOver: number
+  tasksPerSecond: number
+  lost: number
+  duplicates: number
+  refused: number
+}
+
+export async function main(args: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      seconds: { type: 'string' },
+      mode: { type: 'string', default: 'redis' },
+      timeout: { type: 'string' },
+      margin: { type: 'string' },
+      rounds: { type: 'string' },
+      quick: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h' }
+    }
+  })
+  if (values.help) return console.log(help)
+  const { quick } = values
+  const timeoutMs = amount('timeout', values.timeout ?? (quick ? '2' : '10')) * 1000
+  const margin = values.margin ?? (quick ? '1500' : undefined)
+  const read = settings.safeParse({ ...(margin !== undefined && { LEASE_MARGIN_MS: margin }) })
+  if (!read.success) throw new Error(`--margin ${read.error.issues[0]?.message}`)
+  const { LEASE_MARGIN_MS: marginMs, SWEEP_MS: sweepMs } = read.data
+  const boundMs = timeoutMs + marginMs + sweepMs + 2_000
+  const seconds = amount('seconds', values.seconds ?? (quick ? '1' : '10'))
+  const rounds = amount('rounds', values.rounds ?? (quick ? '1' : '3'))
+  const mode = choice('mode', values.mode, ['redis', 'postgres'])
+  const more = { BENCH_TIMEOUT_MS: `${timeoutMs}`, LEASE_MARGIN_MS: `${marginMs}`, SWEEP_MS: `${sweepMs}` }
+  await onGround(async (ground, signal) => {
+    const redisUrl = mode === 'redis' ? ground.redisUrl : undefined
+    const turns: Turn[] = []
+    for (let turn = 1; turn <= rounds; turn++) {
+      const one = await kill(ground, { seconds, redisUrl, more, boundMs }, signal)
+      console.error(
+        `round ${turn}/${rounds}: ${(one.lastMs / 1000).toFixed(1)} s after the kill (bound ${boundMs / 1000} s), ` +
+          `${one.takenOver} taken over, lost ${one.lost}, duplicates ${one.duplicates}`
+      )
+      turns.push(one)
+    }
+    return report(mode, { timeoutMs, marginMs, sweepMs, boundMs }, turns)
+  })
+}
+
+function report(mode: string, bound: { boundMs: number } & Record<string, number>, turns: Turn[]) {
+  const middle = (key: keyof Turn) => round(median(turns.map(one => one[key])))
+  const sum = (key: 'lost' | 'duplicates' | 'refused') => turns.reduce((total, one) => total + one[key], 0)
+  const longest = Math.max(...turns.map(({ lastMs }) => lastMs))
+  return {
+    bench: 'recovery',
+    mode,
+    lastMs: middle('lastMs'),
+    longestMs: round(longest),
+    ...bound,
+    reached: longest <= bound.boundMs,
+    inFlight: middle('inFlight'),
+    takenOver: middle('takenOver'),
+    tasksPerSecond: middle('tasksPerSecond'),
+    lost: sum('lost'),
+    duplicates: sum('duplicates'),
+    refused: sum('refused'),
+    rounds: turns.length
+  }
+}
+
+const name = 'bench_recovery'
+const run = 'kill'
+/** More than any machine does in the time. */
+const tasksPerSecond = 30_000
+const afterSeconds = 2
+
+async function kill(ground: Ground, amounts: Amounts, signal: AbortSignal): Promise<Turn> {
+  const { redisUrl, more } = amounts
+  await ground.emptyRedis()
+  const started: Running[] = []
+  try {
+    started.push(await startAckbox(ground, name, redisUrl, { ...more, ROLE: 'api,dispatcher' }))
+    for (let n = 0; n < 2; n++)
+      started.push(await runAckbox(ground, name, redisUrl, { ...more, ROLE: 'worker' }))
+    return await load(ground, started, amounts, signal)
+  } finally {
+    await Promise.all(started.map(({ stop }) => stop()))
+  }
+}
+
+async function load(
+  ground: Ground,
+  [api, killed]: Running[],
+  { seconds, boundMs }: Amounts,
+  signal: AbortSignal
+): Promise<Turn> {
+  if (!api || !killed) throw new Error('nobody to kill')
+  const tasks = tasksPerSecond * (seconds + afterSeconds)
+  await ground.sink.ask({ kind: 'expect', run, tasks })
+  const posting = ground.load.ask({
+    target: api.url,
+    run,
+    tasks,
+    seconds: seconds + afterSeconds,
+    inFlight: 256
+  })
+  posting.catch(() => {}) // heard of below
+  await sleep(seconds * 1000, undefined, { signal })
+  const sql = postgres(ground.urlOf(name), { max: 1 })
+  try {
+    await sql`select`
+    process.kill(killed.pids['service'] ?? NaN, 'SIGKILL')
+    const at = now()
+    const [held] = await sql<{ n: number }[]>`
+      select count(*)::float8 as n from delivery where status = 0 and phase = 'IN_FLIGHT'`
+    const { starts, accepts, refused } = (await posting) as LoadReport
+    const accepted = accepts.filter(time => time > 0)
+    await arrival(ground.sink, accepted.length, boundMs * 2)
+    const { arrivals, duplicates } = (await ground.sink.ask({ kind: 'report' })) as SinkReport
+    const before = arrivals.filter((_, index) => accepts[index] !== 0 && (accepts[index] ?? 0) < at)
+    const [lost] = await sql<{ n: number }[]>`select count(*)::float8 as n from delivery where lost > 0`
+    return {
+      lastMs: before.reduce((last, time) => Math.max(last, time), 0) - at,
+      inFlight: held?.n ?? NaN,
+      takenOver: lost?.n ?? NaN,
+      tasksPerSecond: (before.length * 1000) / (at - (starts[0] ?? at)),
+      lost: accepts.reduce((sum, time, index) => sum + (time > 0 && arrivals[index] === 0 ? 1 : 0), 0),
+      duplicates,
+      refused
+    }
+  } finally {
+    await sql.end({ timeout: 5 })
+  }
+}
