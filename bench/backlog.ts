@@ -138,6 +138,8 @@ function report(mode: string, { due, seconds, rate }: DrainAmounts, turns: Turn[
       memory: (measured.memoryMb['service'] ?? NaN) <= 256
     },
     drainPerSecond: middle(({ drained }) => drained.perSecond),
+    recordedPerSecond: middle(({ drained }) => drained.recordedPerSecond),
+    unrecorded: middle(({ drained }) => drained.unrecorded),
     secondHalfPerSecond: middle(({ drained }) => drained.secondHalfPerSecond),
     freshPerSecond: middle(({ fresh }) => fresh.tasksPerSecond),
     acceptP99Ms: middle(({ drained }) => drained.acceptP99, 2),

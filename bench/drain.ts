@@ -38,6 +38,10 @@ export interface DrainAmounts {
 export interface Drained {
   /** From the first arrival to the last, or to the end of the time. */
   perSecond: number
+  /** Written down as handled in that time. */
+  recordedPerSecond: number
+  /** Arrived at its end, but not written down yet. */
+  unrecorded: number
   /** Of the second half of that time: what it is once everything is warm. */
   secondHalfPerSecond: number
   seconds: number
@@ -93,7 +97,7 @@ export async function drain(
   await what.fill(ground, { run, count: due, signal })
   // Numbers of the backlog first, then those of what is posted meanwhile.
   await ground.sink.ask({ kind: 'expect', run, tasks: due + rate * (seconds + 2 * sliceSeconds) })
-  const { watched, posted } = await work(ground, what, { due, seconds, rate }, signal)
+  const { watched, posted, recorded } = await work(ground, what, { due, seconds, rate }, signal)
   const { arrivals, duplicates } = (await ground.sink.ask({ kind: 'report' })) as SinkReport
   const accepted = acceptedOf(posted)
   const arrived = arrivals.reduce((sum, at) => sum + (at === 0 ? 0 : 1), 0)
@@ -109,6 +113,8 @@ export async function drain(
   const warmFrom = from + startSeconds * 1000
   return {
     perSecond: perSecond(from),
+    recordedPerSecond: (recorded * 1000) / (watched.endedAt - from),
+    unrecorded: Math.max(0, watched.arrived - recorded),
     secondHalfPerSecond: perSecond((from + to) / 2),
     seconds: (to - from) / 1000,
     curve: curveOf(times, from, to).map(([second, arrived]) => [second, due - arrived]),
@@ -130,16 +136,17 @@ async function work(
   what: Backlogged,
   { due, seconds, rate }: DrainAmounts,
   signal: AbortSignal
-): Promise<{ watched: Watched; posted: LoadReport[] }> {
+): Promise<{ watched: Watched; posted: LoadReport[]; recorded: number }> {
   const running = await what.start(ground)
   try {
     const over = new AbortController()
     const posting = post(ground, running, { due, rate, signal: over.signal })
     posting.catch(() => {}) // heard of below
     const watched = await watch(ground, running, { due, seconds, signal }).finally(() => over.abort())
+    const { handled: recorded } = await count(ground, what)
     const posted = await posting
     if (watched.emptied) await arrival(ground.sink, due + acceptedOf(posted))
-    return { watched, posted }
+    return { watched, posted, recorded }
   } finally {
     await running.stop()
   }
@@ -165,6 +172,7 @@ async function post(
 
 interface Watched {
   emptied: boolean
+  arrived: number
   endedAt: number
   redisMb: number
   memoryMb: Record<string, number>
@@ -192,7 +200,8 @@ async function watch(
         highest[what] = Math.max(highest[what] ?? 0, memoryMb(pid))
     }
     if (looks % 40 === 0) console.error(`  ${elapsed.toFixed(0)} s: ${due - arrived} left`)
-    if (over) return { emptied, endedAt: now(), redisMb, memoryMb: { service: peakMb(service), ...highest } }
+    if (over)
+      return { emptied, arrived, endedAt: now(), redisMb, memoryMb: { service: peakMb(service), ...highest } }
     await sleep(250)
   }
 }

@@ -106,9 +106,9 @@ async function send(
 }
 
 /** Resolves when so many have arrived, or none for so long that the rest is lost. */
-export async function arrival(sink: Child, tasks: number, quietMs = patienceMs): Promise<void> {
+export async function arrival(sink: Child, tasks: number): Promise<void> {
   let arrived = 0
-  for (let since = Date.now(); arrived < tasks && Date.now() - since < quietMs; await sleep(20)) {
+  for (let since = Date.now(); arrived < tasks && Date.now() - since < patienceMs; await sleep(20)) {
     const count = (await sink.ask({ kind: 'count' })) as number
     if (count > arrived) since = Date.now()
     arrived = count
