@@ -9,8 +9,8 @@ interface Drain {
 }
 
 const names: Record<string, string> = {
-  redis: 'Ackbox, Redis',
-  postgres: 'Ackbox, PostgreSQL only',
+  redis: 'Redis',
+  postgres: 'PostgreSQL',
   textbook: 'textbook'
 }
 
@@ -20,7 +20,7 @@ export async function drawDrain(folder: string, mode: string, drain: Drain): Pro
   const drains = { ...read(file), [mode]: drain }
   writeFileSync(file, `${JSON.stringify(drains)}\n`)
   const svg = await plot({
-    title: 'A backlog drains',
+    title: 'A backlog drains: Ackbox on Redis, on PostgreSQL only, and the textbook service',
     // Backlogs of different sizes in one picture: each in percent, and its time as if it were a million.
     x: 'seconds for each million that were due',
     y: 'deliveries left, %',
@@ -29,7 +29,7 @@ export async function drawDrain(folder: string, mode: string, drain: Drain): Pro
       if (!one) return []
       return [
         {
-          name: `${names[name]}: ${one.due.toLocaleString('en-US')} due`,
+          name: `${names[name]}, ${one.due / 1000}k due`,
           points: one.curve.map(([second, left]): [number, number] => [
             (second * 1e6) / one.due,
             (left * 100) / one.due
