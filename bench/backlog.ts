@@ -25,8 +25,8 @@ goes to stderr, the report to stdout as one line of JSON, the drain as a curve t
   --quick           a tiny run that shows that it works; draws nothing unless --plots says where
   --help
 
-Goals: drain at 0.8 of the fast run or more, accept p99 at most 2 times the normal one, Redis at most 64 MB, a process
-of Ackbox at most 256 MB.`
+Goals: drain at 0.8 of the fast run or more, arrived and also written down as handled; accept p99 at most 2 times the
+normal one; Redis at most 64 MB, a process of Ackbox at most 256 MB.`
 
 const modes = {
   redis: ackbox('ackbox-redis', 'redis'),
@@ -120,6 +120,8 @@ function report(mode: string, { due, seconds, rate }: DrainAmounts, turns: Turn[
   const parts = Object.keys(turns[0]?.drained.memoryMb ?? {})
   const measured = {
     drainRatio: middle(({ fresh, drained }) => drained.perSecond / fresh.tasksPerSecond, 3),
+    // What arrives faster than it is written down piles up in memory, and is sent again once its lease is over.
+    recordedRatio: middle(({ fresh, drained }) => drained.recordedPerSecond / fresh.tasksPerSecond, 3),
     acceptP99Ratio: middle(({ fresh, drained }) => drained.acceptP99 / fresh.acceptP99, 2),
     redisMb: highest(({ drained }) => drained.redisMb),
     memoryMb: Object.fromEntries(
@@ -132,7 +134,7 @@ function report(mode: string, { due, seconds, rate }: DrainAmounts, turns: Turn[
     due,
     ...measured,
     reached: {
-      drain: measured.drainRatio >= 0.8,
+      drain: measured.drainRatio >= 0.8 && measured.recordedRatio >= 0.8,
       accept: measured.acceptP99Ratio <= 2,
       redis: measured.redisMb <= 64,
       memory: (measured.memoryMb['service'] ?? NaN) <= 256

@@ -165,7 +165,11 @@ async function load(
   const at = now()
   const inFlight = await countOf(sql, sql`status = 0 and phase = 'IN_FLIGHT'`)
   const { starts, accepts, refused } = (await posting) as LoadReport
-  await until('all of it to end', async () => (await countOf(sql, sql`status = 0`)) === 0, boundMs * 2)
+  const isOver = async () => {
+    signal.throwIfAborted()
+    return (await countOf(sql, sql`status = 0`)) === 0
+  }
+  await until('all of it to end', isOver, boundMs * 2)
   const { arrivals, duplicates, lastDuplicate } = (await sink.ask({ kind: 'report' })) as SinkReport
   const before = arrivals.filter((_, index) => accepts[index] !== 0 && (accepts[index] ?? 0) < at)
   return {
