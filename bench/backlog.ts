@@ -12,7 +12,8 @@ const help = `npm run bench -- backlog [options]
 
 Fills PostgreSQL with due deliveries while nothing runs, starts Ackbox on them and posts new tasks at a steady rate while
 it works them off; beside it, in the same run, the plain fast run and the same steady rate on an empty database. Progress
-goes to stderr, the report to stdout as one line of JSON, the drain as a curve to drain.json and drain.svg.
+goes to stderr, the report to stdout as one line of JSON, the drain as a curve to drain.json and drain.svg. The accept
+p99 is that after the first 5 s, as the normal one is that of a process that is warm; that of the start is beside it.
 
   --due N           deliveries that wait                                     (1000000)
   --mode MODE       redis or postgres: what BullMQ stands on; or textbook    (redis)
