@@ -65,7 +65,7 @@ export async function main(args: string[]): Promise<void> {
   const tasks = amount('tasks', values.tasks ?? (quick ? '300' : '20000'))
   const amounts = {
     due: mode === 'textbook' ? textbookDue : due,
-    seconds: amount('seconds', values.seconds ?? (quick ? '5' : '60')),
+    seconds: amount('seconds', values.seconds ?? (quick ? '2' : '60')),
     rate
   }
   const fresh = {

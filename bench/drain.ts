@@ -140,7 +140,8 @@ async function work(
   const running = await what.start(ground)
   try {
     const over = new AbortController()
-    const posting = post(ground, running, { due, rate, signal: over.signal })
+    const slice = Math.min(sliceSeconds, seconds)
+    const posting = post(ground, running, { due, rate, slice, signal: over.signal })
     posting.catch(() => {}) // heard of below
     const watched = await watch(ground, running, { due, seconds, signal }).finally(() => over.abort())
     const { handled: recorded } = await count(ground, what)
@@ -159,10 +160,10 @@ const acceptedOf = (posted: LoadReport[]): number =>
 async function post(
   { load }: Ground,
   { url: target }: Running,
-  { due, rate, signal }: { due: number; rate: number; signal: AbortSignal }
+  { due, rate, slice, signal }: { due: number; rate: number; slice: number; signal: AbortSignal }
 ): Promise<LoadReport[]> {
   const slices: LoadReport[] = []
-  const tasks = rate * sliceSeconds
+  const tasks = rate * slice
   while (!signal.aborted) {
     const first = due + slices.length * tasks
     slices.push((await load.ask({ target, run, first, tasks, inFlight: 256, rate })) as LoadReport)
