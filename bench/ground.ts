@@ -21,6 +21,8 @@ export interface Ground {
   database: (name: string) => Promise<string>
   urlOf: (name: string) => string
   emptyRedis: () => Promise<void>
+  /** MB that Redis has given out, by its own account; 0 without Redis. */
+  redisMb: () => Promise<number>
   /** SQL statements so far in this database, and transactions that wrote, by anyone. */
   statements: (name: string) => Promise<{ statements: number; commits: number }>
   close: () => Promise<void>
@@ -70,6 +72,10 @@ export async function prepare(signal: AbortSignal): Promise<Ground> {
       },
       urlOf: name => urlOf(postmaster, name),
       emptyRedis: async () => void (await redis?.client.flushall()),
+      async redisMb() {
+        const info = await redis?.client.info('memory')
+        return Number(/^used_memory:(\d+)/m.exec(info ?? '')?.[1] ?? 0) / 1_048_576
+      },
       async statements(name) {
         // Counters of pg_stat_database are up to 10 s old; transaction ids are counted at once.
         const [row] = await sql<{ statements: number; commits: number }[]>`

@@ -1,6 +1,7 @@
 // One variant's turn: warm up, as fast as it can, then at a modest steady rate.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuMs } from './cpu.ts'
+import type { Child } from './child.ts'
 import type { Ground } from './ground.ts'
 import type { LoadQuestion, LoadReport } from './load.ts'
 import type { SinkQuestion, SinkReport } from './sink.ts'
@@ -26,11 +27,15 @@ export interface Measured {
   /** Ms from the POST to the arrival, at the steady rate. */
   p50: number
   p99: number
+  /** Ms from the POST to its answer, at the steady rate. */
+  acceptP99: number
   /** Of its own process, and of what it stands on: all their processes together. */
   cpuMsPerTask: Record<string, number>
   statementsPerTask: number | undefined
   commitsPerTask: number | undefined
 }
+
+type LoadTimes = Pick<LoadReport, 'starts' | 'accepts'>
 
 /** When nothing has arrived for so long, the rest is lost. */
 const patienceMs = 15_000
@@ -63,7 +68,7 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
       rate,
       settleMs
     })
-    const waits = steady.waits.sort((a, b) => a - b)
+    const waits = sorted(steady.waits)
     return {
       tasksPerSecond: fast.tasksPerSecond,
       lost: fast.lost + steady.lost,
@@ -71,6 +76,7 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
       refused: fast.refused + steady.refused,
       p50: quantile(waits, 0.5),
       p99: quantile(waits, 0.99),
+      acceptP99: quantile(sorted(acceptMs(steady)), 0.99),
       cpuMsPerTask: Object.fromEntries(
         Object.entries(after.cpu).map(([what, ms]) => [what, (ms - (before.cpu[what] ?? 0)) / tasks])
       ),
@@ -86,32 +92,41 @@ async function send(
   { sink, load }: Ground,
   { settleMs, ...question }: Omit<LoadQuestion, 'run'> & Pick<Amounts, 'settleMs'>
 ) {
-  const ask = async <T>(sinkQuestion: SinkQuestion) => (await sink.ask(sinkQuestion)) as T
   const run = `r${++runs}`
   const { tasks } = question
-  await ask({ kind: 'expect', run, tasks })
-  const { starts, refused } = (await load.ask({ ...question, run })) as LoadReport
-  let arrived = 0
-  for (
-    let since = Date.now();
-    arrived < tasks - refused && Date.now() - since < patienceMs;
-    await sleep(20)
-  ) {
-    const count = await ask<number>({ kind: 'count' })
-    if (count > arrived) since = Date.now()
-    arrived = count
-  }
+  await sink.ask({ kind: 'expect', run, tasks } satisfies SinkQuestion)
+  const { starts, accepts, refused } = (await load.ask({ ...question, run })) as LoadReport
+  await arrival(sink, tasks - refused)
   await sleep(settleMs)
-  const { arrivals, duplicates } = await ask<SinkReport>({ kind: 'report' })
+  const { arrivals, duplicates } = (await sink.ask({ kind: 'report' })) as SinkReport
   const waits = [...arrivals].flatMap((at, index) => (at === 0 ? [] : [at - (starts[index] ?? at)]))
   const lost = Math.max(0, tasks - refused - waits.length)
   const seconds = (arrivals.reduce((last, at) => Math.max(last, at), 0) - (starts[0] ?? 0)) / 1000
-  return { tasksPerSecond: waits.length / seconds, lost, duplicates, refused, waits }
+  return { tasksPerSecond: waits.length / seconds, lost, duplicates, refused, waits, starts, accepts }
 }
+
+/** Resolves when so many have arrived, or none for so long that the rest is lost. */
+export async function arrival(sink: Child, tasks: number): Promise<void> {
+  let arrived = 0
+  for (let since = Date.now(); arrived < tasks && Date.now() - since < patienceMs; await sleep(20)) {
+    const count = (await sink.ask({ kind: 'count' })) as number
+    if (count > arrived) since = Date.now()
+    arrived = count
+  }
+}
+
+/** Ms from POST to answer of those that were answered 2xx, as far as they were posted in this time. */
+export const acceptMs = ({ starts, accepts }: LoadTimes, from = 0, to = Infinity): number[] =>
+  [...accepts].flatMap((at, index) => {
+    const start = starts[index] ?? 0
+    return at === 0 || start < from || start > to ? [] : [at - start]
+  })
 
 const cpuOf = (pids: Record<string, number>): Record<string, number> =>
   Object.fromEntries(Object.entries(pids).map(([what, pid]) => [what, cpuMs([pid])]))
 
-export function quantile(sorted: number[], q: number): number {
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? NaN
+export const sorted = (values: number[]): number[] => values.sort((a, b) => a - b)
+
+export function quantile(values: number[], q: number): number {
+  return values[Math.min(values.length - 1, Math.floor(values.length * q))] ?? NaN
 }

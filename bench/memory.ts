@@ -18,6 +18,10 @@ export function memoryMb(root: number): number {
 const shareOf = (pid: number): number =>
   Number(/^Pss: +(\d+) kB$/m.exec(textOf(`/proc/${pid}/smaps_rollup`))?.[1] ?? 0)
 
+/** MB that this process alone held at its highest, what it shares included. */
+export const peakMb = (pid: number): number =>
+  Number(/^VmHWM:\s+(\d+) kB$/m.exec(textOf(`/proc/${pid}/status`))?.[1] ?? 0) / 1024
+
 /** Empty for a process that has ended since the folder was read. */
 function textOf(file: string): string {
   try {
