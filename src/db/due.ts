@@ -23,9 +23,9 @@ export async function claimDue(sql: Sql, open: readonly Open[]): Promise<Claimed
         ${plain(open.map(o => o.leaseMs))}::float8[]
       ) as o (downstream, room, lease_ms)
     ), due as materialized (
-      select d.task_id, d.downstream, o.lease_ms
+      select d.ctid, o.lease_ms
       from open o cross join lateral (
-        select w.task_id, w.downstream
+        select w.ctid
         from delivery w
         where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.phase = 'WAITING'
           and (w.deliver_before is null or w.deliver_before > now())
@@ -38,7 +38,9 @@ export async function claimDue(sql: Sql, open: readonly Open[]): Promise<Claimed
       phase = 'IN_FLIGHT', attempt = d.attempt + 1, tries_left = d.tries_left - 1,
       next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now()
     from due
-    where d.task_id = due.task_id and d.downstream = due.downstream and d.phase = 'WAITING'
+    -- By its place on disk, which the lock above holds still: to join by key, a large backlog was read whole. Where another
+    -- moved it between the two, it is not claimed now, and found by the next look.
+    where d.ctid = due.ctid and d.phase = 'WAITING'
     returning d.task_id, d.downstream, d.attempt`
   return rows.map(row => ({ taskId: row.task_id, downstream: row.downstream, attempt: row.attempt }))
 }

@@ -16,6 +16,7 @@ import { messageOf, within } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
+import { room, type Room } from './room.ts'
 import type { Surroundings } from './surroundings.ts'
 
 /** What the flow needs of a limiter: slots count deliveries. */
@@ -59,6 +60,9 @@ export interface Deliver {
 /** Kept back of every lease, so that our own record comes before somebody calls the lease lost. */
 const leaseSafetyMs = 1_000
 
+/** Answers that wait to be written down. More of them would only fill the memory, and come again after a crash. */
+const mostUnwritten = 1_000
+
 /** A year, as for a start time. */
 const longestMs = 365 * 24 * 3_600_000
 
@@ -72,6 +76,7 @@ interface Owned {
 
 export function deliverer(deps: DeliverDeps): Deliver {
   const busy = new Set<Promise<void>>()
+  const unwritten = room(mostUnwritten)
   const start = (work: Promise<void>, delivery: Loaded): void => {
     const lost = (err: unknown): void => {
       // Not written: its lease runs out and the dispatcher decides.
@@ -98,13 +103,14 @@ export function deliverer(deps: DeliverDeps): Deliver {
         expiresAt: askedAt + delivery.leaseMs,
         beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
       }
+      for (let full = unwritten.full(); full; full = unwritten.full()) await full
       const took =
         (!deps.stopping.aborted && slots.tryTake()) ||
         (await slots.take(deps.stopping).then(
           () => true,
           () => false
         ))
-      start(took ? attempt(deps, owned, slots) : release(deps, delivery, 0), delivery)
+      start(took ? attempt(deps, owned, slots, unwritten) : release(deps, delivery, 0), delivery)
     }
   }
   return Object.assign(deliver, {
@@ -133,7 +139,7 @@ const keyOf = ({ task, downstream, attempt }: Loaded): Pick<Move, 'taskId' | 'do
 })
 
 /** One try of a delivery that we own, from the hooks to the record. Its slot is free as soon as the answer is here. */
-async function attempt(deps: DeliverDeps, owned: Owned, slots: Slots): Promise<void> {
+async function attempt(deps: DeliverDeps, owned: Owned, slots: Slots, unwritten: Room): Promise<void> {
   const startedAt = new Date()
   const began = performance.now()
   let sent: Outcome | Move
@@ -162,10 +168,13 @@ async function attempt(deps: DeliverDeps, owned: Owned, slots: Slots): Promise<v
     downstream.policy,
     deps.random()
   )
-  const applied = await deps.record({
-    move: moveOf(delivery, decision),
-    attempt: attemptRow(sent, { ms, startedAt, node: deps.node })
-  })
+  unwritten.enter()
+  const applied = await deps
+    .record({
+      move: moveOf(delivery, decision),
+      attempt: attemptRow(sent, { ms, startedAt, node: deps.node })
+    })
+    .finally(() => unwritten.leave())
   say(deps, delivery, sent, decision, ms, applied)
 }
 

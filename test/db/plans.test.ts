@@ -303,3 +303,23 @@ t.test('with 300,000 rows and a backlog of 60,000, analyzed, no hot statement re
   await sql.unsafe('analyze')
   await judgeAll(t, sql, known)
 })
+
+t.test('of 100,000 that are all due, analyzed, a claim reads those it claims', async t => {
+  const sql = await tables(t)
+  await fill(sql, 100_000, 0)
+  await sql.unsafe('analyze')
+  const room = 1_000
+  for (const mode of ['force_generic_plan', 'force_custom_plan']) {
+    await sql.unsafe(`set plan_cache_mode = ${mode}`)
+    const statement = await capture(fake =>
+      claimDue(fake, [{ downstream: 'warehouse', room, leaseMs: 20_000 }])
+    )
+    await sql.unsafe(`prepare claim as ${statement.text}`)
+    const plan = await explain(sql, 'claim', statement)
+    await sql.unsafe('deallocate claim')
+    const read = plan
+      .filter(one => one['Index Name']?.startsWith('delivery_') || one['Relation Name'] === 'delivery')
+      .map(one => (one['Actual Rows'] + (one['Rows Removed by Filter'] ?? 0)) * one['Actual Loops'])
+    t.ok(Math.max(...read) <= 2 * room, `${mode} reads ${read.join(', ')}`)
+  }
+})

@@ -1,0 +1,25 @@
+/** How many may be inside at once: whoever brings more in waits until there is room. */
+export interface Room {
+  enter(): void
+  leave(): void
+  /** undefined while there is room; else resolves when there is again. */
+  full(): Promise<void> | undefined
+}
+
+export function room(most: number): Room {
+  let inside = 0
+  let waiting: (() => void)[] = []
+  return {
+    enter() {
+      inside++
+    },
+    leave() {
+      inside--
+      if (waiting.length === 0 || inside >= most) return
+      const resolved = waiting
+      waiting = []
+      for (const resolve of resolved) resolve()
+    },
+    full: () => (inside < most ? undefined : new Promise(resolve => waiting.push(resolve)))
+  }
+}
