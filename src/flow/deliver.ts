@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises'
 import { raiseNoHandler } from '../db/alarms.ts'
 import type { Loaded } from '../db/load.ts'
 import type { Sql } from '../db/open.ts'
@@ -12,7 +13,7 @@ import type { Transport } from '../transport/transport.ts'
 import { discreet } from './discreet.ts'
 import { attemptRow } from './evidence.ts'
 import { load, type Fresh, type Hint } from './fresh.ts'
-import { messageOf, within } from './hook.ts'
+import { messageOf, postponed, within } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
@@ -63,8 +64,8 @@ const leaseSafetyMs = 1_000
 /** Answers that wait to be written down. More of them would only fill the memory, and come again after a crash. */
 const mostUnwritten = 1_000
 
-/** A year, as for a start time. */
-const longestMs = 365 * 24 * 3_600_000
+/** Deliveries of a hint that start in one turn of the event loop. */
+const atOnce = 25
 
 /** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
 interface Owned {
@@ -89,7 +90,9 @@ export function deliverer(deps: DeliverDeps): Deliver {
     const loaded = await load(deps.sql, deps.fresh, hint)
     deps.onStarted(hint.downstream, hint.deliveries.length)
     const slots = deps.slots.get(hint.downstream)
-    for (const { delivery, askedAt } of loaded) {
+    for (const [index, { delivery, askedAt }] of loaded.entries()) {
+      // Whoever posts a task meanwhile should not wait until all of a large hint have left.
+      if (index % atOnce === atOnce - 1) await turn()
       const downstream = deps.handlers
         .get(delivery.task.messageCode)
         ?.downstreams.find(one => one.name === delivery.downstream)
@@ -105,7 +108,7 @@ export function deliverer(deps: DeliverDeps): Deliver {
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
       const took =
-        (!deps.stopping.aborted && slots.tryTake()) ||
+        slots.tryTake() ||
         (await slots.take(deps.stopping).then(
           () => true,
           () => false
@@ -234,12 +237,6 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
   return discreet(await failpointAmid('deliver.after_send', sending), request)
-}
-
-/** From JavaScript anything may come; PostgreSQL would refuse it, and the delivery stand still until its lease ran out. */
-function postponed(ms: number): number {
-  if (!Number.isFinite(ms)) throw new TypeError(`beforeSend asks for postponeMs: ${String(ms)}`)
-  return Math.min(Math.max(0, ms), longestMs)
 }
 
 /** What hooks are told. `body` is parsed when a hook asks for it: many send the posted text as it is. */

@@ -1,5 +1,7 @@
 /** The longest a handler's hook may take. */
 const hookMs = 5_000
+/** A year, as for a start time. */
+const longestMs = 365 * 24 * 3_600_000
 
 /** What a hook returned, or a rejection after 5 s: a hook that hangs fails its own attempt and nothing else. */
 export function within<T>(name: string, returned: T | Promise<T>): T | Promise<T> {
@@ -21,3 +23,9 @@ async function inTime<T>(name: string, returned: Promise<T>): Promise<T> {
 /** What a hook threw, short enough for a reason. */
 export const messageOf = (err: unknown): string =>
   (err instanceof Error ? err.message : String(err)).slice(0, 200)
+
+/** From JavaScript anything may come; PostgreSQL would refuse it, and the delivery stand still until its lease ran out. */
+export function postponed(ms: number): number {
+  if (!Number.isFinite(ms)) throw new TypeError(`beforeSend asks for postponeMs: ${String(ms)}`)
+  return Math.min(Math.max(0, ms), longestMs)
+}
