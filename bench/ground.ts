@@ -21,6 +21,8 @@ export interface Ground {
   database: (name: string) => Promise<string>
   urlOf: (name: string) => string
   emptyRedis: () => Promise<void>
+  /** How often Redis has read from its clients: a round trip of any number of commands is one, a script's inner calls none. */
+  redisReads: () => Promise<number>
   /** SQL statements so far in this database, and transactions that wrote, by anyone. */
   statements: (name: string) => Promise<{ statements: number; commits: number }>
   close: () => Promise<void>
@@ -70,6 +72,10 @@ export async function prepare(signal: AbortSignal): Promise<Ground> {
       },
       urlOf: name => urlOf(postmaster, name),
       emptyRedis: async () => void (await redis?.client.flushall()),
+      async redisReads() {
+        const stats = (await redis?.client.info('stats')) ?? ''
+        return Number(/^total_reads_processed:(\d+)/m.exec(stats)?.[1] ?? 0)
+      },
       async statements(name) {
         // Counters of pg_stat_database are up to 10 s old; transaction ids are counted at once.
         const [row] = await sql<{ statements: number; commits: number }[]>`
@@ -84,6 +90,23 @@ export async function prepare(signal: AbortSignal): Promise<Ground> {
   } catch (err) {
     await close()
     throw err
+  }
+}
+
+/** Prepares it, runs on it and closes it, whatever comes; Ctrl-C ends it with the exit code that says so. */
+export async function onGround(run: (ground: Ground) => Promise<void>): Promise<void> {
+  const interrupt = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
+  let ground: Ground | undefined
+  try {
+    ground = await prepare(interrupt.signal)
+    await run(ground)
+  } catch (err) {
+    if (!interrupt.signal.aborted) throw err
+    console.error('interrupted')
+    process.exitCode = interrupt.signal.reason === 'SIGINT' ? 130 : 143
+  } finally {
+    await ground?.close()
   }
 }
 

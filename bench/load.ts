@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
 import { connection } from './http1.ts'
-import { bodyOf } from './posted.ts'
+import { batchOf, bodyOf } from './posted.ts'
 
 export interface LoadQuestion {
   target: string
@@ -13,6 +13,8 @@ export interface LoadQuestion {
   rate?: number
   /** In turn; `bench` without. */
   messageCodes?: string[]
+  /** Tasks of a POST to the batch API; without it each task has a POST of its own. */
+  batch?: number
 }
 export interface LoadReport {
   /** By index of the task: ms when its POST left, or should have. */
@@ -28,23 +30,29 @@ serve(
     tasks,
     inFlight,
     rate,
-    messageCodes = ['bench']
+    messageCodes = ['bench'],
+    batch
   }: LoadQuestion): Promise<LoadReport> => {
     const connections = Array.from({ length: inFlight }, () => connection(new URL(target)))
     const idle = [...connections]
     const starts = new Float64Array(tasks)
+    const size = batch ?? 1
     let refused = 0
     const post = async (over: ReturnType<typeof connection>, index: number) => {
       const messageCode = messageCodes[index % messageCodes.length]
-      const status = await over.post('/tasks', bodyOf(`${run}-${index}`, index, messageCode))
-      if (status < 200 || status > 299) refused++
+      const end = Math.min(index + size, tasks)
+      const status = await (batch === undefined
+        ? over.post('/tasks', bodyOf(`${run}-${index}`, index, messageCode))
+        : over.post('/tasks/batch', batchOf(run, index, end)))
+      if (status < 200 || status > 299) refused += end - index
     }
 
     if (rate === undefined) {
       let next = 0
       const producer = async (over: ReturnType<typeof connection>) => {
-        for (let index = next++; index < tasks; index = next++) {
-          starts[index] = now()
+        for (let index = next; index < tasks; index = next) {
+          next += size
+          starts.fill(now(), index, next)
           await post(over, index)
         }
       }
@@ -53,11 +61,11 @@ serve(
       // Open loop: the clock says when a task is due, whatever has become of those before it.
       const began = now()
       const answers: Promise<void>[] = []
-      for (let index = 0; index < tasks; index++) {
+      for (let index = 0; index < tasks; index += size) {
         const due = began + (index * 1000) / rate
         while (due > now()) await sleep(Math.ceil(due - now()))
         // Timers are up to 2 ms late. More than that, or no connection free, is the delay of what is measured: it counts.
-        starts[index] = now() - due > 2 ? due : now()
+        starts.fill(now() - due > 2 ? due : now(), index, index + size)
         const free = idle.pop() ?? (await freed(idle))
         answers.push(post(free, index).finally(() => idle.push(free)))
       }

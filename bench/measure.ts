@@ -4,7 +4,7 @@ import { cpuMs } from './cpu.ts'
 import type { Ground } from './ground.ts'
 import type { LoadQuestion, LoadReport } from './load.ts'
 import type { SinkQuestion, SinkReport } from './sink.ts'
-import type { Variant } from './variants.ts'
+import type { Running, Variant } from './variants.ts'
 
 export interface Amounts {
   tasks: number
@@ -17,19 +17,26 @@ export interface Amounts {
   settleMs: number
 }
 
-export interface Measured {
+/** What one does as fast as answers come. */
+export interface Full {
   tasksPerSecond: number
-  /** Of all runs of the turn: never arrived though the POST was answered 2xx, or came again. */
+  /** Never arrived though the POST was answered 2xx, or came again. */
   lost: number
   duplicates: number
   refused: number
-  /** Ms from the POST to the arrival, at the steady rate. */
-  p50: number
-  p99: number
   /** Of its own process, and of what it stands on: all their processes together. */
   cpuMsPerTask: Record<string, number>
   statementsPerTask: number | undefined
   commitsPerTask: number | undefined
+  /** Reads of Redis from its clients; see ground.ts. */
+  redisCallsPerTask: number | undefined
+}
+
+/** The counts are of all runs of the turn. */
+export interface Measured extends Full {
+  /** Ms from the POST to the arrival, at the steady rate. */
+  p50: number
+  p99: number
 }
 
 /** When nothing has arrived for so long, the rest is lost. */
@@ -40,22 +47,8 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
   await ground.emptyRedis()
   const running = await variant.start(ground)
   try {
-    const { tasks, warm: warmingUp, inFlight, rate, rateSeconds, settleMs } = amounts
-    const warm = await send(ground, { target: running.url, tasks: warmingUp, inFlight, settleMs })
-    if (warm.lost > 0 || warm.refused > 0) {
-      throw new Error(
-        `${variant.name} does not work: warming up, ${warm.lost} tasks were lost and ${warm.refused} refused`
-      )
-    }
-
-    const counted = async () =>
-      running.database === undefined ? undefined : await ground.statements(running.database)
-    const before = { cpu: cpuOf(running.pids), sql: await counted() }
-    const fast = await send(ground, { target: running.url, tasks, inFlight, settleMs })
-    const after = { cpu: cpuOf(running.pids), sql: await counted() }
-    const perTask = (key: 'statements' | 'commits') =>
-      after.sql && before.sql && (after.sql[key] - before.sql[key]) / tasks
-
+    const { inFlight, rate, rateSeconds, settleMs } = amounts
+    const full = await fullLoad(running, ground, amounts)
     const steady = await send(ground, {
       target: running.url,
       tasks: rate * rateSeconds,
@@ -65,52 +58,91 @@ export async function measure(variant: Variant, ground: Ground, amounts: Amounts
     })
     const waits = steady.waits.sort((a, b) => a - b)
     return {
-      tasksPerSecond: fast.tasksPerSecond,
-      lost: fast.lost + steady.lost,
-      duplicates: fast.duplicates + steady.duplicates,
-      refused: fast.refused + steady.refused,
+      ...full,
+      lost: full.lost + steady.lost,
+      duplicates: full.duplicates + steady.duplicates,
+      refused: full.refused + steady.refused,
       p50: quantile(waits, 0.5),
-      p99: quantile(waits, 0.99),
-      cpuMsPerTask: Object.fromEntries(
-        Object.entries(after.cpu).map(([what, ms]) => [what, (ms - (before.cpu[what] ?? 0)) / tasks])
-      ),
-      statementsPerTask: perTask('statements'),
-      commitsPerTask: perTask('commits')
+      p99: quantile(waits, 0.99)
     }
   } finally {
     await running.stop()
   }
 }
 
-async function send(
+/** Warms it up, then as fast as it can; what both cost, of the second only. */
+export async function fullLoad(
+  running: Running,
+  ground: Ground,
+  { tasks, warm: warmingUp, inFlight, settleMs }: Pick<Amounts, 'tasks' | 'warm' | 'inFlight' | 'settleMs'>,
+  way: Way = {}
+): Promise<Full> {
+  const load = { target: running.url, inFlight, settleMs, ...way }
+  const warm = await send(ground, { ...load, tasks: warmingUp })
+  if (warm.lost > 0 || warm.refused > 0) {
+    throw new Error(`warming up, ${warm.lost} tasks were lost and ${warm.refused} refused: it does not work`)
+  }
+  const books = async () => ({
+    cpu: Object.fromEntries(Object.entries(running.pids).map(([what, pid]) => [what, cpuMs([pid])])),
+    sql: running.database === undefined ? undefined : await ground.statements(running.database),
+    reads: running.pids['redis'] === undefined ? undefined : await ground.redisReads()
+  })
+  const before = await books()
+  const { waits: _, ...fast } = await send(ground, { ...load, tasks })
+  const after = await books()
+  const perTask = (then: number | undefined, now: number | undefined) =>
+    then === undefined || now === undefined ? undefined : (now - then) / tasks
+  return {
+    ...fast,
+    cpuMsPerTask: Object.fromEntries(
+      Object.entries(after.cpu).map(([what, ms]) => [what, (ms - (before.cpu[what] ?? 0)) / tasks])
+    ),
+    statementsPerTask: perTask(before.sql?.statements, after.sql?.statements),
+    commitsPerTask: perTask(before.sql?.commits, after.sql?.commits),
+    redisCallsPerTask: perTask(before.reads, after.reads)
+  }
+}
+
+/** How tasks come and go, where it is not one by one, each to one downstream that owes nothing. */
+export interface Way {
+  /** Downstreams of each task. */
+  each?: number
+  /** Tasks of a POST. */
+  batch?: number
+  /** A task has arrived when its receipt was taken. */
+  receipts?: boolean
+}
+
+export async function send(
   { sink, load }: Ground,
-  { settleMs, ...question }: Omit<LoadQuestion, 'run'> & Pick<Amounts, 'settleMs'>
+  {
+    settleMs,
+    each = 1,
+    receipts = false,
+    ...question
+  }: Omit<LoadQuestion, 'run'> & Way & Pick<Amounts, 'settleMs'>
 ) {
   const ask = async <T>(sinkQuestion: SinkQuestion) => (await sink.ask(sinkQuestion)) as T
   const run = `r${++runs}`
   const { tasks } = question
-  await ask({ kind: 'expect', run, tasks })
+  await ask({ kind: 'expect', run, tasks, each, receipts })
   const { starts, refused } = (await load.ask({ ...question, run })) as LoadReport
+  const due = (tasks - refused) * each
   let arrived = 0
-  for (
-    let since = Date.now();
-    arrived < tasks - refused && Date.now() - since < patienceMs;
-    await sleep(20)
-  ) {
+  for (let since = Date.now(); arrived < due && Date.now() - since < patienceMs; await sleep(20)) {
     const count = await ask<number>({ kind: 'count' })
     if (count > arrived) since = Date.now()
     arrived = count
   }
   await sleep(settleMs)
   const { arrivals, duplicates } = await ask<SinkReport>({ kind: 'report' })
-  const waits = [...arrivals].flatMap((at, index) => (at === 0 ? [] : [at - (starts[index] ?? at)]))
-  const lost = Math.max(0, tasks - refused - waits.length)
+  const waits = [...arrivals].flatMap((at, index) =>
+    at === 0 ? [] : [at - (starts[Math.floor(index / each)] ?? at)]
+  )
+  const lost = Math.max(0, due - waits.length)
   const seconds = (arrivals.reduce((last, at) => Math.max(last, at), 0) - (starts[0] ?? 0)) / 1000
-  return { tasksPerSecond: waits.length / seconds, lost, duplicates, refused, waits }
+  return { tasksPerSecond: waits.length / each / seconds, lost, duplicates, refused, waits }
 }
-
-const cpuOf = (pids: Record<string, number>): Record<string, number> =>
-  Object.fromEntries(Object.entries(pids).map(([what, pid]) => [what, cpuMs([pid])]))
 
 export function quantile(sorted: number[], q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? NaN

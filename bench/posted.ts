@@ -4,3 +4,7 @@ const note = 'x'.repeat(120)
 export const bodyOf = (taskNo: string, index: number, messageCode = 'bench'): string =>
   `{"taskNo":"${taskNo}","messageCode":"${messageCode}","sceneType":"","messageBody":` +
   `{"orderId":"${taskNo}","cents":${index},"note":"${note}"}}`
+
+/** The tasks from `first` to before `end` of a run, as one body of the batch API. */
+export const batchOf = (run: string, first: number, end: number): string =>
+  `{"tasks":[${Array.from({ length: end - first }, (_, n) => bodyOf(`${run}-${first + n}`, first + n)).join()}]}`

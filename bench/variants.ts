@@ -28,10 +28,7 @@ export const variants: Variant[] = [
     name: 'relay',
     what: 'Fastify -> undici, nothing kept: the baseline',
     needsRedis: false,
-    async start({ sinkUrl }) {
-      const child = await start('./relay.js', { BENCH_SINK: sinkUrl })
-      return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
-    }
+    start: ({ sinkUrl }) => startRelay({ BENCH_SINK: sinkUrl })
   },
   {
     name: 'ackbox-redis',
@@ -64,6 +61,12 @@ export const variants: Variant[] = [
   }
 ]
 
+/** `settings`: see relay.ts. */
+export async function startRelay(settings: Record<string, string>): Promise<Running> {
+  const child = await start('./relay.js', settings)
+  return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
+}
+
 /** Its real process, with the settings an operator would give it; only the log of single attempts is off. */
 export async function startAckbox(
   ground: Ground,
@@ -71,13 +74,22 @@ export async function startAckbox(
   redisUrl: string | undefined,
   more: Record<string, string> = {}
 ): Promise<Running> {
-  const databaseUrl = await ground.database(name)
-  await migrate(databaseUrl)
+  await migrate(await ground.database(name))
+  return await joinAckbox(ground, name, redisUrl, more)
+}
+
+/** One more process of it, on a database that is there. */
+export async function joinAckbox(
+  ground: Ground,
+  name: string,
+  redisUrl: string | undefined,
+  more: Record<string, string>
+): Promise<Running> {
   const port = await freePort()
   const { PATH = '', HOME = '', BENCH_NODE = '' } = process.env
   const flags = [...nodeFlags, ...BENCH_NODE.split(' ').filter(flag => flag !== '')]
   const settings = {
-    DATABASE_URL: databaseUrl,
+    DATABASE_URL: ground.urlOf(name),
     ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),
     HANDLERS_DIR: fileURLToPath(new URL('./handlers', import.meta.url)),
     BENCH_SINK: ground.sinkUrl,

@@ -1,0 +1,214 @@
+// npm run bench -- shapes: other ways to use Ackbox than one task a POST to one downstream, each beside what it is
+// fairly compared with, turn by turn.
+import { availableParallelism } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
+import postgres from 'postgres'
+import { statusNumber } from '../src/task/task.ts'
+import { onGround, type Ground } from './ground.ts'
+import { fullLoad, type Full } from './measure.ts'
+import { median } from './median.ts'
+import { memoryMb } from './memory.ts'
+import { asked, chosen, whole, wrong } from './options.ts'
+import { shapes, type Setup, type Shape } from './shape.ts'
+
+type Turn = Full & { deliveriesPerSecond: number; rssMb: Record<string, number> }
+
+const help = `npm run bench -- shapes [options]
+
+Other ways to use Ackbox, each beside its own baseline, by turns, each turn on an empty database. One line of JSON for
+each on stdout; its ratio is the median of neighbours in time.
+
+${shapes.map(({ name, what }) => `  ${name.padEnd(10)} ${what}`).join('\n')}
+
+  --tasks N      deliveries of a turn, as fast as answers come     (20000)
+  --warm N       before each, for nothing                          (as many again)
+  --rounds N     pairs of turns; medians are reported              (5)
+  --in-flight N  POSTs in flight, but for batch                    (256)
+  --only A,B     these shapes only
+  --mode MODE    where hints wait: redis or postgres               (redis, where there is a redis-server)
+  --quick        a tiny run that shows that all of it works
+  --help
+
+lost counts what did not arrive, and what did but is not HANDLED in PostgreSQL. redisCallsPerTask are Redis's reads from
+its clients (total_reads_processed): commands that were sent together count once, those inside a script not at all.
+rssMb is each process of Ackbox at the end of its turn; what processes share is counted in parts.`
+
+interface Amounts {
+  tasks: number
+  warm: number
+  inFlight: number
+  settleMs: number
+  rounds: number
+}
+
+export async function main(args: string[]): Promise<void> {
+  const text = { type: 'string' } as const
+  const values = asked(
+    args,
+    {
+      tasks: text,
+      warm: text,
+      rounds: text,
+      'in-flight': text,
+      only: text,
+      mode: text,
+      quick: { type: 'boolean' }
+    },
+    help
+  )
+  const quick = values.quick === true
+  const amounts: Amounts = {
+    tasks: whole('--tasks', values.tasks ?? (quick ? '400' : '20000')),
+    warm: whole('--warm', values.warm ?? (quick ? '100' : (values.tasks ?? '20000'))),
+    inFlight: whole('--in-flight', values['in-flight'] ?? '256'),
+    settleMs: quick ? 200 : 1_500,
+    rounds: whole('--rounds', values.rounds ?? (quick ? '1' : '5'))
+  }
+  const these = chosen(shapes, values.only)
+  const { mode } = values
+  if (mode !== undefined && mode !== 'redis' && mode !== 'postgres')
+    wrong(`--mode takes redis or postgres, not ${JSON.stringify(mode)}`)
+  await onGround(async ground => {
+    if (mode === 'redis' && ground.redisUrl === undefined)
+      throw new Error('there is no redis-server on the path: --mode postgres needs none')
+    const redisUrl = mode === 'postgres' ? undefined : ground.redisUrl
+    const pairs = new Map(these.map(({ name }) => [name, [] as Pair[]]))
+    for (let round = 1; round <= amounts.rounds; round++)
+      for (const shape of these) {
+        const pair = await compare(ground, redisUrl, shape, amounts, round)
+        pairs.get(shape.name)?.push(pair)
+      }
+    for (const shape of these) {
+      const line = report(shape, pairs.get(shape.name) ?? [])
+      const queue = redisUrl === undefined ? 'postgres' : 'redis'
+      console.log(JSON.stringify({ ...line, queue, cores: availableParallelism(), node: process.version }))
+      if (line.lost > 0 || line.refused > 0) process.exitCode = 1
+    }
+    if (process.exitCode === 1) console.error('tasks were lost or refused: these numbers are worth nothing')
+  })
+}
+
+interface Pair {
+  subject: Turn
+  baseline: Turn
+}
+
+/** Each comes first as often as the other, in case it matters what ran before. */
+async function compare(
+  ground: Ground,
+  redisUrl: string | undefined,
+  { name, ...shape }: Shape,
+  amounts: Amounts,
+  round: number
+): Promise<Pair> {
+  const run = async (who: 'subject' | 'baseline') => {
+    console.error(`round ${round}/${amounts.rounds}, ${name}: ${shape[who].name}`)
+    return say(await turn(ground, redisUrl, shape[who], amounts))
+  }
+  if (round % 2 === 1) {
+    const subject = await run('subject')
+    return { subject, baseline: await run('baseline') }
+  }
+  const baseline = await run('baseline')
+  return { subject: await run('subject'), baseline }
+}
+
+function say(measured: Turn): Turn {
+  const { tasksPerSecond, lost, duplicates, refused } = measured
+  console.error(
+    `  ${Math.round(tasksPerSecond)} tasks/s, lost ${lost}, duplicates ${duplicates}, refused ${refused}`
+  )
+  return measured
+}
+
+async function turn(
+  ground: Ground,
+  redisUrl: string | undefined,
+  { way: { inFlight, ...way }, start }: Setup,
+  amounts: Amounts
+): Promise<Turn> {
+  await ground.emptyRedis()
+  const running = await start(ground, redisUrl)
+  const { postgres: _, redis: __, ...own } = running.pids
+  try {
+    const each = way.each ?? 1
+    const [tasks, warm] = [Math.ceil(amounts.tasks / each), Math.ceil(amounts.warm / each)]
+    const { settleMs } = amounts
+    const full = await fullLoad(
+      running,
+      ground,
+      { tasks, warm, settleMs, inFlight: inFlight ?? amounts.inFlight },
+      way
+    )
+    const rssMb = Object.fromEntries(Object.entries(own).map(([what, pid]) => [what, memoryMb(pid)]))
+    const unhandled =
+      running.database === undefined
+        ? 0
+        : await missing(ground.urlOf(running.database), (tasks + warm - full.refused) * each)
+    return {
+      ...full,
+      lost: Math.max(full.lost, unhandled),
+      deliveriesPerSecond: full.tasksPerSecond * each,
+      rssMb
+    }
+  } finally {
+    // What it leaves behind is dropped: nothing is worth a farewell.
+    for (const pid of Object.values(own)) {
+      try {
+        process.kill(pid, 'SIGKILL')
+      } catch {} // it has ended by itself
+    }
+    await running.stop()
+  }
+}
+
+/** How many of so many deliveries are not HANDLED in PostgreSQL, soon after they were. */
+async function missing(url: string, expected: number): Promise<number> {
+  const sql = postgres(url, { max: 1 })
+  try {
+    for (let left = 50; ; left--, await sleep(200)) {
+      const [row] = await sql<{ n: number }[]>`
+        select count(*)::float8 as n from delivery where status = ${statusNumber.HANDLED}`
+      const absent = expected - (row?.n ?? 0)
+      if (absent <= 0 || left === 0) return Math.max(0, absent)
+    }
+  } finally {
+    await sql.end({ timeout: 5 })
+  }
+}
+
+function report({ name, subject, baseline }: Shape, pairs: Pair[]) {
+  const round = (value: number, digits: number) => Number(value.toFixed(digits))
+  const turns = pairs.map(pair => pair.subject)
+  const of = (value: (one: Turn) => number | undefined, digits: number) =>
+    turns.some(one => value(one) === undefined)
+      ? null
+      : round(median(turns.map(one => value(one) ?? NaN)), digits)
+  const parts = (value: (one: Turn) => Record<string, number>, digits: number) =>
+    Object.fromEntries(
+      Object.keys(turns[0] ? value(turns[0]) : {}).map(what => [what, of(one => value(one)[what], digits)])
+    )
+  const sum = (key: 'lost' | 'duplicates' | 'refused') =>
+    pairs.reduce((total, pair) => total + pair.subject[key] + pair.baseline[key], 0)
+  return {
+    bench: `shape ${name}`,
+    ratio: round(
+      median(pairs.map(pair => pair.subject.deliveriesPerSecond / pair.baseline.deliveriesPerSecond)),
+      3
+    ),
+    baseline: baseline.name,
+    tasksPerSecond: of(one => one.tasksPerSecond, 0),
+    deliveriesPerSecond: of(one => one.deliveriesPerSecond, 0),
+    baselinePerSecond: round(median(pairs.map(pair => pair.baseline.tasksPerSecond)), 0),
+    lost: sum('lost'),
+    duplicates: sum('duplicates'),
+    refused: sum('refused'),
+    rounds: pairs.length,
+    ...subject.way,
+    cpuMsPerTaskOf: parts(one => one.cpuMsPerTask, 3),
+    statementsPerTask: of(one => one.statementsPerTask, 3),
+    commitsPerTask: of(one => one.commitsPerTask, 3),
+    redisCallsPerTask: of(one => one.redisCallsPerTask, 3),
+    rssMb: parts(one => one.rssMb, 0)
+  }
+}
