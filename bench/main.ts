@@ -11,6 +11,7 @@ npm run bench -- transports [options]    clients of queues; see its own --help
 npm run bench -- soak [options]          twice its capacity for minutes: memory, refusals, age of the backlog
 npm run bench -- isolation [options]     what nine downstreams feel of a tenth that never answers
 npm run bench -- shapes [options]        receipts, batches, many downstreams, several processes
+npm run bench -- curves [options]        throughput by POSTs in flight, latency by rate, drawn
 
 Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
@@ -158,4 +159,5 @@ if (process.argv[2] === 'transports') await (await import('./transports.ts')).ma
 else if (process.argv[2] === 'soak') await (await import('./soak.ts')).main(rest)
 else if (process.argv[2] === 'isolation') await (await import('./isolation.ts')).main(rest)
 else if (process.argv[2] === 'shapes') await (await import('./shapes.ts')).main(rest)
+else if (process.argv[2] === 'curves') await (await import('./curves.ts')).main(rest)
 else await pipeline()

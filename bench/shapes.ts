@@ -10,6 +10,7 @@ import { median } from './median.ts'
 import { memoryMb } from './memory.ts'
 import { asked, chosen, whole, wrong } from './options.ts'
 import { shapes, type Setup, type Shape } from './shape.ts'
+import { discard, ownPids } from './variants.ts'
 
 type Turn = Full & { deliveriesPerSecond: number; rssMb: Record<string, number> }
 
@@ -129,7 +130,6 @@ async function turn(
 ): Promise<Turn> {
   await ground.emptyRedis()
   const running = await start(ground, redisUrl)
-  const { postgres: _, redis: __, ...own } = running.pids
   try {
     const each = way.each ?? 1
     const [tasks, warm] = [Math.ceil(amounts.tasks / each), Math.ceil(amounts.warm / each)]
@@ -140,7 +140,9 @@ async function turn(
       { tasks, warm, settleMs, inFlight: inFlight ?? amounts.inFlight },
       way
     )
-    const rssMb = Object.fromEntries(Object.entries(own).map(([what, pid]) => [what, memoryMb(pid)]))
+    const rssMb = Object.fromEntries(
+      Object.entries(ownPids(running)).map(([what, pid]) => [what, memoryMb(pid)])
+    )
     const unhandled =
       running.database === undefined
         ? 0
@@ -152,13 +154,7 @@ async function turn(
       rssMb
     }
   } finally {
-    // What it leaves behind is dropped: nothing is worth a farewell.
-    for (const pid of Object.values(own)) {
-      try {
-        process.kill(pid, 'SIGKILL')
-      } catch {} // it has ended by itself
-    }
-    await running.stop()
+    await discard(running)
   }
 }
 

@@ -61,6 +61,22 @@ export const variants: Variant[] = [
   }
 ]
 
+/** Of its processes, without what they stand on. */
+export function ownPids({ pids }: Running): Record<string, number> {
+  const { postgres: _, redis: __, ...own } = pids
+  return own
+}
+
+/** Ends it at once. What it leaves behind is dropped: nothing is worth a farewell. */
+export async function discard(running: Running): Promise<void> {
+  for (const pid of Object.values(ownPids(running))) {
+    try {
+      process.kill(pid, 'SIGKILL')
+    } catch {} // it has ended by itself
+  }
+  await running.stop()
+}
+
 /** `settings`: see relay.ts. */
 export async function startRelay(settings: Record<string, string>): Promise<Running> {
   const child = await start('./relay.js', settings)
