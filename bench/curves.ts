@@ -3,10 +3,11 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { onGround, type Ground } from './ground.ts'
-import { quantile, send } from './measure.ts'
+import { quantile, send, sorted } from './measure.ts'
 import { median } from './median.ts'
-import { asked, chosen, whole } from './options.ts'
+import { asked, chosen, flag, text, whole } from './options.ts'
 import { plot } from './plot.ts'
+import { report, round } from './report.ts'
 import { discard, variants, type Running, type Variant } from './variants.ts'
 
 const help = `npm run bench -- curves [options]
@@ -53,14 +54,12 @@ interface Turn {
 }
 
 export async function main(args: string[]): Promise<void> {
-  const text = { type: 'string' } as const
-  const flag = { type: 'boolean' } as const
   const values = asked(
     args,
     { rounds: text, seconds: text, warm: text, only: text, to: text, draw: flag, quick: flag },
     help
   )
-  const quick = values.quick === true
+  const { quick } = values
   const folder = values.to ?? join('docs', 'plots')
   if (values.draw) {
     return await draw(JSON.parse(readFileSync(join(folder, 'curves.json'), 'utf8')) as Curves, folder)
@@ -81,6 +80,7 @@ export async function main(args: string[]): Promise<void> {
       amounts
     )
     const curves: Curve[] = []
+    let good = true
     for (const [name, measured] of turns) {
       const sum = (key: 'lost' | 'refused') => measured.reduce((total, turn) => total + turn[key], 0)
       const line = {
@@ -88,16 +88,12 @@ export async function main(args: string[]): Promise<void> {
         ...medians(name, measured, amounts),
         lost: sum('lost'),
         refused: sum('refused'),
-        rounds: amounts.rounds,
-        cores: availableParallelism(),
-        node: process.version
+        rounds: amounts.rounds
       }
-      console.log(JSON.stringify(line))
+      good = report(line) && good
       curves.push({ name, throughput: line.throughput, latency: line.latency })
-      if (line.lost > 0 || line.refused > 0) process.exitCode = 1
     }
-    if (process.exitCode === 1)
-      return console.error('tasks were lost or refused: these numbers are worth nothing, and not drawn')
+    if (!good) return console.error('nothing is drawn')
     const date = new Date().toISOString().slice(0, 10)
     await draw({ date, ...amounts, cores: availableParallelism(), node: process.version, curves }, to)
   })
@@ -106,13 +102,13 @@ export async function main(args: string[]): Promise<void> {
 /** Back and forth through the variants, in case it matters what ran before. */
 async function measure(ground: Ground, these: Variant[], amounts: Amounts): Promise<Map<string, Turn[]>> {
   const turns = new Map<string, Turn[]>(these.map(({ name }) => [name, []]))
-  for (let round = 1; round <= amounts.rounds; round++) {
-    for (const variant of round % 2 === 1 ? these : these.toReversed()) {
-      console.error(`round ${round}/${amounts.rounds}: ${variant.name}`)
+  for (let turn = 1; turn <= amounts.rounds; turn++) {
+    for (const variant of turn % 2 === 1 ? these : these.toReversed()) {
+      console.error(`round ${turn}/${amounts.rounds}: ${variant.name}`)
       await ground.emptyRedis()
       const running = await variant.start(ground)
       try {
-        turns.get(variant.name)?.push(await turn(ground, running, variant.name, amounts))
+        turns.get(variant.name)?.push(await oneTurn(ground, running, variant.name, amounts))
       } finally {
         await discard(running)
       }
@@ -121,7 +117,12 @@ async function measure(ground: Ground, these: Variant[], amounts: Amounts): Prom
   return turns
 }
 
-async function turn(ground: Ground, { url: target }: Running, name: string, amounts: Amounts): Promise<Turn> {
+async function oneTurn(
+  ground: Ground,
+  { url: target }: Running,
+  name: string,
+  amounts: Amounts
+): Promise<Turn> {
   const curve: Curve = { name, throughput: [], latency: [] }
   let [lost, refused] = [0, 0]
   const run = async (tasks: number, inFlight: number, rate?: number) => {
@@ -139,8 +140,8 @@ async function turn(ground: Ground, { url: target }: Running, name: string, amou
       console.error(`  ${rate}/s: it does ${Math.round(tasksPerSecond)}`)
       break
     }
-    waits.sort((a, b) => a - b)
-    const [p50Ms, p99Ms] = [quantile(waits, 0.5), quantile(waits, 0.99)]
+    const ms = sorted(waits)
+    const [p50Ms, p99Ms] = [quantile(ms, 0.5), quantile(ms, 0.99)]
     console.error(`  ${rate}/s: p50 ${p50Ms.toFixed(1)} ms, p99 ${p99Ms.toFixed(1)} ms`)
     curve.latency.push({ rate, p50Ms, p99Ms })
   }
@@ -155,7 +156,7 @@ async function turn(ground: Ground, { url: target }: Running, name: string, amou
 }
 
 function medians(name: string, turns: Turn[], { inFlight: levels, rates }: Amounts): Curve {
-  const of = (values: number[], digits: number) => Number(median(values).toFixed(digits))
+  const of = (values: number[], digits: number) => round(median(values), digits)
   const throughput = levels.map(inFlight => {
     const points = turns.flatMap(({ curve }) => curve.throughput.filter(point => point.inFlight === inFlight))
     const perSecond = points.map(({ tasksPerSecond }) => tasksPerSecond)

@@ -39,8 +39,8 @@ export function field(head: string, name: string): string {
   return at < 0 ? '' : head.slice(at + name.length + 4, head.indexOf('\r\n', at + 2))
 }
 
-/** Answers every request with an empty object. */
-export function answering(onRequest: (head: string) => void): Server {
+/** Answers every request with an empty object, at once or after so many ms. */
+export function answering(onRequest: (head: string) => void, afterMs = 0): Server {
   const answer = Buffer.from(
     'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}',
     'latin1'
@@ -49,7 +49,8 @@ export function answering(onRequest: (head: string) => void): Server {
     socket.on('error', () => socket.destroy()) // a variant that is stopped resets its connections
     reader(socket, head => {
       onRequest(head)
-      socket.write(answer)
+      if (afterMs > 0) setTimeout(() => socket.write(answer), afterMs)
+      else socket.write(answer)
     })
   })
 }

@@ -1,9 +1,12 @@
 const note = 'x'.repeat(120)
 
+export const messageBodyOf = (taskNo: string, index: number | string): string =>
+  `{"orderId":"${taskNo}","cents":${index},"note":"${note}"}`
+
 /** What the producers of all benchmarks post. */
 export const bodyOf = (taskNo: string, index: number, messageCode = 'bench'): string =>
-  `{"taskNo":"${taskNo}","messageCode":"${messageCode}","sceneType":"","messageBody":` +
-  `{"orderId":"${taskNo}","cents":${index},"note":"${note}"}}`
+  `{"taskNo":"${taskNo}","messageCode":"${messageCode}","sceneType":"",` +
+  `"messageBody":${messageBodyOf(taskNo, index)}}`
 
 /** The tasks from `first` to before `end` of a run, as one body of the batch API. */
 export const batchOf = (run: string, first: number, end: number): string =>

@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url'
 import type { Ground } from './ground.ts'
 import type { Way } from './measure.ts'
-import { joinAckbox, startAckbox, startRelay, type Running } from './variants.ts'
+import { runAckbox, startAckbox, startRelay, type Running } from './variants.ts'
 
 /** Who is measured, and how tasks come to it. */
 export interface Setup {
@@ -81,7 +81,7 @@ function two(role: string, first: Record<string, string>, second: Record<string,
     async start(ground, redisUrl) {
       const one = await startAckbox(ground, database, redisUrl, first)
       try {
-        const other = await joinAckbox(ground, database, redisUrl, second)
+        const other = await runAckbox(ground, database, redisUrl, second)
         const { service = 0, ...under } = one.pids
         return {
           ...one,

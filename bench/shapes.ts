@@ -1,18 +1,17 @@
 // npm run bench -- shapes: other ways to use Ackbox than one task a POST to one downstream, each beside what it is
 // fairly compared with, turn by turn.
-import { availableParallelism } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
 import { statusNumber } from '../src/task/task.ts'
-import { onGround, type Ground } from './ground.ts'
+import { onGround, redisOf, type Ground } from './ground.ts'
 import { fullLoad, type Full } from './measure.ts'
 import { median } from './median.ts'
-import { memoryMb } from './memory.ts'
-import { asked, chosen, whole, wrong } from './options.ts'
+import { asked, choice, chosen, flag, text, whole } from './options.ts'
+import { report, round } from './report.ts'
 import { shapes, type Setup, type Shape } from './shape.ts'
-import { discard, ownPids } from './variants.ts'
+import { discard } from './variants.ts'
 
-type Turn = Full & { deliveriesPerSecond: number; rssMb: Record<string, number> }
+type Turn = Full & { deliveriesPerSecond: number }
 
 const help = `npm run bench -- shapes [options]
 
@@ -26,13 +25,13 @@ ${shapes.map(({ name, what }) => `  ${name.padEnd(10)} ${what}`).join('\n')}
   --rounds N     pairs of turns; medians are reported              (5)
   --in-flight N  POSTs in flight, but for batch                    (256)
   --only A,B     these shapes only
-  --mode MODE    where hints wait: redis or postgres               (redis, where there is a redis-server)
-  --quick        a tiny run that shows that all of it works
+  --mode MODE    where hints wait: redis, postgres or either       (either: redis, where there is a redis-server)
+  --quick        a tiny run that shows that it works: receipts, batch and fanout
   --help
 
 lost counts what did not arrive, and what did but is not HANDLED in PostgreSQL. redisCallsPerTask are Redis's reads from
 its clients (total_reads_processed): commands that were sent together count once, those inside a script not at all.
-rssMb is each process of Ackbox at the end of its turn; what processes share is counted in parts.`
+rssMb is each process of Ackbox at its highest (VmHWM), what it shares with others included.`
 
 interface Amounts {
   tasks: number
@@ -43,7 +42,6 @@ interface Amounts {
 }
 
 export async function main(args: string[]): Promise<void> {
-  const text = { type: 'string' } as const
   const values = asked(
     args,
     {
@@ -53,11 +51,11 @@ export async function main(args: string[]): Promise<void> {
       'in-flight': text,
       only: text,
       mode: text,
-      quick: { type: 'boolean' }
+      quick: flag
     },
     help
   )
-  const quick = values.quick === true
+  const { quick } = values
   const amounts: Amounts = {
     tasks: whole('--tasks', values.tasks ?? (quick ? '400' : '20000')),
     warm: whole('--warm', values.warm ?? (quick ? '100' : (values.tasks ?? '20000'))),
@@ -65,27 +63,20 @@ export async function main(args: string[]): Promise<void> {
     settleMs: quick ? 200 : 1_500,
     rounds: whole('--rounds', values.rounds ?? (quick ? '1' : '5'))
   }
-  const these = chosen(shapes, values.only)
-  const { mode } = values
-  if (mode !== undefined && mode !== 'redis' && mode !== 'postgres')
-    wrong(`--mode takes redis or postgres, not ${JSON.stringify(mode)}`)
+  const these = chosen(shapes, values.only ?? (quick ? 'receipts,batch,fanout' : undefined))
+  const mode = choice('--mode', values.mode ?? 'either', ['redis', 'postgres', 'either'])
   await onGround(async ground => {
-    if (mode === 'redis' && ground.redisUrl === undefined)
-      throw new Error('there is no redis-server on the path: --mode postgres needs none')
-    const redisUrl = mode === 'postgres' ? undefined : ground.redisUrl
+    const redisUrl = redisOf(ground, mode)
     const pairs = new Map(these.map(({ name }) => [name, [] as Pair[]]))
-    for (let round = 1; round <= amounts.rounds; round++)
+    for (let nth = 1; nth <= amounts.rounds; nth++)
       for (const shape of these) {
-        const pair = await compare(ground, redisUrl, shape, amounts, round)
+        const pair = await compare(ground, redisUrl, shape, amounts, nth)
         pairs.get(shape.name)?.push(pair)
       }
     for (const shape of these) {
-      const line = report(shape, pairs.get(shape.name) ?? [])
       const queue = redisUrl === undefined ? 'postgres' : 'redis'
-      console.log(JSON.stringify({ ...line, queue, cores: availableParallelism(), node: process.version }))
-      if (line.lost > 0 || line.refused > 0) process.exitCode = 1
+      report({ ...resultOf(shape, pairs.get(shape.name) ?? []), queue })
     }
-    if (process.exitCode === 1) console.error('tasks were lost or refused: these numbers are worth nothing')
   })
 }
 
@@ -100,13 +91,13 @@ async function compare(
   redisUrl: string | undefined,
   { name, ...shape }: Shape,
   amounts: Amounts,
-  round: number
+  nth: number
 ): Promise<Pair> {
   const run = async (who: 'subject' | 'baseline') => {
-    console.error(`round ${round}/${amounts.rounds}, ${name}: ${shape[who].name}`)
+    console.error(`round ${nth}/${amounts.rounds}, ${name}: ${shape[who].name}`)
     return say(await turn(ground, redisUrl, shape[who], amounts))
   }
-  if (round % 2 === 1) {
+  if (nth % 2 === 1) {
     const subject = await run('subject')
     return { subject, baseline: await run('baseline') }
   }
@@ -140,9 +131,6 @@ async function turn(
       { tasks, warm, settleMs, inFlight: inFlight ?? amounts.inFlight },
       way
     )
-    const rssMb = Object.fromEntries(
-      Object.entries(ownPids(running)).map(([what, pid]) => [what, memoryMb(pid)])
-    )
     const unhandled =
       running.database === undefined
         ? 0
@@ -150,8 +138,7 @@ async function turn(
     return {
       ...full,
       lost: Math.max(full.lost, unhandled),
-      deliveriesPerSecond: full.tasksPerSecond * each,
-      rssMb
+      deliveriesPerSecond: full.tasksPerSecond * each
     }
   } finally {
     await discard(running)
@@ -173,13 +160,10 @@ async function missing(url: string, expected: number): Promise<number> {
   }
 }
 
-function report({ name, subject, baseline }: Shape, pairs: Pair[]) {
-  const round = (value: number, digits: number) => Number(value.toFixed(digits))
+function resultOf({ name, subject, baseline }: Shape, pairs: Pair[]) {
   const turns = pairs.map(pair => pair.subject)
   const of = (value: (one: Turn) => number | undefined, digits: number) =>
-    turns.some(one => value(one) === undefined)
-      ? null
-      : round(median(turns.map(one => value(one) ?? NaN)), digits)
+    round(median(turns.map(one => value(one) ?? NaN)), digits)
   const parts = (value: (one: Turn) => Record<string, number>, digits: number) =>
     Object.fromEntries(
       Object.keys(turns[0] ? value(turns[0]) : {}).map(what => [what, of(one => value(one)[what], digits)])

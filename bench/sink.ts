@@ -1,6 +1,6 @@
 // Where every variant delivers to: answers at once and writes down when each task came, and how often. Asked to, it sends
 // a receipt for each, and what counts is when that was taken. BENCH_PORTS: on so many ports. BENCH_MUTE: the port of this
-// index only accepts connections.
+// index only accepts connections. BENCH_ANSWER_MS: each answer takes as long.
 import { once } from 'node:events'
 import { createServer, type AddressInfo } from 'node:net'
 import { now, serve } from './child.ts'
@@ -22,6 +22,8 @@ export interface SinkReport {
   /** By index of the task, and of its path within: ms of its first arrival (or receipt), 0 if it never came. */
   arrivals: Float64Array
   duplicates: number
+  /** Ms of the last of them; 0 without any. */
+  lastDuplicate: number
 }
 
 let run = ''
@@ -30,6 +32,7 @@ let receipts = false
 let arrivals = new Float64Array(0)
 let distinct = 0
 let duplicates = 0
+let lastDuplicate = 0
 
 async function take(head: string): Promise<void> {
   await Promise.resolve() // the answer goes out first
@@ -42,23 +45,26 @@ function write(head: string): void {
   const nth = each === 1 ? 0 : Number(/^POST \/(\d+) /.exec(head)?.[1])
   const index = Number(taskNo.slice(dash + 1)) * each + nth
   // A task of an earlier run has come before: that run was over only when all of it had.
-  if (taskNo.slice(0, dash) !== run || arrivals[index] !== 0) duplicates++
-  else {
+  if (taskNo.slice(0, dash) !== run || arrivals[index] !== 0) {
+    duplicates++
+    lastDuplicate = now()
+  } else {
     arrivals[index] = now()
     distinct++
   }
 }
 
+const { BENCH_PORTS = '1', BENCH_MUTE, BENCH_ANSWER_MS = '0' } = process.env
+
 async function listen(mute: boolean): Promise<number> {
   const server = mute
     ? createServer(socket => socket.on('error', () => socket.destroy()).resume())
-    : answering(head => (receipts ? void take(head) : write(head)))
+    : answering(head => (receipts ? void take(head) : write(head)), Number(BENCH_ANSWER_MS))
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   return (server.address() as AddressInfo).port
 }
 
-const { BENCH_PORTS = '1', BENCH_MUTE } = process.env
 const ports = await Promise.all(
   Array.from({ length: Number(BENCH_PORTS) }, (_, index) => listen(`${index}` === BENCH_MUTE))
 )
@@ -69,7 +75,7 @@ serve({ port: ports[0], ports }, (question: SinkQuestion) => {
     each = question.each ?? 1
     receipts = question.receipts ?? false
     arrivals = new Float64Array(question.tasks * each)
-    distinct = duplicates = 0
+    distinct = duplicates = lastDuplicate = 0
   }
-  return question.kind === 'report' ? { arrivals, duplicates } : distinct
+  return question.kind === 'report' ? { arrivals, duplicates, lastDuplicate } : distinct
 })

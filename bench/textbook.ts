@@ -6,6 +6,7 @@ import { Redis } from 'ioredis'
 import postgres from 'postgres'
 import { Pool } from 'undici'
 import { serve } from './child.ts'
+import { createTable, jobOptions, queueName } from './job.ts'
 
 interface Task {
   taskNo: string
@@ -16,17 +17,12 @@ interface Task {
 
 const { DATABASE_URL = '', REDIS_URL = '', BENCH_SINK = '' } = process.env
 const sql = postgres(DATABASE_URL, { max: 10, onnotice: () => {} })
-await sql`
-  create table if not exists task (
-    id bigserial primary key, task_no text not null unique, message_code text not null, scene_type text not null,
-    message_body jsonb not null, status smallint not null default 0, attempts int not null default 0,
-    created_at timestamptz not null default now(), updated_at timestamptz not null default now())`
-await sql`create index if not exists task_sending on task (updated_at) where status = 0`
+await createTable(sql)
 
 const sink = new Pool(BENCH_SINK, { connections: 200 })
-const queue = new Queue('textbook', { connection: new Redis(REDIS_URL) })
+const queue = new Queue(queueName, { connection: new Redis(REDIS_URL) })
 const worker = new Worker<Task>(
-  'textbook',
+  queueName,
   async job => {
     const { taskNo, messageBody } = job.data
     const headers = { 'content-type': 'application/json', 'ackbox-task-no': taskNo }
@@ -52,12 +48,7 @@ app.post<{ Body: Task }>('/tasks', async (request, reply) => {
     values (${taskNo}, ${messageCode}, ${sceneType}, ${sql.json(messageBody)})
     on conflict (task_no) do nothing returning id`
   if (rows.length === 0) return reply.code(200).send({ taskNo })
-  const options = {
-    attempts: 10,
-    backoff: { type: 'exponential', delay: 10_000 },
-    removeOnComplete: { count: 0 }
-  }
-  await queue.add('task', request.body, options)
+  await queue.add('task', request.body, jobOptions)
   return reply.code(201).send({ taskNo })
 })
 serve({ url: await app.listen({ host: '127.0.0.1', port: 0 }) }, () => {})

@@ -46,20 +46,26 @@ export const variants: Variant[] = [
     name: 'textbook',
     what: 'insert, add a job with the payload, send, update',
     needsRedis: true,
-    async start({ database, sinkUrl, redisUrl = '', redisPid = 0, postgresPid }) {
-      const name = 'bench_textbook'
-      const env = { BENCH_SINK: sinkUrl, DATABASE_URL: await database(name), REDIS_URL: redisUrl }
-      const child = await start('./textbook.js', env)
-      const { url } = child.hello as { url: string }
-      return {
-        url,
-        pids: { service: child.pid, postgres: postgresPid, redis: redisPid },
-        database: name,
-        stop: child.stop
-      }
+    async start(ground) {
+      await ground.database('bench_textbook')
+      return await runTextbook(ground, 'bench_textbook')
     }
   }
 ]
+
+/** On what is in the database and in Redis. */
+export async function runTextbook(ground: Ground, name: string): Promise<Running> {
+  const { sinkUrl, redisUrl = '', redisPid = 0, postgresPid } = ground
+  const env = { BENCH_SINK: sinkUrl, DATABASE_URL: ground.urlOf(name), REDIS_URL: redisUrl }
+  const child = await start('./textbook.js', env)
+  const { url } = child.hello as { url: string }
+  return {
+    url,
+    pids: { service: child.pid, postgres: postgresPid, redis: redisPid },
+    database: name,
+    stop: child.stop
+  }
+}
 
 /** Of its processes, without what they stand on. */
 export function ownPids({ pids }: Running): Record<string, number> {
@@ -90,16 +96,23 @@ export async function startAckbox(
   redisUrl: string | undefined,
   more: Record<string, string> = {}
 ): Promise<Running> {
-  await migrate(await ground.database(name))
-  return await joinAckbox(ground, name, redisUrl, more)
+  await emptyAckbox(ground, name)
+  return await runAckbox(ground, name, redisUrl, more)
 }
 
-/** One more process of it, on a database that is there. */
-export async function joinAckbox(
+/** Its tables, in a new database. */
+export async function emptyAckbox(ground: Ground, name: string): Promise<string> {
+  const url = await ground.database(name)
+  await migrate(url)
+  return url
+}
+
+/** On what is in the database: one more process on the same work, or again on what was left. */
+export async function runAckbox(
   ground: Ground,
   name: string,
   redisUrl: string | undefined,
-  more: Record<string, string>
+  more: Record<string, string> = {}
 ): Promise<Running> {
   const port = await freePort()
   const { PATH = '', HOME = '', BENCH_NODE = '' } = process.env

@@ -11,18 +11,16 @@ export function createMetrics({ processMetrics = true } = {}) {
   const registers = [registry]
   if (processMetrics) collectDefaultMetrics({ register: registry })
 
-  const accepts = new Counter({
-    name: 'ackbox_accepts_total',
-    help: 'Tasks posted, by what they came to: created, same, conflict, refused',
-    labelNames: ['message_code', 'kind'],
-    registers
-  })
-  const attempts = new Counter({
-    name: 'ackbox_attempts_total',
-    help: 'Attempts that ended, by outcome',
-    labelNames: ['downstream', 'outcome'],
-    registers
-  })
+  const accepts = counter(
+    registers,
+    'ackbox_accepts_total',
+    'Tasks posted, by what they came to: created, same, conflict, refused',
+    ['message_code', 'kind']
+  )
+  const attempts = counter(registers, 'ackbox_attempts_total', 'Attempts that ended, by outcome', [
+    'downstream',
+    'outcome'
+  ])
   const attemptTime = new Histogram({
     name: 'ackbox_attempt_seconds',
     help: 'How long attempts took',
@@ -30,24 +28,24 @@ export function createMetrics({ processMetrics = true } = {}) {
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 60],
     registers
   })
-  const receipts = new Counter({
-    name: 'ackbox_receipts_total',
-    help: 'Receipts with a valid token, by result and whether they changed anything',
-    labelNames: ['result', 'applied'],
-    registers
-  })
-  const moves = new Counter({
-    name: 'ackbox_moves_total',
-    help: 'Moves of deliveries, by name; written="false" means somebody was faster',
-    labelNames: ['move', 'written'],
-    registers
-  })
-  const ended = new Counter({
-    name: 'ackbox_deliveries_ended_total',
-    help: 'Deliveries that this process brought to an end, by status and reason',
-    labelNames: ['downstream', 'status', 'reason'],
-    registers
-  })
+  const receipts = counter(
+    registers,
+    'ackbox_receipts_total',
+    'Receipts with a valid token, by result and whether they changed anything',
+    ['result', 'applied']
+  )
+  const moves = counter(
+    registers,
+    'ackbox_moves_total',
+    'Moves of deliveries, by name; written="false" means somebody was faster',
+    ['move', 'written']
+  )
+  const ended = counter(
+    registers,
+    'ackbox_deliveries_ended_total',
+    'Deliveries that this process brought to an end, by status and reason',
+    ['downstream', 'status', 'reason']
+  )
   const lag = new Histogram({
     name: 'ackbox_queue_lag_seconds',
     help: 'From the claim of a delivery to the start of its attempt',
@@ -85,21 +83,21 @@ export function createMetrics({ processMetrics = true } = {}) {
 
   return {
     accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused', n = 1) {
-      accepts.inc({ message_code: messageCode, kind }, n)
+      accepts([messageCode, kind], n)
     },
     attempted(downstream: string, outcome: 'delivered' | 'refused' | 'failed', ms: number) {
-      attempts.inc({ downstream, outcome })
+      attempts([downstream, outcome])
       attemptTime.observe({ downstream }, ms / 1000)
     },
     received(result: string, applied: boolean) {
-      receipts.inc({ result, applied: String(applied) })
+      receipts([result, String(applied)])
     },
     moved(move: string, written: boolean, n = 1) {
-      if (n > 0) moves.inc({ move, written: String(written) }, n)
+      if (n > 0) moves([move, String(written)], n)
     },
     /** A delivery reached its end. `attempt`: its number, so that the share of direct successes can be told. */
     ended(downstream: string, status: 'HANDLED' | 'FAILED' | 'DELETED', attempt: number, reason = '') {
-      ended.inc({ downstream, status, reason })
+      ended([downstream, status, reason])
       if (status === 'HANDLED') {
         handled++
         if (attempt === 1) direct++
@@ -117,6 +115,35 @@ export function createMetrics({ processMetrics = true } = {}) {
     },
     contentType: registry.contentType,
     render: () => registry.metrics()
+  }
+}
+
+/**
+ * A counter that is kept here and told to prom-client when somebody asks: prom-client hashes all labels at each step, and there
+ * are four steps for each task. The values are those of the labels, in their order.
+ */
+function counter(registers: Registry[], name: string, help: string, labelNames: string[]) {
+  const kept = new Map<string, { labels: Record<string, string>; n: number }>()
+  new Counter({
+    name,
+    help,
+    labelNames,
+    registers,
+    collect() {
+      for (const one of kept.values()) {
+        this.inc(one.labels, one.n)
+        one.n = 0
+      }
+    }
+  })
+  return (values: string[], n = 1): void => {
+    const key = values.join('\n')
+    let one = kept.get(key)
+    if (!one) {
+      one = { labels: Object.fromEntries(labelNames.map((label, at) => [label, values[at] ?? ''])), n: 0 }
+      kept.set(key, one)
+    }
+    one.n += n
   }
 }
 

@@ -115,18 +115,17 @@ async function isKnown(sql: Sql, { downstreams }: Registry, name: string): Promi
 
 /** Whatever the API asks of PostgreSQL while it is away is a 503, never a 500. */
 function unavailable(deps: ApiDeps): ApiDeps {
-  return new Proxy(deps, {
-    get(target, name, self) {
-      const member: unknown = Reflect.get(target, name, self)
-      if (typeof member !== 'function' || name === 'now' || name === 'overload') return member
-      return async (...args: unknown[]): Promise<unknown> => {
-        try {
-          return await (member as (...all: unknown[]) => unknown).apply(target, args)
-        } catch (err) {
-          if (!isInfrastructure(err)) throw err
-          throw new Unavailable('the database cannot be reached', 1, { cause: err })
-        }
+  const wrapped = Object.entries(deps).map(([name, member]: [string, unknown]) => {
+    if (typeof member !== 'function' || name === 'now' || name === 'overload') return [name, member]
+    const asked = async (...args: unknown[]): Promise<unknown> => {
+      try {
+        return await (member as (...all: unknown[]) => unknown)(...args)
+      } catch (err) {
+        if (!isInfrastructure(err)) throw err
+        throw new Unavailable('the database cannot be reached', 1, { cause: err })
       }
     }
+    return [name, asked]
   })
+  return Object.fromEntries(wrapped) as ApiDeps
 }

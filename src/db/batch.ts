@@ -87,7 +87,7 @@ async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<
     )
     if (outs.length !== entries.length)
       throw new Error(`${entries.length} items were written, ${outs.length} answered`)
-    for (const [i, entry] of entries.entries()) entry.resolve(outs[i]!)
+    for (let i = 0; i < entries.length; i++) entries[i]!.resolve(outs[i]!)
   } catch (err) {
     if (entries.length > 1 && (options.isDataError ?? isDataError)(err)) {
       const half = entries.length >> 1

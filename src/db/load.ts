@@ -22,18 +22,22 @@ export async function loadHinted(
   downstream: string,
   hinted: readonly (readonly [taskId: string, attempt: number])[]
 ): Promise<Loaded[]> {
-  const ids = plain(hinted.map(([taskId]) => taskId))
+  // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
+  // list once for each of its rows.
   const rows = await sql<LoadedRow[]>`
     select d.attempt, d.tries_left, d.lost, d.needs_receipt,
       extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_ms,
       extract(epoch from d.deliver_before - now())::float8 * 1000 as before_ms,
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
       t.retry_times, t.extend, t.traceparent, t.created_at, t.created_by
-    from unnest(${ids}::uuid[], ${plain(hinted.map(([, attempt]) => attempt))}::int[]) as h (task_id, attempt)
-    join delivery d on d.task_id = h.task_id and d.downstream = ${downstream}
-      and d.attempt = h.attempt and d.phase = 'IN_FLIGHT'
-    join task t on t.id = d.task_id
-    where d.task_id = any(${ids}::uuid[]) and t.id = any(${ids}::uuid[])`
+    from unnest(
+      ${plain(hinted.map(([taskId]) => taskId))}::uuid[], ${plain(hinted.map(([, attempt]) => attempt))}::int[]
+    ) as h (task_id, attempt)
+    cross join lateral (
+      select * from delivery
+      where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT' offset 0
+    ) d
+    cross join lateral (select * from task where id = h.task_id offset 0) t`
   return rows.map(row => ({
     task: taskOf(row),
     downstream,

@@ -83,8 +83,7 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
     ), locked as materialized (
       select d.status as old_status, m.*
       from m join delivery d on d.task_id = m.task_id and d.downstream = m.downstream
-      where d.task_id = any(${ids}::uuid[])
-        and case when m.any_of_round then m.attempt between d.round_from and d.attempt else m.attempt = d.attempt end
+      where case when m.any_of_round then m.attempt between d.round_from and d.attempt else m.attempt = d.attempt end
         and m.from_bits & (case d.phase
           when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4
           else case d.status when 2 then 8 when 1 then 16 else 32 end end) <> 0
@@ -114,7 +113,7 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
         handled_by = l.handled_by,
         updated_at = now()
       from locked l
-      where d.task_id = l.task_id and d.downstream = l.downstream and d.task_id = any(${ids}::uuid[])
+      where d.task_id = l.task_id and d.downstream = l.downstream
       returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.status, l.delivered,
         d.created_at
     ), tried as (
@@ -206,7 +205,7 @@ const hasMove = <T extends Asked>(one: T): one is T & { move: Move } => one.move
 const hasAttempt = <T extends Asked>(one: T): one is T & { attempt: AttemptRow } => one.attempt !== undefined
 const hasReceipt = <T extends Asked>(one: T): one is T & { receipt: ReceiptRow } => one.receipt !== undefined
 
-export function byKey(a: Move, b: Move): number {
+function byKey(a: Move, b: Move): number {
   if (a.taskId !== b.taskId) return a.taskId < b.taskId ? -1 : 1
   return a.downstream < b.downstream ? -1 : a.downstream > b.downstream ? 1 : 0
 }

@@ -116,9 +116,9 @@ export function acceptor(deps: AcceptDeps): Accept {
       })
     )
   }
-  const accept = async (asked: AskedTask): Promise<Accepted> => {
+  const accept = (asked: AskedTask): Promise<Accepted> => {
     const checked = check(deps, asked)
-    return 'kind' in checked ? checked : store(deps, writes, checked, asked)
+    return 'kind' in checked ? Promise.resolve(checked) : store(deps, writes, checked, asked)
   }
   return Object.assign(accept, {
     many,
@@ -221,7 +221,14 @@ function isSkipped(
 }
 
 async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: AskedTask): Promise<Accepted> {
-  const inserted = await insert(writes, task)
+  const { length } = task.messageBody
+  writes.text += length
+  let inserted: Inserted
+  try {
+    inserted = await writes.tasks.add(task)
+  } finally {
+    writes.text -= length
+  }
   if (inserted.kind === 'created') {
     deps.metrics.accepted(task.messageCode, 'created')
     return { kind: 'created', task: createdView(task, inserted, asked.extend) }
@@ -235,16 +242,6 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
   if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
   deps.metrics.accepted(task.messageCode, 'same')
   return { kind: 'same', task: view }
-}
-
-async function insert(writes: Store, task: NewTask): Promise<Inserted> {
-  const { length } = task.messageBody
-  writes.text += length
-  try {
-    return await writes.tasks.add(task)
-  } finally {
-    writes.text -= length
-  }
 }
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */

@@ -1,17 +1,16 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import type { Loaded } from '../db/load.ts'
-import type { AttemptRow } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import { failpoint, failpointAmid } from '../failpoint.ts'
 import type { LoadedDownstream, LoadedHandler, Sending } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { decide, type Decision } from '../task/decide.ts'
-import { masked, maskedBytes } from '../task/mask.ts'
 import type { Move } from '../task/states.ts'
 import type { Outcome } from '../task/task.ts'
 import { deliveryId } from '../task/uuid.ts'
 import type { Transport } from '../transport/transport.ts'
 import { discreet } from './discreet.ts'
+import { attemptRow } from './evidence.ts'
 import { load, type Fresh, type Hint } from './fresh.ts'
 import { messageOf, within } from './hook.ts'
 import type { Log } from './log.ts'
@@ -21,6 +20,7 @@ import type { Surroundings } from './surroundings.ts'
 
 /** What the flow needs of a limiter: slots count deliveries. */
 export interface Slots {
+  tryTake(): boolean
   take(signal: AbortSignal): Promise<void>
   free(): void
 }
@@ -73,12 +73,11 @@ interface Owned {
 export function deliverer(deps: DeliverDeps): Deliver {
   const busy = new Set<Promise<void>>()
   const start = (work: Promise<void>, delivery: Loaded): void => {
-    const done = work
-      .catch((err: unknown) => {
-        // Not written: its lease runs out and the dispatcher decides.
-        deps.log.error({ err, taskNo: delivery.task.taskNo, downstream: delivery.downstream }, 'attempt.lost')
-      })
-      .finally(() => busy.delete(done))
+    const lost = (err: unknown): void => {
+      // Not written: its lease runs out and the dispatcher decides.
+      deps.log.error({ err, taskNo: delivery.task.taskNo, downstream: delivery.downstream }, 'attempt.lost')
+    }
+    const done: Promise<void> = work.catch(lost).finally(() => busy.delete(done))
     busy.add(done)
   }
   const deliver = async (hint: Hint): Promise<void> => {
@@ -99,10 +98,12 @@ export function deliverer(deps: DeliverDeps): Deliver {
         expiresAt: askedAt + delivery.leaseMs,
         beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
       }
-      const took = await slots.take(deps.stopping).then(
-        () => true,
-        () => false
-      )
+      const took =
+        (!deps.stopping.aborted && slots.tryTake()) ||
+        (await slots.take(deps.stopping).then(
+          () => true,
+          () => false
+        ))
       start(took ? attempt(deps, owned, slots) : release(deps, delivery, 0), delivery)
     }
   }
@@ -247,27 +248,14 @@ function aboutOf({ handlers }: DeliverDeps, { task, downstream, attempt }: Loade
   }
 }
 
-function moveOf(delivery: Loaded, decision: Decision): Move {
-  const { move: name, ...more } = decision
-  return { ...keyOf(delivery), name, ...more }
+function moveOf({ task, downstream, attempt }: Loaded, decision: Decision): Move {
+  const move: Move = { taskId: task.id, downstream, attempt, name: decision.move }
+  // Not spread: once for each attempt, that would cost as much as the whole decision.
+  if ('afterMs' in decision) move.afterMs = decision.afterMs
+  if ('reason' in decision) move.reason = decision.reason
+  if ('handledBy' in decision) move.handledBy = decision.handledBy
+  return move
 }
-
-function attemptRow(outcome: Outcome, more: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>): AttemptRow {
-  return {
-    outcome: outcome.kind,
-    reason: outcome.kind === 'delivered' ? null : storable(outcome.reason),
-    statusCode: outcome.status ?? null,
-    answer: outcome.answer?.length ? maskedBytes(outcome.answer) : null,
-    headers: outcome.headers?.length ? masked(JSON.stringify(outcome.headers)) : null,
-    address: outcome.address ?? null,
-    warning: outcome.warning === undefined ? null : storable(outcome.warning),
-    alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
-    ...more
-  }
-}
-
-/** PostgreSQL's text holds no NUL, and what an error says may be anything, the headers that were sent included. */
-const storable = (text: string): string => masked(text.replaceAll('\0', '\uFFFD'))
 
 /** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
 function say(
@@ -278,6 +266,9 @@ function say(
   ms: number,
   applied: string
 ): void {
+  const stale = applied === 'stale' || applied === 'zombie'
+  // What nobody reads is not even put together.
+  if (outcome.kind === 'delivered' && !stale && log.isLevelEnabled?.('debug') === false) return
   const fields = {
     taskNo: delivery.task.taskNo,
     messageCode: delivery.task.messageCode,
@@ -290,7 +281,7 @@ function say(
     ...(outcome.kind === 'delivered' ? {} : { reason: outcome.reason }),
     ...(outcome.warning === undefined ? {} : { warning: outcome.warning })
   }
-  if (applied === 'stale' || applied === 'zombie') log.info({ ...fields, applied }, 'attempt.stale')
+  if (stale) log.info({ ...fields, applied }, 'attempt.stale')
   else if (outcome.kind === 'delivered') log.debug(fields, 'attempt.done')
   else log.info(fields, 'attempt.done')
 }

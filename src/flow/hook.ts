@@ -2,8 +2,11 @@
 const hookMs = 5_000
 
 /** What a hook returned, or a rejection after 5 s: a hook that hangs fails its own attempt and nothing else. */
-export async function within<T>(name: string, returned: T | Promise<T>): Promise<T> {
-  if (!(returned instanceof Promise)) return returned
+export function within<T>(name: string, returned: T | Promise<T>): T | Promise<T> {
+  return returned instanceof Promise ? inTime(name, returned) : returned
+}
+
+async function inTime<T>(name: string, returned: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`${name} took longer than ${hookMs} ms`)), hookMs)

@@ -1,5 +1,7 @@
 /** The limits of one downstream in this process; everything here counts deliveries. */
 export interface Slots {
+  /** True when a delivery may start at once: it has its slot then. Nobody is overtaken. */
+  tryTake(): boolean
   /** Resolves when a delivery may start, in the order of asking; rejects with the signal's reason. */
   take(signal: AbortSignal): Promise<void>
   /** One that was taken is over. */
@@ -96,14 +98,18 @@ export function slots(options: SlotsOptions): Slots {
     signal.addEventListener('abort', listener, { once: true })
   }
 
+  function tryTake(): boolean {
+    if (waiting > 0 || inUse >= limit() || (bucket?.wait() ?? 0) > 0) return false
+    bucket?.spend()
+    inUse++
+    return true
+  }
+
   return {
+    tryTake,
     async take(signal) {
       if (signal.aborted) throw asError(signal.reason)
-      if (waiting === 0 && inUse < limit() && (bucket?.wait() ?? 0) <= 0) {
-        bucket?.spend()
-        inUse++
-        return
-      }
+      if (tryTake()) return
       await new Promise<void>((resolve, reject) => {
         queue.push({ resolve, reject, signal, gone: false })
         waiting++

@@ -13,8 +13,11 @@ export interface Limits {
   leaseMs: number
 }
 
-/** A hint is loaded by one SELECT and placed slot by slot: too large a one would hold up the queue behind it. */
-const largestHint = 64
+/**
+ * As many as a group commit accepts at most. A worker takes one hint in a turn of its event loop: smaller ones came in faster
+ * than they were taken, and what waited for a second filled the memory (docs/performance.md).
+ */
+const largestHint = 200
 const largestWindow = 10_000
 
 /** How many deliveries one hint may hold. */

@@ -124,21 +124,32 @@ export function defaultTaskNo(messageCode: string, sceneType: string, bodyText: 
   return classic.length <= 128 ? classic : hash('sha256', classic)
 }
 
+/** Of an envelope, what is no part of its content, and what is hashed as the text it is. */
+const apart = new Set(['taskNo', 'messageBody'])
+
 /**
  * Equal for two posts of the same content: the members as posted but for `taskNo`, in any order and with any white
  * space, and the body's very text.
  */
 export function contentHash(envelope: Record<string, unknown>, bodyText: string): string {
-  const { taskNo: _, messageBody: __, ...members } = envelope
   // A line feed cannot occur raw in the first part, so the two cannot be shifted into each other.
-  return hash('sha256', `${canonical(members)}\n${bodyText}`, 'base64url')
+  return hash('sha256', `${canonicalObject(envelope, apart)}\n${bodyText}`, 'base64url')
 }
 
 function canonical(value: unknown): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
-  const members = Object.entries(value)
-    .filter(([, member]) => member !== undefined)
-    .toSorted(([a], [b]) => (a < b ? -1 : 1))
-  return `{${members.map(([name, member]) => `${JSON.stringify(name)}:${canonical(member)}`).join()}}`
+  return canonicalObject(value as Record<string, unknown>)
+}
+
+/** Once for each task: a loop, since pairs and lists of them cost as much as the hash. */
+function canonicalObject(value: Record<string, unknown>, without?: ReadonlySet<string>): string {
+  let text = '{'
+  for (const name of Object.keys(value).sort()) {
+    const member = value[name]
+    if (member === undefined || without?.has(name)) continue
+    if (text.length > 1) text += ','
+    text += `${JSON.stringify(name)}:${canonical(member)}`
+  }
+  return `${text}}`
 }

@@ -48,6 +48,9 @@ export interface Guard {
 
 /** Verdicts are kept by origin, since most sends go where many went before. */
 const verdictsKept = 1_000
+/** Where the URL names the order, each is another: few are worth keeping. */
+const urlsKept = 100
+const urlLength = 500
 
 /** Throws on an entry of `allow` or `deny` that it cannot read, naming it. */
 export function guard(options: GuardOptions): Guard {
@@ -56,6 +59,7 @@ export function guard(options: GuardOptions): Guard {
   const own = ownEndpoints(options.deny, resolve, localAddresses)
   const byDefault = options.embedded && options.allow === undefined
   const verdicts = new Map<string, Blocked | null>()
+  const good = new Map<string, URL>()
   // Where the list is set already, the advice must not make an operator replace it.
   const fix = (entry: string): string =>
     options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
@@ -117,6 +121,9 @@ export function guard(options: GuardOptions): Guard {
     ready: port => own.ready(port),
 
     check(raw) {
+      // Most sends of a downstream go to one and the same URL; to parse it costs more than all the rest here.
+      const known = good.get(raw)
+      if (known) return known
       const problem = rawProblem(raw)
       if (problem) return blocked(problem)
       let url: URL
@@ -131,7 +138,10 @@ export function guard(options: GuardOptions): Guard {
         if (verdicts.size >= verdictsKept) verdicts.clear()
         verdicts.set(url.origin, verdict)
       }
-      return verdict ?? url
+      if (verdict) return verdict
+      if (good.size >= urlsKept) good.clear()
+      if (raw.length <= urlLength) good.set(raw, url)
+      return url
     },
 
     lookup: port => (hostname, wanted, tell) => {

@@ -211,6 +211,11 @@ function judge(t: Test, name: string, plan: Node[]): void {
     })
     .reduce((sum, rows) => sum + rows, 0)
   t.ok(read <= reads, `${name} reads ${read} entries, ${reads} are enough`)
+  // A list that is gone through once for each row of another costs their product.
+  const again = plan.filter(
+    one => ['CTE Scan', 'Function Scan'].includes(one['Node Type']) && one['Actual Loops'] > 1
+  )
+  t.same(again, [], `${name} goes through its lists once`)
 }
 
 /** 13,000 that are SENDING: a backlog, some on their way, some that owe a receipt; none of them overdue for a decision. */

@@ -5,7 +5,7 @@ const limits = { concurrency: 50, leaseMs: 20_000 }
 
 t.test('a hint holds what can be placed soon', async t => {
   t.equal(hintSize({ ...limits, concurrency: 10 }), 10)
-  t.equal(hintSize({ ...limits, concurrency: 1000 }), 64)
+  t.equal(hintSize({ ...limits, concurrency: 1000 }), 200)
   t.equal(hintSize({ ...limits, perSecond: 40 }), 10, 'a quarter of a second')
   t.equal(hintSize({ ...limits, perSecond: 1 }), 1)
 })
