@@ -52,7 +52,9 @@ export interface Drained {
   /** Of its first seconds. */
   startAcceptP99: number
   redisMb: number
-  /** At their highest: `service` the process itself, the others with all that belongs to them. */
+  /** Of the service's process, at its highest; see peakMb. */
+  rssMb: number
+  /** Of what it stands on, at its highest; see memoryMb. */
   memoryMb: Record<string, number>
   lost: number
   duplicates: number
@@ -121,6 +123,7 @@ export async function drain(
     acceptP99: acceptP99(warmFrom < to ? warmFrom : from, to),
     startAcceptP99: acceptP99(0, warmFrom),
     redisMb: watched.redisMb,
+    rssMb: watched.rssMb,
     memoryMb: watched.memoryMb,
     // What nobody knows of any more, and what is called handled but never came.
     lost:
@@ -176,6 +179,7 @@ interface Watched {
   arrived: number
   endedAt: number
   redisMb: number
+  rssMb: number
   memoryMb: Record<string, number>
 }
 
@@ -201,8 +205,7 @@ async function watch(
         highest[what] = Math.max(highest[what] ?? 0, memoryMb(pid))
     }
     if (looks % 40 === 0) console.error(`  ${elapsed.toFixed(0)} s: ${due - arrived} left`)
-    if (over)
-      return { emptied, arrived, endedAt: now(), redisMb, memoryMb: { service: peakMb(service), ...highest } }
+    if (over) return { emptied, arrived, endedAt: now(), redisMb, rssMb: peakMb(service), memoryMb: highest }
     await sleep(250)
   }
 }

@@ -21,6 +21,8 @@ export interface Ground {
   database: (name: string) => Promise<string>
   urlOf: (name: string) => string
   emptyRedis: () => Promise<void>
+  /** How often Redis has read from its clients: a round trip of any number of commands is one, a script's inner calls none. */
+  redisReads: () => Promise<number>
   /** MB that Redis has given out, by its own account; 0 without Redis. */
   redisMb: () => Promise<number>
   /** SQL statements so far in this database, and transactions that wrote, by anyone. */
@@ -29,7 +31,7 @@ export interface Ground {
 }
 
 /** Aborted, it ends the producer: the question that waits for it fails, and everything is closed on the way out. */
-export async function prepare(signal: AbortSignal): Promise<Ground> {
+async function prepare(signal: AbortSignal): Promise<Ground> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-'))
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => Promise<unknown>)[] = [async () => rmSync(folder, { recursive: true, force: true })]
@@ -72,6 +74,10 @@ export async function prepare(signal: AbortSignal): Promise<Ground> {
       },
       urlOf: name => urlOf(postmaster, name),
       emptyRedis: async () => void (await redis?.client.flushall()),
+      async redisReads() {
+        const stats = (await redis?.client.info('stats')) ?? ''
+        return Number(/^total_reads_processed:(\d+)/m.exec(stats)?.[1] ?? 0)
+      },
       async redisMb() {
         const info = await redis?.client.info('memory')
         return Number(/^used_memory:(\d+)/m.exec(info ?? '')?.[1] ?? 0) / 1_048_576
@@ -91,6 +97,30 @@ export async function prepare(signal: AbortSignal): Promise<Ground> {
     await close()
     throw err
   }
+}
+
+/** Prepares it, runs on it and closes it, whatever comes; Ctrl-C ends it with the exit code that says so. */
+export async function onGround(run: (ground: Ground, signal: AbortSignal) => Promise<void>): Promise<void> {
+  const interrupt = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
+  let ground: Ground | undefined
+  try {
+    ground = await prepare(interrupt.signal)
+    await run(ground, interrupt.signal)
+  } catch (err) {
+    if (!interrupt.signal.aborted) throw err
+    console.error('interrupted')
+    process.exitCode = interrupt.signal.reason === 'SIGINT' ? 130 : 143
+  } finally {
+    await ground?.close()
+  }
+}
+
+/** Where BullMQ stands in this mode: undefined is PostgreSQL. What was asked for is measured, or nothing. */
+export function redisOf({ redisUrl }: Ground, mode: string): string | undefined {
+  if (mode === 'redis' && redisUrl === undefined)
+    throw new Error('there is no redis-server on the path: --mode postgres needs none')
+  return mode === 'postgres' ? undefined : redisUrl
 }
 
 /** As one would run it for BullMQ: append-only file, fsync each second, no eviction. None on the path: none. */

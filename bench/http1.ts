@@ -33,6 +33,12 @@ function reader(socket: Socket, onMessage: (head: string) => void): void {
   })
 }
 
+/** A header of a peer of ours, which all write its name in lower case; empty without it. */
+export function field(head: string, name: string): string {
+  const at = head.indexOf(`\r\n${name}: `)
+  return at < 0 ? '' : head.slice(at + name.length + 4, head.indexOf('\r\n', at + 2))
+}
+
 /** Answers every request with an empty object, at once or after so many ms. */
 export function answering(onRequest: (head: string) => void, afterMs = 0): Server {
   const answer = Buffer.from(
@@ -64,11 +70,12 @@ export function connection(target: URL) {
     return opened
   }
   return {
-    post(path: string, body: string): Promise<number> {
+    /** `more`: header lines, each with its end. */
+    post(path: string, body: string, more = ''): Promise<number> {
       socket ??= open()
       const length = Buffer.byteLength(body)
       const head =
-        `POST ${path} HTTP/1.1\r\nhost: ${target.host}\r\n` +
+        `POST ${path} HTTP/1.1\r\nhost: ${target.host}\r\n${more}` +
         `content-type: application/json\r\ncontent-length: ${length}\r\n\r\n`
       return new Promise(resolve => {
         answered = resolve

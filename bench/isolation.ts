@@ -1,16 +1,17 @@
 // npm run bench -- isolation: ten downstreams, one of which never answers. What do the other nine feel of it?
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { availableParallelism, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { start } from './child.ts'
-import { prepare, type Ground } from './ground.ts'
+import { onGround, type Ground } from './ground.ts'
 import type { LoadReport } from './load.ts'
-import { quantile } from './measure.ts'
+import { quantile, sorted } from './measure.ts'
 import { median } from './median.ts'
+import { asked, flag, text, whole } from './options.ts'
+import { report, round } from './report.ts'
 import type { SinkReport } from './sink.ts'
-import { startAckbox } from './variants.ts'
+import { discard, startAckbox } from './variants.ts'
 
 const help = `npm run bench -- isolation [options]
 
@@ -41,39 +42,20 @@ interface Amounts {
 }
 
 const downstreams = 10
-const round = (value: number, digits: number): number => Number(value.toFixed(digits))
 
 export async function main(args: string[]): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      seconds: { type: 'string' },
-      rate: { type: 'string', default: '200' },
-      rounds: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h' }
-    }
-  })
-  if (values.help) return console.log(help)
+  const values = asked(args, { seconds: text, rate: text, rounds: text, quick: flag }, help)
   const { quick } = values
   const amounts: Amounts = {
-    rate: Number(values.rate),
-    seconds: Number(values.seconds ?? (quick ? '2' : '6')),
+    rate: whole('--rate', values.rate ?? '200'),
+    seconds: whole('--seconds', values.seconds ?? (quick ? '2' : '6')),
     warmSeconds: quick ? 1 : 3,
-    rounds: Number(values.rounds ?? (quick ? '1' : '5'))
+    rounds: whole('--rounds', values.rounds ?? (quick ? '1' : '5'))
   }
-  if (!Object.values(amounts).every(amount => amount > 0))
-    throw new Error('--seconds, --rate and --rounds take positive numbers')
-  const interrupt = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
   const folder = handlers()
-  const ground = await prepare(interrupt.signal)
   try {
-    const report = await compare(ground, folder, amounts)
-    console.log(JSON.stringify(report))
-    if (report.lost > 0 || report.refused > 0) process.exitCode = 1
+    await onGround(async ground => void report(await compare(ground, folder, amounts)))
   } finally {
-    await ground.close()
     rmSync(folder, { recursive: true })
   }
 }
@@ -115,9 +97,7 @@ async function compare(ground: Ground, folder: string, amounts: Amounts) {
     ratio: { p50: ratio('p50'), p99: ratio('p99') },
     lost: sum('lost'),
     refused: sum('refused'),
-    queue: ground.redisUrl === undefined ? 'postgres' : 'redis',
-    cores: availableParallelism(),
-    node: process.version
+    queue: ground.redisUrl === undefined ? 'postgres' : 'redis'
   }
 }
 
@@ -157,15 +137,15 @@ async function measure(
     }
     try {
       const warm = await post('warm', rate * warmSeconds)
-      const { sorted, lost, refused } = await post('steady', rate * seconds)
+      const { ms, lost, refused } = await post('steady', rate * seconds)
       return {
-        p50: quantile(sorted, 0.5),
-        p99: quantile(sorted, 0.99),
+        p50: quantile(ms, 0.5),
+        p99: quantile(ms, 0.99),
         lost: warm.lost + lost,
         refused: warm.refused + refused
       }
     } finally {
-      await running.stop()
+      await discard(running)
     }
   } finally {
     await sink.stop()
@@ -190,5 +170,5 @@ async function waits(sink: { ask: (question: object) => Promise<unknown> }, star
     if (waited.length > arrived.length) since = Date.now()
     arrived = waited
   }
-  return { sorted: arrived.toSorted((a, b) => a - b), lost: expected.length - arrived.length }
+  return { ms: sorted(arrived), lost: expected.length - arrived.length }
 }

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now, serve } from './child.ts'
 import { connection } from './http1.ts'
-import { bodyOf } from './posted.ts'
+import { batchOf, bodyOf } from './posted.ts'
 
 export interface LoadQuestion {
   target: string
@@ -17,6 +17,8 @@ export interface LoadQuestion {
   rate?: number
   /** In turn; `bench` without. */
   messageCodes?: string[]
+  /** Tasks of a POST to the batch API; without it each task has a POST of its own. */
+  batch?: number
 }
 export interface LoadReport {
   /** By index of the task, counted from the first: ms when its POST left, or should have. */
@@ -36,27 +38,33 @@ serve(
     seconds = Infinity,
     inFlight,
     rate,
-    messageCodes = ['bench']
+    messageCodes = ['bench'],
+    batch
   }: LoadQuestion): Promise<LoadReport> => {
     const connections = Array.from({ length: inFlight }, () => connection(new URL(target)))
     const idle = [...connections]
     const starts = new Float64Array(tasks)
     const accepts = new Float64Array(tasks)
+    const size = batch ?? 1
     const end = now() + seconds * 1000
     let refused = 0
     const post = async (over: ReturnType<typeof connection>, index: number) => {
       const messageCode = messageCodes[index % messageCodes.length]
       const number = first + index
-      const status = await over.post('/tasks', bodyOf(`${run}-${number}`, number, messageCode))
-      if (status < 200 || status > 299) refused++
-      else accepts[index] = now()
+      const past = Math.min(index + size, tasks)
+      const status = await (batch === undefined
+        ? over.post('/tasks', bodyOf(`${run}-${number}`, number, messageCode))
+        : over.post('/tasks/batch', batchOf(run, number, first + past)))
+      if (status < 200 || status > 299) refused += past - index
+      else accepts.fill(now(), index, past)
     }
 
     if (rate === undefined) {
       let next = 0
       const producer = async (over: ReturnType<typeof connection>) => {
-        for (let index = next++; index < tasks && now() < end; index = next++) {
-          starts[index] = now()
+        for (let index = next; index < tasks && now() < end; index = next) {
+          next += size
+          starts.fill(now(), index, next)
           await post(over, index)
         }
       }
@@ -65,11 +73,11 @@ serve(
       // Open loop: the clock says when a task is due, whatever has become of those before it.
       const began = now()
       const answers: Promise<void>[] = []
-      for (let index = 0; index < tasks && now() < end; index++) {
+      for (let index = 0; index < tasks && now() < end; index += size) {
         const due = began + (index * 1000) / rate
         while (due > now()) await sleep(Math.ceil(due - now()))
         // Timers are up to 2 ms late. More than that, or no connection free, is the delay of what is measured: it counts.
-        starts[index] = now() - due > 2 ? due : now()
+        starts.fill(now() - due > 2 ? due : now(), index, index + size)
         const free = idle.pop() ?? (await freed(idle))
         answers.push(post(free, index).finally(() => idle.push(free)))
       }

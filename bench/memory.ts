@@ -1,7 +1,7 @@
 // Memory of processes, from the kernel's own books.
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** MB that this process and all its descendants hold; what they share (PostgreSQL's buffers) counts once. */
+/** MB that this process and all its descendants hold now (PSS): what they share, as PostgreSQL's buffers, counts once. */
 export function memoryMb(root: number): number {
   const parents = new Map<number, number>()
   for (const name of readdirSync('/proc')) {
@@ -18,7 +18,7 @@ export function memoryMb(root: number): number {
 const shareOf = (pid: number): number =>
   Number(/^Pss: +(\d+) kB$/m.exec(textOf(`/proc/${pid}/smaps_rollup`))?.[1] ?? 0)
 
-/** MB that this process alone held at its highest, what it shares included. */
+/** MB that this process alone held at its highest (VmHWM), what it shares included: what its limit has to allow for. */
 export const peakMb = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(textOf(`/proc/${pid}/status`))?.[1] ?? 0) / 1024
 

@@ -1,9 +1,10 @@
 // npm run bench -- old: millions of tasks that ended are in the tables. What does that cost those that come?
-import { parseArgs } from 'node:util'
 import { fillEnded } from './fill.ts'
-import { measure, type Measured } from './measure.ts'
+import { onGround, redisOf } from './ground.ts'
+import { measure, type Figure, type Measured } from './measure.ts'
 import { median } from './median.ts'
-import { amount, choice, onGround, round } from './stage.ts'
+import { asked, choice, flag, text, whole } from './options.ts'
+import { report, round } from './report.ts'
 import { emptyAckbox, runAckbox, startAckbox, type Variant } from './variants.ts'
 
 const help = `npm run bench -- old [options]
@@ -24,23 +25,22 @@ Goal: 0.9 of the rate on an empty database or more.`
 const filled = 'bench_old'
 
 export async function main(args: string[]): Promise<void> {
-  const { values } = parseArgs({
+  const values = asked(
     args,
-    options: {
-      'tasks-before': { type: 'string' },
-      mode: { type: 'string', default: 'redis' },
-      tasks: { type: 'string' },
-      rounds: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h' }
-    }
-  })
-  if (values.help) return console.log(help)
+    {
+      'tasks-before': text,
+      mode: { ...text, default: 'redis' },
+      tasks: text,
+      rounds: text,
+      quick: flag
+    },
+    help
+  )
   const { quick } = values
-  const tasksBefore = amount('tasks-before', values['tasks-before'] ?? (quick ? '5000' : '5000000'))
-  const mode = choice('mode', values.mode, ['redis', 'postgres'])
-  const tasks = amount('tasks', values.tasks ?? (quick ? '300' : '20000'))
-  const rounds = amount('rounds', values.rounds ?? (quick ? '1' : '5'))
+  const tasksBefore = whole('--tasks-before', values['tasks-before'] ?? (quick ? '5000' : '5000000'))
+  const mode = choice('--mode', values.mode, ['redis', 'postgres'])
+  const tasks = whole('--tasks', values.tasks ?? (quick ? '300' : '20000'))
+  const rounds = whole('--rounds', values.rounds ?? (quick ? '1' : '5'))
   const amounts = {
     tasks,
     warm: tasks,
@@ -50,7 +50,7 @@ export async function main(args: string[]): Promise<void> {
     settleMs: quick ? 200 : 1500
   }
   await onGround(async (ground, signal) => {
-    const redisUrl = mode === 'redis' ? ground.redisUrl : undefined
+    const redisUrl = redisOf(ground, mode)
     const url = await emptyAckbox(ground, filled)
     await fillEnded({ url, run: 'old', count: tasksBefore, signal })
     const old = variant('old', () => runAckbox(ground, filled, redisUrl))
@@ -70,14 +70,14 @@ export async function main(args: string[]): Promise<void> {
         results.get(one)?.push(measured)
       }
     }
-    return {
+    report({
       bench: 'old',
       mode,
       tasksBefore,
-      ...report(results.get(old) ?? [], results.get(empty) ?? []),
+      ...resultOf(results.get(old) ?? [], results.get(empty) ?? []),
       tasks,
       rounds
-    }
+    })
   })
 }
 
@@ -88,8 +88,7 @@ const variant = (name: string, start: Variant['start']): Variant => ({
   start
 })
 
-function report(old: Measured[], empty: Measured[]) {
-  type Figure = Exclude<keyof Measured, 'cpuMsPerTask'>
+function resultOf(old: Measured[], empty: Measured[]) {
   const middle = (of: Measured[], key: Figure, digits: number) =>
     round(median(of.map(one => one[key] ?? NaN)), digits)
   // Neighbours in time are compared, so that a machine that slows down meanwhile changes little.

@@ -62,7 +62,7 @@ export async function plot({
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${name}">`,
     `<style>${style}\n</style>`,
     `<rect class="paper" width="${width}" height="${height}" rx="6"/>`,
-    `<text class="title" x="${left}" y="28">${name}</text>`,
+    `<text class="title" x="24" y="28">${name}</text>`,
     ...across.ticks.flatMap(tick => [
       `<path class="grid" d="M${atX(tick)} ${top}V${bottom}"/>`,
       `<text x="${atX(tick)}" y="${bottom + 20}" text-anchor="middle">${shown(tick)}</text>`
@@ -89,7 +89,7 @@ type Dot = [x: string, y: string]
 /** The line itself, a mark on each point as long as they are few, and its entry in the legend. */
 function line({ name, dashed }: Series, dots: Dot[], index: number, colour: string): string[] {
   const stroke = `stroke="${colour}"${dashed ? ' stroke-dasharray="6 4"' : ''}`
-  const x = left + ((index % perRow) * (right - left)) / perRow
+  const x = 24 + ((index % perRow) * (right - 24)) / perRow
   const y = 48 + Math.floor(index / perRow) * 17
   const marks = dots.length > 40 ? [] : dots.map(([cx, cy]) => `<circle cx="${cx}" cy="${cy}" r="3"/>`)
   return [

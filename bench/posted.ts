@@ -7,3 +7,7 @@ export const messageBodyOf = (taskNo: string, index: number | string): string =>
 export const bodyOf = (taskNo: string, index: number, messageCode = 'bench'): string =>
   `{"taskNo":"${taskNo}","messageCode":"${messageCode}","sceneType":"",` +
   `"messageBody":${messageBodyOf(taskNo, index)}}`
+
+/** The tasks from `first` to before `end` of a run, as one body of the batch API. */
+export const batchOf = (run: string, first: number, end: number): string =>
+  `{"tasks":[${Array.from({ length: end - first }, (_, n) => bodyOf(`${run}-${first + n}`, first + n)).join()}]}`

@@ -1,14 +1,14 @@
 // npm run bench -- recovery: a worker is killed at full load. When does the last of what it had in its hands arrive?
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import postgres, { type PendingQuery, type Row, type Sql } from 'postgres'
 import { settings } from '../src/settings.ts'
 import { now, start, type Child } from './child.ts'
-import { until, type Ground } from './ground.ts'
+import { onGround, redisOf, until, type Ground } from './ground.ts'
 import type { LoadReport } from './load.ts'
 import { median } from './median.ts'
+import { asked, choice, flag, text, whole } from './options.ts'
+import { report, round } from './report.ts'
 import type { SinkReport } from './sink.ts'
-import { amount, choice, onGround, round } from './stage.ts'
 import { runAckbox, startAckbox, type Running } from './variants.ts'
 
 const help = `npm run bench -- recovery [options]
@@ -49,30 +49,29 @@ interface Turn {
 }
 
 export async function main(args: string[]): Promise<void> {
-  const { values } = parseArgs({
+  const values = asked(
     args,
-    options: {
-      seconds: { type: 'string' },
-      mode: { type: 'string', default: 'redis' },
-      timeout: { type: 'string' },
-      margin: { type: 'string' },
-      rounds: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h' }
-    }
-  })
-  if (values.help) return console.log(help)
+    {
+      seconds: text,
+      mode: { ...text, default: 'redis' },
+      timeout: text,
+      margin: text,
+      rounds: text,
+      quick: flag
+    },
+    help
+  )
   const { quick } = values
-  const timeoutMs = amount('timeout', values.timeout ?? (quick ? '2' : '10')) * 1000
+  const timeoutMs = whole('--timeout', values.timeout ?? (quick ? '2' : '10')) * 1000
   const { LEASE_MARGIN_MS: usualMarginMs, SWEEP_MS: sweepMs } = settings.parse({})
-  const marginMs = amount('margin', values.margin ?? (quick ? '1500' : `${usualMarginMs}`))
+  const marginMs = whole('--margin', values.margin ?? (quick ? '1500' : `${usualMarginMs}`))
   const boundMs = timeoutMs + marginMs + sweepMs + 2_000
-  const seconds = amount('seconds', values.seconds ?? (quick ? '1' : '10'))
-  const rounds = amount('rounds', values.rounds ?? (quick ? '1' : '3'))
-  const mode = choice('mode', values.mode, ['redis', 'postgres'])
+  const seconds = whole('--seconds', values.seconds ?? (quick ? '1' : '10'))
+  const rounds = whole('--rounds', values.rounds ?? (quick ? '1' : '3'))
+  const mode = choice('--mode', values.mode, ['redis', 'postgres'])
   const more = { BENCH_TIMEOUT_MS: `${timeoutMs}`, LEASE_MARGIN_MS: `${marginMs}`, SWEEP_MS: `${sweepMs}` }
   await onGround(async (ground, signal) => {
-    const redisUrl = mode === 'redis' ? ground.redisUrl : undefined
+    const redisUrl = redisOf(ground, mode)
     const turns: Turn[] = []
     for (let turn = 1; turn <= rounds; turn++) {
       const one = await kill(ground, { seconds, redisUrl, more, boundMs }, signal)
@@ -82,11 +81,11 @@ export async function main(args: string[]): Promise<void> {
       )
       turns.push(one)
     }
-    return report(mode, { timeoutMs, marginMs, sweepMs, boundMs }, turns)
+    report(resultOf(mode, { timeoutMs, marginMs, sweepMs, boundMs }, turns))
   })
 }
 
-function report(mode: string, bound: { boundMs: number } & Record<string, number>, turns: Turn[]) {
+function resultOf(mode: string, bound: { boundMs: number } & Record<string, number>, turns: Turn[]) {
   const middle = (key: keyof Turn) => round(median(turns.map(one => one[key])))
   const sum = (key: 'lost' | 'duplicates' | 'refused') => turns.reduce((total, one) => total + one[key], 0)
   const longest = Math.max(...turns.map(({ lastMs }) => lastMs))

@@ -2,12 +2,13 @@
 import { writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import postgres from 'postgres'
 import { start } from './child.ts'
 import type { FloodCount } from './flood.ts'
-import { prepare, type Ground } from './ground.ts'
+import { onGround, type Ground } from './ground.ts'
 import { memoryMb, secondHalf } from './memory.ts'
+import { asked, flag, positive, text } from './options.ts'
+import { round } from './report.ts'
 import { variants, type Running } from './variants.ts'
 
 const help = `npm run bench -- soak [options]
@@ -55,47 +56,35 @@ export interface SoakReport {
   node: string
 }
 
-const round = (value: number, digits = 0): number => Number(value.toFixed(digits))
-
 export async function main(args: string[]): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      minutes: { type: 'string', default: '10' },
-      times: { type: 'string', default: '2' },
-      report: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-      help: { type: 'boolean', short: 'h' }
-    }
-  })
-  if (values.help) return console.log(help)
-  const seconds = values.quick ? 6 : Number(values.minutes) * 60
-  const times = Number(values.times)
-  if (!(seconds > 0) || !(times > 0)) throw new Error('--minutes and --times take positive numbers')
-  const interrupt = new AbortController()
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
-  const ground = await prepare(interrupt.signal)
-  try {
-    const report = await soak(ground, { seconds, times, warm: values.quick ? 300 : 20_000, interrupt })
+  const options = { minutes: text, times: text, report: text, quick: flag }
+  const values = asked(args, options, help)
+  const { quick } = values
+  const minutes = positive('--minutes', values.minutes ?? '10')
+  const times = positive('--times', values.times ?? '2')
+  const amounts = { seconds: quick ? 6 : minutes * 60, times, warm: quick ? 300 : 20_000 }
+  await onGround(async (ground, signal) => {
+    const report = await soak(ground, amounts, signal)
     console.log(JSON.stringify(report))
     if (values.report !== undefined) {
       const command = ['npm run bench -- soak', ...args].join(' ')
       writeFileSync(values.report, markdown(report, command))
     }
     if (report.missing > 0 || report.broken > 0) process.exitCode = 1
-  } finally {
-    await ground.close()
-  }
+  })
 }
 
 interface Amounts {
   seconds: number
   times: number
   warm: number
-  interrupt: AbortController
 }
 
-async function soak(ground: Ground, { seconds, times, warm, interrupt }: Amounts): Promise<SoakReport> {
+async function soak(
+  ground: Ground,
+  { seconds, times, warm }: Amounts,
+  signal: AbortSignal
+): Promise<SoakReport> {
   const name = ground.redisUrl === undefined ? 'ackbox-postgres' : 'ackbox-redis'
   const running = await variants.find(variant => variant.name === name)?.start(ground)
   if (!running) throw new Error(`no variant ${name}`)
@@ -108,13 +97,7 @@ async function soak(ground: Ground, { seconds, times, warm, interrupt }: Amounts
     await ground.sink.ask({ kind: 'expect', run: 'soak', tasks: Math.ceil(rate * seconds) })
     const connections = 512
     await flood.ask({ kind: 'start', target: running.url, run: 'soak', rate, seconds, connections })
-    const samples = await watch(
-      ground,
-      running,
-      { ask: () => flood.ask({ kind: 'count' }) },
-      seconds,
-      interrupt
-    )
+    const samples = await watch(ground, running, { ask: () => flood.ask({ kind: 'count' }) }, seconds, signal)
     const count = (await flood.ask({ kind: 'count' })) as FloodCount
     return {
       ...judge(samples, count),
@@ -145,14 +128,14 @@ async function watch(
   running: Running,
   flood: { ask: () => Promise<unknown> },
   seconds: number,
-  interrupt: AbortController
+  signal: AbortSignal
 ): Promise<Sample[]> {
   const sql = postgres(ground.urlOf(running.database ?? ''), { max: 1 })
   const samples: Sample[] = []
   const began = performance.now()
   const everySeconds = Math.min(2, seconds / 10)
   try {
-    for (let over = false; !over && !interrupt.signal.aborted;) {
+    for (let over = false; !over && !signal.aborted;) {
       await sleep(everySeconds * 1000)
       const count = (await flood.ask()) as FloodCount
       const arrived = (await ground.sink.ask({ kind: 'count' })) as number

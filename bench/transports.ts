@@ -1,9 +1,10 @@
 // npm run bench -- transports: what our way through a client costs beside the client's own bare publish loop, with the
 // same confirmation, against the real server, in turns.
-import { parseArgs } from 'node:util'
 import { parseBroker, type Broker } from '../src/transport/broker.ts'
 import { guard } from '../src/transport/guard.ts'
 import { transports, type TransportName } from '../src/transport/index.ts'
+import { median } from './median.ts'
+import { asked, chosen, flag, text, whole } from './options.ts'
 import { ways, type Way } from './ways.ts'
 
 const help = `npm run bench -- transports [options]
@@ -15,6 +16,7 @@ turns on one real server. Servers are those of npm run test:interop. stdout gets
   --messages N   of a round (10000)
   --in-flight N  (100)
   --rounds N     of each by turns; medians are reported, of the ratio that of each pair (9)
+  --quick        a tiny run that shows that it works: redis-stream
   --help`
 
 const body = JSON.stringify({ orderId: '1', cents: 1, note: 'x'.repeat(150) })
@@ -30,30 +32,19 @@ const headers = {
 }
 
 export async function main(args: string[]): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: {
-      only: { type: 'string' },
-      messages: { type: 'string', default: '10000' },
-      'in-flight': { type: 'string', default: '100' },
-      rounds: { type: 'string', default: '9' },
-      help: { type: 'boolean', short: 'h' }
-    }
-  })
-  if (values.help) return console.log(help)
-  const names = values.only?.split(',') ?? Object.keys(ways)
+  const options = { only: text, messages: text, 'in-flight': text, rounds: text, quick: flag }
+  const values = asked(args, options, help)
+  const { quick } = values
+  const amounts: Amounts = {
+    messages: whole('--messages', values.messages ?? (quick ? '200' : '10000')),
+    inFlight: whole('--in-flight', values['in-flight'] ?? '100'),
+    rounds: whole('--rounds', values.rounds ?? (quick ? '1' : '9'))
+  }
+  const all = Object.keys(ways).map(name => ({ name }))
+  const names = chosen(all, values.only ?? (quick ? 'redis-stream' : undefined)).map(({ name }) => name)
   for (const name of names) {
     const way = ways[name]
-    if (!way) throw new Error(`no transport ${name}; see npm run bench -- transports --help`)
-    console.log(
-      JSON.stringify(
-        await compare(name as TransportName, way, {
-          messages: Number(values.messages),
-          inFlight: Number(values['in-flight']),
-          rounds: Number(values.rounds)
-        })
-      )
-    )
+    if (way) console.log(JSON.stringify(await compare(name as TransportName, way, amounts)))
   }
 }
 
@@ -121,7 +112,6 @@ async function compare(
 }
 
 const shown = (rates: number[]): string => String(Math.round(rates.at(-1) ?? NaN))
-const median = (values: number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN
 
 async function rate(send: () => Promise<unknown>, count: number, inFlight: number): Promise<number> {
   let left = count

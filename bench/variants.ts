@@ -28,10 +28,7 @@ export const variants: Variant[] = [
     name: 'relay',
     what: 'Fastify -> undici, nothing kept: the baseline',
     needsRedis: false,
-    async start({ sinkUrl }) {
-      const child = await start('./relay.js', { BENCH_SINK: sinkUrl })
-      return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
-    }
+    start: ({ sinkUrl }) => startRelay({ BENCH_SINK: sinkUrl })
   },
   {
     name: 'ackbox-redis',
@@ -68,6 +65,28 @@ export async function runTextbook(ground: Ground, name: string): Promise<Running
     database: name,
     stop: child.stop
   }
+}
+
+/** Of its processes, without what they stand on. */
+export function ownPids({ pids }: Running): Record<string, number> {
+  const { postgres: _, redis: __, ...own } = pids
+  return own
+}
+
+/** Ends it at once. What it leaves behind is dropped: nothing is worth a farewell. */
+export async function discard(running: Running): Promise<void> {
+  for (const pid of Object.values(ownPids(running))) {
+    try {
+      process.kill(pid, 'SIGKILL')
+    } catch {} // it has ended by itself
+  }
+  await running.stop()
+}
+
+/** `settings`: see relay.ts. */
+export async function startRelay(settings: Record<string, string>): Promise<Running> {
+  const child = await start('./relay.js', settings)
+  return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
 }
 
 /** Its real process, with the settings an operator would give it; only the log of single attempts is off. */
