@@ -45,7 +45,7 @@ export function member({ name, role, port, main, env, folder, onExit }: MemberOp
     // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
     const log = openSync(join(folder, `${name}.log`), 'a')
     by = undefined
-    const started = spawn(process.execPath, ['--max-semi-space-size=64', main], {
+    const started = spawn(process.execPath, ['--max-semi-space-size=32', main], {
       env: {
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',
