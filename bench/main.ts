@@ -15,6 +15,7 @@ npm run bench -- curves [options]        throughput by POSTs in flight, latency 
 npm run bench -- backlog [options]       a million deliveries wait: drain, accepts meanwhile, memory
 npm run bench -- old [options]           five million ended tasks in the tables: what they cost
 npm run bench -- recovery [options]      a worker is killed: when the last of what it had arrives
+npm run bench -- quick                   a tiny run of each, to see that they work
 
 Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
@@ -116,13 +117,17 @@ async function pipeline(): Promise<void> {
   })
 }
 
-const rest = process.argv.slice(3)
-if (process.argv[2] === 'transports') await (await import('./transports.ts')).main(rest)
-else if (process.argv[2] === 'soak') await (await import('./soak.ts')).main(rest)
-else if (process.argv[2] === 'isolation') await (await import('./isolation.ts')).main(rest)
-else if (process.argv[2] === 'shapes') await (await import('./shapes.ts')).main(rest)
-else if (process.argv[2] === 'curves') await (await import('./curves.ts')).main(rest)
-else if (process.argv[2] === 'backlog') await (await import('./backlog.ts')).main(rest)
-else if (process.argv[2] === 'old') await (await import('./old.ts')).main(rest)
-else if (process.argv[2] === 'recovery') await (await import('./recovery.ts')).main(rest)
-else await pipeline()
+const others: Record<string, () => Promise<{ main(args: string[]): Promise<void> }>> = {
+  backlog: () => import('./backlog.ts'),
+  curves: () => import('./curves.ts'),
+  isolation: () => import('./isolation.ts'),
+  old: () => import('./old.ts'),
+  quick: () => import('./quick.ts'),
+  recovery: () => import('./recovery.ts'),
+  shapes: () => import('./shapes.ts'),
+  soak: () => import('./soak.ts'),
+  transports: () => import('./transports.ts')
+}
+const [name = '', ...rest] = process.argv.slice(2)
+const other = others[name]
+await (other ? (await other()).main(rest) : pipeline())
