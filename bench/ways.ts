@@ -172,15 +172,9 @@ export const ways: Record<string, Way> = {
   },
 
   async dubbo(headers) {
-    const [port = 0, classic = 0] = await freePorts(2)
-    const server = await startServer({
-      name: 'dubbo',
-      env: { TRI_PORT: `${port}`, DUBBO_PORT: `${classic}` },
-      ready: /READY tri=/
-    })
+    const { port, server } = await provider()
     const { Pool } = await import('undici')
     const pool = new Pool(`http://127.0.0.1:${port}`, { connections: 1_024 })
-    const service = 'ackbox.interop.OrderNotifyService'
     return {
       url: `tri://127.0.0.1:${port}`,
       request: () => ({ service, method: 'ping', args: [] }),
@@ -202,13 +196,7 @@ export const ways: Record<string, Way> = {
 
   /** It has no client to compare with: the bare loop writes hessian.js's calls on one socket and reads what each returned. */
   async dubbo2(headers) {
-    const [port = 0, classic = 0] = await freePorts(2)
-    const server = await startServer({
-      name: 'dubbo',
-      env: { TRI_PORT: `${port}`, DUBBO_PORT: `${classic}` },
-      ready: /READY tri=/
-    })
-    const service = 'ackbox.interop.OrderNotifyService'
+    const { classic, server } = await provider()
     const call = { service, method: 'ping', types: [], args: [] }
     const waiting = new Map<bigint, () => void>()
     const socket = connect(classic, '127.0.0.1')
@@ -236,4 +224,17 @@ export const ways: Record<string, Way> = {
       }
     }
   }
+}
+
+const service = 'ackbox.interop.OrderNotifyService'
+
+/** The Java provider, for both forms of Dubbo. */
+async function provider() {
+  const [port = 0, classic = 0] = await freePorts(2)
+  const server = await startServer({
+    name: 'dubbo',
+    env: { TRI_PORT: `${port}`, DUBBO_PORT: `${classic}` },
+    ready: /READY tri=/
+  })
+  return { port, classic, server }
 }

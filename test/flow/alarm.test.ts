@@ -3,7 +3,14 @@ import { sendAlarms, type AlarmChannel, type AlarmMessage } from '../../src/flow
 import type { Outcome } from '../../src/task/task.ts'
 import { delivered, failed } from '../support/scripted.ts'
 import { asked } from '../support/asked.ts'
-import { setup } from '../support/setup.ts'
+import { setup, type Line } from '../support/setup.ts'
+
+const errorsInto = (lines: Line[]) => ({
+  debug() {},
+  info() {},
+  warn() {},
+  error: (fields: object, message: string) => lines.push({ ...fields, level: 'error', message })
+})
 
 t.test(
   '10,000 that fail at once become a bounded number of messages, and none is lost from the list',
@@ -21,12 +28,7 @@ t.test(
       messages.push(message)
       return true
     }
-    const log = {
-      debug() {},
-      info() {},
-      warn() {},
-      error: (fields: object, message: string) => lines.push({ ...fields, level: 'error', message })
-    }
+    const log = errorsInto(lines)
     while ((await sendAlarms({ sql, channel, log })) > 0);
     t.equal(messages.length, 10)
     t.equal(
@@ -45,12 +47,7 @@ t.test('what fails for good is heard of: what, where and why', async t => {
   const taskNo = await post({ retryTimes: 1 })
   await quiet()
   const messages: AlarmMessage[] = []
-  const log = {
-    debug() {},
-    info() {},
-    warn() {},
-    error: (fields: object, message: string) => lines.push({ ...fields, level: 'error', message })
-  }
+  const log = errorsInto(lines)
   t.equal(await sendAlarms({ sql, channel: async message => messages.push(message) > 0, log }), 1)
   t.match(messages, [
     {
@@ -114,12 +111,7 @@ t.test('the alarm of a blocked target says what to set, in the log as in the mes
   await post()
   await quiet()
   const messages: AlarmMessage[] = []
-  const log = {
-    debug() {},
-    info() {},
-    warn() {},
-    error: (fields: object, message: string) => lines.push({ ...fields, level: 'error', message })
-  }
+  const log = errorsInto(lines)
   await sendAlarms({ sql, channel: async message => messages.push(message) > 0, log })
   t.match(
     lines.filter(line => line.message === 'alarm'),
