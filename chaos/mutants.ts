@@ -49,8 +49,8 @@ export const mutants: Record<string, Mutant> = {
   'unguarded-outcome': {
     what: 'an outcome is written whatever became of the delivery meanwhile',
     file: 'src/db/sends.js',
-    from: "where d.task_id = any(${ids}::uuid[]) and d.attempt = m.attempt and d.phase = 'IN_FLIGHT'",
-    to: 'where d.task_id = any(${ids}::uuid[])',
+    from: "and d.downstream = m.downstream and d.attempt = m.attempt and d.phase = 'IN_FLIGHT'",
+    to: 'and d.downstream = m.downstream',
     expects: 'afterTerminal',
     only: ['stop.worker', 'sink.late']
   },
