@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 
 /** As `npm start` has it: at thousands of tasks a second the young generation needs room. For all variants alike. */
-export const nodeFlags = ['--max-semi-space-size=32']
+export const nodeFlags = ['--max-semi-space-size=32', '--heap-growing-percent=100']
 
 export interface Child {
   pid: number

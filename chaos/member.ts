@@ -45,19 +45,23 @@ export function member({ name, role, port, main, env, folder, onExit }: MemberOp
     // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
     const log = openSync(join(folder, `${name}.log`), 'a')
     by = undefined
-    const started = spawn(process.execPath, ['--max-semi-space-size=32', main], {
-      env: {
-        PATH: process.env['PATH'] ?? '',
-        HOME: process.env['HOME'] ?? '',
-        ...env,
-        ROLE: role,
-        PORT: `${port}`
-      },
-      cwd: folder,
-      // A group of its own: Ctrl-C is for us, and we end it.
-      detached: true,
-      stdio: ['ignore', log, log]
-    })
+    const started = spawn(
+      process.execPath,
+      ['--max-semi-space-size=32', '--heap-growing-percent=100', main],
+      {
+        env: {
+          PATH: process.env['PATH'] ?? '',
+          HOME: process.env['HOME'] ?? '',
+          ...env,
+          ROLE: role,
+          PORT: `${port}`
+        },
+        cwd: folder,
+        // A group of its own: Ctrl-C is for us, and we end it.
+        detached: true,
+        stdio: ['ignore', log, log]
+      }
+    )
     closeSync(log)
     child = started
     gone = new Promise(resolve => {

@@ -15,6 +15,7 @@ import { dispatcher } from './flow/dispatch.ts'
 import { fresh } from './flow/fresh.ts'
 import { hinter } from './flow/hint.ts'
 import type { Log } from './flow/log.ts'
+import { pace } from './flow/pace.ts'
 import { parcels } from './flow/parcel.ts'
 import { receiver } from './flow/receive.ts'
 import { recorder } from './flow/record.ts'
@@ -117,6 +118,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     log
   })
   const justAccepted = roles.has('worker') && roles.has('api') ? fresh() : undefined
+  const pacing = pace()
   const accept = acceptor({
     sql,
     handlers,
@@ -126,11 +128,13 @@ export async function wire(options: WireOptions): Promise<Service> {
     claiming: () => !draining,
     wake: dispatching.wake,
     fresh: justAccepted,
+    pace: pacing,
     metrics,
     log
   })
   const deliver = deliverer({
     fresh: justAccepted,
+    pace: pacing,
     sql,
     handlers,
     transports: ways,

@@ -15,6 +15,7 @@ import type { Fresh } from './fresh.ts'
 import type { Hinter } from './hint.ts'
 import { messageOf } from './hook.ts'
 import type { Log } from './log.ts'
+import type { Pace } from './pace.ts'
 import { prompt } from './prompt.ts'
 import type { Surroundings } from './surroundings.ts'
 
@@ -49,6 +50,8 @@ export interface AcceptDeps {
   leaseMarginMs: number
   /** Where this process has a worker too. */
   fresh: Fresh | undefined
+  /** Told of every batch that is posted: what is worked off beside it leaves it room. */
+  pace: Pick<Pace, 'posted'>
   /** Something due had to wait for a dispatcher. */
   wake: () => void
   /** False once we stop: what is accepted still is committed, and waits for another process. */
@@ -246,6 +249,7 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
 async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
+  deps.pace.posted()
   if (deps.surroundings.isAway()) throw new Unavailable()
   const askedAt = performance.now()
   failpoint('accept.before_commit')

@@ -15,6 +15,7 @@ import { attemptRow } from './evidence.ts'
 import { load, type Fresh, type Hint } from './fresh.ts'
 import { messageOf, postponed, within } from './hook.ts'
 import type { Log } from './log.ts'
+import type { Pace } from './pace.ts'
 import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
 import { room, type Room } from './room.ts'
@@ -36,6 +37,7 @@ export interface DeliverDeps {
   parcels: Parcels
   /** Where this process accepts too. */
   fresh: Fresh | undefined
+  pace: Pick<Pace, 'next'>
   record: Record
   surroundings: Surroundings
   node: string
@@ -87,12 +89,13 @@ export function deliverer(deps: DeliverDeps): Deliver {
     busy.add(done)
   }
   const deliver = async (hint: Hint): Promise<void> => {
-    const loaded = await load(deps.sql, deps.fresh, hint)
+    const { ones, isBacklog } = await load(deps.sql, deps.fresh, hint)
     deps.onStarted(hint.downstream, hint.deliveries.length)
     const slots = deps.slots.get(hint.downstream)
-    for (const [index, { delivery, askedAt }] of loaded.entries()) {
+    for (const [index, { delivery, askedAt }] of ones.entries()) {
       // Whoever posts a task meanwhile should not wait until all of a large hint have left.
       if (index % atOnce === atOnce - 1) await turn()
+      if (isBacklog) await deps.pace.next()
       const downstream = deps.handlers
         .get(delivery.task.messageCode)
         ?.downstreams.find(one => one.name === delivery.downstream)

@@ -61,12 +61,12 @@ export interface Hint {
   deliveries: readonly (readonly [taskId: string, attempt: number])[]
 }
 
-/** What of a hint is still ours: remembered where this process has just accepted it, read where not. */
+/** What of a hint is still ours: remembered where this process has just accepted it, read where not: that was a backlog. */
 export async function load(
   sql: Sql,
   fresh: Fresh | undefined,
   { downstream, deliveries }: Hint
-): Promise<FreshOne[]> {
+): Promise<{ ones: FreshOne[]; isBacklog: boolean }> {
   const known: FreshOne[] = []
   const unknown: Hint['deliveries'][number][] = []
   for (const one of deliveries) {
@@ -74,10 +74,10 @@ export async function load(
     if (found) known.push(found)
     else unknown.push(one)
   }
-  if (unknown.length === 0) return known
+  if (unknown.length === 0) return { ones: known, isBacklog: false }
   // From before the SELECT, or the time it took would be missing from every lease.
   const askedAt = performance.now()
   // Throws when PostgreSQL is away: then the leases run out and are found by the dispatcher.
   const read = await loadHinted(sql, downstream, unknown)
-  return [...known, ...read.map(delivery => ({ delivery, askedAt }))]
+  return { ones: [...known, ...read.map(delivery => ({ delivery, askedAt }))], isBacklog: true }
 }

@@ -13,6 +13,7 @@ import { deliverer, type Deliver } from '../../src/flow/deliver.ts'
 import { dispatcher } from '../../src/flow/dispatch.ts'
 import { fresh, type Fresh } from '../../src/flow/fresh.ts'
 import { hinter, type Hinter } from '../../src/flow/hint.ts'
+import { pace } from '../../src/flow/pace.ts'
 import { parcels } from '../../src/flow/parcel.ts'
 import { receiver, type AskedReceipt, type Received } from '../../src/flow/receive.ts'
 import { recorder, type Record } from '../../src/flow/record.ts'
@@ -140,12 +141,14 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const running: Promise<void>[] = []
   const stopAll = new AbortController()
   let wake = (): void => {}
+  const pacing = pace()
   const deliver = deliverer({
     sql,
     handlers,
     transports: { http: options.transport ?? downstream },
     slots: new Map(all.map(({ name, limit }) => [name, slots({ ...limit, share: () => 1 })])),
     fresh: justAccepted,
+    pace: pacing,
     parcels: parcels({
       downstreams: all,
       secret: 'a test secret',
@@ -172,6 +175,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     leaseMarginMs,
     wake: () => wake(),
     fresh: justAccepted,
+    pace: pacing,
     claiming: () => !stopping.signal.aborted,
     metrics,
     log,
