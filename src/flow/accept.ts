@@ -267,16 +267,17 @@ async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
 
 function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[], askedAt: number): void {
   const { hinter, surroundings } = deps
-  const claimed = inserted.flatMap((one, index) => {
+  const claimed: { taskId: string; downstream: string; attempt: number }[] = []
+  for (const [index, one] of inserted.entries()) {
     const task = tasks[index]
-    if (one.kind !== 'created' || !task) return []
-    return one.inFlight.flatMap(at => {
+    if (one.kind !== 'created' || !task) continue
+    for (const at of one.inFlight) {
       const delivery = task.deliveries[at]
-      if (!delivery) return []
+      if (!delivery) continue
       deps.fresh?.keep({ delivery: loadedOf(task, delivery, one.at), askedAt })
-      return [{ taskId: task.id, downstream: delivery.downstream, attempt: 1 }]
-    })
-  })
+      claimed.push({ taskId: task.id, downstream: delivery.downstream, attempt: 1 })
+    }
+  }
   if (claimed.length > 0) void hinter.add(claimed)
   // What is due and had no room comes first from now on, or a steady stream of new ones would starve it.
   let behind = false

@@ -1,7 +1,7 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import { applyMoves, type Applied, type Asked } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
-import { isSend, recordSends } from '../db/sends.ts'
+import { isSend, recordSends, type Send } from '../db/sends.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Metrics } from '../metrics.ts'
 
@@ -33,14 +33,12 @@ export function recorder({
       failpoint('record.before_commit')
       const applied = await writeFolded(sql, items)
       failpoint('record.after_commit')
+      for (const [index, { move }] of items.entries())
+        if (move) count(metrics, move, applied[index] as Applied)
       return applied
     }
   })
-  const record = async (asked: Asked): Promise<Applied> => {
-    const applied = await batch.add(asked)
-    if (asked.move) count(metrics, asked.move, applied)
-    return applied
-  }
+  const record = (asked: Asked): Promise<Applied> => batch.add(asked)
   return Object.assign(record, { idle: () => batch.idle() })
 }
 
@@ -59,52 +57,35 @@ function count(
     metrics.ended(move.downstream, 'DELETED', move.attempt, move.reason)
 }
 
-/** A statement sees each delivery once: of 50 equal receipts in one batch the first goes first, the others after it. */
+/**
+ * A statement sees each delivery once: of 50 equal receipts in one batch the first goes first, the others after it. The many
+ * sends that went well go by the short statement, the rest by the one that knows everything.
+ */
 async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[]> {
   const applied = new Array<Applied>(items.length)
-  let rest = items.map((_, index) => index)
+  let rest = [...items.keys()]
   while (rest.length > 0) {
     const seen = new Set<string>()
-    const now: number[] = []
-    const later: number[] = []
+    const [sends, others]: [Send[], Asked[]] = [[], []]
+    const [sendsAt, othersAt, later]: [number[], number[], number[]] = [[], [], []]
     for (const index of rest) {
       const asked = items[index] as Asked
-      const key = asked.move && `${asked.move.taskId}${asked.move.downstream}`
-      if (key !== null && seen.has(key)) later.push(index)
-      else now.push(index)
+      const key = asked.move && asked.move.taskId + asked.move.downstream
+      if (key !== null && seen.has(key)) {
+        later.push(index)
+        continue
+      }
       if (key !== null) seen.add(key)
+      if (isSend(asked)) sendsAt[sends.push(asked) - 1] = index
+      else othersAt[others.push(asked) - 1] = index
     }
-    await writeSorted(
-      sql,
-      now.map(index => ({ asked: items[index] as Asked, index })),
-      applied
-    )
+    const [sent, moved] = await Promise.all([
+      sends.length > 0 ? recordSends(sql, sends) : [],
+      others.length > 0 ? applyMoves(sql, others) : []
+    ])
+    for (const [at, index] of sendsAt.entries()) applied[index] = sent[at] as Applied
+    for (const [at, index] of othersAt.entries()) applied[index] = moved[at] as Applied
     rest = later
   }
   return applied
-}
-
-/** The many that went well by the short statement, the rest by the one that knows everything. */
-async function writeSorted(
-  sql: Sql,
-  items: { asked: Asked; index: number }[],
-  applied: Applied[]
-): Promise<void> {
-  const sends = items.flatMap(({ asked, index }) => (isSend(asked) ? [{ ...asked, index }] : []))
-  const others = items.filter(({ asked }) => !isSend(asked))
-  const [sent, moved] = await Promise.all([
-    sends.length > 0 ? recordSends(sql, sends) : [],
-    others.length > 0
-      ? applyMoves(
-          sql,
-          others.map(one => one.asked)
-        )
-      : []
-  ])
-  sends.forEach((one, at) => {
-    applied[one.index] = sent[at] as Applied
-  })
-  others.forEach((one, at) => {
-    applied[one.index] = moved[at] as Applied
-  })
 }
