@@ -25,8 +25,8 @@ export interface Ground {
   redisReads: () => Promise<number>
   /** MB that Redis has given out, by its own account; 0 without Redis. */
   redisMb: () => Promise<number>
-  /** SQL statements so far in this database, and transactions that wrote, by anyone. */
-  statements: (name: string) => Promise<{ statements: number; commits: number }>
+  /** SQL statements so far in this database; transactions that wrote, and bytes of WAL, in all of them. */
+  statements: (name: string) => Promise<{ statements: number; commits: number; walBytes: number }>
   close: () => Promise<void>
 }
 
@@ -84,12 +84,13 @@ async function prepare(signal: AbortSignal): Promise<Ground> {
       },
       async statements(name) {
         // Counters of pg_stat_database are up to 10 s old; transaction ids are counted at once.
-        const [row] = await sql<{ statements: number; commits: number }[]>`
+        const [row] = await sql<{ statements: number; commits: number; walBytes: number }[]>`
           select coalesce(sum(s.calls), 0)::float8 as statements,
-            pg_snapshot_xmax(pg_current_snapshot())::text::float8 as commits
+            pg_snapshot_xmax(pg_current_snapshot())::text::float8 as commits,
+            pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 as "walBytes"
           from pg_stat_statements s join pg_database d on d.oid = s.dbid
           where d.datname = ${name}`
-        return row ?? { statements: 0, commits: 0 }
+        return row ?? { statements: 0, commits: 0, walBytes: 0 }
       },
       close
     }

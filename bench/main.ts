@@ -95,6 +95,7 @@ function resultOf(name: string, measured: Measured[], baseline: Measured[], { ta
     cpuMsPerTaskOf: Object.fromEntries(parts.map(what => [what, part(what)])),
     statementsPerTask: of('statementsPerTask', 3),
     commitsPerTask: of('commitsPerTask', 3),
+    walBytesPerTask: of('walBytesPerTask', 0),
     redisCallsPerTask: of('redisCallsPerTask', 3),
     rssMb: name.startsWith('ackbox') ? round(median(measured.map(one => one.rssMb['service'] ?? NaN))) : null,
     rounds: measured.length,

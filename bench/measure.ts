@@ -30,6 +30,8 @@ export interface Full {
   cpuMsPerTask: Record<string, number>
   statementsPerTask: number | undefined
   commitsPerTask: number | undefined
+  /** Whole pages included, as after a checkpoint. */
+  walBytesPerTask: number | undefined
   /** Reads of Redis from its clients; see ground.ts. */
   redisCallsPerTask: number | undefined
   /** Of each process of its own, at its highest so far; see peakMb. */
@@ -115,6 +117,7 @@ export async function fullLoad(
     ),
     statementsPerTask: perTask(before.sql?.statements, after.sql?.statements),
     commitsPerTask: perTask(before.sql?.commits, after.sql?.commits),
+    walBytesPerTask: perTask(before.sql?.walBytes, after.sql?.walBytes),
     redisCallsPerTask: perTask(before.reads, after.reads),
     rssMb: rssMb(running)
   }

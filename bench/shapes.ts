@@ -188,6 +188,7 @@ function resultOf({ name, subject, baseline }: Shape, pairs: Pair[]) {
     cpuMsPerTaskOf: parts(one => one.cpuMsPerTask, 3),
     statementsPerTask: of(one => one.statementsPerTask, 3),
     commitsPerTask: of(one => one.commitsPerTask, 3),
+    walBytesPerTask: of(one => one.walBytesPerTask, 0),
     redisCallsPerTask: of(one => one.redisCallsPerTask, 3),
     rssMb: parts(one => one.rssMb, 0)
   }
