@@ -1,10 +1,14 @@
 // Talking with the processes of a benchmark: one question, one answer, over Node's own channel.
 import { fork, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-/** As `npm start` has it: at thousands of tasks a second the young generation needs room. For all variants alike. */
-export const nodeFlags = ['--max-semi-space-size=32', '--heap-growing-percent=100']
+const { scripts } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+  scripts: { start: string }
+}
+/** Node's, as `npm start` has them; for all variants alike. */
+export const nodeFlags = scripts.start.match(/--\S+/g) ?? []
 
 export interface Child {
   pid: number

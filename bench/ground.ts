@@ -124,9 +124,12 @@ export function redisOf({ redisUrl }: Ground, mode: string): string | undefined 
   return mode === 'postgres' ? undefined : redisUrl
 }
 
+/** Whether there is a redis-server on the path. */
+export const hasRedis = (): boolean => spawnSync('redis-server', ['--version']).status === 0
+
 /** As one would run it for BullMQ: append-only file, fsync each second, no eviction. None on the path: none. */
 async function startRedis(folder: string) {
-  if (spawnSync('redis-server', ['--version']).status !== 0) return undefined
+  if (!hasRedis()) return undefined
   const port = await freePort()
   const durable = ['--appendonly', 'yes', '--appendfsync', 'everysec', '--maxmemory-policy', 'noeviction']
   const server = spawn(

@@ -1,7 +1,8 @@
 // npm run bench -- quick: a tiny run of every benchmark, so that none of them is found broken on the day it is needed.
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
+import { hasRedis } from './ground.ts'
 
 const all = ['', 'shapes', 'curves', 'backlog', 'old', 'recovery', 'isolation', 'soak', 'transports']
 /** What can do without Redis does, where there is no redis-server on the path. */
@@ -13,7 +14,7 @@ const withoutRedis: Record<string, string[]> = {
 
 /** Ends with exit code 1 after all have run, when one of them failed; their own output is shown for that one only. */
 export async function main(): Promise<void> {
-  const redis = spawnSync('redis-server', ['--version']).status === 0
+  const redis = hasRedis()
   for (const name of all) {
     const shown = name || 'pipeline'
     if (name === 'transports' && !redis) {

@@ -2,6 +2,8 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
+import { fetch } from 'undici'
+import { nodeFlags } from '../bench/child.ts'
 import { pause } from './client.ts'
 import type { Exit } from './history.ts'
 import type { Role } from './nemesis-plan.ts'
@@ -45,23 +47,19 @@ export function member({ name, role, port, main, env, folder, onExit }: MemberOp
     // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
     const log = openSync(join(folder, `${name}.log`), 'a')
     by = undefined
-    const started = spawn(
-      process.execPath,
-      ['--max-semi-space-size=32', '--heap-growing-percent=100', main],
-      {
-        env: {
-          PATH: process.env['PATH'] ?? '',
-          HOME: process.env['HOME'] ?? '',
-          ...env,
-          ROLE: role,
-          PORT: `${port}`
-        },
-        cwd: folder,
-        // A group of its own: Ctrl-C is for us, and we end it.
-        detached: true,
-        stdio: ['ignore', log, log]
-      }
-    )
+    const started = spawn(process.execPath, [...nodeFlags, main], {
+      env: {
+        PATH: process.env['PATH'] ?? '',
+        HOME: process.env['HOME'] ?? '',
+        ...env,
+        ROLE: role,
+        PORT: `${port}`
+      },
+      cwd: folder,
+      // A group of its own: Ctrl-C is for us, and we end it.
+      detached: true,
+      stdio: ['ignore', log, log]
+    })
     closeSync(log)
     child = started
     gone = new Promise(resolve => {

@@ -12,7 +12,7 @@ import type { Task } from '../task/task.ts'
 import { uuidv7 } from '../task/uuid.ts'
 import { createdView, loadedOf } from './created.ts'
 import type { Fresh } from './fresh.ts'
-import type { Hinter } from './hint.ts'
+import type { Hinted, Hinter } from './hint.ts'
 import { messageOf } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Pace } from './pace.ts'
@@ -267,7 +267,7 @@ async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
 
 function hint(deps: AcceptDeps, tasks: NewTask[], inserted: Inserted[], askedAt: number): void {
   const { hinter, surroundings } = deps
-  const claimed: { taskId: string; downstream: string; attempt: number }[] = []
+  const claimed: Hinted[] = []
   for (const [index, one] of inserted.entries()) {
     const task = tasks[index]
     if (one.kind !== 'created' || !task) continue

@@ -1,4 +1,3 @@
-import { setImmediate as turn } from 'node:timers/promises'
 import { raiseNoHandler } from '../db/alarms.ts'
 import type { Loaded } from '../db/load.ts'
 import type { Sql } from '../db/open.ts'
@@ -66,9 +65,6 @@ const leaseSafetyMs = 1_000
 /** Answers that wait to be written down. More of them would only fill the memory, and come again after a crash. */
 const mostUnwritten = 1_000
 
-/** Deliveries of a backlog that start in one turn of the event loop. */
-const atOnce = 25
-
 /** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
 interface Owned {
   delivery: Loaded
@@ -93,10 +89,9 @@ export function deliverer(deps: DeliverDeps): Deliver {
     const { ones, isBacklog } = await load(deps.sql, deps.fresh, hint)
     deps.onStarted(hint.downstream, hint.deliveries.length)
     const slots = deps.slots.get(hint.downstream)
-    for (const [index, { delivery, askedAt }] of ones.entries()) {
+    for (const { delivery, askedAt } of ones) {
       // Whoever posts meanwhile should not wait until a backlog has left. What was posted just now leaves as fast as it can: in
       // parts it came in faster than it left, and waited for 0.7 s at full load in place of 0.05 (docs/performance.md).
-      if (isBacklog && index % atOnce === atOnce - 1) await turn()
       if (isBacklog) await deps.pace.next()
       const downstream = deps.handlers
         .get(delivery.task.messageCode)

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 
 /** Lets those who post go first while a backlog is worked off in the same process. */
 export interface Pace {
@@ -10,7 +10,7 @@ export interface Pace {
 
 /** Who has not posted for so long is not waiting for us. */
 const recentMs = 1_000
-/** Deliveries that leave between two looks at the event loop. */
+/** Deliveries that leave in one turn of the event loop. */
 const atOnce = 15
 /** The part of its time that the loop may be busy before a backlog waits. */
 const busiest = 0.7
@@ -38,7 +38,8 @@ export function pace(busy = sinceLast()): Pace {
       postedAt = performance.now()
     },
     next() {
-      if (asked++ % atOnce > 0 || performance.now() - postedAt > recentMs) return undefined
+      if (asked++ % atOnce > 0) return undefined
+      if (performance.now() - postedAt > recentMs) return turn()
       last = last.then(look)
       return last
     }

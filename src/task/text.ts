@@ -145,23 +145,11 @@ function canonical(value: unknown): string {
 /** Once for each task: a loop, since pairs and lists of them cost as much as the hash. */
 function canonicalObject(value: Record<string, unknown>, without?: ReadonlySet<string>): string {
   let text = '{'
-  for (const name of inOrder(Object.keys(value))) {
+  for (const name of Object.keys(value).sort()) {
     const member = value[name]
     if (member === undefined || without?.has(name)) continue
     if (text.length > 1) text += ','
     text += `${JSON.stringify(name)}:${canonical(member)}`
   }
   return `${text}}`
-}
-
-/** The same order as `sort()`, by UTF-16 code units. The few names of an envelope by insertion: `sort` copies them first. */
-function inOrder(names: string[]): string[] {
-  if (names.length > 16) return names.sort()
-  for (let i = 1; i < names.length; i++) {
-    const name = names[i] as string
-    let at = i
-    for (; at > 0 && (names[at - 1] as string) > name; at--) names[at] = names[at - 1] as string
-    names[at] = name
-  }
-  return names
 }

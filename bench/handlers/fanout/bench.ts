@@ -1,9 +1,9 @@
-import { defineHandler, env, url, z } from 'ackbox/handler'
-import type { Downstream } from 'ackbox/handler'
+import { defineHandler, env, url } from 'ackbox/handler'
+import type { Downstream, z } from 'ackbox/handler'
+import plain from '../bench.ts'
 
-const body = z.object({ orderId: z.string(), cents: z.int(), note: z.string() })
 /** Four share what the plain one has alone. */
-const downstream = (nth: number): Downstream<'http', z.infer<typeof body>> => ({
+const downstream = (nth: number): Downstream<'http', z.infer<typeof plain.body>> => ({
   transport: 'http',
   request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/${nth}`, body: raw }),
   limit: { concurrency: 50, timeout: '10s' }
@@ -11,8 +11,7 @@ const downstream = (nth: number): Downstream<'http', z.infer<typeof body>> => ({
 
 /** Every task goes to four downstreams. */
 export default defineHandler({
-  messageCode: 'bench',
-  body,
+  ...plain,
   downstreams: {
     'bench-0': downstream(0),
     'bench-1': downstream(1),
