@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { fetch } from 'undici'
 import { pause } from './client.ts'
 
 export interface Balancer {

@@ -1,4 +1,6 @@
 // A producer's way to the service: one request, and what became of it.
+// Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
+import { fetch } from 'undici'
 import type { Try } from './history.ts'
 
 export const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))

@@ -1,5 +1,6 @@
 // Many at once, at two processes: one task, one answer for each, and what was taken is there wherever one asks.
 import t from 'tap'
+import { fetch } from 'undici'
 import { call, eachOf, start, type Process } from '../support/service.ts'
 import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { Agent, createServer, request, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Test } from 'tap'
+import { fetch } from 'undici'
 
 export interface Balancer {
   url: string

@@ -62,7 +62,8 @@ export async function ownRedis(t: Test, ...args: string[]): Promise<OwnRedis | u
         'no',
         ...args
       ],
-      { stdio: ['ignore', 'pipe', 'inherit'] }
+      // Nothing of the runner's own: who reads that to its end would wait for a Redis that was left behind.
+      { stdio: ['ignore', 'pipe', 'ignore'] }
     )
     const starting = child
     let said = ''

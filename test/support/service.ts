@@ -4,6 +4,8 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
+// Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
+import { fetch } from 'undici'
 import { freePort } from './redis.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
