@@ -11,7 +11,7 @@ import { manners, originForm } from './manners.ts'
 import { opsRoutes } from './ops.ts'
 import { paths } from './paths.ts'
 import { sendProblem } from './problem.ts'
-import { guardServer, maxRequestsPerSocket, onClientError, serverOptions } from './server.ts'
+import { closeInTime, guardServer, maxRequestsPerSocket, onClientError, serverOptions } from './server.ts'
 import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
 import { Problem, Unavailable } from '../errors.ts'
@@ -65,6 +65,10 @@ async function bareApp(deps: ApiDeps): Promise<App> {
   app.setErrorHandler((error, _request, reply) => sendProblem(reply, error, deps.log))
   app.decorateRequest('caller', null)
   app.addHook('onRequest', manners)
+  app.addHook('preClose', done => {
+    closeInTime(app.server)
+    done()
+  })
 
   // Bytes, not values: only the strict reader knows the text that has to be kept (read.ts).
   app.removeAllContentTypeParsers()

@@ -23,6 +23,15 @@ export function guardServer(server: Server): void {
   })
 }
 
+/** For requests that are still coming in when the server closes. */
+const closingMs = 5_000
+
+/** A server that closes no longer looks for requests that take too long: one half sent would keep it open for ever. */
+export function closeInTime(server: Server): void {
+  const late = setTimeout(() => server.closeAllConnections(), closingMs)
+  server.once('close', () => clearTimeout(late))
+}
+
 interface ParserError extends Error {
   code: string
   rawPacket: unknown

@@ -1,4 +1,6 @@
 // SIGTERM: what is under way ends, what is not goes to others, and nobody outside notices.
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import t from 'tap'
 import { balancer } from '../support/balancer.ts'
 import { call, eachOf, settled, start } from '../support/service.ts'
@@ -179,4 +181,24 @@ t.test('an idle process says no for a second before it shuts its door', { buffer
     `a balancer that looks once a second has heard it: ${(said - began).toFixed(0)} ms`
   )
   t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
+})
+
+t.test('who sent half a request does not hold up the end', { buffered: true }, async t => {
+  const on = await stage(t)
+  if (!on) return
+  const service = await start(t, on.env)
+  const head = 'POST /tasks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 50\r\n'
+  for (const bytes of ['', 'POST /tasks HTT', head, `${head}\r\n`, `${head}\r\n{"taskNo":`]) {
+    const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
+    socket.on('error', () => {})
+    t.teardown(() => socket.destroy())
+    await once(socket, 'connect')
+    socket.write(bytes)
+  }
+  // A round trip later than theirs.
+  await call(`${service.url}/healthz`)
+  const began = performance.now()
+  t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
+  const seconds = (performance.now() - began) / 1_000
+  t.ok(seconds < 12, `after ${seconds.toFixed(1)} s`)
 })
