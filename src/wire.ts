@@ -15,6 +15,7 @@ import { dispatcher } from './flow/dispatch.ts'
 import { fresh } from './flow/fresh.ts'
 import { hinter } from './flow/hint.ts'
 import type { Log } from './flow/log.ts'
+import { nearby } from './flow/nearby.ts'
 import { pace } from './flow/pace.ts'
 import { parcels } from './flow/parcel.ts'
 import { receiver } from './flow/receive.ts'
@@ -103,7 +104,17 @@ export async function wire(options: WireOptions): Promise<Service> {
   }
   const hints = openHints({ backend, downstreams: limits, log })
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
-  const hinting = hinter(hints, record)
+  const limiters = new Map(
+    limits.map(one => [one.name, slots({ ...one, share: () => 1 / Math.max(1, around.workers()) })])
+  )
+  const near = nearby({
+    hints,
+    run: hint => deliver(hint),
+    open: roles.has('worker') ? name => limiters.get(name)?.open ?? 0 : () => 0,
+    stopping: stopping.signal,
+    log
+  })
+  const hinting = hinter(near, record)
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
   const random = Math.random
   const dispatching = dispatcher({
@@ -142,9 +153,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     surroundings: around,
     node,
     leaseMarginMs: config.leaseMarginMs,
-    slots: new Map(
-      limits.map(one => [one.name, slots({ ...one, share: () => 1 / Math.max(1, around.workers()) })])
-    ),
+    slots: limiters,
     parcels: parcels({
       downstreams: [...handlers.values()].flatMap(handler => handler.downstreams),
       secret: options.secret,
@@ -155,7 +164,6 @@ export async function wire(options: WireOptions): Promise<Service> {
     stopping: stopping.signal,
     cutOff: cutOff.signal,
     random,
-    onStarted: (downstream, deliveries) => hints.started(downstream, deliveries),
     metrics,
     log
   })
@@ -197,7 +205,16 @@ export async function wire(options: WireOptions): Promise<Service> {
   await beat(sql, { id: node, roles: [...roles].join(','), version: options.version })
   await around.refresh()
   const working = roles.has('worker')
-    ? runWorkers({ backend, downstreams: limits, run: deliver, log, signal: stopping.signal })
+    ? runWorkers({
+        backend,
+        downstreams: limits,
+        async run(hint) {
+          hints.started(hint.downstream, hint.deliveries.length)
+          await deliver(hint)
+        },
+        log,
+        signal: stopping.signal
+      })
     : Promise.resolve()
   const reading = await replies({
     brokers: roles.has('api') ? config.receiptsFrom : [],
@@ -241,7 +258,7 @@ export async function wire(options: WireOptions): Promise<Service> {
       await Promise.all([...loops, reading.done])
       await hinting.idle()
       stopping.abort()
-      await working
+      await Promise.all([working, near.idle()])
       await Promise.all([deliver.idle(), farewell])
       await app?.close()
       await accept.idle()

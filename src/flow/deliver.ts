@@ -47,7 +47,6 @@ export interface DeliverDeps {
   cutOff: AbortSignal
   /** In [0, 1): the jitter. */
   random: () => number
-  onStarted: (downstream: string, deliveries: number) => void
   metrics: Pick<Metrics, 'attempted' | 'started'>
   log: Log
 }
@@ -87,7 +86,6 @@ export function deliverer(deps: DeliverDeps): Deliver {
   }
   const deliver = async (hint: Hint): Promise<void> => {
     const { ones, isBacklog } = await load(deps.sql, deps.fresh, hint)
-    deps.onStarted(hint.downstream, hint.deliveries.length)
     const slots = deps.slots.get(hint.downstream)
     for (const { delivery, askedAt } of ones) {
       // Whoever posts meanwhile should not wait until a backlog has left. What was posted just now leaves as fast as it can: in

@@ -6,6 +6,8 @@ export interface Slots {
   take(signal: AbortSignal): Promise<void>
   /** One that was taken is over. */
   free(): void
+  /** How many more could start at once, or at the pace of late within 50 ms. */
+  readonly open: number
   readonly inUse: number
   readonly waiting: number
 }
@@ -26,6 +28,10 @@ interface Waiter {
   gone: boolean
 }
 
+const soonMs = 50
+/** Over so long the pace is measured. */
+const paceMs = 100
+
 /** A first-come semaphore and a token bucket in one, so that a slot is never held by one who waits for a token. */
 export function slots(options: SlotsOptions): Slots {
   const now = options.now ?? (() => performance.now())
@@ -36,6 +42,7 @@ export function slots(options: SlotsOptions): Slots {
   let waiting = 0
   let inUse = 0
   let timer: NodeJS.Timeout | undefined
+  let pace = { since: now(), freed: 0, perMs: 0 }
 
   // At least one each: a concurrency smaller than the number of workers cannot be divided.
   const limit = () => Math.max(1, Math.floor(options.concurrency * options.share() + 1e-9))
@@ -120,7 +127,14 @@ export function slots(options: SlotsOptions): Slots {
     free() {
       if (inUse === 0) throw new Error('free() without take()')
       inUse--
+      pace.freed++
       if (waiting > 0) grant()
+    },
+    get open() {
+      const ms = now() - pace.since
+      if (ms >= paceMs) pace = { since: now(), freed: 0, perMs: pace.freed / ms }
+      const soon = limit() - inUse - waiting + pace.perMs * soonMs
+      return Math.max(0, Math.floor(Math.min(soon, (bucket?.left() ?? Infinity) - waiting)))
     },
     get inUse() {
       return inUse
@@ -154,6 +168,10 @@ function tokens(perSecond: number, share: () => number, now: () => number) {
     wait() {
       const rate = refill()
       return saved >= 1 - 1e-9 ? 0 : ((1 - saved) * 1000) / rate
+    },
+    left() {
+      refill()
+      return Math.floor(saved + 1e-9)
     },
     spend() {
       saved -= 1

@@ -6,7 +6,7 @@ import { blackHole } from '../support/blackhole.ts'
 import { broken, unaccounted } from '../support/sampler.ts'
 import { ownRedis } from '../support/redis.ts'
 import { call, eachOf, start } from '../support/service.ts'
-import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
+import { numbered, post, repeated, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(110_000)
@@ -62,6 +62,18 @@ t.test(
   }
 )
 
+t.test('a process of all roles goes on by itself while Redis is dead', { buffered: true }, async t => {
+  const on = await stage(t, { redis: true, patient: true })
+  if (!on?.redis) return
+  const service = await start(t, on.env)
+  await on.redis.kill()
+  const tasks = numbered('alone', 200)
+  await eachOf(tasks, taskNo => post(service.url, taskNo))
+  const ends = await eachOf(tasks, taskNo => statusAtLast(service.url, taskNo))
+  t.same(new Set(ends), new Set(['HANDLED']))
+  t.same(await repeated(on.sql, on.downstream), [])
+})
+
 t.test(
   'Redis is out of memory: tasks are taken, no try is burnt, and they arrive once it has room',
   { buffered: true },
@@ -70,7 +82,9 @@ t.test(
     if (!on?.redis) return
     const client = new Redis(on.redis.url)
     t.teardown(() => client.disconnect())
-    const service = await start(t, on.env)
+    // Apart: what a process can start itself it does not hint.
+    const service = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
+    await start(t, { ...on.env, ROLE: 'worker' })
     await post(service.url, 'before')
     t.equal(await statusAtLast(service.url, 'before'), 'HANDLED')
     await client.config('SET', 'maxmemory', '1')

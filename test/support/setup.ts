@@ -163,7 +163,6 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     stopping: stopping.signal,
     cutOff: cutOff.signal,
     random,
-    onStarted: () => {},
     metrics,
     log
   })

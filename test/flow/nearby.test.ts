@@ -1,0 +1,76 @@
+import t, { type Test } from 'tap'
+import type { Hint } from '../../src/flow/fresh.ts'
+import type { Hinted } from '../../src/flow/hint.ts'
+import { nearby } from '../../src/flow/nearby.ts'
+
+const numbered = (count: number, downstream = 'warehouse'): Hinted[] =>
+  Array.from({ length: count }, (_, n) => ({ downstream, taskId: `${downstream}-${n}`, attempt: 1 }))
+
+/** A process with so many open slots for each downstream, and what became of the hints. */
+function around(t: Test, slots: Record<string, number>) {
+  const queued: Hinted[] = []
+  const started: { hint: Hint; end: () => void; fail: (err: Error) => void }[] = []
+  const errors: unknown[] = []
+  const stop = new AbortController()
+  t.teardown(() => started.forEach(one => one.end()))
+  const near = nearby({
+    hints: {
+      room: () => 3,
+      add(deliveries) {
+        queued.push(...deliveries)
+        return Promise.resolve(deliveries.slice(0, 1))
+      }
+    },
+    run: hint => new Promise((resolve, reject) => started.push({ hint, end: () => resolve(), fail: reject })),
+    open: downstream => slots[downstream] ?? 0,
+    stopping: stop.signal,
+    log: { debug() {}, info() {}, warn() {}, error: fields => errors.push(fields) }
+  })
+  return { near, queued, started, errors, stop, slots }
+}
+
+t.test('what can start here starts here, the rest goes to the queue', async t => {
+  const { near, queued, started } = around(t, { warehouse: 3, points: 9 })
+  const left = await near.add([...numbered(5), ...numbered(2, 'points'), ...numbered(2, 'ledger')])
+  t.same(
+    started.map(one => [one.hint.downstream, one.hint.deliveries.map(([taskId]) => taskId)]),
+    [
+      ['warehouse', ['warehouse-0', 'warehouse-1', 'warehouse-2']],
+      ['points', ['points-0', 'points-1']]
+    ]
+  )
+  t.same(
+    queued.map(one => one.taskId),
+    ['warehouse-3', 'warehouse-4', 'ledger-0', 'ledger-1']
+  )
+  t.same(left, queued.slice(0, 1), 'what the queue does not take is given back')
+})
+
+t.test('what was handed over counts until it has its slots, or until it failed', async t => {
+  const { near, queued, started, errors } = around(t, { warehouse: 4 })
+  await near.add(numbered(3))
+  t.equal(near.room('warehouse'), 3, "the queue's; here is room for one")
+  await near.add(numbered(3))
+  t.equal(queued.length, 2)
+  started[0]?.end()
+  started[1]?.fail(new Error('PostgreSQL is away'))
+  await near.idle()
+  t.match(errors, [{ err: { message: 'PostgreSQL is away' }, deliveries: 1 }])
+  t.equal(near.room('warehouse'), 4)
+})
+
+t.test('there is room while either has some', t => {
+  const { near, slots } = around(t, { warehouse: 0 })
+  t.equal(near.room('warehouse'), 3)
+  slots['warehouse'] = 200
+  t.equal(near.room('warehouse'), 200)
+  t.end()
+})
+
+t.test('once we stop nothing more starts here', async t => {
+  const { near, queued, started, stop } = around(t, { warehouse: 9 })
+  stop.abort()
+  await near.add(numbered(2))
+  t.same([started.length, queued.length], [0, 2])
+  t.equal(near.room('warehouse'), 3)
+})
