@@ -2,9 +2,15 @@ import type { Hint } from './fresh.ts'
 import type { Hinted, Hints } from './hint.ts'
 import type { Log } from './log.ts'
 
+/** What is known here of the queue. */
+export interface SharedHints extends Hints {
+  /** It does not answer. */
+  isAway(downstream: string): boolean
+}
+
 export interface NearbyOptions {
   /** The queue, for all that cannot start here. */
-  hints: Hints
+  hints: SharedHints
   /** Resolves when each delivery of the hint has its slot or was let go. */
   run: (hint: Hint) => Promise<void>
   /** How many deliveries of a downstream could start in this process now or very soon; 0 where it has no worker. */
@@ -21,7 +27,8 @@ export interface Nearby extends Hints {
 
 /**
  * Spares the way through the queue: what this process can start at once it starts, and the rest is for whoever has room. So
- * none waits here for long while another process is free, and the queue costs nothing where there is no need of it.
+ * none waits here for long while another process is free, and the queue costs nothing where there is no need of it
+ * (docs/performance.md).
  */
 export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Nearby {
   /** Deliveries by downstream that have not asked for their slots yet. */
@@ -54,19 +61,23 @@ export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Near
     stopping.aborted ? 0 : Math.max(0, open(downstream) - (held.get(downstream) ?? 0))
 
   return {
-    // What starts here needs no queue: while that is away this process goes on by itself.
-    room: downstream => Math.max(hints.room(downstream), here(downstream)),
+    // While the queue is away this process goes on by itself.
+    room: downstream => (hints.isAway(downstream) ? here(downstream) : hints.room(downstream)),
     async add(deliveries) {
-      const mine = new Map<string, { most: number; deliveries: Hinted[] }>()
-      const others: Hinted[] = []
+      const groups = new Map<string, Hinted[]>()
       for (const one of deliveries) {
-        let group = mine.get(one.downstream)
-        if (!group) mine.set(one.downstream, (group = { most: here(one.downstream), deliveries: [] }))
-        if (group.deliveries.length < group.most) group.deliveries.push(one)
-        else others.push(one)
+        const group = groups.get(one.downstream)
+        if (group) group.push(one)
+        else groups.set(one.downstream, [one])
       }
-      for (const [downstream, group] of mine)
-        if (group.deliveries.length > 0) start(downstream, group.deliveries)
+      const others: Hinted[] = []
+      for (const [downstream, group] of groups) {
+        const most = here(downstream)
+        // All or none: two small hints cost more than a large one. Unless there is no queue for the rest.
+        const mine = group.length <= most || hints.isAway(downstream) ? most : 0
+        if (mine > 0) start(downstream, group.slice(0, mine))
+        others.push(...group.slice(mine))
+      }
       return others.length > 0 ? hints.add(others) : []
     },
     async idle() {

@@ -30,6 +30,8 @@ export interface Hints {
   room(downstream: string): number
   /** Deliveries waiting in the queue, as well as this process can know. */
   waiting(downstream: string): number
+  /** The backend does not answer: nothing can be added. */
+  isAway(downstream: string): boolean
   /** Workers of this process tell of deliveries they took out of the queue, so that room comes back at once. */
   started(downstream: string, deliveries: number): void
   /** Ends what is being added, then adds no more. */
@@ -235,6 +237,7 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
     },
     room: name => lanes.get(name)?.room() ?? 0,
     waiting: name => lanes.get(name)?.waiting() ?? 0,
+    isAway: name => lanes.get(name)?.isAway() ?? false,
     started: (name, deliveries) => lanes.get(name)?.started(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
