@@ -16,6 +16,7 @@ import { fresh } from './flow/fresh.ts'
 import { hinter } from './flow/hint.ts'
 import type { Log } from './flow/log.ts'
 import { nearby } from './flow/nearby.ts'
+import { owed } from './flow/owed.ts'
 import { pace } from './flow/pace.ts'
 import { parcels } from './flow/parcel.ts'
 import { receiver } from './flow/receive.ts'
@@ -129,6 +130,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     log
   })
   const justAccepted = roles.has('worker') && roles.has('api') ? fresh() : undefined
+  const owing = roles.has('worker') && roles.has('api') ? owed() : undefined
   const pacing = pace()
   const accept = acceptor({
     sql,
@@ -145,6 +147,7 @@ export async function wire(options: WireOptions): Promise<Service> {
   })
   const deliver = deliverer({
     fresh: justAccepted,
+    owed: owing,
     pace: pacing,
     sql,
     handlers,
@@ -172,6 +175,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     handlers,
     tokens: issued,
     record,
+    owed: owing,
     surroundings: around,
     random,
     metrics,

@@ -14,6 +14,7 @@ import { attemptRow } from './evidence.ts'
 import { load, type Fresh, type Hint } from './fresh.ts'
 import { messageOf, postponed, within } from './hook.ts'
 import type { Log } from './log.ts'
+import type { Owed } from './owed.ts'
 import type { Pace } from './pace.ts'
 import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
@@ -36,6 +37,8 @@ export interface DeliverDeps {
   parcels: Parcels
   /** Where this process accepts too. */
   fresh: Fresh | undefined
+  /** Where this process takes receipts too. */
+  owed: Owed | undefined
   pace: Pick<Pace, 'next'>
   record: Record
   surroundings: Surroundings
@@ -223,6 +226,8 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     downstream.name,
     downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
   )
+  // Before it leaves: the receipt may be faster than the answer.
+  if (delivery.needsReceipt) deps.owed?.keep(delivery)
   const sending = transport.send(
     request,
     {

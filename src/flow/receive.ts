@@ -1,5 +1,4 @@
 import { batcher, type Batcher } from '../db/batch.ts'
-import type { ReceiptRow } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import { findReceiving, type Receiving } from '../db/receipts.ts'
 import { Unavailable } from '../errors.ts'
@@ -12,6 +11,7 @@ import { receiptResults, type ReceiptResult, type Status } from '../task/task.ts
 import type { Tokens } from '../task/token.ts'
 import { within } from './hook.ts'
 import type { Log } from './log.ts'
+import type { Owed, OwedOne } from './owed.ts'
 import { prompt } from './prompt.ts'
 import type { Record } from './record.ts'
 import type { Surroundings } from './surroundings.ts'
@@ -41,6 +41,8 @@ export interface ReceiveDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   tokens: Tokens
   record: Record
+  /** Where this process has a worker too. */
+  owed: Owed | undefined
   surroundings: Surroundings
   random: () => number
   metrics: Pick<Metrics, 'received'>
@@ -85,6 +87,17 @@ async function take(
   asked: AskedReceipt,
   token: Token
 ): Promise<Received> {
+  const known = knownOf(deps, asked, token)
+  if (known) {
+    if (known.messageCode !== asked.messageCode) return 'wrong_code'
+    const received = await keep(deps, asked, token, {
+      taskId: known.taskId,
+      result: 'HANDLED',
+      move: { taskId: known.taskId, ...token, name: 'receive', handledBy: 'receipt' },
+      status: 'SENDING'
+    })
+    if (received) return received
+  }
   let result: ReceiptResult | undefined
   // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
@@ -99,24 +112,59 @@ async function take(
     // The hook is asked once, and only of what can still change something.
     result ??= found.status === 'HANDLED' ? asked.result : await heard(deps, asked, token, found)
     const move = moveFor(deps, result, token, found)
-    failpoint('receipt.before_commit')
-    const applied = await prompt(
-      deps.surroundings,
-      deps.record({ move, receipt: receiptRow(asked, token, found, result) })
-    )
-    failpoint('receipt.after_commit')
-    if (move && (applied === 'stale' || applied === 'zombie')) continue
-    deps.metrics.received(result, move !== null)
-    deps.log.debug({ taskNo: asked.taskNo, ...token, result, move: move?.name, applied }, 'receipt.done')
-    return {
-      kind: 'ok',
-      taskNo: asked.taskNo,
-      status: move ? statusAfter(move) : found.status,
-      applied: move !== null,
-      ...(applied === 'late' ? { late: true } : {})
-    }
+    const received = await keep(deps, asked, token, {
+      taskId: found.task.id,
+      result,
+      move,
+      status: found.status
+    })
+    if (received) return received
   }
   throw new Unavailable('this delivery is changing too fast')
+}
+
+/** A plain HANDLED of what was sent from here needs nothing that is written down, but for the hook. */
+function knownOf({ owed, handlers }: ReceiveDeps, asked: AskedReceipt, token: Token): OwedOne | undefined {
+  if (asked.result !== 'HANDLED' || handlers.get(asked.messageCode)?.onReceipt) return undefined
+  return owed?.take(asked.taskNo, token.downstream, token.attempt)
+}
+
+/** The receipt and its move, in the shared group commit; undefined when it was overtaken and nothing is written. */
+async function keep(
+  deps: ReceiveDeps,
+  asked: AskedReceipt,
+  token: Token,
+  one: { taskId: string; result: ReceiptResult; move: Move | null; status: Status }
+): Promise<Received | undefined> {
+  const { taskId, result, move } = one
+  if (deps.surroundings.isAway()) throw new Unavailable()
+  failpoint('receipt.before_commit')
+  const applied = await prompt(
+    deps.surroundings,
+    deps.record({
+      move,
+      receipt: {
+        taskId,
+        downstream: token.downstream,
+        attempt: token.attempt,
+        result,
+        reason: asked.reason ?? null,
+        data: asked.data ?? null,
+        remote: asked.remote
+      }
+    })
+  )
+  failpoint('receipt.after_commit')
+  if (move && (applied === 'stale' || applied === 'zombie')) return undefined
+  deps.metrics.received(result, move !== null)
+  deps.log.debug({ taskNo: asked.taskNo, ...token, result, move: move?.name, applied }, 'receipt.done')
+  return {
+    kind: 'ok',
+    taskNo: asked.taskNo,
+    status: move ? statusAfter(move) : one.status,
+    applied: move !== null,
+    ...(applied === 'late' ? { late: true } : {})
+  }
 }
 
 function statusAfter(move: Move): Status {
@@ -190,18 +238,3 @@ function moveFor(deps: ReceiveDeps, result: ReceiptResult, token: Token, found: 
   )
   return { ...key, name, ...more }
 }
-
-const receiptRow = (
-  asked: AskedReceipt,
-  token: Token,
-  found: Receiving,
-  result: ReceiptResult
-): ReceiptRow => ({
-  taskId: found.task.id,
-  downstream: token.downstream,
-  attempt: token.attempt,
-  result,
-  reason: asked.reason ?? null,
-  data: asked.data ?? null,
-  remote: asked.remote
-})

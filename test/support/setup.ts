@@ -12,6 +12,7 @@ import { acceptor, type Accept, type AskedTask } from '../../src/flow/accept.ts'
 import { deliverer, type Deliver } from '../../src/flow/deliver.ts'
 import { dispatcher } from '../../src/flow/dispatch.ts'
 import { fresh, type Fresh } from '../../src/flow/fresh.ts'
+import { owed } from '../../src/flow/owed.ts'
 import { hinter, type Hinter } from '../../src/flow/hint.ts'
 import { pace } from '../../src/flow/pace.ts'
 import { parcels } from '../../src/flow/parcel.ts'
@@ -127,6 +128,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const around = surroundings(sql, names, () => {})
   const record = recorder({ sql, metrics, giveUp: giveUp.signal })
   const justAccepted = 'fresh' in options ? options.fresh : fresh()
+  const owing = owed()
   const queue = new FakeQueue(async job => {
     const [first] = job
     if (!first) return
@@ -148,6 +150,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     transports: { http: options.transport ?? downstream },
     slots: new Map(all.map(({ name, limit }) => [name, slots({ ...limit, share: () => 1 })])),
     fresh: justAccepted,
+    owed: owing,
     pace: pacing,
     parcels: parcels({
       downstreams: all,
@@ -185,6 +188,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     handlers,
     tokens: issued,
     record,
+    owed: owing,
     surroundings: around,
     random,
     metrics,
