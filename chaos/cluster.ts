@@ -41,6 +41,8 @@ export interface ClusterOptions {
   mutant?: Mutant
   /** Seconds that the hosts of workers and dispatchers are ahead of all others. */
   aheadSeconds: number
+  /** Each process has all roles, whatever its name: what it accepts it starts itself. */
+  together: boolean
   keep: boolean
 }
 
@@ -72,7 +74,7 @@ function slay(pid: number): void {
 }
 
 async function build(
-  { seed, queue, root, mutant, aheadSeconds }: ClusterOptions,
+  { seed, queue, root, mutant, aheadSeconds, together }: ClusterOptions,
   folder: string,
   closers: (() => Promise<unknown>)[],
   close: () => Promise<void>
@@ -129,6 +131,7 @@ async function build(
       member({
         name: `${role}-${nth}`,
         role,
+        roles: together ? roles.join(',') : role,
         port: ports[at * 2 + nth - 1] ?? 0,
         main: join(dist, 'src/main.js'),
         env: { ...env, ...(role !== 'api' && aheadSeconds !== 0 && aheadBy(aheadSeconds)) },

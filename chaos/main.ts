@@ -99,7 +99,9 @@ const worse = (a: number, b: number): number =>
 
 async function one(options: Options, mutant?: Mutant): Promise<Verdict> {
   const { seed, queue, profile } = options
-  console.error(`chaos: seed ${seed}, mode ${queue}, ${profile.seconds} s at ${profile.rate} tasks a second`)
+  console.error(
+    `chaos: seed ${seed}, mode ${queue}${options.together ? ', all roles together' : ''}, ${profile.seconds} s at ${profile.rate} tasks a second`
+  )
   const history = await run({
     seed,
     queue,
@@ -107,6 +109,7 @@ async function one(options: Options, mutant?: Mutant): Promise<Verdict> {
     root: fileURLToPath(new URL('../..', import.meta.url)),
     ...(mutant && { mutant }),
     aheadSeconds: mutant?.aheadSeconds ?? options.aheadSeconds,
+    together: options.together,
     keep: options.keep,
     stop: stop.signal,
     say: teller()

@@ -25,6 +25,8 @@ export interface Member {
 export interface MemberOptions {
   name: string
   role: Role
+  /** What it is started with. */
+  roles: string
   port: number
   /** The compiled main.js. */
   main: string
@@ -36,7 +38,7 @@ export interface MemberOptions {
 /** Longer than any fault: one that is started while PostgreSQL is gone is started again until it is back. */
 const startMs = 90_000
 
-export function member({ name, role, port, main, env, folder, onExit }: MemberOptions): Member {
+export function member({ name, role, roles, port, main, env, folder, onExit }: MemberOptions): Member {
   const url = `http://127.0.0.1:${port}`
   let child: ChildProcess | undefined
   let gone: Promise<void> = Promise.resolve()
@@ -52,7 +54,7 @@ export function member({ name, role, port, main, env, folder, onExit }: MemberOp
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',
         ...env,
-        ROLE: role,
+        ROLE: roles,
         PORT: `${port}`
       },
       cwd: folder,

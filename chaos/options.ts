@@ -25,6 +25,7 @@ export interface Options {
   queue: Queue
   mutant?: string
   aheadSeconds: number
+  together: boolean
   report?: string
   json?: string
   all: boolean
@@ -33,7 +34,7 @@ export interface Options {
 
 export const help = `npm run chaos -- [options]
 
-Runs two processes of each role on a PostgreSQL and a Redis of its own, posts tasks, breaks everything in turn, lets it
+Runs two processes of each role, or six of all, on a PostgreSQL and a Redis of its own, posts tasks, breaks everything in turn, lets it
 heal, reads all back by the public API, and judges: nothing lost, nothing invented, nothing early, nothing unexplained.
 Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: inconclusive, or wrong options.
 
@@ -43,6 +44,7 @@ Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: i
   --rate N                tasks a second (12)
   --seed N                the same load and the same faults again; a new one each time without it
   --ahead SECONDS         workers and dispatchers live on hosts whose clock is ahead; nothing may come of it
+  --together              every process has all roles, as one that is started without ROLE
   --report FILE           a page to read: time line, findings, the way of each task that one names
   --json FILE             the verdict into a file too
   --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
@@ -75,6 +77,7 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
     },
     queue,
     aheadSeconds: values.ahead === undefined ? 0 : whole('ahead', values.ahead, 0, 86_400),
+    together: values.together ?? false,
     all: values.all ?? false,
     keep: values.keep ?? false,
     ...(mutant !== undefined && { mutant }),
@@ -94,6 +97,7 @@ function parse(args: string[]) {
         rate: { type: 'string' },
         seed: { type: 'string' },
         ahead: { type: 'string' },
+        together: { type: 'boolean' },
         report: { type: 'string' },
         json: { type: 'string' },
         mutant: { type: 'string' },
