@@ -123,6 +123,8 @@ export interface InsideFinding {
 
 export interface History {
   seed: number
+  /** Every process had all roles. */
+  together: boolean
   startedAt: number
   loadEndedAt: number
   /** ms that the database's clock is ahead of the host's. */

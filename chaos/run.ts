@@ -52,7 +52,7 @@ export async function run(options: RunOptions): Promise<History> {
 }
 
 async function play(
-  { seed, profile, queue, stop }: RunOptions,
+  { seed, profile, queue, together, stop }: RunOptions,
   cluster: Cluster,
   progress: Progress,
   say: () => void
@@ -119,6 +119,7 @@ async function play(
     for (const { name } of cluster.members) texts[`${name}.log`] = textOf(join(cluster.folder, `${name}.log`))
     return {
       seed,
+      together,
       startedAt,
       loadEndedAt,
       clockAheadMs,

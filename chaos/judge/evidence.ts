@@ -58,7 +58,9 @@ export function evidenceOf(history: History): Evidence {
   const alarms = grouped(history.alarms, of)
   const calls = grouped(history.calls, call => call.taskNo)
   const tasks = new Map(history.tasks.map(task => [task.taskNo, task]))
-  const faults = history.faults.toSorted((a, b) => a.from - b.from)
+  const faults = history.faults
+    .map(fault => (history.together ? asWorkers(fault) : fault))
+    .sort((a, b) => a.from - b.from)
   const stops = faults.map(fault => [fault.from, endsAt(fault)] as const)
   const cases = history.planned.flatMap(planned => {
     if (planned.isWrong) return []
@@ -97,6 +99,12 @@ export function evidenceOf(history: History): Evidence {
     }
   }
 }
+
+/** Where every process has all roles, whoever is killed or stopped was a worker. */
+const asWorkers = (fault: Fault): Fault => ({
+  ...fault,
+  action: fault.action.replace(/\.(api|dispatcher)$/, '.worker')
+})
 
 /**
  * When a fault ends, for whoever waits for a delivery: with its sibling still there, the loss of one process is over as soon

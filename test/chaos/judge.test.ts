@@ -61,6 +61,11 @@ const stories: [charge: Charge, guilty: History, innocent: History][] = [
     // Its worker was killed before it could write it down.
     history({ tasks: [task({ attempts: [] })], faults: [fault('kill.worker', 100, 900)] })
   ],
+  [
+    'unaccounted',
+    history({ tasks: [task({ attempts: [] })], faults: [fault('kill.api', 100, 900)] }),
+    history({ together: true, tasks: [task({ attempts: [] })], faults: [fault('kill.api', 100, 900)] })
+  ],
   ['unaccounted', history({ tasks: [task({ attempt: 0, attempts: rows(1) })] }), history()],
   [
     'nonMonotone',

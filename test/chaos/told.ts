@@ -58,6 +58,7 @@ export const rows = (count: number): Delivery['attempts'] =>
 /** One task, posted, delivered at once, HANDLED: nothing to complain about. */
 export const history = (more: Partial<History> = {}): History => ({
   seed: 1,
+  together: false,
   startedAt: start,
   loadEndedAt: start + 60_000,
   clockAheadMs: 0,
