@@ -8,10 +8,14 @@ const promptMs = 2_000
 /** What was asked of PostgreSQL, or Unavailable: at once when it is away, within 2 s when it does not answer. */
 export async function prompt<T>(surroundings: Pick<Surroundings, 'setAway'>, asked: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
+  let immediate: NodeJS.Immediate | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      surroundings.setAway()
-      reject(new Unavailable('the database takes too long'))
+      // Where this process itself stood still the answer lies here unread, and is read before an immediate runs.
+      immediate = setImmediate(() => {
+        surroundings.setAway()
+        reject(new Unavailable('the database takes too long'))
+      })
     }, promptMs)
   })
   try {
@@ -22,5 +26,6 @@ export async function prompt<T>(surroundings: Pick<Surroundings, 'setAway'>, ask
     throw new Unavailable('the database cannot be reached', 1, { cause: err })
   } finally {
     clearTimeout(timer)
+    clearImmediate(immediate)
   }
 }
