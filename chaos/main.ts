@@ -1,12 +1,12 @@
 // npm run chaos: the black-box checker. docs/chaos.md says what it does and how to read what it says.
 import { writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { hasRedis } from '../bench/ground.ts'
 import { judge, type Verdict } from './judge.ts'
 import { mutantProfile, mutants, type Mutant } from './mutants.ts'
 import { help, readOptions, UsageError, type Options } from './options.ts'
 import { report } from './report.ts'
 import { run, type Progress } from './run.ts'
-import { hasRedis } from './servers.ts'
 
 const stop = new AbortController()
 /** Ahead of the database's: an hour, as a host that missed a change of its clock. */

@@ -1,5 +1,5 @@
 // PostgreSQL and Redis of the run's own, each behind a proxy, and what can be done to them.
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -78,8 +78,6 @@ export interface RedisServer {
   pid(): number
   close(): Promise<void>
 }
-
-export const hasRedis = (): boolean => spawnSync('redis-server', ['--version']).status === 0
 
 export async function serveRedis(folder: string): Promise<RedisServer> {
   const port = await freePort()

@@ -111,7 +111,7 @@ export async function wire(options: WireOptions): Promise<Service> {
   const near = nearby({
     hints,
     run: hint => deliver(hint),
-    open: roles.has('worker') ? name => limiters.get(name)?.open ?? 0 : () => 0,
+    open: roles.has('worker') ? name => limiters.get(name)?.open() ?? 0 : () => 0,
     stopping: stopping.signal,
     log
   })
@@ -129,8 +129,10 @@ export async function wire(options: WireOptions): Promise<Service> {
     random,
     log
   })
-  const justAccepted = roles.has('worker') && roles.has('api') ? fresh() : undefined
-  const owing = roles.has('worker') && roles.has('api') ? owed() : undefined
+  // What one half of this process does the other half need not read back.
+  const isBoth = roles.has('worker') && roles.has('api')
+  const justAccepted = isBoth ? fresh() : undefined
+  const owing = isBoth ? owed() : undefined
   const pacing = pace()
   const accept = acceptor({
     sql,

@@ -8,6 +8,16 @@ export interface Hinted {
   attempt: number
 }
 
+export function byDownstream(deliveries: readonly Hinted[]): Map<string, Hinted[]> {
+  const groups = new Map<string, Hinted[]>()
+  for (const delivery of deliveries) {
+    const group = groups.get(delivery.downstream)
+    if (group) group.push(delivery)
+    else groups.set(delivery.downstream, [delivery])
+  }
+  return groups
+}
+
 /** What the flow needs of a queue. */
 export interface Hints {
   /** Within 250 ms those that were not added; never rejects. */

@@ -1,5 +1,5 @@
 import type { Hint } from './fresh.ts'
-import type { Hinted, Hints } from './hint.ts'
+import { byDownstream, type Hinted, type Hints } from './hint.ts'
 import type { Log } from './log.ts'
 
 /** What is known here of the queue. */
@@ -64,14 +64,8 @@ export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Near
     // While the queue is away this process goes on by itself.
     room: downstream => (hints.isAway(downstream) ? here(downstream) : hints.room(downstream)),
     async add(deliveries) {
-      const groups = new Map<string, Hinted[]>()
-      for (const one of deliveries) {
-        const group = groups.get(one.downstream)
-        if (group) group.push(one)
-        else groups.set(one.downstream, [one])
-      }
       const others: Hinted[] = []
-      for (const [downstream, group] of groups) {
+      for (const [downstream, group] of byDownstream(deliveries)) {
         const most = here(downstream)
         // All or none: two small hints cost more than a large one. Unless there is no queue for the rest.
         const mine = group.length <= most || hints.isAway(downstream) ? most : 0

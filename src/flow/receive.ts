@@ -87,6 +87,7 @@ async function take(
   asked: AskedReceipt,
   token: Token
 ): Promise<Received> {
+  if (deps.surroundings.isAway()) throw new Unavailable()
   const known = knownOf(deps, asked, token)
   if (known) {
     if (known.messageCode !== asked.messageCode) return 'wrong_code'
@@ -137,7 +138,6 @@ async function keep(
   one: { taskId: string; result: ReceiptResult; move: Move | null; status: Status }
 ): Promise<Received | undefined> {
   const { taskId, result, move } = one
-  if (deps.surroundings.isAway()) throw new Unavailable()
   failpoint('receipt.before_commit')
   const applied = await prompt(
     deps.surroundings,

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { byDownstream } from '../flow/hint.ts'
 import type { Backend, Pointer } from './backend.ts'
 import type { QueueLog } from './log.ts'
 import { hintSize, openWindow } from './window.ts'
@@ -248,16 +249,6 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
       await pinging
     }
   }
-}
-
-function byDownstream(deliveries: Hinted[]): Map<string, Hinted[]> {
-  const groups = new Map<string, Hinted[]>()
-  for (const delivery of deliveries) {
-    const group = groups.get(delivery.downstream)
-    if (group) group.push(delivery)
-    else groups.set(delivery.downstream, [delivery])
-  }
-  return groups
 }
 
 /** The deliveries of all calls in one row, cut into jobs. */

@@ -7,7 +7,7 @@ export interface Slots {
   /** One that was taken is over. */
   free(): void
   /** How many more could start at once, or at the pace of late within 50 ms. */
-  readonly open: number
+  open(): number
   readonly inUse: number
   readonly waiting: number
 }
@@ -130,9 +130,10 @@ export function slots(options: SlotsOptions): Slots {
       pace.freed++
       if (waiting > 0) grant()
     },
-    get open() {
-      const ms = now() - pace.since
-      if (ms >= paceMs) pace = { since: now(), freed: 0, perMs: pace.freed / ms }
+    open() {
+      const at = now()
+      const ms = at - pace.since
+      if (ms >= paceMs) pace = { since: at, freed: 0, perMs: pace.freed / ms }
       const soon = limit() - inUse - waiting + pace.perMs * soonMs
       return Math.max(0, Math.floor(Math.min(soon, (bucket?.left() ?? Infinity) - waiting)))
     },

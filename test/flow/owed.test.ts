@@ -31,10 +31,14 @@ t.test('receipts that never come leave nothing behind for ever', t => {
 
 t.test('the receipt of what was sent from here is taken without a look, and its double with one', async t => {
   const story = await setup(t, { downstream: { needCallback: true } })
-  const { post, quiet, receive, delivery, around } = story
+  const { post, quiet, receive, delivery, around, sql } = story
   const taskNo = await post()
   await quiet()
+  // A look would fail now.
+  await sql`alter table task rename column scene_type to hidden`
   t.same(await receive({ taskNo }), { kind: 'ok', taskNo, status: 'HANDLED', applied: true })
+  await t.rejects(receive({ taskNo }), /scene_type/)
+  await sql`alter table task rename column hidden to scene_type`
   t.same(await receive({ taskNo }), { kind: 'ok', taskNo, status: 'HANDLED', applied: false })
   t.match(await delivery(taskNo), { status: 'HANDLED', receipts: [{ applied: true }, { applied: false }] })
   const other = await post()
@@ -45,7 +49,7 @@ t.test('the receipt of what was sent from here is taken without a look, and its 
   t.match(await receive({ taskNo: other }), { status: 'HANDLED', applied: true }, 'and again')
 })
 
-t.test('what was deleted or sent again since is not taken for what it was', async t => {
+t.test('what was deleted since, or comes under another code, is not taken for what it was', async t => {
   const { post, quiet, receive, remove, delivery } = await setup(t, { downstream: { needCallback: true } })
   const taskNo = await post()
   await quiet()
