@@ -1,13 +1,13 @@
 // What the variants stand on: one PostgreSQL, one Redis, one sink, one producer, all in a temporary folder.
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
-import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import postgres from 'postgres'
 import { runPostmaster, stopPostmaster, urlOf } from '../src/db/postmaster.ts'
+import { freePort } from '../src/port.ts'
 import { start, stop, type Child } from './child.ts'
 
 export interface Ground {
@@ -146,14 +146,6 @@ async function startRedis(folder: string) {
     await stop(server)
   }
   return { pid: server.pid ?? 0, url, client, close }
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as AddressInfo
-  await new Promise(resolve => server.close(resolve))
-  return port
 }
 
 /** Asks until it is so; the processes we wait for have no other way to tell. */

@@ -4,8 +4,9 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
 import { migrate } from '../src/db/migrate.ts'
+import { freePort } from '../src/port.ts'
 import { nodeFlags, start, stop } from './child.ts'
-import { freePort, until, type Ground } from './ground.ts'
+import { until, type Ground } from './ground.ts'
 
 export interface Running {
   url: string

@@ -74,6 +74,8 @@ export interface Exit {
   starting: boolean
   /** What we had done to it; undefined: it ended by itself. */
   by?: 'kill' | 'term'
+  /** The end of its log, where we had not killed it. */
+  said?: string
 }
 
 export interface Fault {

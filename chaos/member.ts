@@ -6,6 +6,7 @@ import { fetch } from 'undici'
 import { nodeFlags } from '../bench/child.ts'
 import { pause } from './client.ts'
 import type { Exit } from './history.ts'
+import { textOf } from './leaks.ts'
 import type { Role } from './nemesis-plan.ts'
 
 export interface Member {
@@ -37,6 +38,8 @@ export interface MemberOptions {
 
 /** Longer than any fault: one that is started while PostgreSQL is gone is started again until it is back. */
 const startMs = 90_000
+/** Characters of its log, for whoever asks why it ended. */
+const saidKept = 600
 
 export function member({ name, role, roles, port, main, env, folder, onExit }: MemberOptions): Member {
   const url = `http://127.0.0.1:${port}`
@@ -47,7 +50,8 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
 
   function launch(): void {
     // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
-    const log = openSync(join(folder, `${name}.log`), 'a')
+    const file = join(folder, `${name}.log`)
+    const log = openSync(file, 'a')
     by = undefined
     const started = spawn(process.execPath, [...nodeFlags, main], {
       env: {
@@ -66,7 +70,17 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
     child = started
     gone = new Promise(resolve => {
       started.once('exit', (code, signal) => {
-        onExit({ at: Date.now(), name, pid: started.pid ?? 0, code, signal, starting, ...(by && { by }) })
+        const said = by === 'kill' ? undefined : textOf(file).slice(-saidKept)
+        onExit({
+          at: Date.now(),
+          name,
+          pid: started.pid ?? 0,
+          code,
+          signal,
+          starting,
+          ...(by && { by }),
+          ...(said && { said })
+        })
         resolve()
       })
     })

@@ -103,13 +103,19 @@ export function leaked({ history }: Evidence): Finding[] {
 
 /** One that cannot start while PostgreSQL is gone says so and ends: that is what a supervisor is for. */
 export function crashed({ history, faultsIn }: Evidence): Finding[] {
-  return history.exits.flatMap(({ at, name, code, signal, starting, by }): Finding[] => {
+  return history.exits.flatMap(({ at, name, code, signal, starting, by, said }): Finding[] => {
     if (by === 'kill') return []
     if (by === 'term' && code === 0) return []
     const outage = faultsIn(at - 10_000, at, ({ action }) => action.startsWith('postgres'), 5_000)
     if (by === undefined && starting && outage.length > 0) return []
     const how = code === null ? `by ${signal ?? 'nobody knows what'}` : `with exit code ${code}`
-    return [{ charge: 'crashed', detail: `${name} ended ${how}${by === 'term' ? ' after SIGTERM' : ''}` }]
+    const when = by === 'term' ? ' after SIGTERM' : starting ? ' before it was ready' : ''
+    return [
+      {
+        charge: 'crashed',
+        detail: `${name} ended ${how}${when}${said ? `; its log ends: ${said}` : ''}`
+      }
+    ]
   })
 }
 

@@ -4,9 +4,9 @@
 // writes the password where everybody can read it.
 import { spawn } from 'node:child_process'
 import fs from 'node:fs'
-import net from 'node:net'
 import path from 'node:path'
 import postgres from 'postgres'
+import { freePort } from '../port.ts'
 import { complaint, environment, findBinaries, initialise } from './initdb.ts'
 import { keep } from './keep.ts'
 import { DatabaseError } from './open.ts'
@@ -192,22 +192,10 @@ async function answers(port: number, password: string): Promise<'yes' | 'not yet
   }
 }
 
-function lastPort(dataDir: string): number {
+function lastPort(dataDir: string): number | undefined {
   try {
-    return Number(fs.readFileSync(path.join(dataDir, 'port'), 'utf8')) || 0
+    return Number(fs.readFileSync(path.join(dataDir, 'port'), 'utf8')) || undefined
   } catch {
-    return 0
+    return undefined
   }
-}
-
-/** The wanted one if nobody has it, else any. */
-export async function freePort(wanted = 0): Promise<number> {
-  return await new Promise((resolve, reject) => {
-    const server = net.createServer()
-    server.once('error', err => (wanted ? resolve(freePort()) : reject(err)))
-    server.listen(wanted, '127.0.0.1', () => {
-      const { port } = server.address() as net.AddressInfo
-      server.close(() => resolve(port))
-    })
-  })
 }

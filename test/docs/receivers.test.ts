@@ -2,9 +2,9 @@
 import path from 'node:path'
 import { Webhook } from 'standardwebhooks'
 import t, { type Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 import { signingSecret } from '../../src/task/token.ts'
 import { isThere, program, type Program } from '../support/program.ts'
-import { freePort } from '../support/redis.ts'
 import { call, folder, secret, settled, start } from '../support/service.ts'
 
 const examples = path.resolve(import.meta.dirname, '../../../examples/receivers')

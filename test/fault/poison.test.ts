@@ -1,5 +1,5 @@
 import t from 'tap'
-import { freePort } from '../support/redis.ts'
+import { freePort } from '../../src/port.ts'
 import { call, start, type Answer } from '../support/service.ts'
 import { settledAt, story } from './story.ts'
 

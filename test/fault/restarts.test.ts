@@ -1,9 +1,9 @@
 // Everything is restarted again and again under load: both processes, Redis and PostgreSQL.
 import t from 'tap'
+import { freePort } from '../../src/port.ts'
 import { ownPostgres } from '../support/own-postgres.ts'
 import { sampler, unaccounted } from '../support/sampler.ts'
 import { eachOf, postUntilTaken, start, type Process } from '../support/service.ts'
-import { freePort } from '../support/redis.ts'
 import { stage, statusAtLast, tally } from '../support/stage.ts'
 
 t.setTimeout(115_000)

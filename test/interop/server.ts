@@ -2,11 +2,11 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 
 export interface Server {
   /** kill -9; resolves when it is gone. */
@@ -117,10 +117,5 @@ export function without(...programs: string[]): false | string {
 }
 
 /** Ports that were free a moment ago. */
-export async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'))
-  await Promise.all(servers.map(each => once(each, 'listening')))
-  const ports = servers.map(each => (each.address() as AddressInfo).port)
-  await Promise.all(servers.map(each => new Promise(done => each.close(done))))
-  return ports
-}
+export const freePorts = (count: number): Promise<number[]> =>
+  Promise.all(Array.from({ length: count }, () => freePort()))

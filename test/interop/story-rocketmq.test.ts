@@ -1,8 +1,8 @@
 // POST /tasks, a real RocketMQ, the Java consumer of examples/, its receipt: HANDLED; and a topic that is not there.
 import path from 'node:path'
 import t from 'tap'
+import { freePort } from '../../src/port.ts'
 import { call, eachOf, folder, settled, start } from '../support/service.ts'
-import { freePort } from '../support/redis.ts'
 import { javaExample } from './java.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
 import { without } from './server.ts'

@@ -1,10 +1,11 @@
 import { Redis } from 'ioredis'
 import t from 'tap'
 import type { Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 import type { Hinted } from '../../src/queue/hints.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
-import { freePort, ownRedis } from '../support/redis.ts'
+import { ownRedis } from '../support/redis.ts'
 import { downstream, hinted, openTestBackend, openTestHints, recordingLog, until, work } from './setup.ts'
 
 const shop = downstream('shop')

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { scopes } from '../../src/db/keys.ts'
+import { freePort } from '../../src/port.ts'
 import { tokens } from '../../src/task/token.ts'
-import { freePort } from '../support/redis.ts'
 
 export interface Running {
   url: string

@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 import { testDb } from '../support/postgres.ts'
-import { freePort, testRedis } from '../support/redis.ts'
+import { testRedis } from '../support/redis.ts'
 import {
   eachOf,
   folder,

@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 import { testDb } from '../support/postgres.ts'
 import { call, folder, secret, settled, start } from '../support/service.ts'
 import { scriptedServer, type ScriptedServer } from '../transport/scripted-server.ts'
@@ -80,7 +81,6 @@ t.test('a target that is not allowed: attempt and alarm name the setting, and th
 })
 
 t.test('our own port and our PostgreSQL are no targets, whatever is allowed', async t => {
-  const { freePort } = await import('../support/redis.ts')
   const port = await freePort()
   const own = await service(
     t,

@@ -1,7 +1,7 @@
 // Two of each role, each a process of its own, on one PostgreSQL and one Redis.
 import t from 'tap'
+import { freePort } from '../../src/port.ts'
 import { balancer } from '../support/balancer.ts'
-import { freePort } from '../support/redis.ts'
 import { call, eachOf, postUntilTaken, settled, start, type Process } from '../support/service.ts'
 import { numbered, post, repeated, stage, tally } from '../support/stage.ts'
 

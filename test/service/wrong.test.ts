@@ -6,9 +6,10 @@ import { createServer, type AddressInfo } from 'node:net'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 import { lyingProxy } from '../support/proxy.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
-import { freePort, ownRedis } from '../support/redis.ts'
+import { ownRedis } from '../support/redis.ts'
 import { call, folder, handlersDir, launch, secret, start } from '../support/service.ts'
 
 t.setTimeout(120_000)

@@ -2,11 +2,10 @@ import { spawn, spawnSync } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
+import { freePort } from '../../src/port.ts'
 
 export interface TestRedis {
   url: string
@@ -92,15 +91,4 @@ export async function ownRedis(t: Test, ...args: string[]): Promise<OwnRedis | u
     await rm(dir, { recursive: true, force: true })
   })
   return { url: `redis://127.0.0.1:${port}`, host: '127.0.0.1', port, kill, start }
-}
-
-/** A port nobody listens on right now. */
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }

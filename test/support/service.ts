@@ -6,7 +6,7 @@ import path from 'node:path'
 import type { Test } from 'tap'
 // Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
 import { fetch } from 'undici'
-import { freePort } from './redis.ts'
+import { freePort } from '../../src/port.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
 /** Node without what the test runner loads into every child: whole processes run as an operator starts them. */
