@@ -1,4 +1,4 @@
-import { effects, type Move } from '../task/states.ts'
+import { effects, placeBits, type Move } from '../task/states.ts'
 import type { AlarmKind, ReceiptResult } from '../task/task.ts'
 import { indexes, plain, texts } from './literal.ts'
 import type { Sql } from './open.ts'
@@ -48,8 +48,8 @@ export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
 const receiptsKept = 20
 
 /**
- * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts, the same
- * door made narrow) and claims (due.ts), which change the phase only.
+ * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts) and
+ * plain receipts (receipts.ts), the same door made narrow, and claims (due.ts), which change the phase only.
  * One statement and one commit a batch: guard by place and attempt, move, attempt rows, alarms of what failed and the
  * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
  */
@@ -67,7 +67,7 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
     with m as materialized (
       select * from unnest(
         ${ids}::uuid[], ${texts(moves.map(move => move.downstream))}::text[],
-        ${plain(moves.map(move => move.attempt))}::int[], ${plain(effect.map(e => e.fromBits))}::int[],
+        ${plain(moves.map(move => move.attempt))}::int[], ${plain(moves.map(fromBits))}::int[],
         ${plain(moves.map(move => move.name === 'receive'))}::boolean[],
         ${plain(moves.map(move => move.overdue ?? false))}::boolean[],
         ${plain(effect.map(e => e.status))}::int[], ${plain(effect.map(e => e.phase))}::text[],
@@ -200,6 +200,10 @@ export async function applyMoves(sql: Sql, asked: readonly Asked[]): Promise<App
   })
   return applied
 }
+
+const sendingBits = placeBits(['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'])
+const fromBits = ({ name, sending }: Move): number =>
+  sending ? effects[name].fromBits & sendingBits : effects[name].fromBits
 
 const hasMove = <T extends Asked>(one: T): one is T & { move: Move } => one.move !== null
 const hasAttempt = <T extends Asked>(one: T): one is T & { attempt: AttemptRow } => one.attempt !== undefined

@@ -94,7 +94,7 @@ async function take(
     const received = await keep(deps, asked, token, {
       taskId: known.taskId,
       result: 'HANDLED',
-      move: { taskId: known.taskId, ...token, name: 'receive', handledBy: 'receipt' },
+      move: { taskId: known.taskId, ...token, name: 'receive', handledBy: 'receipt', sending: true },
       status: 'SENDING'
     })
     if (received) return received
@@ -210,9 +210,9 @@ function moveFor(deps: ReceiveDeps, result: ReceiptResult, token: Token, found: 
   const key = { taskId: found.task.id, downstream: token.downstream, attempt: token.attempt }
   const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
   if (result === 'HANDLED') {
-    return ofRound && (found.status === 'SENDING' || found.status === 'FAILED')
-      ? { ...key, name: 'receive', handledBy: 'receipt' }
-      : null
+    if (!ofRound || (found.status !== 'SENDING' && found.status !== 'FAILED')) return null
+    const move: Move = { ...key, name: 'receive', handledBy: 'receipt' }
+    return found.status === 'SENDING' ? { ...move, sending: true } : move
   }
   if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
   const policy =

@@ -1,6 +1,7 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import { applyMoves, type Applied, type Asked } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
+import { isPlainReceipt, recordReceipts, type PlainReceipt } from '../db/receipts.ts'
 import { isSend, recordSends, type Send } from '../db/sends.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Metrics } from '../metrics.ts'
@@ -57,17 +58,30 @@ function count(
     metrics.ended(move.downstream, 'DELETED', move.attempt, move.reason)
 }
 
+/** What goes into one statement, and which of the batch's items each is. */
+interface Part<T> {
+  asked: T[]
+  from: number[]
+}
+
 /**
  * A statement sees each delivery once: of 50 equal receipts in one batch the first goes first, the others after it. The many
- * sends that went well go by the short statement, the rest by the one that knows everything.
+ * that go well, sends and receipts, go by the short statements, the rest by the one that knows everything.
  */
 async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[]> {
   const applied = new Array<Applied>(items.length)
+  const write = async <T>(part: Part<T>, by: (sql: Sql, asked: readonly T[]) => Promise<Applied[]>) => {
+    if (part.asked.length === 0) return
+    const written = await by(sql, part.asked)
+    for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
+  }
   let rest = [...items.keys()]
   while (rest.length > 0) {
     const seen = new Set<string>()
-    const [sends, others]: [Send[], Asked[]] = [[], []]
-    const [sendsAt, othersAt, later]: [number[], number[], number[]] = [[], [], []]
+    const sends: Part<Send> = { asked: [], from: [] }
+    const receipts: Part<PlainReceipt> = { asked: [], from: [] }
+    const others: Part<Asked> = { asked: [], from: [] }
+    const later: number[] = []
     for (const index of rest) {
       const asked = items[index] as Asked
       const key = asked.move && asked.move.taskId + asked.move.downstream
@@ -76,15 +90,11 @@ async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[]> {
         continue
       }
       if (key !== null) seen.add(key)
-      if (isSend(asked)) sendsAt[sends.push(asked) - 1] = index
-      else othersAt[others.push(asked) - 1] = index
+      if (isSend(asked)) sends.from[sends.asked.push(asked) - 1] = index
+      else if (isPlainReceipt(asked)) receipts.from[receipts.asked.push(asked) - 1] = index
+      else others.from[others.asked.push(asked) - 1] = index
     }
-    const [sent, moved] = await Promise.all([
-      sends.length > 0 ? recordSends(sql, sends) : [],
-      others.length > 0 ? applyMoves(sql, others) : []
-    ])
-    for (const [at, index] of sendsAt.entries()) applied[index] = sent[at] as Applied
-    for (const [at, index] of othersAt.entries()) applied[index] = moved[at] as Applied
+    await Promise.all([write(sends, recordSends), write(receipts, recordReceipts), write(others, applyMoves)])
     rest = later
   }
   return applied

@@ -154,6 +154,8 @@ export interface Move {
   limit?: number
   /** Only while its clock has run out: guards what the dispatcher decided against what happened since. */
   overdue?: boolean
+  /** Of `receive`: only while it is SENDING, as when it was looked at. */
+  sending?: true
 }
 
 export const statusOf = (place: Place): Status =>

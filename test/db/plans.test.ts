@@ -4,10 +4,10 @@ import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { claimDue, findOverdue, nextDue } from '../../src/db/due.ts'
 import { loadHinted } from '../../src/db/load.ts'
-import { applyMoves, type AttemptRow } from '../../src/db/moves.ts'
+import { applyMoves, type AttemptRow, type ReceiptRow } from '../../src/db/moves.ts'
 import { look } from '../../src/db/nodes.ts'
 import { openDb, type Sql } from '../../src/db/open.ts'
-import { findReceiving } from '../../src/db/receipts.ts'
+import { findReceiving, recordReceipts } from '../../src/db/receipts.ts'
 import { recordSends } from '../../src/db/sends.ts'
 import { insertTasks } from '../../src/db/tasks.ts'
 import { uuidv7 } from '../../src/task/uuid.ts'
@@ -17,6 +17,7 @@ interface Known {
   inFlight: string[]
   /** Others of them: each statement is rolled back, and leaves dead entries behind that would be read. */
   sent: string[]
+  received: string[]
   taskNos: string[]
 }
 type Value = string | number | null | undefined
@@ -42,6 +43,16 @@ const tried: AttemptRow = {
   startedAt: new Date(),
   alarm: null
 }
+
+const receiptOf = (taskId: string): ReceiptRow => ({
+  taskId,
+  downstream: 'warehouse',
+  attempt: 1,
+  result: 'HANDLED',
+  reason: null,
+  data: null,
+  remote: ''
+})
 
 const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   insertTasks: sql =>
@@ -86,15 +97,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
               ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 10_000 }
               : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
         attempt: tried,
-        receipt: {
-          taskId,
-          downstream: 'warehouse',
-          attempt: 1,
-          result: 'HANDLED',
-          reason: null,
-          data: null,
-          remote: ''
-        }
+        receipt: receiptOf(taskId)
       }))
     ),
   recordSends: (sql, { sent }) =>
@@ -103,6 +106,14 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       sent.map((taskId, n) => ({
         move: { taskId, downstream: 'warehouse', attempt: 1, ...(n % 2 ? went.handled : went.sent) },
         attempt: tried
+      }))
+    ),
+  recordReceipts: (sql, { received }) =>
+    recordReceipts(
+      sql,
+      received.map(taskId => ({
+        move: { taskId, downstream: 'warehouse', attempt: 1, name: 'receive', sending: true },
+        receipt: receiptOf(taskId)
       }))
     ),
   claimDue: sql =>
@@ -130,6 +141,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
 const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   insertTasks: { indexes: [], reads: 0 },
   applyMoves: { indexes: ['delivery_pkey', 'alarm_pkey', 'receipt_delivery_idx'], reads: 4 * batch },
+  recordReceipts: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },
   findOverdue: { indexes: ['delivery_due_idx', 'task_pkey'], reads: batch },
@@ -243,6 +255,7 @@ const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).pa
 const known: Known = {
   inFlight: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 1)),
   sent: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 2)),
+  received: Array.from({ length: batch }, (_, n) => idOf(n + 600)),
   taskNos: Array.from({ length: batch }, (_, n) => `no:${n * 4 + 1}`)
 }
 
@@ -273,6 +286,7 @@ t.test('on empty tables every hot statement goes by its index', async t => {
   await judgeAll(t, await tables(t), {
     inFlight: Array.from({ length: batch }, () => randomUUID()),
     sent: Array.from({ length: batch }, () => randomUUID()),
+    received: Array.from({ length: batch }, () => randomUUID()),
     taskNos: Array.from({ length: batch }, () => randomUUID())
   })
 })

@@ -6,7 +6,7 @@ import type { Sql } from '../../src/db/open.ts'
 import { isSend, recordSends, type Send } from '../../src/db/sends.ts'
 import { places } from '../../src/task/states.ts'
 import { testDb } from '../support/postgres.ts'
-import { standing } from '../support/rows.ts'
+import { standing, undone, written } from '../support/rows.ts'
 
 const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
   outcome: 'delivered',
@@ -83,28 +83,14 @@ async function story(
     attempt: n % 2 ? full : tried()
   }))
   const applied = await write(sql, sends.toReversed())
-  const tables = []
-  for (const table of ['delivery', 'attempt', 'alarm'])
-    tables.push([...(await sql.unsafe(`select * from ${table} order by task_id, downstream, attempt`))])
-  return { applied: applied.toReversed(), tables }
-}
-
-async function inTransaction<T>(sql: Sql, work: (sql: Sql) => Promise<T>): Promise<T> {
-  let result: T | undefined
-  await sql.unsafe('savepoint story')
-  try {
-    result = await work(sql)
-  } finally {
-    await sql.unsafe('rollback to story')
-  }
-  return result
+  return { applied: applied.toReversed(), tables: await written(sql) }
 }
 
 t.test('a send that went well leaves the same rows by either statement', async (t: Test) => {
   const { sql } = await testDb(t, { max: 1 })
   await sql.unsafe('begin')
-  const wide = await inTransaction(sql, sql => story(sql, applyMoves))
-  const narrow = await inTransaction(sql, sql => story(sql, recordSends))
+  const wide = await undone(sql, sql => story(sql, applyMoves))
+  const narrow = await undone(sql, sql => story(sql, recordSends))
   await sql.unsafe('rollback')
   t.same(narrow.applied, wide.applied)
   t.same(narrow.tables, wide.tables)

@@ -81,3 +81,26 @@ export async function stored(sql: Sql, taskId: string, downstream = 'warehouse')
     deliveredAt: row.delivered_at
   }
 }
+
+/** What `work` gives, once all that it wrote is taken back. Within one transaction of the caller's even now() is the same. */
+export async function undone<T>(sql: Sql, work: (sql: Sql) => Promise<T>): Promise<T> {
+  await sql.unsafe('savepoint undone')
+  try {
+    return await work(sql)
+  } finally {
+    await sql.unsafe('rollback to undone')
+  }
+}
+
+/** Everything that a move may write, in one order. */
+export async function written(sql: Sql): Promise<unknown> {
+  const tables = []
+  for (const table of ['delivery', 'attempt', 'alarm', 'receipt']) {
+    const id = table === 'receipt' ? " - 'id'" : ''
+    tables.push([
+      ...(await sql.unsafe(`
+        select to_jsonb(r)${id} as row from ${table} r order by task_id, downstream, attempt, to_jsonb(r)${id}`))
+    ])
+  }
+  return tables
+}

@@ -1,0 +1,101 @@
+// The short statement for receipts writes what the one that knows everything writes: the same cases go through both, inside
+// one transaction so that even now() is the same, and every column of every table is compared.
+import t, { type Test } from 'tap'
+import { applyMoves, type Applied, type ReceiptRow } from '../../src/db/moves.ts'
+import type { Sql } from '../../src/db/open.ts'
+import { isPlainReceipt, recordReceipts, type PlainReceipt } from '../../src/db/receipts.ts'
+import { places, type Place } from '../../src/task/states.ts'
+import { testDb } from '../support/postgres.ts'
+import { standing, undone, written } from '../support/rows.ts'
+
+interface Case {
+  place: Place
+  /** Of the receipt; the delivery is at its fifth, of a round that began with the third. */
+  attempt: number
+  /** What is there already: alarms that are open, receipts until no more are kept, and more than a minute. */
+  before: { alarm: boolean; receipts: number; old: boolean }
+}
+
+const befores: Case['before'][] = [
+  { alarm: false, receipts: 0, old: false },
+  { alarm: true, receipts: 25, old: false },
+  { alarm: true, receipts: 1, old: true }
+]
+const cases: Case[] = places.flatMap(place =>
+  [2, 3, 4, 5, 6].flatMap(attempt => befores.map(before => ({ place, attempt, before })))
+)
+
+const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`
+const rowOf = (n: number, attempt: number): ReceiptRow => ({
+  taskId: idOf(n),
+  downstream: 'null',
+  attempt,
+  result: 'HANDLED',
+  reason: n % 2 ? 'a "reason", {with} all' : null,
+  data: n % 3 ? '{"a":"\\\\,null"}' : null,
+  remote: n % 4 ? '10.0.0.1' : 'null'
+})
+const receiptOf = ({ attempt }: Pick<Case, 'attempt'>, n: number): PlainReceipt => ({
+  move: {
+    taskId: idOf(n),
+    downstream: 'null',
+    attempt,
+    name: 'receive',
+    handledBy: 'receipt',
+    sending: true
+  },
+  receipt: rowOf(n, attempt)
+})
+
+/** All of them, each beside an untouched neighbour; then what was answered and what is stored. */
+async function story<Asked>(
+  sql: Sql,
+  cases: readonly Omit<Case, 'attempt'>[],
+  asked: readonly Asked[],
+  write: (sql: Sql, asked: readonly Asked[]) => Promise<Applied[]>
+): Promise<{ applied: Applied[]; tables: unknown }> {
+  for (const [n, { place, before }] of cases.entries()) {
+    const at = { place, attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }
+    await standing(sql, at, { taskId: idOf(n), inMs: 5_000, downstream: 'null' })
+    await standing(sql, at, { taskId: idOf(n), inMs: 5_000, downstream: 'neighbour' })
+    if (before.old)
+      await sql`update delivery set created_at = now() - interval '2 minutes' where task_id = ${idOf(n)}`
+    if (before.alarm)
+      await sql`
+        insert into alarm (task_id, downstream, attempt, kind)
+        select ${idOf(n)}, 'null', attempt, kind
+        from (values (0, 'NO_HANDLER'), (3, 'FAILED')) as a (attempt, kind)`
+    await sql`
+      insert into receipt (task_id, downstream, attempt, result, applied)
+      select ${idOf(n)}, 'null', 5, 'RETRY', false from generate_series(1, ${before.receipts}::int)`
+  }
+  await sql`update delivery set handled_at = now() where handled_at is not null`
+  const applied = await write(sql, asked.toReversed())
+  return { applied: applied.toReversed(), tables: await written(sql) }
+}
+
+t.test('a plain receipt leaves the same rows by either statement', async (t: Test) => {
+  const { sql } = await testDb(t, { max: 1 })
+  const receipts = cases.map(receiptOf)
+  await sql.unsafe('begin')
+  const wide = await undone(sql, sql => story(sql, cases, receipts, applyMoves))
+  const narrow = await undone(sql, sql => story(sql, cases, receipts, recordReceipts))
+  await sql.unsafe('rollback')
+  t.same(narrow.applied, wide.applied)
+  t.same(narrow.tables, wide.tables)
+  for (const [n, { place, attempt }] of cases.entries()) {
+    const fits = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'].includes(place) && attempt >= 3 && attempt <= 5
+    if (narrow.applied[n] !== (fits ? 'moved' : 'stale'))
+      t.fail(`${place}, the receipt of attempt ${attempt}`)
+  }
+})
+
+t.test('only what was seen SENDING goes the short way', t => {
+  const plain = receiptOf({ attempt: 5 }, 0)
+  const { sending: _, ...late } = plain.move
+  t.ok(isPlainReceipt(plain))
+  t.notOk(isPlainReceipt({ ...plain, move: late }), 'it may be FAILED')
+  t.notOk(isPlainReceipt({ ...plain, move: { ...late, name: 'retry' } }), 'another move')
+  t.notOk(isPlainReceipt({ ...plain, move: null }), 'it moves nothing')
+  t.end()
+})
