@@ -21,11 +21,24 @@ t.test('what was sent is given once, for its last attempt only', t => {
   t.end()
 })
 
-t.test('receipts that never come leave nothing behind for ever', t => {
-  const kept = owed()
+t.test('of too many the first are kept, for they come first; what never comes makes room', t => {
+  let now = 0
+  const kept = owed(() => now)
   for (let n = 0; n < 10_001; n++) kept.keep(loaded(`${n}`))
-  t.equal(kept.take('0', 'warehouse', 1), undefined, 'the oldest went')
+  t.ok(kept.take('0', 'warehouse', 1))
+  t.equal(kept.take('10000', 'warehouse', 1), undefined, 'there was no room')
+  kept.keep(loaded('a'))
+  now = 59_999
+  kept.keep(loaded('b'))
+  t.equal(kept.take('b', 'warehouse', 1), undefined, 'there is none yet')
   t.ok(kept.take('1', 'warehouse', 1))
+  kept.keep(loaded('a', 2))
+  now = 60_000
+  kept.keep(loaded('c'))
+  kept.keep(loaded('d'))
+  t.equal(kept.take('2', 'warehouse', 1), undefined, 'it never came')
+  t.ok(kept.take('a', 'warehouse', 2), 'sent again just now')
+  t.ok(kept.take('d', 'warehouse', 1), 'and there is room again')
   t.end()
 })
 
