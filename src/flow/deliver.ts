@@ -16,7 +16,7 @@ import { messageOf, postponed, within } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Owed } from './owed.ts'
 import type { Pace } from './pace.ts'
-import type { Parcels } from './parcel.ts'
+import { tokenHeader, type Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
 import { room, type Room } from './room.ts'
 import type { Surroundings } from './surroundings.ts'
@@ -226,8 +226,6 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     downstream.name,
     downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
   )
-  // Before it leaves: the receipt may be faster than the answer.
-  if (delivery.needsReceipt) deps.owed?.keep(delivery)
   const sending = transport.send(
     request,
     {
@@ -235,7 +233,13 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
       timeoutMs,
       signal: deps.cutOff,
       raw: delivery.task.messageBody,
-      headers: payload => deps.parcels.headers(delivery, payload)
+      headers(payload) {
+        const headers = deps.parcels.headers(delivery, payload)
+        const token = headers[tokenHeader]
+        // Before it leaves: the receipt may be faster than the answer.
+        if (token !== undefined) deps.owed?.keep(token, delivery)
+        return headers
+      }
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )

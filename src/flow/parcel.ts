@@ -4,6 +4,8 @@ import { signingSecret, type Tokens } from '../task/token.ts'
 import { deliveryId } from '../task/uuid.ts'
 import { signer, type Sign } from '../transport/sign.ts'
 
+export const tokenHeader = 'ackbox-callback-token'
+
 /** The headers that every transport carries, signed over exactly the payload it sends. */
 export interface Parcels {
   headers(delivery: Loaded, payload: string | Uint8Array): Record<string, string>
@@ -57,7 +59,7 @@ export function parcels({
       if (task.traceparent !== null) headers['traceparent'] = task.traceparent
       if (needsReceipt) {
         headers['ackbox-callback-url'] = callbackUrl
-        headers['ackbox-callback-token'] = tokens.issue({ taskNo: task.taskNo, downstream, attempt, at })
+        headers[tokenHeader] = tokens.issue({ taskNo: task.taskNo, downstream, attempt, at })
       }
       return headers
     }

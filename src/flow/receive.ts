@@ -58,8 +58,8 @@ const defaultPolicy: Policy = {
 }
 
 /**
- * Takes a receipt: token first, by MAC and without a query; then the handler's word; then one guarded move in the shared
- * group commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
+ * Takes a receipt: token first, one that just went out from here or by MAC, without a query; then the handler's word; then one
+ * guarded move in the shared group commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
  */
 export function receiver(deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Received> {
   const finder = batcher<{ taskNo: string; downstream: string }, Receiving | undefined>({
@@ -69,10 +69,12 @@ export function receiver(deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Re
     write: asked => findReceiving(deps.sql, asked)
   })
   return async asked => {
-    const token = deps.tokens.check(asked.token, asked.taskNo, deps.surroundings.now())
+    const known = knownOf(deps, asked)
+    const token = known ?? deps.tokens.check(asked.token, asked.taskNo, deps.surroundings.now())
     if (!token) return 'unauthorized'
     if (asked.downstream !== undefined && asked.downstream !== token.downstream) return 'wrong_downstream'
-    return take(deps, finder, asked, token)
+    const { downstream, attempt } = token
+    return take(deps, finder, asked, { downstream, attempt }, known)
   }
 }
 
@@ -85,10 +87,10 @@ async function take(
   deps: ReceiveDeps,
   finder: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>,
   asked: AskedReceipt,
-  token: Token
+  token: Token,
+  known: OwedOne | undefined
 ): Promise<Received> {
   if (deps.surroundings.isAway()) throw new Unavailable()
-  const known = knownOf(deps, asked, token)
   if (known) {
     if (known.messageCode !== asked.messageCode) return 'wrong_code'
     const received = await keep(deps, asked, token, {
@@ -125,9 +127,9 @@ async function take(
 }
 
 /** A plain HANDLED of what was sent from here needs nothing that is written down, but for the hook. */
-function knownOf({ owed, handlers }: ReceiveDeps, asked: AskedReceipt, token: Token): OwedOne | undefined {
+function knownOf({ owed, handlers }: ReceiveDeps, asked: AskedReceipt): OwedOne | undefined {
   if (asked.result !== 'HANDLED' || handlers.get(asked.messageCode)?.onReceipt) return undefined
-  return owed?.take(asked.taskNo, token.downstream, token.attempt)
+  return owed?.take(asked.token, asked.taskNo)
 }
 
 /** The receipt and its move, in the shared group commit; undefined when it was overtaken and nothing is written. */

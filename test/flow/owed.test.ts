@@ -10,35 +10,39 @@ const loaded = (taskNo: string, attempt = 1): Loaded =>
     attempt
   }) as Loaded
 
-t.test('what was sent is given once, for its last attempt only', t => {
+t.test('what was sent is given once, to who brings its token for its task', t => {
   const kept = owed()
-  kept.keep(loaded('a'))
-  kept.keep(loaded('a', 2))
-  t.equal(kept.take('a', 'warehouse', 1), undefined)
-  t.equal(kept.take('a', 'points', 2), undefined)
-  t.match(kept.take('a', 'warehouse', 2), { taskId: 'id of a', messageCode: 'order.paid' })
-  t.equal(kept.take('a', 'warehouse', 2), undefined)
+  kept.keep('one', loaded('a'))
+  kept.keep('two', loaded('a', 2))
+  t.equal(kept.take('one', 'b'), undefined)
+  t.equal(kept.take('three', 'a'), undefined)
+  t.equal(kept.take(undefined, 'a'), undefined)
+  const known = { taskId: 'id of a', taskNo: 'a', messageCode: 'order.paid', downstream: 'warehouse' }
+  t.match(kept.take('two', 'a'), { ...known, attempt: 2 })
+  t.match(kept.take('one', 'a'), { ...known, attempt: 1 })
+  t.equal(kept.take('one', 'a'), undefined)
   t.end()
 })
 
 t.test('of too many the first are kept, for they come first; what never comes makes room', t => {
   let now = 0
   const kept = owed(() => now)
-  for (let n = 0; n < 10_001; n++) kept.keep(loaded(`${n}`))
-  t.ok(kept.take('0', 'warehouse', 1))
-  t.equal(kept.take('10000', 'warehouse', 1), undefined, 'there was no room')
-  kept.keep(loaded('a'))
-  now = 59_999
-  kept.keep(loaded('b'))
-  t.equal(kept.take('b', 'warehouse', 1), undefined, 'there is none yet')
-  t.ok(kept.take('1', 'warehouse', 1))
-  kept.keep(loaded('a', 2))
-  now = 60_000
-  kept.keep(loaded('c'))
-  kept.keep(loaded('d'))
-  t.equal(kept.take('2', 'warehouse', 1), undefined, 'it never came')
-  t.ok(kept.take('a', 'warehouse', 2), 'sent again just now')
-  t.ok(kept.take('d', 'warehouse', 1), 'and there is room again')
+  const keep = (taskNo: string) => kept.keep(`token of ${taskNo}`, loaded(taskNo))
+  const take = (taskNo: string) => kept.take(`token of ${taskNo}`, taskNo)
+  for (let n = 0; n < 10_001; n++) keep(`${n}`)
+  t.ok(take('0'))
+  t.equal(take('10000'), undefined, 'there was no room')
+  keep('a')
+  now = 599_999
+  keep('b')
+  t.equal(take('b'), undefined, 'there is none yet')
+  t.ok(take('1'))
+  keep('c')
+  now = 600_000
+  t.equal(take('2'), undefined, 'too old to be taken without proof')
+  keep('d')
+  t.ok(take('c'))
+  t.ok(take('d'), 'what never came has made room')
   t.end()
 })
 
