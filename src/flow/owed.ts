@@ -19,43 +19,28 @@ export interface Owed {
   take(token: string | undefined, taskNo: string): OwedOne | undefined
 }
 
-/** Where so many are waited for, the next are looked up: to forget the oldest would be to forget the one that comes next. */
-const most = 10_000
-/** What came not by then, or went to another process, makes room; and no token is good for ever. */
-const longMs = 600_000
+/** Of each of two generations: receipts that never come, or go to another process, leave theirs behind, and the elder goes as a whole. */
+const most = 8_000
+/** No token is good for ever. */
+const longMs = 3_600_000
 
 export function owed(now = () => performance.now()): Owed {
-  const kept = new Map<string, OwedOne & { at: number }>()
-  let fullUntil = 0
-  const isFull = (at: number): boolean => {
-    if (kept.size < most) return false
-    // Not each time: a map finds its first entry behind all that were deleted before it.
-    if (at < fullUntil) return true
-    for (const [token, one] of kept) {
-      fullUntil = one.at + longMs
-      if (at < fullUntil) break
-      kept.delete(token)
-    }
-    return kept.size >= most
-  }
+  let young = new Map<string, OwedOne & { at: number }>()
+  let elder: typeof young = new Map()
   return {
     keep(token, { task, downstream, attempt }) {
-      const at = now()
-      if (isFull(at)) return
-      kept.set(token, {
-        taskId: task.id,
-        taskNo: task.taskNo,
-        messageCode: task.messageCode,
-        downstream,
-        attempt,
-        at
-      })
+      if (young.size >= most) {
+        elder = young
+        young = new Map()
+      }
+      const { id: taskId, taskNo, messageCode } = task
+      young.set(token, { taskId, taskNo, messageCode, downstream, attempt, at: now() })
     },
     take(token, taskNo) {
       if (token === undefined) return undefined
-      const one = kept.get(token)
+      const one = young.get(token) ?? elder.get(token)
       if (!one || one.taskNo !== taskNo || now() - one.at >= longMs) return undefined
-      kept.delete(token)
+      if (!young.delete(token)) elder.delete(token)
       return one
     }
   }
