@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { claimDue, findOverdue, nextDue } from '../../src/db/due.ts'
 import { loadHinted } from '../../src/db/load.ts'
-import { applyMoves, type AttemptRow, type ReceiptRow } from '../../src/db/moves.ts'
+import { applyMoves, type ReceiptRow } from '../../src/db/moves.ts'
 import { look } from '../../src/db/nodes.ts'
 import { openDb, type Sql } from '../../src/db/open.ts'
 import { findReceiving, recordReceipts } from '../../src/db/receipts.ts'
@@ -12,6 +12,7 @@ import { recordSends } from '../../src/db/sends.ts'
 import { insertTasks } from '../../src/db/tasks.ts'
 import { uuidv7 } from '../../src/task/uuid.ts'
 import { testDb } from '../support/postgres.ts'
+import { tried } from '../support/rows.ts'
 
 interface Known {
   inFlight: string[]
@@ -30,20 +31,6 @@ const went = {
   handled: { name: 'handled', handledBy: 'send' },
   sent: { name: 'sent', afterMs: 60_000 }
 } as const
-const tried: AttemptRow = {
-  outcome: 'delivered',
-  reason: null,
-  statusCode: 200,
-  answer: null,
-  headers: null,
-  address: null,
-  warning: null,
-  ms: 1,
-  node: 'a',
-  startedAt: new Date(),
-  alarm: null
-}
-
 const receiptOf = (taskId: string): ReceiptRow => ({
   taskId,
   downstream: 'warehouse',
@@ -96,7 +83,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
             : n % 3
               ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 10_000 }
               : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
-        attempt: tried,
+        attempt: tried(),
         receipt: receiptOf(taskId)
       }))
     ),
@@ -105,7 +92,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       sql,
       sent.map((taskId, n) => ({
         move: { taskId, downstream: 'warehouse', attempt: 1, ...(n % 2 ? went.handled : went.sent) },
-        attempt: tried
+        attempt: tried()
       }))
     ),
   recordReceipts: (sql, { received }) =>

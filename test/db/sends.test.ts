@@ -1,27 +1,12 @@
 // The narrow statement writes what the wide one writes: the same cases go through both, inside one transaction so that
 // even now() is the same, and every column of every table is compared.
 import t, { type Test } from 'tap'
-import { applyMoves, type Applied, type AttemptRow } from '../../src/db/moves.ts'
+import { applyMoves, type Applied } from '../../src/db/moves.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { isSend, recordSends, type Send } from '../../src/db/sends.ts'
 import { places } from '../../src/task/states.ts'
 import { testDb } from '../support/postgres.ts'
-import { standing, undone, written } from '../support/rows.ts'
-
-const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
-  outcome: 'delivered',
-  reason: null,
-  statusCode: 204,
-  answer: null,
-  headers: null,
-  address: null,
-  warning: null,
-  ms: 12,
-  node: 'a',
-  startedAt: new Date('2026-01-02T03:04:05.678Z'),
-  alarm: null,
-  ...more
-})
+import { standing, tried, undone, written } from '../support/rows.ts'
 
 const full = tried({
   statusCode: 200,

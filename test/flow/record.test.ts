@@ -1,24 +1,10 @@
 // What comes together is written together: a delivery once a statement, each by the statement for its kind.
 import t, { type Test } from 'tap'
-import type { Asked, AttemptRow, ReceiptRow } from '../../src/db/moves.ts'
+import type { Asked, ReceiptRow } from '../../src/db/moves.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { recorder, type Record } from '../../src/flow/record.ts'
 import { testDb } from '../support/postgres.ts'
-import { standing, stored } from '../support/rows.ts'
-
-const sent: AttemptRow = {
-  outcome: 'delivered',
-  reason: null,
-  statusCode: 202,
-  answer: null,
-  headers: null,
-  address: null,
-  warning: null,
-  ms: 1,
-  node: 'a',
-  startedAt: new Date(),
-  alarm: null
-}
+import { standing, stored, tried } from '../support/rows.ts'
 
 interface Story {
   sql: Sql
@@ -50,7 +36,7 @@ async function setup(t: Test): Promise<Story> {
 const key = (taskId: string, attempt = 5) => ({ taskId, downstream: 'warehouse', attempt })
 const send = (taskId: string): Asked => ({
   move: { ...key(taskId), name: 'sent', afterMs: 60_000 },
-  attempt: sent
+  attempt: tried()
 })
 const row = (taskId: string, attempt?: number): ReceiptRow => ({
   ...key(taskId, attempt),

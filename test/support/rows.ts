@@ -1,4 +1,5 @@
 // Rows made by hand: deliveries in any place, as the SQL under test finds them.
+import type { AttemptRow } from '../../src/db/moves.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { phaseOf, statusOf, type Standing } from '../../src/task/states.ts'
 import { statusNumber, type Phase } from '../../src/task/task.ts'
@@ -81,6 +82,22 @@ export async function stored(sql: Sql, taskId: string, downstream = 'warehouse')
     deliveredAt: row.delivered_at
   }
 }
+
+/** The attempt of a send that went well. */
+export const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
+  outcome: 'delivered',
+  reason: null,
+  statusCode: 204,
+  answer: null,
+  headers: null,
+  address: null,
+  warning: null,
+  ms: 12,
+  node: 'a',
+  startedAt: new Date('2026-01-02T03:04:05.678Z'),
+  alarm: null,
+  ...more
+})
 
 /** What `work` gives, once all that it wrote is taken back. Within one transaction of the caller's even now() is the same. */
 export async function undone<T>(sql: Sql, work: (sql: Sql) => Promise<T>): Promise<T> {
