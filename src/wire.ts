@@ -33,7 +33,7 @@ import { QueueServerError } from './queue/redis.ts'
 import { slots } from './queue/slots.ts'
 import { runWorkers } from './queue/worker.ts'
 import { replies } from './reply/index.ts'
-import { tokens } from './task/token.ts'
+import { tokenHeader, tokens } from './task/token.ts'
 import { transports } from './transport/index.ts'
 
 export interface WireOptions {
@@ -225,7 +225,7 @@ export async function wire(options: WireOptions): Promise<Service> {
   const reading = await replies({
     brokers: roles.has('api') ? config.receiptsFrom : [],
     guard: gate,
-    take: ({ body, headers }, from) => takeReceipt(api, body, headers['ackbox-callback-token'], from),
+    take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from),
     isOurs: err => err instanceof Unavailable,
     log,
     signal: stopLooking.signal

@@ -1,4 +1,5 @@
 import { z, type ZodType } from 'zod'
+import { tokenHeader } from '../task/token.ts'
 import type { ApiDeps } from './deps.ts'
 import { receiptAnswer, refusals } from './answers.ts'
 import { receiptExamples } from './examples.ts'
@@ -47,7 +48,7 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const token = request.headers['ackbox-callback-token']
+      const token = request.headers[tokenHeader]
       const taken = await takeReceipt(
         deps,
         request.body,

@@ -7,6 +7,7 @@ import type { Metrics } from '../metrics.ts'
 import { decide, type Decision } from '../task/decide.ts'
 import type { Move } from '../task/states.ts'
 import type { Outcome } from '../task/task.ts'
+import { tokenHeader } from '../task/token.ts'
 import { deliveryId } from '../task/uuid.ts'
 import type { Transport } from '../transport/transport.ts'
 import { discreet } from './discreet.ts'
@@ -16,7 +17,7 @@ import { messageOf, postponed, within } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Owed } from './owed.ts'
 import type { Pace } from './pace.ts'
-import { tokenHeader, type Parcels } from './parcel.ts'
+import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
 import { room, type Room } from './room.ts'
 import type { Surroundings } from './surroundings.ts'
@@ -235,9 +236,8 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
       raw: delivery.task.messageBody,
       headers(payload) {
         const headers = deps.parcels.headers(delivery, payload)
-        const token = headers[tokenHeader]
         // Before it leaves: the receipt may be faster than the answer.
-        if (token !== undefined) deps.owed?.keep(token, delivery)
+        deps.owed?.keep(headers[tokenHeader], delivery)
         return headers
       }
     },

@@ -14,7 +14,8 @@ export interface OwedOne {
  * Only a short cut, as `Fresh` is: the guard of the move judges, and whoever is overtaken looks.
  */
 export interface Owed {
-  keep(token: string, delivery: Loaded): void
+  /** Without a token no receipt is owed, and nothing is kept. */
+  keep(token: string | undefined, delivery: Loaded): void
   /** Gives it once. */
   take(token: string | undefined, taskNo: string): OwedOne | undefined
 }
@@ -29,6 +30,7 @@ export function owed(now = () => performance.now()): Owed {
   let elder: typeof young = new Map()
   return {
     keep(token, { task, downstream, attempt }) {
+      if (token === undefined) return
       if (young.size >= most) {
         elder = young
         young = new Map()

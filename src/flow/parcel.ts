@@ -1,10 +1,8 @@
 import type { Loaded } from '../db/load.ts'
 import type { LoadedDownstream } from '../handler/define.ts'
-import { signingSecret, type Tokens } from '../task/token.ts'
+import { signingSecret, tokenHeader, type Tokens } from '../task/token.ts'
 import { deliveryId } from '../task/uuid.ts'
 import { signer, type Sign } from '../transport/sign.ts'
-
-export const tokenHeader = 'ackbox-callback-token'
 
 /** The headers that every transport carries, signed over exactly the payload it sends. */
 export interface Parcels {

@@ -8,7 +8,7 @@ import type { Metrics } from '../metrics.ts'
 import { decide, type Policy } from '../task/decide.ts'
 import { moves, type Move } from '../task/states.ts'
 import { receiptResults, type ReceiptResult, type Status } from '../task/task.ts'
-import type { Tokens } from '../task/token.ts'
+import type { Told, Tokens } from '../task/token.ts'
 import { within } from './hook.ts'
 import type { Log } from './log.ts'
 import type { Owed, OwedOne } from './owed.ts'
@@ -78,16 +78,11 @@ export function receiver(deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Re
   }
 }
 
-interface Token {
-  downstream: string
-  attempt: number
-}
-
 async function take(
   deps: ReceiveDeps,
   finder: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>,
   asked: AskedReceipt,
-  token: Token,
+  token: Told,
   known: OwedOne | undefined
 ): Promise<Received> {
   if (deps.surroundings.isAway()) throw new Unavailable()
@@ -136,7 +131,7 @@ function knownOf({ owed, handlers }: ReceiveDeps, asked: AskedReceipt): OwedOne 
 async function keep(
   deps: ReceiveDeps,
   asked: AskedReceipt,
-  token: Token,
+  token: Told,
   one: { taskId: string; result: ReceiptResult; move: Move | null; status: Status }
 ): Promise<Received | undefined> {
   const { taskId, result, move } = one
@@ -178,7 +173,7 @@ function statusAfter(move: Move): Status {
 async function heard(
   deps: ReceiveDeps,
   asked: AskedReceipt,
-  token: Token,
+  token: Told,
   found: Receiving
 ): Promise<ReceiptResult> {
   const handler = deps.handlers.get(found.task.messageCode)
@@ -208,7 +203,7 @@ async function heard(
 }
 
 /** The move a receipt asks for; null when it can change nothing and is only kept. */
-function moveFor(deps: ReceiveDeps, result: ReceiptResult, token: Token, found: Receiving): Move | null {
+function moveFor(deps: ReceiveDeps, result: ReceiptResult, token: Told, found: Receiving): Move | null {
   const key = { taskId: found.task.id, downstream: token.downstream, attempt: token.attempt }
   const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
   if (result === 'HANDLED') {

@@ -1,5 +1,8 @@
 import { createHmac, hkdfSync, timingSafeEqual } from 'node:crypto'
 
+/** Where it goes out, and comes back. */
+export const tokenHeader = 'ackbox-callback-token'
+
 /** The delivery and the attempt that a token was made for. */
 export interface Told {
   downstream: string

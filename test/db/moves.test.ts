@@ -12,7 +12,7 @@ import {
   type Standing
 } from '../../src/task/states.ts'
 import { testDb } from '../support/postgres.ts'
-import { standing, stored } from '../support/rows.ts'
+import { standing, stored, tried } from '../support/rows.ts'
 
 const at = (place: Place, more: Partial<Standing> = {}): Standing => ({
   place,
@@ -38,20 +38,16 @@ const moveOf = (taskId: string, name: MoveName, attempt: number, more: Partial<M
   ...more
 })
 
-const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
-  outcome: 'failed',
-  reason: 'http_503',
-  statusCode: 503,
-  answer: Buffer.from([0, 255, 1]),
-  headers: '[["a","b"]]',
-  address: '10.0.0.1:80',
-  warning: null,
-  ms: 12,
-  node: 'a',
-  startedAt: new Date('2026-01-02T03:04:05.678Z'),
-  alarm: null,
-  ...more
-})
+const failed = (more: Partial<AttemptRow> = {}): AttemptRow =>
+  tried({
+    outcome: 'failed',
+    reason: 'http_503',
+    statusCode: 503,
+    answer: Buffer.from([0, 255, 1]),
+    headers: '[["a","b"]]',
+    address: '10.0.0.1:80',
+    ...more
+  })
 
 // A claim is the dispatcher's own statement.
 const written = moveNames.filter(name => name !== 'claim')
@@ -139,7 +135,7 @@ t.test('two who decide the same at once: the slower one touches nothing', async 
     const id = await standing(sql, at('IN_FLIGHT'))
     const done = await Promise.all([
       applyMoves(sql, [
-        { move: moveOf(id, 'handled', 5), attempt: tried({ outcome: 'delivered', reason: null }) }
+        { move: moveOf(id, 'handled', 5), attempt: failed({ outcome: 'delivered', reason: null }) }
       ]),
       applyMoves(sql, [{ move: moveOf(id, 'lose', 5, { overdue: true }) }]),
       applyMoves(sql, [{ move: moveOf(id, 'receive', 4) }])
@@ -200,7 +196,7 @@ t.test(
 t.test('a move that came too late raises no alarm and resolves none', async t => {
   const { sql } = await testDb(t)
   const id = await standing(sql, at('HANDLED'))
-  await applyMoves(sql, [{ move: moveOf(id, 'fail', 5), attempt: tried({ alarm: 'TLS' }) }])
+  await applyMoves(sql, [{ move: moveOf(id, 'fail', 5), attempt: failed({ alarm: 'TLS' }) }])
   t.equal((await sql`select from alarm`).length, 0)
 })
 
@@ -212,16 +208,16 @@ t.test('NO_HANDLER of a delivery that was never claimed is resolved by its first
   await applyMoves(sql, [{ move: moveOf(id, 'release', 1) }])
   t.equal((await sql`select from alarm where resolved_at is null`).length, 1, 'a release is no send')
   await sql`update delivery set phase = 'IN_FLIGHT'`
-  await applyMoves(sql, [{ move: moveOf(id, 'retry', 1), attempt: tried() }])
+  await applyMoves(sql, [{ move: moveOf(id, 'retry', 1), attempt: failed() }])
   t.equal((await sql`select from alarm where resolved_at is null`).length, 0)
 })
 
 t.test('an attempt is kept even when its move came too late; a zombie’s second row is only said', async t => {
   const { sql } = await testDb(t)
   const id = await standing(sql, at('HANDLED'))
-  const late = { move: moveOf(id, 'handled', 4), attempt: tried() }
+  const late = { move: moveOf(id, 'handled', 4), attempt: failed() }
   t.same(await applyMoves(sql, [late]), ['stale'])
-  t.same(await applyMoves(sql, [{ ...late, attempt: tried({ node: 'b' }) }]), ['zombie'])
+  t.same(await applyMoves(sql, [{ ...late, attempt: failed({ node: 'b' }) }]), ['zombie'])
   const rows = await sql`select * from attempt`
   t.match(
     [...rows],

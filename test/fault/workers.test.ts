@@ -2,8 +2,8 @@
 import path from 'node:path'
 import t from 'tap'
 import { broken, unaccounted } from '../support/sampler.ts'
-import { call, eachOf, start } from '../support/service.ts'
-import { numbered, post, postAtLast, stage, statusAtLast, tally } from '../support/stage.ts'
+import { call, eachOf, postUntilTaken, start } from '../support/service.ts'
+import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(110_000)
@@ -59,7 +59,9 @@ t.test(
     t.ok(performance.now() - began > 8_000)
     const after = numbered('after', 40)
     // It may believe at first that PostgreSQL is away: a connection it was opening ran into its time limit meanwhile.
-    const taken = await eachOf(after, taskNo => postAtLast(blocked.url, taskNo))
+    const taken = await eachOf(after, taskNo =>
+      postUntilTaken(() => blocked.url, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 } })
+    )
     t.same(new Set(taken.map(one => one.status)), new Set([201]))
     await eachOf(after, taskNo => statusAtLast(blocked.url, taskNo))
     t.same(await tally(sql), { HANDLED: 41 })

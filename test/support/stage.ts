@@ -58,15 +58,6 @@ export async function post(
   return call(`${url}/tasks`, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, ...more })
 }
 
-/** The same as a producer does it: again while the service cannot take it. */
-export async function postAtLast(url: string, taskNo: string): Promise<Answer> {
-  for (;;) {
-    const answer = await post(url, taskNo)
-    if (answer.status !== 503) return answer
-    await new Promise(resolve => setTimeout(resolve, 100))
-  }
-}
-
 export const numbered = (name: string, n: number): string[] =>
   Array.from({ length: n }, (_, i) => `${name}-${i}`)
 
