@@ -8,7 +8,11 @@ export default defineHandler({
     'bench-sink': {
       transport: 'http',
       request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/`, body: raw }),
-      limit: { concurrency: 200, timeout: Number(process.env['BENCH_TIMEOUT_MS'] ?? 10_000) }
+      limit: {
+        concurrency: 200,
+        timeout: Number(process.env['BENCH_TIMEOUT_MS'] ?? 10_000),
+        pipelining: Number(process.env['BENCH_PIPELINING'] ?? 1)
+      }
     }
   }
 })

@@ -109,12 +109,7 @@ export function deliverer(deps: DeliverDeps): Deliver {
         beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
-      const took =
-        slots.tryTake() ||
-        (await slots.take(deps.stopping).then(
-          () => true,
-          () => false
-        ))
+      const took = slots.tryTake() || (await slots.take(deps.stopping).then(isSo, isNot))
       start(took ? attempt(deps, owned, slots, unwritten) : release(deps, delivery, 0), delivery)
     }
   }
@@ -124,6 +119,9 @@ export function deliverer(deps: DeliverDeps): Deliver {
     }
   })
 }
+
+const isSo = (): boolean => true
+const isNot = (): boolean => false
 
 /** No handler here knows it: uncounted, later and later, with one alarm. */
 async function postpone(deps: DeliverDeps, delivery: Loaded): Promise<void> {
@@ -231,6 +229,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     request,
     {
       downstream: downstream.name,
+      limit: downstream.limit,
       timeoutMs,
       signal: deps.cutOff,
       raw: delivery.task.messageBody,

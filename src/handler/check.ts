@@ -26,7 +26,7 @@ const fields = {
     'secrets'
   ],
   retry: ['times', 'backoff'],
-  limit: ['concurrency', 'perSecond', 'timeout']
+  limit: ['concurrency', 'perSecond', 'timeout', 'pipelining']
 }
 /** What these answer is shown to `accepted`. */
 const answering = new Set(['http', 'dubbo', 'dubbo2'])
@@ -114,7 +114,7 @@ export function checkHandler(
         ...retry(at, value['retry']),
         receiptTimeoutMs: time(`${at}.receiptTimeout`, value['receiptTimeout'], 60_000, 100, day)
       },
-      limit: limit(at, value['limit']),
+      limit: limit(at, value['limit'], transport),
       ...secrets(at, value['secrets'])
     } as LoadedDownstream
   }
@@ -152,17 +152,21 @@ export function checkHandler(
     return { kind: 'list', ms }
   }
 
-  function limit(at: string, value: unknown = {}): Limit {
+  function limit(at: string, value: unknown = {}, transport: string | undefined): Limit {
     if (!isObject(value))
       wrong(`${at}.limit is ${show(value)}`, "limit: { concurrency: 50, perSecond: 200, timeout: '10s' }")
     const given = isObject(value) ? value : {}
     onlyKnown(`${at}.limit.`, given, fields.limit)
+    const pipelining = given['pipelining']
+    if (pipelining !== undefined && transport && transport !== 'http')
+      wrong(`${at}.limit.pipelining is for http, and this is ${transport}`, 'leave it out')
     return {
       concurrency: whole(`${at}.limit.concurrency`, given['concurrency'], 50, 10_000),
       ...(given['perSecond'] === undefined
         ? {}
         : { perSecond: whole(`${at}.limit.perSecond`, given['perSecond'], 1, 100_000) }),
-      timeoutMs: time(`${at}.limit.timeout`, given['timeout'], 10_000, 10, 10 * minute)
+      timeoutMs: time(`${at}.limit.timeout`, given['timeout'], 10_000, 10, 10 * minute),
+      ...(pipelining === undefined ? {} : { pipelining: whole(`${at}.limit.pipelining`, pipelining, 1, 100) })
     }
   }
 

@@ -102,6 +102,11 @@ export interface Downstream<Name extends TransportName, Body> {
     perSecond?: number
     /** From DNS to the last byte of the answer. Default '10s'. */
     timeout?: Duration
+    /**
+     * HTTP only: requests on one connection, each written without waiting for the answers before it. Default 1. More is
+     * for a downstream of your own that answers at once: one slow answer holds up those behind it.
+     */
+    pipelining?: number
   }
   /** Signing secrets (`whsec_…`) instead of the one derived from SECRET: the first is the new one, all are sent. */
   secrets?: string[]
@@ -156,6 +161,8 @@ export interface Limit {
   concurrency: number
   perSecond?: number
   timeoutMs: number
+  /** Undefined: 1. */
+  pipelining?: number
 }
 
 export interface LoadedHandler {

@@ -208,7 +208,7 @@ function byName(loaded: LoadedHandler[], problems: Problem[]): Map<string, Share
 
 /** The first thing in which two descriptions of one downstream differ, as said by each. */
 function difference(one: Shared, two: Shared): [string, string] | undefined {
-  const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs'] as const
+  const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs', 'pipelining'] as const
   const name = names.find(each => one[each] !== two[each])
   return name && [`${name} ${one[name] ?? 'not set'}`, `${name} ${two[name] ?? 'not set'}`]
 }

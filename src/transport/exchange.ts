@@ -2,16 +2,19 @@ import type { Evidence, Outcome } from '../task/task.ts'
 import { header, hasLongHeader, ReadAnswer, storedHeaders, type RawHeaders } from './answer.ts'
 import type { Due } from './deadlines.ts'
 import { failureOf } from './failure.ts'
-import type { Carried, Line } from './pools.ts'
+import { Failure } from './guard.ts'
+import type { Awaiting, Line } from './line.ts'
+import type { Carried } from './pools.ts'
 import { retryAfter } from './retry-after.ts'
 import type { Accepted, Parcel, Verdict } from './transport.ts'
 
 const bytesKept = 16_384
 const bytesRead = 65_536
-/** Of everything on the wire: the body, all headers and what lies between them. */
-const wireLimit = 262_144
 const headerLimit = 16_384
 const informationalLimit = 10
+
+/** What was under way with others on a connection that ended. */
+const lost = { kind: 'failed', reason: 'connection_closed' } as const
 
 export interface ExchangeLimits {
   /** Of body, after the headers. */
@@ -22,7 +25,7 @@ export interface ExchangeLimits {
  * One request and its answer, as undici's handler. It has the older shape of handler on purpose: undici wraps the newer one
  * into it, and parses headers that are rarely looked at.
  */
-export class Exchange implements Carried, Due {
+export class Exchange implements Carried, Due, Awaiting {
   line: Line | undefined
   due: number
   readonly signal: AbortSignal
@@ -30,7 +33,6 @@ export class Exchange implements Carried, Due {
   readonly #limits: ExchangeLimits
   #end: ((outcome: Outcome) => void) | undefined
   #abort: ((error?: Error) => void) | undefined
-  #onBytes: (() => void) | undefined
   #informational = 0
   #status = 0
   #headers: RawHeaders = []
@@ -53,24 +55,31 @@ export class Exchange implements Carried, Due {
   expire(): void {
     const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
     if (this.#status) this.#settle(why)
-    else this.#fail({ kind: 'failed', reason: why })
+    else this.#finish({ kind: 'failed', reason: why }, why !== 'timeout' || !this.line?.isBehind(this))
   }
 
-  /** The request is about to be written. Once ended it must not be: it may have waited for a connection since. */
+  /**
+   * The request is about to be written. Once ended it must not be: it may have waited for a connection since. Nor a second
+   * time, when its connection broke. A throw refuses that, and leaves the connection to others.
+   */
   onConnect(abort: (error?: Error) => void): void {
+    if (!this.#end || (this.#abort && !this.line?.mayRepeat)) throw new Failure(lost)
     this.#abort = abort
-    if (!this.#end) return abort()
-    const { line } = this
-    if (!line) return
-    const before = line.bytes
-    this.#onBytes = line.onBytes = () => {
-      if (line.bytes - before > wireLimit) this.#flooded()
-    }
+    this.line?.written(this)
   }
 
-  #flooded(): void {
+  get isWanted(): boolean {
+    return this.#end !== undefined
+  }
+
+  flooded(): void {
     if (this.#status) this.#settle('answer_too_long')
     else this.#fail({ kind: 'failed', reason: 'headers_too_long' })
+    this.cut()
+  }
+
+  cut(): void {
+    this.#abort?.()
   }
 
   onHeaders(status: number, raw: RawHeaders): boolean {
@@ -84,6 +93,7 @@ export class Exchange implements Carried, Due {
       this.#fail({ kind: 'failed', reason: 'headers_too_long' })
       return true
     }
+    if (this.line?.isShared && /\bclose\b/i.test(header(raw, 'connection') ?? '')) this.line.closing()
     this.#status = status
     this.#headers = raw
     this.due = Math.min(this.due, performance.now() + this.#limits.bodyMs)
@@ -101,6 +111,7 @@ export class Exchange implements Carried, Due {
 
   onComplete(): void {
     this.#settle(undefined)
+    this.line?.answered()
   }
 
   onError(error: Error): void {
@@ -126,9 +137,8 @@ export class Exchange implements Carried, Due {
     if (!end) return
     this.#end = undefined
     this.#chunks = []
-    if (this.line && this.line.onBytes === this.#onBytes) this.line.onBytes = undefined
     // Destroys the socket: what is still unread on it must not be taken for the next answer.
-    if (destroy) this.#abort?.()
+    if (destroy) this.cut()
     end(outcome)
   }
 

@@ -36,7 +36,7 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
 
   return {
     send({ url, method, headers, body }, parcel, accepted) {
-      const lane = open.lane(url)
+      const lane = open.lane(url, parcel.downstream, parcel.limit)
       return new Promise(resolve => {
         const exchange = new Exchange(parcel, accepted, limits, outcome => {
           clock.delete(exchange)
@@ -44,7 +44,10 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
           resolve(outcome)
         })
         clock.add(exchange)
-        lane.dispatch({ path: url.pathname + url.search, method, headers, body }, exchange)
+        // undici's leave for others behind it. What is sent twice carries the same webhook-id, whatever its method.
+        const shared = lane.pipelining > 1
+        const path = url.pathname + url.search
+        lane.dispatch({ path, method, headers, body, idempotent: shared, blocking: !shared }, exchange)
       })
     },
 

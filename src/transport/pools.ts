@@ -1,27 +1,19 @@
 import { buildConnector, Client, Pool, type Dispatcher } from 'undici'
 import { isIP, type Socket } from 'node:net'
 import { Failure, type Guard } from './guard.ts'
+import { Line } from './line.ts'
+import type { Parcel } from './transport.ts'
 
 export interface PoolLimits {
   connectMs: number
   /** Origins with a pool. Beyond it the one idle for longest is closed. */
   origins: number
-  /** Sockets for one origin; more sends wait, their deadlines running. */
+  /** Sockets for one origin; more sends wait, their deadlines running. Fewer where requests share one. */
   connections: number
   /** A pool without a send for so long is closed. */
   idleMs: number
   /** Certificates to trust beside the system's. */
   ca?: string | undefined
-}
-
-/** One connection. */
-export interface Line {
-  /** Where its present or last socket went, `ip:port`. */
-  address: string | undefined
-  /** All that its socket has read so far, parsed or not. */
-  bytes: number
-  /** Called when bytes have come, before the parser sees them. */
-  onBytes: (() => void) | undefined
 }
 
 /** What a pool dispatches to, told which connection it was given. */
@@ -31,23 +23,30 @@ export interface Carried extends Dispatcher.DispatchHandler {
 
 /** The way to one origin. */
 export interface Lane {
+  /** Requests on one connection, each written without waiting for the answers before it. */
+  readonly pipelining: number
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
   /** One send less in flight. */
   done(): void
 }
 
 export interface Pools {
-  lane(url: URL): Lane
+  /** `limit` of the downstream: one whose requests share connections has its own, which others cannot hold up. */
+  lane(url: URL, downstream: string, limit: Parcel['limit']): Lane
   close(): Promise<void>
 }
 
+const unlimited = { concurrency: Infinity }
+
 class Held implements Lane {
   readonly pool: Pool
+  readonly pipelining: number
   inFlight = 0
   usedAt = 0
 
-  constructor(pool: Pool) {
+  constructor(pool: Pool, pipelining: number) {
     this.pool = pool
+    this.pipelining = pipelining
   }
 
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
@@ -73,30 +72,34 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
     return oldest?.[0]
   }
 
-  function drop(origin: string | undefined): void {
-    const gone = origin === undefined ? undefined : held.get(origin)
-    if (!gone || origin === undefined) return
-    held.delete(origin)
+  function drop(name: string | undefined): void {
+    const gone = name === undefined ? undefined : held.get(name)
+    if (!gone || name === undefined) return
+    held.delete(name)
     gone.pool.destroy().catch(() => {})
   }
 
   function sweep(now: number): void {
     sweptAt = now
-    for (const [origin, each] of held) {
-      if (each.inFlight === 0 && now - each.usedAt > limits.idleMs) drop(origin)
+    for (const [name, each] of held) {
+      if (each.inFlight === 0 && now - each.usedAt > limits.idleMs) drop(name)
     }
   }
 
   return {
-    lane(url) {
+    lane(url, downstream, { concurrency, pipelining = 1 } = unlimited) {
       const now = performance.now()
       if (now - sweptAt > limits.idleMs) sweep(now)
-      const origin = url.origin
-      let lane = held.get(origin)
+      const name = pipelining === 1 ? url.origin : `${url.origin} ${downstream}`
+      let lane = held.get(name)
       if (!lane) {
         if (held.size >= limits.origins) drop(longestIdle())
-        lane = new Held(open(url, guard, limits))
-        held.set(origin, lane)
+        const connections = Math.min(limits.connections, Math.ceil(concurrency / pipelining))
+        lane = new Held(
+          open(url, guard, { ...limits, ...(pipelining > 1 && { connections }) }, pipelining),
+          pipelining
+        )
+        held.set(name, lane)
       }
       lane.usedAt = now
       return lane
@@ -109,7 +112,7 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
   }
 }
 
-function open(url: URL, guard: Guard, limits: PoolLimits): Pool {
+function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): Pool {
   const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
   const connect = buildConnector({
     timeout: limits.connectMs,
@@ -122,6 +125,7 @@ function open(url: URL, guard: Guard, limits: PoolLimits): Pool {
   })
   return new Pool(url.origin, {
     connections: limits.connections,
+    pipelining,
     // Deadlines are ours, for all phases together.
     headersTimeout: 0,
     bodyTimeout: 0,
@@ -131,7 +135,7 @@ function open(url: URL, guard: Guard, limits: PoolLimits): Pool {
     // Over all headers together; a single one is held to less when it is read.
     maxHeaderSize: 65_536,
     factory: (origin, options) => {
-      const line: Line = { address: undefined, bytes: 0, onBytes: undefined }
+      const line = new Line(pipelining > 1)
       return new LineClient(
         origin,
         { ...(options as Client.Options), connect: guarded(connect, guard, port, line) },
@@ -194,12 +198,9 @@ function guarded(
 
 /** Much of what a downstream may send reaches no handler: a status line, chunk extensions, empty lines, without end. */
 function watch(socket: Socket, line: Line): void {
-  line.bytes = 0
+  line.opened(socket)
   // Before the parser's own, which is added next.
-  socket.on('readable', () => {
-    line.bytes = socket.bytesRead
-    line.onBytes?.()
-  })
+  socket.on('readable', () => line.onBytes(socket.bytesRead))
 }
 
 function addressOf(socket: Socket): string {

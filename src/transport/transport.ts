@@ -7,6 +7,8 @@ export interface Parcel {
   downstream: string
   /** Ms from now until the absolute deadline: DNS, connect, TLS, write, headers and body fit in it. */
   timeoutMs: number
+  /** Of the downstream; see LoadedDownstream. Only HTTP looks at it. */
+  limit?: { concurrency: number; pipelining?: number }
   /** Aborted when the process must let go (shutdown); the outcome is then failed, `shutdown`. */
   signal: AbortSignal
   /** The text of the task's messageBody: what is sent where a request names no payload of its own. */

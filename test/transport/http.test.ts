@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { guard } from '../../src/transport/guard.ts'
 import { httpTransport, type HttpRequest } from '../../src/transport/http.ts'
@@ -13,6 +14,18 @@ import { answer, rawServer, type Behave, type RawServer } from './raw-server.ts'
 const open = (resolve?: () => Promise<{ address: string; family: number }[]>) =>
   guard({ allow: undefined, embedded: true, deny: [], ...(resolve && { resolve }) })
 
+const echoes = new WeakMap<Socket, Promise<void>>()
+
+/** After a while, and after what was asked before on this connection, as HTTP wants it. */
+function echo(socket: Socket, body: Buffer): void {
+  const ready = sleep(Math.random() * 20)
+  const before = echoes.get(socket) ?? ready
+  echoes.set(
+    socket,
+    Promise.all([before, ready]).then(() => void socket.write(answer(200, body.toString())))
+  )
+}
+
 async function downstream(t: Test): Promise<DownstreamUnderTest<HttpRequest>> {
   let mood: Mood = 'take'
   let hung = (_socket: Socket): void => {}
@@ -24,7 +37,7 @@ async function downstream(t: Test): Promise<DownstreamUnderTest<HttpRequest>> {
       case 'take':
         return void socket.write(answer(200, 'fine'))
       case 'echo':
-        return void setTimeout(() => socket.write(answer(200, body.toString())), Math.random() * 20)
+        return echo(socket, body)
       case 'fail':
         return void socket.write(answer(503))
       case 'refuse':
@@ -63,6 +76,20 @@ async function downstream(t: Test): Promise<DownstreamUnderTest<HttpRequest>> {
 }
 
 t.test('over http', async t => conformance(t, downstream))
+
+t.test('over http, eight requests on a connection', async t =>
+  conformance(t, async t => {
+    const under = await downstream(t)
+    const { transport } = under
+    const limit = { concurrency: 50, pipelining: 8 }
+    return Object.assign(under, {
+      transport: {
+        ...transport,
+        send: (request, parcel, accepted) => transport.send(request, { ...parcel, limit }, accepted)
+      } satisfies typeof transport
+    })
+  })
+)
 
 t.test('every transport that handlers may name is there, and closes', async t => {
   const all = await transports({ guard: open(), brokers: new Map(), log: console }, ['http'])

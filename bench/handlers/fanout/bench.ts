@@ -6,7 +6,7 @@ import plain from '../bench.ts'
 const downstream = (nth: number): Downstream<'http', z.infer<typeof plain.body>> => ({
   transport: 'http',
   request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/${nth}`, body: raw }),
-  limit: { concurrency: 50, timeout: '10s' }
+  limit: { concurrency: 50, timeout: '10s', pipelining: Number(process.env['BENCH_PIPELINING'] ?? 1) }
 })
 
 /** Every task goes to four downstreams. */

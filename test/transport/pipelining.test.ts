@@ -1,0 +1,219 @@
+// Requests that share a connection: what is told of each when one of them is slow, or the connection ends.
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import type { Outcome } from '../../src/task/task.ts'
+import type { HttpRequest } from '../../src/transport/http.ts'
+import type { Parcel, Transport } from '../../src/transport/transport.ts'
+import { parcel } from './parcel.ts'
+import { open } from './play-out.ts'
+import { answer, rawServer, type Received } from './raw-server.ts'
+
+t.setTimeout(30_000)
+
+interface Came {
+  socket: Socket
+  request: Received
+}
+
+/** A downstream that answers when it is told to, and requests to it that share one connection. */
+async function scene(t: Test, connections = 1) {
+  const came: Came[] = []
+  let wake = () => {}
+  const server = await rawServer(t, (socket, request) => {
+    came.push({ socket, request })
+    wake()
+  })
+  const http = open(t)
+  const limit = { concurrency: 8 * connections, pipelining: 8 }
+  return {
+    came,
+    server,
+    post: (body: string, more: Partial<Parcel> = {}): Promise<Outcome> =>
+      http.send({ url: server.url, body }, parcel({ limit, ...more })),
+    /** Resolves when so many have come in all. */
+    async until(count: number) {
+      while (came.length < count)
+        await new Promise<void>(resolve => {
+          wake = resolve
+        })
+    },
+    answer: (index: number, headers: Record<string, string> = {}) => {
+      const { socket, request } = came[index] as Came
+      socket.write(answer(200, request.body.toString(), headers))
+    }
+  }
+}
+
+const bodyOf = (outcome: Outcome) => ('answer' in outcome ? outcome.answer?.toString() : undefined)
+const bodies = (came: Came[]) => came.map(({ request }) => request.body.toString())
+
+t.test('all leave before the first answer, over one connection, and each gets its own answer', async t => {
+  const { came, server, post, until, answer } = await scene(t)
+  const sends = ['a', 'b', 'c', 'd'].map(body => post(body))
+  await until(4)
+  t.equal(server.open.size, 1)
+  for (const index of came.keys()) answer(index)
+  const outcomes = await Promise.all(sends)
+  t.strictSame(outcomes.map(bodyOf), ['a', 'b', 'c', 'd'])
+  t.ok(outcomes.every(({ kind }) => kind === 'delivered'))
+})
+
+t.test('without pipelining nothing is written behind a request that has no answer', async t => {
+  const { came, post, until, answer } = await scene(t)
+  const plain = { limit: { concurrency: 8 } }
+  const sends = [post('a', plain), post('b', plain)]
+  await until(2)
+  t.not(came[0]?.socket, came[1]?.socket)
+  answer(0)
+  answer(1)
+  await Promise.all(sends)
+})
+
+t.test('two downstreams on one origin share no connection', async t => {
+  const { came, post, until, answer } = await scene(t)
+  const sends = [post('a', { downstream: 'one' }), post('b', { downstream: 'two' })]
+  await until(2)
+  t.not(came[0]?.socket, came[1]?.socket)
+  answer(0)
+  answer(1)
+  await Promise.all(sends)
+})
+
+t.test('a deadline behind another request leaves the connection alone', async t => {
+  const { post, until, answer, server } = await scene(t)
+  const slow = post('slow')
+  await until(1)
+  const hasty = post('hasty', { timeoutMs: 150 })
+  await until(2)
+  t.match(await hasty, { kind: 'failed', reason: 'timeout' })
+  t.equal(server.open.size, 1)
+  answer(0)
+  t.equal(bodyOf(await slow), 'slow', 'and the one before it gets its answer')
+})
+
+t.test('an answer that nobody waits for any more is not given to the next', async t => {
+  const { post, until, answer } = await scene(t)
+  const first = post('first')
+  await until(1)
+  const hasty = post('hasty', { timeoutMs: 150 })
+  await until(2)
+  const last = post('last')
+  await until(3)
+  t.match(await hasty, { kind: 'failed', reason: 'timeout' })
+  for (const index of [0, 1, 2]) answer(index)
+  t.strictSame((await Promise.all([first, last])).map(bodyOf), ['first', 'last'])
+})
+
+t.test('where only those are left that nobody waits for, the connection ends', async t => {
+  const { came, post, until, answer } = await scene(t)
+  const first = post('first')
+  await until(1)
+  const hasty = post('hasty', { timeoutMs: 150 })
+  await until(2)
+  await hasty
+  const closed = once(came[0]?.socket as Socket, 'close')
+  answer(0)
+  t.equal(bodyOf(await first), 'first')
+  await closed
+})
+
+t.test(
+  'the deadline of the first ends the connection; what was behind it fails and is not sent again',
+  async t => {
+    const { came, post, until, answer } = await scene(t)
+    const first = post('first', { timeoutMs: 150 })
+    await until(1)
+    const behind = [post('b'), post('c')]
+    await until(3)
+    t.match(await first, { kind: 'failed', reason: 'timeout' })
+    for (const outcome of await Promise.all(behind))
+      t.match(outcome, { kind: 'failed', reason: 'connection_closed', address: /^127/ })
+    const next = post('d')
+    await until(4)
+    answer(3)
+    t.equal((await next).kind, 'delivered')
+    t.strictSame(bodies(came), ['first', 'b', 'c', 'd'])
+  }
+)
+
+t.test('a downstream that hangs up fails all that was on the connection, and none comes twice', async t => {
+  const { came, post, until, answer } = await scene(t)
+  const sends = ['a', 'b', 'c'].map(body => post(body))
+  await until(3)
+  answer(0)
+  t.equal((await sends[0])?.kind, 'delivered')
+  came[0]?.socket.destroy()
+  for (const send of sends.slice(1)) t.match(await send, { kind: 'failed', reason: 'connection_closed' })
+  const next = post('d')
+  await until(4)
+  answer(3)
+  t.equal((await next).kind, 'delivered')
+  t.strictSame(bodies(came), ['a', 'b', 'c', 'd'])
+})
+
+t.test(
+  'what stands behind an answer with connection: close was not read, and goes over another one',
+  async t => {
+    const { came, post, until, answer } = await scene(t)
+    const sends = ['a', 'b', 'c'].map(body => post(body))
+    await until(3)
+    answer(0, { connection: 'close' })
+    await until(5)
+    answer(3)
+    answer(4)
+    const outcomes = await Promise.all(sends)
+    t.strictSame(outcomes.map(bodyOf), ['a', 'b', 'c'])
+    t.strictSame(bodies(came), ['a', 'b', 'c', 'b', 'c'])
+    t.not(came[0]?.socket, came[3]?.socket)
+  }
+)
+
+t.test('and only once: the next connection that breaks without a word fails them', async t => {
+  const { came, post, until, answer } = await scene(t)
+  const sends = ['a', 'b', 'c'].map(body => post(body))
+  await until(3)
+  answer(0, { connection: 'close' })
+  await until(5)
+  came[3]?.socket.destroy()
+  const outcomes = await Promise.all(sends)
+  t.strictSame(
+    outcomes.map(({ kind }) => kind),
+    ['delivered', 'failed', 'failed']
+  )
+  t.equal(came.length, 5)
+})
+
+t.test('many answers together are no flood, one without end is', async t => {
+  const { came, post, until } = await scene(t, 1)
+  const rounds = 12
+  for (let round = 0; round < rounds; round++) {
+    const sends = Array.from({ length: 8 }, (_, nth) => post(`${nth}`))
+    await until((round + 1) * 8)
+    const socket = came[0]?.socket as Socket
+    for (let nth = 0; nth < 8; nth++) socket.write(answer(200, 'x'.repeat(8_000)))
+    const outcomes = await Promise.all(sends)
+    t.ok(outcomes.every(({ kind }) => kind === 'delivered'))
+  }
+  const sends = ['a', 'b'].map(body => post(body))
+  await until(rounds * 8 + 2)
+  const socket = came[0]?.socket as Socket
+  // Chunk extensions reach no handler.
+  socket.write(`HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n`)
+  const chunk = `1;${'x'.repeat(4_000)}\r\nx\r\n`
+  const flood = setInterval(() => socket.write(chunk.repeat(8)), 2)
+  t.teardown(() => clearInterval(flood))
+  const [flooded, behind] = await Promise.all(sends)
+  t.match(flooded, { warning: 'answer_too_long' })
+  t.match(behind, { kind: 'failed', reason: 'connection_closed' })
+})
+
+t.test('shutdown ends all of them at once', async t => {
+  const { post, until } = await scene(t)
+  const ending = new AbortController()
+  const sends = ['a', 'b'].map(body => post(body, { signal: ending.signal }))
+  await until(2)
+  ending.abort()
+  for (const outcome of await Promise.all(sends))
+    t.match(outcome, { kind: 'failed', reason: /^(?:shutdown|connection_closed)$/ })
+})
