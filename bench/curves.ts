@@ -171,8 +171,13 @@ function medians(name: string, turns: Turn[], { inFlight: levels, rates }: Amoun
   return { name, throughput, latency }
 }
 
+/** Each stands behind the variant that it is a companion of. */
+const isPipelined = (name: string): boolean => name.endsWith('-pipelined')
+
 /** Without a folder it is drawn for nobody, which shows that it can be. */
 async function draw(curves: Curves, folder: string | undefined): Promise<void> {
+  // What shares connections is the same where few are under way, and would only hide the others.
+  const plain = curves.curves.filter(({ name }) => !isPipelined(name))
   const throughput = await plot({
     title: 'Throughput, from the first POST to the last arrival',
     x: 'POSTs in flight',
@@ -181,7 +186,8 @@ async function draw(curves: Curves, folder: string | undefined): Promise<void> {
     logY: true,
     series: curves.curves.map(({ name, throughput: points }) => ({
       name,
-      points: points.map(({ inFlight, tasksPerSecond }) => [inFlight, tasksPerSecond])
+      points: points.map(({ inFlight, tasksPerSecond }) => [inFlight, tasksPerSecond]),
+      dashed: isPipelined(name)
     }))
   })
   const latency = await plot({
@@ -190,7 +196,7 @@ async function draw(curves: Curves, folder: string | undefined): Promise<void> {
     y: 'ms',
     logX: true,
     logY: true,
-    series: curves.curves.flatMap(({ name, latency: points }) => [
+    series: plain.flatMap(({ name, latency: points }) => [
       { name: `${name} p50`, points: points.map(({ rate, p50Ms }) => [rate, p50Ms]) },
       { name: `${name} p99`, points: points.map(({ rate, p99Ms }) => [rate, p99Ms]), dashed: true }
     ])

@@ -34,6 +34,7 @@ ${variants.map(({ name, what }) => `  ${name.padEnd(16)} ${what}`).join('\n')}
 redisCallsPerTask are Redis's reads from its clients (total_reads_processed): commands that were sent together count
 once. rssMb is the process of Ackbox at its highest (VmHWM), what it shares with others included.
 
+BENCH_PIPELINING=50 gives the downstreams of the other benchmarks limit.pipelining, and never their baseline.
 BENCH_NODE='--cpu-prof …' gives Ackbox more flags of Node, for a look inside.`
 
 const total = ({ cpuMsPerTask }: Measured) => Object.values(cpuMsPerTask).reduce((sum, ms) => sum + ms, 0)

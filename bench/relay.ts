@@ -1,17 +1,20 @@
 // What nobody can beat on this machine: Fastify in front, undici behind, nothing kept in between.
-// BENCH_RECEIPTS: it asks for receipts, and nothing becomes of them either.
+// BENCH_PIPELINING: so many requests share a connection, as in handlers/bench.ts. BENCH_RECEIPTS: it asks for receipts, and nothing becomes of them either.
 import fastify from 'fastify'
 import { Pool } from 'undici'
 import { serve } from './child.ts'
 
-const { BENCH_SINK = '', BENCH_RECEIPTS } = process.env
-const sink = new Pool(BENCH_SINK, { connections: 200 })
+const { BENCH_SINK = '', BENCH_PIPELINING = '1', BENCH_RECEIPTS } = process.env
+const pipelining = Number(BENCH_PIPELINING)
+const sink = new Pool(BENCH_SINK, { connections: Math.ceil(200 / pipelining), pipelining })
+const shares = { idempotent: pipelining > 1, blocking: pipelining === 1 }
 let asking: Record<string, string> = {}
 const app = fastify()
 app.post<{ Body: { taskNo: string; messageBody: object } }>('/tasks', async (request, reply) => {
   const { taskNo, messageBody } = request.body
   const headers = { 'content-type': 'application/json', 'ackbox-task-no': taskNo, ...asking }
-  const answer = await sink.request({ path: '/', method: 'POST', headers, body: JSON.stringify(messageBody) })
+  const body = JSON.stringify(messageBody)
+  const answer = await sink.request({ path: '/', method: 'POST', headers, body, ...shares })
   await answer.body.dump()
   return reply.code(answer.statusCode === 200 ? 201 : 502).send({ taskNo })
 })

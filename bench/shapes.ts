@@ -184,6 +184,7 @@ function resultOf({ name, subject, baseline }: Shape, pairs: Pair[]) {
     duplicates: sum('duplicates'),
     refused: sum('refused'),
     rounds: pairs.length,
+    pipelining: Number(process.env['BENCH_PIPELINING'] ?? 1),
     ...subject.way,
     cpuMsPerTaskOf: parts(one => one.cpuMsPerTask, 3),
     statementsPerTask: of(one => one.statementsPerTask, 3),

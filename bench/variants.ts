@@ -24,6 +24,9 @@ export interface Variant {
   start(ground: Ground): Promise<Running>
 }
 
+/** What the variants that share connections set: 200 at once on four of them. */
+const pipelined = { BENCH_PIPELINING: '50' }
+
 export const variants: Variant[] = [
   {
     name: 'relay',
@@ -32,16 +35,34 @@ export const variants: Variant[] = [
     start: ({ sinkUrl }) => startRelay({ BENCH_SINK: sinkUrl })
   },
   {
+    name: 'relay-pipelined',
+    what: 'the same over 4 connections, up to 50 requests on each',
+    needsRedis: false,
+    start: ({ sinkUrl }) => startRelay({ BENCH_SINK: sinkUrl, ...pipelined })
+  },
+  {
     name: 'ackbox-redis',
     what: 'Ackbox, BullMQ on Redis',
     needsRedis: true,
     start: ground => startAckbox(ground, 'bench_ackbox_redis', ground.redisUrl)
   },
   {
+    name: 'ackbox-redis-pipelined',
+    what: 'Ackbox, its downstream with limit.pipelining: 50',
+    needsRedis: true,
+    start: ground => startAckbox(ground, 'bench_ackbox_redis', ground.redisUrl, pipelined)
+  },
+  {
     name: 'ackbox-postgres',
     what: 'Ackbox, BullMQ on the same PostgreSQL',
     needsRedis: false,
     start: ground => startAckbox(ground, 'bench_ackbox_postgres', undefined)
+  },
+  {
+    name: 'ackbox-postgres-pipelined',
+    what: 'the same, with limit.pipelining: 50',
+    needsRedis: false,
+    start: ground => startAckbox(ground, 'bench_ackbox_postgres', undefined, pipelined)
   },
   {
     name: 'textbook',
@@ -86,7 +107,7 @@ export async function discard(running: Running): Promise<void> {
 
 /** `settings`: see relay.ts. */
 export async function startRelay(settings: Record<string, string>): Promise<Running> {
-  const child = await start('./relay.js', settings)
+  const child = await start('./relay.js', { BENCH_PIPELINING: '1', ...settings })
   return { url: (child.hello as { url: string }).url, pids: { service: child.pid }, stop: child.stop }
 }
 
@@ -116,13 +137,14 @@ export async function runAckbox(
   more: Record<string, string> = {}
 ): Promise<Running> {
   const port = await freePort()
-  const { PATH = '', HOME = '', BENCH_NODE = '' } = process.env
+  const { PATH = '', HOME = '', BENCH_NODE = '', BENCH_PIPELINING = '1' } = process.env
   const flags = [...nodeFlags, ...BENCH_NODE.split(' ').filter(flag => flag !== '')]
   const settings = {
     DATABASE_URL: ground.urlOf(name),
     ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),
     HANDLERS_DIR: fileURLToPath(new URL('./handlers', import.meta.url)),
     BENCH_SINK: ground.sinkUrl,
+    BENCH_PIPELINING,
     SECRET: 'a secret that is good enough for a benchmark',
     EGRESS_ALLOW: new URL(ground.sinkUrl).host,
     AUTH: 'off',

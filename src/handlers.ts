@@ -95,7 +95,9 @@ function facts({ transport, needCallback, policy, limit }: LoadedDownstream): st
     needCallback ? `in ${durationText(policy.receiptTimeoutMs)}` : 'no',
     String(policy.times ?? 10),
     backoffText(policy.backoff),
-    String(limit.concurrency),
+    limit.pipelining === undefined
+      ? `${limit.concurrency}`
+      : `${limit.concurrency} (${limit.pipelining} a connection)`,
     String(limit.perSecond ?? '–'),
     durationText(limit.timeoutMs)
   ]

@@ -1,5 +1,8 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
+/** Requests on one connection of the downstream; see limit.pipelining. */
+export const pipelining = Number(process.env['BENCH_PIPELINING'] ?? 1)
+
 /** The least a handler can be: one downstream that answers at once and owes no receipt. */
 export default defineHandler({
   messageCode: 'bench',
@@ -11,7 +14,7 @@ export default defineHandler({
       limit: {
         concurrency: 200,
         timeout: Number(process.env['BENCH_TIMEOUT_MS'] ?? 10_000),
-        pipelining: Number(process.env['BENCH_PIPELINING'] ?? 1)
+        pipelining
       }
     }
   }

@@ -15,7 +15,9 @@ import { commands, page, type Page } from './markdown.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
 const inDist = (file: string): string => path.join(root, 'dist', file)
-const docs = readdirSync(path.join(root, 'docs')).map(name => `docs/${name}`)
+const docs = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' }).map(
+  name => `docs/${name}`
+)
 const pages = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', ...docs]
   .filter(file => file.endsWith('.md'))
   .map(file => page(root, file))
@@ -162,7 +164,8 @@ const others = new Set<string>([
 ])
 
 t.test('every setting that the pages name exists', async t => {
-  for (const { file, blocks, code } of pages) {
+  // The pages of the transports speak of brokers, whose own words are in capitals too.
+  for (const { file, blocks, code } of pages.filter(({ file }) => !file.startsWith('docs/transports/'))) {
     const shell = blocks.filter(({ language }) => language === 'sh').map(({ text }) => text)
     const named = [
       ...code.flatMap(text => text.match(/^[A-Z][A-Z0-9_]+(?==|$)/) ?? []),

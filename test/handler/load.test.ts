@@ -113,8 +113,9 @@ t.test('everything that is wrong in a folder is said at one start, with its file
     'f-env.mjs': `${head}const top = env.TOP_URL\n${handler('f', "f: { transport: 'http', request: () => ({ url: url`${env.HOOK_URL}/x` }) }").replace(head, '')}`,
     'g-times.mjs': handler(
       'g',
-      `g: { ${http}, receiptTimeout: '60 sec', retry: { times: 0, backoff: ['1s', 'soon'] }, limit: { timeout: '1d' } }`
+      `g: { ${http}, receiptTimeout: '60 sec', retry: { times: 0, backoff: ['1s', 'soon'] }, limit: { timeout: '1d', pipelining: 101 } }`
     ),
+    'g-lines.mjs': handler('lines', `shared: { ${http}, limit: { concurrency: 5, pipelining: 2 } }`),
     'h-names.mjs': handler('no spaces', `Bad_Name: { ${http} }`),
     'i-throws.mjs': "throw new Error('at the top')",
     'j-syntax.mjs': 'export default {',
@@ -131,6 +132,8 @@ t.test('everything that is wrong in a folder is said at one start, with its file
     /^e-transport\.mjs: downstreams\.e\.transport is 'htpp', which is not a transport → did you mean 'http'\?/,
     /^f-env\.mjs: it needs TOP_URL, which is not set → set TOP_URL/,
     /^f-env\.mjs: it needs HOOK_URL, which is not set → set HOOK_URL/,
+    /^g-lines\.mjs: downstream 'shared' has pipelining 2 here and pipelining not set in b-first\.mjs/,
+    /^g-times\.mjs: downstreams\.g\.limit\.pipelining is 101 → write a whole number from 1 to 100/,
     /^g-times\.mjs: downstreams\.g\.receiptTimeout is '60 sec', not a duration → write '500ms', '10s'/,
     /^g-times\.mjs: downstreams\.g\.retry\.times is 0 → write a whole number from 1 to 100/,
     /^g-times\.mjs: downstreams\.g\.retry\.backoff\[1\] is 'soon', not a duration/,
@@ -146,6 +149,16 @@ t.test('everything that is wrong in a folder is said at one start, with its file
   ]
   for (const each of expected) t.equal(said.filter(line => each.test(line)).length, 1, String(each))
   t.equal(said.length, expected.length, said.join('\n'))
+})
+
+t.test('requests share connections over HTTP only', async t => {
+  const queue = "q: { transport: 'rabbitmq', request: () => ({}), limit: { pipelining: 2 } }"
+  const dir = folder(t, { 'a.mjs': handler('a', queue) })
+  const transports = ['http', 'rabbitmq']
+  await t.rejects(
+    loadHandlers({ dir, builtIn: builtInHandlers, env: {}, transports }),
+    /limit\.pipelining is for http, and this is rabbitmq\n +→ leave it out/
+  )
 })
 
 t.test('the message of the error holds all of it, a file a paragraph', async t => {

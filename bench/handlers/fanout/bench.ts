@@ -1,12 +1,12 @@
 import { defineHandler, env, url } from 'ackbox/handler'
 import type { Downstream, z } from 'ackbox/handler'
-import plain from '../bench.ts'
+import plain, { pipelining } from '../bench.ts'
 
 /** Four share what the plain one has alone. */
 const downstream = (nth: number): Downstream<'http', z.infer<typeof plain.body>> => ({
   transport: 'http',
   request: ({ raw }) => ({ url: url`${env.BENCH_SINK}/${nth}`, body: raw }),
-  limit: { concurrency: 50, timeout: '10s', pipelining: Number(process.env['BENCH_PIPELINING'] ?? 1) }
+  limit: { concurrency: 50, timeout: '10s', pipelining }
 })
 
 /** Every task goes to four downstreams. */
