@@ -21,10 +21,18 @@ export function readPidFile(data: string): PidFile | undefined {
 /** The one that runs on this data, whoever started it. */
 export function findRunning(data: string): { pid: number; port: number } | undefined {
   const file = readPidFile(data)
+  if (file?.pid === 0) discardEmpty(data)
   if (!file || !Number.isInteger(file.pid) || file.pid <= 0) return undefined
   if (isPostmaster(file.pid, data)) return { pid: file.pid, port: file.port }
   disown(data, file.pid)
   return undefined
+}
+
+/** PostgreSQL makes the file and fills it at once. One that stays empty is left from a crash between the two, and stops every start. */
+function discardEmpty(data: string): void {
+  const file = path.join(data, 'postmaster.pid')
+  const { size, mtimeMs } = fs.statSync(file, { throwIfNoEntry: false }) ?? { size: 1, mtimeMs: 0 }
+  if (size === 0 && Date.now() - mtimeMs > 2_000) fs.rmSync(file, { force: true })
 }
 
 /**

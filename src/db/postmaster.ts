@@ -33,7 +33,7 @@ export interface RunOptions {
 
 const startMs = 60_000
 // Another start was faster, or the backends of one that was killed are still leaving.
-const notYet = /lock file .* already exists|shared memory block .* still in use/i
+const notYet = /lock file .* (?:already exists|is empty)|shared memory block .* still in use/i
 const portTaken = /address already in use|could not create any TCP/i
 
 /** Starts PostgreSQL on this folder, or takes over the one that already runs there (after a kill -9 of its owner). */

@@ -193,6 +193,15 @@ t.test('a stale postmaster.pid whose number is another program by now stops nobo
   other.kill('SIGKILL')
 })
 
+t.test('an empty postmaster.pid, as of a start at this moment or a crash long ago, stops nobody', async t => {
+  const dataDir = folder(t)
+  await (await startEmbedded({ dataDir })).stop()
+  fs.writeFileSync(path.join(dataDir, 'postgres/postmaster.pid'), '')
+  const next = await startEmbedded({ dataDir })
+  t.match(await query(next.url, 'select 1 as one'), [{ one: 1 }])
+  await next.stop()
+})
+
 t.test('trouble with the folder is one line that says what to do', async t => {
   const dataDir = folder(t)
   fs.writeFileSync(path.join(dataDir, 'file'), '')
