@@ -3,15 +3,20 @@
 
 type Plain = string | number | boolean | null | undefined
 
+// A list of nothing but nulls is sent as null: `unnest` of several arrays fills up what is shorter. A third of the columns of
+// an ordinary batch are such, and PostgreSQL reads each NULL in a list one by one.
+
 /** For values that need no quotes: uuids, numbers, booleans. null and undefined become NULL. */
-export function plain(values: readonly Plain[]): string {
+export function plain(values: readonly Plain[]): string | null {
+  if (isNothing(values)) return null
   let text = '{'
   for (let i = 0; i < values.length; i++) text += (i ? ',' : '') + (values[i] ?? 'NULL')
   return text + '}'
 }
 
 /** For any text. Quoted always: bare `null` would be no text at all. */
-export function texts(values: readonly (string | null | undefined)[]): string {
+export function texts(values: readonly (string | null | undefined)[]): string | null {
+  if (isNothing(values)) return null
   let text = '{'
   for (let i = 0; i < values.length; i++) {
     const value = values[i]
@@ -20,6 +25,9 @@ export function texts(values: readonly (string | null | undefined)[]): string {
   }
   return text + '}'
 }
+
+const isNothing = (values: readonly unknown[]): boolean =>
+  values.length > 0 && values.every(value => value === null || value === undefined)
 
 /** To look for both first is a tenth of the price of a replacement that finds nothing. */
 const quoted = (value: string): string =>
