@@ -106,6 +106,7 @@ function resultOf(name: string, measured: Measured[], baseline: Measured[], { ta
 }
 
 async function pipeline(): Promise<void> {
+  delete process.env['BENCH_PIPELINING'] // the names of the variants say it
   const { amounts, rounds, these } = options()
   await onGround(async ground => {
     const possible = these.filter(({ name, needsRedis }) => {

@@ -11,7 +11,7 @@ export interface Pace {
 /** Who has not posted for so long is not waiting for us. */
 const recentMs = 1_000
 /** Deliveries that leave in one turn of the event loop. */
-const atOnce = 20
+const atOnce = 25
 /** The part of its time that the loop may be busy before a backlog waits. */
 const busiest = 0.7
 const lookMs = 1

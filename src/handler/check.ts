@@ -166,7 +166,9 @@ export function checkHandler(
         ? {}
         : { perSecond: whole(`${at}.limit.perSecond`, given['perSecond'], 1, 100_000) }),
       timeoutMs: time(`${at}.limit.timeout`, given['timeout'], 10_000, 10, 10 * minute),
-      ...(pipelining === undefined ? {} : { pipelining: whole(`${at}.limit.pipelining`, pipelining, 1, 100) })
+      ...(pipelining === undefined || pipelining === 1
+        ? {}
+        : { pipelining: whole(`${at}.limit.pipelining`, pipelining, 1, 100) })
     }
   }
 

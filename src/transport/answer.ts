@@ -16,6 +16,16 @@ export function header(raw: RawHeaders, name: string): string | undefined {
   return undefined
 }
 
+/** Whether it is the last answer of its connection, in any of its headers `connection`. */
+export function saysClose(raw: RawHeaders): boolean {
+  for (let i = 0; i < raw.length; i += 2) {
+    if (raw[i]?.length !== 10 || raw[i]?.toString('latin1').toLowerCase() !== 'connection') continue
+    const options = raw[i + 1]?.toString('latin1').toLowerCase().split(',') ?? []
+    if (options.some(option => option.trim() === 'close')) return true
+  }
+  return false
+}
+
 /** The headers that are kept as evidence. A cookie would be a secret in our tables, and nobody needs it. */
 export function storedHeaders(raw: RawHeaders): [name: string, value: string][] {
   const stored: [string, string][] = []

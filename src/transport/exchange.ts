@@ -1,5 +1,5 @@
 import type { Evidence, Outcome } from '../task/task.ts'
-import { header, hasLongHeader, ReadAnswer, storedHeaders, type RawHeaders } from './answer.ts'
+import { header, hasLongHeader, saysClose, ReadAnswer, storedHeaders, type RawHeaders } from './answer.ts'
 import type { Due } from './deadlines.ts'
 import { failureOf } from './failure.ts'
 import { Failure } from './guard.ts'
@@ -13,8 +13,7 @@ const bytesRead = 65_536
 const headerLimit = 16_384
 const informationalLimit = 10
 
-/** What was under way with others on a connection that ended. */
-const lost = { kind: 'failed', reason: 'connection_closed' } as const
+const closed = { kind: 'failed', reason: 'connection_closed' } as const
 
 export interface ExchangeLimits {
   /** Of body, after the headers. */
@@ -33,6 +32,8 @@ export class Exchange implements Carried, Due, Awaiting {
   readonly #limits: ExchangeLimits
   #end: ((outcome: Outcome) => void) | undefined
   #abort: ((error?: Error) => void) | undefined
+  #isRepeated = false
+  #lost: Outcome | undefined
   #informational = 0
   #status = 0
   #headers: RawHeaders = []
@@ -55,17 +56,25 @@ export class Exchange implements Carried, Due, Awaiting {
   expire(): void {
     const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
     if (this.#status) this.#settle(why)
+    else if (this.#lost && why === 'timeout') this.#fail(this.#lost)
     else this.#finish({ kind: 'failed', reason: why }, why !== 'timeout' || !this.line?.isBehind(this))
   }
 
   /**
-   * The request is about to be written. Once ended it must not be: it may have waited for a connection since. Nor a second
-   * time, when its connection broke. A throw refuses that, and leaves the connection to others.
+   * The request is about to be written. Once ended it must not be: it may have waited for a connection since. What stood behind
+   * an answer with `connection: close` is written again, but once only: not every server leaves it unread. A throw refuses, and
+   * leaves the connection to others.
    */
   onConnect(abort: (error?: Error) => void): void {
-    if (!this.#end || (this.#abort && !this.line?.mayRepeat)) throw new Failure(lost)
+    if (!this.#end || this.#lost || this.#isRepeated) throw new Failure(closed)
+    this.#isRepeated = this.#abort !== undefined
     this.#abort = abort
     this.line?.written(this)
+  }
+
+  /** undici tries to connect again before it lets go of it; what comes of that is not what became of this one. */
+  lost(address: string | undefined): void {
+    this.#lost = address === undefined ? closed : { ...closed, address }
   }
 
   get isWanted(): boolean {
@@ -83,6 +92,7 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   onHeaders(status: number, raw: RawHeaders): boolean {
+    if (status >= 200 && this.line?.isShared && saysClose(raw)) this.line.closing()
     if (!this.#end) return true
     if (status < 200) {
       if (++this.#informational > informationalLimit)
@@ -93,7 +103,6 @@ export class Exchange implements Carried, Due, Awaiting {
       this.#fail({ kind: 'failed', reason: 'headers_too_long' })
       return true
     }
-    if (this.line?.isShared && /\bclose\b/i.test(header(raw, 'connection') ?? '')) this.line.closing()
     this.#status = status
     this.#headers = raw
     this.due = Math.min(this.due, performance.now() + this.#limits.bodyMs)
@@ -105,7 +114,8 @@ export class Exchange implements Carried, Due, Awaiting {
     const room = bytesRead - this.#read
     this.#read += chunk.length
     this.#chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk)
-    if (this.#read > bytesRead) this.#settle('answer_too_long')
+    // The rest of it is thrown away, at most to the limit on the wire, where others wait for their answers behind it.
+    if (this.#read > bytesRead) this.#settle('answer_too_long', !this.line?.isShared)
     return true
   }
 
@@ -118,14 +128,15 @@ export class Exchange implements Carried, Due, Awaiting {
     if (!this.#end) return
     const failure = failureOf(error)
     if (this.#status) this.#settle(failure.reason)
+    else if (this.#lost) this.#fail(this.#lost)
     else this.#fail(this.line?.address ? { ...failure, address: this.line.address } : failure)
   }
 
   /** The headers are in; `broken` says what cut the body short. */
-  #settle(broken: string | undefined): void {
+  #settle(broken: string | undefined, destroy = broken !== undefined): void {
     if (!this.#end) return
     const body = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks)
-    this.#finish(this.#judge(body ?? Buffer.alloc(0), broken), broken !== undefined)
+    this.#finish(this.#judge(body ?? Buffer.alloc(0), broken), destroy)
   }
 
   #fail(outcome: Outcome): void {

@@ -29,6 +29,9 @@ const defaults: HttpLimits = {
   bodyMs: 2_000
 }
 
+/** Methods that call for a body (RFC 9110, section 9.3). */
+const withBody = new Set(['POST', 'PUT', 'PATCH'])
+
 export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchanges {
   const limits = { ...defaults, ...given }
   const clock = deadlines()
@@ -36,7 +39,9 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
 
   return {
     send({ url, method, headers, body }, parcel, accepted) {
-      const lane = open.lane(url, parcel.downstream, parcel.limit)
+      // undici closes the connection after a body that the method does not call for: that one shares none.
+      const limit = body.length === 0 || withBody.has(method) ? parcel.limit : undefined
+      const lane = open.lane(url, parcel.downstream, limit)
       return new Promise(resolve => {
         const exchange = new Exchange(parcel, accepted, limits, outcome => {
           clock.delete(exchange)
@@ -44,10 +49,7 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
           resolve(outcome)
         })
         clock.add(exchange)
-        // undici's leave for others behind it. What is sent twice carries the same webhook-id, whatever its method.
-        const shared = lane.pipelining > 1
-        const path = url.pathname + url.search
-        lane.dispatch({ path, method, headers, body, idempotent: shared, blocking: !shared }, exchange)
+        lane.dispatch({ path: url.pathname + url.search, method, headers, body }, exchange)
       })
     },
 

@@ -6,6 +6,8 @@ export interface Awaiting {
   readonly isWanted: boolean
   /** More has been read for it than any answer may have. */
   flooded(): void
+  /** Its connection, to this address, is gone, and it may have been read. */
+  lost(address: string | undefined): void
   /** Ends the connection. */
   cut(): void
 }
@@ -20,43 +22,45 @@ const wireLimit = 262_144
 export class Line {
   /** Where its present or last socket went, `ip:port`. */
   address: string | undefined
-  readonly #isShared: boolean
-  readonly #awaiting: Awaiting[] = []
-  /** Bytes that its socket has read so far, and had when the last answer was whole. */
+  readonly #mayShare: boolean
+  #awaiting: Awaiting[] = []
+  /** Bytes that its socket has read so far, and had when the answer that is awaited could begin. */
   #read = 0
-  #answeredAt = 0
+  #began = 0
   #isClosing = false
-  #wasClosed = false
   #socket: Socket | undefined
   #isHeld = false
 
-  /** `isShared`: requests are written to it while others wait for their answers. */
-  constructor(isShared: boolean) {
-    this.#isShared = isShared
+  /** `mayShare`: requests are written to it while others wait for their answers. */
+  constructor(mayShare: boolean) {
+    this.#mayShare = mayShare
   }
 
   /** It has a new socket, and nothing is under way on that. */
   opened(socket: Socket): void {
     this.#socket = socket
-    this.#awaiting.length = 0
-    this.#read = this.#answeredAt = 0
-    this.#wasClosed = this.#isClosing
+    this.#read = this.#began = 0
     this.#isClosing = false
+    socket.once('close', () => this.#closed())
   }
 
   /**
-   * Whether what was written to its former socket without an answer may be written again: behind an answer with
-   * `connection: close` nothing has been read (RFC 9112 section 9.6). Else it may have been, and an attempt is one send.
+   * What stood behind an answer with `connection: close` was not to be read (RFC 9112 section 9.6): undici writes it to the next
+   * socket. The rest it would write again too, and may have been handled: an attempt is one send.
    */
-  get mayRepeat(): boolean {
-    return this.#wasClosed
+  #closed(): void {
+    const [, ...behind] = this.#awaiting
+    this.#awaiting = []
+    if (this.#isClosing) return
+    // What became of the first undici says itself.
+    for (const one of behind) one.lost(this.address)
   }
 
   /** Is about to be. What is written in one go of the process leaves in one system call: 8 % more tasks a second. */
   written(request: Awaiting): void {
-    this.#awaiting.push(request)
+    if (this.#awaiting.push(request) === 1) this.#began = this.#read
     const socket = this.#socket
-    if (!this.#isShared || this.#isHeld || !socket) return
+    if (!this.#mayShare || this.#isHeld || !socket) return
     this.#isHeld = true
     socket.cork()
     process.nextTick(() => {
@@ -68,7 +72,7 @@ export class Line {
   /** `bytes` have come in all, and no parser has seen the last of them yet. */
   onBytes(bytes: number): void {
     this.#read = bytes
-    if (bytes - this.#answeredAt > wireLimit) this.#awaiting[0]?.flooded()
+    if (bytes - this.#began > wireLimit) this.#awaiting[0]?.flooded()
   }
 
   /** The answer that is being read is the last of this socket. */
@@ -79,7 +83,7 @@ export class Line {
   /** An answer is whole. If only those are left whose answers nobody waits for, no deadline would ever end them. */
   answered(): void {
     this.#awaiting.shift()
-    this.#answeredAt = this.#read
+    this.#began = this.#read
     if (this.#awaiting.length > 0 && !this.#awaiting.some(({ isWanted }) => isWanted))
       this.#awaiting[0]?.cut()
   }

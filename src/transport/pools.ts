@@ -6,9 +6,9 @@ import type { Parcel } from './transport.ts'
 
 export interface PoolLimits {
   connectMs: number
-  /** Origins with a pool. Beyond it the one idle for longest is closed. */
+  /** Ways with a pool, see Lane. Beyond it the one idle for longest is closed. */
   origins: number
-  /** Sockets for one origin; more sends wait, their deadlines running. Fewer where requests share one. */
+  /** Sockets of one way; more sends wait, their deadlines running. Fewer where requests share one. */
   connections: number
   /** A pool without a send for so long is closed. */
   idleMs: number
@@ -21,10 +21,8 @@ export interface Carried extends Dispatcher.DispatchHandler {
   line: Line | undefined
 }
 
-/** The way to one origin. */
+/** The way to one origin, or of one downstream to it. */
 export interface Lane {
-  /** Requests on one connection, each written without waiting for the answers before it. */
-  readonly pipelining: number
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
   /** One send less in flight. */
   done(): void
@@ -40,17 +38,21 @@ const unlimited = { concurrency: Infinity }
 
 class Held implements Lane {
   readonly pool: Pool
-  readonly pipelining: number
+  readonly isShared: boolean
   inFlight = 0
   usedAt = 0
 
-  constructor(pool: Pool, pipelining: number) {
+  /** `isShared`: requests are written to a connection while others on it wait for their answers. */
+  constructor(pool: Pool, isShared: boolean) {
     this.pool = pool
-    this.pipelining = pipelining
+    this.isShared = isShared
   }
 
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
     this.inFlight++
+    // undici's leave for others behind it. What is sent twice carries the same webhook-id, whatever its method.
+    options.idempotent = this.isShared
+    options.blocking = !this.isShared
     this.pool.dispatch(options, handler)
   }
 
@@ -97,7 +99,7 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
         const connections = Math.min(limits.connections, Math.ceil(concurrency / pipelining))
         lane = new Held(
           open(url, guard, { ...limits, ...(pipelining > 1 && { connections }) }, pipelining),
-          pipelining
+          pipelining > 1
         )
         held.set(name, lane)
       }

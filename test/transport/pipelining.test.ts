@@ -3,10 +3,11 @@ import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import type { Outcome } from '../../src/task/task.ts'
+import type { HttpRequest } from '../../src/transport/http.ts'
 import type { Parcel } from '../../src/transport/transport.ts'
 import { parcel } from './parcel.ts'
 import { open } from './play-out.ts'
-import { answer, rawServer, type Received } from './raw-server.ts'
+import { answer as writtenAnswer, rawServer, type Received } from './raw-server.ts'
 
 t.setTimeout(30_000)
 
@@ -28,6 +29,7 @@ async function scene(t: Test, connections = 1) {
   return {
     came,
     server,
+    send: (request: HttpRequest): Promise<Outcome> => http.send(request, parcel({ limit })),
     post: (body: string, more: Partial<Parcel> = {}): Promise<Outcome> =>
       http.send({ url: server.url, body }, parcel({ limit, ...more })),
     /** Resolves when so many have come in all. */
@@ -39,7 +41,7 @@ async function scene(t: Test, connections = 1) {
     },
     answer: (index: number, headers: Record<string, string> = {}) => {
       const { socket, request } = came[index] as Came
-      socket.write(answer(200, request.body.toString(), headers))
+      socket.write(writtenAnswer(200, request.body.toString(), headers))
     }
   }
 }
@@ -168,7 +170,54 @@ t.test(
   }
 )
 
-t.test('and only once: the next connection that breaks without a word fails them', async t => {
+t.test('and only once, whatever the next connection says', async t => {
+  const { came, post, until, answer } = await scene(t)
+  const sends = ['a', 'b', 'c'].map(body => post(body))
+  await until(3)
+  answer(0, { connection: 'keep-alive, Close' })
+  await until(5)
+  answer(3, { connection: 'close' })
+  const outcomes = await Promise.all(sends)
+  t.match(outcomes, [
+    { kind: 'delivered' },
+    { kind: 'delivered' },
+    { kind: 'failed', reason: 'connection_closed' }
+  ])
+  t.strictSame(bodies(came), ['a', 'b', 'c', 'b', 'c'])
+})
+
+t.test('where the downstream does not come back, all hear that the connection was closed', async t => {
+  const { server, post, until } = await scene(t)
+  const sends = ['a', 'b', 'c'].map(body => post(body))
+  await until(3)
+  await server.close()
+  const address = `127.0.0.1:${server.port}`
+  for (const outcome of await Promise.all(sends))
+    t.match(outcome, { kind: 'failed', reason: 'connection_closed', address })
+  t.match(await post('d'), { kind: 'failed', reason: 'connection_refused' })
+})
+
+t.test('a long answer is cut short for itself, and not for those behind it', async t => {
+  const { came, post, until, answer, server } = await scene(t)
+  const sends = ['a', 'b'].map(body => post(body))
+  await until(2)
+  came[0]?.socket.write(writtenAnswer(200, 'x'.repeat(100_000)))
+  t.match(await sends[0], { kind: 'delivered', warning: 'answer_too_long' })
+  answer(1)
+  t.equal(bodyOf(await (sends[1] as Promise<Outcome>)), 'b')
+  t.equal(server.open.size, 1)
+})
+
+t.test('a body that its method does not call for shares no connection, and waits for none', async t => {
+  const { came, server, until, answer, send } = await scene(t)
+  const sends = Array.from({ length: 12 }, () => send({ url: server.url, method: 'DELETE', body: 'x' }))
+  await until(12)
+  t.equal(new Set(came.map(({ socket }) => socket)).size, 12)
+  for (const index of came.keys()) answer(index)
+  for (const outcome of await Promise.all(sends)) t.equal(outcome.kind, 'delivered')
+})
+
+t.test('nor after a connection that breaks without a word', async t => {
   const { came, post, until, answer } = await scene(t)
   const sends = ['a', 'b', 'c'].map(body => post(body))
   await until(3)
@@ -190,7 +239,7 @@ t.test('many answers together are no flood, one without end is', async t => {
     const sends = Array.from({ length: 8 }, (_, nth) => post(`${nth}`))
     await until((round + 1) * 8)
     const socket = came[0]?.socket as Socket
-    for (let nth = 0; nth < 8; nth++) socket.write(answer(200, 'x'.repeat(8_000)))
+    for (let nth = 0; nth < 8; nth++) socket.write(writtenAnswer(200, 'x'.repeat(8_000)))
     const outcomes = await Promise.all(sends)
     t.ok(outcomes.every(({ kind }) => kind === 'delivered'))
   }
