@@ -23,7 +23,7 @@ interface Axis {
   at: (value: number) => number
 }
 
-const [width, height, perRow] = [760, 440, 4]
+const [width, height, perRow] = [760, 440, 3]
 const [left, right, bottom] = [92, width - 24, height - 56]
 /** Okabe and Ito's, told apart by the colour-blind too, on white and on black. */
 const colours = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9']
