@@ -20,7 +20,7 @@ npm run bench -- quick                   a tiny run of each, to see that they wo
 Runs each variant alone, one after the other, round after round, on a PostgreSQL and a Redis of its own.
 Progress and a table go to stderr; stdout gets one line of JSON for each variant, with its ratio to the relay.
 
-${variants.map(({ name, what }) => `  ${name.padEnd(16)} ${what}`).join('\n')}
+${variants.map(({ name, what }) => `  ${name.padEnd(25)} ${what}`).join('\n')}
 
   --tasks N      tasks of a round, as fast as answers come   (20000)
   --warm N       tasks before each round that count for nothing: services run for days (as many again)
@@ -34,7 +34,7 @@ ${variants.map(({ name, what }) => `  ${name.padEnd(16)} ${what}`).join('\n')}
 redisCallsPerTask are Redis's reads from its clients (total_reads_processed): commands that were sent together count
 once. rssMb is the process of Ackbox at its highest (VmHWM), what it shares with others included.
 
-BENCH_PIPELINING=50 gives the downstreams of the other benchmarks limit.pipelining, and never their baseline.
+BENCH_PIPELINING=50 gives Ackbox's downstreams limit.pipelining where no names say it, and never the relay's.
 BENCH_NODE='--cpu-prof …' gives Ackbox more flags of Node, for a look inside.`
 
 const total = ({ cpuMsPerTask }: Measured) => Object.values(cpuMsPerTask).reduce((sum, ms) => sum + ms, 0)
@@ -106,7 +106,6 @@ function resultOf(name: string, measured: Measured[], baseline: Measured[], { ta
 }
 
 async function pipeline(): Promise<void> {
-  delete process.env['BENCH_PIPELINING'] // the names of the variants say it
   const { amounts, rounds, these } = options()
   await onGround(async ground => {
     const possible = these.filter(({ name, needsRedis }) => {
@@ -133,4 +132,6 @@ const others: Record<string, () => Promise<{ main(args: string[]): Promise<void>
 }
 const [name = '', ...rest] = process.argv.slice(2)
 const other = others[name]
+// Where variants are compared their names say it.
+if (!other || name === 'curves') delete process.env['BENCH_PIPELINING']
 await (other ? (await other()).main(rest) : pipeline())

@@ -28,11 +28,11 @@ export function findRunning(data: string): { pid: number; port: number } | undef
   return undefined
 }
 
-/** PostgreSQL makes the file and fills it at once. One that stays empty is left from a crash between the two, and stops every start. */
+/** PostgreSQL makes the file and fills it at once. One that stays empty is left from a crash between, and stops every start. */
 function discardEmpty(data: string): void {
   const file = path.join(data, 'postmaster.pid')
-  const { size, mtimeMs } = fs.statSync(file, { throwIfNoEntry: false }) ?? { size: 1, mtimeMs: 0 }
-  if (size === 0 && Date.now() - mtimeMs > 2_000) fs.rmSync(file, { force: true })
+  const stat = fs.statSync(file, { throwIfNoEntry: false })
+  if (stat?.size === 0 && Date.now() - stat.mtimeMs > 2_000) fs.rmSync(file, { force: true })
 }
 
 /**

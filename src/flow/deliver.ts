@@ -92,8 +92,7 @@ export function deliverer(deps: DeliverDeps): Deliver {
     const { ones, isBacklog } = await load(deps.sql, deps.fresh, hint)
     const slots = deps.slots.get(hint.downstream)
     for (const { delivery, askedAt } of ones) {
-      // Whoever posts meanwhile should not wait until a backlog has left. What was posted just now leaves as fast as it can: in
-      // parts it came in faster than it left, and waited for 0.7 s at full load in place of 0.05 (docs/performance.md).
+      // Whoever posts meanwhile should not wait until a backlog has left. What was posted just now leaves whole (docs/performance.md).
       if (isBacklog) await deps.pace.next()
       const downstream = deps.handlers
         .get(delivery.task.messageCode)
@@ -109,7 +108,12 @@ export function deliverer(deps: DeliverDeps): Deliver {
         beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
-      const took = slots.tryTake() || (await slots.take(deps.stopping).then(isSo, isNot))
+      const took =
+        slots.tryTake() ||
+        (await slots.take(deps.stopping).then(
+          () => true,
+          () => false
+        ))
       start(took ? attempt(deps, owned, slots, unwritten) : release(deps, delivery, 0), delivery)
     }
   }
@@ -119,9 +123,6 @@ export function deliverer(deps: DeliverDeps): Deliver {
     }
   })
 }
-
-const isSo = (): boolean => true
-const isNot = (): boolean => false
 
 /** No handler here knows it: uncounted, later and later, with one alarm. */
 async function postpone(deps: DeliverDeps, delivery: Loaded): Promise<void> {

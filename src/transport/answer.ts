@@ -9,9 +9,7 @@ const headerBytesStored = 8_192
 /** The first value of a header, by its lower case name. */
 export function header(raw: RawHeaders, name: string): string | undefined {
   for (let i = 0; i < raw.length; i += 2) {
-    const key = raw[i]
-    if (key?.length === name.length && key.toString('latin1').toLowerCase() === name)
-      return raw[i + 1]?.toString('latin1')
+    if (isNamed(raw[i], name)) return raw[i + 1]?.toString('latin1')
   }
   return undefined
 }
@@ -19,12 +17,16 @@ export function header(raw: RawHeaders, name: string): string | undefined {
 /** Whether it is the last answer of its connection, in any of its headers `connection`. */
 export function saysClose(raw: RawHeaders): boolean {
   for (let i = 0; i < raw.length; i += 2) {
-    if (raw[i]?.length !== 10 || raw[i]?.toString('latin1').toLowerCase() !== 'connection') continue
+    if (!isNamed(raw[i], 'connection')) continue
     const options = raw[i + 1]?.toString('latin1').toLowerCase().split(',') ?? []
     if (options.some(option => option.trim() === 'close')) return true
   }
   return false
 }
+
+/** Most names differ in length, and are not made text. */
+const isNamed = (key: Buffer | undefined, name: string): boolean =>
+  key?.length === name.length && key.toString('latin1').toLowerCase() === name
 
 /** The headers that are kept as evidence. A cookie would be a secret in our tables, and nobody needs it. */
 export function storedHeaders(raw: RawHeaders): [name: string, value: string][] {

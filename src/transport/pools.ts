@@ -92,15 +92,14 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
     lane(url, downstream, { concurrency, pipelining = 1 } = unlimited) {
       const now = performance.now()
       if (now - sweptAt > limits.idleMs) sweep(now)
-      const name = pipelining === 1 ? url.origin : `${url.origin} ${downstream}`
+      const isShared = pipelining > 1
+      const name = isShared ? `${url.origin} ${downstream}` : url.origin
       let lane = held.get(name)
       if (!lane) {
         if (held.size >= limits.origins) drop(longestIdle())
-        const connections = Math.min(limits.connections, Math.ceil(concurrency / pipelining))
-        lane = new Held(
-          open(url, guard, { ...limits, ...(pipelining > 1 && { connections }) }, pipelining),
-          pipelining > 1
-        )
+        const needed = isShared ? Math.ceil(concurrency / pipelining) : Infinity
+        const connections = Math.min(limits.connections, needed)
+        lane = new Held(open(url, guard, { ...limits, connections }, pipelining), isShared)
         held.set(name, lane)
       }
       lane.usedAt = now

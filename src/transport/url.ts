@@ -28,8 +28,8 @@ export type { SafeUrl }
 
 /** Up to the end of the authority, and the character that ends it: what follows can no longer change the host. */
 const throughOrigin = /^https?:\/\/[^/?#\\@\s]+[/?#]/
-/** Whole segments of dots, in the path. In one go: it is looked for on every send. */
-const dotSegment = /^[^:/?#]+:\/\/[^/?#]*\/(?:[^?#]*\/)?(?:\.|%2e){1,2}(?:[/?#]|$)/i
+/** Whole segments of dots between the first `/` behind the scheme and the query. In one go: it is looked for on every send. */
+const dotSegment = /^[^]{8}[^/]*\/(?:[^?#]*\/)?(?:\.|%2e){1,2}(?:[/?#]|$)/i
 
 /**
  * url`${env.WAREHOUSE_URL}/orders/${body.orderId}/paid`: each placeholder is percent-encoded. Scheme, host and port must be
