@@ -3,6 +3,7 @@ import { plain, texts } from './literal.ts'
 import type { Sql } from './open.ts'
 import {
   deliveryView,
+  fullColumns,
   iso,
   some,
   statusWord,
@@ -47,9 +48,7 @@ export async function listTasks(
   const ids = await (filter.status === 'FAILED' ? failedIds : taskIds)(sql, filter)
   const page = ids.slice(0, filter.limit).map(row => row.id)
   const rows = await sql<FullRow[]>`
-    select t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times,
-      t.extend, t.created_at, t.created_by, d.downstream, d.status, d.phase, d.next_action_at, d.attempt,
-      d.tries_left, d.deliver_before, d.reason, d.delivered_at, d.handled_at, d.handled_by
+    select ${fullColumns(sql)}
     from task t join delivery d on d.task_id = t.id
     where t.id = any(${plain(page)}::uuid[])
     order by t.id desc, d.downstream`

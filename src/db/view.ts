@@ -1,4 +1,5 @@
 // Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, nothing where there is nothing.
+import type { Sql } from './open.ts'
 import { statusNumber, type HandledBy, type Phase, type Reason, type Status } from '../task/task.ts'
 
 const words = new Map<number, Status>(
@@ -130,6 +131,12 @@ const taskView = (task: TaskHeadRow, rows: readonly DeliveryRow[]): TaskView => 
 
 /** A task beside one of its deliveries. */
 export type FullRow = TaskHeadRow & DeliveryRow & { id: string }
+
+/** The columns of a FullRow, of a task `t` and a delivery `d`. */
+export const fullColumns = (sql: Sql) => sql`
+  t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times, t.extend,
+  t.created_at, t.created_by, d.downstream, d.status, d.phase, d.next_action_at, d.attempt, d.tries_left,
+  d.deliver_before, d.reason, d.delivered_at, d.handled_at, d.handled_by`
 
 /** Of rows in the order of their tasks. */
 export function tasksOf(rows: readonly FullRow[]): TaskView[] {

@@ -1,6 +1,8 @@
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { listAlarms, listDeliveries, listTasks, type Window } from '../../src/db/lists.ts'
 import { countDownstreams } from '../../src/db/nodes.ts'
+import type { Sql } from '../../src/db/open.ts'
 import { readTask } from '../../src/db/read.ts'
 import type { Place, Standing } from '../../src/task/states.ts'
 import { places } from '../../src/task/states.ts'
@@ -15,6 +17,10 @@ const page = (more: Partial<Window> = {}): Window => ({
   limit: 7,
   ...more
 })
+/** Whether a statement of this database waits for a lock. */
+const somebodyWaits = async (sql: Sql): Promise<boolean> =>
+  (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+    .length > 0
 // As the API takes it.
 const cursorShape = /^[\w.~:-]{1,300}$/
 
@@ -126,6 +132,28 @@ t.test(
     t.equal(await readTask(sql, 'nobody'), null)
   }
 )
+
+for (const table of ['delivery', 'attempt', 'receipt']) {
+  t.test(`a task is read at one moment, also when ${table} is locked while it moves`, async t => {
+    const { sql } = await testDb(t)
+    const id = await standing(sql, at('AWAITING_RECEIPT'))
+    let reading: ReturnType<typeof readTask> | undefined
+    await sql.begin(async tx => {
+      await tx`lock table ${tx(table)} in access exclusive mode`
+      reading = readTask(sql, `no:${id}`)
+      while (!(await somebodyWaits(sql))) await setTimeout(5)
+      await tx`update delivery set status = 2, phase = null, next_action_at = null, reason = 'REFUSED' where task_id = ${id}`
+      await tx`
+        insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+        values (${id}, 'warehouse', 1, 'failed', 1, 'n', now())`
+      await tx`
+        insert into receipt (task_id, downstream, attempt, result, applied)
+        values (${id}, 'warehouse', 1, 'FAILED', true)`
+    })
+    const [delivery] = (await reading)?.deliveries ?? []
+    t.same([delivery?.status, delivery?.attempts?.length, delivery?.receipts?.length], ['FAILED', 1, 1])
+  })
+}
 
 t.test('lists are narrowed by all that can be asked, and by what a key may see', async t => {
   const { sql } = await testDb(t)
