@@ -1,4 +1,4 @@
-import { createHmac, hkdfSync, timingSafeEqual } from 'node:crypto'
+import { createHmac, createSecretKey, hkdfSync, timingSafeEqual, type KeyObject } from 'node:crypto'
 
 /** Where it goes out, and comes back. */
 export const tokenHeader = 'ackbox-callback-token'
@@ -56,14 +56,15 @@ export function tokens(secrets: { current: string; previous?: string | undefined
 }
 
 /** The taskNo comes last: what is before it has a fixed number of dots, so no two inputs read alike. */
-function mac(secret: Buffer, head: string, taskNo: string): string {
+function mac(secret: KeyObject, head: string, taskNo: string): string {
   return createHmac('sha256', secret).update(`${head}.${taskNo}`).digest('base64url')
 }
 
-function key(secret: string): { id: string; secret: Buffer } {
+/** The secret prepared as `src/transport/sign.ts` does, for the same reason. */
+function key(secret: string): { id: string; secret: KeyObject } {
   return {
     id: derive(secret, 'ackbox callback token v1 key id', 6).toString('base64url'),
-    secret: derive(secret, 'ackbox callback token v1', 32)
+    secret: createSecretKey(derive(secret, 'ackbox callback token v1', 32))
   }
 }
 
