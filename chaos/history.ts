@@ -46,6 +46,8 @@ export interface Arrival {
   hash: string
   signed: boolean
   owed: boolean
+  /** Which of the sink's connections it came on, by number. */
+  connection: number
   /** What the sink decided: a status, or `hang`, `reset`, `late`. */
   answer: string
   /** When the answer had left; missing when it never did, or nobody waited for it any more. */

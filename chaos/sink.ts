@@ -2,7 +2,7 @@
 // request before it answers, sends receipts, and hands over all it saw when it is asked.
 import { createHash, createHmac } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { behaviour, type Behaviour, type Mode, type PlannedReceipt } from './behaviour.ts'
 import { askUntilClear, ask, pause } from './client.ts'
 import type { Arrival, Receipt } from './history.ts'
@@ -33,6 +33,8 @@ const arrived = new Set<string>()
 const mended = new Set<string>()
 let mode: Mode = 'well'
 let open = 0
+const connections = new WeakMap<Socket, number>()
+let connected = 0
 
 const server = createServer((request, response) => {
   const chunks: Buffer[] = []
@@ -41,6 +43,7 @@ const server = createServer((request, response) => {
   response.on('error', () => {})
   request.on('end', () => take(request, Buffer.concat(chunks), response))
 })
+server.on('connection', socket => connections.set(socket, ++connected))
 server.keepAliveTimeout = 60_000
 server.listen(0, '127.0.0.1', () => process.send?.({ port: (server.address() as AddressInfo).port }))
 
@@ -89,6 +92,7 @@ function take(request: IncomingMessage, body: Buffer, response: ServerResponse):
     hash: createHash('sha256').update(body).digest('hex'),
     signed: isSigned(request, body),
     owed,
+    connection: connections.get(request.socket) ?? 0,
     answer: planned.answer.kind === 'status' ? String(planned.answer.status) : planned.answer.kind,
     handled: planned.handled
   }

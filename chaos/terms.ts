@@ -22,6 +22,9 @@ export const downstreamsOf: Record<string, readonly string[]> = {
 }
 export type Code = 'chaos.plain' | 'chaos.receipt' | 'chaos.pair'
 
+/** Those whose requests share connections (`limit.pipelining`). */
+export const sharing: readonly string[] = ['left']
+
 /** Whether a receipt is owed: the task's word over that of a downstream that declares needCallback itself. */
 export function isOwed(downstream: string, asked: boolean | undefined): boolean {
   return (downstream === 'receipted' || downstream === 'right') && (asked ?? true)

@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-/** Two downstreams, of which one owes a receipt: neither may stop the other. */
+/** Two downstreams, of which one owes a receipt: neither may stop the other. Requests to the first share connections. */
 export default defineHandler({
   messageCode: 'chaos.pair',
   body: z.looseObject({ n: z.int() }),
@@ -10,7 +10,7 @@ export default defineHandler({
       request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/left`, body: raw }),
       secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
       retry: { times: 30, backoff: ['200ms', '500ms', '1s', '2s'] },
-      limit: { concurrency: 50, timeout: '2s' }
+      limit: { concurrency: 50, timeout: '2s', pipelining: 5 }
     },
     right: {
       transport: 'http',

@@ -1,6 +1,6 @@
 // What arrived more than once, and why. At least once means that this may happen; never that it may happen for no reason.
 import type { Arrival, Fault } from '../history.ts'
-import { concurrency, downstreamsOf, leaseMs, receiptTimeoutMs, timeoutMs } from '../terms.ts'
+import { concurrency, downstreamsOf, leaseMs, receiptTimeoutMs, sharing, timeoutMs } from '../terms.ts'
 import { asked, found, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 
@@ -49,7 +49,7 @@ const silenceMs = 10_000
 
 /** Why it was sent again after `before`; undefined when nothing tells. */
 function causeOf(
-  { faultsIn, history }: Evidence,
+  { faultsIn, history, connections }: Evidence,
   one: Case,
   before: Arrival,
   arrival: Arrival
@@ -57,6 +57,10 @@ function causeOf(
   if (!isOk(Number(before.answer))) return `answer ${before.answer}`
   // A delivery that waited in its queue has less than its whole timeout left, but never less than half.
   if (before.answeredAt === undefined && arrival.at - before.at > timeoutMs / 2) return 'timeout'
+  if (sharing.includes(one.downstream)) {
+    const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival)
+    if (neighbour) return `neighbour ${neighbour.answer}`
+  }
   const between = one.receipts.filter(
     receipt => receipt.attempt === before.attempt && receipt.token === 'good'
   )
@@ -86,4 +90,22 @@ function causeOf(
   // A hint without an answer in 250 ms is released; if the queue had it, a worker may have been faster than the release.
   const isSilent = history.queueSilent.some(at => at > before.at - silenceMs && at < arrival.at)
   return isSilent ? 'hint given up' : undefined
+}
+
+/** What has left the sink is not yet read by the service, and is lost if the connection ends within this. */
+const unreadMs = 500
+
+/**
+ * Whoever shares a connection waits for those before it, and ends with it: by a reset, or when the service gives up one that
+ * hangs or is late. The one that ended it while `before` was on it.
+ */
+function neighbourOf(onIt: readonly Arrival[], before: Arrival, arrival: Arrival): Arrival | undefined {
+  return onIt.find(
+    ({ taskNo, at, answer }) =>
+      taskNo !== before.taskNo &&
+      ['reset', 'hang', 'late'].includes(answer) &&
+      at > before.at - timeoutMs - unreadMs &&
+      at < arrival.at &&
+      (before.answeredAt === undefined || before.answeredAt + unreadMs > at)
+  )
 }

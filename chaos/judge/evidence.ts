@@ -33,14 +33,16 @@ export interface Evidence {
   cases: Case[]
   calls: Map<string, Call[]>
   tasks: Map<string, SeenTask>
+  /** By the connection they came on. */
+  connections: Map<number, Arrival[]>
   /** Faults whose window, widened by `after` ms at its end, overlaps this one. */
   faultsIn(from: number, to: number, isIt: (fault: Fault) => boolean, after?: number): Fault[]
   /** By when something that was to happen at `due` must have happened: the promised time after the last fault. */
   deadline(due: number): number
 }
 
-function grouped<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
-  const groups = new Map<string, T[]>()
+function grouped<T, Key>(items: readonly T[], keyOf: (item: T) => Key): Map<Key, T[]> {
+  const groups = new Map<Key, T[]>()
   for (const item of items) {
     const group = groups.get(keyOf(item))
     if (group) group.push(item)
@@ -90,6 +92,7 @@ export function evidenceOf(history: History): Evidence {
     cases,
     calls,
     tasks,
+    connections: grouped(history.arrivals, one => one.connection),
     faultsIn: (from, to, isIt, after = 0) =>
       faults.filter(fault => isIt(fault) && fault.from <= to && fault.to + after >= from),
     deadline(due) {

@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { History } from '../../chaos/history.ts'
+import type { Arrival, History } from '../../chaos/history.ts'
 import { judge } from '../../chaos/judge.ts'
 import { charges, type Charge } from '../../chaos/judge/finding.ts'
 import { arrival, call, history, planned, receipt, receipted, rows, start, task } from './told.ts'
@@ -281,6 +281,28 @@ t.test('what a process gave up hinting, and said so, may arrive twice', async t 
     duplicates: { causes: { 'hint given up': 1 } }
   })
   t.match(judge(story([start + 600]), 1), { verdict: 'red' })
+})
+
+t.test('who shares a connection may come again when a neighbour ended it, and only then', async t => {
+  const story = (downstream: string, neighbour: Partial<Arrival>) =>
+    history({
+      planned: [{ ...planned, messageCode: downstream === 'left' ? 'chaos.pair' : 'chaos.plain' }],
+      arrivals: [
+        arrival({ downstream }),
+        arrival({ downstream, at: start + 500, attempt: 2 }),
+        arrival({ downstream, taskNo: 'b', ...neighbour })
+      ]
+    })
+  const unexplained = (...told: Parameters<typeof story>): number =>
+    judge(story(...told), 1).counts.unexplained ?? 0
+  const reset = { at: start + 55, answer: 'reset' }
+  t.equal(unexplained('left', reset), 0)
+  t.equal(unexplained('left', { ...reset, answer: 'hang', at: start - 1_900 }), 0, 'given up after 2 s')
+  t.equal(unexplained('left', { ...reset, connection: 2 }), 1, 'of another connection')
+  t.equal(unexplained('left', { ...reset, answer: '500' }), 1, 'it did not end')
+  t.equal(unexplained('left', { ...reset, at: start + 600 }), 1, 'after it came again')
+  t.equal(unexplained('left', { ...reset, at: start - 5_000 }), 1, 'long before')
+  t.equal(unexplained('plain', reset), 1, 'connections for one at a time')
 })
 
 t.test('duplicates are counted by what explains them', async t => {

@@ -22,6 +22,7 @@ export const arrival = (more: Partial<Arrival> = {}): Arrival => ({
   hash: createHash('sha256').update(planned.body).digest('hex'),
   signed: true,
   owed: false,
+  connection: 1,
   answer: '200',
   answeredAt: start + 60,
   handled: false,
