@@ -97,15 +97,13 @@ const unreadMs = 500
 
 /**
  * Whoever shares a connection waits for those before it, and ends with it: by a reset, or when the service gives up one that
- * hangs or is late. The one that ended it while `before` was on it.
+ * hangs or is late, after half its timeout at the earliest. The one that ended it while `before` was on it.
  */
 function neighbourOf(onIt: readonly Arrival[], before: Arrival, arrival: Arrival): Arrival | undefined {
-  return onIt.find(
-    ({ taskNo, at, answer }) =>
-      taskNo !== before.taskNo &&
-      ['reset', 'hang', 'late'].includes(answer) &&
-      at > before.at - timeoutMs - unreadMs &&
-      at < arrival.at &&
-      (before.answeredAt === undefined || before.answeredAt + unreadMs > at)
-  )
+  return onIt.find(({ taskNo, at, answer }) => {
+    if (taskNo === before.taskNo || !['reset', 'hang', 'late'].includes(answer)) return false
+    const [from, to] = answer === 'reset' ? [at, at] : [at + timeoutMs / 2, at + timeoutMs]
+    const isGone = (before.answeredAt ?? Infinity) + unreadMs < from
+    return before.at < to + unreadMs && !isGone && arrival.at > from
+  })
 }

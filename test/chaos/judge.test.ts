@@ -298,6 +298,7 @@ t.test('who shares a connection may come again when a neighbour ended it, and on
   const reset = { at: start + 55, answer: 'reset' }
   t.equal(unexplained('left', reset), 0)
   t.equal(unexplained('left', { ...reset, answer: 'hang', at: start - 1_900 }), 0, 'given up after 2 s')
+  t.equal(unexplained('left', { ...reset, answer: 'hang' }), 1, 'answered long before that was given up')
   t.equal(unexplained('left', { ...reset, connection: 2 }), 1, 'of another connection')
   t.equal(unexplained('left', { ...reset, answer: '500' }), 1, 'it did not end')
   t.equal(unexplained('left', { ...reset, at: start + 600 }), 1, 'after it came again')

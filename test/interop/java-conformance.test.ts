@@ -18,6 +18,9 @@ const skip = without('java', 'mvn')
 /** So long a link of the classic protocol rests between failures. */
 const restMs = 550
 
+/** A thousand connect at once; whom a full queue lets fall tries again after 1 s, 3 s, 7 s, and so on. */
+const backlog = 2_000
+
 /** In front of the provider, since Java hides connections: whether they are open. */
 async function door(t: Test, port: number) {
   const open = new Set<Socket>()
@@ -39,7 +42,7 @@ async function door(t: Test, port: number) {
     if (listener.listening) await new Promise(done => listener.close(done))
   }
   async function start(at: number): Promise<number> {
-    listener.listen(at, '127.0.0.1')
+    listener.listen({ port: at, host: '127.0.0.1', backlog })
     await once(listener, 'listening')
     return (listener.address() as AddressInfo).port
   }
@@ -61,7 +64,7 @@ async function provider(t: Test) {
       },
       () => {} // the provider was killed while it told
     )
-  }).listen(0, '127.0.0.1')
+  }).listen({ port: 0, host: '127.0.0.1', backlog })
   await once(script, 'listening')
   t.teardown(() => {
     script.closeAllConnections()
@@ -104,6 +107,26 @@ function transportTo(t: Test, name: 'dubbo' | 'dubbo2', port: number): Transport
   return transport
 }
 
+/** So many at a time, as a downstream's limit has it: the others wait for their turn. */
+function limited(transport: Transport<unknown>, most: number): Transport<unknown> {
+  const waiting: (() => void)[] = []
+  let free = most
+  return {
+    ...transport,
+    async send(...told) {
+      if (free > 0) free--
+      else await new Promise<void>(resolve => waiting.push(resolve))
+      try {
+        return await transport.send(...told)
+      } finally {
+        const next = waiting.shift()
+        if (next) next()
+        else free++
+      }
+    }
+  }
+}
+
 // JSON has no bytes: a handler says how they become text.
 const textOf = (body: string | Uint8Array): string =>
   typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
@@ -121,7 +144,9 @@ for (const name of ['dubbo', 'dubbo2'] as const)
       const { seen, hanging, mood } = java.anew()
       const way = await door(t, java.ports[name])
       return {
-        transport: transportTo(t, name, way.port),
+        // Triple has a connection for each call, and the provider 200 threads; the classic protocol has one for all.
+        transport:
+          name === 'dubbo' ? limited(transportTo(t, name, way.port), 200) : transportTo(t, name, way.port),
         seen,
         accepted,
         request: ({ body, headers = {} }) => ({

@@ -105,6 +105,10 @@ export function conformance<Request>(
     const outcomes = await Promise.all(
       bodies.map(body => d.transport.send(d.request({ body }), parcel({ timeoutMs: 20_000 })))
     )
+    t.same(
+      outcomes.filter(({ kind }) => kind !== 'delivered'),
+      []
+    )
     t.strictSame(
       outcomes.map(each => (d.echoed ? d.echoed(text(each)) : text(each))),
       bodies
