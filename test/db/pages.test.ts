@@ -1,14 +1,13 @@
-import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { listAlarms, listDeliveries, listTasks, type Window } from '../../src/db/lists.ts'
 import { countDownstreams } from '../../src/db/nodes.ts'
-import type { Sql } from '../../src/db/open.ts'
 import { readTask } from '../../src/db/read.ts'
 import type { Place, Standing } from '../../src/task/states.ts'
 import { places } from '../../src/task/states.ts'
 import { uuidv7 } from '../../src/task/uuid.ts'
-import { testDb } from '../support/postgres.ts'
+import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import { until } from '../support/until.ts'
 
 const at = (place: Place): Standing => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 const page = (more: Partial<Window> = {}): Window => ({
@@ -17,10 +16,6 @@ const page = (more: Partial<Window> = {}): Window => ({
   limit: 7,
   ...more
 })
-/** Whether a statement of this database waits for a lock. */
-const somebodyWaits = async (sql: Sql): Promise<boolean> =>
-  (await sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
-    .length > 0
 // As the API takes it.
 const cursorShape = /^[\w.~:-]{1,300}$/
 
@@ -141,7 +136,7 @@ for (const table of ['delivery', 'attempt', 'receipt']) {
     await sql.begin(async tx => {
       await tx`lock table ${tx(table)} in access exclusive mode`
       reading = readTask(sql, `no:${id}`)
-      while (!(await somebodyWaits(sql))) await setTimeout(5)
+      await until('the reader waits', async () => (await lockWaits(sql)) === 1)
       await tx`update delivery set status = 2, phase = null, next_action_at = null, reason = 'REFUSED' where task_id = ${id}`
       await tx`
         insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)

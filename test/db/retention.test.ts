@@ -3,8 +3,9 @@ import { removeOld } from '../../src/db/retention.ts'
 import { applyMoves } from '../../src/db/moves.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { places, type Place, type Standing } from '../../src/task/states.ts'
-import { testDb } from '../support/postgres.ts'
+import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import { until } from '../support/until.ts'
 
 const at = (place: Place): Standing => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 
@@ -77,7 +78,7 @@ t.test('what is redelivered at the very moment of its removal stays', async t =>
     })
   })
   const removing = removeOld(sql, 30, 100, null)
-  while ((await sql`select from pg_locks where not granted`).length === 0);
+  await until('the removal waits', async () => (await lockWaits(sql)) === 1)
   commit()
   t.match(await removing, { removed: 0 })
   t.match(await sql`select phase from delivery`, [{ phase: 'WAITING' }])

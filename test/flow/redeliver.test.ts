@@ -2,8 +2,10 @@ import t from 'tap'
 import { recorder } from '../../src/flow/record.ts'
 import { redeliver } from '../../src/flow/redeliver.ts'
 import { createMetrics } from '../../src/metrics.ts'
+import { lockWaits } from '../support/postgres.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
+import { until } from '../support/until.ts'
 
 t.test('what FAILED is delivered again with a fresh limit, and its alarm is resolved', async t => {
   const { post, redeliver, downstream, quiet, dispatch, delivery, sql } = await setup(t)
@@ -55,23 +57,16 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
     })
   })
   const received = receive({ taskNo })
-  await until(async () => (await waiting()) === 1)
+  await until('the receipt waits', async () => (await lockWaits(sql)) === 1)
   const again = redeliver(
     { sql, record: another, surroundings: story.around, handlers: story.handlers, wake: () => {} },
     { taskNo, force: false }
   )
-  await until(async () => (await waiting()) === 2)
+  await until('both wait', async () => (await lockWaits(sql)) === 2)
   release()
   t.match(await received, { status: 'HANDLED', applied: true })
   t.equal(await again, 'nothing')
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 1 })
-
-  async function waiting(): Promise<number> {
-    const [{ count }] = await sql<[{ count: number }]>`
-      select count(*)::int as count from pg_stat_activity
-      where wait_event_type = 'Lock' and datname = current_database()`
-    return count
-  }
 })
 
 t.test('past its deliverBefore it needs force, and is then delivered', async t => {
@@ -113,7 +108,3 @@ t.test('the same redelivery asked 20 times at once is one round', async t => {
   await dispatch()
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
 })
-
-async function until(is: () => Promise<boolean>): Promise<void> {
-  while (!(await is()));
-}

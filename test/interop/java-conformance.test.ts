@@ -5,6 +5,7 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { json } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { slots } from '../../src/queue/slots.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubboTransport } from '../../src/transport/dubbo.ts'
 import { dubbo2Transport } from '../../src/transport/dubbo2.ts'
@@ -17,9 +18,6 @@ const skip = without('java', 'mvn')
 
 /** So long a link of the classic protocol rests between failures. */
 const restMs = 550
-
-/** A thousand connect at once; whom a full queue lets fall tries again after 1 s, 3 s, 7 s, and so on. */
-const backlog = 2_000
 
 /** In front of the provider, since Java hides connections: whether they are open. */
 async function door(t: Test, port: number) {
@@ -42,7 +40,7 @@ async function door(t: Test, port: number) {
     if (listener.listening) await new Promise(done => listener.close(done))
   }
   async function start(at: number): Promise<number> {
-    listener.listen({ port: at, host: '127.0.0.1', backlog })
+    listener.listen(at, '127.0.0.1')
     await once(listener, 'listening')
     return (listener.address() as AddressInfo).port
   }
@@ -64,7 +62,7 @@ async function provider(t: Test) {
       },
       () => {} // the provider was killed while it told
     )
-  }).listen({ port: 0, host: '127.0.0.1', backlog })
+  }).listen(0, '127.0.0.1')
   await once(script, 'listening')
   t.teardown(() => {
     script.closeAllConnections()
@@ -108,20 +106,16 @@ function transportTo(t: Test, name: 'dubbo' | 'dubbo2', port: number): Transport
 }
 
 /** So many at a time, as a downstream's limit has it: the others wait for their turn. */
-function limited(transport: Transport<unknown>, most: number): Transport<unknown> {
-  const waiting: (() => void)[] = []
-  let free = most
+function limited(transport: Transport<unknown>, concurrency: number): Transport<unknown> {
+  const open = slots({ concurrency, share: () => 1 })
   return {
     ...transport,
-    async send(...told) {
-      if (free > 0) free--
-      else await new Promise<void>(resolve => waiting.push(resolve))
+    async send(request, parcel, accepted) {
+      if (!open.tryTake()) await open.take(parcel.signal)
       try {
-        return await transport.send(...told)
+        return await transport.send(request, parcel, accepted)
       } finally {
-        const next = waiting.shift()
-        if (next) next()
-        else free++
+        open.free()
       }
     }
   }

@@ -88,3 +88,11 @@ async function start(): Promise<Postmaster> {
   }).unref()
   return postmaster
 }
+
+/** How many statements of this database wait for a lock. */
+export async function lockWaits(sql: Sql): Promise<number> {
+  const [{ count }] = await sql<[{ count: number }]>`
+    select count(*)::int as count from pg_stat_activity
+    where wait_event_type = 'Lock' and datname = current_database()`
+  return count
+}
