@@ -29,9 +29,11 @@ export function texts(values: readonly (string | null | undefined)[]): string | 
 const isNothing = (values: readonly unknown[]): boolean =>
   values.length > 0 && values.every(value => value === null || value === undefined)
 
-/** To look for both first is a tenth of the price of a replacement that finds nothing. */
-const quoted = (value: string): string =>
-  value.includes('"') || value.includes('\\') ? `"${value.replace(/["\\]/g, '\\$&')}"` : `"${value}"`
+/** To look first is a tenth of the price of a replacement that finds nothing, and two plain ones cost less than one by a pattern. */
+function quoted(value: string): string {
+  const text = value.includes('\\') ? value.replaceAll('\\', '\\\\') : value
+  return `"${text.includes('"') ? text.replaceAll('"', '\\"') : text}"`
+}
 
 /**
  * For texts of JSON, full of quotes, each of which an array literal would escape: for `string_to_array($1, chr(31), '')`.

@@ -1,19 +1,8 @@
-import { register } from 'node:module'
+import * as modules from 'node:module'
+import { initialize, resolve } from './hooks.ts'
 
-// `ackbox/handler` must be this very module, wherever a handler lies: a second copy would read another `env`. zod comes
-// with it, unless the folder has one of its own. `data:`, so that it needs no file that bundlers and tsc would lose.
-const hooks = `
-  let handler
-  export function initialize (data) { handler = data.handler }
-  export async function resolve (specifier, context, next) {
-    if (specifier === 'ackbox/handler') return { url: handler, shortCircuit: true }
-    try {
-      return await next(specifier, context)
-    } catch (err) {
-      if (specifier !== 'zod' && !specifier.startsWith('zod/')) throw err
-      return next(specifier, { ...context, parentURL: handler })
-    }
-  }`
+/** Since Node 22.15; our types are those of the oldest Node that we run on. */
+const { registerHooks } = modules as { registerHooks?: (hooks: { resolve: typeof resolve }) => void }
 
 let registered = false
 
@@ -24,7 +13,11 @@ export function resolveForHandlers(outside: boolean): void {
     .replace(/\.js$/, import.meta.url.endsWith('.ts') ? '.ts' : '.js')
   if (registered || (!outside && resolvesTo('ackbox/handler') === handler)) return
   registered = true
-  register(`data:text/javascript,${encodeURIComponent(hooks)}`, { data: { handler } })
+  // In this thread where that can be: one of its own costs 20 MiB.
+  if (registerHooks) {
+    initialize({ handler })
+    registerHooks({ resolve })
+  } else modules.register('./hooks.js', import.meta.url, { data: { handler } })
 }
 
 function resolvesTo(specifier: string): string | undefined {

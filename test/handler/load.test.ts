@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -64,6 +64,20 @@ t.test('a folder outside of the project needs no node_modules to use ackbox/hand
     .get('a')
     ?.downstreams[0]?.request({ task, body: { id: '../7' }, raw: '{ }', attempt: 1, deliveryId: 'd' })
   t.match(request, { url: { href: 'https://w.example/x/..%2F7' }, body: '{ }' })
+})
+
+t.test('zod comes with ackbox/handler, unless the folder has one of its own', async t => {
+  const dir = folder(t, {
+    'a.mjs': `import { z } from 'zod'\n${handler('a', `w: { ${http} }`).replace(', z }', ' }')}`
+  })
+  mkdirSync(join(dir, 'node_modules/zod'), { recursive: true })
+  const own = 'export const z = { object() { throw new Error("a zod of its own") }, string() {} }'
+  writeFileSync(join(dir, 'node_modules/zod/index.mjs'), own)
+  writeFileSync(
+    join(dir, 'node_modules/zod/package.json'),
+    '{ "name": "zod", "type": "module", "exports": "./index.mjs" }'
+  )
+  t.match(await problemsOf(dir), [/^a\.mjs: .*a zod of its own/])
 })
 
 t.test('what a handler leaves out gets the documented defaults', async t => {

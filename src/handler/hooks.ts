@@ -1,0 +1,31 @@
+import type { ResolveFnOutput, ResolveHookContext } from 'node:module'
+
+type Found = ResolveFnOutput | Promise<ResolveFnOutput>
+
+/** URL of the module that `ackbox/handler` is. */
+let handler = ''
+
+/** What Node calls where the hook runs in a thread of its own. */
+export function initialize(data: { handler: string }): void {
+  handler = data.handler
+}
+
+/**
+ * `ackbox/handler` is the very module that this process has read, wherever a handler lies: a second copy would read another
+ * `env`. zod comes with it, unless the handler's folder has one of its own.
+ */
+export function resolve(
+  specifier: string,
+  context: ResolveHookContext,
+  next: (specifier: string, context?: Partial<ResolveHookContext>) => Found
+): Found {
+  if (specifier === 'ackbox/handler') return { url: handler, shortCircuit: true }
+  if (specifier !== 'zod' && !specifier.startsWith('zod/')) return next(specifier, context)
+  const ours = (): Found => next(specifier, { ...context, parentURL: handler })
+  try {
+    const theirs = next(specifier, context)
+    return theirs instanceof Promise ? theirs.catch(ours) : theirs
+  } catch {
+    return ours()
+  }
+}
