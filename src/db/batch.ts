@@ -7,6 +7,8 @@ export interface BatcherOptions<In, Out> {
   max: number
   /** Statements at a time (2): while these are written the next one gathers. */
   inFlight?: number
+  /** While all that are being written hold at most so many items (0), up to three are: a few need not wait for a slow commit of others. */
+  small?: number
   /** Is the statement refused because of what is in it? Then it is split, so that one bad item fails alone. */
   isDataError?: (err: unknown) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
@@ -27,31 +29,39 @@ interface Entry<In, Out> {
   reject: (err: unknown) => void
 }
 
+const mostSmall = 3
+
 /** Group commit without timers: an idle system waits for nobody, a busy one shares statements and commits. */
 export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
-  const { max, inFlight = 2 } = options
+  const { max, inFlight = 2, small = 0 } = options
   let waiting: Entry<In, Out>[] = []
   let writing = 0
+  let large = 0
   let size = 0
   let woken = false
   let idlers: (() => void)[] = []
 
+  const isFull = (): boolean => writing >= (large === 0 && small > 0 ? mostSmall : inFlight)
+
   function wake(): void {
-    if (woken || writing >= inFlight || waiting.length === 0) return
+    if (woken || isFull() || waiting.length === 0) return
     woken = true
     // Not at once: whatever is added in this same turn, such as a posted batch, goes together.
     queueMicrotask(() => {
       woken = false
-      while (writing < inFlight && waiting.length > 0) void writeNext()
+      while (!isFull() && waiting.length > 0) void writeNext()
     })
   }
 
   async function writeNext(): Promise<void> {
     const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
     waiting = waiting.length <= max ? [] : waiting.slice(max)
+    const isLarge = entries.length > small ? 1 : 0
     writing++
+    large += isLarge
     await settle(options, entries)
     writing--
+    large -= isLarge
     size -= entries.length
     wake()
     if (size > 0) return

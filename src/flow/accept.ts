@@ -89,8 +89,8 @@ export function acceptor(deps: AcceptDeps): Accept {
   const { mostText = 67_108_864 } = deps
   const writes: Store = {
     text: 0,
-    // One at a time: two halves of what waits would cost the machine two commits (docs/performance.md).
-    tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, tasks) }),
+    // One at a time: two halves of what waits would cost the machine two commits. Unless it is next to nothing (docs/performance.md).
+    tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, tasks) }),
     // A producer that posts a batch again asks for all of it at once.
     known: batcher({
       max: 200,
