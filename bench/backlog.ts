@@ -79,7 +79,7 @@ export async function main(args: string[]): Promise<void> {
     settleMs: quick ? 200 : 1500
   }
   const rounds = whole('--rounds', values.rounds)
-  await onGround(async (ground, signal) => {
+  await onGround(quick, async (ground, signal) => {
     redisOf(ground, mode === 'textbook' ? 'redis' : mode) // or it fails
     const turns: Turn[] = []
     for (let turn = 1; turn <= rounds; turn++) {

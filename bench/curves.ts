@@ -73,7 +73,7 @@ export async function main(args: string[]): Promise<void> {
     rates: quick ? [100] : [100, 200, 500, 1000, 2000, 4000]
   }
   const these = chosen(variants, values.only)
-  await onGround(async ground => {
+  await onGround(quick, async ground => {
     const turns = await measure(
       ground,
       these.filter(({ needsRedis }) => !needsRedis || ground.redisUrl !== undefined),

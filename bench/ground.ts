@@ -31,7 +31,7 @@ export interface Ground {
 }
 
 /** Aborted, it ends the producer: the question that waits for it fails, and everything is closed on the way out. */
-async function prepare(signal: AbortSignal): Promise<Ground> {
+async function prepare(quick: boolean, signal: AbortSignal): Promise<Ground> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-bench-'))
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => Promise<unknown>)[] = [async () => rmSync(folder, { recursive: true, force: true })]
@@ -49,7 +49,7 @@ async function prepare(signal: AbortSignal): Promise<Ground> {
     const sql = postgres(urlOf(postmaster), { max: 1, onnotice: () => {} })
     closers.push(() => sql.end({ timeout: 1 }))
     await sql`create extension if not exists pg_stat_statements`
-    await useWal(sql)
+    if (!quick) await useWal(sql, signal)
 
     const redis = await startRedis(folder)
     if (redis) closers.push(redis.close)
@@ -103,21 +103,29 @@ async function prepare(signal: AbortSignal): Promise<Ground> {
 
 /**
  * A server that has run for a while writes its WAL over segments it has used before. A new one makes each of its own: 16 MB of
- * zeros, and a sync of them, for which all commits wait 60 to 90 ms. So here they are, all that `min_wal_size` keeps.
+ * zeros, and a sync of them, for which all commits wait 60 to 90 ms. So here they are, all that `min_wal_size` keeps: 3 s.
  */
-async function useWal(sql: postgres.Sql): Promise<void> {
-  for (let segment = 0; segment < 64; segment++)
+async function useWal(sql: postgres.Sql, signal: AbortSignal): Promise<void> {
+  for (let segment = 0; segment < 64; segment++) {
+    signal.throwIfAborted()
     await sql`select pg_logical_emit_message(false, 'bench', ''), pg_switch_wal()`
+  }
   await sql`checkpoint`
 }
 
-/** Prepares it, runs on it and closes it, whatever comes; Ctrl-C ends it with the exit code that says so. */
-export async function onGround(run: (ground: Ground, signal: AbortSignal) => Promise<void>): Promise<void> {
+/**
+ * Prepares it, runs on it and closes it, whatever comes; Ctrl-C ends it with the exit code that says so. `quick`: what is
+ * measured on it counts for nothing.
+ */
+export async function onGround(
+  quick: boolean | undefined,
+  run: (ground: Ground, signal: AbortSignal) => Promise<void>
+): Promise<void> {
   const interrupt = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort(signal))
   let ground: Ground | undefined
   try {
-    ground = await prepare(interrupt.signal)
+    ground = await prepare(quick === true, interrupt.signal)
     await run(ground, interrupt.signal)
   } catch (err) {
     if (!interrupt.signal.aborted) throw err

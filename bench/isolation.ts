@@ -54,7 +54,7 @@ export async function main(args: string[]): Promise<void> {
   }
   const folder = handlers()
   try {
-    await onGround(async ground => void report(await compare(ground, folder, amounts)))
+    await onGround(quick, async ground => void report(await compare(ground, folder, amounts)))
   } finally {
     rmSync(folder, { recursive: true })
   }

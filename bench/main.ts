@@ -45,6 +45,7 @@ function options() {
   const { quick } = values
   const these = chosen(variants, values.only)
   return {
+    quick,
     amounts: {
       tasks: whole('--tasks', values.tasks ?? (quick ? '300' : '20000')),
       warm: whole('--warm', values.warm ?? (quick ? '100' : (values.tasks ?? '20000'))),
@@ -106,8 +107,8 @@ function resultOf(name: string, measured: Measured[], baseline: Measured[], { ta
 }
 
 async function pipeline(): Promise<void> {
-  const { amounts, rounds, these } = options()
-  await onGround(async ground => {
+  const { quick, amounts, rounds, these } = options()
+  await onGround(quick, async ground => {
     const possible = these.filter(({ name, needsRedis }) => {
       if (!needsRedis || ground.redisUrl !== undefined) return true
       console.error(`skipped: ${name}, since there is no redis-server on the path`)

@@ -49,7 +49,7 @@ export async function main(args: string[]): Promise<void> {
     rateSeconds: quick ? 1 : 10,
     settleMs: quick ? 200 : 1500
   }
-  await onGround(async (ground, signal) => {
+  await onGround(quick, async (ground, signal) => {
     const redisUrl = redisOf(ground, mode)
     const url = await emptyAckbox(ground, filled)
     await fillEnded({ url, run: 'old', count: tasksBefore, signal })

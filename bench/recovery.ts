@@ -70,7 +70,7 @@ export async function main(args: string[]): Promise<void> {
   const rounds = whole('--rounds', values.rounds ?? (quick ? '1' : '3'))
   const mode = choice('--mode', values.mode, ['redis', 'postgres'])
   const more = { BENCH_TIMEOUT_MS: `${timeoutMs}`, LEASE_MARGIN_MS: `${marginMs}`, SWEEP_MS: `${sweepMs}` }
-  await onGround(async (ground, signal) => {
+  await onGround(quick, async (ground, signal) => {
     const redisUrl = redisOf(ground, mode)
     const turns: Turn[] = []
     for (let turn = 1; turn <= rounds; turn++) {

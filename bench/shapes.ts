@@ -65,7 +65,7 @@ export async function main(args: string[]): Promise<void> {
   }
   const these = chosen(shapes, values.only ?? (quick ? 'receipts,batch,fanout' : undefined))
   const mode = choice('--mode', values.mode ?? 'either', ['redis', 'postgres', 'either'])
-  await onGround(async ground => {
+  await onGround(quick, async ground => {
     const redisUrl = redisOf(ground, mode)
     const pairs = new Map(these.map(({ name }) => [name, [] as Pair[]]))
     for (let nth = 1; nth <= amounts.rounds; nth++)

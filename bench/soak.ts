@@ -63,7 +63,7 @@ export async function main(args: string[]): Promise<void> {
   const minutes = positive('--minutes', values.minutes ?? '10')
   const times = positive('--times', values.times ?? '2')
   const amounts = { seconds: quick ? 6 : minutes * 60, times, warm: quick ? 300 : 20_000 }
-  await onGround(async (ground, signal) => {
+  await onGround(quick, async (ground, signal) => {
     const report = await soak(ground, amounts, signal)
     console.log(JSON.stringify(report))
     if (values.report !== undefined) {

@@ -41,7 +41,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   let woken = false
   let idlers: (() => void)[] = []
 
-  const isFull = (): boolean => writing >= (large === 0 && small > 0 ? mostSmall : inFlight)
+  const isFull = (): boolean => writing >= (large === 0 ? mostSmall : inFlight)
 
   function wake(): void {
     if (woken || isFull() || waiting.length === 0) return
@@ -56,12 +56,12 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   async function writeNext(): Promise<void> {
     const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
     waiting = waiting.length <= max ? [] : waiting.slice(max)
-    const isLarge = entries.length > small ? 1 : 0
+    const isLarge = entries.length > small
     writing++
-    large += isLarge
+    if (isLarge) large++
     await settle(options, entries)
     writing--
-    large -= isLarge
+    if (isLarge) large--
     size -= entries.length
     wake()
     if (size > 0) return

@@ -5,7 +5,7 @@ type Found = ResolveFnOutput | Promise<ResolveFnOutput>
 /** URL of the module that `ackbox/handler` is. */
 let handler = ''
 
-/** What Node calls where the hook runs in a thread of its own. */
+/** Before the first `resolve`. Node calls it where the hook runs in a thread of its own. */
 export function initialize(data: { handler: string }): void {
   handler = data.handler
 }
