@@ -77,16 +77,16 @@ interface Owned {
 }
 
 export function deliverer(deps: DeliverDeps): Deliver {
-  const busy = new Set<Promise<void>>()
+  const busy = room(1)
   const unwritten = room(mostUnwritten)
   const start = (work: Promise<void>, delivery: Loaded): void => {
     const lost = (err: unknown): void => {
       // Not written: its lease runs out and the dispatcher decides.
       deps.log.error({ err, taskNo: delivery.task.taskNo, downstream: delivery.downstream }, 'attempt.lost')
     }
+    busy.enter()
     // Not `finally`, which makes three more promises for every delivery.
-    const ending: Promise<void> = work.catch(lost).then(() => void busy.delete(ending))
-    busy.add(ending)
+    void work.catch(lost).then(busy.leave)
   }
   const deliver = async (hint: Hint): Promise<void> => {
     const { ones, isBacklog } = await load(deps.sql, deps.fresh, hint)
@@ -119,7 +119,7 @@ export function deliverer(deps: DeliverDeps): Deliver {
   }
   return Object.assign(deliver, {
     async idle() {
-      while (busy.size > 0) await Promise.all(busy)
+      for (let some = busy.full(); some; some = busy.full()) await some
     }
   })
 }

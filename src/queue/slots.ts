@@ -36,8 +36,8 @@ const paceMs = 100
 export function slots(options: SlotsOptions): Slots {
   const now = options.now ?? (() => performance.now())
   const bucket = options.perSecond === undefined ? undefined : tokens(options.perSecond, options.share, now)
-  const aborts = new Map<AbortSignal, () => void>()
-  let queue: Waiter[] = []
+  const heard = new WeakSet<AbortSignal>()
+  let queue: (Waiter | undefined)[] = []
   let head = 0
   let waiting = 0
   let inUse = 0
@@ -69,7 +69,8 @@ export function slots(options: SlotsOptions): Slots {
 
   function shift(): Waiter | undefined {
     for (;;) {
-      const next = queue[head++]
+      const next = queue[head]
+      queue[head++] = undefined
       if (head > 1024 && head * 2 > queue.length) {
         queue = queue.slice(head)
         head = 0
@@ -83,15 +84,13 @@ export function slots(options: SlotsOptions): Slots {
     head = 0
     clearTimeout(timer)
     timer = undefined
-    for (const [signal, listener] of aborts) signal.removeEventListener('abort', listener)
-    aborts.clear()
   }
 
-  // One listener for each signal, not for each waiter: thousands wait on the signal of a shutdown.
+  // One listener for each signal, for good, not for each waiter: thousands wait on the signal of a shutdown.
   function listen(signal: AbortSignal) {
-    if (aborts.has(signal)) return
+    if (heard.has(signal)) return
+    heard.add(signal)
     const listener = () => {
-      aborts.delete(signal)
       for (let i = head; i < queue.length; i++) {
         const waiter = queue[i]
         if (!waiter || waiter.gone || waiter.signal !== signal) continue
@@ -101,7 +100,6 @@ export function slots(options: SlotsOptions): Slots {
       }
       grant()
     }
-    aborts.set(signal, listener)
     signal.addEventListener('abort', listener, { once: true })
   }
 

@@ -2,6 +2,8 @@
 export interface Due {
   due: number
   signal: AbortSignal
+  /** Where it stands among the others; who adds it sets it to -1 and leaves it alone. */
+  place: number
   /** Called once past due, or when the signal is aborted; it must lead to `delete`. */
   expire(now: number): void
 }
@@ -16,20 +18,23 @@ export interface Deadlines {
  * than the reading of its answer. Ends things at most `everyMs` late.
  */
 export function deadlines(everyMs = 25): Deadlines {
-  const items = new Set<Due>()
+  // No Set: see the memory of what has ended, docs/performance.md.
+  const items: Due[] = []
   let armed = false
 
   function look(): void {
     armed = false
     const now = performance.now()
-    for (const item of items) {
-      if (now >= item.due || item.signal.aborted) item.expire(now)
+    // From the end: where one goes the last takes its place, and that was looked at before.
+    for (let at = items.length - 1; at >= 0; at--) {
+      const item = items[at]
+      if (item && (now >= item.due || item.signal.aborted)) item.expire(now)
     }
     arm()
   }
 
   function arm(): void {
-    if (armed || items.size === 0) return
+    if (armed || items.length === 0) return
     armed = true
     // Behind the poll phase: after a stall of our own, answers that have long arrived are read before anything is late.
     setTimeout(() => setImmediate(look), everyMs)
@@ -37,11 +42,17 @@ export function deadlines(everyMs = 25): Deadlines {
 
   return {
     add(item) {
-      items.add(item)
+      item.place = items.push(item) - 1
       arm()
     },
-    delete: item => {
-      items.delete(item)
+    delete(item) {
+      if (item.place < 0) return
+      const last = items.pop()
+      if (last && last !== item) {
+        items[item.place] = last
+        last.place = item.place
+      }
+      item.place = -1
     }
   }
 }

@@ -27,6 +27,7 @@ export function flights(clock: Deadlines): {
         const due: Due = {
           due: performance.now() + parcel.timeoutMs,
           signal: parcel.signal,
+          place: -1,
           expire: () => stop(parcel.signal.aborted ? 'shutdown' : 'timeout')
         }
         const settle = (): boolean => {

@@ -55,6 +55,7 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
         const sent: Sent = {
           due: performance.now() + parcel.timeoutMs,
           signal: parcel.signal,
+          place: -1,
           message,
           over: false,
           end(outcome) {
