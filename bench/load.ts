@@ -75,7 +75,7 @@ serve(
       const answers: Promise<void>[] = []
       for (let index = 0; index < tasks && now() < end; index += size) {
         const due = began + (index * 1000) / rate
-        while (due > now()) await sleep(Math.ceil(due - now()))
+        while (due > now()) await sleep(Math.max(1, Math.ceil(due - now())))
         // Timers are up to 2 ms late. More than that, or no connection free, is the delay of what is measured: it counts.
         starts.fill(now() - due > 2 ? due : now(), index, index + size)
         const free = idle.pop() ?? (await freed(idle))

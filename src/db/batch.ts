@@ -9,6 +9,10 @@ export interface BatcherOptions<In, Out> {
   inFlight?: number
   /** While all that are being written hold at most so many items (0), up to three are: a few need not wait for a slow commit of others. */
   small?: number
+  /** After a statement the next one gathers for so long (0), unless it is full or somebody waits for an item of it. */
+  restMs?: number
+  /** Does somebody wait for it? */
+  isUrgent?: (item: In) => boolean
   /** Is the statement refused because of what is in it? Then it is split, so that one bad item fails alone. */
   isDataError?: (err: unknown) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
@@ -31,20 +35,31 @@ interface Entry<In, Out> {
 
 const mostSmall = 3
 
-/** Group commit without timers: an idle system waits for nobody, a busy one shares statements and commits. */
+/** Group commit: an idle system waits for nobody, a busy one shares statements and commits. */
 export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
-  const { max, inFlight = 2, small = 0 } = options
+  const { max, inFlight = 2, small = 0, restMs = 0 } = options
   let waiting: Entry<In, Out>[] = []
   let writing = 0
   let large = 0
   let size = 0
   let woken = false
+  let restedAt = 0
+  let isUrgent = false
+  let resting: NodeJS.Timeout | undefined
   let idlers: (() => void)[] = []
 
   const isFull = (): boolean => writing >= (large === 0 ? mostSmall : inFlight)
 
   function wake(): void {
     if (woken || isFull() || waiting.length === 0) return
+    const restLeft = restedAt - performance.now()
+    if (restLeft > 0 && !isUrgent && waiting.length < max) {
+      resting ??= setTimeout(() => {
+        resting = undefined
+        wake()
+      }, restLeft)
+      return
+    }
     woken = true
     // Not at once: whatever is added in this same turn, such as a posted batch, goes together.
     queueMicrotask(() => {
@@ -56,6 +71,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   async function writeNext(): Promise<void> {
     const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
     waiting = waiting.length <= max ? [] : waiting.slice(max)
+    isUrgent &&= waiting.length > 0
     const isLarge = entries.length > small
     writing++
     if (isLarge) large++
@@ -63,6 +79,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
     writing--
     if (isLarge) large--
     size -= entries.length
+    if (restMs > 0) restedAt = performance.now() + restMs
     wake()
     if (size > 0) return
     const resolved = idlers
@@ -75,6 +92,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
       new Promise((resolve, reject) => {
         size++
         waiting.push({ item, resolve, reject })
+        isUrgent ||= options.isUrgent?.(item) ?? false
         wake()
       }),
     idle: () =>

@@ -27,8 +27,10 @@ export function recorder({
 }): Record {
   const batch: Batcher<Asked, Applied> = batcher({
     max: 200,
-    // One at a time: nobody waits for it, and while it is written the next one grows (docs/performance.md).
+    // One at a time, with a rest: nobody waits for what an attempt came to, and the next one grows meanwhile (docs/performance.md).
     inFlight: 1,
+    restMs: 8,
+    isUrgent: ({ attempt }) => attempt === undefined,
     retryUntilWritten: giveUp,
     async write(items) {
       failpoint('record.before_commit')

@@ -2,6 +2,7 @@ import t from 'tap'
 import { batcher } from '../../src/db/batch.ts'
 import type { Sql } from '../../src/db/open.ts'
 import { testDb } from '../support/postgres.ts'
+import { until } from '../support/until.ts'
 
 interface Gate {
   items: number[]
@@ -95,6 +96,40 @@ t.test('a few need not wait for a few, and many wait for nobody but many', async
   t.same(sizes(), [2, 1, 1, 1, 3, 1])
   gates[5]?.open()
   t.same(await Promise.all(all.map(one => one.added)), [[10, 20], [10], [10], [10], [10, 20, 30], [10]])
+})
+
+t.test('after a statement the next one gathers, unless somebody waits for it or it is full', async t => {
+  const { gates, write } = gated()
+  const batch = batcher({ write, max: 4, inFlight: 1, restMs: 50, isUrgent: item => item >= 100 })
+  const first = batch.add(1)
+  await turn()
+  t.same(gates[0]?.items, [1], 'the first is not held back')
+  gates[0]?.open()
+  await first
+  const rested = batch.add(2)
+  await turn()
+  t.equal(gates.length, 1, 'it rests')
+  const began = performance.now()
+  await until('the second', () => gates.length === 2)
+  t.ok(performance.now() - began > 30)
+  t.same(gates[1]?.items, [2])
+  gates[1]?.open()
+  await rested
+  const urgent = [batch.add(3), batch.add(100)]
+  await turn()
+  t.same(gates[2]?.items, [3, 100], 'somebody waits for one of them')
+  const many = range(4, 8).map(item => batch.add(item))
+  gates[2]?.open()
+  await Promise.all(urgent)
+  await turn()
+  t.same(gates[3]?.items, range(4, 7), 'it is full')
+  gates[3]?.open()
+  await turn()
+  t.equal(gates.length, 4, 'what is left rests again')
+  await until('the rest of it', () => gates.length === 5)
+  gates[4]?.open()
+  await Promise.all(many)
+  await batch.idle()
 })
 
 t.test('idle waits for what waits and what is being written', async t => {
