@@ -118,30 +118,44 @@ export function createMetrics({ processMetrics = true } = {}) {
   }
 }
 
+/** What is counted under the labels that lead to it, and those that go on from there. */
+interface Series {
+  labels: Record<string, string>
+  n: number
+  next: Map<string, Series>
+}
+
 /**
  * A counter that is kept here and told to prom-client when somebody asks: prom-client hashes all labels at each step, and there
  * are four steps for each task. The values are those of the labels, in their order.
  */
 function counter(registers: Registry[], name: string, help: string, labelNames: string[]) {
-  const kept = new Map<string, { labels: Record<string, string>; n: number }>()
+  const all: Series = { labels: {}, n: 0, next: new Map() }
   new Counter({
     name,
     help,
     labelNames,
     registers,
     collect() {
-      for (const one of kept.values()) {
-        this.inc(one.labels, one.n)
+      const tell = (one: Series): void => {
+        if (one.n > 0) this.inc(one.labels, one.n)
         one.n = 0
+        for (const next of one.next.values()) tell(next)
       }
+      tell(all)
     }
   })
   return (values: string[], n = 1): void => {
-    const key = values.join('\n')
-    let one = kept.get(key)
-    if (!one) {
-      one = { labels: Object.fromEntries(labelNames.map((label, at) => [label, values[at] ?? ''])), n: 0 }
-      kept.set(key, one)
+    let one = all
+    // A look for each label: one for all of them needs a text that is made and hashed anew each time.
+    for (let at = 0; at < values.length; at++) {
+      const value = values[at] as string
+      let next = one.next.get(value)
+      if (!next) {
+        next = { labels: { ...one.labels, [labelNames[at] as string]: value }, n: 0, next: new Map() }
+        one.next.set(value, next)
+      }
+      one = next
     }
     one.n += n
   }

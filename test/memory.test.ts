@@ -3,7 +3,9 @@
 import { getHeapSpaceStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
+import type { Loaded } from '../src/db/load.ts'
 import { fresh, type FreshOne } from '../src/flow/fresh.ts'
+import { owed } from '../src/flow/owed.ts'
 import { deadlines, type Due } from '../src/transport/deadlines.ts'
 import { testDb } from './support/postgres.ts'
 
@@ -91,6 +93,20 @@ t.test('tasks that were accepted here and are sent', async t => {
     id => kept.take(id, 'warehouse', 1)
   )
   less(t, await madeOld(taken), 0.06)
+})
+
+t.test('deliveries whose receipts came', async t => {
+  const known = owed()
+  const came = inFlight(
+    (payload, index) => {
+      const token = `token-${index}`
+      const task = { id: payload, taskNo: token, messageCode: 'order.paid' }
+      known.keep(token, { task, downstream: 'warehouse', attempt: 1 } as Loaded)
+      return token
+    },
+    token => known.take(token, token)
+  )
+  less(t, await madeOld(came), 0.06)
 })
 
 t.test('statements that were answered', async t => {

@@ -26,7 +26,8 @@ const most = 8_000
 const longMs = 3_600_000
 
 export function owed(now = () => performance.now()): Owed {
-  let young = new Map<string, OwedOne & { at: number }>()
+  // Each in a box that is emptied when it goes, as in fresh.ts.
+  let young = new Map<string, { one: (OwedOne & { at: number }) | undefined }>()
   let elder: typeof young = new Map()
   return {
     keep(token, { task, downstream, attempt }) {
@@ -36,12 +37,14 @@ export function owed(now = () => performance.now()): Owed {
         young = new Map()
       }
       const { id: taskId, taskNo, messageCode } = task
-      young.set(token, { taskId, taskNo, messageCode, downstream, attempt, at: now() })
+      young.set(token, { one: { taskId, taskNo, messageCode, downstream, attempt, at: now() } })
     },
     take(token, taskNo) {
       if (token === undefined) return undefined
-      const one = young.get(token) ?? elder.get(token)
-      if (!one || one.taskNo !== taskNo || now() - one.at >= longMs) return undefined
+      const box = young.get(token) ?? elder.get(token)
+      const one = box?.one
+      if (!box || !one || one.taskNo !== taskNo || now() - one.at >= longMs) return undefined
+      box.one = undefined
       if (!young.delete(token)) elder.delete(token)
       return one
     }
