@@ -21,13 +21,12 @@ export function createMetrics({ processMetrics = true } = {}) {
     'downstream',
     'outcome'
   ])
-  const attemptTime = new Histogram({
-    name: 'ackbox_attempt_seconds',
-    help: 'How long attempts took',
-    labelNames: ['downstream'],
-    buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 60],
-    registers
-  })
+  const attemptTime = new Times(
+    registers,
+    'ackbox_attempt_seconds',
+    'How long attempts took',
+    [0.005, 0.02, 0.1, 0.5, 2, 10, 60]
+  )
   const receipts = counter(
     registers,
     'ackbox_receipts_total',
@@ -46,13 +45,12 @@ export function createMetrics({ processMetrics = true } = {}) {
     'Deliveries that this process brought to an end, by status and reason',
     ['downstream', 'status', 'reason']
   )
-  const lag = new Histogram({
-    name: 'ackbox_queue_lag_seconds',
-    help: 'From the claim of a delivery to the start of its attempt',
-    labelNames: ['downstream'],
-    buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 30],
-    registers
-  })
+  const lag = new Times(
+    registers,
+    'ackbox_queue_lag_seconds',
+    'From the claim of a delivery to the start of its attempt',
+    [0.005, 0.02, 0.1, 0.5, 2, 10, 30]
+  )
   const waiting = new Gauge({
     name: 'ackbox_queue_waiting',
     help: 'Deliveries that wait in the queue',
@@ -87,7 +85,7 @@ export function createMetrics({ processMetrics = true } = {}) {
     },
     attempted(downstream: string, outcome: 'delivered' | 'refused' | 'failed', ms: number) {
       attempts([downstream, outcome])
-      attemptTime.observe({ downstream }, ms / 1000)
+      attemptTime.add(downstream, ms / 1000)
     },
     received(result: string, applied: boolean) {
       receipts([result, String(applied)])
@@ -105,7 +103,7 @@ export function createMetrics({ processMetrics = true } = {}) {
         failed++
     },
     started(downstream: string, lagMs: number) {
-      lag.observe({ downstream }, lagMs / 1000)
+      lag.add(downstream, lagMs / 1000)
     },
     waiting(downstream: string, deliveries: number) {
       waiting.set({ downstream }, deliveries)
@@ -158,6 +156,48 @@ function counter(registers: Registry[], name: string, help: string, labelNames: 
       one = next
     }
     one.n += n
+  }
+}
+
+/** A histogram by downstream, kept here as counters are: prom-client's own hashes the label at each observation. */
+class Times extends Histogram<'downstream'> {
+  readonly #of: { name: string; help: string; bounds: number[] }
+  /** `counts`: of each bucket alone, and of what is beyond the last one. */
+  readonly #kept = new Map<string, { counts: number[]; sum: number }>()
+
+  constructor(registers: Registry[], name: string, help: string, bounds: number[]) {
+    super({ name, help, labelNames: ['downstream'], buckets: bounds, registers })
+    this.#of = { name, help, bounds }
+  }
+
+  add(downstream: string, seconds: number): void {
+    const { bounds } = this.#of
+    let kept = this.#kept.get(downstream)
+    if (!kept) {
+      kept = { counts: new Array<number>(bounds.length + 1).fill(0), sum: 0 }
+      this.#kept.set(downstream, kept)
+    }
+    let at = 0
+    while (at < bounds.length && seconds > (bounds[at] as number)) at++
+    kept.counts[at] = (kept.counts[at] as number) + 1
+    kept.sum += seconds
+  }
+
+  /** What the registry asks for, in prom-client's own form. Buckets count all that is below their bound, as the format wants it. */
+  async getForPromString() {
+    const { name, help, bounds } = this.#of
+    const values = [...this.#kept].flatMap(([downstream, { counts, sum }]) => {
+      const told = (suffix: string, labels: object, value: number) => ({
+        metricName: name + suffix,
+        labels,
+        sharedLabels: { downstream },
+        value
+      })
+      let count = 0
+      const buckets = counts.map((n, at) => told('_bucket', { le: bounds[at] ?? '+Inf' }, (count += n)))
+      return [...buckets, told('_sum', {}, sum), told('_count', {}, count)]
+    })
+    return { name, help, type: 'histogram', aggregator: 'sum', values }
   }
 }
 

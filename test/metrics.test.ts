@@ -26,6 +26,26 @@ t.test('what happened is counted under the words of the glossary', async t => {
     t.ok(text.includes(line), line)
 })
 
+t.test('times are told in buckets, each with all below it', async t => {
+  const metrics = createMetrics({ processMetrics: false })
+  for (const ms of [5, 6, 450, 99_000]) metrics.attempted('warehouse', 'delivered', ms)
+  metrics.attempted('points', 'delivered', 1)
+  const text = await metrics.render()
+  const expected = [
+    '# TYPE ackbox_attempt_seconds histogram',
+    'ackbox_attempt_seconds_bucket{le="0.005",downstream="warehouse"} 1',
+    'ackbox_attempt_seconds_bucket{le="0.02",downstream="warehouse"} 2',
+    'ackbox_attempt_seconds_bucket{le="0.1",downstream="warehouse"} 2',
+    'ackbox_attempt_seconds_bucket{le="0.5",downstream="warehouse"} 3',
+    'ackbox_attempt_seconds_bucket{le="60",downstream="warehouse"} 3',
+    'ackbox_attempt_seconds_bucket{le="+Inf",downstream="warehouse"} 4',
+    'ackbox_attempt_seconds_sum{downstream="warehouse"} 99.461',
+    'ackbox_attempt_seconds_count{downstream="warehouse"} 4',
+    'ackbox_attempt_seconds_count{downstream="points"} 1'
+  ]
+  for (const line of expected) t.ok(text.split('\n').includes(line), line)
+})
+
 t.test('the share of direct successes, and of those given up, is told', async t => {
   const metrics = createMetrics({ processMetrics: false })
   for (const attempt of [1, 1, 1, 4]) metrics.ended('warehouse', 'HANDLED', attempt)
