@@ -25,7 +25,7 @@ const mostText = 16_777_216
 const most = 10_000
 
 export function fresh(): Fresh {
-  // Each in a box that is emptied when it goes: the memory of what has ended, docs/performance.md.
+  // Each in a box that is emptied when it goes, so that what has ended leaves the memory at once (docs/decisions.md).
   const kept = new Map<string, { one: FreshOne | undefined }>()
   let text = 0
   const remove = (key: string): FreshOne | undefined => {

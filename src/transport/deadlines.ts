@@ -8,18 +8,20 @@ export interface Due {
   expire(now: number): void
 }
 
-export interface Deadlines {
-  add(item: Due): void
-  delete(item: Due): void
+export interface Deadlines<T extends Due = Due> {
+  add(item: T): void
+  delete(item: T): void
+  /** Those in flight now. */
+  all(): T[]
 }
 
 /**
  * One coarse timer for all that is in flight: at thousands of sends a second a timer and a listener for each would cost more
  * than the reading of its answer. Ends things at most `everyMs` late.
  */
-export function deadlines(everyMs = 25): Deadlines {
-  // No Set: see the memory of what has ended, docs/performance.md.
-  const items: Due[] = []
+export function deadlines<T extends Due = Due>(everyMs = 25): Deadlines<T> {
+  // No Set, so that what has ended leaves the memory at once (docs/decisions.md).
+  const items: T[] = []
   let armed = false
 
   function look(): void {
@@ -53,6 +55,7 @@ export function deadlines(everyMs = 25): Deadlines {
         last.place = item.place
       }
       item.place = -1
-    }
+    },
+    all: () => [...items]
   }
 }

@@ -3,7 +3,6 @@ import type { Evidence, Outcome } from '../task/task.ts'
 import { ReadAnswer } from './answer.ts'
 import type { Broker } from './broker.ts'
 import { chosen } from './choose.ts'
-import { deadlines } from './deadlines.ts'
 import { callBody, javaArgs, readResponse, type JavaArgs, type Returned } from './dubbo2/body.ts'
 import { openConnection, type Connection } from './dubbo2/connection.ts'
 import { jsonOf } from './dubbo2/json.ts'
@@ -24,7 +23,7 @@ const bytesRead = 65_536
  * One connection a provider carries all calls; an answer belongs to the call of its id and to no other.
  */
 export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
-  const flying = flights(deadlines())
+  const flying = flights()
   const links = new Map<string, Link<Connection>>()
   let closed = false
 

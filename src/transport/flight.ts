@@ -1,5 +1,5 @@
 import type { Outcome } from '../task/task.ts'
-import type { Deadlines, Due } from './deadlines.ts'
+import { deadlines, type Due } from './deadlines.ts'
 import type { Parcel } from './transport.ts'
 
 /** Where a send stands: whether its bytes may have left, which is what a deadline cannot tell. */
@@ -9,7 +9,7 @@ export interface Flight {
 }
 
 /** Sends of one transport, each ended once: by its answer, its deadline, the process's end or `close`. */
-export function flights(clock: Deadlines): {
+export function flights(): {
   fly(
     parcel: Parcel,
     send: (flight: Flight) => Promise<Outcome>,
@@ -17,33 +17,32 @@ export function flights(clock: Deadlines): {
   ): Promise<Outcome>
   close(): void
 } {
-  const open = new Set<(why: string) => void>()
+  const clock = deadlines<Due & { stop: (why: string) => void }>()
   return {
     fly(parcel, send, cut) {
       if (parcel.signal.aborted) return Promise.resolve({ kind: 'failed', reason: 'shutdown' })
       if (parcel.timeoutMs <= 0) return Promise.resolve({ kind: 'failed', reason: 'timeout' })
       return new Promise((resolve, reject) => {
         const flight = { over: false }
-        const due: Due = {
-          due: performance.now() + parcel.timeoutMs,
-          signal: parcel.signal,
-          place: -1,
-          expire: () => stop(parcel.signal.aborted ? 'shutdown' : 'timeout')
-        }
-        const settle = (): boolean => {
-          if (flight.over) return false
-          flight.over = true
-          clock.delete(due)
-          open.delete(stop)
-          return true
-        }
         const stop = (reason: string): void => {
           if (!settle()) return
           cut?.(reason)
           resolve({ kind: 'failed', reason })
         }
+        const due = {
+          due: performance.now() + parcel.timeoutMs,
+          signal: parcel.signal,
+          place: -1,
+          expire: () => stop(parcel.signal.aborted ? 'shutdown' : 'timeout'),
+          stop
+        }
+        const settle = (): boolean => {
+          if (flight.over) return false
+          flight.over = true
+          clock.delete(due)
+          return true
+        }
         clock.add(due)
-        open.add(stop)
         send(flight).then(
           outcome => settle() && resolve(outcome),
           (error: unknown) => settle() && reject(error as Error)
@@ -51,7 +50,7 @@ export function flights(clock: Deadlines): {
       })
     },
     close() {
-      for (const stop of open) stop('shutdown')
+      for (const { stop } of clock.all()) stop('shutdown')
     }
   }
 }

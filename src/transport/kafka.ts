@@ -22,9 +22,8 @@ const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/
 const reserved = /^(?:webhook-|ackbox-)/i
 
 export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
-  const clock = deadlines()
+  const clock = deadlines<Sent>()
   const writers = new Map<string, Writer>()
-  const inFlight = new Set<Sent>()
   let closed = false
 
   function writerOf(broker: Broker): Writer {
@@ -62,20 +61,18 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
             if (sent.over) return
             sent.over = true
             clock.delete(sent)
-            inFlight.delete(sent)
             resolve(outcome)
           },
           expire: () => sent.end({ kind: 'failed', reason: parcel.signal.aborted ? 'shutdown' : 'timeout' })
         }
         clock.add(sent)
-        inFlight.add(sent)
         writerOf(broker).add(sent)
       })
     },
 
     async close() {
       closed = true
-      for (const sent of inFlight) sent.end({ kind: 'failed', reason: 'shutdown' })
+      for (const sent of clock.all()) sent.end({ kind: 'failed', reason: 'shutdown' })
       await Promise.all([...writers.values()].map(each => each.close()))
     }
   }

@@ -4,7 +4,6 @@ import { jetstream, JetStreamApiError } from '@nats-io/jetstream'
 import type { Outcome } from '../task/task.ts'
 import type { Broker } from './broker.ts'
 import { chosen } from './choose.ts'
-import { deadlines } from './deadlines.ts'
 import { flights, reservedName, type Flight } from './flight.ts'
 import { Failure } from './guard.ts'
 import type { Link } from './link.ts'
@@ -38,7 +37,7 @@ const idHeader = 'Nats-Msg-Id'
 
 export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
   const links = new Map<Broker, Link<NatsConnection>>()
-  const inFlight = flights(deadlines())
+  const inFlight = flights()
   const uncertain = remembered(uncertainKept)
 
   function linkOf(broker: Broker): Link<NatsConnection> {

@@ -26,8 +26,7 @@ export interface RabbitmqRequest {
  * is what a full queue rejects. The same delivery sent again has the same `message-id`, its webhook-id.
  */
 export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqRequest> {
-  const clock = deadlines()
-  const underway = new Set<Sending>()
+  const clock = deadlines<Sending>()
   const links = new Map<string, Link>()
   let closed = false
 
@@ -67,18 +66,16 @@ export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqReques
       return new Promise(resolve => {
         const sending: Sending = new Sending(parcel, message, bytesOf(payload), outcome => {
           clock.delete(sending)
-          underway.delete(sending)
           resolve(outcome)
         })
         clock.add(sending)
-        underway.add(sending)
         void carry(sending, broker)
       })
     },
 
     async close() {
       closed = true
-      for (const sending of underway) sending.fail('shutdown')
+      for (const sending of clock.all()) sending.fail('shutdown')
       await Promise.all(Array.from(links.values(), each => each.close()))
     }
   }

@@ -2,7 +2,6 @@ import { Redis } from 'ioredis'
 import type { Outcome } from '../task/task.ts'
 import { at, type Broker } from './broker.ts'
 import { chosen } from './choose.ts'
-import { deadlines } from './deadlines.ts'
 import { failureOf } from './failure.ts'
 import { flights, reservedName, type Flight } from './flight.ts'
 import { Failure } from './guard.ts'
@@ -36,7 +35,7 @@ const silentMs = 500
 
 export function redisStreamTransport(deps: TransportDeps): Transport<RedisStreamRequest> {
   const links = new Map<Broker, Link<Line>>()
-  const inFlight = flights(deadlines())
+  const inFlight = flights()
 
   function linkOf(broker: Broker): Link<Line> {
     const known = links.get(broker) ?? link(broker, deps, opener(broker))

@@ -12,9 +12,8 @@ export type { RocketmqRequest } from './rocketmq/message.ts'
 
 /** RocketMQ 5 by the gRPC protocol of its proxy. Delivered: the broker's `SEND_OK`. */
 export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqRequest> {
-  const clock = deadlines()
+  const clock = deadlines<Sending>()
   const clusters = new Map<Broker, Cluster>()
-  const inFlight = new Set<Sending>()
   let isClosed = false
 
   function clusterOf(broker: Broker): Cluster {
@@ -38,11 +37,9 @@ export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqReques
         return new Promise(resolve => {
           const sending = new Sending(parcel, outcome => {
             clock.delete(sending)
-            inFlight.delete(sending)
             resolve(outcome)
           })
           clock.add(sending)
-          inFlight.add(sending)
           clusterOf(broker)
             .publish(message, sending)
             .then(
@@ -58,7 +55,7 @@ export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqReques
 
     async close() {
       isClosed = true
-      for (const sending of inFlight) sending.cut('shutdown')
+      for (const sending of clock.all()) sending.cut('shutdown')
       for (const each of clusters.values()) each.close()
       clusters.clear()
     }

@@ -109,13 +109,14 @@ export class Line {
     const held = sending.bytes + overhead
     let left = 0
     sending.returned = false
-    sending.leave = () => {
+    const leave = (): void => {
       left = held
       lane.leftBytes += held
       if (lane.leftBytes < leftMost && !lane.isForOne) return
       lane.dropped = true
       void lane.channel.close()
     }
+    sending.leave = leave // not in place: docs/decisions.md, what has ended
     lane.inFlight.add(sending)
     try {
       await lane.channel.basicPublish(sending.envelope, sending.body)

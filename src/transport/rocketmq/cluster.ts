@@ -155,11 +155,12 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
       proxy,
       (client, done) => client.sendMessage(message.request, metadata(broker), done),
       cancel => {
-        journey.onEnd = isLate => {
+        const onEnd = (isLate: boolean): void => {
           cancel()
           // A machine that is gone closes nothing: a new connection tells whether it is this one.
           if (isLate && proxy.heardAt < journey.startedAt) lost(place, proxy, 'timeout')
         }
+        journey.onEnd = onEnd // not in place: docs/decisions.md, what has ended
       }
     )
     heard(place)
