@@ -77,7 +77,7 @@ interface Owned {
 }
 
 export function deliverer(deps: DeliverDeps): Deliver {
-  const busy = room(1)
+  const busy = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
   const unwritten = room(mostUnwritten)
   const start = (work: Promise<void>, delivery: Loaded): void => {
     const lost = (err: unknown): void => {
