@@ -104,7 +104,8 @@ export async function wire(options: WireOptions): Promise<Service> {
     )
   }
   const hints = openHints({ backend, downstreams: limits, log })
-  const record = recorder({ sql, metrics, giveUp: giveUp.signal })
+  const pacing = pace()
+  const record = recorder({ sql, pace: pacing, metrics, giveUp: giveUp.signal })
   const limiters = new Map(
     limits.map(one => [one.name, slots({ ...one, share: () => 1 / Math.max(1, around.workers()) })])
   )
@@ -118,22 +119,22 @@ export async function wire(options: WireOptions): Promise<Service> {
   const hinting = hinter(near, record)
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
   const random = Math.random
+  // What one half of this process does the other half need not read back.
+  const isBoth = roles.has('worker') && roles.has('api')
+  const justAccepted = isBoth ? fresh() : undefined
+  const owing = isBoth ? owed() : undefined
   const dispatching = dispatcher({
     sql,
     handlers,
     downstreams: limits,
     hinter: hinting,
     record,
+    pace: pacing,
     surroundings: around,
     sweepMs: config.sweepMs,
     random,
     log
   })
-  // What one half of this process does the other half need not read back.
-  const isBoth = roles.has('worker') && roles.has('api')
-  const justAccepted = isBoth ? fresh() : undefined
-  const owing = isBoth ? owed() : undefined
-  const pacing = pace()
   const accept = acceptor({
     sql,
     handlers,

@@ -51,7 +51,7 @@ export interface AcceptDeps {
   /** Where this process has a worker too. */
   fresh: Fresh | undefined
   /** Told of every batch that is posted: what is worked off beside it leaves it room. */
-  pace: Pick<Pace, 'posted'>
+  pace: Pick<Pace, 'posting'>
   /** Something due had to wait for a dispatcher. */
   wake: () => void
   /** False once we stop: what is accepted still is committed, and waits for another process. */
@@ -249,11 +249,14 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
 async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
-  deps.pace.posted()
   if (deps.surroundings.isAway()) throw new Unavailable()
   const askedAt = performance.now()
   failpoint('accept.before_commit')
   const inserting = insertTasks(deps.sql, tasks)
+  deps.pace.posting(
+    inserting,
+    tasks.reduce((sum, task) => sum + task.deliveries.length, 0)
+  )
   // Also when the caller has been told 503 already: what is claimed must be hinted.
   inserting.then(
     inserted => {

@@ -40,7 +40,7 @@ export interface DeliverDeps {
   fresh: Fresh | undefined
   /** Where this process takes receipts too. */
   owed: Owed | undefined
-  pace: Pick<Pace, 'next'>
+  pace: Pick<Pace, 'ask' | 'next'>
   record: Record
   surroundings: Surroundings
   node: string
@@ -89,7 +89,7 @@ export function deliverer(deps: DeliverDeps): Deliver {
     void work.catch(lost).then(busy.leave)
   }
   const deliver = async (hint: Hint): Promise<void> => {
-    const { ones, isBacklog } = await load(deps.sql, deps.fresh, hint)
+    const { ones, isBacklog } = await load(deps.sql, deps.fresh, deps.pace, hint)
     const slots = deps.slots.get(hint.downstream)
     for (const { delivery, askedAt } of ones) {
       // Whoever posts meanwhile should not wait until a backlog has left. What was posted just now leaves whole (docs/performance.md).

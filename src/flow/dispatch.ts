@@ -7,6 +7,7 @@ import { decide, type Policy } from '../task/decide.ts'
 import type { Move } from '../task/states.ts'
 import type { Hinter } from './hint.ts'
 import type { Log } from './log.ts'
+import type { Pace } from './pace.ts'
 import type { Record } from './record.ts'
 import type { Surroundings } from './surroundings.ts'
 
@@ -17,6 +18,7 @@ export interface DispatchDeps {
   downstreams: readonly { name: string; leaseMs: number }[]
   hinter: Hinter
   record: Record
+  pace: Pick<Pace, 'ask' | 'isYielding'>
   surroundings: Surroundings
   sweepMs: number
   random: () => number
@@ -37,6 +39,8 @@ const fullLookMs = 60_000
 /** Rows whose downstream nobody knows are looked for this often. */
 const orphanLookMs = 60_000
 const overdueAtOnce = 1_000
+/** The most that is claimed of a downstream in one statement. */
+const mostAtOnce = { yielding: 100, else: 2_000 }
 /** How soon a queue without room is asked again; that costs no statement. */
 const roomPollMs = 10
 const failuresBeforeYield = 5
@@ -52,6 +56,8 @@ interface Memory {
   /** Before it no lease is called lost; Infinity until the database answers again. */
   trustFrom: number
   lookedAt: number
+  /** When clocks were looked at last, and not only claimed. */
+  sweptAt: number
 }
 
 /** Claims what is due and decides what is overdue. Needs no leader: rows are locked, not nodes. */
@@ -61,7 +67,8 @@ export function dispatcher(deps: DispatchDeps): Dispatcher {
     fullLookAt: 0,
     orphanLookAt: performance.now() + orphanLookMs,
     trustFrom: 0,
-    lookedAt: 0
+    lookedAt: 0,
+    sweptAt: -Infinity
   }
   const waiting = nap()
   let failures = 0
@@ -103,11 +110,15 @@ export function dispatcher(deps: DispatchDeps): Dispatcher {
 async function look(deps: DispatchDeps, memory: Memory): Promise<number> {
   if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
+  // While a backlog is worked off the other clocks can wait for their sweep, as they do at rest.
+  const canWait = memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
+  if (canWait && behind(deps).length > 0 && !(await claim(deps))) return 0
   const names = deps.downstreams.map(one => one.name)
   // Asked before the claim: what becomes due between the two is claimed; the other way round it would wait a sweep.
   const { now, inMs } = await nextDue(deps.sql, names)
   // Only from here on: others too could not write before, and hold answers that they write first of all.
   if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + trustMs
+  memory.sweptAt = performance.now()
   const claimedAll = await claim(deps)
   const decidedAll = performance.now() < memory.trustFrom || (await decideOverdue(deps, memory, names, now))
   if (performance.now() > memory.orphanLookAt) {
@@ -118,18 +129,25 @@ async function look(deps: DispatchDeps, memory: Memory): Promise<number> {
 }
 
 /** Due deliveries wait, and none of their queues has room: nothing to ask PostgreSQL for yet. */
-function isBlocked({ downstreams, surroundings, hinter }: DispatchDeps): boolean {
-  const behind = downstreams.filter(({ name }) => surroundings.isBehind(name) && !surroundings.isPaused(name))
-  return behind.length > 0 && behind.every(({ name }) => hinter.room(name) === 0)
+function isBlocked(deps: DispatchDeps): boolean {
+  const names = behind(deps)
+  return names.length > 0 && names.every(name => deps.hinter.room(name) === 0)
 }
 
+/** Downstreams with more due than the last look claimed. */
+const behind = ({ downstreams, surroundings }: DispatchDeps): string[] =>
+  downstreams
+    .map(({ name }) => name)
+    .filter(name => surroundings.isBehind(name) && !surroundings.isPaused(name))
+
 /** false: more was due than was claimed, and there is room for it at once. */
-async function claim({ sql, downstreams, hinter, surroundings, log }: DispatchDeps): Promise<boolean> {
+async function claim({ sql, pace, downstreams, hinter, surroundings, log }: DispatchDeps): Promise<boolean> {
+  const most = mostAtOnce[pace.isYielding() ? 'yielding' : 'else']
   const open = downstreams
     .filter(({ name }) => !surroundings.isPaused(name))
-    .map(({ name, leaseMs }) => ({ downstream: name, room: Math.min(hinter.room(name), 2_000), leaseMs }))
+    .map(({ name, leaseMs }) => ({ downstream: name, room: Math.min(hinter.room(name), most), leaseMs }))
   const roomy = open.filter(one => one.room > 0)
-  const claimed = roomy.length > 0 ? await claimDue(sql, roomy) : []
+  const claimed = roomy.length > 0 ? await pace.ask(() => claimDue(sql, roomy)) : []
   if (claimed.length > 0) {
     failpoint('claim.after_commit')
     log.debug({ deliveries: claimed.length }, 'dispatch.claimed')

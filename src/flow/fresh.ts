@@ -1,5 +1,6 @@
 import { loadHinted, type Loaded } from '../db/load.ts'
 import type { Sql } from '../db/open.ts'
+import type { Pace } from './pace.ts'
 
 /** A delivery as this process has just committed it, claimed: what a worker's SELECT would find. */
 export interface FreshOne {
@@ -68,6 +69,7 @@ export interface Hint {
 export async function load(
   sql: Sql,
   fresh: Fresh | undefined,
+  pace: Pick<Pace, 'ask'>,
   { downstream, deliveries }: Hint
 ): Promise<{ ones: FreshOne[]; isBacklog: boolean }> {
   const known: FreshOne[] = []
@@ -81,6 +83,6 @@ export async function load(
   // From before the SELECT, or the time it took would be missing from every lease.
   const askedAt = performance.now()
   // Throws when PostgreSQL is away: then the leases run out and are found by the dispatcher.
-  const read = await loadHinted(sql, downstream, unknown)
+  const read = await pace.ask(() => loadHinted(sql, downstream, unknown))
   return { ones: [...known, ...read.map(delivery => ({ delivery, askedAt }))], isBacklog: true }
 }

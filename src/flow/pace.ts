@@ -1,57 +1,82 @@
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 
-/** Lets those who post go first while a backlog is worked off in the same process. */
+/** Lets those who post go first while a backlog is worked off in the same process (docs/performance.md). */
 export interface Pace {
-  /** Somebody posts here. */
-  posted(): void
+  /** Somebody waits for so many deliveries to be written. */
+  posting(written: Promise<unknown>, deliveries: number): void
   /** undefined: one more of a backlog may leave; else when it resolves, in the order of asking. */
   next(): Promise<void> | undefined
+  /** A backlog is worked off beside somebody who posts, and fast enough to let them go first. */
+  isYielding(): boolean
+  /** A statement for which nobody waits: while we yield one at a time, or PostgreSQL would have every processor. */
+  ask<T>(statement: () => Promise<T>): Promise<T>
 }
 
-/** Who has not posted for so long is not waiting for us. */
+/** What has not been for so long is over. */
 const recentMs = 1_000
-/** Deliveries that leave in one turn of the event loop. */
-const atOnce = 25
-/** The part of its time that the loop may be busy before a backlog waits. */
-const busiest = 0.7
-const lookMs = 1
-/** Then it goes on all the same: a loop that posts alone keep busy must not starve what they have left behind. */
-const mostLooks = 4
+/** Deliveries that leave in one turn of the event loop: while somebody posts, and else. */
+const [fewAtOnce, manyAtOnce] = [2, 25]
+/** The longest that a backlog waits for who posts, and how long for each ms that it went on: or it would starve. */
+const [mostWaitMs, waitPerMs] = [10, 3]
+/** It yields while it shrinks: in so long so many times as much left as was posted. */
+const [tallyMs, leadOver] = [200, 2]
 
-/**
- * At full speed a drain keeps both the event loop and PostgreSQL busy, and an accept waits for its turn at either. With some
- * of the loop left free it waits a third as long, and the drain takes as long again (docs/performance.md).
- * `busy`: the part of its time that the loop was busy since the last call, 0 to 1.
- */
-export function pace(busy = sinceLast()): Pace {
+export function pace(now = (): number => performance.now()): Pace {
   let postedAt = -Infinity
+  let posted = 0
+  let backlogAt = -Infinity
   let asked = 0
+  let credit = mostWaitMs
+  let wentOnAt = -Infinity
   let last = Promise.resolve()
+  let lastAsked: Promise<unknown> = Promise.resolve()
+  let tally = { from: now(), came: 0, left: 0 }
+  let leads = true
+  const count = (came: number, left: number): void => {
+    tally.came += came
+    tally.left += left
+    if (now() - tally.from < tallyMs) return
+    leads = tally.left >= leadOver * tally.came
+    tally = { from: now(), came: 0, left: 0 }
+  }
+  const isPosting = (): boolean => posted > 0 || now() - postedAt < recentMs
+  const isYielding = (): boolean => leads && now() - backlogAt < recentMs && isPosting()
   const look = async (): Promise<void> => {
-    for (let looks = 0; looks < mostLooks; looks++) {
-      await sleep(lookMs)
-      if (busy() < busiest) return
-    }
+    await turn()
+    const from = now()
+    credit = Math.min(mostWaitMs, credit + waitPerMs * (from - wentOnAt))
+    while (leads && posted > 0 && now() - from < credit) await sleep(1)
+    wentOnAt = now()
+    credit -= wentOnAt - from
   }
   return {
-    posted() {
-      postedAt = performance.now()
+    posting(written, deliveries) {
+      posted++
+      count(deliveries, 0)
+      // Not before its answer has left.
+      const answered = (): void => {
+        setImmediate(() => {
+          posted--
+          postedAt = now()
+        })
+      }
+      written.then(answered, answered)
     },
     next() {
-      if (asked++ % atOnce > 0) return undefined
-      if (performance.now() - postedAt > recentMs) return turn()
+      asked++
+      backlogAt = now()
+      count(0, 1)
+      if (!isPosting()) return asked % manyAtOnce === 0 ? turn() : undefined
+      if (asked % fewAtOnce > 0) return undefined
       last = last.then(look)
       return last
+    },
+    isYielding,
+    ask(statement) {
+      if (!isYielding()) return statement()
+      const answer = lastAsked.then(statement)
+      lastAsked = answer.catch(() => {})
+      return answer
     }
-  }
-}
-
-function sinceLast(): () => number {
-  let before = performance.eventLoopUtilization()
-  return () => {
-    const now = performance.eventLoopUtilization()
-    const { utilization } = performance.eventLoopUtilization(now, before)
-    before = now
-    return utilization
   }
 }

@@ -5,6 +5,7 @@ import { isPlainReceipt, recordReceipts, type PlainReceipt } from '../db/receipt
 import { isSend, recordSends, type Send } from '../db/sends.ts'
 import { failpoint } from '../failpoint.ts'
 import type { Metrics } from '../metrics.ts'
+import type { Pace } from './pace.ts'
 
 export interface Record {
   (asked: Asked): Promise<Applied>
@@ -18,23 +19,26 @@ export interface Record {
  */
 export function recorder({
   sql,
+  pace,
   metrics,
   giveUp
 }: {
   sql: Sql
+  pace: Pick<Pace, 'ask' | 'isYielding'>
   metrics: Pick<Metrics, 'moved' | 'ended'>
   giveUp: AbortSignal
 }): Record {
   const batch: Batcher<Asked, Applied> = batcher({
-    max: 200,
-    // One at a time, with a rest: nobody waits for what an attempt came to, and the next one grows meanwhile (docs/performance.md).
+    max: () => (pace.isYielding() ? 60 : 200),
+    // One at a time, with a rest in which the next one grows (docs/performance.md).
     inFlight: 1,
     restMs: 8,
-    isUrgent: ({ attempt }) => attempt === undefined,
+    isUrgent,
     retryUntilWritten: giveUp,
     async write(items) {
       failpoint('record.before_commit')
-      const applied = await writeFolded(sql, items)
+      const write = () => writeFolded(sql, items)
+      const applied = await (items.some(isUrgent) ? write() : pace.ask(write))
       failpoint('record.after_commit')
       for (const [index, { move }] of items.entries())
         if (move) count(metrics, move, applied[index] as Applied)
@@ -44,6 +48,9 @@ export function recorder({
   const record = (asked: Asked): Promise<Applied> => batch.add(asked)
   return Object.assign(record, { idle: () => batch.idle() })
 }
+
+/** Somebody waits for it; for what an attempt came to nobody does. */
+const isUrgent = ({ attempt }: Asked): boolean => attempt === undefined
 
 function count(
   metrics: Pick<Metrics, 'moved' | 'ended'>,

@@ -1,6 +1,7 @@
 import t from 'tap'
 import type { Loaded } from '../../src/db/load.ts'
 import { fresh, load, type FreshOne } from '../../src/flow/fresh.ts'
+import { pace } from '../../src/flow/pace.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
@@ -67,7 +68,7 @@ t.test('what a worker remembers is what it would have read', async t => {
   await until('it is sent', () => story.downstream.requests.length === 1)
   const [remembered] = kept
   const { task, downstream, attempt } = remembered!.delivery
-  const { ones, isBacklog } = await load(story.sql, undefined, {
+  const { ones, isBacklog } = await load(story.sql, undefined, pace(), {
     downstream,
     deliveries: [[task.id, attempt]]
   })

@@ -2,6 +2,7 @@
 import t, { type Test } from 'tap'
 import type { Asked, ReceiptRow } from '../../src/db/moves.ts'
 import type { Sql } from '../../src/db/open.ts'
+import { pace } from '../../src/flow/pace.ts'
 import { recorder, type Record } from '../../src/flow/record.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, stored, tried } from '../support/rows.ts'
@@ -27,7 +28,7 @@ async function setup(t: Test): Promise<Story> {
   const at = { place: 'IN_FLIGHT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
   return {
     sql,
-    record: recorder({ sql, metrics, giveUp: new AbortController().signal }),
+    record: recorder({ sql, pace: pace(), metrics, giveUp: new AbortController().signal }),
     counted,
     inFlight: () => standing(sql, at, { inMs: 5_000, needsReceipt: true })
   }

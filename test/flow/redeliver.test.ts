@@ -1,4 +1,5 @@
 import t from 'tap'
+import { pace } from '../../src/flow/pace.ts'
 import { recorder } from '../../src/flow/record.ts'
 import { redeliver } from '../../src/flow/redeliver.ts'
 import { createMetrics } from '../../src/metrics.ts'
@@ -39,6 +40,7 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   // Another process: what one process writes it writes one batch after the other.
   const another = recorder({
     sql,
+    pace: pace(),
     metrics: createMetrics({ processMetrics: false }),
     giveUp: new AbortController().signal
   })

@@ -126,7 +126,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const giveUp = new AbortController()
   const downstream = new ScriptedDownstream()
   const around = surroundings(sql, names, () => {})
-  const record = recorder({ sql, metrics, giveUp: giveUp.signal })
+  const pacing = pace()
+  const record = recorder({ sql, pace: pacing, metrics, giveUp: giveUp.signal })
   const justAccepted = 'fresh' in options ? options.fresh : fresh()
   const owing = owed()
   const queue = new FakeQueue(async job => {
@@ -143,7 +144,6 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const running: Promise<void>[] = []
   const stopAll = new AbortController()
   let wake = (): void => {}
-  const pacing = pace()
   const deliver = deliverer({
     sql,
     handlers,
@@ -202,6 +202,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       downstreams: leases,
       hinter: hinting,
       record,
+      pace: pacing,
       surroundings: around,
       sweepMs,
       random,
