@@ -266,6 +266,40 @@ t.test('a full claim looks again at once: a backlog drains without waiting for s
   t.equal(new Set(downstream.requests.map(one => one.taskNo)).size, 300)
 })
 
+t.test('what was lost is decided within a sweep, also while a backlog is worked off', async t => {
+  const { accept, post, dispatching, queue, downstream, later, logged, quiet } = await setup(t, {
+    sweepMs: 50
+  })
+  queue.mode = 'lose'
+  await post()
+  await quiet()
+  await later('21 s')
+  queue.mode = 'deliver'
+  queue.roomLeft = 0
+  await accept.many(Array.from({ length: 2_000 }, () => asked()))
+  await quiet()
+  queue.roomLeft = 1
+  dispatching()
+  await until(async () => {
+    await new Promise(resolve => setTimeout(resolve, 5))
+    return logged('overdue.decided').length > 0
+  })
+  t.match(logged('overdue.decided'), [{ was: 'IN_FLIGHT' }])
+  t.ok(downstream.requests.length < 1_900, `${downstream.requests.length} of the backlog had left`)
+})
+
+t.test('a backlog that is paused is no reason to look without end', async t => {
+  const { dispatching, queue, sql, around } = await setup(t, { sweepMs: 60_000 })
+  await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'me')`
+  await around.refresh()
+  around.setBehind('warehouse', true)
+  let asked = 0
+  queue.room = () => ++asked
+  dispatching()
+  await new Promise(resolve => setTimeout(resolve, 300))
+  t.ok(asked < 20, `the queue was asked ${asked} times`)
+})
+
 async function until(is: () => Promise<boolean>): Promise<void> {
   while (!(await is()));
 }
