@@ -119,10 +119,6 @@ export async function wire(options: WireOptions): Promise<Service> {
   const hinting = hinter(near, record)
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
   const random = Math.random
-  // What one half of this process does the other half need not read back.
-  const isBoth = roles.has('worker') && roles.has('api')
-  const justAccepted = isBoth ? fresh() : undefined
-  const owing = isBoth ? owed() : undefined
   const dispatching = dispatcher({
     sql,
     handlers,
@@ -135,6 +131,10 @@ export async function wire(options: WireOptions): Promise<Service> {
     random,
     log
   })
+  // What one half of this process does the other half need not read back.
+  const isBoth = roles.has('worker') && roles.has('api')
+  const justAccepted = isBoth ? fresh() : undefined
+  const owing = isBoth ? owed() : undefined
   const accept = acceptor({
     sql,
     handlers,

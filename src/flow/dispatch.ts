@@ -39,8 +39,8 @@ const fullLookMs = 60_000
 /** Rows whose downstream nobody knows are looked for this often. */
 const orphanLookMs = 60_000
 const overdueAtOnce = 1_000
-/** The most that is claimed of a downstream in one statement. */
-const mostAtOnce = { yielding: 100, else: 2_000 }
+/** The most that is claimed of a downstream in one statement: while we yield to who posts, and else. */
+const [fewAtOnce, manyAtOnce] = [100, 2_000]
 /** How soon a queue without room is asked again; that costs no statement. */
 const roomPollMs = 10
 const failuresBeforeYield = 5
@@ -142,7 +142,7 @@ const behind = ({ downstreams, surroundings }: DispatchDeps): string[] =>
 
 /** false: more was due than was claimed, and there is room for it at once. */
 async function claim({ sql, pace, downstreams, hinter, surroundings, log }: DispatchDeps): Promise<boolean> {
-  const most = mostAtOnce[pace.isYielding() ? 'yielding' : 'else']
+  const most = pace.isYielding() ? fewAtOnce : manyAtOnce
   const open = downstreams
     .filter(({ name }) => !surroundings.isPaused(name))
     .map(({ name, leaseMs }) => ({ downstream: name, room: Math.min(hinter.room(name), most), leaseMs }))
