@@ -29,4 +29,4 @@ COPY openapi openapi
 USER node
 EXPOSE 3000
 STOPSIGNAL SIGTERM
-CMD ["node", "--max-semi-space-size=32", "--heap-growing-percent=80", "--no-maglev", "--v8-pool-size=2", "dist/src/main.js"]
+CMD ["node", "--max-semi-space-size=32", "--heap-growing-percent=80", "--no-maglev", "--no-allocation-site-pretenuring", "--v8-pool-size=2", "dist/src/main.js"]
