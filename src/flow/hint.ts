@@ -1,5 +1,6 @@
 import { failpoint } from '../failpoint.ts'
 import type { Record } from './record.ts'
+import { room } from './room.ts'
 
 /** A delivery that is claimed: its attempt has a lease that runs. */
 export interface Hinted {
@@ -34,7 +35,7 @@ export interface Hinter {
 
 /** Hints, and gives back what could not be hinted: released at once, it is due again and no try is burnt. */
 export function hinter(hints: Hints, record: Record): Hinter {
-  const busy = new Set<Promise<void>>()
+  const busy = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
   const hintOrRelease = async (deliveries: Hinted[]): Promise<void> => {
     failpoint('hint.before')
     const left = await hints.add(deliveries)
@@ -45,12 +46,11 @@ export function hinter(hints: Hints, record: Record): Hinter {
   return {
     room: downstream => hints.room(downstream),
     add(deliveries) {
-      const done = hintOrRelease(deliveries).finally(() => busy.delete(done))
-      busy.add(done)
-      return done
+      busy.enter()
+      return hintOrRelease(deliveries).finally(busy.leave)
     },
     async idle() {
-      while (busy.size > 0) await Promise.all(busy)
+      for (let some = busy.full(); some; some = busy.full()) await some
     }
   }
 }

@@ -1,6 +1,7 @@
 import type { Hint } from './fresh.ts'
 import { byDownstream, type Hinted, type Hints } from './hint.ts'
 import type { Log } from './log.ts'
+import { room } from './room.ts'
 
 /** What is known here of the queue. */
 export interface SharedHints extends Hints {
@@ -33,7 +34,7 @@ export interface Nearby extends Hints {
 export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Nearby {
   /** Deliveries by downstream that have not asked for their slots yet. */
   const held = new Map<string, number>()
-  const running = new Set<Promise<void>>()
+  const running = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
   const hold = (downstream: string, deliveries: number): void => {
     held.set(downstream, (held.get(downstream) ?? 0) + deliveries)
   }
@@ -50,11 +51,11 @@ export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Near
   function start(downstream: string, deliveries: Hinted[]): void {
     hold(downstream, deliveries.length)
     const hint = { downstream, deliveries: deliveries.map(one => [one.taskId, one.attempt] as const) }
-    const done = runOne(hint).finally(() => {
+    running.enter()
+    void runOne(hint).then(() => {
       hold(downstream, -deliveries.length)
-      running.delete(done)
+      running.leave()
     })
-    running.add(done)
   }
 
   const here = (downstream: string): number =>
@@ -75,7 +76,7 @@ export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Near
       return others.length > 0 ? hints.add(others) : []
     },
     async idle() {
-      while (running.size > 0) await Promise.all(running)
+      for (let some = running.full(); some; some = running.full()) await some
     }
   }
 }
