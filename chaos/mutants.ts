@@ -73,9 +73,9 @@ export const mutants: Record<string, Mutant> = {
   },
   'reserialised-body': {
     what: 'the body is parsed and printed again before it is sent',
-    file: 'src/flow/deliver.js',
-    from: 'raw: task.messageBody,\n        attempt,',
-    to: 'raw: JSON.stringify(JSON.parse(task.messageBody)),\n        attempt,',
+    file: 'src/flow/sending.js',
+    from: 'this.raw = task.messageBody;',
+    to: 'this.raw = JSON.stringify(JSON.parse(task.messageBody));',
     expects: 'corrupted',
     only: ['redis.flush']
   },

@@ -2,13 +2,12 @@ import { raiseNoHandler } from '../db/alarms.ts'
 import type { Loaded } from '../db/load.ts'
 import type { Sql } from '../db/open.ts'
 import { failpoint, failpointAmid } from '../failpoint.ts'
-import type { LoadedDownstream, LoadedHandler, Sending } from '../handler/define.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../metrics.ts'
 import { decide, type Decision } from '../task/decide.ts'
 import type { Move } from '../task/states.ts'
 import type { Outcome } from '../task/task.ts'
 import { tokenHeader } from '../task/token.ts'
-import { deliveryId } from '../task/uuid.ts'
 import type { Transport } from '../transport/transport.ts'
 import { discreet } from './discreet.ts'
 import { attemptRow } from './evidence.ts'
@@ -20,6 +19,7 @@ import type { Pace } from './pace.ts'
 import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
 import { room, type Room } from './room.ts'
+import { LazySending } from './sending.ts'
 import type { Surroundings } from './surroundings.ts'
 
 /** What the flow needs of a limiter: slots count deliveries. */
@@ -68,6 +68,12 @@ const leaseSafetyMs = 1_000
 /** Answers that wait to be written down. More of them would only fill the memory, and come again after a crash. */
 const mostUnwritten = 1_000
 
+/** Hints of a backlog that a downstream has loaded at a time. More would only wait in memory, until V8 takes them for long-lived. */
+const mostLoaded = 3
+
+const yes = (): boolean => true
+const no = (): boolean => false
+
 /** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
 interface Owned {
   delivery: Loaded
@@ -79,6 +85,7 @@ interface Owned {
 export function deliverer(deps: DeliverDeps): Deliver {
   const busy = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
   const unwritten = room(mostUnwritten)
+  const loaded = new Map([...deps.slots.keys()].map(name => [name, room(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: Loaded): void => {
     const lost = (err: unknown): void => {
       // Not written: its lease runs out and the dispatcher decides.
@@ -89,7 +96,8 @@ export function deliverer(deps: DeliverDeps): Deliver {
     void work.catch(lost).then(busy.leave)
   }
   const deliver = async (hint: Hint): Promise<void> => {
-    const { ones, isBacklog } = await load(deps.sql, deps.fresh, deps.pace, hint)
+    const ahead = loaded.get(hint.downstream)
+    const { ones, isBacklog } = await load(deps.sql, deps.fresh, deps.pace, ahead, hint)
     const slots = deps.slots.get(hint.downstream)
     for (const { delivery, askedAt } of ones) {
       // Whoever posts meanwhile should not wait until a backlog has left. What was posted just now leaves whole (docs/performance.md).
@@ -108,14 +116,10 @@ export function deliverer(deps: DeliverDeps): Deliver {
         beforeAt: delivery.beforeMs === null ? Infinity : askedAt + delivery.beforeMs
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
-      const took =
-        slots.tryTake() ||
-        (await slots.take(deps.stopping).then(
-          () => true,
-          () => false
-        ))
+      const took = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
       start(took ? attempt(deps, owned, slots, unwritten) : release(deps, delivery, 0), delivery)
     }
+    if (isBacklog) ahead?.leave()
   }
   return Object.assign(deliver, {
     async idle() {
@@ -205,7 +209,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   const { delivery, downstream } = owned
   const letGo = { ...keyOf(delivery), name: 'release' } as const
   if (timeLeft(deps, owned) === 0) return letGo
-  const about = aboutOf(deps, delivery)
+  const about = new LazySending(deps.handlers, delivery)
   let request: unknown
   try {
     const wish = downstream.beforeSend && (await within('beforeSend', downstream.beforeSend(about)))
@@ -244,21 +248,6 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
   return discreet(await failpointAmid('deliver.after_send', sending), request)
-}
-
-/** What hooks are told. `body` is parsed when a hook asks for it: many send the posted text as it is. */
-function aboutOf({ handlers }: DeliverDeps, { task, downstream, attempt }: Loaded): Sending<unknown> {
-  let parsed: { body: unknown } | undefined
-  return {
-    task,
-    raw: task.messageBody,
-    attempt,
-    deliveryId: deliveryId(task.id, downstream),
-    get body() {
-      parsed ??= { body: handlers.get(task.messageCode)?.body.parse(JSON.parse(task.messageBody)) }
-      return parsed.body
-    }
-  }
 }
 
 function moveOf({ task, downstream, attempt }: Loaded, decision: Decision): Move {

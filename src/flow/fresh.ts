@@ -1,6 +1,7 @@
 import { loadHinted, type Loaded } from '../db/load.ts'
 import type { Sql } from '../db/open.ts'
 import type { Pace } from './pace.ts'
+import type { Room } from './room.ts'
 
 /** A delivery as this process has just committed it, claimed: what a worker's SELECT would find. */
 export interface FreshOne {
@@ -65,11 +66,15 @@ export interface Hint {
   deliveries: readonly (readonly [taskId: string, attempt: number])[]
 }
 
-/** What of a hint is still ours: remembered where this process has just accepted it, read where not: that was a backlog. */
+/**
+ * What of a hint is still ours: remembered where this process has just accepted it, read where not. That was a backlog: it waits
+ * for its place `ahead`, which the caller gives back.
+ */
 export async function load(
   sql: Sql,
   fresh: Fresh | undefined,
   pace: Pick<Pace, 'ask'>,
+  ahead: Room | undefined,
   { downstream, deliveries }: Hint
 ): Promise<{ ones: FreshOne[]; isBacklog: boolean }> {
   const known: FreshOne[] = []
@@ -80,9 +85,16 @@ export async function load(
     else unknown.push(one)
   }
   if (unknown.length === 0) return { ones: known, isBacklog: false }
+  for (let full = ahead?.full(); full; full = ahead?.full()) await full
+  ahead?.enter()
   // From before the SELECT, or the time it took would be missing from every lease.
   const askedAt = performance.now()
-  // Throws when PostgreSQL is away: then the leases run out and are found by the dispatcher.
-  const read = await pace.ask(() => loadHinted(sql, downstream, unknown))
-  return { ones: [...known, ...read.map(delivery => ({ delivery, askedAt }))], isBacklog: true }
+  try {
+    const read = await pace.ask(() => loadHinted(sql, downstream, unknown))
+    return { ones: [...known, ...read.map(delivery => ({ delivery, askedAt }))], isBacklog: true }
+  } catch (err) {
+    // PostgreSQL is away: then the leases run out and are found by the dispatcher.
+    ahead?.leave()
+    throw err
+  }
 }

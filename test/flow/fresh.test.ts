@@ -1,7 +1,8 @@
 import t from 'tap'
 import type { Loaded } from '../../src/db/load.ts'
-import { fresh, load, type FreshOne } from '../../src/flow/fresh.ts'
+import { fresh, load, type FreshOne, type Hint } from '../../src/flow/fresh.ts'
 import { pace } from '../../src/flow/pace.ts'
+import { testDb } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
@@ -68,16 +69,41 @@ t.test('what a worker remembers is what it would have read', async t => {
   await until('it is sent', () => story.downstream.requests.length === 1)
   const [remembered] = kept
   const { task, downstream, attempt } = remembered!.delivery
-  const { ones, isBacklog } = await load(story.sql, undefined, pace(), {
-    downstream,
-    deliveries: [[task.id, attempt]]
-  })
+  const hint: Hint = { downstream, deliveries: [[task.id, attempt]] }
+  const { ones, isBacklog } = await load(story.sql, undefined, pace(), undefined, hint)
   t.ok(isBacklog)
-  const [read] = ones
+  const [again] = ones
   const { leaseMs, beforeMs, ...rest } = remembered!.delivery
-  const { leaseMs: leaseLeft, beforeMs: timeLeft, ...restRead } = read!.delivery
+  const { leaseMs: leaseLeft, beforeMs: timeLeft, ...restRead } = again!.delivery
   t.same(rest, restRead)
-  t.ok(remembered!.askedAt <= read!.askedAt)
+  t.ok(remembered!.askedAt <= again!.askedAt)
   t.ok(leaseLeft <= leaseMs && leaseLeft > leaseMs - 5_000, `${leaseLeft} of ${leaseMs} ms`)
   t.ok(timeLeft! <= beforeMs! && timeLeft! > beforeMs! - 5_000, `${timeLeft} of ${beforeMs} ms`)
+})
+
+t.test('of a backlog only what can leave soon is read, the rest when there is room for it', async t => {
+  let reads = 0
+  const { sql } = await testDb(t, { max: 8 })
+  const counted = new Proxy(sql, {
+    apply(query, self, args: [TemplateStringsArray]) {
+      if (args[0].raw?.[0]?.includes('d.tries_left, d.lost, d.needs_receipt')) reads++
+      return Reflect.apply(query, self, args) as unknown
+    }
+  })
+  const { post, downstream, quiet } = await setup(t, {
+    sql: counted,
+    fresh: undefined,
+    downstream: { limit: { concurrency: 1, timeoutMs: 10_000 } }
+  })
+  downstream.holds = true
+  for (let n = 0; n < 8; n++) await post()
+  await downstream.received(1)
+  await until('the next wait for the only slot', () => reads === 4)
+  await new Promise(resolve => setTimeout(resolve, 50))
+  t.equal(reads, 4, 'one that is being sent, and three')
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  t.equal(reads, 8)
+  t.equal(new Set(downstream.requests.map(one => one.taskNo)).size, 8)
 })
