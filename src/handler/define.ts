@@ -45,6 +45,7 @@ export interface AboutAttempt<Body> extends About<Body> {
   attempt: number
 }
 
+/** `body` is parsed when it is asked for: take it from here, for a copy made by `...` has none. */
 export interface Sending<Body> extends AboutAttempt<Body> {
   /** The very text that was posted as messageBody. Send this, and what you send is what was posted. */
   raw: string
