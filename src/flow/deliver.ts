@@ -18,7 +18,7 @@ import type { Owed } from './owed.ts'
 import type { Pace } from './pace.ts'
 import type { Parcels } from './parcel.ts'
 import type { Record } from './record.ts'
-import { room, type Room } from './room.ts'
+import { room, underway, type Room } from './room.ts'
 import { LazySending } from './sending.ts'
 import type { Surroundings } from './surroundings.ts'
 
@@ -83,7 +83,7 @@ interface Owned {
 }
 
 export function deliverer(deps: DeliverDeps): Deliver {
-  const busy = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
+  const busy = underway()
   const unwritten = room(mostUnwritten)
   const loaded = new Map([...deps.slots.keys()].map(name => [name, room(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: Loaded): void => {
@@ -121,11 +121,7 @@ export function deliverer(deps: DeliverDeps): Deliver {
     }
     if (isBacklog) ahead?.leave()
   }
-  return Object.assign(deliver, {
-    async idle() {
-      for (let some = busy.full(); some; some = busy.full()) await some
-    }
-  })
+  return Object.assign(deliver, { idle: busy.idle })
 }
 
 /** No handler here knows it: uncounted, later and later, with one alarm. */

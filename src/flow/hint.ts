@@ -1,6 +1,6 @@
 import { failpoint } from '../failpoint.ts'
 import type { Record } from './record.ts'
-import { room } from './room.ts'
+import { underway } from './room.ts'
 
 /** A delivery that is claimed: its attempt has a lease that runs. */
 export interface Hinted {
@@ -35,7 +35,7 @@ export interface Hinter {
 
 /** Hints, and gives back what could not be hinted: released at once, it is due again and no try is burnt. */
 export function hinter(hints: Hints, record: Record): Hinter {
-  const busy = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
+  const busy = underway()
   const hintOrRelease = async (deliveries: Hinted[]): Promise<void> => {
     failpoint('hint.before')
     const left = await hints.add(deliveries)
@@ -49,8 +49,6 @@ export function hinter(hints: Hints, record: Record): Hinter {
       busy.enter()
       return hintOrRelease(deliveries).finally(busy.leave)
     },
-    async idle() {
-      for (let some = busy.full(); some; some = busy.full()) await some
-    }
+    idle: busy.idle
   }
 }

@@ -1,7 +1,7 @@
 import type { Hint } from './fresh.ts'
 import { byDownstream, type Hinted, type Hints } from './hint.ts'
 import type { Log } from './log.ts'
-import { room } from './room.ts'
+import { underway } from './room.ts'
 
 /** What is known here of the queue. */
 export interface SharedHints extends Hints {
@@ -34,7 +34,7 @@ export interface Nearby extends Hints {
 export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Nearby {
   /** Deliveries by downstream that have not asked for their slots yet. */
   const held = new Map<string, number>()
-  const running = room(1) // A single one is enough; no Set, for the memory's sake (docs/decisions.md).
+  const running = underway()
   const hold = (downstream: string, deliveries: number): void => {
     held.set(downstream, (held.get(downstream) ?? 0) + deliveries)
   }
@@ -75,8 +75,6 @@ export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Near
       }
       return others.length > 0 ? hints.add(others) : []
     },
-    async idle() {
-      for (let some = running.full(); some; some = running.full()) await some
-    }
+    idle: running.idle
   }
 }

@@ -23,3 +23,20 @@ export function room(most: number): Room {
     full: () => (inside < most ? undefined : new Promise(resolve => waiting.push(resolve)))
   }
 }
+
+/** Counts what is under way. No Set of it, for the memory's sake (docs/decisions.md). */
+export interface Underway extends Pick<Room, 'enter' | 'leave'> {
+  /** Resolves when nothing is. */
+  idle(): Promise<void>
+}
+
+export function underway(): Underway {
+  const { enter, leave, full } = room(1) // A single one is enough.
+  return {
+    enter,
+    leave,
+    async idle() {
+      for (let some = full(); some; some = full()) await some
+    }
+  }
+}
