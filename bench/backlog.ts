@@ -27,7 +27,7 @@ p99 is that after the first 5 s, as the normal one is that of a process that is 
   --help
 
 rssMb is the service's process at its highest (VmHWM); memoryMb are PostgreSQL and Redis with all their processes, what
-those share counted once (PSS, looked at each second).
+those share counted once (PSS, looked at every 10 s).
 
 Goals: drain at 0.8 of the fast run or more, arrived and also written down as handled; accept p99 at most 2 times the
 normal one; Redis at most 64 MB, a process of Ackbox at most 256 MB.`
