@@ -6,7 +6,7 @@ export interface Slots {
   take(signal: AbortSignal): Promise<void>
   /** One that was taken is over. */
   free(): void
-  /** How many more could start at once, or at the pace of late within 50 ms. */
+  /** How many more could start at once, or at the pace of late within 150 ms. */
   open(): number
   readonly inUse: number
   readonly waiting: number
@@ -28,7 +28,8 @@ interface Waiter {
   gone: boolean
 }
 
-const soonMs = 50
+/** Less of it sends to other processes what this one has nearly begun (docs/performance.md). */
+const soonMs = 150
 /** Over so long the pace is measured. */
 const paceMs = 100
 
