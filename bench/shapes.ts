@@ -26,7 +26,7 @@ ${shapes.map(({ name, what }) => `  ${name.padEnd(10)} ${what}`).join('\n')}
   --in-flight N  POSTs in flight, but for batch                    (256)
   --only A,B     these shapes only
   --mode MODE    where hints wait: redis, postgres or either       (either: redis, where there is a redis-server)
-  --quick        a tiny run that shows that it works: receipts, batch and fanout
+  --quick        a tiny run that shows that all of it works
   --help
 
 lost counts what did not arrive, and what did but is not HANDLED in PostgreSQL. redisCallsPerTask are Redis's reads from
@@ -63,7 +63,7 @@ export async function main(args: string[]): Promise<void> {
     settleMs: quick ? 200 : 1_500,
     rounds: whole('--rounds', values.rounds ?? (quick ? '1' : '5'))
   }
-  const these = chosen(shapes, values.only ?? (quick ? 'receipts,batch,fanout' : undefined))
+  const these = chosen(shapes, values.only)
   const mode = choice('--mode', values.mode ?? 'either', ['redis', 'postgres', 'either'])
   await onGround(quick, async ground => {
     const redisUrl = redisOf(ground, mode)

@@ -7,6 +7,8 @@ import { underway } from './room.ts'
 export interface SharedHints extends Hints {
   /** It does not answer. */
   isAway(downstream: string): boolean
+  /** So many start without it: it is to know the pace. */
+  spared(downstream: string, deliveries: number): void
 }
 
 export interface NearbyOptions {
@@ -50,6 +52,7 @@ export function nearby({ hints, run, open, stopping, log }: NearbyOptions): Near
 
   function start(downstream: string, deliveries: Hinted[]): void {
     hold(downstream, deliveries.length)
+    hints.spared(downstream, deliveries.length)
     const hint = { downstream, deliveries: deliveries.map(one => [one.taskId, one.attempt] as const) }
     running.enter()
     void runOne(hint).then(() => {

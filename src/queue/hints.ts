@@ -35,6 +35,8 @@ export interface Hints {
   isAway(downstream: string): boolean
   /** Workers of this process tell of deliveries they took out of the queue, so that room comes back at once. */
   started(downstream: string, deliveries: number): void
+  /** Deliveries that this process starts without the queue. */
+  spared(downstream: string, deliveries: number): void
   /** Ends what is being added, then adds no more. */
   stop(): Promise<void>
 }
@@ -184,6 +186,7 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
       },
       isAway: () => away,
       started: window.started,
+      spared: window.spared,
       waiting: () => window.waiting() + underWay(),
       room: () =>
         away || stopping.signal.aborted
@@ -240,6 +243,7 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
     waiting: name => lanes.get(name)?.waiting() ?? 0,
     isAway: name => lanes.get(name)?.isAway() ?? false,
     started: (name, deliveries) => lanes.get(name)?.started(deliveries),
+    spared: (name, deliveries) => lanes.get(name)?.spared(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
       // Each flight lands or is given up within 250 ms.

@@ -19,6 +19,8 @@ export interface Limits {
  */
 const largestHint = 200
 const largestWindow = 10_000
+/** A pace that nothing has contradicted since is believed so long. */
+const rememberMs = 60_000
 
 /** How many deliveries one hint may hold. */
 export function hintSize({ concurrency, perSecond }: Limits): number {
@@ -54,6 +56,17 @@ export function openWindow(limits: Limits, now: () => number) {
     return Math.max(started - first.started, left) / seconds
   }
 
+  /** Of a queue that runs dry the pace is that of whoever fills it: what its workers can do was seen before. */
+  let known = { perSecond: 0, at: -Infinity }
+  let waitsSince: number | undefined
+  function remember() {
+    waitsSince = last.jobs > 0 ? (waitsSince ?? last.at) : undefined
+    const seen = perSecond()
+    const isSlow = waitsSince !== undefined && last.at - waitsSince >= 1000
+    if (isSlow || seen >= known.perSecond || last.at - known.at > rememberMs)
+      known = { perSecond: seen, at: last.at }
+  }
+
   const waiting = () => Math.max(0, last.jobs * mean + (added - last.added) - (started - last.started))
 
   return {
@@ -67,6 +80,11 @@ export function openWindow(limits: Limits, now: () => number) {
     started: (deliveries: number) => {
       started += deliveries
     },
+    /** They never waited here, and still tell how many start in a second. */
+    spared(deliveries: number) {
+      added += deliveries
+      started += deliveries
+    },
     /** To be taken before the count is asked for: what is added while the question is under way counts twice, not never. */
     look: () => ({ at: now(), added, addedJobs, started }),
     counted(look: Omit<Look, 'jobs'>, jobs: number) {
@@ -75,12 +93,14 @@ export function openWindow(limits: Limits, now: () => number) {
       // Keep one look that is at least a second old: it is where the last second began.
       while (looks.length > 2 && last.at - (looks[1]?.at ?? last.at) >= 1000) looks.shift()
       if (looks.length > 64) looks = looks.slice(-32)
+      remember()
     },
     /** Nothing was added since the last count, and that was 0. */
     quiet: () => last.jobs === 0 && addedJobs === last.addedJobs,
     countedAt: () => last.at,
     waiting,
     perSecond,
-    size: () => Math.min(largestWindow, Math.max(smallest, perSecond() * quarterLease))
+    size: () =>
+      Math.min(largestWindow, Math.max(smallest, Math.max(known.perSecond, perSecond()) * quarterLease))
   }
 }

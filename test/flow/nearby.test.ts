@@ -11,6 +11,7 @@ function around(t: Test, slots: Record<string, number>) {
   const queue = { isAway: false }
   const queued: Hinted[] = []
   const started: { hint: Hint; end: () => void; fail: (err: Error) => void }[] = []
+  const spared: Record<string, number> = {}
   const errors: unknown[] = []
   const stop = new AbortController()
   t.teardown(() => started.forEach(one => one.end()))
@@ -18,6 +19,9 @@ function around(t: Test, slots: Record<string, number>) {
     hints: {
       room: () => 3,
       isAway: () => queue.isAway,
+      spared(downstream, deliveries) {
+        spared[downstream] = (spared[downstream] ?? 0) + deliveries
+      },
       add(deliveries) {
         queued.push(...deliveries)
         return Promise.resolve(deliveries.slice(0, 1))
@@ -28,11 +32,11 @@ function around(t: Test, slots: Record<string, number>) {
     stopping: stop.signal,
     log: { debug() {}, info() {}, warn() {}, error: fields => errors.push(fields) }
   })
-  return { near, queue, queued, started, errors, stop }
+  return { near, queue, queued, started, spared, errors, stop }
 }
 
 t.test('what can start here starts here, the rest goes to the queue', async t => {
-  const { near, queued, started } = around(t, { warehouse: 5, points: 1 })
+  const { near, queued, started, spared } = around(t, { warehouse: 5, points: 1 })
   const left = await near.add([...numbered(5), ...numbered(2, 'points'), ...numbered(2, 'ledger')])
   t.same(
     started.map(one => [one.hint.downstream, one.hint.deliveries.length]),
@@ -43,6 +47,7 @@ t.test('what can start here starts here, the rest goes to the queue', async t =>
     ['points-0', 'points-1', 'ledger-0', 'ledger-1'],
     'all of a downstream or none'
   )
+  t.same(spared, { warehouse: 5 }, 'the queue hears how many it was spared')
   t.same(left, queued.slice(0, 1), 'what the queue does not take is given back')
   t.equal(near.room('warehouse'), 3, 'the room of the queue')
 })

@@ -52,6 +52,16 @@ t.test('a fast downstream has a window that never runs dry: told by the workers 
   t.equal(window.waiting(), 0)
 })
 
+t.test('what starts without waiting here counts for the pace', async t => {
+  const { window, count } = clocked()
+  for (let i = 0; i < 10; i++) {
+    window.spared(200)
+    count(0)
+  }
+  t.equal(window.waiting(), 0)
+  t.equal(Math.round(window.size()), 5000)
+})
+
 t.test('where no worker runs, what was added and is not there any more was started', async t => {
   const { window, count } = clocked()
   for (let i = 0; i < 10; i++) {
@@ -63,15 +73,42 @@ t.test('where no worker runs, what was added and is not there any more was start
   t.equal(Math.round(window.size()), 5000)
 })
 
-t.test('a second without starts, and the window is small again', async t => {
-  const { window, count } = clocked()
+function busy() {
+  const clock = clocked()
   for (let i = 0; i < 10; i++) {
-    window.added(200, 4)
-    window.started(200)
-    count(0)
+    clock.window.added(200, 4)
+    clock.window.started(200)
+    clock.count(0)
   }
-  for (let i = 0; i < 6; i++) count(0)
+  return clock
+}
+
+t.test('a second in which hints wait and none starts, and the window is small again', async t => {
+  const { window, count } = busy()
+  window.added(200, 4)
+  for (let i = 0; i < 5; i++) count(4)
+  t.equal(window.size(), 5000, 'less than a second: they may only just have come')
+  count(4)
   t.equal(window.size(), 100)
+})
+
+t.test('a pace is remembered while nothing waits, for a minute', async t => {
+  const { window, count } = busy()
+  for (let i = 0; i < 290; i++) count(0)
+  t.equal(window.size(), 5000, 'the next burst begins with a window that fits')
+  for (let i = 0; i < 20; i++) count(0)
+  t.equal(window.size(), 100)
+})
+
+t.test('a slower pace while hints wait is believed after a second', async t => {
+  const { window, count } = busy()
+  window.added(2000, 40)
+  for (let i = 0; i < 10; i++) {
+    window.started(100)
+    count(38 - i * 2)
+  }
+  t.equal(Math.round(window.perSecond()), 500)
+  t.equal(Math.round(window.size()), 2500)
 })
 
 t.test('however fast, at most 10,000 wait', async t => {
