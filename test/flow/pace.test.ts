@@ -31,40 +31,44 @@ t.test('where somebody posted just now, in small ones', async t => {
   t.equal(await waitsOf(one, 100), 50)
 })
 
-t.test('while somebody posts a backlog waits, and goes on when the answer has left', async t => {
-  const one = pace(() => 0)
-  const written = posting(one)
+t.test('while somebody posts a backlog waits, and goes on when the last answer has left', async t => {
+  const never = () => setTimeout(() => {}, 0)
+  const one = pace(() => 0, never)
+  const written = [posting(one), posting(one)]
   await waitsOf(one, 1)
   let gone = false
   const wait = Promise.resolve(one.next()).then(() => (gone = true))
-  await new Promise(resolve => setTimeout(resolve, 20))
-  t.equal(gone, false)
-  written()
+  for (const write of written) {
+    await new Promise(resolve => setTimeout(resolve, 20))
+    t.equal(gone, false)
+    write()
+  }
   await wait
 })
 
 t.test('a backlog that others post beside all the time still goes on', async t => {
   let now = 0
-  const one = pace(() => now)
-  posting(one)
   const waited: number[] = []
-  const wait = async () => {
-    await waitsOf(one, 1)
-    let over = false
-    const from = now
-    const asked = Promise.resolve(one.next()).then(() => (over = true))
-    for (; !over; now++) await new Promise(resolve => setTimeout(resolve, 2))
-    await asked
-    waited.push(now - from)
-  }
+  const one = pace(
+    () => now,
+    (done, ms) => {
+      waited.push(ms)
+      now += ms
+      return setTimeout(done, 0)
+    }
+  )
+  posting(one)
+  const wait = () => waitsOf(one, 2)
   await wait()
+  t.strictSame(waited, [10], 'at first it waits 10 ms')
   await wait()
+  t.strictSame(waited, [10], 'then it goes on')
+  now += 2
+  await wait()
+  t.strictSame(waited, [10, 6], 'it waits 3 ms for each that it went on')
   now += 10
   await wait()
-  const [first = 0, second = 0, third = 0] = waited
-  t.ok(first >= 9 && first <= 13, `at first it waits 10 ms, took ${first}`)
-  t.ok(second <= 7, `then less, took ${second}`)
-  t.ok(third >= 9 && third <= 13, `after it went on for 10 ms as long as at first, took ${third}`)
+  t.strictSame(waited, [10, 6, 10], 'but no longer than at first')
 })
 
 t.test('a backlog that grows all the same waits for nobody', async t => {

@@ -49,6 +49,28 @@ async function scene(t: Test) {
 const bodyOf = (outcome: Outcome) => ('answer' in outcome ? outcome.answer?.toString() : undefined)
 const bodies = (came: Came[]) => came.map(({ request }) => request.body.toString())
 
+t.test(
+  'small and large ones arrive byte for byte, written to a shared connection in one go or alone',
+  async t => {
+    const { came, post, until, answer } = await scene(t)
+    const sent = ['x', 'ü'.repeat(40_000), 'y', 'z'.repeat(64_900), '€'.repeat(80_000), 'last'].map(
+      text => `${text}.`
+    )
+    const shared = sent.map(body => post(body))
+    await until(sent.length)
+    t.strictSame(bodies(came), sent)
+    for (const index of came.keys()) answer(index)
+    await Promise.all(shared)
+    for (const body of sent) {
+      const alone = post(body, { limit: { concurrency: 1 } })
+      await until(came.length + 1)
+      t.equal(came.at(-1)?.request.body.toString(), body)
+      answer(came.length - 1)
+      t.match(await alone, { kind: 'delivered' })
+    }
+  }
+)
+
 t.test('all leave before the first answer, over one connection, and each gets its own answer', async t => {
   const { came, server, post, until, answer } = await scene(t)
   const sends = ['a', 'b', 'c', 'd'].map(body => post(body))
