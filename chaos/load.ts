@@ -47,7 +47,7 @@ export function startLoad(options: LoadOptions): Load {
   }
 }
 
-/** Sleeps, unless it is over before. */
+/** Sleeps, unless it is over before; what is late goes on at once. */
 export function unless(stop: AbortSignal, ms: number): Promise<void> {
   if (stop.aborted) return Promise.resolve()
   return new Promise(resolve => {
@@ -56,7 +56,7 @@ export function unless(stop: AbortSignal, ms: number): Promise<void> {
       stop.removeEventListener('abort', done)
       resolve()
     }
-    const timer = setTimeout(done, ms)
+    const timer = setTimeout(done, Math.max(0, ms))
     stop.addEventListener('abort', done)
   })
 }

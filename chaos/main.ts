@@ -94,8 +94,9 @@ async function all(options: Options): Promise<Done> {
 }
 
 /** A finding is red, whatever else was inconclusive. */
-const worse = (a: number, b: number): number =>
-  a === codes.red || b === codes.red ? codes.red : Math.max(a, b)
+function worse(a: number, b: number): number {
+  return a === codes.red || b === codes.red ? codes.red : Math.max(a, b)
+}
 
 async function one(options: Options, mutant?: Mutant): Promise<Verdict> {
   const { seed, queue, profile } = options

@@ -139,6 +139,24 @@ t.test('no file imports itself by a detour', async t => {
   t.same(cycles, [])
 })
 
+t.test('a program that awaits at its top needs nothing that is only defined below', async t => {
+  // A `function` is there from the start; a `const` is not, and nobody hears of it until that line is reached.
+  const awaits = /^(?:try \{\n(?: {2}.*\n)*? {2}.*\bawait\b|(?:await|const \w+ = await)\b)/m
+  const lateArrows = (text: string): string[] => {
+    const from = awaits.exec(text)?.index ?? Infinity
+    return [...text.matchAll(/^(?:export )?const (\w+)(?:: .*)? = (?:async )?[(<].*=>/gm)]
+      .filter(({ index }) => index > from)
+      .map(([, name = '']) => name)
+  }
+  const inner = 'async function f() {\n  await 0\n}\nconst b = (c: number) =>\n  c\n'
+  t.same(lateArrows(inner), [])
+  t.same(lateArrows(`try {\n  f()\n  await f()\n}\n${inner}`), ['b'])
+  t.same(
+    files.flatMap(file => lateArrows(file.text).map(name => `${file.path}: ${name}`)),
+    []
+  )
+})
+
 t.test('a file fits in the head: 300 lines at most', async t => {
   t.same(
     files.filter(file => file.text.split('\n').length > 301).map(file => file.path),
