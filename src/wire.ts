@@ -160,6 +160,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     node,
     leaseMarginMs: config.leaseMarginMs,
     slots: limiters,
+    started: hints.started,
     parcels: parcels({
       downstreams: [...handlers.values()].flatMap(handler => handler.downstreams),
       secret: options.secret,
@@ -216,7 +217,7 @@ export async function wire(options: WireOptions): Promise<Service> {
         backend,
         downstreams: limits,
         async run(hint) {
-          hints.started(hint.downstream, hint.deliveries.length)
+          hints.taken(hint.downstream, hint.deliveries.length)
           await deliver(hint)
         },
         log,

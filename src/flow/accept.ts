@@ -10,6 +10,7 @@ import type { Metrics } from '../metrics.ts'
 import { limitOf } from '../task/decide.ts'
 import type { Task } from '../task/task.ts'
 import { uuidv7 } from '../task/uuid.ts'
+import { claims, type Claims } from './claims.ts'
 import { createdView, loadedOf } from './created.ts'
 import type { Fresh } from './fresh.ts'
 import type { Hinted, Hinter } from './hint.ts'
@@ -87,10 +88,11 @@ interface Store {
  */
 export function acceptor(deps: AcceptDeps): Accept {
   const { mostText = 67_108_864 } = deps
+  const places = claims(deps)
   const writes: Store = {
     text: 0,
     // One at a time: two halves of what waits would cost the machine two commits. Unless it is next to nothing (docs/performance.md).
-    tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, tasks) }),
+    tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
     // A producer that posts a batch again asks for all of it at once.
     known: batcher({
       max: 200,
@@ -162,7 +164,7 @@ function check(
     deliveries: handler.downstreams.map(downstream => ({
       downstream: downstream.name,
       skipped: isSkipped(deps, downstream, asked, id, body.data),
-      claim: deps.claiming() && isOpen(deps, downstream.name),
+      claim: false, // until it is written
       leaseMs: downstream.limit.timeoutMs + deps.leaseMarginMs,
       tries: limitOf(asked.retryTimes, downstream.policy),
       needsReceipt:
@@ -187,10 +189,6 @@ function parse(
 
 /** RFC 6901, section 3. */
 const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~', '~0').replaceAll('/', '~1')
-
-/** With no room in its queue, or older ones waiting, a delivery waits for its turn in PostgreSQL. */
-const isOpen = ({ hinter, surroundings }: AcceptDeps, downstream: string): boolean =>
-  !surroundings.isPaused(downstream) && !surroundings.isBehind(downstream) && hinter.room(downstream) > 0
 
 function isSkipped(
   { log, surroundings }: AcceptDeps,
@@ -248,10 +246,11 @@ async function store(deps: AcceptDeps, writes: Store, task: NewTask, asked: Aske
 }
 
 /** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
-async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
+async function write(deps: AcceptDeps, claims: Claims, tasks: NewTask[]): Promise<Inserted[]> {
   if (deps.surroundings.isAway()) throw new Unavailable()
   const askedAt = performance.now()
   failpoint('accept.before_commit')
+  const places = claims.take(tasks)
   const inserting = insertTasks(deps.sql, tasks)
   deps.pace.posting(
     inserting,
@@ -261,9 +260,12 @@ async function write(deps: AcceptDeps, tasks: NewTask[]): Promise<Inserted[]> {
   inserting.then(
     inserted => {
       failpoint('accept.after_commit')
-      setImmediate(() => hint(deps, tasks, inserted, askedAt))
+      setImmediate(() => {
+        claims.give(places)
+        hint(deps, tasks, inserted, askedAt)
+      })
     },
-    () => {}
+    () => claims.give(places)
   )
   return prompt(deps.surroundings, inserting)
 }

@@ -35,6 +35,8 @@ export interface DeliverDeps {
   transports: { readonly [name: string]: Transport }
   /** One for each downstream. */
   slots: ReadonlyMap<string, Slots>
+  /** Told of each that starts in time: the room in its queue follows. */
+  started: (downstream: string) => void
   parcels: Parcels
   /** Where this process accepts too. */
   fresh: Fresh | undefined
@@ -205,6 +207,7 @@ async function send(deps: DeliverDeps, owned: Owned): Promise<Outcome | Move> {
   const { delivery, downstream } = owned
   const letGo = { ...keyOf(delivery), name: 'release' } as const
   if (timeLeft(deps, owned) === 0) return letGo
+  deps.started(delivery.downstream)
   const about = new LazySending(deps.handlers, delivery)
   let request: unknown
   try {

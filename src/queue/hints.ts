@@ -34,7 +34,9 @@ export interface Hints {
   /** The backend does not answer: nothing can be added. */
   isAway(downstream: string): boolean
   /** Workers of this process tell of deliveries they took out of the queue, so that room comes back at once. */
-  started(downstream: string, deliveries: number): void
+  taken(downstream: string, deliveries: number): void
+  /** And of each that starts in time: that is the pace. */
+  started(downstream: string): void
   /** Deliveries that this process starts without the queue. */
   spared(downstream: string, deliveries: number): void
   /** Ends what is being added, then adds no more. */
@@ -185,6 +187,7 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
         away = false
       },
       isAway: () => away,
+      taken: window.taken,
       started: window.started,
       spared: window.spared,
       waiting: () => window.waiting() + underWay(),
@@ -242,7 +245,8 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
     room: name => lanes.get(name)?.room() ?? 0,
     waiting: name => lanes.get(name)?.waiting() ?? 0,
     isAway: name => lanes.get(name)?.isAway() ?? false,
-    started: (name, deliveries) => lanes.get(name)?.started(deliveries),
+    taken: (name, deliveries) => lanes.get(name)?.taken(deliveries),
+    started: name => lanes.get(name)?.started(),
     spared: (name, deliveries) => lanes.get(name)?.spared(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())

@@ -1,10 +1,15 @@
-/** Jobs waiting and deliveries added and started so far, at one moment. */
+/** Jobs waiting, and deliveries so far, at one moment. */
 interface Look {
   at: number
   jobs: number
   added: number
   addedJobs: number
+  taken: number
   started: number
+  /** Added to the queue itself. */
+  queued: number
+  /** Gone from the queue in time to start, as the counts tell. */
+  left: number
 }
 
 export interface Limits {
@@ -40,9 +45,13 @@ export function openWindow(limits: Limits, now: () => number) {
   )
   let added = 0
   let addedJobs = 0
+  let taken = 0
   let started = 0
-  let last: Look = { at: now(), jobs: 0, added: 0, addedJobs: 0, started: 0 }
+  let queued = 0
+  let last: Look = { at: now(), jobs: 0, added: 0, addedJobs: 0, taken: 0, started: 0, queued: 0, left: 0 }
   let looks: Look[] = [last]
+  /** What waits in the queue by our own adding, the oldest first. */
+  const ages = queueOfAges(limits.leaseMs / 32, now)
   /** Deliveries in a hint, lately. Until we made some, others' hints count as full: the window errs to the small. */
   let mean = hintSize(limits)
   let meanKnown = false
@@ -52,8 +61,7 @@ export function openWindow(limits: Limits, now: () => number) {
     const first = looks[0] ?? last
     const seconds = Math.max(1, (t - first.at) / 1000)
     // Where no worker runs nobody tells of starts: what was added and did not stay must have been started.
-    const left = last.added - first.added - (last.jobs - first.jobs) * mean
-    return Math.max(started - first.started, left) / seconds
+    return Math.max(started - first.started, last.left - first.left) / seconds
   }
 
   /** Of a queue that runs dry the pace is that of whoever fills it: what its workers can do was seen before. */
@@ -67,28 +75,39 @@ export function openWindow(limits: Limits, now: () => number) {
       known = { perSecond: seen, at: last.at }
   }
 
-  const waiting = () => Math.max(0, last.jobs * mean + (added - last.added) - (started - last.started))
+  const waiting = () => Math.max(0, last.jobs * mean + (added - last.added) - (taken - last.taken))
 
   return {
     added(deliveries: number, jobs: number) {
       added += deliveries
       addedJobs += jobs
+      queued += deliveries
+      ages.added(queued)
       const weight = meanKnown ? 1 - 0.9 ** jobs : 1
       mean += (deliveries / jobs - mean) * weight
       meanKnown = true
     },
-    started: (deliveries: number) => {
-      started += deliveries
+    /** They wait here no longer; whether they start is told apart, for one whose lease is over does not. */
+    taken(deliveries: number) {
+      taken += deliveries
     },
-    /** They never waited here, and still tell how many start in a second. */
+    started() {
+      started++
+    },
+    /** They never wait here. */
     spared(deliveries: number) {
       added += deliveries
-      started += deliveries
+      taken += deliveries
     },
     /** To be taken before the count is asked for: what is added while the question is under way counts twice, not never. */
-    look: () => ({ at: now(), added, addedJobs, started }),
-    counted(look: Omit<Look, 'jobs'>, jobs: number) {
-      last = { ...look, jobs }
+    look: () => ({ at: now(), added, addedJobs, taken, started, queued }),
+    counted(look: Omit<Look, 'jobs' | 'left'>, jobs: number) {
+      // Where the oldest have waited too long to start, a queue that empties says nothing: taken for a pace, it
+      // would bring in thousands that cannot start either, and so again with every lease.
+      const isLate = ages.oldestMs() > limits.leaseMs / 2
+      const left = isLate ? 0 : look.added - last.added - (jobs - last.jobs) * mean
+      last = { ...look, jobs, left: last.left + left }
+      ages.left(look.queued - jobs * mean)
       looks.push(last)
       // Keep one look that is at least a second old: it is where the last second began.
       while (looks.length > 2 && last.at - (looks[1]?.at ?? last.at) >= 1000) looks.shift()
@@ -102,5 +121,23 @@ export function openWindow(limits: Limits, now: () => number) {
     perSecond,
     size: () =>
       Math.min(largestWindow, Math.max(smallest, Math.max(known.perSecond, perSecond()) * quarterLease))
+  }
+}
+
+/** How long the oldest of a queue has waited, to `grainMs`, told how many were added and how many have left so far. */
+function queueOfAges(grainMs: number, now: () => number) {
+  const grains: { from: number; upTo: number }[] = []
+  return {
+    added(upTo: number) {
+      const grain = grains.at(-1)
+      if (grain && now() - grain.from < grainMs) grain.upTo = upTo
+      else grains.push({ from: now(), upTo })
+      // Others' hints count as ours that have not left: what is this old is old enough.
+      if (grains.length > 64) grains.shift()
+    },
+    left(upTo: number) {
+      while (grains[0] && grains[0].upTo <= upTo) grains.shift()
+    },
+    oldestMs: () => (grains[0] ? now() - grains[0].from : 0)
   }
 }

@@ -156,8 +156,10 @@ t.test('what is being added takes up room already', async t => {
   fake.flights[0]?.land()
   await Promise.all(answers)
   t.equal(hints.room('shop'), 60)
-  hints.started('shop', 40)
+  hints.taken('shop', 40)
   t.equal(hints.waiting('shop'), 0, 'the workers of this process give it back at once')
+  t.equal(hints.room('shop'), 100)
+  for (let i = 0; i < 40; i++) hints.started('shop')
   t.equal(hints.room('shop'), 200, 'and forty a second need two hundred for a quarter of a lease')
 })
 

@@ -15,6 +15,11 @@ function clocked(more: Partial<Parameters<typeof openWindow>[0]> = {}) {
   const window = openWindow({ ...limits, ...more }, () => ms)
   return {
     window,
+    /** A worker here takes so many, and starts them. */
+    starts(deliveries: number) {
+      window.taken(deliveries)
+      for (let i = 0; i < deliveries; i++) window.started()
+    },
     /** 200 ms later the queue is counted. */
     count: (jobs: number) => {
       ms += 200
@@ -41,10 +46,10 @@ t.test(
 )
 
 t.test('a fast downstream has a window that never runs dry: told by the workers here', async t => {
-  const { window, count } = clocked()
+  const { window, starts, count } = clocked()
   for (let i = 0; i < 10; i++) {
     window.added(200, 4)
-    window.started(200)
+    starts(200)
     count(0)
   }
   t.equal(Math.round(window.perSecond()), 1000)
@@ -77,7 +82,7 @@ function busy() {
   const clock = clocked()
   for (let i = 0; i < 10; i++) {
     clock.window.added(200, 4)
-    clock.window.started(200)
+    clock.starts(200)
     clock.count(0)
   }
   return clock
@@ -101,10 +106,10 @@ t.test('a pace is remembered while nothing waits, for a minute', async t => {
 })
 
 t.test('a slower pace while hints wait is believed after a second', async t => {
-  const { window, count } = busy()
+  const { window, starts, count } = busy()
   window.added(2000, 40)
   for (let i = 0; i < 10; i++) {
-    window.started(100)
+    starts(100)
     count(38 - i * 2)
   }
   t.equal(Math.round(window.perSecond()), 500)
@@ -112,10 +117,10 @@ t.test('a slower pace while hints wait is believed after a second', async t => {
 })
 
 t.test('however fast, at most 10,000 wait', async t => {
-  const { window, count } = clocked()
+  const { window, starts, count } = clocked()
   for (let i = 0; i < 6; i++) {
     window.added(10_000, 157)
-    window.started(10_000)
+    starts(10_000)
     count(0)
   }
   t.equal(window.size(), 10_000)
@@ -128,4 +133,31 @@ t.test('jobs that others added count with the size of our own hints, or as full 
   window.added(1, 1)
   count(4)
   t.equal(window.waiting(), 4)
+})
+
+t.test('a flush of what waited too long is no pace', async t => {
+  for (const worker of ['here', 'apart']) {
+    const { window, starts, count } = clocked()
+    for (let i = 0; i < 10; i++) {
+      window.added(1000, 20)
+      if (worker === 'here') starts(600)
+      count((i + 1) * 8)
+    }
+    t.equal(Math.round(window.size()), 10_000, '3,000 a second')
+    // From now on nothing starts; 4,000 wait until their leases are nearly over, and leave all at once.
+    for (let i = 0; i < 60; i++) count(80)
+    t.equal(window.size(), 100)
+    if (worker === 'here') window.taken(4000)
+    for (const jobs of [40, 0, 0, 0]) {
+      count(jobs)
+      t.equal(window.size(), 100, `${worker}: as small as before`)
+    }
+    t.ok(window.waiting() < 100)
+    for (let i = 0; i < 10; i++) {
+      window.added(100, 2)
+      if (worker === 'here') starts(100)
+      count(0)
+    }
+    t.equal(Math.round(window.size()), 2500, 'and what starts then is one again')
+  }
 })

@@ -149,6 +149,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     handlers,
     transports: { http: options.transport ?? downstream },
     slots: new Map(all.map(({ name, limit }) => [name, slots({ ...limit, share: () => 1 })])),
+    started: () => {},
     fresh: justAccepted,
     owed: owing,
     pace: pacing,
