@@ -16,7 +16,7 @@ export interface FreshOne {
  */
 export interface Fresh {
   keep(one: FreshOne): void
-  /** Gives it once. */
+  /** Gives it once, and only for a moment: whoever else stops it tells PostgreSQL, not us. */
   take(taskId: string, downstream: string, attempt: number): FreshOne | undefined
   /** It was stopped before it was sent. */
   forget(taskId: string, downstream: string): void
@@ -25,8 +25,11 @@ export interface Fresh {
 /** Hints that get lost leave theirs behind: the oldest go first. Characters of bodies, and deliveries. */
 const mostText = 16_777_216
 const most = 10_000
+/** What has waited longer in the queue is read. At full load nearly all start within 0.2 s. */
+const mostAgeMs = 1_000
 
-export function fresh(): Fresh {
+/** `now` is for tests: ms of a monotonic clock. */
+export function fresh(now = (): number => performance.now()): Fresh {
   // Each in a box that is emptied when it goes, so that what has ended leaves the memory at once (docs/decisions.md).
   const kept = new Map<string, { one: FreshOne | undefined }>()
   let text = 0
@@ -52,7 +55,8 @@ export function fresh(): Fresh {
     },
     take(taskId, downstream, attempt) {
       const one = remove(taskId + downstream)
-      return one?.delivery.attempt === attempt ? one : undefined
+      const isOurs = one?.delivery.attempt === attempt && now() - one.askedAt <= mostAgeMs
+      return isOurs ? one : undefined
     },
     forget(taskId, downstream) {
       remove(taskId + downstream)

@@ -31,19 +31,28 @@ const loaded = (id: string, body = '{}'): Loaded => ({
 })
 
 t.test('what was kept is given once, for its attempt only, and not when it was stopped', t => {
-  const kept = fresh()
-  for (const id of ['a', 'b', 'c']) kept.keep({ delivery: loaded(id), askedAt: 7 })
+  let ms = 7
+  const kept = fresh(() => ms)
+  for (const id of ['a', 'b', 'c', 'd', 'e']) kept.keep({ delivery: loaded(id), askedAt: 7 })
   t.match(kept.take('a', 'warehouse', 1), { delivery: { task: { id: 'a' } }, askedAt: 7 })
   t.equal(kept.take('a', 'warehouse', 1), undefined)
   t.equal(kept.take('b', 'points', 1), undefined, 'another downstream')
   t.equal(kept.take('b', 'warehouse', 2), undefined, 'claimed again since')
   kept.forget('c', 'warehouse')
   t.equal(kept.take('c', 'warehouse', 1), undefined)
+  ms = 1_007
+  t.ok(kept.take('d', 'warehouse', 1))
+  ms++
+  t.equal(
+    kept.take('e', 'warehouse', 1),
+    undefined,
+    'another process may have stopped it meanwhile: it is read'
+  )
   t.end()
 })
 
 t.test('hints that never come leave nothing behind for ever', t => {
-  const kept = fresh()
+  const kept = fresh(() => 0)
   for (let n = 0; n < 10_001; n++) kept.keep({ delivery: loaded(`${n}`), askedAt: 0 })
   t.equal(kept.take('0', 'warehouse', 1), undefined, 'the oldest went')
   t.ok(kept.take('1', 'warehouse', 1))
