@@ -25,6 +25,9 @@ Settings come from the environment; docs/config.md lists them all. Without any i
 under .ackbox/ with the sample handlers and a demo receiver. Other commands: npm run demo, handlers, key, doctor, migrate.
 Ctrl-C drains and ends; a second Ctrl-C ends at once.`
 
+/** What is not over so long after the drain's own limit hangs. */
+const graceMs = 20_000
+
 interface Running {
   service?: Service
   receiver?: Receiver
@@ -44,15 +47,13 @@ async function main(): Promise<void> {
   for (const warning of config.warnings) log.warn({}, warning)
   armFailpoints(config.failpoints)
   let stopped = false
-  closeWithGrace(
-    { delay: (config.shutdownMs ?? 60_000) + 20_000, logger: false },
-    async ({ signal, err }) => {
-      if (err) log.error({ err }, 'crash')
-      if (signal) log.info({ signal }, 'stop')
-      stopped = true
-      await stop()
-    }
-  )
+  closeWithGrace({ delay: false, logger: false }, async ({ signal, err }) => {
+    if (err) log.error({ err }, 'crash')
+    if (signal) log.info({ signal }, 'stop')
+    stopped = true
+    setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs).unref()
+    await stop()
+  })
   const databaseUrl = await openDatabase(config, log)
   const secret = config.secret ?? embeddedSecret(config.dataDir)
   if (config.demo) {

@@ -52,6 +52,8 @@ export interface Service {
   listen(): Promise<string | undefined>
   /** Drains: nothing new is claimed, what is on its way ends, what is loaded is given back. Cuts off at the limit. */
   stop(): Promise<void>
+  /** That limit, ms. */
+  stopMs: number
 }
 
 /** For a balancer to see that readyz says no, before the door is shut. */
@@ -244,19 +246,18 @@ export async function wire(options: WireOptions): Promise<Service> {
     signal: stopLooking.signal
   })
 
+  const stopMs = config.shutdownMs ?? 5_000 + longestTimeout(registry)
   return {
+    stopMs,
     async listen() {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
       // At the limit sends are cut off; what PostgreSQL does not take soon after is found by its lease.
-      const limit = setTimeout(
-        () => {
-          cutOff.abort()
-          lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
-        },
-        config.shutdownMs ?? 5_000 + longestTimeout(registry)
-      )
+      const limit = setTimeout(() => {
+        cutOff.abort()
+        lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
+      }, stopMs)
       let lastWord: NodeJS.Timeout | undefined
       const farewell =
         app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined

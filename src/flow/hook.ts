@@ -4,11 +4,15 @@ const hookMs = 5_000
 const longestMs = 365 * 24 * 3_600_000
 
 /** What a hook returned, or a rejection after 5 s: a hook that hangs fails its own attempt and nothing else. */
-export function within<T>(name: string, returned: T | Promise<T>): T | Promise<T> {
-  return returned instanceof Promise ? inTime(name, returned) : returned
+export function within<T>(name: string, returned: T | PromiseLike<T>): T | Promise<T> {
+  return isThenable(returned) ? inTime(name, returned) : returned
 }
 
-async function inTime<T>(name: string, returned: Promise<T>): Promise<T> {
+/** Whatever `await` would wait for: a query builder is no Promise. */
+const isThenable = <T>(value: T | PromiseLike<T>): value is PromiseLike<T> =>
+  typeof (value as Partial<PromiseLike<T>> | null | undefined)?.then === 'function'
+
+async function inTime<T>(name: string, returned: PromiseLike<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`${name} took longer than ${hookMs} ms`)), hookMs)

@@ -47,6 +47,29 @@ t.test('a hook that hangs fails its own attempt after 5 s, and holds up nobody',
   t.equal(held, 0)
 })
 
+t.test('a thenable that is no Promise and hangs, as a query may, has no more time than one', async t => {
+  const ends: (() => void)[] = []
+  // oxlint-disable-next-line unicorn/no-thenable -- as query builders are
+  const hanging = { then: (resolve: () => void) => ends.push(resolve) } as unknown as Promise<never>
+  const { post, delivery, quiet } = await setup(t, {
+    downstreams: {
+      points: { beforeSend: () => hanging },
+      warehouse: { request: () => hanging }
+    }
+  })
+  t.teardown(() => ends.forEach(end => end()))
+  const taskNo = await post()
+  await quiet()
+  for (const [downstream, hook] of [
+    ['points', 'beforeSend'],
+    ['warehouse', 'request']
+  ] as const)
+    t.match(await delivery(taskNo, downstream), {
+      phase: 'WAITING',
+      attempts: [{ outcome: 'failed', reason: `hook: ${hook} took longer than 5000 ms` }]
+    })
+})
+
 t.test('beforeSend may skip it, and may put it off uncounted', async t => {
   const wish = { now: { postponeMs: 30_000 } as { skip: true } | { postponeMs: number } | undefined }
   const { post, quiet, delivery, dispatch, later, downstream } = await setup(t, {
