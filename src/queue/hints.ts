@@ -152,9 +152,7 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
       if (flight) land(flight.calls)
       for (const call of waiting) call.resolve(call.deliveries)
       sayAway(reason)
-      pinging ??= pingUntilBack().finally(() => {
-        pinging = undefined
-      })
+      pinging ??= pingUntilBack()
     }
 
     function count() {
@@ -205,6 +203,8 @@ export function openHints({ backend, downstreams, log, now = () => performance.n
       const began = now()
       if (await answers()) {
         for (const lane of lanes.values()) lane.back()
+        // In this very turn: a lane that is lost right after it must start another.
+        pinging = undefined
         if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'hints.back')
         return
       }

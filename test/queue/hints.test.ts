@@ -133,6 +133,34 @@ t.test(
 )
 
 t.test(
+  'a queue that is lost just after the ping that brought another back is pinged for as well',
+  async t => {
+    // In which of the microtasks after the answer it is lost is not for us to choose: each of them must do.
+    for (let after = 0; after <= 12; after++) {
+      const { fake, backend } = fakeBackend()
+      let pong: (() => void) | undefined
+      const first = new Promise<void>(resolve => {
+        pong = resolve
+      })
+      const pings = [first]
+      const ping = () => pings.pop() ?? Promise.resolve()
+      const hints = openTestHints(t, { ...backend, ping }, [downstream('shop'), downstream('points')])
+      const shop = hints.add(hinted('shop', 1))
+      const points = hints.add(hinted('points', 1, 1))
+      await tick()
+      fake.flights[0]?.fail(new Error('OOM'))
+      await shop
+      t.equal(pings.length, 0, 'shop is away, and pinged for')
+      pong?.()
+      for (let i = 0; i < after; i++) await Promise.resolve()
+      fake.flights[1]?.fail(new Error('OOM'))
+      await points
+      await until(`points is back, lost ${after} microtasks later`, () => !hints.isAway('points'), 1_500)
+    }
+  }
+)
+
+t.test(
   'a hint that arrives after it was given up fills the window, and nobody hears of it again',
   async t => {
     const { fake, backend } = fakeBackend()
