@@ -25,6 +25,8 @@ export async function livingRoles(sql: Sql): Promise<string[]> {
 /** What every process looks at once a second. */
 export interface Surroundings {
   now: Date
+  /** It can be read only: a replica, or set so. */
+  readOnly: boolean
   workers: number
   dispatchers: number
   /** Downstreams that are paused. */
@@ -38,6 +40,7 @@ export async function look(sql: Sql, downstreams: readonly string[]): Promise<Su
     [
       {
         now: Date
+        read_only: boolean
         workers: number
         dispatchers: number
         paused: string[] | null
@@ -45,7 +48,7 @@ export async function look(sql: Sql, downstreams: readonly string[]): Promise<Su
       }
     ]
   >`
-    select now() as now,
+    select now() as now, current_setting('transaction_read_only')::boolean as read_only,
       (select count(*) from node where roles like '%worker%' and seen_at > now() - interval '15 s')::int as workers,
       (select count(*) from node where roles like '%dispatcher%' and seen_at > now() - interval '15 s')::int as dispatchers,
       (select array_agg(name) from downstream where paused_at is not null) as paused,
@@ -59,6 +62,7 @@ export async function look(sql: Sql, downstreams: readonly string[]): Promise<Su
         ) d where d.phase = 'WAITING') as due`
   return {
     now: row.now,
+    readOnly: row.read_only,
     workers: row.workers,
     dispatchers: row.dispatchers,
     paused: new Set(row.paused ?? []),

@@ -1,4 +1,5 @@
 import { batcher, type Batcher } from '../db/batch.ts'
+import type { Applied, Asked, ReceiptRow } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import { findReceiving, type Receiving } from '../db/receipts.ts'
 import { Unavailable } from '../errors.ts'
@@ -47,6 +48,21 @@ export interface ReceiveDeps {
   random: () => number
   metrics: Pick<Metrics, 'received'>
   log: Log
+  /** Characters of data that may wait to be written; in memory one is a byte, or two where not all are Latin-1. */
+  mostText?: number
+}
+
+/** Receipts that may wait to be written before others are asked to come again. */
+const mostWaiting = 5_000
+
+interface Store {
+  find: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>
+  /**
+   * Receipts that are handed over and not yet written, and the characters of their data. What is handed over is written
+   * some day, whatever its sender heard: PostgreSQL may read for hours and not write, and each sender comes again.
+   */
+  waiting: number
+  text: number
 }
 
 /** PROCESSING may stretch a receipt timeout until this long after the delivery. */
@@ -62,33 +78,36 @@ const defaultPolicy: Policy = {
  * guarded move in the shared group commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
  */
 export function receiver(deps: ReceiveDeps): (asked: AskedReceipt) => Promise<Received> {
-  const finder = batcher<{ taskNo: string; downstream: string }, Receiving | undefined>({
-    max: 200,
-    // One at a time: with two each had half as many receipts, and its statement costs as much.
-    inFlight: 1,
-    write: asked => findReceiving(deps.sql, asked)
-  })
+  const store: Store = {
+    find: batcher({
+      max: 200,
+      // One at a time: with two each had half as many receipts, and its statement costs as much.
+      inFlight: 1,
+      write: asked => findReceiving(deps.sql, asked)
+    }),
+    waiting: 0,
+    text: 0
+  }
   return async asked => {
     const known = knownOf(deps, asked)
     const token = known ?? deps.tokens.check(asked.token, asked.taskNo, deps.surroundings.now())
     if (!token) return 'unauthorized'
     if (asked.downstream !== undefined && asked.downstream !== token.downstream) return 'wrong_downstream'
     const { downstream, attempt } = token
-    return take(deps, finder, asked, { downstream, attempt }, known)
+    return take(deps, store, asked, { downstream, attempt }, known)
   }
 }
 
 async function take(
   deps: ReceiveDeps,
-  finder: Batcher<{ taskNo: string; downstream: string }, Receiving | undefined>,
+  store: Store,
   asked: AskedReceipt,
   token: Told,
   known: OwedOne | undefined
 ): Promise<Received> {
-  if (deps.surroundings.isAway()) throw new Unavailable()
   if (known) {
     if (known.messageCode !== asked.messageCode) return 'wrong_code'
-    const received = await keep(deps, asked, token, {
+    const received = await keep(deps, store, asked, token, {
       taskId: known.taskId,
       result: 'HANDLED',
       move: { taskId: known.taskId, ...token, name: 'receive', handledBy: 'receipt', sending: true },
@@ -99,10 +118,10 @@ async function take(
   let result: ReceiptResult | undefined
   // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
-    if (deps.surroundings.isAway()) throw new Unavailable()
+    checkRoom(deps, store)
     const found = await prompt(
       deps.surroundings,
-      finder.add({ taskNo: asked.taskNo, downstream: token.downstream })
+      store.find.add({ taskNo: asked.taskNo, downstream: token.downstream })
     )
     if (!found) return 'gone'
     if (found.task.messageCode !== asked.messageCode) return 'wrong_code'
@@ -110,7 +129,7 @@ async function take(
     // The hook is asked once, and only of what can still change something.
     result ??= found.status === 'HANDLED' ? asked.result : await heard(deps, asked, token, found)
     const move = moveFor(deps, result, token, found)
-    const received = await keep(deps, asked, token, {
+    const received = await keep(deps, store, asked, token, {
       taskId: found.task.id,
       result,
       move,
@@ -130,15 +149,18 @@ function knownOf({ owed, handlers }: ReceiveDeps, asked: AskedReceipt): OwedOne 
 /** The receipt and its move, in the shared group commit; undefined when it was overtaken and nothing is written. */
 async function keep(
   deps: ReceiveDeps,
+  store: Store,
   asked: AskedReceipt,
   token: Told,
   one: { taskId: string; result: ReceiptResult; move: Move | null; status: Status }
 ): Promise<Received | undefined> {
   const { taskId, result, move } = one
+  // Again: many may have looked at once, or waited for their hooks.
+  checkRoom(deps, store)
   failpoint('receipt.before_commit')
   const applied = await prompt(
     deps.surroundings,
-    deps.record({
+    write(deps, store, {
       move,
       receipt: {
         taskId,
@@ -161,6 +183,28 @@ async function keep(
     status: move ? statusAfter(move) : one.status,
     applied: move !== null,
     ...(applied === 'late' ? { late: true } : {})
+  }
+}
+
+/** Throws Unavailable while nothing more may be handed over: PostgreSQL is away, or too much waits for it. */
+function checkRoom({ surroundings, mostText = 67_108_864 }: ReceiveDeps, store: Store): void {
+  if (surroundings.isAway() || store.waiting > mostWaiting || store.text > mostText) throw new Unavailable()
+}
+
+/** It counts until it is written, however long ago its sender was told to come again. */
+async function write(
+  deps: ReceiveDeps,
+  store: Store,
+  asked: Asked & { receipt: ReceiptRow }
+): Promise<Applied> {
+  const length = asked.receipt.data?.length ?? 0
+  store.waiting++
+  store.text += length
+  try {
+    return await deps.record(asked)
+  } finally {
+    store.waiting--
+    store.text -= length
   }
 }
 

@@ -12,7 +12,7 @@ export interface Surroundings {
   leaveBehind(downstream: string): void
   workers(): number
   dispatchers(): number
-  /** The database cannot be written: no new sends, no new accepts. */
+  /** The database cannot be written: no new sends, accepts or receipts. */
   isAway(): boolean
   setAway(): void
   /** When the database last told us how things are, by `performance.now()`. */
@@ -61,7 +61,8 @@ export function surroundings(
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
       const seen = await look(sql, downstreams)
-      away = false
+      // What can only be read takes no task and no receipt.
+      away = seen.readOnly
       seenAt = performance.now()
       aheadMs = seen.now.getTime() - Date.now()
       paused = seen.paused

@@ -37,6 +37,13 @@ t.test('a pause is kept with who asked first, until somebody resumes', async t =
   t.match(await sql`select paused_by from downstream`, [{ paused_by: 'bob' }])
 })
 
+t.test('a database that can only be read says so', async t => {
+  const { sql } = await testDb(t, { max: 1 })
+  t.equal((await look(sql, [])).readOnly, false)
+  await sql`set default_transaction_read_only = on`
+  t.equal((await look(sql, [])).readOnly, true)
+})
+
 t.test('the age of the oldest due delivery is told by downstream; none due, none told', async t => {
   const { sql } = await testDb(t)
   await standing(sql, at('WAITING'), { inMs: -5_000 })

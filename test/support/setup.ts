@@ -193,7 +193,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     surroundings: around,
     random,
     metrics,
-    log
+    log,
+    ...(options.mostText === undefined ? {} : { mostText: options.mostText })
   })
   const leases = all.map(({ name, limit }) => ({ name, leaseMs: limit.timeoutMs + leaseMarginMs }))
   const newDispatcher = () =>
