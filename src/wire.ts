@@ -2,12 +2,11 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { buildApp, buildHealthApp } from './api/app.ts'
-import { takeReceipt } from './api/receipt.ts'
+import { faultOf, takeReceipt } from './api/receipt.ts'
 import type { Config } from './config.ts'
 import { beat, leave } from './db/nodes.ts'
 import { openDb } from './db/open.ts'
 import { egress } from './egress.ts'
-import { Unavailable } from './errors.ts'
 import { failpoint } from './failpoint.ts'
 import { acceptor } from './flow/accept.ts'
 import { deliverer } from './flow/deliver.ts'
@@ -230,7 +229,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     brokers: roles.has('api') ? config.receiptsFrom : [],
     guard: gate,
     take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from),
-    isOurs: err => err instanceof Unavailable,
+    faultOf,
     log,
     signal: stopLooking.signal
   })

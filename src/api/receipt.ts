@@ -1,5 +1,6 @@
 import { Problem } from '../errors.ts'
 import type { ApiDeps } from './deps.ts'
+import { problemOf } from './problem.ts'
 import { fit, readBody } from './read.ts'
 import { maxDataBytes, receiptBody } from './schemas.ts'
 
@@ -48,4 +49,11 @@ export async function takeReceipt(
     default:
       return received
   }
+}
+
+/** Whose fault it is that a receipt was not taken. What is not its sender's may be over when it comes again. */
+export function faultOf(err: unknown): 'sender' | 'database' | 'ours' {
+  const { code } = problemOf(err)
+  if (code === 'UNAVAILABLE') return 'database'
+  return code === 'INTERNAL' ? 'ours' : 'sender'
 }

@@ -1,6 +1,6 @@
 import { transportOf, type Broker, type BrokerTransport } from '../transport/broker.ts'
 import { TransportError } from '../transport/index.ts'
-import type { Consume, Reply, ReplyDeps } from './reply.ts'
+import type { Consume, Handle, Reply, ReplyDeps } from './reply.ts'
 
 /** Loaded when a broker of theirs is named. One more: a file, and a line here. */
 const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consume }>>> = {
@@ -13,8 +13,8 @@ export interface RepliesOptions extends Omit<ReplyDeps, 'broker'> {
   brokers: readonly Broker[]
   /** Takes one receipt as /callback would. Rejects with what is wrong with it, or with what is wrong with us. */
   take(reply: Reply, from: string): Promise<unknown>
-  /** Whether a rejection of `take` is ours: then the receipt must come again. Else it says what was wrong with it. */
-  isOurs(err: unknown): boolean
+  /** Whose fault a rejection of `take` is. What is not the sender's must come again. */
+  faultOf(err: unknown): 'sender' | 'database' | 'ours'
   signal: AbortSignal
 }
 
@@ -24,8 +24,6 @@ export interface RepliesOptions extends Omit<ReplyDeps, 'broker'> {
  */
 export async function replies({
   brokers,
-  take,
-  isOurs,
   signal,
   ...deps
 }: RepliesOptions): Promise<{ done: Promise<unknown> }> {
@@ -42,20 +40,30 @@ export async function replies({
     })
   )
   const running = loaded.map(({ broker, consume }) =>
-    consume?.(
-      { broker, ...deps },
-      async reply => {
-        try {
-          await take(reply, `${broker.scheme}://${broker.name}`)
-          return 'done'
-        } catch (err) {
-          if (isOurs(err)) return 'later'
-          deps.log.warn({ broker: broker.name, reason: String(err).slice(0, 200) }, 'receipt.refused')
-          return 'done'
-        }
-      },
-      signal
-    )
+    consume?.({ broker, ...deps }, handler(deps, broker), signal)
   )
   return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
+}
+
+/** What a queue does with a receipt, by what /callback would have answered. */
+export function handler(
+  { take, faultOf, log }: Pick<RepliesOptions, 'take' | 'faultOf' | 'log'>,
+  broker: Pick<Broker, 'scheme' | 'name'>
+): Handle {
+  return async reply => {
+    try {
+      await take(reply, `${broker.scheme}://${broker.name}`)
+      return 'done'
+    } catch (err) {
+      const fault = faultOf(err)
+      // An outage is said elsewhere, once.
+      if (fault === 'database') return 'later'
+      if (fault === 'ours') {
+        log.warn({ err, broker: broker.name }, 'receipt.threw')
+        return 'later'
+      }
+      log.warn({ broker: broker.name, reason: String(err).slice(0, 200) }, 'receipt.refused')
+      return 'done'
+    }
+  }
 }

@@ -10,7 +10,10 @@ export interface Reply {
   headers: Record<string, string>
 }
 
-/** done: written, or good for nothing and said so; it may leave the queue. later: PostgreSQL is away; it must come again. */
+/**
+ * done: written, or good for nothing and said so; it may leave the queue. later: PostgreSQL is away or we have a bug; it must
+ * come again.
+ */
 export type Handle = (reply: Reply) => Promise<'done' | 'later'>
 
 export interface ReplyDeps {
