@@ -20,6 +20,8 @@ export interface LoopsOptions {
   dispatching: Dispatcher
   log: Log
   signal: AbortSignal
+  /** Ends the last loop: a process that drains still takes tasks and receipts. */
+  drained: AbortSignal
 }
 
 const beatMs = 5_000
@@ -28,9 +30,9 @@ const alarmMs = 1_000
 const retentionMs = 60_000
 const retentionBatch = 1_000
 
-/** Each resolves once the signal aborts and its last turn is over. */
-export function startLoops(options: LoopsOptions): Promise<void>[] {
-  const { config, sql, node, version, surroundings, dispatching, log, signal } = options
+/** Each resolves once its signal aborts and its last turn is over: all of `running` by `signal`, `refreshing` by `drained`. */
+export function startLoops(options: LoopsOptions): { running: Promise<void>[]; refreshing: Promise<void> } {
+  const { config, sql, node, version, surroundings, dispatching, log, signal, drained } = options
   const roles = [...config.roles].join(',')
   const failed =
     (what: string) =>
@@ -38,11 +40,10 @@ export function startLoops(options: LoopsOptions): Promise<void>[] {
       if (isInfrastructure(err)) surroundings.setAway()
       log.warn({ err }, `${what}.failed`)
     }
-  const running = [
-    every(beatMs, () => beat(sql, { id: node, roles, version }), failed('beat'), signal),
-    every(refreshMs, surroundings.refresh, failed('refresh'), signal)
-  ]
-  if (!config.roles.has('dispatcher')) return running
+  // Without it what a slow statement of the drain set would never be cleared, and all that comes would hear 503.
+  const refreshing = every(refreshMs, surroundings.refresh, failed('refresh'), drained)
+  const running = [every(beatMs, () => beat(sql, { id: node, roles, version }), failed('beat'), signal)]
+  if (!config.roles.has('dispatcher')) return { running, refreshing }
   const channel =
     config.alarmWebhookUrl === undefined
       ? undefined
@@ -52,8 +53,7 @@ export function startLoops(options: LoopsOptions): Promise<void>[] {
           egressAllow: config.egressAllow ?? []
         })
   let after: string | null = null
-  return [
-    ...running,
+  running.push(
     dispatching.run(signal),
     every(
       alarmMs,
@@ -72,5 +72,6 @@ export function startLoops(options: LoopsOptions): Promise<void>[] {
       failed('retention'),
       signal
     )
-  ]
+  )
+  return { running, refreshing }
 }

@@ -80,11 +80,12 @@ export async function wire(options: WireOptions): Promise<Service> {
   const { handlers } = registry
   const metrics = createMetrics()
 
-  // Ends the loops; then what is loaded but unsent; then what is on its way; then what cannot be written.
+  // Ends the loops; then what is loaded but unsent; then what is on its way; then what cannot be written; then the last loop.
   const stopLooking = new AbortController()
   const stopping = new AbortController()
   const cutOff = new AbortController()
   const giveUp = new AbortController()
+  const drained = new AbortController()
   let draining = false
 
   const around = surroundings(sql, names, (name, ageMs) => {
@@ -233,7 +234,7 @@ export async function wire(options: WireOptions): Promise<Service> {
     log,
     signal: stopLooking.signal
   })
-  const loops = startLoops({
+  const { running, refreshing } = startLoops({
     config,
     sql,
     node,
@@ -242,7 +243,8 @@ export async function wire(options: WireOptions): Promise<Service> {
     surroundings: around,
     dispatching,
     log,
-    signal: stopLooking.signal
+    signal: stopLooking.signal,
+    drained: drained.signal
   })
 
   const stopMs = config.shutdownMs ?? 5_000 + longestTimeout(registry)
@@ -263,7 +265,7 @@ export async function wire(options: WireOptions): Promise<Service> {
       draining = true
       waiting.stop()
       stopLooking.abort()
-      await Promise.all([...loops, reading.done])
+      await Promise.all([...running, reading.done])
       await hinting.idle()
       stopping.abort()
       await Promise.all([working, near.idle()])
@@ -275,11 +277,14 @@ export async function wire(options: WireOptions): Promise<Service> {
       failpoint('shutdown.after_drain')
       clearTimeout(limit)
       clearTimeout(lastWord)
+      drained.abort()
       await leave(sql, node).catch(() => {})
       await hints.stop()
       await backend.close()
       await Promise.all(Object.values(ways).map(way => way.close()))
       await sql.end({ timeout: 5 })
+      // Not before: a look that hangs ends with its connection.
+      await refreshing
     }
   }
 }

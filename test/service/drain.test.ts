@@ -164,6 +164,38 @@ t.test('a second SIGTERM ends it at once, and nothing is lost', { buffered: true
   t.same(await tally(sql), { HANDLED: 1 })
 })
 
+t.test(
+  'PostgreSQL takes too long in a drain: once it does not, tasks are taken again',
+  { buffered: true },
+  async t => {
+    let open = (): void => {}
+    const opened = new Promise<number>(resolve => {
+      open = () => resolve(200)
+    })
+    const on = await stage(t, { answer: () => opened, patient: true })
+    if (!on) return
+    const { downstream, sql } = on
+    const service = await start(t, { ...on.env, SHUTDOWN_MS: '30000' })
+    await post(service.url, 'held')
+    await downstream.received(1)
+    let leaving: Promise<unknown> | undefined
+    await sql.begin(async held => {
+      // What is under way cannot be written, so that the drain lasts as long as it must here.
+      await held`select from delivery for update`
+      open()
+      leaving = service.kill('SIGTERM')
+      await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503, 2)
+      await sql.begin(async locked => {
+        await locked`lock table task in access exclusive mode`
+        t.equal((await post(service.url, 'slow')).status, 503)
+      })
+      await until('a task is taken', async () => (await post(service.url, 'straggler')).status < 300, 8)
+    })
+    t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
+    t.match(await tally(sql), { HANDLED: 1 }, 'and what was under way has ended')
+  }
+)
+
 t.test('an idle process says no for a second before it shuts its door', { buffered: true }, async t => {
   const on = await stage(t)
   if (!on) return
