@@ -205,6 +205,24 @@ t.test('and only once, whatever the next connection says', async t => {
   t.strictSame(bodies(came), ['a', 'b', 'c', 'b', 'c'])
 })
 
+for (const [what, text] of [
+  ['an answer of HTTP/1.0', 'HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok'],
+  ['an answer that ends with its connection', 'HTTP/1.1 200 OK\r\n\r\nok']
+] as const) {
+  t.test(`nothing behind ${what} comes twice`, async t => {
+    const { came, post, until } = await scene(t)
+    const sends = ['a', 'b', 'c'].map(body => post(body))
+    await until(3)
+    came[0]?.socket.end(text)
+    t.match(await Promise.all(sends), [
+      { kind: 'delivered' },
+      { kind: 'failed', reason: 'connection_closed' },
+      { kind: 'failed', reason: 'connection_closed' }
+    ])
+    t.strictSame(bodies(came), ['a', 'b', 'c'])
+  })
+}
+
 t.test('where the downstream does not come back, all hear that the connection was closed', async t => {
   const { server, post, until } = await scene(t)
   const sends = ['a', 'b', 'c'].map(body => post(body))
