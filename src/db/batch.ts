@@ -1,8 +1,8 @@
 import { isInfrastructure } from './open.ts'
 
 export interface BatcherOptions<In, Out> {
-  /** One statement, one commit; as many results as items, in their order. */
-  write: (items: In[]) => Promise<Out[]>
+  /** One statement, one commit; as many results as items, in their order. Of several statements some may have failed. */
+  write: (items: In[]) => Promise<Out[] | Partly<Out>>
   /** The most items of one statement, now. */
   max: number | (() => number)
   /** Statements at a time (2): while these are written the next one gathers. */
@@ -17,6 +17,12 @@ export interface BatcherOptions<In, Out> {
   isDataError?: (err: unknown) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
   retryUntilWritten?: AbortSignal
+}
+
+/** What is written is answered and not written again; undefined where `err` came in the way. */
+export interface Partly<Out> {
+  outs: (Out | undefined)[]
+  err: unknown
 }
 
 export interface Batcher<In, Out> {
@@ -110,42 +116,62 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
 
 /** Writes these and answers each; never rejects. */
 async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
-  try {
-    const outs = await persist(
-      options,
-      entries.map(entry => entry.item)
-    )
-    if (outs.length !== entries.length)
-      throw new Error(`${entries.length} items were written, ${outs.length} answered`)
-    for (let i = 0; i < entries.length; i++) entries[i]!.resolve(outs[i]!)
-  } catch (err) {
-    if (entries.length > 1 && (options.isDataError ?? isDataError)(err)) {
-      const half = entries.length >> 1
-      await settle(options, entries.slice(0, half))
-      await settle(options, entries.slice(half))
-    } else {
-      for (const entry of entries) entry.reject(err)
-    }
+  const failed = await persist(options, entries)
+  if (!failed) return
+  const { left, err } = failed
+  if (left.length > 1 && (options.isDataError ?? isDataError)(err)) {
+    const half = left.length >> 1
+    await settle(options, left.slice(0, half))
+    await settle(options, left.slice(half))
+  } else {
+    for (const entry of left) entry.reject(err)
   }
 }
 
 const collisions = 10
 
-async function persist<In, Out>(options: BatcherOptions<In, Out>, items: In[]): Promise<Out[]> {
-  const { write, retryUntilWritten: stop } = options
+/** Answers what it can write; the others are left, and why. */
+async function persist<In, Out>(
+  { write, retryUntilWritten: stop }: BatcherOptions<In, Out>,
+  entries: Entry<In, Out>[]
+): Promise<{ left: Entry<In, Out>[]; err: unknown } | undefined> {
+  let left = entries
   for (let collided = 0, away = 0; ;) {
+    let err: unknown
     try {
-      return await write(items)
-    } catch (err) {
-      if (isCollision(err) && ++collided < collisions) {
-        await pause(Math.random() * 5 * collided)
-      } else if (stop && !stop.aborted && isInfrastructure(err)) {
-        await pause(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
-      } else {
-        throw err
+      const written = await write(left.map(entry => entry.item))
+      if (Array.isArray(written)) {
+        answer(left, written)
+        return undefined
       }
+      left = answerSome(left, written.outs)
+      err = written.err
+    } catch (thrown) {
+      err = thrown
+    }
+    if (isCollision(err) && ++collided < collisions) {
+      await pause(Math.random() * 5 * collided)
+    } else if (stop && !stop.aborted && isInfrastructure(err)) {
+      await pause(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
+    } else {
+      return { left, err }
     }
   }
+}
+
+function answer<In, Out>(entries: Entry<In, Out>[], outs: Out[]): void {
+  if (outs.length !== entries.length)
+    throw new Error(`${entries.length} items were written, ${outs.length} answered`)
+  for (let i = 0; i < entries.length; i++) entries[i]!.resolve(outs[i]!)
+}
+
+/** Those that have no answer yet. */
+function answerSome<In, Out>(entries: Entry<In, Out>[], outs: (Out | undefined)[]): Entry<In, Out>[] {
+  return entries.filter((entry, i) => {
+    const out = outs[i]
+    if (out !== undefined) entry.resolve(out)
+    return out === undefined
+  })
 }
 
 /** A deadlock or a serialization failure: nobody's fault, and gone at the next try. */

@@ -1,4 +1,4 @@
-import { batcher, type Batcher } from '../db/batch.ts'
+import { batcher, type Batcher, type Partly } from '../db/batch.ts'
 import { applyMoves, type Applied, type Asked } from '../db/moves.ts'
 import type { Sql } from '../db/open.ts'
 import { isPlainReceipt, recordReceipts, type PlainReceipt } from '../db/receipts.ts'
@@ -38,11 +38,15 @@ export function recorder({
     async write(items) {
       failpoint('record.before_commit')
       const write = () => writeFolded(sql, items)
-      const applied = await (items.some(isUrgent) ? write() : pace.ask(write))
-      failpoint('record.after_commit')
-      for (const [index, { move }] of items.entries())
-        if (move) count(metrics, move, applied[index] as Applied)
-      return applied
+      const written = await (items.some(isUrgent) ? write() : pace.ask(write))
+      const isWhole = Array.isArray(written)
+      if (isWhole) failpoint('record.after_commit')
+      const applied = isWhole ? written : written.outs
+      for (const [index, { move }] of items.entries()) {
+        const one = applied[index]
+        if (move && one) count(metrics, move, one)
+      }
+      return written
     }
   })
   const record = (asked: Asked): Promise<Applied> => batch.add(asked)
@@ -75,9 +79,10 @@ interface Part<T> {
 
 /**
  * A statement sees each delivery once: of 50 equal receipts in one batch the first goes first, the others after it. The many
- * that go well, sends and receipts, go by the short statements, the rest by the one that knows everything.
+ * that go well, sends and receipts, go by the short statements, the rest by the one that knows everything. What one of them
+ * has written is told also when another one fails: written again it would be stale, and its receipt kept twice.
  */
-async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[]> {
+async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[] | Partly<Applied>> {
   const applied = new Array<Applied>(items.length)
   const write = async <T>(part: Part<T>, by: (sql: Sql, asked: readonly T[]) => Promise<Applied[]>) => {
     if (part.asked.length === 0) return
@@ -103,7 +108,13 @@ async function writeFolded(sql: Sql, items: Asked[]): Promise<Applied[]> {
       else if (isPlainReceipt(asked)) receipts.from[receipts.asked.push(asked) - 1] = index
       else others.from[others.asked.push(asked) - 1] = index
     }
-    await Promise.all([write(sends, recordSends), write(receipts, recordReceipts), write(others, applyMoves)])
+    const ended = await Promise.allSettled([
+      write(sends, recordSends),
+      write(receipts, recordReceipts),
+      write(others, applyMoves)
+    ])
+    const failed = ended.find(one => one.status === 'rejected')
+    if (failed) return { outs: applied, err: failed.reason }
     rest = later
   }
   return applied

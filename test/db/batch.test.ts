@@ -225,6 +225,28 @@ t.test('an answer in hand outlives the outage, and loses only its bad neighbour'
   t.match(all, [{ value: 12 }, { reason: { code: '22003' } }, { value: 14 }])
 })
 
+t.test('what is written of a batch is answered at once, and only what failed is written again', async t => {
+  const writes: number[][] = []
+  const write = async (items: number[]) => {
+    writes.push(items)
+    if (writes.length === 1)
+      return {
+        outs: items.map(item => (item % 2 ? item * 10 : undefined)),
+        err: pgError('CONNECTION_CLOSED')
+      }
+    if (items.includes(4)) return { outs: [20, undefined], err: pgError('22003') }
+    return items.map(item => item * 10)
+  }
+  const batch = batcher({ write, max: 10, retryUntilWritten: new AbortController().signal })
+  const all = await Promise.allSettled(range(1, 4).map(item => batch.add(item)))
+  t.match(all, [{ value: 10 }, { value: 20 }, { value: 30 }, { reason: { code: '22003' } }])
+  t.same(writes, [
+    [1, 2, 3, 4],
+    [2, 4]
+  ])
+  t.equal(batch.size, 0)
+})
+
 t.test('at the end of the process even that gives up', async t => {
   const stop = new AbortController()
   let calls = 0

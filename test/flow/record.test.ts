@@ -15,7 +15,7 @@ interface Story {
   inFlight: () => Promise<string>
 }
 
-async function setup(t: Test): Promise<Story> {
+async function setup(t: Test, through = (sql: Sql): Sql => sql): Promise<Story> {
   const { sql } = await testDb(t)
   const counted: Story['counted'] = {}
   const metrics = {
@@ -28,7 +28,7 @@ async function setup(t: Test): Promise<Story> {
   const at = { place: 'IN_FLIGHT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
   return {
     sql,
-    record: recorder({ sql, pace: pace(), metrics, giveUp: new AbortController().signal }),
+    record: recorder({ sql: through(sql), pace: pace(), metrics, giveUp: new AbortController().signal }),
     counted,
     inFlight: () => standing(sql, at, { inMs: 5_000, needsReceipt: true })
   }
@@ -100,4 +100,26 @@ t.test('receipts that move nothing are kept beside all others', async t => {
   const asked: Asked[] = [send(id), { move: null, receipt: row(id) }, receipt(id)]
   t.same((await Promise.all(asked.map(record))).toSpliced(1, 1), ['moved', 'moved'])
   t.same(new Set((await receipts(sql)).map(one => one['applied'])), new Set([true, false]))
+})
+
+t.test('of three statements one loses its connection: what the others wrote is told as it was', async t => {
+  let lost = 0
+  const { sql, record, counted, inFlight } = await setup(t, whole => {
+    // The statement that knows everything, once.
+    const losing = (target: Sql, self: unknown, args: [TemplateStringsArray, ...unknown[]]): unknown => {
+      if (lost > 0 || !args[0].join('').includes('any_of_round')) return Reflect.apply(target, self, args)
+      lost++
+      return Promise.reject(
+        Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' })
+      )
+    }
+    return new Proxy(whole, { apply: losing })
+  })
+  const ids = [await inFlight(), await inFlight(), await inFlight()] as const
+  const retry: Asked = { move: { ...key(ids[2]), name: 'retry', afterMs: 1_000 } }
+  const asked = [send(ids[0]), receipt(ids[1]), retry]
+  t.same(await Promise.all(asked.map(record)), ['moved', 'moved', 'moved'])
+  t.equal(lost, 1)
+  t.match(await receipts(sql), [{ task_id: ids[1], applied: true }])
+  t.same(counted, { sent: 1, receive: 1, retry: 1 })
 })
