@@ -1,6 +1,7 @@
 // SIGTERM: what is under way ends, what is not goes to others, and nobody outside notices.
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import path from 'node:path'
 import t from 'tap'
 import { balancer } from '../support/balancer.ts'
 import { call, eachOf, settled, start } from '../support/service.ts'
@@ -9,6 +10,8 @@ import { until } from '../support/until.ts'
 
 t.setTimeout(120_000)
 t.jobs = 2
+
+const support = path.resolve(import.meta.dirname, '../support')
 
 t.test(
   'a rolling restart under load, behind a balancer that heeds readyz, is seen by nobody',
@@ -141,6 +144,22 @@ t.test(
     t.same(await tally(sql), { HANDLED: 5 })
     const headers = downstream.requests.slice(5).map(request => request.headers['ackbox-attempt'])
     t.same(new Set(headers), new Set(['2']), 'by their second attempts')
+  }
+)
+
+t.test(
+  'without SHUTDOWN_MS a stop waits as long as its longest time-out asks, and knows what it cut off',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { answer: () => 'hang' })
+    if (!on) return
+    const { downstream, sql } = on
+    const HANDLERS_DIR = path.resolve(support, 'long')
+    const service = await start(t, { ...on.env, HANDLERS_DIR }, path.resolve(support, 'hasty.js'))
+    await post(service.url, 'long')
+    await downstream.received(1)
+    t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
+    t.match(await sql`select reason from attempt`, [{ reason: 'shutdown' }])
   }
 )
 
