@@ -51,7 +51,8 @@ async function main(): Promise<void> {
     if (err) log.error({ err }, 'crash')
     if (signal) log.info({ signal }, 'stop')
     stopped = true
-    setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs).unref()
+    // It holds the process: a stop that hangs is no clean end.
+    setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
     await stop()
   })
   const databaseUrl = await openDatabase(config, log)

@@ -1,3 +1,5 @@
+import { isThenable } from '../task/thenable.ts'
+
 /** The longest a handler's hook may take. */
 const hookMs = 5_000
 /** A year, as for a start time. */
@@ -7,10 +9,6 @@ const longestMs = 365 * 24 * 3_600_000
 export function within<T>(name: string, returned: T | PromiseLike<T>): T | Promise<T> {
   return isThenable(returned) ? inTime(name, returned) : returned
 }
-
-/** Whatever `await` would wait for: a query builder is no Promise. */
-const isThenable = <T>(value: T | PromiseLike<T>): value is PromiseLike<T> =>
-  typeof (value as Partial<PromiseLike<T>> | null | undefined)?.then === 'function'
 
 async function inTime<T>(name: string, returned: PromiseLike<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined

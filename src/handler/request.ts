@@ -1,3 +1,4 @@
+import { isThenable } from '../task/thenable.ts'
 import type { TransportName } from './define.ts'
 import { nearest } from './nearest.ts'
 
@@ -24,7 +25,7 @@ export function checkedRequest(
   const known = fields[transport as TransportName] ?? []
   return about => {
     const made = request(about)
-    return made instanceof Promise ? made.then(check) : check(made)
+    return isThenable(made) ? Promise.resolve(made).then(check) : check(made)
   }
 
   function check(made: unknown): unknown {

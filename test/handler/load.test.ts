@@ -247,6 +247,15 @@ t.test('a request with a misspelt member fails its attempt instead of sending so
   await t.rejects(async () => v?.request(sending), { message: 'the request of v is string, not an object' })
 })
 
+t.test('a request may be whatever can be awaited', async t => {
+  const query =
+    "w: { transport: 'http', request: () => ({ then: resolve => resolve({ url: url`https://a.example/` }) }) }"
+  const { handlers } = await load(folder(t, { 'a.mjs': handler('a', query) }))
+  const [w] = handlers.get('a')?.downstreams ?? []
+  const sending = { task, body: {}, raw: '', attempt: 1, deliveryId: '' }
+  t.match(await w?.request(sending), { url: { href: 'https://a.example/' } })
+})
+
 t.test('signing secrets are checked for their form and never repeated in a message', async t => {
   const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
   const dir = folder(t, {
