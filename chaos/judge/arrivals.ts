@@ -65,6 +65,8 @@ function startOf(one: Case): number {
   return Math.max(said, delayMs === undefined || !Number.isFinite(sentAt) ? 0 : sentAt + delayMs)
 }
 
+const unreadMs = 1_000
+
 /** A request whose worker was killed has no row of its own; its number must be known all the same. */
 export function unaccounted({ cases, faultsIn }: Evidence): Finding[] {
   return cases.flatMap(one => {
@@ -78,8 +80,10 @@ export function unaccounted({ cases, faultsIn }: Evidence): Finding[] {
       // Its record waits for a PostgreSQL that is away, and a kill meanwhile takes it along.
       const outage = faultsIn(at, at + timeoutMs, fault => fault.action.startsWith('postgres'), timeoutMs)
       const until = Math.max(at + timeoutMs + 500, ...outage.map(fault => fault.to + timeoutMs))
-      const killed = faultsIn(at - 200, until, fault => fault.action === 'kill.worker').some(
-        fault => fault.from >= at - 200 && fault.from <= until
+      // What it had sent is read a little later, on a busy machine by half a second.
+      const from = at - unreadMs
+      const killed = faultsIn(from, until, fault => fault.action === 'kill.worker').some(
+        fault => fault.from >= from && fault.from <= until
       )
       return killed
         ? []
