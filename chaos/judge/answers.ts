@@ -101,13 +101,13 @@ export function leaked({ history }: Evidence): Finding[] {
   return history.leaks.map(({ where, what }) => ({ charge: 'leaked', detail: `${what} in ${where}` }))
 }
 
-/** One that cannot start while PostgreSQL is gone says so and ends: that is what a supervisor is for. */
+/** One that cannot start while PostgreSQL or Redis is gone says so and ends: that is what a supervisor is for. */
 export function crashed({ history, faultsIn }: Evidence): Finding[] {
   return history.exits.flatMap(({ at, name, code, signal, starting, by, said }): Finding[] => {
     if (by === 'kill') return []
     if (by === 'term' && code === 0) return []
-    const outage = faultsIn(at - 10_000, at, ({ action }) => action.startsWith('postgres'), 5_000)
-    if (by === undefined && starting && outage.length > 0) return []
+    const outage = faultsIn(at - 10_000, at, fault => keepsFromStarting(fault.action, said), 5_000)
+    if (by === undefined && starting && code === 1 && outage.length > 0) return []
     const how = code === null ? `by ${signal ?? 'nobody knows what'}` : `with exit code ${code}`
     const when = by === 'term' ? ' after SIGTERM' : starting ? ' before it was ready' : ''
     return [
@@ -118,6 +118,13 @@ export function crashed({ history, faultsIn }: Evidence): Finding[] {
     ]
   })
 }
+
+/** A start without Redis that ends for any other reason is a defect: only the one line is an excuse. */
+const keepsFromStarting = (action: string, said: string | undefined) =>
+  action.startsWith('postgres') ||
+  (action.startsWith('redis') && /^ackbox: Redis at \S+ cannot be reached: .*$/.test(lastLine(said)))
+
+const lastLine = (said = '') => said.trimEnd().split('\n').at(-1) ?? ''
 
 /** A rolling restart comes alone, so nothing else is to blame; not even what was mended just before. */
 export function rollingPost({ history, faultsIn }: Evidence): Finding[] {

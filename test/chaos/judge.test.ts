@@ -14,6 +14,9 @@ const fault = (action: string, from: number, to: number, target = 'it') => ({
 const late = arrival({ at: start + 59_000, attempt: 2, answeredAt: start + 59_010 })
 const failed = { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 1, attempts: rows(1) } as const
 const alarm = { taskNo: 'a', downstream: 'plain', attempt: 1, kind: 'FAILED', createdAt: iso(80) }
+const endedAtStart = { at: start, name: 'api-1', pid: 1, code: 1, signal: null, starting: true }
+const noRedis =
+  '{"msg":"redis.unreachable"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up\n'
 const other = (n: number) => arrival({ taskNo: 'b', at: start + n })
 
 /** Each guilty history with the one charge that it must bring, and an innocent one beside it. */
@@ -172,6 +175,23 @@ const stories: [charge: Charge, guilty: History, innocent: History][] = [
         { at: start, name: 'api-1', pid: 1, code: null, signal: 'SIGKILL', starting: false, by: 'kill' }
       ]
     })
+  ],
+  // It was started while Redis was gone, and ended for another reason; or for that one.
+  [
+    'crashed',
+    history({
+      faults: [fault('redis.kill', -3_000, 500)],
+      exits: [{ ...endedAtStart, said: 'ackbox: this is a bug\nTypeError' }]
+    }),
+    history({
+      faults: [fault('redis.kill', -3_000, 500)],
+      exits: [{ ...endedAtStart, said: noRedis }]
+    })
+  ],
+  [
+    'crashed',
+    history({ exits: [{ ...endedAtStart, said: noRedis }] }),
+    history({ faults: [fault('postgres.stop', -3_000, 500)], exits: [endedAtStart] })
   ],
   [
     'crashed',
