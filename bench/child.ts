@@ -4,11 +4,9 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-const { scripts } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
-  scripts: { start: string }
-}
-/** Node's, as `npm start` has them; for all variants alike. */
-export const nodeFlags = scripts.start.match(/--\S+/g) ?? []
+const [shebang = ''] = readFileSync(new URL('../src/cli/ackbox.js', import.meta.url), 'utf8').split('\n')
+/** Node's, as `ackbox` has them; for all variants alike. */
+export const nodeFlags = shebang.match(/--\S+/g) ?? []
 
 export interface Child {
   pid: number

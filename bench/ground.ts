@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import postgres from 'postgres'
-import { runPostmaster, stopPostmaster, urlOf } from '../src/db/postmaster.ts'
-import { freePort } from '../src/port.ts'
+import { runPostmaster, stopPostmaster, urlOf } from '../src/embedded/postmaster.ts'
+import { freePort } from '../src/embedded/port.ts'
 import { start, stop, type Child } from './child.ts'
 
 export interface Ground {

@@ -1,7 +1,7 @@
 // npm run bench -- recovery: a worker is killed at full load. When does the last of what it had in its hands arrive?
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres, { type PendingQuery, type Row, type Sql } from 'postgres'
-import { settings } from '../src/settings.ts'
+import { settings } from '../src/service/settings.ts'
 import { now, start, type Child } from './child.ts'
 import { onGround, redisOf, until, type Ground } from './ground.ts'
 import type { LoadReport } from './load.ts'

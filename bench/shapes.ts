@@ -2,7 +2,7 @@
 // fairly compared with, turn by turn.
 import { setTimeout as sleep } from 'node:timers/promises'
 import postgres from 'postgres'
-import { statusNumber } from '../src/task/task.ts'
+import { statusNumber } from '../src/domain/types.ts'
 import { onGround, redisOf, type Ground } from './ground.ts'
 import { fullLoad, type Full } from './measure.ts'
 import { median } from './median.ts'

@@ -1,8 +1,8 @@
 // npm run bench -- transports: what our way through a client costs beside the client's own bare publish loop, with the
 // same confirmation, against the real server, in turns.
 import { parseBroker, type Broker } from '../src/transport/broker.ts'
-import { guard } from '../src/transport/guard.ts'
-import { transports, type TransportName } from '../src/transport/index.ts'
+import { guard } from '../src/transport/egress/guard.ts'
+import { transports, type TransportName } from '../src/transport/registry.ts'
 import { median } from './median.ts'
 import { asked, chosen, flag, text, whole } from './options.ts'
 import { ways, type Way } from './ways.ts'

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
 import { migrate } from '../src/db/migrate.ts'
-import { freePort } from '../src/port.ts'
+import { freePort } from '../src/embedded/port.ts'
 import { nodeFlags, start, stop } from './child.ts'
 import { until, type Ground } from './ground.ts'
 

@@ -1,7 +1,7 @@
 // The real servers of the transports' benchmark, and the bare loop of each client.
 import { connect } from 'node:net'
-import { callBody, javaArgs, readResponse } from '../src/transport/dubbo2/body.ts'
-import { flags, frameOf, frames } from '../src/transport/dubbo2/frame.ts'
+import { callBody, javaArgs, readResponse } from '../src/transport/dubbo/hessian.ts'
+import { flags, frameOf, frames } from '../src/transport/dubbo/classic-frame.ts'
 import { freePorts, startServer } from '../test/interop/server.ts'
 
 export interface Ground {

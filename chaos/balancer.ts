@@ -1,5 +1,5 @@
 // As simple as a load balancer can be: goes by /readyz, in turn, and never sends a request twice.
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fetch } from 'undici'
@@ -7,6 +7,8 @@ import { pause } from './client.ts'
 
 export interface Balancer {
   url: string
+  /** Resolves when requests go to this backend; at once for one that is none of ours. */
+  sees(backend: string): Promise<void>
   close(): Promise<void>
 }
 
@@ -17,6 +19,7 @@ export async function balance(backends: readonly string[]): Promise<Balancer> {
   const agent = new Agent({ keepAlive: true })
   const stop = new AbortController()
   const ready = new Set<string>()
+  const changed = new EventEmitter().setMaxListeners(0)
   let turn = 0
   const watch = async (backend: string): Promise<void> => {
     while (!stop.signal.aborted) {
@@ -27,8 +30,10 @@ export async function balance(backends: readonly string[]): Promise<Balancer> {
         },
         () => false
       )
-      if (isReady) ready.add(backend)
-      else ready.delete(backend)
+      if (isReady) {
+        ready.add(backend)
+        changed.emit('ready')
+      } else ready.delete(backend)
       await pause(pollMs)
     }
   }
@@ -50,10 +55,13 @@ export async function balance(backends: readonly string[]): Promise<Balancer> {
     answer.on('close', () => far.destroy())
     near.pipe(far)
   })
-  server.listen(0, '127.0.0.1')
+  server.listen({ port: 0, host: '127.0.0.1', backlog: 65_535 })
   await once(server, 'listening')
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async sees(backend) {
+      while (backends.includes(backend) && !ready.has(backend)) await once(changed, 'ready')
+    },
     async close() {
       stop.abort()
       server.closeAllConnections()

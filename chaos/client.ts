@@ -5,7 +5,8 @@ import type { Try } from './history.ts'
 
 export const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
 
-const patienceMs = 4_000
+/** A producer waits for an answer for so long. */
+export const patienceMs = 4_000
 
 export interface Answered extends Try {
   text: string
@@ -33,16 +34,38 @@ export async function ask(
 /** Says neither yes nor no: whoever asked must ask again. */
 export const isUnclear = (status: number): boolean => status === 0 || status === 429 || status >= 500
 
+/** Of all in this process who ask again so many do at a time: a crowd would take from a service the time to recover. */
+const mostAgain = 16
+let again = 0
+const waiting: (() => void)[] = []
+
+async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  while (again >= mostAgain) await new Promise<void>(resolve => waiting.push(resolve))
+  again++
+  try {
+    return await work()
+  } finally {
+    again--
+    waiting.shift()?.()
+  }
+}
+
 /** Asks until the answer is clear or the signal aborts; each try is told. */
 export async function askUntilClear(
   once: () => Promise<Answered>,
   tries: Try[],
   signal: AbortSignal
 ): Promise<Answered> {
-  for (let waitMs = 100; ; waitMs = Math.min(waitMs * 2, 1_000)) {
+  const told = async (): Promise<Answered> => {
     const answer = await once()
     tries.push({ at: answer.at, ms: answer.ms, status: answer.status })
-    if (!isUnclear(answer.status) || signal.aborted) return answer
-    await pause(waitMs)
+    return answer
   }
+  let answer = await told()
+  for (let waitMs = 100; isUnclear(answer.status) && !signal.aborted; waitMs = Math.min(waitMs * 2, 1_000)) {
+    await pause(waitMs)
+    const last = answer
+    answer = await inTurn(() => (signal.aborted ? Promise.resolve(last) : told()))
+  }
+  return answer
 }

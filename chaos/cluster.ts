@@ -5,7 +5,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { freePort } from '../src/port.ts'
+import { freePort } from '../src/embedded/port.ts'
 import { balance } from './balancer.ts'
 import { aheadBy } from './clock.ts'
 import type { Exit } from './history.ts'
@@ -23,6 +23,8 @@ export interface Cluster {
   /** What a caller sends along. */
   headers: Record<string, string>
   members: Member[]
+  /** Resolves when every process says that it is ready, and the balancer has seen it of each behind it. */
+  ready(): Promise<void>
   postgres: PostgresServer
   redis: RedisServer | undefined
   witness: Witness
@@ -109,15 +111,15 @@ async function build(
     LOG_LEVEL: 'debug'
   }
   // Not in one stroke: their way to PostgreSQL leads through a proxy of this very process.
-  const run = (program: string, ...args: string[]) =>
-    promisify(execFile)(process.execPath, [join(dist, program), ...args], {
+  const run = (...args: string[]) =>
+    promisify(execFile)(process.execPath, [join(dist, 'src/cli/ackbox.js'), ...args], {
       env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
       cwd: folder
     })
-  await run('src/migrate.js')
+  await run('migrate')
   const scopes = 'tasks:write,tasks:read,ops:read,ops:write'
   // The key alone is on stdout.
-  const key = (await run('src/key.js', 'create', 'chaos', '--scopes', scopes)).stdout.trim()
+  const key = (await run('key', 'create', 'chaos', '--scopes', scopes)).stdout.trim()
 
   const exits: Exit[] = []
   // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
@@ -153,6 +155,9 @@ async function build(
     url: balancer.url,
     headers: { authorization: `Bearer ${key}` },
     members,
+    ready: async () => {
+      await Promise.all(members.map(one => one.start().then(() => balancer.sees(one.url))))
+    },
     postgres,
     redis,
     witness,

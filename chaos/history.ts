@@ -46,8 +46,16 @@ export interface Arrival {
   hash: string
   signed: boolean
   owed: boolean
+  /** The launch of a process that sent it: `Member.process`. */
+  sender: string
+  /** When its sender built it. */
+  builtAt: number
+  /** The sink had read everything that had reached it by then, so this came later. `at` is when it was read. */
+  cameAfter: number
   /** Which of the sink's connections it came on, by number. */
   connection: number
+  /** Its connection ended after this; missing: it never did. */
+  closedAfter?: number
   /** What the sink decided: a status, or `hang`, `reset`, `late`. */
   answer: string
   /** When the answer had left; missing when it never did, or nobody waited for it any more. */
@@ -70,6 +78,7 @@ export interface Exit {
   at: number
   name: string
   pid: number
+  launchedAt: number
   code: number | null
   signal: string | null
   /** It had not been ready yet. */
@@ -83,9 +92,20 @@ export interface Exit {
 export interface Fault {
   action: string
   target: string
+  /** The launch of a process that it hit, where it hit one. */
+  process?: string
   from: number
+  /** When its mending began: until then what was killed is dead, and what was stopped stands still. */
+  mendedFrom: number
   /** When it was mended: the process ready again, the server up, the sink well. */
   to: number
+}
+
+/** One piece of work of the metronome: when it ended, how long it took, and how much of that a processor worked for it. */
+export interface Beat {
+  at: number
+  ms: number
+  workedMs: number
 }
 
 export interface SeenDelivery {
@@ -127,8 +147,6 @@ export interface InsideFinding {
 
 export interface History {
   seed: number
-  /** Every process had all roles. */
-  together: boolean
   startedAt: number
   loadEndedAt: number
   /** ms that the database's clock is ahead of the host's. */
@@ -141,6 +159,7 @@ export interface History {
   alarms: SeenAlarm[]
   faults: Fault[]
   exits: Exit[]
+  beats: Beat[]
   /** Where a canary was found, and which. */
   leaks: { where: string; what: string }[]
   inside: InsideFinding[]

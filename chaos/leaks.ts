@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import type { History } from './history.ts'
 
-/** A callback token, as src/task/token.ts makes them; what counts is its last part. */
+/** A callback token, as src/domain/tokens.ts makes them; what counts is its last part. */
 const tokenShape = /v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.\d{1,10}\.([A-Za-z0-9_-]{43})/g
 
 export function leaksIn(

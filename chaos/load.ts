@@ -18,8 +18,8 @@ export interface Load {
   calls: Call[]
   /** Resolves when the last task was posted, or at `stop`. */
   posted: Promise<void>
-  /** Resolves when every call has its clear answer, or at `signal`. */
-  answered(): Promise<void>
+  /** Resolves when every call has its clear answer, or when for `ms` no further one got it. */
+  answered(ms: number, onAnswer: () => void): Promise<void>
 }
 
 export function startLoad(options: LoadOptions): Load {
@@ -41,8 +41,15 @@ export function startLoad(options: LoadOptions): Load {
   return {
     calls,
     posted: post(),
-    async answered() {
-      while (open.size > 0 && !options.signal.aborted) await Promise.race([Promise.all(open), pause(100)])
+    async answered(ms, onAnswer) {
+      let least = open.size
+      for (let end = Date.now() + ms; open.size > 0 && Date.now() < end && !options.signal.aborted;) {
+        await Promise.race([Promise.all(open), pause(100)])
+        if (open.size >= least) continue
+        least = open.size
+        end = Date.now() + ms
+        onAnswer()
+      }
     }
   }
 }

@@ -8,12 +8,15 @@ import { pause } from './client.ts'
 import type { Exit } from './history.ts'
 import { textOf } from './leaks.ts'
 import type { Role } from './nemesis-plan.ts'
+import { senderVariable } from './terms.ts'
 
 export interface Member {
   name: string
   role: Role
   url: string
   pid(): number
+  /** The name of its present launch, which no other has: a pid may come again. */
+  process(): string
   start(): Promise<void>
   /** kill -9, then gone. */
   kill(): Promise<void>
@@ -36,8 +39,8 @@ export interface MemberOptions {
   onExit: (exit: Exit) => void
 }
 
-/** Longer than any fault: one that is started while PostgreSQL is gone is started again until it is back. */
-const startMs = 90_000
+/** Only ends a run that hangs: one that is started while PostgreSQL is gone is started again until it is back, however long that takes. */
+const startMs = 600_000
 /** Characters of its log, for whoever asks why it ended. */
 const saidKept = 600
 
@@ -47,17 +50,23 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
   let gone: Promise<void> = Promise.resolve()
   let by: Exit['by']
   let starting = false
+  let launches = 0
+  const nameOfLaunch = () => `${name}#${launches}`
 
   function launch(): void {
     // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
     const file = join(folder, `${name}.log`)
     const log = openSync(file, 'a')
     by = undefined
+    starting = true
+    launches++
+    const launchedAt = Date.now()
     const started = spawn(process.execPath, [...nodeFlags, main], {
       env: {
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',
         ...env,
+        [senderVariable]: nameOfLaunch(),
         ROLE: roles,
         PORT: `${port}`
       },
@@ -75,6 +84,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
           at: Date.now(),
           name,
           pid: started.pid ?? 0,
+          launchedAt,
           code,
           signal,
           starting,
@@ -97,15 +107,15 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
     role,
     url,
     pid: () => child?.pid ?? 0,
+    process: nameOfLaunch,
     async start() {
-      starting = true
       // One that ends by itself is started again, as a supervisor would; the judge hears of it.
       for (const end = Date.now() + startMs; Date.now() < end; await pause(50)) {
         if (!isAlive()) {
           launch()
           await pause(200)
         }
-        const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(1_000) }).catch(
+        const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) }).catch(
           () => undefined
         )
         await answer?.arrayBuffer().catch(() => {})

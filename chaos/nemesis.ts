@@ -28,14 +28,22 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
   }
 
   async function one(step: Step): Promise<void> {
-    const { target, hurt, mend } = actionOf(cluster, step)
-    const fault: Fault = { action: step.action, target, from: Date.now(), to: Infinity }
+    const { target, process, hurt, mend } = actionOf(cluster, step)
+    const fault: Fault = {
+      action: step.action,
+      target,
+      ...(process !== undefined && { process }),
+      from: Date.now(),
+      mendedFrom: Infinity,
+      to: Infinity
+    }
     faults.push(fault)
     now.add(`${step.action} ${target}`)
     try {
       await hurt()
       await unless(stop, step.holdMs)
     } finally {
+      fault.mendedFrom = Date.now()
       await mend()
       fault.to = Date.now()
       now.delete(`${step.action} ${target}`)
@@ -52,7 +60,11 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
         track(plan.processes.filter(within), one),
         track(plan.surroundings.filter(within), one)
       ])
-      if (end) await track([end], one)
+      if (end) {
+        // What the others left behind must not be charged to it.
+        await cluster.ready()
+        await track([end], one)
+      }
       fromMs = end?.atMs ?? 0
     }
   }
@@ -62,13 +74,12 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
 
 interface Doing {
   target: string
+  process?: string
   hurt: () => Promise<unknown>
   mend: () => Promise<unknown>
 }
 
 const nothing = () => Promise.resolve()
-/** Well before the next shock: the balancer must have seen who is back. */
-const betweenMs = 500
 
 function actionOf(cluster: Cluster, { action, which }: Step): Doing {
   const { members, postgres, redis, witness } = cluster
@@ -80,13 +91,14 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
   }
   if (how === 'kill') {
     const one = theOne()
-    return { target: one.name, hurt: one.kill, mend: one.start }
+    return { target: one.name, process: one.process(), hurt: one.kill, mend: one.start }
   }
   if (how === 'stop') {
     const one = theOne()
-    return { target: one.name, hurt: async () => one.freeze(), mend: async () => one.thaw() }
+    const [hurt, mend] = [async () => one.freeze(), async () => one.thaw()]
+    return { target: one.name, process: one.process(), hurt, mend }
   }
-  if (action === 'rolling') return { target: 'all', hurt: () => roll(members), mend: nothing }
+  if (action === 'rolling') return { target: 'all', hurt: () => roll(cluster), mend: nothing }
   if (how === 'sink') {
     return {
       target: 'sink',
@@ -98,7 +110,7 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
     const target = 'postgres'
     if (what === 'backends') return { target, hurt: postgres.terminateBackends, mend: nothing }
     if (what === 'stop') return { target, hurt: postgres.stopAtOnce, mend: postgres.start }
-    return { target, hurt: async () => postgres.swallow(), mend: async () => postgres.heal() }
+    return { target, hurt: postgres.swallow, mend: postgres.heal }
   }
   if (!redis) throw new Error(`no Redis for ${action}`)
   const target = 'redis'
@@ -115,14 +127,13 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
       }
     }
   }
-  return { target, hurt: async () => redis.swallow(), mend: async () => redis.heal() }
+  return { target, hurt: redis.swallow, mend: redis.heal }
 }
 
-/** As a deployment does: SIGTERM to one after the other, the next when the last is ready again. */
-async function roll(members: readonly Member[]): Promise<void> {
+/** As a deployment does: SIGTERM to one after the other, the next when the last is ready again and the balancer has seen it. */
+async function roll({ members, ready }: Cluster): Promise<void> {
   for (const one of members) {
     await one.end()
-    await one.start()
-    await new Promise(resolve => setTimeout(resolve, betweenMs))
+    await ready()
   }
 }

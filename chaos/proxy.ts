@@ -1,16 +1,39 @@
-// A way to a server that can turn into a black hole: connections stay open, new ones are taken, nothing comes through.
+// A way to a server that can turn into a black hole: connections stay open, new ones are taken, nothing comes through. In a thread
+// of its own: on a busy machine producers who ask again and again would keep the service from its database.
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
 
 export interface Proxy {
   port: number
-  swallow(): void
+  swallow(): Promise<void>
   /** What was swallowed is gone: what is still connected is cut, as a peer would after its resets. */
-  heal(): void
+  heal(): Promise<void>
   close(): Promise<void>
 }
 
+type Order = 'swallow' | 'heal' | 'close'
+
 export async function proxyTo(port: number): Promise<Proxy> {
+  const worker = new Worker(new URL(import.meta.url), { workerData: port })
+  const [own] = (await once(worker, 'message')) as [number]
+  const tell = async (order: Order): Promise<void> => {
+    const done = once(worker, 'message')
+    worker.postMessage(order)
+    await done
+  }
+  return {
+    port: own,
+    swallow: () => tell('swallow'),
+    heal: () => tell('heal'),
+    async close() {
+      await tell('close')
+      await worker.terminate()
+    }
+  }
+}
+
+async function serve(port: number, tell: (word: unknown) => void): Promise<(order: Order) => Promise<void>> {
   const open = new Set<Socket>()
   let swallowing = false
   const cut = () => {
@@ -36,20 +59,19 @@ export async function proxyTo(port: number): Promise<Proxy> {
       })
     }
   })
-  server.listen(0, '127.0.0.1')
+  server.listen({ port: 0, host: '127.0.0.1', backlog: 65_535 })
   await once(server, 'listening')
-  return {
-    port: (server.address() as AddressInfo).port,
-    swallow() {
-      swallowing = true
-    },
-    heal() {
-      swallowing = false
-      cut()
-    },
-    async close() {
-      cut()
-      await new Promise(resolve => server.close(resolve))
-    }
+  tell((server.address() as AddressInfo).port)
+  return async order => {
+    swallowing = order === 'swallow'
+    if (!swallowing) cut()
+    if (order === 'close') await new Promise(resolve => server.close(resolve))
+    tell(order)
   }
+}
+
+if (!isMainThread && parentPort) {
+  const port = parentPort
+  const obey = await serve(workerData as number, word => port.postMessage(word))
+  port.on('message', (order: Order) => void obey(order))
 }

@@ -19,16 +19,26 @@ async function sending(reader: Reader): Promise<number> {
   return page?.tasks.length ?? Infinity
 }
 
-/** True when all has come to rest within `ms`: every task in a final state, every open alarm sent. */
-export async function drained(reader: Reader, ms: number, onLook: (left: number) => void): Promise<boolean> {
-  for (const end = Date.now() + ms; Date.now() < end && !reader.signal.aborted; await pause(500)) {
+/** Resolves when every task is in a final state and every open alarm sent, or when for `ms` nothing went on: no task ended, nothing arrived. */
+export async function drained(
+  reader: Reader,
+  ms: number,
+  arrived: () => Promise<number>,
+  onLook: (left: number) => void
+): Promise<void> {
+  let least = Infinity
+  let most = 0
+  for (let end = Date.now() + ms; Date.now() < end && !reader.signal.aborted; await pause(500)) {
     const left = await sending(reader)
     onLook(left)
+    const seen = await arrived()
+    if (left < least || seen > most) end = Date.now() + ms
+    least = Math.min(least, left)
+    most = Math.max(most, seen)
     if (left > 0) continue
     const alarms = await readAlarms(reader)
-    if (alarms.every(alarm => alarm.sentAt !== undefined || alarm.resolvedAt !== undefined)) return true
+    if (alarms.every(alarm => alarm.sentAt !== undefined || alarm.resolvedAt !== undefined)) return
   }
-  return false
 }
 
 export async function readAlarms(reader: Reader): Promise<SeenAlarm[]> {
@@ -51,7 +61,11 @@ export interface ReadBack {
 }
 
 /** Every task that was ever posted, the refused ones too. */
-export async function readTasks(reader: Reader, planned: readonly PlannedTask[]): Promise<ReadBack> {
+export async function readTasks(
+  reader: Reader,
+  planned: readonly PlannedTask[],
+  onRead: () => void
+): Promise<ReadBack> {
   const back: ReadBack = { tasks: [], texts: [] }
   const { url, headers, signal } = reader
   let next = 0
@@ -60,6 +74,7 @@ export async function readTasks(reader: Reader, planned: readonly PlannedTask[])
       const { taskNo } = task
       const answer = await askUntilClear(() => ask(`${url}/tasks/${taskNo}`, { headers }), [], signal)
       back.texts.push(answer.text)
+      onRead()
       if (answer.status === 200) back.tasks.push(JSON.parse(answer.text) as SeenTask)
       else back.tasks.push({ taskNo, status: String(answer.status), deliveries: [], missing: true })
     }

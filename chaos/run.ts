@@ -1,12 +1,13 @@
 // One run: build, load and break, heal, drain, read back. What comes out is history; others judge it.
 import { join } from 'node:path'
 import { startCluster, type Cluster, type ClusterOptions } from './cluster.ts'
-import { ask, pause } from './client.ts'
+import { ask } from './client.ts'
 import type { History, InsideFinding } from './history.ts'
 import { lookInside } from './inside.ts'
 import { leaksIn, saidAt, textOf } from './leaks.ts'
 import { planLoad } from './load-plan.ts'
 import { startLoad } from './load.ts'
+import { startMetronome } from './metronome.ts'
 import { actionsOf, planNemesis } from './nemesis-plan.ts'
 import { startNemesis } from './nemesis.ts'
 import type { Profile } from './options.ts'
@@ -52,7 +53,7 @@ export async function run(options: RunOptions): Promise<History> {
 }
 
 async function play(
-  { seed, profile, queue, together, stop }: RunOptions,
+  { seed, profile, queue, stop }: RunOptions,
   cluster: Cluster,
   progress: Progress,
   say: () => void
@@ -64,6 +65,7 @@ async function play(
   const over = new AbortController()
   const insideFindings: InsideFinding[] = []
   const looking = lookInside(postgres.sql, over.signal, insideFindings)
+  const metronome = startMetronome()
   const startedAt = Date.now()
 
   progress.phase = 'load'
@@ -92,16 +94,19 @@ async function play(
     }
     const patience = stop.aborted ? hurriedMs : profile.drainMs
     const reader: Reader = { url, headers, signal: over.signal }
+    // No verdict depends on how long this takes: it ends what hangs. Whatever goes on gets its time anew.
     const giveUp = setTimeout(() => over.abort(), patience + 30_000)
-    await Promise.race([load.answered(), pause(patience)])
+    await load.answered(patience, () => giveUp.refresh())
 
     progress.phase = 'draining'
-    await drained(reader, patience, left => {
+    const arrived = async () => (await witness.counts()).arrivals
+    await drained(reader, patience, arrived, left => {
       progress.nemesis = `${left} tasks under way`
+      giveUp.refresh()
     })
 
     progress.phase = 'reading'
-    const back = await readTasks(reader, planned.filter(isPosted(load.calls)))
+    const back = await readTasks(reader, planned.filter(isPosted(load.calls)), () => giveUp.refresh())
     const alarms = await readAlarms(reader)
     const metrics = await Promise.all(cluster.members.map(one => ask(`${one.url}/metrics`, { headers })))
     clearTimeout(giveUp)
@@ -119,7 +124,6 @@ async function play(
     for (const { name } of cluster.members) texts[`${name}.log`] = textOf(join(cluster.folder, `${name}.log`))
     return {
       seed,
-      together,
       startedAt,
       loadEndedAt,
       clockAheadMs,
@@ -131,15 +135,17 @@ async function play(
       alarms,
       faults: nemesis.faults,
       exits: cluster.exits,
+      beats: metronome.beats,
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
-      queueSilent: saidAt(Object.values(texts), 'hints.away'),
+      queueSilent: saidAt(Object.values(texts), 'queue.unavailable'),
       wanted: actionsOf(plan),
       interrupted: stop.aborted
     }
   } finally {
     clearInterval(telling)
     over.abort()
+    await metronome.stop()
   }
 }
 

@@ -5,9 +5,9 @@ import { copyFileSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import postgres from 'postgres'
-import { isPostmaster } from '../src/db/pidfile.ts'
-import { runPostmaster, stopPostmaster, urlOf } from '../src/db/postmaster.ts'
-import { freePort } from '../src/port.ts'
+import { isPostmaster } from '../src/embedded/pidfile.ts'
+import { runPostmaster, stopPostmaster, urlOf } from '../src/embedded/postmaster.ts'
+import { freePort } from '../src/embedded/port.ts'
 import { pause } from './client.ts'
 import { proxyTo } from './proxy.ts'
 
@@ -21,8 +21,8 @@ export interface PostgresServer {
   /** As `pg_ctl stop -m immediate`: no goodbye, and it must recover from its log. */
   stopAtOnce(): Promise<void>
   start(): Promise<void>
-  swallow(): void
-  heal(): void
+  swallow(): Promise<void>
+  heal(): Promise<void>
   pid(): number
   close(): Promise<void>
 }
@@ -74,8 +74,8 @@ export interface RedisServer {
   /** Writes down what it holds now; `restore` makes that what it starts with. */
   save(): Promise<void>
   restore(): void
-  swallow(): void
-  heal(): void
+  swallow(): Promise<void>
+  heal(): Promise<void>
   pid(): number
   close(): Promise<void>
 }

@@ -33,8 +33,12 @@ const arrived = new Set<string>()
 const mended = new Set<string>()
 let mode: Mode = 'well'
 let open = 0
-const connections = new WeakMap<Socket, number>()
+/** Of each connection its number, and what came on it. */
+const connections = new WeakMap<Socket, { id: number; arrivals: Arrival[] }>()
 let connected = 0
+/** Of the monotonic clock, which all processes of a machine share: what it shows plus this is ms since 1970. */
+const epochMs = Date.now() - Number(process.hrtime.bigint()) / 1e6
+let readUntil = Date.now()
 
 const server = createServer((request, response) => {
   const chunks: Buffer[] = []
@@ -43,9 +47,31 @@ const server = createServer((request, response) => {
   response.on('error', () => {})
   request.on('end', () => take(request, Buffer.concat(chunks), response))
 })
-server.on('connection', socket => connections.set(socket, ++connected))
+server.on('connection', socket => {
+  const connection = { id: ++connected, arrivals: [] as Arrival[] }
+  connections.set(socket, connection)
+  socket.once('close', () => {
+    for (const arrival of connection.arrivals) arrival.closedAfter = readUntil
+  })
+})
+setInterval(() => look(Date.now()), 20)
+
+/** A turn of the loop accepts one connection at most, and reads what came on those it had. One without a new one has read all. */
+function look(at: number): void {
+  setImmediate(() => {
+    const before = connected
+    setImmediate(() => {
+      if (connected === before) readUntil = Math.max(readUntil, at)
+      else look(at)
+    })
+  })
+}
+
 server.keepAliveTimeout = 60_000
-server.listen(0, '127.0.0.1', () => process.send?.({ port: (server.address() as AddressInfo).port }))
+// Room for a crowd: the kernel would drop who finds none, and let them try again seconds later.
+server.listen({ port: 0, host: '127.0.0.1', backlog: 65_535 }, () =>
+  process.send?.({ port: (server.address() as AddressInfo).port })
+)
 
 // Ctrl-C in a terminal reaches the whole group; the run decides when its witness may go.
 process.on('SIGINT', () => {})
@@ -84,6 +110,7 @@ function take(request: IncomingMessage, body: Buffer, response: ServerResponse):
   arrived.add(taskNo)
   const owed = request.headers['ackbox-callback-url'] !== undefined
   const planned = behaviour(seed, { taskNo, downstream, nth, owed, mended: mended.has(taskNo) }, mode)
+  const connection = connections.get(request.socket)
   const arrival: Arrival = {
     at,
     taskNo,
@@ -92,11 +119,15 @@ function take(request: IncomingMessage, body: Buffer, response: ServerResponse):
     hash: createHash('sha256').update(body).digest('hex'),
     signed: isSigned(request, body),
     owed,
-    connection: connections.get(request.socket) ?? 0,
+    sender: header(request, 'chaos-sender'),
+    builtAt: epochMs + Number(header(request, 'chaos-built')) / 1e6,
+    cameAfter: readUntil,
+    connection: connection?.id ?? 0,
     answer: planned.answer.kind === 'status' ? String(planned.answer.status) : planned.answer.kind,
     handled: planned.handled
   }
   seen.arrivals.push(arrival)
+  connection?.arrivals.push(arrival)
   if (owed) seen.tokens.push(header(request, 'ackbox-callback-token'))
   for (const receipt of planned.receipts) void send(request, arrival, receipt)
   open++

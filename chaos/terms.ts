@@ -32,3 +32,5 @@ export function isOwed(downstream: string, asked: boolean | undefined): boolean 
 
 /** Signing secrets come from the handlers, which read them here by name; each is also a canary. */
 export const secretVariable = 'CHAOS_SIGNING_SECRET'
+/** Each launch of a process has a name of its own, which its requests bear. */
+export const senderVariable = 'CHAOS_PROCESS'

@@ -1,32 +1,29 @@
-// npm start: one process of Ackbox, from its settings to its last goodbye.
-import { createServer } from 'node:net'
-import type { AddressInfo } from 'node:net'
+// ackbox start: one process of Ackbox, from its settings to its last goodbye.
+
+import { createServer, type AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
-import { environment, readConfig, SettingError, type Config } from './config.ts'
-import { remind } from './doctor/remind.ts'
-import { dropDemoKey, keepDemoKey } from './demo/key.ts'
+import { environment, readConfig, SettingError, type Config } from './service/config.ts'
+import { remind } from './cli/doctor/remind.ts'
+import { demoHeader, dropDemoKey, keepDemoKey, type DemoKey } from './demo/key.ts'
 import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
-import { embeddedSecret, startEmbedded, type Embedded } from './db/embedded.ts'
+import { embeddedSecret, startEmbedded, type Embedded } from './embedded/start.ts'
 import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
-import { checkServer, DatabaseError, isInfrastructure, openDb } from './db/open.ts'
-import { armFailpoints } from './failpoint.ts'
+import { checkServer, DatabaseError, isInfrastructure, openDb } from './db/pool.ts'
+import { armFailpoints } from './runtime/failpoint.ts'
 import { builtInHandlers } from './handler/files.ts'
 import { HandlersError, loadHandlers } from './handler/load.ts'
 import { QueueServerError } from './queue/redis.ts'
-import { signingSecret } from './task/token.ts'
-import { TransportError, transportNames } from './transport/index.ts'
-import { version } from './version.ts'
-import { wire, type Service } from './wire.ts'
-
-const help = `npm start    runs Ackbox ${version}: API, workers and dispatcher in one process, or what ROLE says
-
-Settings come from the environment; docs/config.md lists them all. Without any it runs on an embedded PostgreSQL
-under .ackbox/ with the sample handlers and a demo receiver. Other commands: npm run demo, handlers, key, doctor, migrate.
-Ctrl-C drains and ends; a second Ctrl-C ends at once.`
+import { signingSecret } from './domain/tokens.ts'
+import { TransportError, transportNames } from './transport/registry.ts'
+import { commandLine, version } from './runtime/package.ts'
+import { buildService, type Service } from './service/build.ts'
 
 /** What is not over so long after the drain's own limit hangs. */
 const graceMs = 20_000
+const stopSignals = ['SIGINT', 'SIGTERM'] as const
+/** No hand presses Ctrl-C twice so fast. */
+const echoMs = 300
 
 interface Running {
   service?: Service
@@ -35,11 +32,7 @@ interface Running {
 }
 const running: Running = {}
 
-if (process.argv.slice(2).some(word => word === '--help' || word === '-h')) {
-  console.log(help)
-} else {
-  await main().catch(fail)
-}
+await main().catch(fail)
 
 async function main(): Promise<void> {
   const config = await withPort(readConfig(environment()))
@@ -47,13 +40,21 @@ async function main(): Promise<void> {
   for (const warning of config.warnings) log.warn({}, warning)
   armFailpoints(config.failpoints)
   let stopped = false
-  closeWithGrace({ delay: false, logger: false }, async ({ signal, err }) => {
-    if (err) log.error({ err }, 'crash')
-    if (signal) log.info({ signal }, 'stop')
-    stopped = true
-    // It holds the process: a stop that hangs is no clean end.
-    setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
-    await stop()
+  const grace = closeWithGrace(
+    { delay: false, logger: false, skip: [...stopSignals] },
+    async ({ signal, err }) => {
+      if (err) log.error({ err }, 'crash')
+      if (signal) log.info({ signal }, 'stop')
+      stopped = true
+      // It holds the process: a stop that hangs is no clean end.
+      setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
+      await stop()
+    }
+  )
+  onStop(why => {
+    if (stopped) process.exit(1)
+    log.info(why, 'stop')
+    grace.close()
   })
   const databaseUrl = await openDatabase(config, log)
   const secret = config.secret ?? embeddedSecret(config.dataDir)
@@ -73,7 +74,7 @@ async function main(): Promise<void> {
   const demoKey = config.demo && config.auth ? await keepDemoKey(databaseUrl, config.dataDir) : undefined
   if (!config.demo) await dropDemoKey(databaseUrl, config.dataDir)
   if (stopped) return
-  running.service = await wire({
+  running.service = await buildService({
     config,
     databaseUrl,
     secret,
@@ -106,7 +107,7 @@ async function main(): Promise<void> {
   )
 }
 
-/** The database's URL, once it can be used: the embedded one is migrated here, another one by `npm run migrate`. */
+/** The database's URL, once it can be used: the embedded one is migrated here, another one by `ackbox migrate`. */
 async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
   if (config.databaseUrl === undefined) {
     running.embedded = await startEmbedded({ dataDir: config.dataDir, log })
@@ -122,12 +123,37 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
   const missing = await pendingMigrations(config.databaseUrl)
   if (missing.length > 0) {
     throw new DatabaseError(
-      `The database lacks ${missing.join(', ')}: run \`npm run migrate\` with this DATABASE_URL.`
+      `The database lacks ${missing.join(', ')}: run \`${commandLine('migrate')}\` with this DATABASE_URL.`
     )
   }
   const newer = await unknownMigrations(config.databaseUrl)
   if (newer > 0) log.info({ version, newer }, 'schema.newer')
   return config.databaseUrl
+}
+
+/**
+ * Calls `ask` once for each time that somebody wants an end. Under npm, a terminal and systemd signal npm and us, and npm
+ * passes its own on: what follows within `echoMs` is the same wish. And npm that was killed takes us with it: nobody else
+ * would.
+ */
+function onStop(ask: (why: { signal: string } | { parent: 'gone' }) => void): void {
+  const underNpm = process.env['npm_lifecycle_event'] !== undefined
+  let last = -Infinity
+  for (const signal of stopSignals) {
+    process.on(signal, () => {
+      const isEcho = underNpm && performance.now() - last < echoMs
+      last = performance.now()
+      if (!isEcho) ask({ signal })
+    })
+  }
+  if (!underNpm) return
+  const { ppid } = process
+  const watch = setInterval(() => {
+    if (process.ppid === ppid) return
+    clearInterval(watch)
+    ask({ parent: 'gone' })
+  }, 1_000)
+  watch.unref()
 }
 
 async function stop(): Promise<void> {
@@ -161,14 +187,14 @@ async function stream(): Promise<pino.DestinationStream | undefined> {
   return pretty?.default({ sync: true, ignore: 'pid,hostname' })
 }
 
-function greet(url: string, config: Config, demoKey: string | undefined, samples: boolean): void {
+function greet(url: string, config: Config, demoKey: DemoKey | undefined, samples: boolean): void {
   const taskNo = `hello-${Date.now().toString(36)}`
   const body = JSON.stringify({
     taskNo,
     messageCode: 'order.paid',
     messageBody: { orderId: '1001', cents: 4200 }
   })
-  const key = demoKey === undefined ? '' : ` -H 'authorization: Bearer ${demoKey}'`
+  const key = demoKey === undefined ? '' : ` ${demoHeader(demoKey, process.stdout.isTTY)}`
   const lines = [
     '',
     `  Ackbox ${version}`,
@@ -182,7 +208,7 @@ function greet(url: string, config: Config, demoKey: string | undefined, samples
     ...(config.auth ? [] : ['  Keys        not asked for (AUTH is off: this machine only)']),
     ...(config.demo && samples
       ? [
-          `  Demo        npm run demo (its receiver listens on ${running.receiver?.url ?? ''})`,
+          `  Demo        ${commandLine('demo')} (its receiver listens on ${running.receiver?.url ?? ''})`,
           '',
           '  A first task, delivered and waited for until its receipt is in. Paste:',
           '',

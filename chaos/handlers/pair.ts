@@ -1,4 +1,5 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
+import { stamp } from '../stamp.ts'
 
 /** Two downstreams, of which one owes a receipt: neither may stop the other. Requests to the first share connections. */
 export default defineHandler({
@@ -7,14 +8,14 @@ export default defineHandler({
   downstreams: {
     left: {
       transport: 'http',
-      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/left`, body: raw }),
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/left`, body: raw, headers: stamp() }),
       secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
       retry: { times: 30, backoff: ['200ms', '500ms', '1s', '2s'] },
       limit: { concurrency: 50, timeout: '2s', pipelining: 5 }
     },
     right: {
       transport: 'http',
-      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/right`, body: raw }),
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/right`, body: raw, headers: stamp() }),
       secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
       needCallback: true,
       receiptTimeout: '3s',

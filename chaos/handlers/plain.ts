@@ -1,4 +1,5 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
+import { stamp } from '../stamp.ts'
 
 /** Once it is answered well it is over. */
 export default defineHandler({
@@ -7,7 +8,7 @@ export default defineHandler({
   downstreams: {
     plain: {
       transport: 'http',
-      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/plain`, body: raw }),
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/plain`, body: raw, headers: stamp() }),
       secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
       retry: { times: 30, backoff: ['200ms', '500ms', '1s', '2s'] },
       limit: { concurrency: 50, timeout: '2s' }

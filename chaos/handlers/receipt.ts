@@ -1,4 +1,5 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
+import { stamp } from '../stamp.ts'
 
 /** Over when its receipt is in. */
 export default defineHandler({
@@ -7,7 +8,7 @@ export default defineHandler({
   downstreams: {
     receipted: {
       transport: 'http',
-      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/receipted`, body: raw }),
+      request: ({ raw }) => ({ url: url`${env.CHAOS_SINK}/receipted`, body: raw, headers: stamp() }),
       secrets: [env.CHAOS_SIGNING_SECRET ?? ''],
       needCallback: true,
       receiptTimeout: '3s',

@@ -1,7 +1,7 @@
 // What the service answered, and what it says in the end: is it consistent, and does it agree with what happened?
 import { asked, found, isOk, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
-import { isUnclear } from '../client.ts'
+import { isUnclear, patienceMs } from '../client.ts'
 
 export function vanished({ cases }: Evidence): Finding[] {
   return cases
@@ -103,10 +103,10 @@ export function leaked({ history }: Evidence): Finding[] {
 
 /** One that cannot start while PostgreSQL or Redis is gone says so and ends: that is what a supervisor is for. */
 export function crashed({ history, faultsIn }: Evidence): Finding[] {
-  return history.exits.flatMap(({ at, name, code, signal, starting, by, said }): Finding[] => {
+  return history.exits.flatMap(({ launchedAt, at, name, code, signal, starting, by, said }): Finding[] => {
     if (by === 'kill') return []
     if (by === 'term' && code === 0) return []
-    const outage = faultsIn(at - 10_000, at, fault => keepsFromStarting(fault.action, said), 5_000)
+    const outage = faultsIn(launchedAt, at, fault => keepsFromStarting(fault.action, said))
     if (by === undefined && starting && code === 1 && outage.length > 0) return []
     const how = code === null ? `by ${signal ?? 'nobody knows what'}` : `with exit code ${code}`
     const when = by === 'term' ? ' after SIGTERM' : starting ? ' before it was ready' : ''
@@ -126,16 +126,20 @@ const keepsFromStarting = (action: string, said: string | undefined) =>
 
 const lastLine = (said = '') => said.trimEnd().split('\n').at(-1) ?? ''
 
-/** A rolling restart comes alone, so nothing else is to blame; not even what was mended just before. */
-export function rollingPost({ history, faultsIn }: Evidence): Finding[] {
+/**
+ * A rolling restart comes alone, and begins when every process is ready: nothing else is to blame but a machine on which PostgreSQL
+ * and a process cannot answer before the service or the producer gives up.
+ */
+export function rollingPost({ history, hasWorked }: Evidence): Finding[] {
   const rolling = history.faults.filter(({ action }) => action === 'rolling')
   const isRolled = (at: number) => rolling.some(({ from, to }) => at >= from && at <= to)
   return history.calls
     .filter(({ kind }) => kind !== 'look')
     .flatMap(({ kind, taskNo, tries }) =>
       tries
-        .filter(({ at, status }) => isUnclear(status) && isRolled(at))
-        .filter(({ at }) => faultsIn(at, at, ({ action }) => action !== 'rolling', 3_000).length === 0)
+        .filter(
+          ({ at, ms, status }) => isUnclear(status) && isRolled(at) && hasWorked(at - patienceMs, at + ms)
+        )
         .map(({ status }): Finding => ({
           charge: 'rollingPost',
           taskNo,

@@ -1,12 +1,9 @@
 // What the downstreams saw: was it all, was it true, was it in time and in order?
 import { createHash } from 'node:crypto'
-import type { Arrival } from '../history.ts'
+import type { Arrival, Fault } from '../history.ts'
 import { defaultTimes, leaseMs, longestBackoffMs, receiptTimeoutMs, timeoutMs } from '../terms.ts'
 import { asked, found, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
-
-/** Just continued, a stopped process may write what it was about to write: no one can close that gap. */
-const thawMs = 1_000
 
 const when = (ms: number): string => new Date(ms).toISOString().slice(11, 23)
 
@@ -65,50 +62,92 @@ function startOf(one: Case): number {
   return Math.max(said, delayMs === undefined || !Number.isFinite(sentAt) ? 0 : sentAt + delayMs)
 }
 
-const unreadMs = 1_000
-
-/** A request whose worker was killed has no row of its own; its number must be known all the same. */
-export function unaccounted({ cases, faultsIn }: Evidence): Finding[] {
+/** A request without a row is excused by the kill of the process that sent it, unless what followed shows that the row was written. */
+export function unaccounted({ cases, killOf, isQueueSilent }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const { seen } = one
     if (!seen) return []
     const rows = new Set(seen.attempts.map(row => row.attempt))
-    return one.arrivals.flatMap(({ at, attempt }) => {
+    return one.arrivals.flatMap(arrival => {
+      const { at, attempt, sender } = arrival
       if (attempt > seen.attempt)
         return [found(one, 'unaccounted', `attempt ${attempt} arrived, the API knows ${seen.attempt}`)]
       if (rows.has(attempt)) return []
-      // Its record waits for a PostgreSQL that is away, and a kill meanwhile takes it along.
-      const outage = faultsIn(at, at + timeoutMs, fault => fault.action.startsWith('postgres'), timeoutMs)
-      const until = Math.max(at + timeoutMs + 500, ...outage.map(fault => fault.to + timeoutMs))
-      // What it had sent is read a little later, on a busy machine by half a second.
-      const from = at - unreadMs
-      const killed = faultsIn(from, until, fault => fault.action === 'kill.worker').some(
-        fault => fault.from >= from && fault.from <= until
-      )
-      return killed
+      const kill = killOf(sender)
+      const why = !kill
+        ? `${sender} was not killed`
+        : wasRecorded(one, arrival, kill, isQueueSilent)
+          ? `its outcome was recorded before the kill of ${sender}`
+          : undefined
+      return why === undefined
         ? []
-        : [found(one, 'unaccounted', `attempt ${attempt} arrived at ${when(at)} and has no row`)]
+        : [found(one, 'unaccounted', `attempt ${attempt} arrived at ${when(at)} and has no row, and ${why}`)]
     })
   })
 }
 
-export function nonMonotone({ cases, faultsIn }: Evidence): Finding[] {
+/**
+ * Whether only the record of this attempt explains how its delivery went on: HANDLED by this very attempt, or the next one
+ * was sent before the kill, after the outcome of this one and before the lease could end, and nobody asked for it.
+ */
+function wasRecorded(
+  one: Case,
+  arrival: Arrival,
+  kill: Fault,
+  isQueueSilent: Evidence['isQueueSilent']
+): boolean {
+  const { seen } = one
+  if (seen?.attempt === arrival.attempt) return seen.handledBy === 'send' || seen.handledBy === 'answer'
+  const next = one.arrivals.find(({ attempt }) => attempt === arrival.attempt + 1)
+  if (!next || next.builtAt >= kill.from) return false
+  const { at, builtAt, answer, answeredAt = Infinity } = arrival
+  const known = answer === 'reset' ? at : Math.min(answeredAt, builtAt + timeoutMs)
+  const isAsked =
+    asked(one, 'redeliver').length > 0 || one.receipts.some(receipt => receipt.result === 'RETRY')
+  const isReleased = isQueueSilent(builtAt, next.builtAt)
+  const isLost = next.builtAt >= claimedAfter(one, arrival) + leaseMs
+  return known < next.builtAt && !isAsked && !isReleased && !isLost
+}
+
+/** A claim comes after the first POST, and after the attempts before it were sent. */
+function claimedAfter(one: Case, arrival: Arrival): number {
+  const posts = asked(one, 'first').flatMap(call => call.tries.map(({ at }) => at))
+  const before = one.arrivals.filter(({ attempt }) => attempt < arrival.attempt)
+  return Math.max(Math.min(...posts), ...before.map(({ builtAt }) => builtAt))
+}
+
+export function nonMonotone({ cases, heldIn, hasWorked }: Evidence): Finding[] {
   return cases.flatMap(one => {
-    let highest = 0
-    return one.arrivals.flatMap(({ at, attempt }) => {
-      const isRising = attempt > highest
-      highest = Math.max(highest, attempt)
-      return isRising || wasThawed(at, faultsIn)
-        ? []
-        : [found(one, 'nonMonotone', `attempt ${attempt} arrived at ${when(at)}, after ${highest}`)]
+    let highest: Arrival | undefined
+    const seen = new Set<number>()
+    const asRead = one.arrivals.toSorted((a, b) => a.at - b.at)
+    return asRead.flatMap(arrival => {
+      const { at, attempt, cameAfter } = arrival
+      const before = highest
+      const isRepeated = seen.has(attempt)
+      seen.add(attempt)
+      if (!before || attempt > before.attempt) {
+        highest = arrival
+        return []
+      }
+      // Two that wait side by side are read in any order.
+      const isLater = isRepeated || cameAfter > before.at
+      return isLater && !wasHeld(arrival, heldIn, hasWorked)
+        ? [found(one, 'nonMonotone', `attempt ${attempt} arrived at ${when(at)}, after ${before.attempt}`)]
+        : []
     })
   })
 }
 
-const wasThawed = (at: number, faultsIn: Evidence['faultsIn']): boolean =>
-  faultsIn(at - thawMs, at, fault => fault.action === 'stop.worker').some(
-    fault => fault.to <= at && fault.to >= at - thawMs
-  )
+/**
+ * Its sender stood still after it had built it: just continued, it writes what it was about to write. No one can close that gap. It was
+ * stopped, or had no processor.
+ */
+const wasHeld = (
+  { sender, builtAt, at, cameAfter }: Arrival,
+  heldIn: Evidence['heldIn'],
+  hasWorked: Evidence['hasWorked']
+): boolean => heldIn(sender, builtAt, at) !== undefined || !hasWorked(builtAt, cameAfter)
 
 /** Its end as outsiders know it: the receipt's answer, the answer to DELETE, the API's `handledAt`, the alarm. */
 function endOf(one: Case): number | undefined {
@@ -124,14 +163,18 @@ function endOf(one: Case): number | undefined {
   return all.length > 0 ? Math.min(...all) : undefined
 }
 
-export function afterTerminal({ cases, faultsIn }: Evidence): Finding[] {
+/** What was claimed before the end may be sent while its lease lasts. It is not built later, and does not leave later unless it was held. */
+export function afterTerminal({ cases, heldIn, hasWorked }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const redelivered = asked(one, 'redeliver').length > 0
-    const end = redelivered ? undefined : endOf(one)
+    const end = (redelivered ? undefined : endOf(one)) ?? Infinity
     const sent = one.arrivals
-      .filter(({ at }) => end !== undefined && at > end + leaseMs && !wasThawed(at, faultsIn))
+      .filter(arrival => {
+        const { builtAt, cameAfter } = arrival
+        return builtAt > end + leaseMs || (cameAfter > end + leaseMs && !wasHeld(arrival, heldIn, hasWorked))
+      })
       .map(({ at, attempt }) =>
-        found(one, 'afterTerminal', `attempt ${attempt} left ${at - (end ?? 0)} ms after its end`)
+        found(one, 'afterTerminal', `attempt ${attempt} arrived ${at - end} ms after its end`)
       )
     return [...sent, ...regressed(one)]
   })
@@ -172,13 +215,13 @@ export function overdue({ history, cases, deadline }: Evidence): Finding[] {
     let dueAt = Math.max(one.okAt, startOf(one))
     for (const arrival of [...one.arrivals, undefined]) {
       const by = deadline(dueAt)
-      const at = arrival?.at ?? Infinity
+      const at = arrival?.builtAt ?? Infinity
       // A round that began anew is due when it was asked for, which the last arrival cannot know.
       const isAnew = asked(one, 'redeliver').some(call =>
         call.tries.some(tried => tried.at > dueAt && tried.at < at)
       )
       if (at > by && end > by && by < lastLook && !isAnew) {
-        const late = arrival ? `attempted ${at - by} ms after that` : 'never attempted again'
+        const late = arrival ? `attempted ${Math.round(at - by)} ms after that` : 'never attempted again'
         return [found(one, 'overdue', `due at ${when(dueAt)}, promised by ${when(by)}, ${late}`)]
       }
       if (arrival) dueAt = Math.max(dueAt, nextDue(one, arrival))

@@ -1,5 +1,6 @@
 // What arrived more than once, and why. At least once means that this may happen; never that it may happen for no reason.
-import type { Arrival, Fault } from '../history.ts'
+import { isUnclear } from '../client.ts'
+import type { Arrival, Fault, Try } from '../history.ts'
 import { concurrency, downstreamsOf, leaseMs, receiptTimeoutMs, sharing, timeoutMs } from '../terms.ts'
 import { asked, found, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
@@ -36,7 +37,7 @@ export function duplicates(evidence: Evidence): Duplicates {
   // A worker that dies takes along what it had under way, and no more.
   const most = concurrency * Object.values(downstreamsOf).flat().length
   for (const [{ action, target }, count] of byKill)
-    if (action === 'kill.worker' && count > most)
+    if (action.startsWith('kill.') && count > most)
       unexplained.push({
         charge: 'unexplained',
         detail: `${count} for one kill of ${target}, ${most} at most`
@@ -44,22 +45,29 @@ export function duplicates(evidence: Evidence): Duplicates {
   return { extra, causes, unexplained }
 }
 
-/** It is logged once in so long. */
-const silenceMs = 10_000
+/** What PostgreSQL and Redis leave behind: clients connect again, and answers in hand are written first. */
+const afterMs = { 'postgres.': 2_000, 'redis.': 1_000 }
 
-/** Why it was sent again after `before`; undefined when nothing tells. */
+/**
+ * Why it was sent again after `before`; undefined when nothing tells. Times are those at which requests were built: when the
+ * sink read them depends on the machine.
+ */
 function causeOf(
-  { faultsIn, history, connections }: Evidence,
+  { faultsIn, killOf, heldIn, isQueueSilent, connections }: Evidence,
   one: Case,
   before: Arrival,
   arrival: Arrival
 ): string | Fault | undefined {
   if (!isOk(Number(before.answer))) return `answer ${before.answer}`
-  // A delivery that waited in its queue has less than its whole timeout left, but never less than half.
-  if (before.answeredAt === undefined && arrival.at - before.at > timeoutMs / 2) return 'timeout'
-  if (sharing.includes(one.downstream)) {
-    const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival)
-    if (neighbour) return `neighbour ${neighbour.answer}`
+  const outcome = one.seen?.attempts.find(({ attempt }) => attempt === before.attempt)?.outcome
+  if (outcome !== 'delivered') {
+    // A delivery that waited in its queue has less than its whole timeout left, but never less than half.
+    const patience = before.builtAt + timeoutMs / 2
+    if ((before.answeredAt ?? Infinity) > patience && arrival.builtAt > patience) return 'timeout'
+    if (sharing.includes(one.downstream)) {
+      const neighbour = neighbourOf(connections.get(before.connection) ?? [], before, arrival)
+      if (neighbour) return `neighbour ${neighbour.answer}`
+    }
   }
   const between = one.receipts.filter(
     receipt => receipt.attempt === before.attempt && receipt.token === 'good'
@@ -70,40 +78,38 @@ function causeOf(
   const applied = one.receipts.some(
     ({ result, tries }) =>
       result === 'HANDLED' &&
-      tries.some(({ applied, at, ms }) => applied === true && at + ms + leaseMs < arrival.at)
+      tries.some(({ applied, at, ms }) => applied === true && at + ms + leaseMs < arrival.builtAt)
   )
-  const waited = arrival.at - (before.answeredAt ?? before.at)
-  if (one.owed && !applied && waited > receiptTimeoutMs * 0.95) return 'no receipt in time'
+  if (one.owed && !applied && arrival.builtAt - before.builtAt >= receiptTimeoutMs)
+    return 'no receipt in time'
   const again = asked(one, 'redeliver').flatMap(call => call.tries)
-  if (again.some(({ at }) => at > before.at - 100 && at < arrival.at)) return 'redelivered'
-  const until = Math.min(arrival.at, before.at + timeoutMs + 1_000)
-  // Whoever had it was killed or stood still, or what came of it could not be written in time.
-  for (const [action, after] of [
-    ['kill.worker', 0],
-    ['stop.worker', 0],
-    ['postgres.', 2_000],
-    ['redis.', 1_000]
-  ] as const) {
-    const faults = faultsIn(before.at - 200, until, fault => fault.action.startsWith(action), after)
-    if (faults[0]) return faults[0]
+  // Without a clear answer it may take effect at any time after.
+  const isAgain = ({ at, ms, status }: Try) =>
+    at < arrival.at && (isUnclear(status) || at + ms > before.builtAt)
+  if (again.some(isAgain)) return 'redelivered'
+  // Its sender took along what was not written down.
+  const kill = outcome === undefined ? killOf(before.sender) : undefined
+  if (kill && kill.from <= arrival.builtAt) return kill
+  // Its sender stood still, or what came of it could not be written, while it had the lease.
+  const until = Math.min(arrival.builtAt, before.builtAt + leaseMs)
+  const held = heldIn(before.sender, before.builtAt, until)
+  if (held) return held
+  for (const [action, after] of Object.entries(afterMs)) {
+    const [fault] = faultsIn(before.builtAt, until, one => one.action.startsWith(action), after)
+    if (fault) return fault
   }
   // A hint without an answer in 250 ms is released; if the queue had it, a worker may have been faster than the release.
-  const isSilent = history.queueSilent.some(at => at > before.at - silenceMs && at < arrival.at)
-  return isSilent ? 'hint given up' : undefined
+  return isQueueSilent(before.builtAt, arrival.at) ? 'hint given up' : undefined
 }
 
-/** What has left the sink is not yet read by the service, and is lost if the connection ends within this. */
-const unreadMs = 500
-
 /**
- * Whoever shares a connection waits for those before it, and ends with it: by a reset, or when the service gives up one that
- * hangs or is late, after half its timeout at the earliest. The one that ended it while `before` was on it.
+ * Whoever shares a connection ends with it: by a reset, or when the service gives up one that hangs or is late. An answer that
+ * had left may then still be unread. The one that ended the connection of `before`.
  */
 function neighbourOf(onIt: readonly Arrival[], before: Arrival, arrival: Arrival): Arrival | undefined {
-  return onIt.find(({ taskNo, at, answer }) => {
-    if (taskNo === before.taskNo || !['reset', 'hang', 'late'].includes(answer)) return false
-    const [from, to] = answer === 'reset' ? [at, at] : [at + timeoutMs / 2, at + timeoutMs]
-    const isGone = (before.answeredAt ?? Infinity) + unreadMs < from
-    return before.at < to + unreadMs && !isGone && arrival.at > from
-  })
+  if ((before.closedAfter ?? Infinity) > arrival.at) return undefined
+  return onIt.find(
+    ({ taskNo, answer, answeredAt }) =>
+      taskNo !== before.taskNo && ['reset', 'hang', 'late'].includes(answer) && answeredAt === undefined
+  )
 }

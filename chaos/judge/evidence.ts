@@ -1,6 +1,7 @@
 // The history, sorted so that questions about one delivery, and about the faults around a moment, are quick to answer.
 import type {
   Arrival,
+  Beat,
   Call,
   Fault,
   History,
@@ -20,6 +21,7 @@ export interface Case {
   owed: boolean
   /** When the producer had its first 2xx; undefined: never. */
   okAt: number | undefined
+  /** In the order in which they were built: read late, one may come after those that followed it. */
   arrivals: Arrival[]
   receipts: Receipt[]
   calls: Call[]
@@ -35,9 +37,20 @@ export interface Evidence {
   tasks: Map<string, SeenTask>
   /** By the connection they came on. */
   connections: Map<number, Arrival[]>
+  /** The kill that ended this process. */
+  killOf(process: string): Fault | undefined
+  /** The stop for which this process stood still at some moment from `from` to `to`. */
+  heldIn(process: string, from: number, to: number): Fault | undefined
+  /** A process logged in this time, or shortly before, that it gave up hints which the queue did not answer. */
+  isQueueSilent(from: number, to: number): boolean
+  /** The machine worked for at least half of this time. */
+  hasWorked(from: number, to: number): boolean
   /** Faults whose window, widened by `after` ms at its end, overlaps this one. */
   faultsIn(from: number, to: number, isIt: (fault: Fault) => boolean, after?: number): Fault[]
-  /** By when something that was to happen at `due` must have happened: the promised time after the last fault. */
+  /**
+   * By when something that was to happen at `due` must have happened: the promised time after the last fault, of which only
+   * that counts in which the machine worked.
+   */
   deadline(due: number): number
 }
 
@@ -51,6 +64,9 @@ function grouped<T, Key>(items: readonly T[], keyOf: (item: T) => Key): Map<Key,
   return groups
 }
 
+/** The service logs `queue.unavailable` once in so long. */
+const silenceMs = 10_000
+
 export const isOk = (status: number): boolean => status >= 200 && status < 300
 
 export function evidenceOf(history: History): Evidence {
@@ -60,9 +76,9 @@ export function evidenceOf(history: History): Evidence {
   const alarms = grouped(history.alarms, of)
   const calls = grouped(history.calls, call => call.taskNo)
   const tasks = new Map(history.tasks.map(task => [task.taskNo, task]))
-  const faults = history.faults
-    .map(fault => (history.together ? asWorkers(fault) : fault))
-    .sort((a, b) => a.from - b.from)
+  const faults = history.faults.toSorted((a, b) => a.from - b.from)
+  const byProcess = grouped(faults, fault => fault.process ?? '')
+  const worked = workedOf(history.beats)
   const stops = faults.map(fault => [fault.from, endsAt(fault)] as const)
   const cases = history.planned.flatMap(planned => {
     if (planned.isWrong) return []
@@ -78,7 +94,7 @@ export function evidenceOf(history: History): Evidence {
         downstream,
         owed: isOwed(downstream, planned.needCallback),
         okAt: okAts.length > 0 ? Math.min(...okAts) : undefined,
-        arrivals: (arrivals.get(key) ?? []).toSorted((a, b) => a.at - b.at),
+        arrivals: (arrivals.get(key) ?? []).toSorted((a, b) => a.builtAt - b.builtAt),
         receipts: receipts.get(key) ?? [],
         calls: made,
         task,
@@ -93,21 +109,49 @@ export function evidenceOf(history: History): Evidence {
     calls,
     tasks,
     connections: grouped(history.arrivals, one => one.connection),
+    killOf: process => byProcess.get(process)?.find(fault => fault.action.startsWith('kill.')),
+    heldIn: (process, from, to) =>
+      byProcess
+        .get(process)
+        ?.find(fault => fault.action.startsWith('stop.') && fault.from <= to && fault.mendedFrom >= from),
+    hasWorked: (from, to) => to <= from || worked(from, (to - from) / 2) <= to,
+    isQueueSilent: (from, to) => history.queueSilent.some(at => at > from - silenceMs && at < to),
     faultsIn: (from, to, isIt, after = 0) =>
       faults.filter(fault => isIt(fault) && fault.from <= to && fault.to + after >= from),
     deadline(due) {
-      let by = due + rtoMs
-      for (const [from, to] of stops) if (from < by && to > due) by = Math.max(by, to + rtoMs)
+      let by = worked(due, rtoMs)
+      for (const [from, to] of stops) if (from < by && to > due) by = Math.max(by, worked(to, rtoMs))
       return by
     }
   }
 }
 
-/** Where every process has all roles, whoever is killed or stopped was a worker. */
-const asWorkers = (fault: Fault): Fault => ({
-  ...fault,
-  action: fault.action.replace(/\.(api|dispatcher)$/, '.worker')
-})
+/** When the machine has worked for `ms` since `from`: of the time to a beat that had a processor for half of its time, half counts. */
+function workedOf(beats: readonly Beat[]): (from: number, ms: number) => number {
+  return (from, ms) => {
+    let left = ms
+    let at = from
+    for (const beat of beats.slice(after(beats, from))) {
+      const share = Math.min(1, beat.workedMs / beat.ms)
+      const counted = (beat.at - at) * share
+      if (counted >= left) return at + left / share
+      left -= counted
+      at = beat.at
+    }
+    return at + left
+  }
+}
+
+/** Where the beats after this moment begin. */
+function after(beats: readonly Beat[], moment: number): number {
+  let [low, high] = [0, beats.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if ((beats[middle]?.at ?? 0) > moment) high = middle
+    else low = middle + 1
+  }
+  return low
+}
 
 /**
  * When a fault ends, for whoever waits for a delivery: with its sibling still there, the loss of one process is over as soon

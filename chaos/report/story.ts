@@ -13,10 +13,13 @@ export function storyOf(history: History, taskNo: string): Event[] {
     for (const { at, ms, status } of tries)
       tell(at, `producer: ${kind}, ${status === 0 ? 'no answer' : `answered ${status}`} after ${ms} ms`)
   const seen = history.arrivals.filter(arrival => arrival.taskNo === taskNo)
-  for (const { at, downstream, attempt, answer, answeredAt, owed } of seen) {
+  for (const { at, downstream, attempt, answer, answeredAt, owed, sender, builtAt } of seen) {
     const end =
       answeredAt === undefined ? 'nobody waited for the answer' : `answered after ${answeredAt - at} ms`
-    tell(at, `${downstream}: attempt ${attempt} arrives${owed ? ', owes a receipt' : ''}; ${answer}, ${end}`)
+    tell(
+      at,
+      `${downstream}: attempt ${attempt} of ${sender} arrives, built ${Math.round(at - builtAt)} ms ago${owed ? ', owes a receipt' : ''}; ${answer}, ${end}`
+    )
   }
   for (const { downstream, attempt, result, token, tries } of history.receipts.filter(
     one => one.taskNo === taskNo

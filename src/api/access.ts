@@ -1,4 +1,6 @@
-import type { Scope } from './deps.ts'
+import type { Scope } from '../db/keys.ts'
+import type { ApiDeps } from './deps.ts'
+import { mayUse, type Caller } from './auth.ts'
 
 /**
  * Who may call what: any one of the scopes is enough. A route that is missing here stops the start, and the test
@@ -33,3 +35,18 @@ export function accessTo(method: string, url: string): 'open' | readonly Scope[]
   // The pages of Swagger UI bring routes of their own.
   return access[`${verb} ${url}`] ?? (verb === 'GET' && url.startsWith('/docs/') ? 'open' : undefined)
 }
+
+/**
+ * What a key has to do with a downstream: `all` of what goes there is its own, `some`, or `none`. A key that is limited to
+ * some messageCodes sees what it has a part in, and may stop only what is wholly its own.
+ */
+export function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'all' | 'some' | 'none' {
+  if (caller.messageCodes === null) return 'all'
+  const senders = [...handlers.values()].filter(one => one.downstreams.some(to => to.name === name))
+  const own = senders.filter(one => mayUse(caller, one.messageCode))
+  return own.length === 0 ? 'none' : own.length === senders.length ? 'all' : 'some'
+}
+
+/** The message codes that a caller may know of. */
+export const codesFor = (caller: Caller, handlers: ApiDeps['handlers']): readonly string[] =>
+  caller.messageCodes ?? [...handlers.keys()]

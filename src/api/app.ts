@@ -1,24 +1,31 @@
-import underPressure from '@fastify/under-pressure'
 import fastify, { type FastifyRequest } from 'fastify'
 import { accessTo } from './access.ts'
+import { proxyCheck } from './address.ts'
 import { doorkeeper } from './auth.ts'
 import { callbackRoutes } from './callback.ts'
 import { deliveryRoutes } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { docs } from './docs.ts'
 import { healthRoutes } from './health.ts'
-import { manners, originForm } from './manners.ts'
+import { manners, originForm } from './request-checks.ts'
 import { opsRoutes } from './ops.ts'
+import { loopWatch } from './overload.ts'
+import { originGuard } from './origin.ts'
 import { paths } from './paths.ts'
 import { sendProblem } from './problem.ts'
+import { seating, seatLimits, type SeatLimits } from './seats.ts'
 import { closeInTime, guardServer, maxRequestsPerSocket, onClientError, serverOptions } from './server.ts'
 import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
-import { Problem, Unavailable } from '../errors.ts'
+import { Problem, Unavailable } from '../runtime/errors.ts'
 
 /** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it answers those who wait first. `more` adds routes. */
-export async function buildApp(deps: ApiDeps, more?: (app: App) => void): Promise<App> {
-  const app = await bareApp(deps)
+export async function buildApp(
+  deps: ApiDeps,
+  more?: (app: App) => void,
+  limits: Partial<SeatLimits> = {}
+): Promise<App> {
+  const app = bareApp(deps, limits)
   await docs(app)
   taskRoutes(app, deps)
   callbackRoutes(app, deps)
@@ -32,14 +39,14 @@ export async function buildApp(deps: ApiDeps, more?: (app: App) => void): Promis
 
 /** Only what those ask who watch the process: for workers and dispatchers. */
 export async function buildHealthApp(deps: ApiDeps): Promise<App> {
-  const app = await bareApp(deps)
+  const app = bareApp(deps, {})
   healthRoutes(app, deps)
   await app.ready()
   return app
 }
 
 /** Manners, errors and limits, without a route. */
-async function bareApp(deps: ApiDeps): Promise<App> {
+function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
   const known = paths()
   const keyed = doorkeeper(deps)
   const trusted = deps.trustProxy
@@ -49,23 +56,43 @@ async function bareApp(deps: ApiDeps): Promise<App> {
     requestTimeout: serverOptions.requestTimeout,
     maxRequestsPerSocket,
     forceCloseConnections: 'idle',
+    // Ours is a problem, as all refusals are.
+    return503OnClosing: false,
     trustProxy: typeof trusted === 'number' ? (_address, hop) => hop < trusted : trusted,
     bodyLimit: 288 * 1024,
     routerOptions: { maxParamLength: 512 },
     rewriteUrl: request => originForm(request.url ?? '/'),
     clientErrorHandler: onClientError(known),
     frameworkErrors: (error, _request, reply) => {
-      sendProblem(reply, error, deps.log)
+      sendProblem(reply.header('x-content-type-options', 'nosniff'), error, deps.log)
     }
   }).withTypeProvider<Typed>()
 
   guardServer(app.server)
+  const seats = seating({ ...seatLimits(), ...limits }, proxyCheck(trusted), deps.log)
+  seats.guard(app.server)
   app.setValidatorCompiler(validatorCompiler)
   app.setSerializerCompiler(serializerCompiler)
   app.setErrorHandler((error, _request, reply) => sendProblem(reply, error, deps.log))
   app.decorateRequest('caller', null)
+  // Whoever watches the process must be told the truth about it even when it is slow, or full.
+  const watched = new Set<string | undefined>(['/healthz', '/readyz', '/metrics'])
+  const loop = loopWatch(2_000)
+  app.addHook('onRequest', ({ raw, routeOptions }, reply, done) => {
+    seats.begin(raw, reply.raw, isSpare => {
+      if (isSpare) void reply.header('connection', 'close')
+      if (watched.has(routeOptions.url)) return done()
+      done(isSpare ? crowded() : loop.isLate() ? new Unavailable('it is too busy', 2) : undefined)
+    })
+  })
+  let closing = false
   app.addHook('onRequest', manners)
+  app.addHook('onRequest', originGuard(deps))
+  app.addHook('onRequest', (_request, _reply, done) =>
+    done(closing ? new Unavailable('this process is stopping') : undefined)
+  )
   app.addHook('preClose', done => {
+    closing = true
     closeInTime(app.server)
     done()
   })
@@ -95,13 +122,13 @@ async function bareApp(deps: ApiDeps): Promise<App> {
   app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? absent(request) : undefined))
   app.setNotFoundHandler((request, reply) => sendProblem(reply, absent(request), deps.log))
 
-  // Whoever watches the process must be told the truth about it even when it is slow.
-  const watched = new Set(['/healthz', '/readyz', '/metrics'])
-  await app.register(underPressure, {
-    maxEventLoopDelay: 2_000,
-    pressureHandler: request => {
-      if (!watched.has(request.url)) throw new Unavailable('the event loop is too slow', 2)
-    }
+  app.addHook('onClose', (_app, done) => {
+    loop.stop()
+    seats.stop()
+    done()
   })
   return app
 }
+
+const crowded = () =>
+  new Problem('UNAVAILABLE', 'all connections are taken', { headers: { 'retry-after': '1' } })

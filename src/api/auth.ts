@@ -1,8 +1,10 @@
+import type { ApiKey, Scope } from '../db/keys.ts'
 import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { ApiDeps, ApiKey, Scope } from './deps.ts'
+import { LRUCache } from 'lru-cache'
+import type { ApiDeps } from './deps.ts'
 import { limiter } from './limit.ts'
-import { Problem } from '../errors.ts'
+import { Problem } from '../runtime/errors.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -17,35 +19,43 @@ export interface Caller {
   messageCodes: readonly string[] | null
 }
 
+interface Found<Key> {
+  key: Key
+  at: number
+}
+
 /** With AUTH=off there are no keys, and whoever reaches the loopback address is the operator. */
 const operator: Caller = { name: 'local', messageCodes: null }
 
 const rememberMs = 5_000
-const remembered = 1_000
 
 /** Hooks that let through whoever brings a key with one of the scopes; keys are looked up at most every 5 s each. */
 export function doorkeeper(
   deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond'>,
   clock: () => number = performance.now.bind(performance)
 ) {
-  const seen = new Map<string, { key: ApiKey | null; at: number }>()
+  // Two, so that made-up keys, of which there are as many as somebody likes, make none forgotten that is one.
+  const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
+  const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
   const looking = new Map<string, Promise<ApiKey | null>>()
-  // A flood of made-up keys must not become a flood of queries.
-  const guesses = limiter({ perSecond: 20 })
   const busy = deps.keyPerSecond === undefined ? null : limiter({ perSecond: deps.keyPerSecond })
 
+  function remembered(hashed: string): Found<ApiKey | null> | undefined {
+    const found = known.get(hashed) ?? unknown.get(hashed)
+    return found && clock() - found.at < rememberMs ? found : undefined
+  }
+
   function lookUp(hashed: string): Promise<ApiKey | null> {
+    // Of the moment it was asked: a key that is revoked meanwhile is out five seconds later at the latest.
     const at = clock()
     const look = deps
       .findKey(hashed)
       .then(key => {
-        seen.delete(hashed)
-        seen.set(hashed, { key, at })
-        if (seen.size > remembered)
-          for (const oldest of seen.keys()) {
-            seen.delete(oldest)
-            break
-          }
+        if (key) known.set(hashed, { key, at })
+        else {
+          known.delete(hashed)
+          unknown.set(hashed, { key, at })
+        }
         return key
       })
       .finally(() => looking.delete(hashed))
@@ -62,18 +72,10 @@ export function doorkeeper(
       const secret = bearer(request.headers.authorization)
       if (secret === null) return done(new Problem('UNAUTHORIZED', 'send Authorization: Bearer ack_…'))
       const hashed = hash('sha256', secret, 'hex')
-      const known = seen.get(hashed)
-      if (known && clock() - known.at < rememberMs) return admit(known.key)
-      // A producer that comes with many connections at once asks once: its first requests are not guesses.
-      const open = looking.get(hashed)
-      const wait = known?.key || open ? 0 : guesses.take(request.ip, clock())
-      if (wait > 0)
-        return done(
-          new Problem('TOO_MANY_REQUESTS', 'too many unknown keys', {
-            headers: { 'retry-after': String(wait) }
-          })
-        )
-      const look = open ?? lookUp(hashed)
+      const found = remembered(hashed)
+      if (found) return admit(found.key)
+      // A producer that comes with many connections at once asks once.
+      const look = looking.get(hashed) ?? lookUp(hashed)
       look.then(admit, done)
 
       function admit(key: ApiKey | null) {

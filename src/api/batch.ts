@@ -1,14 +1,14 @@
+import type { AcceptResult } from '../delivery/accept.ts'
 import { setImmediate as turn } from 'node:timers/promises'
-import { askedTask, type AskedTask, type Asking } from './asked.ts'
-import type { Accepted, ApiDeps } from './deps.ts'
+import { askedTask, knownAmong, type AskedTask, type Asking } from './task-request.ts'
+import type { ApiDeps } from './deps.ts'
 import { refuseOverload } from './overload.ts'
-import { bodyOf } from './problem.ts'
-import { fit } from './read.ts'
-import { batchShape, taskBody } from './schemas.ts'
-import { acceptedTask } from './accepted.ts'
-import { taskText } from './view.ts'
-import { Problem } from '../errors.ts'
-import { readBatch } from '../task/text.ts'
+import { codesFor } from './access.ts'
+import { bodyOf, acceptedTask } from './problem.ts'
+import { fit, taskText } from './body.ts'
+import { batchShape, taskBody } from './requests.ts'
+import { Problem } from '../runtime/errors.ts'
+import { readBatch } from '../json/reader.ts'
 
 /** So many bytes of bodies are hashed and checked before others get their turn on the event loop. */
 const turnBytes = 512 * 1024
@@ -26,25 +26,31 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking):
     sinceTurn = 0
     await turn()
   }
-  for (const [index, one] of checked.entries()) {
-    if (!(one instanceof Problem) && one.late && !(await deps.readTask(one.asked.taskNo)))
-      checked[index] = one.late
-  }
+  const ifNew = checked.flatMap(one => (one instanceof Problem || !one.ifNew ? [] : [one.asked]))
+  const isKnown = await knownAmong(deps, asking.caller, ifNew)
+  for (const [index, one] of checked.entries())
+    if (!(one instanceof Problem) && one.ifNew && !isKnown(one.asked)) checked[index] = one.ifNew
   const asked = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
   // Others have had their turns since the last look, each perhaps with a batch of its own.
   refuseOverload(deps)
   const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
+  const codes = codesFor(asking.caller, deps.handlers)
   const results = checked.map((one, index) =>
     one instanceof Problem
       ? refusal(one, taskNoOf(tasks[index]))
-      : result(one, accepted.next().value, `/tasks/${index}`)
+      : result(one, accepted.next().value, codes, `/tasks/${index}`)
   )
   return `{"results":[${results.join()}]}`
 }
 
-function result({ asked }: AskedTask, accepted: Accepted | undefined, at: string): string {
+function result(
+  { asked }: AskedTask,
+  accepted: AcceptResult | undefined,
+  codes: readonly string[],
+  at: string
+): string {
   if (!accepted) throw new Error('acceptMany answered for fewer tasks than it was given')
-  const task = attempt(() => acceptedTask(accepted, asked.messageCode, at))
+  const task = attempt(() => acceptedTask(accepted, asked.messageCode, codes, at))
   if (task instanceof Problem) return refusal(task, asked.taskNo)
   const status = accepted.kind === 'created' ? 201 : 200
   return `{"taskNo":${JSON.stringify(asked.taskNo)},"status":${status},"task":${taskText(task)}}`

@@ -1,13 +1,15 @@
+import { isIP } from 'node:net'
+import type { FastifyRequest } from 'fastify'
 import { z, type ZodType } from 'zod'
-import { tokenHeader } from '../task/token.ts'
+import { tokenHeader } from '../domain/tokens.ts'
 import type { ApiDeps } from './deps.ts'
-import { receiptAnswer, refusals } from './answers.ts'
+import { receiptAnswer, refusals } from './responses.ts'
 import { receiptExamples } from './examples.ts'
 import { sendProblem } from './problem.ts'
 import { takeReceipt } from './receipt.ts'
-import { receiptBody } from './schemas.ts'
+import { receiptBody } from './requests.ts'
 import type { App } from './typed.ts'
-import { json } from './view.ts'
+import { json } from './body.ts'
 
 export function callbackRoutes(app: App, deps: ApiDeps): void {
   app.post(
@@ -31,6 +33,7 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
             'TOO_DEEP',
             'TOO_MANY_MEMBERS',
             'BAD_TOKEN',
+            'CROSS_ORIGIN',
             'TASK_NOT_FOUND',
             'TASK_DELETED',
             'TOO_LARGE',
@@ -53,13 +56,18 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
         deps,
         request.body,
         typeof token === 'string' ? token : undefined,
-        request.ip
+        addressOf(request)
       )
       if (wantsText(request.headers.accept)) return reply.type('text/plain; charset=utf-8').send('success')
       const { kind: _, ...answer } = taken
       return json(reply, JSON.stringify(answer))
     }
   )
+}
+
+/** What a proxy passes on may be any text that the caller wrote: only an address is kept. */
+function addressOf({ ip, socket }: FastifyRequest): string {
+  return isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
 }
 
 /** Each answer also as the one word that the classic protocol has for it. */

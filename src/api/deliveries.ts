@@ -1,10 +1,10 @@
-import { alarmsAnswer, deliveriesAnswer, refusals } from './answers.ts'
-import { callerOf } from './auth.ts'
+import { alarmsAnswer, deliveriesAnswer, refusals } from './responses.ts'
+import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { alarmQuery, deliveryQuery } from './schemas.ts'
+import { alarmQuery, deliveryQuery } from './requests.ts'
 import type { App } from './typed.ts'
-import { json } from './view.ts'
-import { badCursor, windowOf } from './window.ts'
+import { json } from './body.ts'
+import { Problem } from '../runtime/errors.ts'
 
 const refused = refusals(
   'INVALID',
@@ -63,3 +63,37 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
     }
   )
 }
+
+interface AskedPage {
+  messageCode?: string | undefined
+  downstream?: string | undefined
+  from?: Date | undefined
+  to?: Date | undefined
+  cursor?: string | undefined
+  limit?: number | undefined
+}
+
+const dayMs = 86_400_000
+
+/** The part that all lists share: what this key may see, the last 24 hours unless asked otherwise, 50 at a time. */
+export function windowOf(
+  { messageCode, downstream, from, to, cursor, limit }: AskedPage,
+  caller: Caller,
+  now: Date
+) {
+  if (messageCode !== undefined && !mayUse(caller, messageCode)) {
+    throw new Problem('CODE_FORBIDDEN', '', { pointer: '?/messageCode' })
+  }
+  return {
+    messageCodes: caller.messageCodes,
+    from: from ?? new Date((to ?? now).getTime() - dayMs),
+    limit: limit ?? 50,
+    ...(messageCode === undefined ? {} : { messageCode }),
+    ...(downstream === undefined ? {} : { downstream }),
+    ...(to === undefined ? {} : { to }),
+    ...(cursor === undefined ? {} : { cursor })
+  }
+}
+
+export const badCursor = () =>
+  new Problem('INVALID', 'is not the nextCursor of a page', { pointer: '?/cursor' })

@@ -1,8 +1,14 @@
+import { hash } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { extname } from 'node:path'
 import helmet from '@fastify/helmet'
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
+import type { RouteHandlerMethod } from 'fastify'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
+import { version } from '../runtime/package.ts'
 import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
 
 const about = `Ackbox delivers tasks to downstreams, again and again until they prove that they handled them.
 
@@ -14,7 +20,7 @@ export async function docs(app: App): Promise<void> {
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'Ackbox', version: '1.0.0', description: about },
+      info: { title: 'Ackbox', version, description: about },
       tags: [
         { name: 'tasks', description: 'Post one, see what became of it, deliver it again' },
         { name: 'callback', description: 'Where downstreams say that they handled it' },
@@ -31,6 +37,17 @@ export async function docs(app: App): Promise<void> {
     transform: jsonSchemaTransform,
     transformObject: readable
   })
+  // Bytes, so that answers which wait for their readers share them.
+  let text: Buffer | undefined
+  let yaml: Buffer | undefined
+  const described: RouteHandlerMethod = (_request, reply) => {
+    text ??= Buffer.from(JSON.stringify(app.swagger()))
+    return reply.type('application/json; charset=utf-8').send(text)
+  }
+  const describedInYaml: RouteHandlerMethod = (_request, reply) => {
+    yaml ??= Buffer.from(app.swagger({ yaml: true }))
+    return reply.type('application/x-yaml').send(yaml)
+  }
   await app.register(async pages => {
     await pages.register(helmet, {
       contentSecurityPolicy: {
@@ -48,6 +65,12 @@ export async function docs(app: App): Promise<void> {
       // Whether there is TLS is for the proxy in front to say.
       hsts: false
     })
+    const files = readFiles()
+    pages.addHook('onRoute', route => {
+      if (route.url === '/docs/static/*') route.handler = fromMemory(files)
+      if (route.url === '/docs/json') route.handler = described
+      if (route.url === '/docs/yaml') route.handler = describedInYaml
+    })
     await pages.register(swaggerUi, {
       routePrefix: '/docs',
       theme: { title: 'Ackbox', css: [{ filename: 'ackbox.css', content: looks }] },
@@ -62,11 +85,44 @@ export async function docs(app: App): Promise<void> {
       }
     })
   })
-  let text: string | undefined
-  app.get('/openapi.json', { schema: { hide: true } }, async (_request, reply) => {
-    text ??= JSON.stringify(app.swagger())
-    return reply.type('application/json; charset=utf-8').send(text)
+  app.get('/openapi.json', { schema: { hide: true } }, described)
+}
+
+interface File {
+  bytes: Buffer
+  type: string
+  etag: string
+}
+
+const types: Record<string, string> = {
+  '.css': 'text/css; charset=utf-8',
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'application/javascript; charset=utf-8',
+  '.json': 'application/json; charset=utf-8',
+  '.png': 'image/png',
+  '.svg': 'image/svg+xml'
+}
+
+/** Those of Swagger UI, 2.5 MB, by name. */
+function readFiles(): Map<string, File> {
+  const folder = new URL('static/', import.meta.resolve('@fastify/swagger-ui'))
+  const files = readdirSync(folder).map((name): [string, File] => {
+    const bytes = readFileSync(new URL(name, folder))
+    const type = types[extname(name)] ?? 'application/octet-stream'
+    return [name, { bytes, type, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` }]
   })
+  return new Map(files)
+}
+
+/** The plugin would open a file for each request and leave it open for as long as nobody reads the answer. */
+function fromMemory(files: Map<string, File>): RouteHandlerMethod {
+  return (request, reply) => {
+    const file = files.get((request.params as { '*': string })['*'])
+    if (!file) throw new Problem('NOT_FOUND')
+    void reply.header('etag', file.etag).header('cache-control', 'public, max-age=0')
+    if (request.headers['if-none-match']?.includes(file.etag)) return reply.code(304).send()
+    return reply.type(file.type).send(file.bytes)
+  }
 }
 
 /** One document is all there is: no bar to choose another. All problems look alike: their sentences will do. */

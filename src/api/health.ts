@@ -1,10 +1,10 @@
 import { z } from 'zod'
-import { healthAnswer, refusals } from './answers.ts'
+import { healthAnswer, refusals } from './responses.ts'
 import { callerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import type { App } from './typed.ts'
-import { json } from './view.ts'
-import { Problem } from '../errors.ts'
+import { json } from './body.ts'
+import { Problem } from '../runtime/errors.ts'
 
 /** What whoever watches a process asks; every role answers it. */
 export function healthRoutes(app: App, deps: ApiDeps): void {

@@ -1,19 +1,15 @@
+import { LRUCache } from 'lru-cache'
+
 /** Token buckets by name, a second's worth each. At most `names` are remembered; the one longest unused is forgotten. */
 export function limiter({ perSecond, names = 10_000 }: { perSecond: number; names?: number }) {
-  const buckets = new Map<string, { left: number; at: number }>()
+  const buckets = new LRUCache<string, { left: number; at: number }>({ max: names })
   return {
     /** 0: go on. Else the seconds until there is room again. */
     take(name: string, nowMs: number): number {
       const bucket = buckets.get(name) ?? { left: perSecond, at: nowMs }
-      buckets.delete(name)
       buckets.set(name, bucket)
       bucket.left = Math.min(perSecond, bucket.left + (Math.max(0, nowMs - bucket.at) * perSecond) / 1000)
       bucket.at = nowMs
-      if (buckets.size > names)
-        for (const oldest of buckets.keys()) {
-          buckets.delete(oldest)
-          break
-        }
       if (bucket.left < 1) return Math.ceil((1 - bucket.left) / perSecond)
       bucket.left--
       return 0

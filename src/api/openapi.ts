@@ -1,6 +1,6 @@
 import { buildApp } from './app.ts'
 import type { ApiDeps } from './deps.ts'
-import { createMetrics } from '../metrics.ts'
+import { createMetrics } from '../runtime/metrics.ts'
 
 /** openapi/openapi.json, as committed. */
 export async function openapiJson(): Promise<string> {
@@ -19,6 +19,7 @@ const nobody: ApiDeps = {
   accept: never,
   acceptMany: never,
   readTask: never,
+  contentHashes: never,
   waitTask: never,
   listTasks: never,
   remove: never,
@@ -30,7 +31,6 @@ const nobody: ApiDeps = {
   pause: never,
   resume: never,
   findKey: never,
-  audit: never,
   ready: never,
   overload: never,
   now: never,
@@ -38,5 +38,7 @@ const nobody: ApiDeps = {
   metrics: createMetrics({ processMetrics: false }),
   log: { error: never, warn: never },
   auth: true,
-  trustProxy: false
+  trustProxy: false,
+  host: '127.0.0.1',
+  publicUrl: 'http://127.0.0.1:3000'
 }

@@ -1,12 +1,12 @@
 import { z } from 'zod'
-import { downstreamsAnswer, handlersAnswer, pausedAnswer, refusals } from './answers.ts'
+import { downstreamsAnswer, handlersAnswer, pausedAnswer, refusals } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
-import { holdOn } from './hold.ts'
-import { isDownstream, nameParams } from './schemas.ts'
+import { holdOn } from './access.ts'
+import { isDownstream, nameParams } from './requests.ts'
 import type { App } from './typed.ts'
-import { json } from './view.ts'
-import { Problem } from '../errors.ts'
+import { json } from './body.ts'
+import { Problem } from '../runtime/errors.ts'
 
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
@@ -59,7 +59,10 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
           params: nameParams,
           summary:
             what === 'pause' ? 'Send it nothing until resumed; what is accepted waits' : 'Send to it again',
-          response: { 200: pausedAnswer, ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', ...keyed) }
+          response: {
+            200: pausedAnswer,
+            ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
+          }
         }
       },
       async (request, reply) => {
@@ -69,7 +72,6 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
         const hold = holdOn(name, caller, deps.handlers)
         if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
         if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
-        await deps.audit({ who, what: `downstream.${what}`, target: name })
         if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
         return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
       }

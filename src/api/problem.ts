@@ -1,8 +1,19 @@
+import { isInfrastructure } from '../db/pool.ts'
+import type { TaskView } from '../db/views.ts'
+import type { AcceptResult } from '../delivery/accept.ts'
 import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
-import { Problem, problemBody, problems, Unavailable, type ProblemBody, type ProblemCode } from '../errors.ts'
-import { JsonProblem } from '../task/text.ts'
+import {
+  Problem,
+  problemBody,
+  problems,
+  Unavailable,
+  type ProblemBody,
+  type ProblemCode
+} from '../runtime/errors.ts'
+import { JsonProblem } from '../json/reader.ts'
+import { nearest } from '../runtime/nearest.ts'
 
 /** Everything a request can run into, as the one kind of error that is answered. */
 export function problemOf(error: unknown): Problem {
@@ -13,6 +24,7 @@ export function problemOf(error: unknown): Problem {
       headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) }
     })
   }
+  if (isInfrastructure(error)) return new Problem('UNAVAILABLE', '', { headers: { 'retry-after': '1' } })
   const { code, statusCode } =
     error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}
   const known = typeof code === 'string' ? fastifyCodes[code] : undefined
@@ -27,19 +39,21 @@ const fastifyCodes: Record<string, ProblemCode> = {
   FST_ERR_CTP_BODY_TOO_LARGE: 'TOO_LARGE',
   FST_ERR_CTP_INVALID_MEDIA_TYPE: 'UNSUPPORTED_MEDIA_TYPE',
   FST_ERR_MAX_PARAM_LENGTH: 'NOT_FOUND',
-  FST_ERR_NOT_FOUND: 'NOT_FOUND',
-  FST_UNDER_PRESSURE: 'UNAVAILABLE'
+  FST_ERR_NOT_FOUND: 'NOT_FOUND'
 }
 
 export function bodyOf(problem: Problem): ProblemBody {
-  return problemBody(problem.code, problem.message, problem.pointer)
+  return problemBody(problem.code, problem.message, problem.pointer, problem.errors)
 }
 
 export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, asText = false): FastifyReply {
   const problem = problemOf(error)
   const body = bodyOf(problem)
   if (body.code === 'INTERNAL') {
-    log.error({ err: error, method: reply.request.method, route: reply.request.routeOptions.url }, 'api.bug')
+    log.error(
+      { err: error, method: reply.request.method, route: reply.request.routeOptions.url },
+      'api.failed'
+    )
   }
   void reply.code(body.status).headers(problem.headers ?? {})
   if (body.status === 401 && !asText) void reply.header('www-authenticate', 'Bearer')
@@ -48,14 +62,17 @@ export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, as
     : reply.type('application/problem+json').send(JSON.stringify(body))
 }
 
-/** The first thing wrong, with where it is. zod names the place by path, an unknown member by its key. */
+/** Everything that is wrong, each with where it is. zod names the place by path, unknown members by their keys. */
 export function invalid(error: $ZodError, at = ''): Problem {
-  const issue = error.issues[0]
-  if (!issue) return new Problem('INVALID')
-  const path = issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
-  // zod's signs would come out escaped, as all that might be markup.
-  const message = issue.message.replaceAll('<=', '≤ ').replaceAll('>=', '≥ ')
-  return new Problem('INVALID', message, { pointer: at + pointer(path) })
+  const errors = error.issues.flatMap(issue => {
+    // zod's signs would come out escaped, as all that might be markup.
+    const detail = issue.message.replaceAll('<=', '≤ ').replaceAll('>=', '≥ ')
+    const paths =
+      issue.code === 'unrecognized_keys' ? issue.keys.map(key => [...issue.path, key]) : [issue.path]
+    return paths.map(path => ({ detail, pointer: at + pointer(path) }))
+  })
+  const [first] = errors
+  return first ? new Problem('INVALID', first.detail, { ...first, errors }) : new Problem('INVALID')
 }
 
 function pointer(path: readonly PropertyKey[]): string {
@@ -71,6 +88,7 @@ export function rawProblem(code: ProblemCode, headers: Record<string, string> = 
     ...headers,
     connection: 'close',
     'content-type': 'application/problem+json',
+    'x-content-type-options': 'nosniff',
     'content-length': String(Buffer.byteLength(body))
   }).map(([name, value]) => `${name}: ${value}\r\n`)
   return `HTTP/1.1 ${problems[code][0]} ${phrases[problems[code][0]] ?? 'Error'}\r\n${lines.join('')}\r\n${body}`
@@ -84,4 +102,34 @@ const phrases: Record<number, string> = {
   414: 'URI Too Long',
   417: 'Expectation Failed',
   431: 'Request Header Fields Too Large'
+}
+
+/** The task, or the refusal. `codes`: what the caller may have meant. `at` points to where it stands in a batch. */
+export function acceptedTask(
+  accepted: AcceptResult,
+  messageCode: string,
+  codes: readonly string[],
+  at = ''
+): TaskView {
+  switch (accepted.kind) {
+    case 'created':
+    case 'same':
+      return accepted.task
+    case 'conflict':
+      throw new Problem('TASK_CONFLICT', 'with other content', { pointer: `${at}/taskNo` })
+    case 'unknown_code':
+      throw unknownCode(messageCode, codes, `${at}/messageCode`)
+    case 'invalid':
+      throw new Problem('INVALID', accepted.detail, {
+        pointer: at + accepted.pointer,
+        errors: accepted.errors.map(({ detail, pointer }) => ({ detail, pointer: at + pointer }))
+      })
+  }
+}
+
+function unknownCode(messageCode: string, codes: readonly string[], pointer: string): Problem {
+  const meant = nearest(messageCode, codes)
+  return new Problem('UNKNOWN_CODE', meant ? `${messageCode}. Did you mean ${meant}?` : messageCode, {
+    pointer
+  })
 }

@@ -1,8 +1,8 @@
-import { Problem } from '../errors.ts'
+import { Problem } from '../runtime/errors.ts'
 import type { ApiDeps } from './deps.ts'
 import { problemOf } from './problem.ts'
-import { fit, readBody } from './read.ts'
-import { maxDataBytes, receiptBody } from './schemas.ts'
+import { fit, readBody } from './body.ts'
+import { maxDataBytes, receiptBody } from './requests.ts'
 
 /** What came of a receipt that was taken. */
 export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>

@@ -12,12 +12,10 @@ export const serverOptions = {
   // manners.ts counts Hosts and answers with a problem; Node would answer with nothing.
   requireHostHeader: false
 }
-export const maxConnections = 4_096
 /** Then the connection is closed. High, because Node answers what was pipelined beyond it with an empty 503. */
 export const maxRequestsPerSocket = 100_000
 
 export function guardServer(server: Server): void {
-  server.maxConnections = maxConnections
   server.on('checkExpectation', (_request: IncomingMessage, response: ServerResponse) => {
     response.socket?.end(rawProblem('EXPECTATION_FAILED'))
   })

@@ -1,18 +1,20 @@
+import type { TaskView } from '../db/views.ts'
 import type { FastifyRequest } from 'fastify'
-import { askedTask, traceparentOf } from './asked.ts'
-import { acceptedTask } from './accepted.ts'
+import { askedTask, knownAmong, traceparentOf } from './task-request.ts'
+import { codesFor } from './access.ts'
+import { acceptedTask } from './problem.ts'
+import { addressGroup } from './address.ts'
 import { acceptBatch } from './batch.ts'
 import { callerOf, mayUse, type Caller } from './auth.ts'
-import type { ApiDeps, TaskView } from './deps.ts'
-import { batchAnswer, refusals, taskAnswer, tasksAnswer } from './answers.ts'
+import type { ApiDeps } from './deps.ts'
+import { batchAnswer, refusals, taskAnswer, tasksAnswer } from './responses.ts'
 import { batchExamples, redeliverExamples, taskExamples } from './examples.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
-import { bytesOf, fit, readBody } from './read.ts'
-import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './schemas.ts'
+import { bytesOf, fit, readBody, json, taskText, tasksText } from './body.ts'
+import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './requests.ts'
 import type { App } from './typed.ts'
-import { json, taskText, tasksText } from './view.ts'
-import { badCursor, windowOf } from './window.ts'
-import { Problem } from '../errors.ts'
+import { badCursor, windowOf } from './deliveries.ts'
+import { Problem } from '../runtime/errors.ts'
 
 const tags = ['tasks'] as const
 const unread = [
@@ -30,6 +32,7 @@ const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] 
 export function taskRoutes(app: App, deps: ApiDeps): void {
   const asking = (request: FastifyRequest) => ({
     caller: callerOf(request),
+    handlers: deps.handlers,
     traceparent: traceparentOf(request.headers.traceparent),
     now: deps.now()
   })
@@ -57,6 +60,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
             'TASK_CONFLICT',
             'CODE_FORBIDDEN',
             'OVERLOADED',
+            'CROSS_ORIGIN',
             ...keyed
           )
         }
@@ -65,13 +69,14 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       refuseOverload(deps)
       const read = readBody(request.body, 'task')
-      const { asked, late } = askedTask(read.value, read, 0, '', asking(request))
+      const by = asking(request)
+      const { asked, ifNew } = askedTask(read.value, read, 0, '', by)
       // A task that was accepted in time is known for ever, however late it is posted again.
-      if (late && !(await deps.readTask(asked.taskNo))) throw late
+      if (ifNew && !(await knownAmong(deps, by.caller, [asked]))(asked)) throw ifNew
       const accepted = await deps.accept(asked)
       return json(
         reply.code(accepted.kind === 'created' ? 201 : 200),
-        taskText(acceptedTask(accepted, asked.messageCode))
+        taskText(acceptedTask(accepted, asked.messageCode, codesFor(by.caller, deps.handlers)))
       )
     }
   )
@@ -92,13 +97,17 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       const taskNo = known(request.params)
-      const first = await visible(deps, callerOf(request), taskNo)
+      const caller = callerOf(request)
+      const first = await visible(deps, caller, taskNo)
       if (request.query.wait === undefined || first.status !== 'SENDING') return json(reply, taskText(first))
+      // Of those who wait each key has a share; where none are asked for, each address.
+      const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
-        deps.waitTask(taskNo, (request.query.timeout ?? 30) * 1000, signal)
+        deps.waitTask(taskNo, owner, (request.query.timeout ?? 30) * 1000, signal)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
-      if (!task) throw new Problem('TASK_NOT_FOUND')
+      // Removed meanwhile, or even posted anew by somebody else.
+      if (!task || !mayUse(callerOf(request), task.messageCode)) throw new Problem('TASK_NOT_FOUND')
       return json(reply, taskText(task))
     }
   )
@@ -135,13 +144,15 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         summary: 'Stop what is still to be delivered',
         operationId: 'deleteTask',
         params: taskParams,
-        response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', ...keyed) }
+        response: {
+          200: taskAnswer,
+          ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', 'CROSS_ORIGIN', ...keyed)
+        }
       }
     },
     async (request, reply) => {
       const taskNo = known(request.params)
       const who = await mine(deps, callerOf(request), taskNo)
-      await deps.audit({ who, what: 'task.delete', target: taskNo })
       const task = await deps.remove(taskNo, who)
       if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
       if (task === 'nothing') throw new Problem('NOTHING_TO_STOP')
@@ -162,7 +173,14 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         body: redeliverBody.meta({ 'x-examples': redeliverExamples }),
         response: {
           200: taskAnswer,
-          ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_REDELIVER', 'TASK_EXPIRED', ...unread, ...keyed)
+          ...refusals(
+            'TASK_NOT_FOUND',
+            'NOTHING_TO_REDELIVER',
+            'TASK_EXPIRED',
+            'CROSS_ORIGIN',
+            ...unread,
+            ...keyed
+          )
         }
       }
     },
@@ -172,12 +190,6 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const { downstream, force = false } =
         (empty ? undefined : fit(redeliverBody, readBody(request.body, 'plain').value)) ?? {}
       const who = await mine(deps, callerOf(request), taskNo)
-      await deps.audit({
-        who,
-        what: 'task.redeliver',
-        target: taskNo,
-        detail: { downstream: downstream ?? null, force }
-      })
       const task = await deps.redeliver({
         taskNo,
         force,
@@ -203,7 +215,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         description:
           'Each has an answer of its own, in order. A taskNo twice in a batch is 201, then 200 or 409.',
         body: batchBody.meta({ 'x-examples': batchExamples }),
-        response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', ...keyed) }
+        response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', 'CROSS_ORIGIN', ...keyed) }
       }
     },
     async (request, reply) => {

@@ -1,6 +1,6 @@
-import { plain, texts } from './literal.ts'
-import type { Sql } from './open.ts'
-import type { AlarmKind } from '../task/task.ts'
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import type { AlarmKind } from '../domain/types.ts'
 
 /** An alarm that this process may send now; if it dies, another takes it after `againMs`. */
 export interface ClaimedAlarm {
@@ -71,8 +71,8 @@ export async function markAlarmsSent(
   await sql`
     update alarm a set sent_at = now()
     from unnest(
-      ${plain(alarms.map(alarm => alarm.taskId))}::uuid[], ${texts(alarms.map(alarm => alarm.downstream))}::text[],
-      ${plain(alarms.map(alarm => alarm.attempt))}::int[], ${texts(alarms.map(alarm => alarm.kind))}::text[]
+      ${plainArray(alarms.map(alarm => alarm.taskId))}::uuid[], ${textArray(alarms.map(alarm => alarm.downstream))}::text[],
+      ${plainArray(alarms.map(alarm => alarm.attempt))}::int[], ${textArray(alarms.map(alarm => alarm.kind))}::text[]
     ) as s (task_id, downstream, attempt, kind)
     where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
 }
@@ -88,8 +88,8 @@ export async function raiseNoHandler(
   const rows = await sql<{ ord: number; age_ms: number | null }[]>`
     with asked as (
       select * from unnest(
-        ${plain(deliveries.map(one => one.taskId))}::uuid[], ${texts(deliveries.map(one => one.downstream))}::text[],
-        ${plain(deliveries.map(one => one.attempt))}::int[]
+        ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[],
+        ${plainArray(deliveries.map(one => one.attempt))}::int[]
       ) with ordinality as a (task_id, downstream, attempt, ord)
     ), open as (
       select asked.ord, min(alarm.created_at) as since

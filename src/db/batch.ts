@@ -1,10 +1,10 @@
-import { isInfrastructure } from './open.ts'
+import { isInfrastructure } from './pool.ts'
 
 export interface BatcherOptions<In, Out> {
   /** One statement, one commit; as many results as items, in their order. Of several statements some may have failed. */
   write: (items: In[]) => Promise<Out[] | Partly<Out>>
-  /** The most items of one statement, now. */
-  max: number | (() => number)
+  /** The most items of one statement. */
+  max: number
   /** Statements at a time (2): while these are written the next one gathers. */
   inFlight?: number
   /** While all that are being written hold at most so many items (0), up to three are: a few need not wait for a slow commit of others. */
@@ -43,8 +43,7 @@ const mostSmall = 3
 
 /** Group commit: an idle system waits for nobody, a busy one shares statements and commits. */
 export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
-  const { inFlight = 2, small = 0, restMs = 0 } = options
-  const most = (): number => (typeof options.max === 'number' ? options.max : options.max())
+  const { max, inFlight = 2, small = 0, restMs = 0 } = options
   let waiting: Entry<In, Out>[] = []
   let writing = 0
   let large = 0
@@ -60,7 +59,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   function wake(): void {
     if (woken || isFull() || waiting.length === 0) return
     const restLeft = restedAt - performance.now()
-    if (restLeft > 0 && !isUrgent && waiting.length < most()) {
+    if (restLeft > 0 && !isUrgent && waiting.length < max) {
       resting ??= setTimeout(() => {
         resting = undefined
         wake()
@@ -76,7 +75,6 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   }
 
   async function writeNext(): Promise<void> {
-    const max = most()
     const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     isUrgent &&= waiting.length > 0

@@ -1,5 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
-import type { Sql } from './open.ts'
+import { batcher } from './batch.ts'
+import { plainArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
 
 export const scopes = ['tasks:write', 'tasks:read', 'ops:read', 'ops:write'] as const
 export type Scope = (typeof scopes)[number]
@@ -7,9 +9,9 @@ export type Scope = (typeof scopes)[number]
 export interface ApiKey {
   id: string
   name: string
-  scopes: Scope[]
+  scopes: readonly string[]
   /** Null: every message code. */
-  messageCodes: string[] | null
+  messageCodes: readonly string[] | null
 }
 
 export interface ListedKey extends ApiKey {
@@ -59,18 +61,50 @@ export async function revokeKey(sql: Sql, { id, who }: { id: string; who: string
   return rows.length > 0
 }
 
+/** In their order; null: unknown or revoked. */
+async function findKeys(sql: Sql, hashes: readonly string[]): Promise<(ApiKey | null)[]> {
+  const rows = await sql<(ApiKey & { hash: string })[]>`
+    select hash, id, name, scopes, message_codes as "messageCodes" from api_key
+    where hash = any(${plainArray(hashes)}::text[]) and revoked_at is null`
+  const found = new Map(rows.map(({ hash, ...key }) => [hash, key]))
+  return hashes.map(hash => found.get(hash) ?? null)
+}
+
 /** Null: unknown or revoked. */
 export async function findKey(sql: Sql, hash: string): Promise<ApiKey | null> {
-  const [row] = await sql<ApiKey[]>`
-    select id, name, scopes, message_codes as "messageCodes" from api_key where hash = ${hash} and revoked_at is null`
-  return row ?? null
+  const [key] = await findKeys(sql, [hash])
+  return key ?? null
 }
+
+/**
+ * The same for many who ask at once. Nobody needs to be refused for guessing: what is asked meanwhile goes along in the next
+ * statement, and while made-up keys are among them there are only a few dozen statements a second, however many come.
+ */
+export function keyFinder(
+  find: (hashes: string[]) => Promise<(ApiKey | null)[]>
+): (hash: string) => Promise<ApiKey | null> {
+  let guessed = false
+  const lookUps = batcher({
+    max: 1_000,
+    restMs: 50,
+    isUrgent: () => !guessed,
+    async write(hashes: string[]) {
+      const keys = await find(hashes)
+      guessed = keys.includes(null)
+      return keys
+    }
+  })
+  return lookUps.add
+}
+
+export const openKeyFinder = (sql: Sql): ReturnType<typeof keyFinder> =>
+  keyFinder(hashes => findKeys(sql, hashes))
 
 export function hashKey(key: string): string {
   return createHash('sha256').update(key).digest('hex')
 }
 
-export interface Deed {
+export interface AuditEntry {
   who: string
   what: string
   target?: string
@@ -78,7 +112,7 @@ export interface Deed {
 }
 
 /** Who did what; never a body, a key or a token. */
-export async function audit(sql: Sql, { who, what, target, detail }: Deed): Promise<void> {
+export async function audit(sql: Sql, { who, what, target, detail }: AuditEntry): Promise<void> {
   await sql`
     insert into audit (who, what, target, detail)
     values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail) : null})`

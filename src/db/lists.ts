@@ -1,18 +1,18 @@
 // What people look at: lists by a keyset that new rows cannot shift.
-import { plain, texts } from './literal.ts'
-import type { Sql } from './open.ts'
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
 import {
   deliveryView,
   fullColumns,
   iso,
-  some,
+  present,
   statusWord,
   tasksOf,
   type DeliveryView,
   type FullRow,
   type TaskView
-} from './view.ts'
-import { statusNumber, type Status } from '../task/task.ts'
+} from './views.ts'
+import { statusNumber, type Status } from '../domain/types.ts'
 
 /** What every list can be narrowed by. `cursor` is the last page's; a list goes from the newest to the oldest. */
 export interface Window {
@@ -50,7 +50,7 @@ export async function listTasks(
   const rows = await sql<FullRow[]>`
     select ${fullColumns(sql)}
     from task t join delivery d on d.task_id = t.id
-    where t.id = any(${plain(page)}::uuid[])
+    where t.id = any(${plainArray(page)}::uuid[])
     order by t.id desc, d.downstream`
   const last = page.at(-1)
   return {
@@ -221,10 +221,10 @@ export async function listAlarms(
       attempt: row.attempt,
       kind: row.kind,
       status: statusWord(row.status),
-      ...some('reason', row.reason),
+      ...present('reason', row.reason),
       createdAt: row.created_at.toISOString(),
-      ...some('sentAt', iso(row.sent_at)),
-      ...some('resolvedAt', iso(row.resolved_at)),
+      ...present('sentAt', iso(row.sent_at)),
+      ...present('resolvedAt', iso(row.resolved_at)),
       tries: row.tries
     })),
     ...(rows.length > page.length && last
@@ -233,6 +233,6 @@ export async function listAlarms(
   }
 }
 
-const codes = (window: Window): string | null => window.messageCodes && texts(window.messageCodes)
+const codes = (window: Window): string | null => window.messageCodes && textArray(window.messageCodes)
 const number = (status: Status | undefined): number | null =>
   status === undefined ? null : statusNumber[status]

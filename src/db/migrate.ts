@@ -1,23 +1,20 @@
+import type { Logger } from '../runtime/logger.ts'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
-import postgres from 'postgres'
-import { failpoint } from '../failpoint.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import { connect, type Client } from './pool.ts'
 
 // Any fixed number does; all versions of Ackbox must use the same.
 const lock = 4_162_695_513
-
-export interface MigrateLog {
-  info(fields: object, message: string): void
-}
 
 interface Journal {
   entries: { tag: string; when: number }[]
 }
 
 /** Brings the tables up to date. Killed at any statement it can be run again; two at once apply everything once. */
-export async function migrate(url: string, log?: MigrateLog, from = folder()): Promise<string[]> {
+export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = folder()): Promise<string[]> {
   return await withClient(url, async sql => {
     // drizzle takes no lock of its own: two processes that start at once would both create the tables.
     await sql`select pg_advisory_lock(${lock})`
@@ -31,7 +28,7 @@ export async function migrate(url: string, log?: MigrateLog, from = folder()): P
 }
 
 /** drizzle takes 0.3 s and 80 MiB to load: only where there is something to do. */
-async function apply(sql: postgres.Sql, from: string): Promise<void> {
+async function apply(sql: Client, from: string): Promise<void> {
   const [{ drizzle }, { migrate: run }] = await Promise.all([
     import('drizzle-orm/postgres-js'),
     import('drizzle-orm/postgres-js/migrator')
@@ -59,8 +56,8 @@ export async function unknownMigrations(url: string): Promise<number> {
 }
 
 /** A client of its own: `drizzle(sql)` changes how the client it is given parses dates and json; the lock needs one session. */
-async function withClient<T>(url: string, work: (sql: postgres.Sql) => Promise<T>): Promise<T> {
-  const sql = postgres(url, {
+async function withClient<T>(url: string, work: (sql: Client) => Promise<T>): Promise<T> {
+  const sql = connect(url, {
     max: 1,
     max_lifetime: null,
     connect_timeout: 5,
@@ -75,14 +72,14 @@ async function withClient<T>(url: string, work: (sql: postgres.Sql) => Promise<T
   }
 }
 
-async function pending(sql: postgres.Sql, from: string): Promise<string[]> {
+async function pending(sql: Client, from: string): Promise<string[]> {
   const last = Math.max(0, ...(await appliedAt(sql)))
   return journal(from)
     .filter(entry => entry.when > last)
     .map(entry => entry.tag)
 }
 
-async function appliedAt(sql: postgres.Sql): Promise<number[]> {
+async function appliedAt(sql: Client): Promise<number[]> {
   const [found] = await sql<{ there: boolean }[]>`
     select to_regclass('drizzle.__drizzle_migrations') is not null as there`
   if (!found?.there) return []

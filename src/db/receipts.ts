@@ -1,13 +1,13 @@
-import type { Move } from '../task/states.ts'
-import type { Phase, Status, Task } from '../task/task.ts'
-import { plain, texts } from './literal.ts'
-import { taskOf, type TaskRow } from './load.ts'
-import type { Applied, Asked, ReceiptRow } from './moves.ts'
-import type { Sql } from './open.ts'
-import { statusWord } from './view.ts'
+import type { Move } from '../domain/transitions.ts'
+import type { Phase, Status, Task } from '../domain/types.ts'
+import { plainArray, textArray } from './arrays.ts'
+import { taskOf, type TaskRow } from './deliveries.ts'
+import type { Applied, Completion, ReceiptRow } from './transitions.ts'
+import type { Sql } from './pool.ts'
+import { statusWord } from './views.ts'
 
 /** The delivery a receipt speaks of, as it stands now. */
-export interface Receiving {
+export interface ReceivingDelivery {
   task: Task
   downstream: string
   status: Status
@@ -21,23 +21,36 @@ export interface Receiving {
   deliveredMs: number | null
 }
 
-/** The deliveries that receipts speak of, in the order asked; undefined where the row is gone. */
+/** What a token says: whose receipt it proves, and when it was issued, in ms since 1970. */
+export interface AskedReceiving {
+  taskNo: string
+  downstream: string
+  issuedMs: number
+}
+
+/**
+ * The deliveries that receipts speak of, in the order asked; undefined where the row is gone. A token outlives its task, whose
+ * number may then be posted again: one that is older than the task which has the number now speaks of a row that is gone.
+ * The hour is for hosts whose clocks are behind the database's.
+ */
 export async function findReceiving(
   sql: Sql,
-  asked: readonly { taskNo: string; downstream: string }[]
-): Promise<(Receiving | undefined)[]> {
+  asked: readonly AskedReceiving[]
+): Promise<(ReceivingDelivery | undefined)[]> {
   const rows = await sql<ReceivingRow[]>`
     select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
       extract(epoch from now() - d.delivered_at)::float8 * 1000 as delivered_ms,
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
       t.retry_times, t.extend, t.traceparent, t.created_at, t.created_by
     from unnest(
-      ${texts(asked.map(one => one.taskNo))}::text[], ${texts(asked.map(one => one.downstream))}::text[]
-    ) with ordinality as r (task_no, downstream, ord)
+      ${textArray(asked.map(one => one.taskNo))}::text[], ${textArray(asked.map(one => one.downstream))}::text[],
+      ${plainArray(asked.map(one => one.issuedMs))}::float8[]
+    ) with ordinality as r (task_no, downstream, issued_ms, ord)
     join task t on t.task_no = r.task_no
+      and t.created_at <= to_timestamp(r.issued_ms / 1000) + interval '1 hour'
     join delivery d on d.task_id = t.id and d.downstream = r.downstream
-    where t.task_no = any(${texts(asked.map(one => one.taskNo))}::text[])`
-  const found = new Array<Receiving | undefined>(asked.length).fill(undefined)
+    where t.task_no = any(${textArray(asked.map(one => one.taskNo))}::text[])`
+  const found = new Array<ReceivingDelivery | undefined>(asked.length).fill(undefined)
   for (const row of rows) {
     found[row.ord - 1] = {
       task: taskOf(row),
@@ -56,26 +69,26 @@ export async function findReceiving(
 }
 
 /** A receipt that makes HANDLED what was SENDING: by far the most of them. */
-export interface PlainReceipt {
+export interface HandledReceipt {
   move: Move & { name: 'receive'; sending: true }
   receipt: ReceiptRow
 }
 
-export const isPlainReceipt = (asked: Asked): asked is PlainReceipt =>
+export const isHandledReceipt = (asked: Completion): asked is HandledReceipt =>
   asked.move?.name === 'receive' && asked.move.sending === true && asked.receipt !== undefined
 
 /**
  * What applyMoves does, for plain receipts and nothing else: half of the cost, for what is not SENDING any more is stale
  * here, so that nobody need look at the row before. That both write the same is tested.
  */
-export async function recordReceipts(sql: Sql, plains: readonly PlainReceipt[]): Promise<Applied[]> {
+export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt[]): Promise<Applied[]> {
   // Row by row in the order in which everybody locks, as recordSends.
   const [done] = await sql<[{ moved: string | null }]>`
     with m as materialized (
       select * from unnest(
-        ${plain(plains.map(one => one.move.taskId))}::uuid[], ${texts(plains.map(one => one.move.downstream))}::text[],
-        ${plain(plains.map(one => one.move.attempt))}::int[], ${texts(plains.map(one => one.receipt.reason))}::text[],
-        ${texts(plains.map(one => one.receipt.data))}::text[], ${texts(plains.map(one => one.receipt.remote))}::text[]
+        ${plainArray(plains.map(one => one.move.taskId))}::uuid[], ${textArray(plains.map(one => one.move.downstream))}::text[],
+        ${plainArray(plains.map(one => one.move.attempt))}::int[], ${textArray(plains.map(one => one.receipt.reason))}::text[],
+        ${textArray(plains.map(one => one.receipt.data))}::text[], ${textArray(plains.map(one => one.receipt.remote))}::text[]
       ) as m (task_id, downstream, attempt, reason, data, remote)
       order by task_id, downstream
     ), moved as (

@@ -1,4 +1,4 @@
-import type { Sql } from './open.ts'
+import type { Sql } from './pool.ts'
 
 /**
  * Removes up to `limit` tasks older than `days` of which nothing is SENDING, with all that hangs on them, walking from

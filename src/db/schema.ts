@@ -1,6 +1,7 @@
 // The tables, for migrations only: `npx drizzle-kit generate` prints the difference as SQL. Queries are plain SQL.
 // There are no foreign keys: each would cost one more look-up and one more row lock a task on the hot path, and the one
 // statement that deletes tasks (retention) deletes what hangs on them too.
+
 import { sql } from 'drizzle-orm'
 import {
   bigserial,
@@ -15,11 +16,18 @@ import {
   smallint,
   text,
   timestamp,
-  uuid
+  uuid,
+  type AnyPgColumn
 } from 'drizzle-orm/pg-core'
-import type { AnyPgColumn } from 'drizzle-orm/pg-core'
-import { alarmKinds, handledBys, phases, reasons, receiptResults, statusNumber } from '../task/task.ts'
-import type { Outcome } from '../task/task.ts'
+import {
+  alarmKinds,
+  handledBys,
+  phases,
+  reasons,
+  receiptResults,
+  statusNumber,
+  type Outcome
+} from '../domain/types.ts'
 
 const outcomes = ['delivered', 'refused', 'failed'] as const satisfies Outcome['kind'][]
 const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const

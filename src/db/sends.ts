@@ -1,15 +1,15 @@
-import type { Move } from '../task/states.ts'
-import { jsons, plain, texts } from './literal.ts'
-import { bytea, type Applied, type Asked, type AttemptRow } from './moves.ts'
-import type { Sql } from './open.ts'
+import type { Move } from '../domain/transitions.ts'
+import { jsonTexts, plainArray, textArray } from './arrays.ts'
+import { bytea, type Applied, type Completion, type AttemptRow } from './transitions.ts'
+import type { Sql } from './pool.ts'
 
 /** A send that went well: by far the most of all records. */
-export interface Send {
+export interface SuccessfulSend {
   move: Move & { name: 'handled' | 'sent' }
   attempt: AttemptRow
 }
 
-export const isSend = (asked: Asked): asked is Send =>
+export const isSuccessfulSend = (asked: Completion): asked is SuccessfulSend =>
   (asked.move?.name === 'handled' || asked.move?.name === 'sent') &&
   asked.attempt !== undefined &&
   asked.attempt.alarm === null &&
@@ -19,23 +19,23 @@ export const isSend = (asked: Asked): asked is Send =>
  * What applyMoves does, for sends that went well and nothing else: the same guard, lock order and columns, without what
  * only the others need (alarms to raise, receipts to keep). A third of the cost; that both write the same is tested.
  */
-export async function recordSends(sql: Sql, sends: readonly Send[]): Promise<Applied[]> {
+export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]): Promise<Applied[]> {
   // One list for both writes, in the order in which everybody locks: the update goes through it row by row. What applyMoves
   // does, to lock first and then to write, costs as much again. Everything is told by what is missing: nearly always nothing.
   const [done] = await sql<[{ moved: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
-        ${plain(sends.map(one => one.move.taskId))}::uuid[], ${texts(sends.map(one => one.move.downstream))}::text[],
-        ${plain(sends.map(one => one.move.attempt))}::int[],
-        ${plain(sends.map(one => (one.move.name === 'sent' ? (one.move.afterMs ?? 0) : null)))}::float8[],
-        ${plain(sends.map(one => one.move.handledBy))}::text[],
-        ${plain(sends.map(one => one.attempt.statusCode))}::int[],
-        ${texts(sends.map(one => bytea(one.attempt.answer)))}::bytea[],
-        string_to_array(${jsons(sends.map(one => one.attempt.headers))}, chr(31), ''),
-        ${texts(sends.map(one => one.attempt.address))}::text[],
-        ${texts(sends.map(one => one.attempt.warning))}::text[],
-        ${plain(sends.map(one => one.attempt.ms))}::int[], ${texts(sends.map(one => one.attempt.node))}::text[],
-        ${plain(sends.map(one => one.attempt.startedAt.getTime()))}::float8[]
+        ${plainArray(sends.map(one => one.move.taskId))}::uuid[], ${textArray(sends.map(one => one.move.downstream))}::text[],
+        ${plainArray(sends.map(one => one.move.attempt))}::int[],
+        ${plainArray(sends.map(one => (one.move.name === 'sent' ? (one.move.afterMs ?? 0) : null)))}::float8[],
+        ${plainArray(sends.map(one => one.move.handledBy))}::text[],
+        ${plainArray(sends.map(one => one.attempt.statusCode))}::int[],
+        ${textArray(sends.map(one => bytea(one.attempt.answer)))}::bytea[],
+        string_to_array(${jsonTexts(sends.map(one => one.attempt.headers))}, chr(31), ''),
+        ${textArray(sends.map(one => one.attempt.address))}::text[],
+        ${textArray(sends.map(one => one.attempt.warning))}::text[],
+        ${plainArray(sends.map(one => one.attempt.ms))}::int[], ${textArray(sends.map(one => one.attempt.node))}::text[],
+        ${plainArray(sends.map(one => one.attempt.startedAt.getTime()))}::float8[]
       ) as m (
         task_id, downstream, attempt, receipt_ms, handled_by,
         status_code, answer, headers, address, warning, ms, node, started_ms

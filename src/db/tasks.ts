@@ -1,5 +1,7 @@
-import type { Sql } from './open.ts'
-import { plain, texts } from './literal.ts'
+import type { Sql } from './pool.ts'
+import { plainArray, textArray } from './arrays.ts'
+import { statusWord } from './views.ts'
+import type { Status } from '../domain/types.ts'
 
 /** A task to store. Its text members are as posted; times are Dates; `delayMs` counts from the database's now. */
 export interface NewTask {
@@ -32,13 +34,13 @@ export interface NewDelivery {
 }
 
 /** What became of one NewTask. `inFlight` are indexes into its deliveries. */
-export type Inserted =
+export type InsertResult =
   | { kind: 'created'; at: Date; inFlight: number[] }
   /** contentHash null: retention removed it at this very moment. */
   | { kind: 'known'; contentHash: string | null; taskNo: string }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
-export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<Inserted[]> {
+export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
   const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
   // Everything is told by what is missing, which is nearly always nothing: no list to make, to send and to take apart.
   // `(… in (select …)) is true` is looked up in a hash; as a join of two lists it would cost their product.
@@ -52,14 +54,14 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
         coalesce(start_at, now() + delay_ms * interval '1 ms'),
         need_callback, retry_times, extend, 'ACTIVE', now(), created_by, traceparent
       from unnest(
-        ${plain(tasks.map(task => task.id))}::uuid[], ${texts(tasks.map(task => task.taskNo))}::text[],
-        ${texts(tasks.map(task => task.messageCode))}::text[], ${texts(tasks.map(task => task.sceneType))}::text[],
-        ${texts(tasks.map(task => task.messageBody))}::text[], ${texts(tasks.map(task => task.contentHash))}::text[],
-        ${texts(tasks.map(task => task.startAt?.toISOString()))}::timestamptz[],
-        ${plain(tasks.map(task => task.delayMs))}::float8[],
-        ${plain(tasks.map(task => task.needCallback))}::boolean[], ${plain(tasks.map(task => task.retryTimes))}::int[],
-        ${texts(tasks.map(task => task.extend))}::jsonb[], ${texts(tasks.map(task => task.createdBy))}::text[],
-        ${texts(tasks.map(task => task.traceparent))}::text[]
+        ${plainArray(tasks.map(task => task.id))}::uuid[], ${textArray(tasks.map(task => task.taskNo))}::text[],
+        ${textArray(tasks.map(task => task.messageCode))}::text[], ${textArray(tasks.map(task => task.sceneType))}::text[],
+        ${textArray(tasks.map(task => task.messageBody))}::text[], ${textArray(tasks.map(task => task.contentHash))}::text[],
+        ${textArray(tasks.map(task => task.startAt?.toISOString()))}::timestamptz[],
+        ${plainArray(tasks.map(task => task.delayMs))}::float8[],
+        ${plainArray(tasks.map(task => task.needCallback))}::boolean[], ${plainArray(tasks.map(task => task.retryTimes))}::int[],
+        ${textArray(tasks.map(task => task.extend))}::jsonb[], ${textArray(tasks.map(task => task.createdBy))}::text[],
+        ${textArray(tasks.map(task => task.traceparent))}::text[]
       ) as a (
         id, task_no, message_code, scene_type, message_body, content_hash, start_at, delay_ms,
         need_callback, retry_times, extend, created_by, traceparent
@@ -89,15 +91,15 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
             else 'WAITING'
           end as phase
         from unnest(
-          ${plain(rows.map(row => row.task.id))}::uuid[], ${texts(rows.map(row => row.delivery.downstream))}::text[],
-          ${plain(rows.map(row => row.delivery.skipped))}::boolean[],
-          ${plain(rows.map(row => row.delivery.claim))}::boolean[],
-          ${plain(rows.map(row => row.delivery.leaseMs))}::float8[],
-          ${plain(rows.map(row => row.delivery.tries))}::int[],
-          ${plain(rows.map(row => row.delivery.needsReceipt))}::boolean[],
-          ${texts(rows.map(row => row.task.deliverBefore?.toISOString()))}::timestamptz[],
-          ${texts(rows.map(row => row.task.startAt?.toISOString()))}::timestamptz[],
-          ${plain(rows.map(row => row.task.delayMs))}::float8[]
+          ${plainArray(rows.map(row => row.task.id))}::uuid[], ${textArray(rows.map(row => row.delivery.downstream))}::text[],
+          ${plainArray(rows.map(row => row.delivery.skipped))}::boolean[],
+          ${plainArray(rows.map(row => row.delivery.claim))}::boolean[],
+          ${plainArray(rows.map(row => row.delivery.leaseMs))}::float8[],
+          ${plainArray(rows.map(row => row.delivery.tries))}::int[],
+          ${plainArray(rows.map(row => row.delivery.needsReceipt))}::boolean[],
+          ${textArray(rows.map(row => row.task.deliverBefore?.toISOString()))}::timestamptz[],
+          ${textArray(rows.map(row => row.task.startAt?.toISOString()))}::timestamptz[],
+          ${plainArray(rows.map(row => row.task.delayMs))}::float8[]
         ) as w (
           task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, start_at, delay_ms
         )
@@ -111,13 +113,14 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
       (select string_agg(task_id || downstream, ',') from delivered where phase = 'WAITING') as waiting`
   const created = done.created === null ? null : new Set(done.created.split(','))
   const waiting = done.waiting === null ? null : new Set(done.waiting.split(','))
-  const inserted = tasks.map((task): Inserted | undefined => {
+  const inserted = tasks.map((task): InsertResult | undefined => {
     if (created && !created.has(task.id)) return undefined
     const inFlight = task.deliveries.flatMap(({ downstream, skipped }, at) =>
       skipped || waiting?.has(task.id + downstream) ? [] : [at]
     )
     return { kind: 'created', at: done.now, inFlight }
   })
+  // Of the rows that `on conflict do nothing` left out: the insert's own snapshot cannot see them.
   const missing = tasks.filter((_, index) => !inserted[index]).map(task => task.taskNo)
   const known = missing.length ? await findHashes(sql, missing) : new Map<string, string>()
   return tasks.map(
@@ -126,9 +129,63 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
   )
 }
 
-/** content_hash by taskNo, of the rows that `on conflict do nothing` left out: the insert's own snapshot cannot see them. */
-async function findHashes(sql: Sql, taskNos: string[]): Promise<Map<string, string>> {
+/** content_hash by taskNo; unknown ones are missing. */
+export async function findHashes(sql: Sql, taskNos: readonly string[]): Promise<Map<string, string>> {
   const rows = await sql<{ task_no: string; content_hash: string }[]>`
-    select task_no, content_hash from task where task_no = any(${texts(taskNos)}::text[])`
+    select task_no, content_hash from task where task_no = any(${textArray(taskNos)}::text[])`
   return new Map(rows.map(row => [row.task_no, row.content_hash]))
+}
+
+/** A task's deliveries as an operator's act needs them. */
+export interface TaskState {
+  id: string
+  messageCode: string
+  retryTimes: number | null
+  deliveries: { downstream: string; status: Status; attempt: number; expired: boolean }[]
+}
+
+/** null: no such task. */
+export async function readTaskState(sql: Sql, taskNo: string): Promise<TaskState | null> {
+  const rows = await sql<
+    {
+      id: string
+      message_code: string
+      retry_times: number | null
+      downstream: string
+      status: number
+      attempt: number
+      expired: boolean
+    }[]
+  >`
+    select t.id, t.message_code, t.retry_times, d.downstream, d.status, d.attempt,
+      coalesce(d.deliver_before <= now(), false) as expired
+    from task t join delivery d on d.task_id = t.id
+    where t.task_no = ${taskNo}
+    order by d.downstream`
+  const [first] = rows
+  return first
+    ? {
+        id: first.id,
+        messageCode: first.message_code,
+        retryTimes: first.retry_times,
+        deliveries: rows.map(row => ({
+          downstream: row.downstream,
+          status: statusWord(row.status),
+          attempt: row.attempt,
+          expired: row.expired
+        }))
+      }
+    : null
+}
+
+/** The taskNos among these whose every delivery has come to rest, and those that do not exist. */
+export async function findEnded(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
+  const rows = await sql<{ task_no: string }[]>`
+    select w.task_no
+    from unnest(${textArray(taskNos)}::text[]) as w (task_no)
+    where not exists (
+      select from task t join delivery d on d.task_id = t.id
+      where t.task_no = w.task_no and d.status = 0
+    )`
+  return new Set(rows.map(row => row.task_no))
 }

@@ -1,15 +1,21 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { createKey, findKey, hashKey, revokeKey, scopes } from '../db/keys.ts'
-import { openDb } from '../db/open.ts'
+import { openDb } from '../db/pool.ts'
+
+export interface DemoKey {
+  key: string
+  /** Where it is kept, readable for its owner only. */
+  file: string
+}
 
 /** The key of `npm run demo` and of the printed curl, made once for this database and kept in `dataDir` for its owner. */
-export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise<string> {
+export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise<DemoKey> {
   const file = path.join(path.resolve(dataDir), 'demo-key')
   const sql = openDb(databaseUrl, { max: 1 })
   try {
     const kept = existsSync(file) ? readFileSync(file, 'utf8').trim() : ''
-    if (kept && (await findKey(sql, hashKey(kept)))) return kept
+    if (kept && (await findKey(sql, hashKey(kept)))) return { key: kept, file }
     const { key } = await createKey(sql, {
       name: 'demo',
       scopes: [...scopes],
@@ -18,10 +24,16 @@ export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise
     })
     mkdirSync(path.dirname(file), { recursive: true })
     writeFileSync(file, `${key}\n`, { mode: 0o600 })
-    return key
+    return { key, file }
   } finally {
     await sql.end({ timeout: 1 })
   }
+}
+
+/** The header for a shell to paste. The key itself only for a terminal: whatever else reads may keep it, as logs do. */
+export function demoHeader({ key, file }: DemoKey, isTerminal: boolean): string {
+  if (isTerminal) return `-H 'authorization: Bearer ${key}'`
+  return `-H "authorization: Bearer $(cat '${file.replaceAll("'", `'\\''`)}')"`
 }
 
 /** Without DEMO the key that it made here is worth nothing any more: it may do everything, and was printed. */

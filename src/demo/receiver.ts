@@ -1,10 +1,15 @@
 import { once, setMaxListeners } from 'node:events'
-import { Agent, createServer, request as httpRequest } from 'node:http'
-import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import {
+  Agent,
+  createServer,
+  request as httpRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type ServerResponse
+} from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as wait } from 'node:timers/promises'
-import { behaviour, kinds } from './behaviour.ts'
-import type { Behaviour, PlannedReceipt } from './behaviour.ts'
+import { behaviour, kinds, type Behaviour, type PlannedReceipt } from './behaviour.ts'
 import { verify } from './verify.ts'
 
 export interface ReceiverOptions {
@@ -38,14 +43,23 @@ const routes: [downstream: string, path: RegExp][] = [
   ['ads', /^\/materials\/([^/]+)$/],
   ['search', /^\/index\/([^/]+)$/],
   ['reports', /^\/facts()$/],
-  ['audit', /^\/events()$/]
+  ['audit', /^\/events()$/],
+  ['greeter', /^\/hello\/([^/]+)$/]
 ]
 const maxBody = 1_048_576
 const maxRemembered = 10_000
 
 /** What the sample handlers' `env` names are when nobody has set them: all are this receiver. */
 export function demoEnv(url: string): Record<string, string> {
-  const names = ['WAREHOUSE_URL', 'REVIEW_URL', 'ADS_URL', 'SEARCH_URL', 'REPORTS_URL', 'AUDIT_URL']
+  const names = [
+    'WAREHOUSE_URL',
+    'REVIEW_URL',
+    'ADS_URL',
+    'SEARCH_URL',
+    'REPORTS_URL',
+    'AUDIT_URL',
+    'HELLO_URL'
+  ]
   return Object.fromEntries(names.map(name => [name, url]))
 }
 

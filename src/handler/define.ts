@@ -1,16 +1,16 @@
+// A member and not an alias: for an alias the compiler would say 'Duration' and nothing of its forms.
 import type { z } from 'zod'
-import type { Policy } from '../task/decide.ts'
-import type { ReceiptResult, Task } from '../task/task.ts'
-import type { DubboRequest } from '../transport/dubbo.ts'
-import type { Dubbo2Request } from '../transport/dubbo2/request.ts'
-import type { HttpRequest } from '../transport/http.ts'
-import type { KafkaRequest } from '../transport/kafka.ts'
-import type { NatsRequest } from '../transport/nats.ts'
-import type { RabbitmqRequest } from '../transport/rabbitmq.ts'
-import type { RedisStreamRequest } from '../transport/redis-stream.ts'
-import type { RocketmqRequest } from '../transport/rocketmq.ts'
-import type { Answer, Verdict } from '../transport/transport.ts'
-import type { Duration } from './duration.ts'
+import type { Policy } from '../domain/retry-policy.ts'
+import type { ReceiptResult, Task } from '../domain/types.ts'
+import type { DubboRequest } from '../transport/dubbo/triple.ts'
+import type { Dubbo2Request } from '../transport/dubbo/classic-request.ts'
+import type { HttpRequest } from '../transport/http/http.ts'
+import type { KafkaRequest } from '../transport/kafka/kafka.ts'
+import type { NatsRequest } from '../transport/nats/nats.ts'
+import type { RabbitmqRequest } from '../transport/rabbitmq/rabbitmq.ts'
+import type { RedisStreamRequest } from '../transport/redis-stream/redis-stream.ts'
+import type { RocketmqRequest } from '../transport/rocketmq/rocketmq.ts'
+import type { Answer, Verdict } from '../transport/types.ts'
 
 // All that a handler imports comes from here: import { defineHandler, z, env, url } from 'ackbox/handler'
 export { z } from 'zod'
@@ -173,4 +173,30 @@ export interface LoadedHandler {
   body: z.ZodType
   downstreams: LoadedDownstream[]
   onReceipt?(about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
+}
+
+interface Forms {
+  duration: number | `${number}ms` | `${number}s` | `${number}m` | `${number}h` | `${number}d`
+}
+
+/** A time such as '500ms', '10s', '1m', '2h', '1d', or a number of milliseconds. */
+export type Duration = Forms['duration']
+
+const unitMs: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** Whole milliseconds, or undefined for what is not a duration. */
+export function durationMs(value: unknown): number | undefined {
+  if (typeof value === 'number') return Number.isFinite(value) && value >= 0 ? Math.round(value) : undefined
+  if (typeof value !== 'string') return undefined
+  const [, number, unit] = /^(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)$/.exec(value) ?? []
+  return number && unit ? Math.round(Number(number) * (unitMs[unit] ?? 0)) : undefined
+}
+
+/** The shortest way to write it: 90000 is '90s', 60000 is '1m'. */
+export function durationText(ms: number): string {
+  const [unit, size] = Object.entries(unitMs).findLast(([, each]) => ms >= each && ms % each === 0) ?? [
+    'ms',
+    1
+  ]
+  return `${ms / size}${unit}`
 }

@@ -1,8 +1,9 @@
 import { existsSync, readdirSync, statSync } from 'node:fs'
-import { dirname, join, parse, resolve } from 'node:path'
+import { join, parse, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { packageRoot } from '../runtime/package.ts'
 
-/** `handlers/` as it lies beside this code: compiled in dist, or the sources where Node strips types. */
+/** `handlers/` as it lies beside this code: compiled in dist, or the sources where this runs from src. */
 export const builtInHandlers = fileURLToPath(new URL('../../handlers', import.meta.url))
 
 export interface HandlerFile {
@@ -27,15 +28,9 @@ export function handlerFiles(folder: string): HandlerFile[] | undefined {
 
 /** tsc leaves the compiled file of a deleted handler in dist: undefined, for it must not come back to life. */
 function sourceOf(folder: string, name: string): string | undefined {
-  const sources = join(projectRoot(), 'handlers')
+  const sources = join(packageRoot, 'handlers')
   if (folder !== resolve(builtInHandlers) || folder === sources || !existsSync(sources)) return name
   return ['.ts', '.mts', '.js', '.mjs']
     .map(ending => parse(name).name + ending)
     .find(each => existsSync(join(sources, each)))
-}
-
-function projectRoot(): string {
-  let folder = import.meta.dirname
-  while (folder !== dirname(folder) && !existsSync(join(folder, 'package.json'))) folder = dirname(folder)
-  return folder
 }

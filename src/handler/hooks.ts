@@ -1,4 +1,7 @@
-import type { ResolveFnOutput, ResolveHookContext } from 'node:module'
+import { readFileSync } from 'node:fs'
+import type { LoadFnOutput, LoadHookContext, ResolveFnOutput, ResolveHookContext } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import { isTypeScript, stripsTypes, stripTypes } from './typescript.ts'
 
 type Found = ResolveFnOutput | Promise<ResolveFnOutput>
 
@@ -28,4 +31,15 @@ export function resolve(
   } catch {
     return ours()
   }
+}
+
+/** A handler in TypeScript is a module, whatever package it lies in, where Node cannot read it by itself. */
+export function load(
+  url: string,
+  context: LoadHookContext,
+  next: (url: string, context?: Partial<LoadHookContext>) => LoadFnOutput | Promise<LoadFnOutput>
+): LoadFnOutput | Promise<LoadFnOutput> {
+  if (stripsTypes || !url.startsWith('file:') || !isTypeScript(url)) return next(url, context)
+  const path = fileURLToPath(url)
+  return { format: 'module', source: stripTypes(readFileSync(path, 'utf8'), path), shortCircuit: true }
 }

@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
-import { checkHandler } from './check.ts'
+import { checkHandler } from './validate.ts'
 import type { Limit, LoadedHandler, TransportName } from './define.ts'
 import { namesMissing, useEnv } from './env.ts'
 import { handlerFiles, type HandlerFile } from './files.ts'
-import { resolveForHandlers } from './resolve.ts'
+import { prepareForHandlers } from './resolve.ts'
+import { isTypeScript, placeOf } from './typescript.ts'
 
 /** A downstream over all handlers that share its name: one queue, one set of limits, one pause. */
 export interface SharedDownstream extends Limit {
@@ -30,7 +32,7 @@ export interface Problem {
 }
 
 export interface LoadOptions {
-  /** HANDLERS_DIR: a folder of `.js`, `.mjs`, or `.ts` where Node strips types. Used instead of `builtIn`. */
+  /** HANDLERS_DIR: a folder of `.js`, `.mjs`, `.ts` or `.mts`. Used instead of `builtIn`. */
   dir?: string
   /** The project's own folder, `builtInHandlers` (files.ts) outside of tests. */
   builtIn: string
@@ -58,11 +60,12 @@ export async function loadHandlers({ dir, builtIn, env, transports }: LoadOption
   const folder = resolve(dir ?? builtIn)
   useEnv(env)
   originsFrom(env)
-  resolveForHandlers(dir !== undefined)
 
   const problems: Problem[] = []
   const exported: Exported[] = []
-  for (const file of files(folder, problems)) {
+  const found = files(folder, problems)
+  prepareForHandlers({ outside: dir !== undefined, typescript: found.some(({ path }) => isTypeScript(path)) })
+  for (const file of found) {
     // One after the other: a name missing in `env` belongs to the file that is being read.
     exported.push(...(await read(file, env, problems)))
   }
@@ -111,12 +114,6 @@ async function read(
     problems.push({ file, what, fix })
     return []
   }
-  if (/\.m?ts$/.test(path) && !('typescript' in process.features && process.features.typescript)) {
-    return wrong(
-      `it is TypeScript, and Node ${process.versions.node} does not strip types`,
-      'run Node 22.18 or newer, or compile it to .js'
-    )
-  }
   let exports: unknown
   let failed: unknown
   const missing = await namesMissing(async () => {
@@ -132,7 +129,10 @@ async function read(
     // What an empty value broke is mended with it.
     return missing.size > 0
       ? []
-      : wrong(`it does not load: ${firstLines(failed)}`, 'mend it; `npm run handlers` checks it')
+      : wrong(
+          [`it does not load: ${firstLines(failed)}`, placeOf(failed, path)].filter(Boolean).join(', in '),
+          `mend it; \`${commandLine('handlers')}\` checks it`
+        )
   }
   if (typeof exports !== 'object' || exports === null || !('default' in exports)) {
     return wrong(

@@ -1,20 +1,27 @@
-import { createPostgresBackend, createRedisBackend, Job, withBackend } from 'bullmq'
-import type { BackendFactory, IQueueBackend, JobJson } from 'bullmq'
-import type { QueueLog } from './log.ts'
+import type { Logger } from '../runtime/logger.ts'
+import {
+  createPostgresBackend,
+  createRedisBackend,
+  Job,
+  withBackend,
+  type BackendFactory,
+  type IQueueBackend,
+  type JobJson
+} from 'bullmq'
 import { openPostgres } from './postgres.ts'
 import { openRedis } from './redis.ts'
 
 /** What a hint's job says of one delivery; all of it, and nothing else. */
-export type Pointer = [taskId: string, attempt: number]
+export type DeliveryRef = [taskId: string, attempt: number]
 
 /** Where hints wait: BullMQ on Redis or on PostgreSQL. Every call may reject; none of them is the truth. */
 export interface Backend {
   readonly kind: 'redis' | 'postgres'
   /** One job for each list. A rejection may come after some were added all the same. */
-  add(queue: string, jobs: Pointer[][]): Promise<void>
+  add(queue: string, jobs: DeliveryRef[][]): Promise<void>
   /** Jobs, not deliveries, that no worker has taken yet. */
   count(queue: string): Promise<number>
-  puller(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<Puller>
+  puller(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<JobConsumer>
   /** Resolves when the server would take a hint now. */
   ping(): Promise<void>
   up(): boolean
@@ -24,16 +31,16 @@ export interface Backend {
 }
 
 /** One worker's end of one queue. `take` is called by one loop, one call at a time. */
-export interface Puller {
+export interface JobConsumer {
   /** The next job; undefined after a while without any. */
-  take(): Promise<Taken | undefined>
+  take(): Promise<ReceivedJob | undefined>
   /** Makes a `take` that waits come back. */
   interrupt(): Promise<void>
   close(): Promise<void>
 }
 
-export interface Taken {
-  deliveries: Pointer[]
+export interface ReceivedJob {
+  deliveries: DeliveryRef[]
   /** Takes the job out of the queue. */
   done(): Promise<void>
 }
@@ -44,7 +51,7 @@ export interface BackendOptions {
   /** Before every key in Redis. PostgreSQL keeps its jobs in the schema `bullmq`. */
   prefix: string
   queues: string[]
-  log: QueueLog
+  log: Logger
 }
 
 /** Rejects with `QueueServerError` for a Redis that is too old or refuses our password, else goes on without it. */
@@ -111,7 +118,7 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
   }
 }
 
-type HintJob = Job<Pointer[], void, string>
+type HintJob = Job<DeliveryRef[], void, string>
 
 /** A job that is ours, by its lock. */
 interface Held {
@@ -142,7 +149,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
   const queues = new Map<string, ReturnType<typeof open>>()
 
   function open(name: string) {
-    const queue = new Queue<Pointer[], void, string>(name, {
+    const queue = new Queue<DeliveryRef[], void, string>(name, {
       ...common,
       connection: connections.producer,
       defaultJobOptions: jobOptions,
@@ -160,7 +167,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
     return queue
   }
 
-  async function add(name: string, jobs: Pointer[][]) {
+  async function add(name: string, jobs: DeliveryRef[][]) {
     const queue = queueOf(name)
     const [first] = jobs
     // BullMQ's bulk insert makes two temporary tables a call on PostgreSQL: too dear for a single hint.
@@ -169,7 +176,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
   }
 
   function puller(name: string, lockMs: number, onError: (error: Error) => void) {
-    const worker = new Worker<Pointer[], void, string>(name, null, {
+    const worker = new Worker<DeliveryRef[], void, string>(name, null, {
       ...common,
       connection: connections.consumer,
       autorun: false,
@@ -229,7 +236,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
 
     return {
       ready: () => worker.waitUntilReady(),
-      async take(): Promise<Taken | undefined> {
+      async take(): Promise<ReceivedJob | undefined> {
         taking = true
         const held = await next().finally(() => {
           taking = false
@@ -261,9 +268,10 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
 }
 
 /** A job may be made by hand or by another version: what is no pointer is left out, the lease brings it back. */
-function readPointers(data: unknown): Pointer[] {
+function readPointers(data: unknown): DeliveryRef[] {
   if (!Array.isArray(data)) return []
   return data.filter(
-    (pair): pair is Pointer => Array.isArray(pair) && typeof pair[0] === 'string' && Number.isInteger(pair[1])
+    (pair): pair is DeliveryRef =>
+      Array.isArray(pair) && typeof pair[0] === 'string' && Number.isInteger(pair[1])
   )
 }

@@ -1,8 +1,7 @@
-import { runMigrations } from 'bullmq'
-import type { PgPool } from 'bullmq'
+import type { Logger } from '../runtime/logger.ts'
+import { runMigrations, type PgPool } from 'bullmq'
 import pg from 'pg'
-import type { QueueLog } from './log.ts'
-import { within } from './within.ts'
+import { waitAtMost } from '../runtime/with-timeout.ts'
 
 const schema = 'bullmq'
 /** A polite goodbye to a server that may be in a black hole. */
@@ -12,7 +11,7 @@ const closeMs = 2000
  * A pool of its own: BullMQ speaks `pg`, and each worker keeps one connection for LISTEN. Hints are not the
  * truth, so their commits need not wait for the disk.
  */
-export async function openPostgres(url: string, queues: number, log: QueueLog) {
+export async function openPostgres(url: string, queues: number, log: Logger) {
   const pool = new pg.Pool({
     connectionString: url,
     application_name: 'ackbox-queue',
@@ -49,7 +48,7 @@ export async function openPostgres(url: string, queues: number, log: QueueLog) {
       await pool.query('select 1')
     },
     close() {
-      ending ??= within(closeMs, pool.end())
+      ending ??= waitAtMost(closeMs, pool.end())
       return ending
     }
   }

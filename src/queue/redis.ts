@@ -1,6 +1,6 @@
-import { Redis } from 'ioredis'
-import type { RedisOptions } from 'ioredis'
-import type { QueueLog } from './log.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { Redis, type RedisOptions } from 'ioredis'
+import { withinLimits } from '../transport/redis-replies.ts'
 
 /** What an operator can mend: the message is one line that says what is wrong and what to do. */
 export class QueueServerError extends Error {
@@ -11,6 +11,10 @@ export class QueueServerError extends Error {
 const startMs = 2000
 /** A worker blocks this long for a job; the socket must outlive it. */
 const blockSeconds = 2
+/** BullMQ's largest are a job with its data, and the list of those that stalled. */
+const replyMost = { bytes: 8_388_608, items: 65_536 }
+/** Of a text of the server's that is said: it is as long as the server likes. */
+const saidMost = 200
 
 /** BullMQ copies it for each blocking connection, and an answer there takes as long as a block lasts. */
 class Consumer extends Redis {
@@ -23,8 +27,9 @@ class Consumer extends Redis {
  * Two clients: producers fail fast and forget (a late hint is worth nothing), workers wait for ever.
  * Blocking clients are copies of the workers' one, made by BullMQ, one for each queue.
  */
-export async function openRedis(url: string, prefix: string, log: QueueLog) {
+export async function openRedis(url: string, prefix: string, log: Logger) {
   const both = {
+    ...withinLimits(replyMost),
     connectTimeout: 1000,
     // A black hole never answers our FIN either.
     disconnectTimeout: 200,
@@ -62,7 +67,7 @@ export async function openRedis(url: string, prefix: string, log: QueueLog) {
     lastError = error
   })
   producer.on('ready', () => {
-    if (wasUp) log.info({ redis: place }, 'redis.back')
+    if (wasUp) log.info({ redis: place }, 'redis.available')
     wasUp = true
   })
   producer.on('close', () => {
@@ -83,11 +88,13 @@ export async function openRedis(url: string, prefix: string, log: QueueLog) {
     else {
       refuseWrongCredentials(lastError, place)
       log.error(
-        { redis: place, reason: lastError?.message ?? 'no answer' },
-        'redis.unreachable: tasks are accepted and wait in PostgreSQL until Redis answers; see REDIS_URL'
+        { redis: place, reason: lastError?.message.slice(0, saidMost) ?? 'no answer' },
+        'redis.unreachable'
       )
       producer.once('ready', () => {
-        check(producer, place, log).catch((error: Error) => log.error({ redis: place }, error.message))
+        check(producer, place, log).catch((error: Error) =>
+          log.error({ redis: place }, error.message.slice(0, saidMost))
+        )
       })
     }
   } catch (error) {
@@ -135,17 +142,19 @@ const isCredentials = (error: Error) => /^(WRONGPASS|NOAUTH|ERR (invalid passwor
 
 function refuseWrongCredentials(error: Error | undefined, place: string) {
   if (!error || !isCredentials(error)) return
-  throw new QueueServerError(`Redis at ${place} refuses the user or password of REDIS_URL (${error.message})`)
+  throw new QueueServerError(
+    `Redis at ${place} refuses the user or password of REDIS_URL (${error.message.slice(0, saidMost)})`
+  )
 }
 
 /** Throws for a server that is too old; warns of one that may throw hints away. */
-async function check(client: Redis, place: string, log: QueueLog) {
+async function check(client: Redis, place: string, log: Logger) {
   let info
   try {
     info = await client.info()
   } catch (error) {
     // INFO may be forbidden to our user; that is no reason not to work.
-    const reason = error instanceof Error ? error.message : String(error)
+    const reason = (error instanceof Error ? error.message : String(error)).slice(0, saidMost)
     if (isCredentials(new Error(reason))) refuseWrongCredentials(new Error(reason), place)
     log.warn({ redis: place, reason }, 'redis.unchecked')
     return

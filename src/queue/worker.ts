@@ -1,12 +1,12 @@
+import type { Logger } from '../runtime/logger.ts'
 import { setMaxListeners } from 'node:events'
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
-import type { Backend, Pointer, Puller, Taken } from './backend.ts'
-import type { QueueLog } from './log.ts'
-import { within } from './within.ts'
+import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
+import { waitAtMost } from '../runtime/with-timeout.ts'
 
-export interface Hint {
+export interface Job {
   downstream: string
-  deliveries: Pointer[]
+  deliveries: DeliveryRef[]
 }
 
 export interface WorkedDownstream {
@@ -19,8 +19,8 @@ export interface WorkersOptions {
   backend: Backend
   downstreams: WorkedDownstream[]
   /** Resolves when each delivery of the hint has its slot, or was let go; bounded by the lease. */
-  run: (hint: Hint) => Promise<void>
-  log: QueueLog
+  run: (hint: Job) => Promise<void>
+  log: Logger
   signal: AbortSignal
 }
 
@@ -48,7 +48,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   const trouble = sayOnce(log, queue)
   const running = new Set<Promise<void>>()
   const ending = new Set<Promise<void>>()
-  let puller: Puller | undefined
+  let puller: JobConsumer | undefined
   let held = 0
 
   // Two jobs always, so that one is loaded while the other's deliveries wait for slots.
@@ -77,10 +77,10 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   }
   await Promise.all(running)
   // Without an answer the job is found stalled later and dropped.
-  await within(stopMs, Promise.all(ending))
-  if (puller) await within(stopMs, puller.close())
+  await waitAtMost(stopMs, Promise.all(ending))
+  if (puller) await waitAtMost(stopMs, puller.close())
 
-  function start(taken: Taken) {
+  function start(taken: ReceivedJob) {
     held += taken.deliveries.length
     const run = runOne(options, queue, taken).finally(() => {
       held -= taken.deliveries.length
@@ -91,7 +91,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
       .then(() => taken.done())
       .catch((error: unknown) => {
         // Flushed, or held by nobody any more: it is out of the queue, which is all we want.
-        log.debug({ downstream: queue, reason: reasonOf(error) }, 'hint.not_ended')
+        log.debug({ downstream: queue, reason: reasonOf(error) }, 'job.complete_failed')
       })
       .finally(() => {
         ending.delete(end)
@@ -103,17 +103,17 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
 async function runOne(
   { run, log }: WorkersOptions,
   downstream: string,
-  { deliveries }: Taken
+  { deliveries }: ReceivedJob
 ): Promise<void> {
   try {
     if (deliveries.length > 0) await run({ downstream, deliveries })
   } catch (error) {
-    log.error({ err: error, downstream, deliveries: deliveries.length }, 'hint.failed')
+    log.error({ err: error, downstream, deliveries: deliveries.length }, 'job.failed')
   }
 }
 
 /** The next job; after the abort only one that was already on its way to us. */
-async function takeUntil(puller: Puller, signal: AbortSignal): Promise<Taken | undefined> {
+async function takeUntil(puller: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
   const abandoned = new Promise<undefined>(resolve => {
@@ -132,7 +132,7 @@ async function takeUntil(puller: Puller, signal: AbortSignal): Promise<Taken | u
 }
 
 /** One line when a queue's trouble begins and one when it is over, however often it fails in between. */
-function sayOnce(log: QueueLog, downstream: string) {
+function sayOnce(log: Logger, downstream: string) {
   let since: number | undefined
   let lastAt = 0
   return {
@@ -140,15 +140,16 @@ function sayOnce(log: QueueLog, downstream: string) {
       lastAt = performance.now()
       if (since !== undefined) return
       since = lastAt
-      log.warn({ downstream, reason: reasonOf(error) }, 'queue.trouble')
+      log.warn({ downstream, reason: reasonOf(error) }, 'queue.failing')
     },
     /** BullMQ keeps some failures to itself and answers "no job": a while without any is what counts. */
     well() {
       if (since === undefined || performance.now() - lastAt < wellMs) return
-      log.info({ downstream, ms: Math.round(lastAt - since) }, 'queue.well')
+      log.info({ downstream, ms: Math.round(lastAt - since) }, 'queue.recovered')
       since = undefined
     }
   }
 }
 
-const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error))
+/** Cut: a server's error is as long as it likes. */
+const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error)).slice(0, 200)

@@ -1,5 +1,5 @@
 import { isIP, type LookupFunction } from 'node:net'
-import { Failure, type Guard } from './guard.ts'
+import { Failure, type Guard } from './egress/guard.ts'
 
 /** A server that handlers name in their requests: where it is, and how to log in. Its secrets are never printed. */
 export interface Broker {
@@ -101,5 +101,21 @@ export async function reach(guard: Guard, { host, port }: { host: string; port: 
       if (error) reject(error)
       else resolve(address as string)
     })
+  })
+}
+
+/** The broker that a request names, or the one that is called as its transport. Throws a Failure that says what to set. */
+export function chosen(
+  brokers: ReadonlyMap<string, Broker>,
+  transport: string,
+  name: string = transport
+): Broker {
+  const broker = brokers.get(name)
+  if (broker && transportOf(broker.scheme) === transport) return broker
+  throw new Failure({
+    kind: 'failed',
+    reason: broker
+      ? `bad_request: the broker ${name} is ${broker.scheme}://, not ${schemesOf(transport).join(' or ')}`
+      : `bad_request: there is no broker ${name}: set ${brokerVariable(name)}`
   })
 }

@@ -1,5 +1,5 @@
 import { errors } from 'undici'
-import { Failure, type Blocked } from './guard.ts'
+import { Failure, type Blocked } from './egress/guard.ts'
 
 const certificate = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { wantsText } from '../../src/api/callback.ts'
-import { Unavailable } from '../../src/errors.ts'
+import { Unavailable } from '../../src/runtime/errors.ts'
 import { api, inject, order } from './fake.ts'
 
 const good = { 'ackbox-callback-token': 'good' }
@@ -143,4 +143,24 @@ t.test('text is answered only where it is wanted', t => {
   ]
   for (const [accept, text] of cases) t.equal(wantsText(accept), text, String(accept))
   t.end()
+})
+
+t.test('where a receipt came from is an address, whatever a proxy passes on', async t => {
+  const { app, post, receipts } = await api(t, { trustProxy: 1 })
+  await post({ ...order, taskNo: 'one' })
+  const from = async (forwarded: string) => {
+    const headers = { 'ackbox-callback-token': 'good', 'x-forwarded-for': forwarded }
+    const answer = await inject(app, '/callback', { taskNo: 'one', messageCode: 'order.paid' }, headers)
+    t.equal(answer.statusCode, 200)
+    return receipts.at(-1)?.remote
+  }
+  t.equal(await from('203.0.113.7'), '203.0.113.7')
+  t.equal(
+    await from('198.51.100.1, 203.0.113.7'),
+    '203.0.113.7',
+    'what the caller said itself is not believed'
+  )
+  t.equal(await from('2001:db8::7'), '2001:db8::7')
+  for (const text of ['<script>', 'x'.repeat(8_000), 'unknown', '', '203.0.113.7:80'])
+    t.equal(await from(text), '127.0.0.1', text.slice(0, 20))
 })

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { bad, good, naughty, uncarried } from '../task/corpus.ts'
+import { bad, good, naughty, uncarried } from '../json/corpus.ts'
 import { api, inject, order } from './fake.ts'
 
 const bytesOf = (text: string | number[]) =>

@@ -1,16 +1,21 @@
+import type { ApiKey } from '../../src/db/keys.ts'
+import type { TaskView } from '../../src/db/views.ts'
+import type { AcceptResult, TaskRequest } from '../../src/delivery/accept.ts'
+import type { ReceiptRequest } from '../../src/delivery/receive.ts'
 import { hash } from 'node:crypto'
 import type { Test } from 'tap'
 import { z } from 'zod'
 import { buildApp } from '../../src/api/app.ts'
-import type { Accepted, ApiDeps, ApiKey, Asked, ReceiptAsked, TaskView } from '../../src/api/deps.ts'
-import { createMetrics } from '../../src/metrics.ts'
+import type { ApiDeps } from '../../src/api/deps.ts'
+import type { SeatLimits } from '../../src/api/seats.ts'
+import { createMetrics } from '../../src/runtime/metrics.ts'
 import type { App } from '../../src/api/typed.ts'
 
 /** The rest of the service in memory: enough to see what the API asks of it and how it answers. */
 export function fakeService() {
   const stored = new Map<string, { task: TaskView; contentHash: string }>()
-  const asked: Asked[] = []
-  const receipts: ReceiptAsked[] = []
+  const asked: TaskRequest[] = []
+  const receipts: ReceiptRequest[] = []
   const audits: { who: string; what: string; target: string }[] = []
   const keys = new Map<string, ApiKey>()
   const bugs: object[] = []
@@ -18,8 +23,8 @@ export function fakeService() {
   const paused = new Set<string>()
   const now = () => new Date()
 
-  const accept = (one: Asked): Accepted => {
-    if (one.messageCode === 'nobody.knows') return { kind: 'unknown_code' }
+  const accept = (one: TaskRequest): AcceptResult => {
+    if (['nobody.knows', 'order.piad'].includes(one.messageCode)) return { kind: 'unknown_code' }
     asked.push(one)
     const known = stored.get(one.taskNo)
     if (known)
@@ -66,7 +71,14 @@ export function fakeService() {
     accept: async one => accept(one),
     acceptMany: async many => many.map(accept),
     readTask: async taskNo => stored.get(taskNo)?.task ?? null,
-    waitTask: async (taskNo, timeoutMs, signal) => {
+    contentHashes: async taskNos =>
+      new Map(
+        taskNos.flatMap(taskNo => {
+          const known = stored.get(taskNo)
+          return known ? [[taskNo, known.contentHash]] : []
+        })
+      ),
+    waitTask: async (taskNo, _owner, timeoutMs, signal) => {
       const end = performance.now() + timeoutMs
       while (!signal.aborted && performance.now() < end && stored.get(taskNo)?.task.status === 'SENDING') {
         await new Promise(resolve => setTimeout(resolve, 5))
@@ -83,17 +95,19 @@ export function fakeService() {
               .slice(0, filter.limit),
             ...(stored.size > filter.limit ? { nextCursor: 'more' } : {})
           },
-    remove: async taskNo => {
+    remove: async (taskNo, who) => {
       const task = stored.get(taskNo)?.task
       if (!task) return 'not_found'
       if (task.status !== 'SENDING') return 'nothing'
+      audits.push({ who, what: 'task.delete', target: taskNo })
       task.status = 'DELETED'
       return task
     },
-    redeliver: async ({ taskNo, force }) => {
+    redeliver: async ({ taskNo, force, who }) => {
       const task = stored.get(taskNo)?.task
       if (!task) return 'not_found'
       if (task.status !== 'FAILED' && !force) return 'nothing'
+      audits.push({ who, what: 'task.redeliver', target: taskNo })
       task.status = 'SENDING'
       return task
     },
@@ -125,8 +139,18 @@ export function fakeService() {
           },
     listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
     listDownstreams: async () => [{ name: 'warehouse', paused: paused.has('warehouse') }],
-    pause: async name => name === 'warehouse' && Boolean(paused.add(name)),
-    resume: async name => name === 'warehouse' && (paused.delete(name) || true),
+    pause: async (name, who) => {
+      if (name !== 'warehouse') return false
+      audits.push({ who, what: 'downstream.pause', target: name })
+      paused.add(name)
+      return true
+    },
+    resume: async (name, who) => {
+      if (name !== 'warehouse') return false
+      audits.push({ who, what: 'downstream.resume', target: name })
+      paused.delete(name)
+      return true
+    },
     handlers: new Map([
       [
         'order.paid',
@@ -148,9 +172,6 @@ export function fakeService() {
       lookups.keys++
       return keys.get(hashed) ?? null
     },
-    audit: async entry => {
-      audits.push(entry)
-    },
     ready: async () => ({ ok: true, checks: { postgres: 'ok' } }),
     overload: () => null,
     now,
@@ -162,7 +183,9 @@ export function fakeService() {
       warn: () => {}
     },
     auth: false,
-    trustProxy: false
+    trustProxy: false,
+    host: '127.0.0.1',
+    publicUrl: 'http://ackbox.test'
   }
   const addKey = (secret: string, key: Partial<ApiKey>) => {
     keys.set(hash('sha256', secret, 'hex'), {
@@ -191,13 +214,14 @@ function brief(task: TaskView): TaskView {
 /** The API over a fake service; closed with the test, and no test may meet a bug of ours on its way. */
 export async function api(
   t: Test,
-  change: Partial<ApiDeps> = {}
+  change: Partial<ApiDeps> = {},
+  limits: Partial<SeatLimits> = {}
 ): Promise<
   Fake & { app: App; post: (body: unknown, headers?: Record<string, string>) => ReturnType<typeof inject> }
 > {
   const fake = fakeService()
   Object.assign(fake.deps, change)
-  const app = await buildApp(fake.deps)
+  const app = await buildApp(fake.deps, undefined, limits)
   t.teardown(() => app.close())
   t.teardown(() => {
     if (fake.bugs.length > 0) throw new Error('the API met a bug of ours', { cause: fake.bugs })
@@ -218,8 +242,8 @@ export async function inject(app: App, url: string, body: unknown, headers: Reco
 
 export const order = { messageCode: 'order.paid', messageBody: { orderId: 'A-1', cents: 4200 } }
 
-export async function listening(t: Test, change: Partial<ApiDeps> = {}) {
-  const made = await api(t, change)
+export async function listening(t: Test, change: Partial<ApiDeps> = {}, limits: Partial<SeatLimits> = {}) {
+  const made = await api(t, change, limits)
   await made.app.listen({ host: '127.0.0.1', port: 0 })
   const address = made.app.server.address()
   if (address === null || typeof address === 'string') throw new Error('no port')

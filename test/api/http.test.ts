@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
+import { stopwatch } from '../support/stopwatch.ts'
 import { api, inject, listening, order } from './fake.ts'
 import { parse, read, request, talk } from './socket.ts'
 
@@ -258,13 +259,13 @@ t.test('E71-E76: who sends slowly or not at all is let go, and others are served
       'Expect: 100-continue'
     ])
   ]
-  const begun = performance.now()
+  const begun = stopwatch(t)
   const ended = slow.map(async bytes => {
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
     socket.write(bytes)
     const { text } = await read(socket, () => false)
-    return { status: parse(text)[0]?.status, seconds: (performance.now() - begun) / 1000 }
+    return { status: parse(text)[0]?.status, seconds: begun() / 1000 }
   })
   const dripping = (async () => {
     const socket = connect(port, '127.0.0.1')
@@ -273,7 +274,7 @@ t.test('E71-E76: who sends slowly or not at all is let go, and others are served
     const drip = setInterval(() => socket.write('P'), 500)
     const { text } = await read(socket, () => false)
     clearInterval(drip)
-    return { status: parse(text)[0]?.status, seconds: (performance.now() - begun) / 1000 }
+    return { status: parse(text)[0]?.status, seconds: begun() / 1000 }
   })()
   const crowd = await Promise.all(
     Array.from({ length: 500 }, async (_, i) => {
@@ -297,4 +298,67 @@ t.test('E71-E76: who sends slowly or not at all is let go, and others are served
     t.ok(end.status === 408 || end.status === 400, `with ${end.status}`)
   }
   t.equal(stored.size, 1)
+})
+
+t.test(
+  'no browser may guess what an answer is: each says nosniff, problems before a request too',
+  async t => {
+    const { app, port } = await listening(t)
+    for (const url of [
+      '/tasks',
+      '/healthz',
+      '/metrics',
+      '/openapi.json',
+      '/docs',
+      '/docs/static/index.css',
+      '/nowhere',
+      '/%zz'
+    ])
+      t.equal((await app.inject(url)).headers['x-content-type-options'], 'nosniff', url)
+    t.match((await inject(app, '/tasks', json)).headers, { 'x-content-type-options': 'nosniff' })
+    const strange = [
+      'hello',
+      request('FOO /tasks HTTP/1.1', [host]),
+      request('GET /healthz HTTP/1.1', []),
+      posting('Expect: the-moon'),
+      posting('Transfer-Encoding: chunked'),
+      posting(`x-long: ${'x'.repeat(20_000)}`)
+    ]
+    for (const bytes of strange) {
+      const { all } = await talk(port, `${bytes}\r\n\r\n`)
+      t.match(all, [{ status: Number, headers: { 'x-content-type-options': 'nosniff' } }], bytes.slice(0, 30))
+    }
+  }
+)
+
+t.test('what still comes in while the server closes is told so like everything else', async t => {
+  let release = (): void => {}
+  const open = new Promise<void>(resolve => {
+    release = resolve
+  })
+  const { app, port, deps } = await listening(t)
+  const accept = deps.accept.bind(deps)
+  deps.accept = async asked => {
+    await open
+    return await accept(asked)
+  }
+  const socket = connect(port, '127.0.0.1')
+  await once(socket, 'connect')
+  socket.write(posting())
+  await once(app.server, 'request')
+  const closed = app.close()
+  socket.write(request('GET /tasks HTTP/1.1', [host]))
+  await once(app.server, 'request')
+  release()
+  const { text } = await read(socket, so => parse(so).length === 2)
+  t.match(parse(text), [
+    { status: 201 },
+    {
+      status: 503,
+      headers: { 'x-content-type-options': 'nosniff', 'retry-after': '1' },
+      body: /"code":"UNAVAILABLE"/
+    }
+  ])
+  socket.destroy()
+  await closed
 })

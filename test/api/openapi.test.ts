@@ -14,7 +14,7 @@ import {
   receiptAnswer,
   taskAnswer,
   tasksAnswer
-} from '../../src/api/answers.ts'
+} from '../../src/api/responses.ts'
 import { access } from '../../src/api/access.ts'
 import { openapiJson } from '../../src/api/openapi.ts'
 import { api, inject, order } from './fake.ts'

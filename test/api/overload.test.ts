@@ -43,7 +43,7 @@ async function stalled(t: Test) {
     await once(socket, 'connect')
     socket.write(
       request(`POST ${url} HTTP/1.1`, [
-        'host: a',
+        'host: ackbox.test',
         'content-type: application/json',
         `content-length: ${length}`
       ])
@@ -104,7 +104,7 @@ t.test('of two batches read side by side, which together are too much, one is to
 
 t.test('64 MiB of bodies may wait, and what cannot be written gives its room back', async t => {
   const { accept, around } = await setup(t)
-  around.setAway()
+  around.setDatabaseAway()
   const messageBody = JSON.stringify('x'.repeat(262_142))
   const post = () => accept(asked({ messageBody }))
   const waiting = Array.from({ length: 256 }, post)

@@ -71,8 +71,8 @@ const shapes: [name: string, bytes: string][] = [
     request('POST /tasks HTTP/1.1', [host, type, 'Transfer-Encoding:', ' chunked'], chunked('{}'))
   ],
   ['another header that is folded', request('GET /healthz HTTP/1.1', [host, 'x-a: b', '\tc'])],
-  ['lines that end in LF alone', 'GET /healthz HTTP/1.1\nHost: a\n\n'],
-  ['one line that ends in LF alone', `GET /healthz HTTP/1.1\r\nHost: a\nx-b: c\r\n\r\n`],
+  ['lines that end in LF alone', 'GET /healthz HTTP/1.1\nHost: ackbox.test\n\n'],
+  ['one line that ends in LF alone', `GET /healthz HTTP/1.1\r\nHost: ackbox.test\nx-b: c\r\n\r\n`],
   ['a CR alone within a header', `GET /healthz HTTP/1.1\r\n${host}\r\nx-a: b\rx-c: d\r\n\r\n`],
   ['a zero byte within a header', request('GET /healthz HTTP/1.1', [host, 'x-a: b\0c'])],
   ['a space before the first header', `GET /healthz HTTP/1.1\r\n ${host}\r\n\r\n`],

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import t from 'tap'
 import { api, inject, listening, order } from './fake.ts'
-import { Unavailable } from '../../src/errors.ts'
+import { Unavailable } from '../../src/runtime/errors.ts'
 
 t.test('a task is read with its attempts, and one that is not there is 404', async t => {
   const { app, post } = await api(t)
@@ -72,7 +72,7 @@ t.test('a caller who hangs up no longer waits', async t => {
     aborted = resolve
   })
   const { origin, post } = await listening(t, {
-    waitTask: async (_taskNo, _ms, signal) => {
+    waitTask: async (_taskNo, _owner, _ms, signal) => {
       await once(signal, 'abort')
       aborted()
       return null
@@ -174,6 +174,29 @@ t.test(
     t.match(audits.slice(0, 1), [{ who: 'local', what: 'task.delete', target: 'one' }])
   }
 )
+
+t.test('everything that is wrong with a task is told at once, each with its place', async t => {
+  const { app } = await api(t)
+  const wrong = { ...order, sceneType: 7, retryTimes: 0, colour: 'red' }
+  const answer = await inject(app, '/tasks', wrong)
+  t.equal(answer.statusCode, 422)
+  const { errors, pointer } = answer.json<{
+    errors: { detail: string; pointer: string }[]
+    pointer: string
+  }>()
+  t.same(errors.map(one => one.pointer).toSorted(), ['/colour', '/retryTimes', '/sceneType'])
+  t.equal(pointer, errors[0]?.pointer, 'the first of them as before')
+  const one = await inject(app, '/tasks', { ...order, retryTimes: 0 })
+  t.notOk('errors' in one.json<object>(), 'a single one needs no list')
+})
+
+t.test('a messageCode that is misspelt is told what was meant', async t => {
+  const { app } = await api(t)
+  t.match((await inject(app, '/tasks', { ...order, messageCode: 'order.piad' })).json(), {
+    code: 'UNKNOWN_CODE',
+    detail: 'order.piad. Did you mean order.paid?'
+  })
+})
 
 t.test('each task of a batch has its own answer, in its place', async t => {
   const { app } = await api(t)

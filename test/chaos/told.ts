@@ -1,6 +1,15 @@
 // Tiny histories, told by hand: one task that went well, and what a test changes about it.
 import { createHash } from 'node:crypto'
-import type { Arrival, Call, History, PlannedTask, Receipt, SeenTask } from '../../chaos/history.ts'
+import type {
+  Arrival,
+  Call,
+  Exit,
+  Fault,
+  History,
+  PlannedTask,
+  Receipt,
+  SeenTask
+} from '../../chaos/history.ts'
 
 /** Any moment will do; all times of a history count from here. */
 export const start = Date.parse('2026-11-20T10:00:00Z')
@@ -16,6 +25,10 @@ export const call = (kind: Call['kind'], status: number, at = 0): Call => ({
 
 export const arrival = (more: Partial<Arrival> = {}): Arrival => ({
   at: start + 50,
+  sender: 'worker-1#1',
+  // Read when it was sent, unless told otherwise.
+  builtAt: more.at ?? start + 50,
+  cameAfter: more.at ?? start + 50,
   taskNo: 'a',
   downstream: 'plain',
   attempt: 1,
@@ -59,7 +72,6 @@ export const rows = (count: number): Delivery['attempts'] =>
 /** One task, posted, delivered at once, HANDLED: nothing to complain about. */
 export const history = (more: Partial<History> = {}): History => ({
   seed: 1,
-  together: false,
   startedAt: start,
   loadEndedAt: start + 60_000,
   clockAheadMs: 0,
@@ -71,6 +83,7 @@ export const history = (more: Partial<History> = {}): History => ({
   alarms: [],
   faults: [],
   exits: [],
+  beats: [],
   leaks: [],
   inside: [],
   queueSilent: [],
@@ -101,3 +114,42 @@ export const receipted = (more: Partial<History> = {}): History =>
     tasks: [task({ downstream: 'receipted', handledBy: 'receipt' })],
     ...more
   })
+
+export const iso = (ms: number): string => new Date(start + ms).toISOString()
+export const fault = (action: string, from: number, to: number, process?: string): Fault => ({
+  action,
+  target: 'it',
+  ...(process !== undefined && { process }),
+  from: start + from,
+  mendedFrom: start + to,
+  to: start + to
+})
+export const exit = (more: Partial<Exit> = {}): Exit => ({
+  at: start,
+  launchedAt: start - 60_000,
+  name: 'api-1',
+  pid: 1,
+  code: 1,
+  signal: null,
+  starting: false,
+  ...more
+})
+
+export const delivered = (count: number) => rows(count).map(row => ({ ...row, outcome: 'delivered' }))
+
+/** Attempt 1 was sent by worker-1#1, answered, and has no row; attempt 2 was sent by another when the lease was over. */
+export function takenAlong(
+  first: Partial<Arrival> = {},
+  second: Partial<Arrival> = {},
+  more: Partial<History> = {}
+) {
+  return history({
+    arrivals: [
+      arrival(first),
+      arrival({ attempt: 2, at: start + 4_000, answeredAt: start + 4_010, sender: 'worker-2#1', ...second })
+    ].sort((a, b) => a.at - b.at),
+    tasks: [task({ attempt: 2, attempts: rows(2).slice(1), handledAt: iso(4_020) })],
+    faults: [fault('kill.worker', 100, 900, 'worker-1#1')],
+    ...more
+  })
+}

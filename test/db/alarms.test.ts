@@ -1,11 +1,11 @@
 import t from 'tap'
 import { claimAlarms, markAlarmsSent, raiseNoHandler } from '../../src/db/alarms.ts'
-import type { Sql } from '../../src/db/open.ts'
-import type { Standing } from '../../src/task/states.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import type { DeliveryState } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 
-const failed: Standing = { place: 'FAILED', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 }
+const failed: DeliveryState = { place: 'FAILED', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 }
 
 async function alarm(sql: Sql, count: number): Promise<void> {
   for (let n = 0; n < count; n++) {

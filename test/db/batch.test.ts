@@ -1,6 +1,6 @@
 import t from 'tap'
 import { batcher } from '../../src/db/batch.ts'
-import type { Sql } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
 

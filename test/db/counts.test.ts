@@ -1,5 +1,5 @@
 import t from 'tap'
-import { countDownstreams } from '../../src/db/nodes.ts'
+import { countDownstreams } from '../../src/db/cluster.ts'
 import { standing } from '../support/rows.ts'
 import { testDb } from '../support/postgres.ts'
 

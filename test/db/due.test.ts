@@ -1,11 +1,11 @@
 import t from 'tap'
-import { claimDue, findOrphans, findOverdue, nextDue } from '../../src/db/due.ts'
-import { openDb } from '../../src/db/open.ts'
-import type { Place, Standing } from '../../src/task/states.ts'
+import { claimDue, findOrphans, findOverdue, nextDue } from '../../src/db/deliveries.ts'
+import { openDb } from '../../src/db/pool.ts'
+import type { State, DeliveryState } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, stored } from '../support/rows.ts'
 
-const at = (place: Place, more: Partial<Standing> = {}): Standing => ({
+const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
   place,
   attempt: 2,
   triesLeft: 3,

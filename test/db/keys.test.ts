@@ -1,5 +1,14 @@
 import t from 'tap'
-import { audit, createKey, findKey, hashKey, listKeys, revokeKey } from '../../src/db/keys.ts'
+import {
+  audit,
+  createKey,
+  findKey,
+  hashKey,
+  keyFinder,
+  listKeys,
+  openKeyFinder,
+  revokeKey
+} from '../../src/db/keys.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test('a new key opens what it was made for, and the database does not know it', async t => {
@@ -63,5 +72,50 @@ t.test('the audit tells who made, revoked and did what', async t => {
       { who: 'ann', what: 'key.revoked', target: id, detail: null },
       { who: 'ann', what: 'downstream.paused', target: 'warehouse', detail: { for: 'maintenance' } }
     ]
+  )
+})
+
+t.test(
+  'a flood of made-up keys is no flood of queries, and each who asks gets an answer of his own',
+  async t => {
+    const { sql } = await testDb(t)
+    const made = await Promise.all(
+      ['a', 'b'].map(name => createKey(sql, { name, scopes: ['tasks:read'], messageCodes: null, who: 'cli' }))
+    )
+    const find = openKeyFinder(sql)
+    const asked = made.flatMap(({ key }, n) => [hashKey(`ack_guess${n}`), hashKey(key)])
+    t.match(await Promise.all(asked.map(find)), [null, { name: 'a' }, null, { name: 'b' }])
+
+    const statements: number[] = []
+    let go = (): void => {}
+    const held = new Promise<void>(resolve => {
+      go = resolve
+    })
+    const slow = keyFinder(async hashes => {
+      statements.push(hashes.length)
+      await held
+      return hashes.map(() => null)
+    })
+    const answers: Promise<unknown>[] = []
+    for (let turn = 0; turn < 50; turn++) {
+      for (let n = 0; n < 100; n++) answers.push(slow(`${turn} ${n}`))
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    t.ok(statements.length <= 3, `${statements.length} statements at once`)
+    go()
+    t.equal((await Promise.all(answers)).length, 5_000)
+    t.ok(Math.max(...statements) <= 1_000)
+    t.ok(statements.length <= 10, `${statements.length} statements in all`)
+  }
+)
+
+t.test('where no key can be looked up, each who asked hears so', async t => {
+  const find = keyFinder(async () => {
+    throw new Error('away')
+  })
+  const answers = await Promise.allSettled(['a', 'b', 'c'].map(find))
+  t.same(
+    answers.map(({ status }) => status),
+    ['rejected', 'rejected', 'rejected']
   )
 })

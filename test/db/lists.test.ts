@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
 import { listTasks, type TaskFilter } from '../../src/db/lists.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { uuidv7 } from '../../src/task/uuid.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 
 type Ending = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED'

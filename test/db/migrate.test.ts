@@ -1,7 +1,7 @@
 import postgres from 'postgres'
 import t from 'tap'
 import { migrate, pendingMigrations } from '../../src/db/migrate.ts'
-import { isInfrastructure, openDb } from '../../src/db/open.ts'
+import { isInfrastructure, openDb } from '../../src/db/pool.ts'
 import { emptyDb } from '../support/postgres.ts'
 
 t.test('five processes that start at once on an empty database apply each migration once', async t => {

@@ -1,15 +1,14 @@
 import t from 'tap'
 import { listAlarms, listDeliveries, listTasks, type Window } from '../../src/db/lists.ts'
-import { countDownstreams } from '../../src/db/nodes.ts'
-import { readTask } from '../../src/db/read.ts'
-import type { Place, Standing } from '../../src/task/states.ts'
-import { places } from '../../src/task/states.ts'
-import { uuidv7 } from '../../src/task/uuid.ts'
+import { countDownstreams } from '../../src/db/cluster.ts'
+import { readTask } from '../../src/db/views.ts'
+import { type State, type DeliveryState, states } from '../../src/domain/transitions.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
 
-const at = (place: Place): Standing => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 const page = (more: Partial<Window> = {}): Window => ({
   messageCodes: null,
   from: new Date(Date.now() - 24 * 3_600_000),
@@ -98,7 +97,7 @@ t.test(
   'a task is SENDING while any part is, else FAILED, else HANDLED, else DELETED; lists agree',
   async t => {
     const { sql } = await testDb(t)
-    const cases: [Place[], string][] = [
+    const cases: [State[], string][] = [
       [['WAITING', 'FAILED', 'HANDLED'], 'SENDING'],
       [['HANDLED', 'AWAITING_RECEIPT'], 'SENDING'],
       [['FAILED', 'HANDLED', 'DELETED'], 'FAILED'],
@@ -181,7 +180,7 @@ t.test('lists are narrowed by all that can be asked, and by what a key may see',
 
 t.test('the counts that ops sees equal the rows', async t => {
   const { sql } = await testDb(t)
-  for (const [n, place] of places.entries()) {
+  for (const [n, place] of states.entries()) {
     for (let i = 0; i <= n; i++) await standing(sql, at(place))
     await standing(sql, at(place), { downstream: 'points' })
   }

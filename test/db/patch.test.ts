@@ -1,8 +1,16 @@
+import { execFile } from 'node:child_process'
+import { cpSync, existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import net from 'node:net'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
 import postgres from 'postgres'
 import t from 'tap'
 import { emptyDb } from '../support/postgres.ts'
+import { folder } from '../support/service.ts'
+
+t.setTimeout(180_000)
 
 // Both copies in the package are patched: ours is loaded by `import`, the other by whoever says `require`.
 const copies = {
@@ -122,3 +130,49 @@ for (const [how, connect] of Object.entries(copies)) {
 async function timeout(ms: number): Promise<string> {
   return await new Promise(resolve => setTimeout(resolve, ms, 'timeout').unref())
 }
+
+t.test('without the patch nothing opens a database: every program says so, and what mends it', async t => {
+  // The package as npm leaves it with --ignore-scripts, in place of ours.
+  const root = path.resolve(import.meta.dirname, '../../..')
+  const dir = folder(t)
+  for (const name of ['patches', 'node_modules/postgres', 'package.json'])
+    cpSync(path.join(root, name), path.join(dir, name), { recursive: true })
+  const run = promisify(execFile)
+  await run('node', [path.join(root, 'node_modules/patch-package/index.js'), '--reverse'], { cwd: dir })
+  const bare = pathToFileURL(path.join(dir, 'node_modules/postgres/src/index.js')).href
+  const hooks = `export const resolve = (name, context, next) =>
+    name === 'postgres' ? { url: '${bare}', shortCircuit: true } : next(name, context)`
+  const instead = `import { register } from 'node:module'
+    register('data:text/javascript,${encodeURIComponent(hooks).replaceAll("'", '%27')}')`
+  const program = async (name: string, args: string[], env: Record<string, string>) => {
+    const ended = await run(
+      'node',
+      [
+        '--import',
+        `data:text/javascript,${encodeURIComponent(instead)}`,
+        path.join(root, 'dist/src/cli/ackbox.js'),
+        name,
+        ...args
+      ],
+      { env: { PATH: process.env['PATH'], DATA_DIR: path.join(dir, 'data'), SECRET: 'a'.repeat(40), ...env } }
+    ).catch((err: unknown) => err as { stdout: string; stderr: string; code: number })
+    return { code: 0, ...ended }
+  }
+  const external = { DATABASE_URL: await emptyDb(t) }
+  const programs: [name: string, args: string[], env: Record<string, string>][] = [
+    ['start', [], { PORT: '0' }],
+    ['start', [], { PORT: '0', ...external }],
+    ['migrate', [], external],
+    ['key', ['list'], {}],
+    ['key', ['list'], external],
+    ['doctor', [], {}],
+    ['doctor', [], external]
+  ]
+  for (const [name, args, env] of programs) {
+    const { code, stdout, stderr } = await program(name, args, env)
+    t.equal(code, 1, name)
+    t.match(stdout + stderr, /lacks the patch of Ackbox.*--ignore-scripts.*`npx patch-package`/, name)
+    t.notMatch(stdout + stderr, /\n +at /, 'and not where in the code')
+  }
+  t.notOk(existsSync(path.join(dir, 'data')), 'no embedded PostgreSQL was even begun')
+})

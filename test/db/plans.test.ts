@@ -1,16 +1,16 @@
 // How PostgreSQL reads each hot statement. On a young table, whose size it does not know, it once took the whole index of
 // due deliveries for each of them: thirteen times slower, with nothing in the log.
+
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
-import { claimDue, findOverdue, nextDue } from '../../src/db/due.ts'
-import { loadHinted } from '../../src/db/load.ts'
-import { applyMoves, type ReceiptRow } from '../../src/db/moves.ts'
-import { look } from '../../src/db/nodes.ts'
-import { openDb, type Sql } from '../../src/db/open.ts'
-import { findReceiving, recordReceipts } from '../../src/db/receipts.ts'
-import { recordSends } from '../../src/db/sends.ts'
+import { claimDue, findOverdue, nextDue, loadDeliveries } from '../../src/db/deliveries.ts'
+import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
+import { readCluster } from '../../src/db/cluster.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
+import { findReceiving, completeReceipts } from '../../src/db/receipts.ts'
+import { completeSends } from '../../src/db/sends.ts'
 import { insertTasks } from '../../src/db/tasks.ts'
-import { uuidv7 } from '../../src/task/uuid.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 import { tried } from '../support/rows.ts'
 
@@ -88,7 +88,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       }))
     ),
   recordSends: (sql, { sent }) =>
-    recordSends(
+    completeSends(
       sql,
       sent.map((taskId, n) => ({
         move: { taskId, downstream: 'warehouse', attempt: 1, ...(n % 2 ? went.handled : went.sent) },
@@ -96,7 +96,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       }))
     ),
   recordReceipts: (sql, { received }) =>
-    recordReceipts(
+    completeReceipts(
       sql,
       received.map(taskId => ({
         move: { taskId, downstream: 'warehouse', attempt: 1, name: 'receive', sending: true },
@@ -111,7 +111,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   findOverdue: sql => findOverdue(sql, names, new Date(Date.now() - 1_000), 1_000),
   nextDue: sql => nextDue(sql, names),
   loadHinted: (sql, { inFlight }) =>
-    loadHinted(
+    loadDeliveries(
       sql,
       'warehouse',
       inFlight.map(id => [id, 1] as const)
@@ -119,9 +119,9 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   findReceiving: (sql, { taskNos }) =>
     findReceiving(
       sql,
-      taskNos.map(taskNo => ({ taskNo, downstream: 'warehouse' }))
+      taskNos.map(taskNo => ({ taskNo, downstream: 'warehouse', issuedMs: Date.now() }))
     ),
-  look: sql => look(sql, names)
+  look: sql => readCluster(sql, names)
 }
 
 /** Which indexes each may use, and of how many deliveries it may read the entry (twice where it goes by a bitmap). */

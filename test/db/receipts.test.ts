@@ -1,15 +1,15 @@
 // The short statement for receipts writes what the one that knows everything writes: the same cases go through both, inside
 // one transaction so that even now() is the same, and every column of every table is compared.
 import t, { type Test } from 'tap'
-import { applyMoves, type Applied, type ReceiptRow } from '../../src/db/moves.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { isPlainReceipt, recordReceipts, type PlainReceipt } from '../../src/db/receipts.ts'
-import { places, type Place } from '../../src/task/states.ts'
+import { applyMoves, type Applied, type ReceiptRow } from '../../src/db/transitions.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../../src/db/receipts.ts'
+import { states, type State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, undone, written } from '../support/rows.ts'
 
 interface Case {
-  place: Place
+  place: State
   /** Of the receipt; the delivery is at its fifth, of a round that began with the third. */
   attempt: number
   /** What is there already: alarms that are open, receipts until no more are kept, and more than a minute. */
@@ -21,7 +21,7 @@ const befores: Case['before'][] = [
   { alarm: true, receipts: 25, old: false },
   { alarm: true, receipts: 1, old: true }
 ]
-const cases: Case[] = places.flatMap(place =>
+const cases: Case[] = states.flatMap(place =>
   [2, 3, 4, 5, 6].flatMap(attempt => befores.map(before => ({ place, attempt, before })))
 )
 
@@ -35,7 +35,7 @@ const rowOf = (n: number, attempt: number): ReceiptRow => ({
   data: n % 3 ? '{"a":"\\\\,null"}' : null,
   remote: n % 4 ? '10.0.0.1' : 'null'
 })
-const receiptOf = ({ attempt }: Pick<Case, 'attempt'>, n: number): PlainReceipt => ({
+const receiptOf = ({ attempt }: Pick<Case, 'attempt'>, n: number): HandledReceipt => ({
   move: {
     taskId: idOf(n),
     downstream: 'null',
@@ -79,7 +79,7 @@ t.test('a plain receipt leaves the same rows by either statement', async (t: Tes
   const receipts = cases.map(receiptOf)
   await sql.unsafe('begin')
   const wide = await undone(sql, sql => story(sql, cases, receipts, applyMoves))
-  const narrow = await undone(sql, sql => story(sql, cases, receipts, recordReceipts))
+  const narrow = await undone(sql, sql => story(sql, cases, receipts, completeReceipts))
   await sql.unsafe('rollback')
   t.same(narrow.applied, wide.applied)
   t.same(narrow.tables, wide.tables)
@@ -93,9 +93,9 @@ t.test('a plain receipt leaves the same rows by either statement', async (t: Tes
 t.test('only what was seen SENDING goes the short way', t => {
   const plain = receiptOf({ attempt: 5 }, 0)
   const { sending: _, ...late } = plain.move
-  t.ok(isPlainReceipt(plain))
-  t.notOk(isPlainReceipt({ ...plain, move: late }), 'it may be FAILED')
-  t.notOk(isPlainReceipt({ ...plain, move: { ...late, name: 'retry' } }), 'another move')
-  t.notOk(isPlainReceipt({ ...plain, move: null }), 'it moves nothing')
+  t.ok(isHandledReceipt(plain))
+  t.notOk(isHandledReceipt({ ...plain, move: late }), 'it may be FAILED')
+  t.notOk(isHandledReceipt({ ...plain, move: { ...late, name: 'retry' } }), 'another move')
+  t.notOk(isHandledReceipt({ ...plain, move: null }), 'it moves nothing')
   t.end()
 })

@@ -1,13 +1,13 @@
 import t from 'tap'
 import { removeOld } from '../../src/db/retention.ts'
-import { applyMoves } from '../../src/db/moves.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { places, type Place, type Standing } from '../../src/task/states.ts'
+import { applyMoves } from '../../src/db/transitions.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { states, type State, type DeliveryState } from '../../src/domain/transitions.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
 
-const at = (place: Place): Standing => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 
 let made = 0
 /** A uuid v7 of so many days ago. */
@@ -27,7 +27,7 @@ async function rows(sql: Sql): Promise<{ [table: string]: number }> {
 t.test('only what is old and at rest goes, with all that hangs on it', async t => {
   const { sql } = await testDb(t)
   const kept: string[] = []
-  for (const place of places) {
+  for (const place of states) {
     const old = await standing(sql, at(place), { taskId: idOf(31) })
     const young = await standing(sql, at(place), { taskId: idOf(29) })
     kept.push(young)

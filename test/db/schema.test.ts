@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
-import { alarmKinds, handledBys, phases, reasons, receiptResults } from '../../src/task/task.ts'
-import type { Sql } from '../../src/db/open.ts'
+import { alarmKinds, handledBys, phases, reasons, receiptResults } from '../../src/domain/types.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
 
 interface Row {

@@ -1,10 +1,10 @@
 // The narrow statement writes what the wide one writes: the same cases go through both, inside one transaction so that
 // even now() is the same, and every column of every table is compared.
 import t, { type Test } from 'tap'
-import { applyMoves, type Applied } from '../../src/db/moves.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { isSend, recordSends, type Send } from '../../src/db/sends.ts'
-import { places } from '../../src/task/states.ts'
+import { applyMoves, type Applied } from '../../src/db/transitions.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../../src/db/sends.ts'
+import { states } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, tried, undone, written } from '../support/rows.ts'
 
@@ -24,14 +24,14 @@ const ends = [
 ] as const
 
 interface Case {
-  place: (typeof places)[number]
+  place: (typeof states)[number]
   attempt: number
   end: (typeof ends)[number]
   /** What is there already: an attempt row by another process, an alarm that is open. */
   before: { attempt: boolean; alarm: boolean; old: boolean }
 }
 
-const cases: Case[] = places.flatMap(place =>
+const cases: Case[] = states.flatMap(place =>
   [4, 5, 6].flatMap(attempt =>
     ends.flatMap(end =>
       [
@@ -46,7 +46,7 @@ const cases: Case[] = places.flatMap(place =>
 /** All cases, and another delivery that is an untouched neighbour; then what was answered and what is stored. */
 async function story(
   sql: Sql,
-  write: (sql: Sql, sends: Send[]) => Promise<Applied[]>
+  write: (sql: Sql, sends: SuccessfulSend[]) => Promise<Applied[]>
 ): Promise<{ applied: Applied[]; tables: unknown }> {
   const ids = cases.map((_, n) => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`)
   for (const [n, { place, before }] of cases.entries()) {
@@ -75,7 +75,7 @@ t.test('a send that went well leaves the same rows by either statement', async (
   const { sql } = await testDb(t, { max: 1 })
   await sql.unsafe('begin')
   const wide = await undone(sql, sql => story(sql, applyMoves))
-  const narrow = await undone(sql, sql => story(sql, recordSends))
+  const narrow = await undone(sql, sql => story(sql, completeSends))
   await sql.unsafe('rollback')
   t.same(narrow.applied, wide.applied)
   t.same(narrow.tables, wide.tables)
@@ -84,10 +84,10 @@ t.test('a send that went well leaves the same rows by either statement', async (
 
 t.test('nothing but a plain send goes the short way', t => {
   const move = { taskId: 'a', downstream: 'b', attempt: 1, name: 'handled', handledBy: 'send' } as const
-  t.ok(isSend({ move, attempt: tried() }))
-  t.notOk(isSend({ move }), 'no attempt')
-  t.notOk(isSend({ move, attempt: tried({ alarm: 'TLS' }) }), 'an alarm to raise')
-  t.notOk(isSend({ move: { ...move, name: 'retry' }, attempt: tried() }), 'another move')
+  t.ok(isSuccessfulSend({ move, attempt: tried() }))
+  t.notOk(isSuccessfulSend({ move }), 'no attempt')
+  t.notOk(isSuccessfulSend({ move, attempt: tried({ alarm: 'TLS' }) }), 'an alarm to raise')
+  t.notOk(isSuccessfulSend({ move: { ...move, name: 'retry' }, attempt: tried() }), 'another move')
   t.end()
 })
 
@@ -99,7 +99,7 @@ t.test('an attempt whose delivery is gone is kept, and says that it is stale', a
     attempt: 1,
     name: 'sent'
   } as const
-  t.same(await recordSends(sql, [{ move, attempt: tried() }]), ['stale'])
-  t.same(await recordSends(sql, [{ move, attempt: tried() }]), ['zombie'])
+  t.same(await completeSends(sql, [{ move, attempt: tried() }]), ['stale'])
+  t.same(await completeSends(sql, [{ move, attempt: tried() }]), ['zombie'])
   t.equal((await sql`select from attempt`).length, 1)
 })

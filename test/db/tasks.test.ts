@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { openDb } from '../../src/db/open.ts'
+import { openDb } from '../../src/db/pool.ts'
 import { insertTasks, type NewTask } from '../../src/db/tasks.ts'
-import { uuidv7 } from '../../src/task/uuid.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 import { stored } from '../support/rows.ts'
 

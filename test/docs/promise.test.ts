@@ -7,12 +7,15 @@ import { page } from './markdown.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
 const { text } = page(root, 'docs/promise.md')
+const findings = page(root, 'SECURITY.md').text
 const there = (file: string): boolean => existsSync(path.join(root, file))
 
-const named = [...text.matchAll(/`([a-z0-9/-]+)` “([^”]+)”/g)].map(([, file = '', title = '']) => ({
-  file,
-  title
-}))
+const named = [...`${text}${findings}`.matchAll(/`([a-z0-9/-]+)` “([^”]+)”/g)].map(
+  ([, file = '', title = '']) => ({
+    file,
+    title
+  })
+)
 
 /** Titles as they stand in a source; what a template fills in may be anything. */
 const titlesIn = (source: string): RegExp[] =>
@@ -34,13 +37,29 @@ t.test('every promise has a row, and every row a test', async t => {
     rows.map(([name]) => name),
     Array.from({ length: 48 }, (_, n) => `I${n + 1}`)
   )
+  const attacks = table('Under attack')
+  t.same(
+    attacks.map(([name]) => name),
+    Array.from({ length: 12 }, (_, n) => `A${n + 1}`)
+  )
   const classics = table('What the classic implementations got wrong')
   t.same(
     classics.map(([name]) => Number(name)),
     Array.from({ length: 23 }, (_, n) => n + 1)
   )
-  const unshown = [...rows, ...classics].filter(cells => !/“|none can do it/.test(cells.at(-1) ?? ''))
+  const unshown = [...rows, ...attacks, ...classics].filter(
+    cells => !/“|none can do it/.test(cells.at(-1) ?? '')
+  )
   t.same(unshown, [])
+})
+
+t.test('every finding of an attacker has the test that keeps it closed', async t => {
+  const rows = findings.split('\n').filter(line => line.startsWith('| ') && !line.startsWith('| finding'))
+  t.ok(rows.length >= 20, `${rows.length} findings`)
+  t.same(
+    rows.filter(row => !/“[^”]+” \|$/.test(row)),
+    []
+  )
 })
 
 t.test('every cell of the matrix has one of the answers, and every fault its test', async t => {

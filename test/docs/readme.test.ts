@@ -4,11 +4,11 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
-import { problems } from '../../src/errors.ts'
-import { freePort } from '../../src/port.ts'
-import { settings } from '../../src/settings.ts'
-import * as words from '../../src/task/task.ts'
-import { signingSecret, tokens } from '../../src/task/token.ts'
+import { problems } from '../../src/runtime/errors.ts'
+import { freePort } from '../../src/embedded/port.ts'
+import { settings } from '../../src/service/settings.ts'
+import * as words from '../../src/domain/types.ts'
+import { signingSecret, tokens } from '../../src/domain/tokens.ts'
 import { isThere, program } from '../support/program.ts'
 import { folder, secret, start } from '../support/service.ts'
 import { commands, page, type Page } from './markdown.ts'
@@ -63,7 +63,7 @@ async function obey(t: Test, command: string, { env, places }: Around): Promise<
   if (npm) {
     const script = scripts[verb]
     if (!t.ok(script, `npm knows ${verb}`) || !quick.has(verb)) return
-    const file = /node (dist\S+)$/.exec(script ?? '')?.[1] ?? ''
+    const file = /(dist\/\S+(?: \w+)?)$/.exec(script ?? '')?.[1] ?? ''
     const more = (shorter[verb] ?? []).join(' ')
     const said = await run('bash', ['-c', `${process.execPath} ${file} ${rest} ${more}`], env)
     t.equal(said.code, 0, `${command} works\n${said.code === 0 ? '' : said.output}`)
@@ -138,7 +138,11 @@ t.test('whoever follows docs/receivers.md gets a task HANDLED', { skip: noCurl }
     env: { ...env, SIGNING_SECRET: own, TOKEN: tokenOf('receivers-1') },
     places: { '127.0.0.1:3000': `127.0.0.1:${port}`, '127.0.0.1:8080': `127.0.0.1:${at}` }
   })
-  const printed = await run(process.execPath, [inDist('src/key.js'), 'secret', 'warehouse'], env)
+  const printed = await run(
+    process.execPath,
+    [inDist('src/cli/ackbox.js'), 'key', 'secret', 'warehouse'],
+    env
+  )
   t.equal(printed.output.trim(), own, 'and the secret is the one that the page says how to print')
 })
 
@@ -216,10 +220,14 @@ t.test('the handler in the README compiles, and gives the requests it shows', as
   }
   const body = '{"orderId":"10/01","cents":4200}'
   const dry = ['--dry-run', 'order.shipped', body]
-  const plain = await run(process.execPath, [inDist('src/handlers.js'), ...dry], env)
+  const plain = await run(process.execPath, [inDist('src/cli/ackbox.js'), 'handlers', ...dry], env)
   t.match(plain.output, 'POST http://ledger/orders/10%2F01')
   t.match(plain.output, 'nothing: when says no (SKIPPED)')
-  const vip = await run(process.execPath, [inDist('src/handlers.js'), ...dry, '--scene', 'vip'], env)
+  const vip = await run(
+    process.execPath,
+    [inDist('src/cli/ackbox.js'), 'handlers', ...dry, '--scene', 'vip'],
+    env
+  )
   t.match(vip.output, 'POST http://points/grants')
   t.match(vip.output, '{"order":"10/01","points":42}')
 })

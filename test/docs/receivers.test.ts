@@ -2,8 +2,8 @@
 import path from 'node:path'
 import { Webhook } from 'standardwebhooks'
 import t, { type Test } from 'tap'
-import { freePort } from '../../src/port.ts'
-import { signingSecret } from '../../src/task/token.ts'
+import { freePort } from '../../src/embedded/port.ts'
+import { signingSecret } from '../../src/domain/tokens.ts'
 import { isThere, program, type Program } from '../support/program.ts'
 import { call, folder, secret, settled, start } from '../support/service.ts'
 

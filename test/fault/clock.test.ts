@@ -7,7 +7,7 @@ import { eachOf, folder, start } from '../support/service.ts'
 import { numbered, post, repeated, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 
 const libraries = ['x86_64', 'aarch64'].map(arch => `/usr/lib/${arch}-linux-gnu/faketime/libfaketime.so.1`)
 

@@ -7,8 +7,9 @@ import t, { type Test } from 'tap'
 import { ownPostgres } from '../support/own-postgres.ts'
 import { call, eachOf, folder, postUntilTaken, start } from '../support/service.ts'
 import { numbered, stage, statusAtLast, tally } from '../support/stage.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 
 /** A disk of that size; undefined: nobody but root may mount one, and the test is skipped. */
 function smallDisk(t: Test, megabytes: number): string | undefined {
@@ -56,7 +57,7 @@ t.test(
     const free = fill(disk)
     const heard = []
     for (const task of tasks) {
-      const began = performance.now()
+      const began = stopwatch(t)
       const answer = await fetch(`${service.url}/tasks`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
@@ -65,7 +66,7 @@ t.test(
       await answer.arrayBuffer()
       heard.push({
         status: answer.status,
-        ms: performance.now() - began,
+        ms: began(),
         retry: answer.headers.get('retry-after')
       })
     }

@@ -5,7 +5,7 @@ import { eachOf, start } from '../support/service.ts'
 import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 
 t.test(
   'three dispatchers claim nothing twice and never block each other; a kill costs time only',

@@ -1,6 +1,12 @@
 import t from 'tap'
-import { readConfig } from '../../src/config.ts'
-import { armFailpoints, failpoint, failpointAmid, failpoints, parseFailpoints } from '../../src/failpoint.ts'
+import { readConfig } from '../../src/service/config.ts'
+import {
+  armFailpoints,
+  failpoint,
+  failpointAmid,
+  failpoints,
+  parseFailpoints
+} from '../../src/runtime/failpoint.ts'
 
 t.test('a moment is asked for by its name, an action, and a hit or a chance', async t => {
   t.strictSame(

@@ -3,28 +3,28 @@ import t from 'tap'
 import { emptyDb } from '../support/postgres.ts'
 import { program } from '../support/program.ts'
 
-const migrate = join(import.meta.dirname, '../../src/migrate.js')
+const migrate = [join(import.meta.dirname, '../../src/cli/ackbox.js'), 'migrate']
 
 t.test('a migration that is killed between two statements is run again', async t => {
   const url = await emptyDb(t)
-  const first = program(t, process.execPath, [migrate], {
+  const first = program(t, process.execPath, migrate, {
     env: { DATABASE_URL: url, FAILPOINTS: 'migrate.step=kill#7' }
   })
   await first.said(/"failpoint".*"hit":7/)
   t.equal(await first.stop('SIGKILL'), null, 'it died of a signal')
-  const again = program(t, process.execPath, [migrate], { env: { DATABASE_URL: url } })
+  const again = program(t, process.execPath, migrate, { env: { DATABASE_URL: url } })
   await again.said(/applied 0000_foundation/)
-  const third = program(t, process.execPath, [migrate], { env: { DATABASE_URL: url } })
+  const third = program(t, process.execPath, migrate, { env: { DATABASE_URL: url } })
   await third.said(/nothing to do/)
 })
 
 t.test('a second migration waits for one that stands still, and both end well', async t => {
   const url = await emptyDb(t)
-  const first = program(t, process.execPath, [migrate], {
+  const first = program(t, process.execPath, migrate, {
     env: { DATABASE_URL: url, FAILPOINTS: 'migrate.step=stop#7' }
   })
   await first.said(/"failpoint".*"hit":7/)
-  const second = program(t, process.execPath, [migrate], { env: { DATABASE_URL: url } })
+  const second = program(t, process.execPath, migrate, { env: { DATABASE_URL: url } })
   await new Promise(resolve => setTimeout(resolve, 1_000))
   t.same(second.lines, [], 'it waits')
   process.kill(first.pid, 'SIGCONT')
@@ -34,7 +34,7 @@ t.test('a second migration waits for one that stands still, and both end well', 
 
 t.test('in production a migration heeds no failpoint', async t => {
   const url = await emptyDb(t)
-  const asked = program(t, process.execPath, [migrate], {
+  const asked = program(t, process.execPath, migrate, {
     env: { DATABASE_URL: url, FAILPOINTS: 'migrate.step=kill', NODE_ENV: 'production' }
   })
   await asked.said(/FAILPOINTS is for tests/)

@@ -1,9 +1,9 @@
 import t from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { call, start, type Answer } from '../support/service.ts'
 import { settledAt, story } from './story.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 
 t.test('a task that kills its worker every time ends FAILED within its limit and two more', async t => {
   const of = await story(t, 'redis', { way: 'plain' })

@@ -5,7 +5,7 @@ import { call, eachOf, start, type Process } from '../support/service.ts'
 import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 
 const counts = (statuses: number[]): Record<string, number> => {
   const counted: Record<string, number> = {}

@@ -9,7 +9,7 @@ import { call, eachOf, start } from '../support/service.ts'
 import { numbered, post, repeated, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 t.jobs = 2
 
 let round = 0
@@ -52,7 +52,7 @@ t.test(
       await begin()
       // A busy machine may hold up one round; who waits for Redis is late in each of them.
       let best = Infinity
-      for (let tries = 0; tries < 3 && best > normal + 250; tries++)
+      for (let tries = 0; tries < 10 && best > normal + 250; tries++)
         best = Math.min(best, await p99(service.url, tasks))
       t.ok(best <= normal + 250, `${name}: p99 ${best.toFixed(0)} ms, ${normal.toFixed(0)} before`)
       await heal()

@@ -1,12 +1,12 @@
 // Everything is restarted again and again under load: both processes, Redis and PostgreSQL.
 import t from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { ownPostgres } from '../support/own-postgres.ts'
 import { sampler, unaccounted } from '../support/sampler.ts'
 import { eachOf, postUntilTaken, start, type Process } from '../support/service.ts'
 import { stage, statusAtLast, tally } from '../support/stage.ts'
 
-t.setTimeout(115_000)
+t.setTimeout(600_000)
 
 const rounds = 6
 

@@ -1,12 +1,13 @@
 // Workers that are not there, or do not come back to their work: no try is burnt, nothing is sent late.
+import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { broken, unaccounted } from '../support/sampler.ts'
-import { call, eachOf, postUntilTaken, start } from '../support/service.ts'
+import { call, eachOf, folder, postUntilTaken, start } from '../support/service.ts'
 import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(110_000)
+t.setTimeout(600_000)
 t.jobs = 2
 
 t.test(
@@ -46,17 +47,17 @@ t.test(
     if (!on) return
     const { sql, downstream } = on
     const env = { ...on.env, HANDLERS_DIR: path.resolve(import.meta.dirname, '../support/blocking') }
-    const blocked = await start(t, { ...env, TEST_BLOCK_MS: '9000' })
+    const released = path.join(folder(t), 'released')
+    const blocked = await start(t, { ...env, TEST_BLOCK_UNTIL: released })
     t.equal((await post(blocked.url, 'blocker', { messageBody: { n: 0 }, retryTimes: 1 })).status, 201)
-    const began = performance.now()
-    const other = await start(t, { ...env, TEST_BLOCK_MS: '0' })
+    // For this one the file is there.
+    const other = await start(t, { ...env, TEST_BLOCK_UNTIL: import.meta.filename })
     await downstream.received(1)
-    t.ok(performance.now() - began < 9_000, 'it was sent while the first process still stood')
     t.equal(downstream.requests[0]?.headers['ackbox-attempt'], '2', 'by its second attempt')
     t.equal(await statusAtLast(other.url, 'blocker'), 'HANDLED')
+    writeFileSync(released, '')
     // Answered once the event loop turns again.
     t.equal((await call(`${blocked.url}/healthz`)).status, 200, 'the first process lives')
-    t.ok(performance.now() - began > 8_000)
     const after = numbered('after', 40)
     // It may believe at first that PostgreSQL is away: a connection it was opening ran into its time limit meanwhile.
     const taken = await eachOf(after, taskNo =>

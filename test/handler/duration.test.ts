@@ -1,6 +1,6 @@
 import t from 'tap'
-import { durationMs, durationText } from '../../src/handler/duration.ts'
-import { nearest } from '../../src/handler/nearest.ts'
+import { durationMs, durationText } from '../../src/handler/define.ts'
+import { nearest } from '../../src/runtime/nearest.ts'
 
 t.test('a duration is a number with its unit, or milliseconds', async t => {
   const table: [unknown, number | undefined][] = [

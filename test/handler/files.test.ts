@@ -12,15 +12,16 @@ t.test(
   async t => {
     const root = mkdtempSync(join(tmpdir(), 'project-'))
     t.teardown(() => rmSync(root, { recursive: true }))
-    for (const folder of ['handlers', 'dist/handlers', 'dist/src/handler'])
+    for (const folder of ['handlers', 'dist/handlers', 'dist/src/handler', 'dist/src/runtime'])
       mkdirSync(join(root, folder), { recursive: true })
     writeFileSync(join(root, 'package.json'), '{ "type": "module" }')
     writeFileSync(join(root, 'handlers/kept.ts'), '')
     for (const name of ['kept.js', 'kept.js.map', 'kept.d.ts', 'deleted.js'])
       writeFileSync(join(root, 'dist/handlers', name), '')
     // It looks around from where it lies, so it must lie in that project.
+    for (const file of ['handler/files.js', 'runtime/package.js'])
+      copyFileSync(join(import.meta.dirname, '../../src', file), join(root, 'dist/src', file))
     const copy = join(root, 'dist/src/handler/files.js')
-    copyFileSync(join(import.meta.dirname, '../../src/handler/files.js'), copy)
     const { builtInHandlers, handlerFiles } = (await import(pathToFileURL(copy).href)) as Files
 
     t.equal(builtInHandlers, join(root, 'dist/handlers'))

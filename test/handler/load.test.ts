@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { builtInHandlers } from '../../src/handler/files.ts'
 import { HandlersError, loadHandlers, type Registry } from '../../src/handler/load.ts'
-import type { Task } from '../../src/task/task.ts'
+import type { Task } from '../../src/domain/types.ts'
 
 const head = "import { defineHandler, env, url, z } from 'ackbox/handler'\n"
 const http = "transport: 'http', request: ({ raw }) => ({ url: url`https://a.example/x`, body: raw })"
@@ -100,13 +100,13 @@ t.test('times are read in every way of writing them', async t => {
   const one = (backoff: string) =>
     `{ ${http}, receiptTimeout: '1.5m', retry: { times: 3, backoff: ${backoff} }, limit: { perSecond: 5, timeout: 2000 } }`
   const { handlers } = await load(
-    folder(t, { 'a.mjs': handler('a', `w: ${one("['500ms', '10s', '1h', 7]")}, v: ${one("'30s'")}`) })
+    folder(t, { 'a.mjs': handler('a', `w: ${one("['500ms', '10s', '1h', 700]")}, v: ${one("'30s'")}`) })
   )
   const [w, v] = handlers.get('a')?.downstreams ?? []
   t.match(w, {
     policy: {
       times: 3,
-      backoff: { kind: 'list', ms: [500, 10_000, 3_600_000, 7] },
+      backoff: { kind: 'list', ms: [500, 10_000, 3_600_000, 700] },
       receiptTimeoutMs: 90_000
     },
     limit: { concurrency: 50, perSecond: 5, timeoutMs: 2_000 }
@@ -129,6 +129,7 @@ t.test('everything that is wrong in a folder is said at one start, with its file
       'g',
       `g: { ${http}, receiptTimeout: '60 sec', retry: { times: 0, backoff: ['1s', 'soon'] }, limit: { timeout: '1d', pipelining: 101 } }`
     ),
+    'g-unit.mjs': handler('unit', `unit: { ${http}, limit: { timeout: 10 } }`),
     'g-lines.mjs': handler('lines', `shared: { ${http}, limit: { concurrency: 5, pipelining: 2 } }`),
     'h-names.mjs': handler('no spaces', `Bad_Name: { ${http} }`),
     'i-throws.mjs': "throw new Error('at the top')",
@@ -152,6 +153,7 @@ t.test('everything that is wrong in a folder is said at one start, with its file
     /^g-times\.mjs: downstreams\.g\.retry\.times is 0 → write a whole number from 1 to 100/,
     /^g-times\.mjs: downstreams\.g\.retry\.backoff\[1\] is 'soon', not a duration/,
     /^g-times\.mjs: downstreams\.g\.limit\.timeout is '1d' → from '10ms' to '10m'/,
+    /^g-unit\.mjs: downstreams\.unit\.limit\.timeout is 10, without a unit → write '10s' or '10ms'/,
     /^h-names\.mjs: messageCode is 'no spaces'/,
     /^h-names\.mjs: the name of downstreams\.Bad_Name is bad/,
     /^i-throws\.mjs: it does not load: Error: at the top/,
@@ -196,14 +198,62 @@ t.test('a folder that is not there, or empty, is said and not taken for no handl
   t.match(await problemsOf(join(dir, 'nowhere')), [/there is no such folder → set HANDLERS_DIR/])
 })
 
-t.test('TypeScript in HANDLERS_DIR loads where Node strips types, and elsewhere says what to do', async t => {
-  const dir = folder(t, { 'a.ts': `${handler('a', `w: { ${http} }`)}\nconst typed: number = 1` })
-  if ('typescript' in process.features && process.features.typescript)
-    t.ok((await load(dir)).handlers.has('a'))
-  else
-    t.match(await problemsOf(dir), [
-      /a\.ts: it is TypeScript, and Node .* → run Node 22\.18 or newer, or compile it/
-    ])
+t.test(
+  'TypeScript in HANDLERS_DIR loads on every Node, with its helpers, and an error keeps its line',
+  async t => {
+    const dir = folder(t, {
+      'a.ts': `import { place } from './_place.ts'
+${handler('a', `w: { ${http.replace("'http'", 'place()')} }`)}
+const typed: number = 1`,
+      'b.mts': `${handler('b', `v: { ${http} }`)} satisfies object`,
+      '_place.ts': `type Name = 'http'
+export function place(): Name {
+  if ((globalThis as { wrong?: boolean }).wrong) {
+    throw new Error('asked to')
+  }
+  return 'http' as const
+}`
+    })
+    t.same([...(await load(dir)).handlers.keys()], ['a', 'b'])
+    const { place } = (await import(join(dir, '_place.ts'))) as { place: () => string }
+    Object.assign(globalThis, { wrong: true })
+    t.teardown(() => Object.assign(globalThis, { wrong: undefined }))
+    let stack = ''
+    try {
+      place()
+    } catch (err) {
+      stack = String((err as Error).stack)
+    }
+    t.match(stack, /_place\.ts:4:11/)
+  }
+)
+
+t.test('a SyntaxError is told with its file and line, in a handler and in what it imports', async t => {
+  const fine = `import './_helper.mjs'\n${handler('a', `w: { ${http} }`)}`
+  const cases: [where: RegExp, files: Record<string, string>][] = [
+    [/^a\.mjs: .*SyntaxError: .*, in a\.mjs, line 3 →/, { 'a.mjs': 'export default {\n  a: 1,\n  b: ,\n}' }],
+    [
+      /^a\.mjs: .*SyntaxError: .*, in _helper\.mjs, line 2 →/,
+      { 'a.mjs': fine, '_helper.mjs': 'let a\nlet a' }
+    ],
+    [
+      /^a\.mjs: .*provide an export.*, in a\.mjs, line 1 →/,
+      {
+        'a.mjs': fine.replace("'./", "{ x } from './"),
+        '_helper.mjs': ''
+      }
+    ],
+    [
+      /^a\.ts: .*SyntaxError.*Expression expected, in a\.ts, line 2 →/,
+      { 'a.ts': 'const a: number = 1\nexport default { a: , }' }
+    ],
+    [
+      /^a\.ts: .*SyntaxError.*already been declared, in a\.ts, line 3 →/,
+      { 'a.ts': 'type A = number\nlet a: A\nlet a' }
+    ],
+    [/^a\.ts: .*SyntaxError.*enum.*, in a\.ts, line 2 →/, { 'a.ts': 'export default 1\nenum A { b }' }]
+  ]
+  for (const [where, files] of cases) t.match(await problemsOf(folder(t, files)), [where])
 })
 
 t.test(

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
-import type { Transport } from '../../src/transport/transport.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { parcel } from '../transport/parcel.ts'
 import { freePorts, type Server } from './server.ts'
 

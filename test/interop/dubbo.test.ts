@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo.ts'
-import { guard } from '../../src/transport/guard.ts'
+import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo/triple.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
 import { parcel } from '../transport/parcel.ts'
 import { freePorts, server, without, type Server } from './server.ts'
 

@@ -1,9 +1,9 @@
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { dubbo2Transport } from '../../src/transport/dubbo2.ts'
-import type { Dubbo2Request } from '../../src/transport/dubbo2/request.ts'
-import { guard } from '../../src/transport/guard.ts'
-import type { Accepted, Transport } from '../../src/transport/transport.ts'
+import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { parcel } from '../transport/parcel.ts'
 import { freePorts, server, without, type Server } from './server.ts'
 

@@ -5,12 +5,12 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { json } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { slots } from '../../src/queue/slots.ts'
+import { limiter } from '../../src/queue/limiter.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { dubboTransport } from '../../src/transport/dubbo.ts'
-import { dubbo2Transport } from '../../src/transport/dubbo2.ts'
-import { guard } from '../../src/transport/guard.ts'
-import type { Accepted, Transport } from '../../src/transport/transport.ts'
+import { dubboTransport } from '../../src/transport/dubbo/triple.ts'
+import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { conformance, type Mood, type Seen } from '../transport/conformance.ts'
 import { freePorts, server, without } from './server.ts'
 
@@ -107,7 +107,7 @@ function transportTo(t: Test, name: 'dubbo' | 'dubbo2', port: number): Transport
 
 /** So many at a time, as a downstream's limit has it: the others wait for their turn. */
 function limited(transport: Transport<unknown>, concurrency: number): Transport<unknown> {
-  const open = slots({ concurrency, share: () => 1 })
+  const open = limiter({ concurrency, share: () => 1 })
   return {
     ...transport,
     async send(request, parcel, accepted) {

@@ -2,9 +2,9 @@ import { createServer, type AddressInfo } from 'node:net'
 import { once } from 'node:events'
 import { createServer as createTlsServer } from 'node:tls'
 import t from 'tap'
-import { guard } from '../../src/transport/guard.ts'
-import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka/kafka.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { key, selfSigned } from '../transport/certs.ts'
 import { parcel } from '../transport/parcel.ts'
 import { brokerConformance } from './conformance.ts'
@@ -133,7 +133,7 @@ t.test('what only Kafka does', { skip }, async t => {
     t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'delivered' })
     t.same(
       lines.map(each => each[0]),
-      ['broker.trouble', 'broker.well']
+      ['broker.failing', 'broker.recovered']
     )
   })
 })

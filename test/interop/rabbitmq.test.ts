@@ -3,9 +3,9 @@ import { createServer, type AddressInfo } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { guard } from '../../src/transport/guard.ts'
-import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq/rabbitmq.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { key, selfSigned } from '../transport/certs.ts'
 import { parcel } from '../transport/parcel.ts'
 import { brokerConformance } from './conformance.ts'
@@ -290,8 +290,8 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     await Promise.all(Array.from({ length: 20 }, () => own.send(paid(), parcel())))
     t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
     t.match(lines, [
-      ['broker.away', { broker: 'rabbitmq', reason: /^connection_/ }],
-      ['broker.back', { broker: 'rabbitmq', address: `127.0.0.1:${server.port}` }]
+      ['broker.unavailable', { broker: 'rabbitmq', reason: /^connection_/ }],
+      ['broker.available', { broker: 'rabbitmq', address: `127.0.0.1:${server.port}` }]
     ])
     t.equal(lines.length, 2)
     t.notMatch(JSON.stringify(lines), 'guest')

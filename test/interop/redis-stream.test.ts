@@ -4,9 +4,12 @@ import { createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { guard } from '../../src/transport/guard.ts'
-import { redisStreamTransport, type RedisStreamRequest } from '../../src/transport/redis-stream.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import {
+  redisStreamTransport,
+  type RedisStreamRequest
+} from '../../src/transport/redis-stream/redis-stream.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { parcel } from '../transport/parcel.ts'
 import { brokerConformance, type BrokerUnderTest } from './conformance.ts'
 import { freePorts, server, without } from './server.ts'

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume } from '../../src/reply/kafka.ts'
-import { address as topic, type Handle } from '../../src/reply/reply.ts'
-import { guard } from '../../src/transport/guard.ts'
+import { consume } from '../../src/transport/kafka/receipts.ts'
+import { address as topic, type Handle } from '../../src/transport/receipts.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
 
 function running(t: Test, url: string, answer: (text: string) => 'done' | 'later' = () => 'done') {
@@ -84,7 +84,7 @@ t.test('receipts by Kafka', { skip }, async t => {
     await until(() => one.texts().includes('up'), 40_000)
     t.same(
       one.lines.map(each => each[0]),
-      ['receipts.away', 'receipts.back']
+      ['receipts.unavailable', 'receipts.available']
     )
     await one.stop()
   })

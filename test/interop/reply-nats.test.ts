@@ -2,10 +2,10 @@ import { connect, headers as newHeaders, type NatsConnection } from '@nats-io/tr
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume } from '../../src/reply/nats.ts'
-import type { Handle } from '../../src/reply/reply.ts'
+import { consume } from '../../src/transport/nats/receipts.ts'
+import type { Handle } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { guard } from '../../src/transport/guard.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
 import { freePorts, server, without } from './server.ts'
 
 const skip = without('apt-get')
@@ -131,11 +131,16 @@ t.test('receipts by nats', { skip }, async t => {
       })
       await sleep(1_500)
       await queue.server.start()
-      t.ok(await until(() => queue.logged.includes('receipts.away')))
+      t.ok(await until(() => queue.logged.includes('receipts.unavailable')))
       await queue.stream()
       await queue.send('a')
       t.ok(await until(() => seen.length === 1))
-      t.same(queue.logged, ['broker.away', 'broker.back', 'receipts.away', 'receipts.back'])
+      t.same(queue.logged, [
+        'broker.unavailable',
+        'broker.available',
+        'receipts.unavailable',
+        'receipts.available'
+      ])
     }
   )
 })

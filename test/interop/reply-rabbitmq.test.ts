@@ -1,8 +1,8 @@
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { consume, replyOf } from '../../src/reply/rabbitmq.ts'
-import { address as queue, type Handle, type Reply } from '../../src/reply/reply.ts'
-import { guard } from '../../src/transport/guard.ts'
+import { consume, replyOf } from '../../src/transport/rabbitmq/receipts.ts'
+import { address as queue, type Handle, type ReceiptMessage } from '../../src/transport/receipts.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
 import { broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
 import { freePorts } from './server.ts'
 
@@ -26,7 +26,7 @@ function running(t: Test, url: string, handle: Handle, gate = allowed()) {
 /** Keeps what it is given. */
 type Answer = 'done' | 'later'
 function ledger(answer: (text: string) => Answer | Promise<Answer> = () => 'done') {
-  const replies: Reply[] = []
+  const replies: ReceiptMessage[] = []
   const handle: Handle = async reply => {
     replies.push(reply)
     return answer(Buffer.from(reply.body).toString())
@@ -104,7 +104,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await stop()
     t.equal(texts().length, 302 + 3)
     t.equal(await waiting(server), 0)
-    t.match(lines, [['receipt.threw', {}]])
+    t.match(lines, [['receipt.failed', {}]])
   })
 
   await t.test('no more than a hundred at a time', async t => {
@@ -167,8 +167,8 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     t.equal(await waiting(server), 0)
     t.ok(texts().length <= 2_000 + 200, `${texts().length - 2_000} came twice`)
     t.match(lines, [
-      ['receipts.away', { reason: /^connection_closed/ }],
-      ['receipts.back', { address: `127.0.0.1:${server.port}` }]
+      ['receipts.unavailable', { reason: /^connection_closed/ }],
+      ['receipts.available', { address: `127.0.0.1:${server.port}` }]
     ])
     t.equal(lines.length, 2)
   })
@@ -184,8 +184,8 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await until(() => texts().includes('late'), 20_000)
     t.ok((await stop()) < 1_000)
     t.match(lines, [
-      ['receipts.away', { reason: /^connection_refused/ }],
-      ['receipts.back', {}]
+      ['receipts.unavailable', { reason: /^connection_refused/ }],
+      ['receipts.available', {}]
     ])
   })
 
@@ -206,8 +206,8 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await publish(server, ['to the new one'])
     await until(() => texts().length === 2)
     t.match(lines, [
-      ['receipts.away', { queue, reason: 'target_missing: the queue was deleted' }],
-      ['receipts.back', { queue }]
+      ['receipts.unavailable', { queue, reason: 'target_missing: the queue was deleted' }],
+      ['receipts.available', { queue }]
     ])
     await stop()
   })
@@ -216,7 +216,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     const { stop, lines } = running(t, server.url({ login: 'guest:wrong-one' }), ledger().handle)
     await until(() => lines.length > 0)
     await sleep(1_500)
-    t.match(lines, [['receipts.away', { reason: /^credentials/ }]])
+    t.match(lines, [['receipts.unavailable', { reason: /^credentials/ }]])
     t.equal(lines.length, 1)
     t.notMatch(JSON.stringify(lines), 'wrong-one')
     t.ok((await stop()) < 500)
@@ -228,7 +228,7 @@ t.test('a broker at a denied address is not asked for receipts', async t => {
   const denying = guard({ allow: [], embedded: false, deny: [] })
   const { lines, stop } = running(t, `amqp://127.0.0.1:${port}`, ledger().handle, denying)
   await until(() => lines.length > 0)
-  t.match(lines, [['receipts.away', { reason: /^blocked_target/ }]])
+  t.match(lines, [['receipts.unavailable', { reason: /^blocked_target/ }]])
   t.ok((await stop()) < 500)
 })
 

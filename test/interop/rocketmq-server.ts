@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { parseBroker } from '../../src/transport/broker.ts'
-import { guard } from '../../src/transport/guard.ts'
-import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { parcel } from '../transport/parcel.ts'
 import { freePorts, server, type Server } from './server.ts'
 

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import rocketmq from 'rocketmq-client-nodejs'
 import t, { type Test } from 'tap'
-import type { RocketmqRequest } from '../../src/transport/rocketmq.ts'
+import type { RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
 import { parcel } from '../transport/parcel.ts'
 import { brokerConformance, type BrokerUnderTest, type Stored } from './conformance.ts'
 import { accessKey, accessSecret, login, rocketmqServer, transportTo } from './rocketmq-server.ts'

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 
 export interface Server {
   /** kill -9; resolves when it is gone. */

@@ -1,13 +1,13 @@
 // POST /tasks, a real RocketMQ, the Java consumer of examples/, its receipt: HANDLED; and a topic that is not there.
 import path from 'node:path'
 import t from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { call, eachOf, folder, settled, start } from '../support/service.ts'
 import { javaExample } from './java.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
 import { without } from './server.ts'
 
-t.setTimeout(300_000)
+t.setTimeout(600_000)
 
 t.test(
   'tasks by RocketMQ to a Java consumer end HANDLED by its receipts',

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { call, eachOf, folder, settled, start, type Process } from '../support/service.ts'
+import { call, eachOf, folder, recorded, settled, start, type Process } from '../support/service.ts'
 import { consumers, type Consumed } from './consumers.ts'
 import { without } from './server.ts'
 
@@ -67,7 +67,7 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
     })
     const { url } = await service(t, name, broker)
     t.equal((await post(url, 'one', `by.${name}`, { key: 'a' })).status, 201)
-    t.match((await settled(url, 'one')).body, {
+    t.match((await recorded(url, 'one')).body, {
       status: 'HANDLED',
       deliveries: [{ handledBy: 'receipt', attempts: [{ outcome: 'delivered' }] }]
     })
@@ -96,7 +96,7 @@ for (const [name, { needs, start: startConsumer }] of Object.entries(consumers))
     t.same(new Set(posted.map(each => each.status)), new Set([201]), 'accepted while the broker is down')
     await sleep(outageSeconds * 1_000)
     await broker.server.start()
-    const ended = await eachOf(taskNos, taskNo => settled(url, taskNo, 60))
+    const ended = await eachOf(taskNos, taskNo => settled(url, taskNo))
     t.same(new Set(ended.map(each => each.body?.['status'])), new Set(['HANDLED']))
     t.equal(seen.size, 1_000)
     // One more than once is explained by an attempt whose confirmation or receipt was lost on the way.

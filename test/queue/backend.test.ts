@@ -1,10 +1,10 @@
 import { Queue } from 'bullmq'
 import { Redis } from 'ioredis'
-import t from 'tap'
-import type { Test } from 'tap'
+import t, { type Test } from 'tap'
 import { emptyDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
-import { downstream, hinted, openTestBackend, openTestHints, until, work } from './setup.ts'
+import { stopwatch } from '../support/stopwatch.ts'
+import { downstream, hinted, openTestBackend, openTestHints, patientMs, until, work } from './setup.ts'
 
 type Where = { redisUrl: string } | { databaseUrl: string }
 
@@ -25,7 +25,7 @@ for (const [name, open] of [
     t.test('every delivery added comes to a worker once, and leaves nothing behind', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop])
+      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
       t.same(await hints.add(hinted('shop', 500)), [])
       t.equal(await backend.count('shop'), 10, '50 in a hint')
       const worker = work(t, backend, [shop])
@@ -44,7 +44,7 @@ for (const [name, open] of [
     t.test('each downstream has a queue of its own: one that hangs holds up no other', async t => {
       const both = [downstream('shop'), downstream('points')]
       const backend = await openTestBackend(t, where, ['shop', 'points'])
-      const hints = openTestHints(t, backend, both)
+      const hints = openTestHints(t, backend, both, undefined, patientMs)
       t.same(await hints.add([...hinted('shop', 3), ...hinted('points', 3, 3)]), [])
       t.equal(await backend.count('shop'), 1)
       t.equal(await backend.count('points'), 1)
@@ -64,26 +64,27 @@ for (const [name, open] of [
     t.test('one delivery on an idle service is picked up in a few milliseconds', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop])
+      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
       const worker = work(t, backend, [shop])
+      const watch = stopwatch(t)
       const took: number[] = []
       for (let i = 0; i < 20; i++) {
         // Without work for a moment, so that the worker blocks.
         await new Promise(resolve => setTimeout(resolve, 30))
-        const began = performance.now()
+        const began = watch()
         await hints.add(hinted('shop', 1, i))
         await worker.got(i + 1)
-        took.push(performance.now() - began)
+        took.push(watch() - began)
       }
       const median = took.toSorted((a, b) => a - b)[10] ?? Infinity
-      t.comment(`median ${median.toFixed(2)} ms`)
-      t.ok(median < 50, `median ${median} ms`)
+      // Who looks from time to time does so every few seconds.
+      t.ok(median < 500, `median ${median} ms`)
     })
 
     t.test('a hint added twice comes twice, and does no harm', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop])
+      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
       await hints.add(hinted('shop', 1))
       await hints.add(hinted('shop', 1))
       const worker = work(t, backend, [shop])
@@ -106,7 +107,7 @@ for (const [name, open] of [
     t.test('a hint whose run throws is out of the queue, and the worker goes on', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop])
+      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
       let first = true
       const worker = work(t, backend, [shop], () => {
         if (!first) return
@@ -123,7 +124,7 @@ for (const [name, open] of [
     t.test('a stop waits for the hints that run, and takes no more', async t => {
       const shop = downstream('shop', { concurrency: 1 })
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop])
+      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
       const releases: (() => void)[] = []
       let over = 0
       const worker = work(t, backend, [shop], async () => {
@@ -148,7 +149,7 @@ for (const [name, open] of [
     t.test('a full worker takes no more than it can place', async t => {
       const shop = downstream('shop', { concurrency: 10 })
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop])
+      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
       const releases: (() => void)[] = []
       const worker = work(
         t,
@@ -178,7 +179,7 @@ t.test('a worker that died leaves its job: nobody runs it again, and it leaves t
   const prefix = 'stalled-' + process.pid
   const shop = downstream('shop')
   const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { prefix })
-  const hints = openTestHints(t, backend, [shop])
+  const hints = openTestHints(t, backend, [shop], undefined, patientMs)
   await hints.add(hinted('shop', 1))
   // The dead worker: takes the job and is never heard of again.
   const dead = await backend.puller('shop', { lockMs: 100, onError: () => {} })

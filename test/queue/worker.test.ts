@@ -1,10 +1,10 @@
 import t from 'tap'
-import type { Backend, Puller } from '../../src/queue/backend.ts'
+import type { Backend, JobConsumer } from '../../src/queue/backend.ts'
 import { runWorkers } from '../../src/queue/worker.ts'
 import { downstream, recordingLog } from './setup.ts'
 
 /** A queue in which nothing ever comes. */
-function emptyPuller(onTake: () => void): Puller {
+function emptyPuller(onTake: () => void): JobConsumer {
   let end = (): void => {}
   return {
     take: () =>

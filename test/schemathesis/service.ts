@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { scopes } from '../../src/db/keys.ts'
-import { freePort } from '../../src/port.ts'
-import { tokens } from '../../src/task/token.ts'
+import { freePort } from '../../src/embedded/port.ts'
+import { tokens } from '../../src/domain/tokens.ts'
 
 export interface Running {
   url: string
@@ -52,7 +52,7 @@ export async function startService(): Promise<Running> {
     await sleep(100)
   }
   const url = `http://127.0.0.1:${port}`
-  const create = [program('key'), 'create', 'schemathesis', '--scopes', scopes.join()]
+  const create = [program('cli/ackbox'), 'key', 'create', 'schemathesis', '--scopes', scopes.join()]
   const stdio: ['ignore', 'pipe', 'ignore'] = ['ignore', 'pipe', 'ignore']
   const key = execFileSync(process.execPath, create, { env, stdio }).toString().trim()
   await fetch(`${url}/tasks`, {

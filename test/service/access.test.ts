@@ -5,11 +5,14 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { access } from '../../src/api/access.ts'
 import { createKey, revokeKey, scopes, type Scope } from '../../src/db/keys.ts'
+import { defaultTaskNo } from '../../src/json/reader.ts'
+import { tokens } from '../../src/domain/tokens.ts'
 import { plainNode, start, type Process } from '../support/service.ts'
 import { stage, type Stage } from '../support/stage.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 interface Answer {
   status: number
@@ -138,6 +141,87 @@ t.test('what others posted is not there for a key of other message codes, by wha
   )
 })
 
+t.test(
+  'a key of some message codes can neither take the numbers that others get by default, nor ask for theirs',
+  async t => {
+    const { on, both, admin } = await twoProducers(t)
+    const { key } = await createKey(on.sql, {
+      name: 'limited',
+      scopes: [...scopes],
+      messageCodes: ['test.plain'],
+      who: 'test'
+    })
+    const [call, all] = [caller(both[0].url, key), caller(both[0].url, admin)]
+    const plain = { messageCode: 'test.plain', messageBody: { n: 1 } }
+    /** Alone and in a batch: the same answer but for where it points. */
+    const post = async (task: object): Promise<Answer> => {
+      const [one, many] = [
+        await call('POST /tasks', task),
+        await call('POST /tasks/batch', { tasks: [task] })
+      ]
+      const [result] = many.body['results'] as { pointer?: string }[]
+      const { taskNo: _, ...more } = { ...result } as Record<string, unknown>
+      if (one.status >= 400) t.same({ ...more, pointer: result?.pointer?.slice('/tasks/0'.length) }, one.body)
+      return one
+    }
+
+    const theirs = { messageCode: 'test.receipt', sceneType: 'vip', messageBody: { n: 42 } }
+    const number = defaultTaskNo('test.receipt', 'vip', JSON.stringify(theirs.messageBody))
+    const refused = await post({ ...plain, taskNo: number })
+    t.match(refused, { status: 422, body: { code: 'INVALID', pointer: '/taskNo' } })
+    const posted = await all('POST /tasks', theirs)
+    t.match(posted, { status: 201, body: { taskNo: number } }, 'whose it is finds it free')
+    t.same(await post({ ...plain, taskNo: number }), refused, 'and that it is taken now changes nothing')
+
+    const hashed = 'a'.repeat(64)
+    t.equal(
+      (await post({ ...plain, taskNo: hashed })).status,
+      201,
+      'no code here is so long that this is a default'
+    )
+    for (const taskNo of ['test.plain:vip:' + 'f'.repeat(32), 'nobody:vip:' + 'f'.repeat(32), `${number}0`])
+      t.equal((await post({ ...plain, taskNo })).status, 201, taskNo)
+    const own = 'test.receipt::' + 'e'.repeat(32)
+    t.equal((await all('POST /tasks', { ...plain, taskNo: own })).status, 201, 'other keys may, as before')
+    t.equal((await post({ ...plain, taskNo: own })).status, 200, 'and what is known already stays known')
+
+    // Neither what is right with the rest of the post nor what is wrong with it says whose number it is, or whether it is one.
+    const foreign = { ...plain, taskNo: 'theirs-handled' }
+    const other = { ...plain, taskNo: 'mine-handled', messageBody: { n: 2 } }
+    const unknown = { ...plain, taskNo: 'nobody-knows-it' }
+    t.same(await post(foreign), await post(other))
+    t.equal((await post(foreign)).status, 409)
+    for (const wrong of [
+      { deliverBefore: '2020-01-01T00:00:00Z' },
+      { delay: 60_000, deliverBefore: new Date(Date.now() + 1_000).toISOString() },
+      { messageBody: null },
+      { sceneType: '?' }
+    ]) {
+      const none = await post({ ...unknown, ...wrong })
+      t.equal(none.status, 422)
+      t.same(await post({ ...foreign, ...wrong }), none, `theirs, ${JSON.stringify(wrong)}`)
+      t.same(await post({ ...other, ...wrong }), none, `other content, ${JSON.stringify(wrong)}`)
+    }
+    t.equal((await all('POST /tasks', { ...foreign, deliverBefore: '2020-01-01T00:00:00Z' })).status, 409)
+  }
+)
+
+t.test('what does not exist, or has nothing left to do, leaves no row of who asked for it', async t => {
+  const { on, both, admin } = await twoProducers(t)
+  const call = caller(both[0].url, admin)
+  const asked: [route: string, status: number, body?: unknown][] = [
+    ['DELETE /tasks/nobody-knows-it', 404],
+    ['POST /tasks/nobody-knows-it/redeliver', 404],
+    ['POST /downstreams/nobody-knows-it/pause', 404],
+    ['POST /downstreams/nobody-knows-it/resume', 404],
+    ['DELETE /tasks/mine-handled', 409],
+    ['POST /tasks/mine-handled/redeliver', 409],
+    ['POST /tasks/mine-failed/redeliver', 409, { downstream: 'nobody-knows-it' }]
+  ]
+  for (const [route, status, body] of asked) t.equal((await call(route, body)).status, status, route)
+  t.same([...(await on.sql`select what, target from audit where who = 'admin'`)], [])
+})
+
 t.test('a revoked key is a stranger to every process within five seconds', async t => {
   const on = await stage(t)
   if (!on) return
@@ -154,16 +238,42 @@ t.test('a revoked key is a stranger to every process within five seconds', async
   for (const one of both) t.same([await ask(one, leaked.key), await ask(one, other.key)], [200, 200])
 
   t.equal(await revokeKey(on.sql, { id: leaked.id, who: 'test' }), true)
-  const revoked = performance.now()
+  const revoked = stopwatch(t)
   const late = await Promise.all(
     both.map(async one => {
       // In use all the while: a busy key must not keep itself alive.
       await until('the revoked key is refused', async () => (await ask(one, leaked.key)) === 401)
-      return performance.now() - revoked
+      return revoked()
     })
   )
   for (const ms of late) t.ok(ms < 5_500, `after ${Math.round(ms)} ms`)
   for (const one of both) t.same([await ask(one, leaked.key), await ask(one, other.key)], [401, 200])
+})
+
+t.test('a flood of made-up keys from one address keeps nobody out who has a key', async t => {
+  const on = await stage(t)
+  if (!on) return
+  const { url } = await start(t, { ...on.env, AUTH: 'on', ROLE: 'api' })
+  const ask = async (key: string) => (await caller(url, key)('GET /tasks')).status
+  const guesses: number[] = []
+  const over = new AbortController()
+  const flood = Array.from({ length: 16 }, async (_, who) => {
+    for (let n = 0; !over.signal.aborted; n++) guesses.push(await ask(`ack_madeup${who}_${n}_0123456789`))
+  })
+  await until('the flood is under way', () => guesses.length > 500)
+  for (let n = 0; n < 5; n++) {
+    const { key } = await createKey(on.sql, {
+      name: `new ${n}`,
+      scopes: ['tasks:read'],
+      messageCodes: null,
+      who: 'test'
+    })
+    t.equal(await ask(key), 200, 'never seen before')
+    t.equal(await ask(key), 200)
+  }
+  over.abort()
+  await Promise.all(flood)
+  t.same(new Set(guesses), new Set([401]))
 })
 
 t.test('KEY_PER_SECOND holds a key to its rate, and says when to come back', async t => {
@@ -195,11 +305,11 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
   const { on, both, admin } = await twoProducers(t)
   const { sql } = on
   const call = caller(both[1].url, admin)
-  const key = path.resolve(import.meta.dirname, '../../src/key.js')
+  const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
   const run = promisify(execFile)
   const cli = async (...args: string[]): Promise<string> => {
     const env = { PATH: process.env['PATH'], DATABASE_URL: on.databaseUrl, SECRET: on.env['SECRET'] }
-    return (await run(plainNode[0], [...plainNode.slice(1), key, ...args], { env })).stderr
+    return (await run(plainNode[0], [...plainNode.slice(1), program, 'key', ...args], { env })).stderr
   }
   const ok = async (route: string, body?: unknown) => t.equal((await call(route, body)).status, 200, route)
   let id = ''
@@ -268,7 +378,7 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
   )
 })
 
-t.test('a token fits the delivery it came with, and no other', async t => {
+t.test('a token fits the delivery it came with, and no other, nor a later one of its number', async t => {
   const { on, both } = await twoProducers(t)
   const sent = on.downstream.requests.find(one => one.headers['ackbox-task-no'] === 'theirs-handled')
   const token = String(sent?.headers['ackbox-callback-token'])
@@ -291,4 +401,19 @@ t.test('a token fits the delivery it came with, and no other', async t => {
     status: 422,
     body: { code: 'WRONG_CODE' }
   })
+
+  // Of a task that retention removed, and whose number was posted again since.
+  const issued = (ago: number) =>
+    tokens({ current: on.env['SECRET'] ?? '' }).issue({
+      taskNo: 'theirs-failed',
+      downstream: 'receipted',
+      attempt: 1,
+      at: new Date(Date.now() - ago)
+    })
+  const failed = { ...right, taskNo: 'theirs-failed' }
+  t.match(await receipt(failed, issued(30 * 86_400_000)), { status: 404, body: { code: 'TASK_NOT_FOUND' } })
+  const kept = await on.sql`
+    select from receipt r join task t on t.id = r.task_id where t.task_no = 'theirs-failed'`
+  t.equal(kept.length, 0, 'and nothing is kept of it')
+  t.match(await receipt(failed, issued(0)), { status: 200, body: { status: 'HANDLED', late: true } })
 })

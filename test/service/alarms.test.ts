@@ -1,14 +1,14 @@
 // What people hear when a delivery fails for good.
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
-import type { AlarmMessage } from '../../src/flow/alarm.ts'
-import { signingSecret } from '../../src/task/token.ts'
+import type { AlarmMessage } from '../../src/delivery/alarms.ts'
+import { signingSecret } from '../../src/domain/tokens.ts'
 import { call, secret, settled, start } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 t.jobs = 2
 
 const sum = (numbers: number[]): number => numbers.reduce((a, b) => a + b, 0)

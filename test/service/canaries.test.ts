@@ -9,15 +9,15 @@ import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { access } from '../../src/api/access.ts'
 import { createKey, revokeKey, scopes } from '../../src/db/keys.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { freePort } from '../../src/port.ts'
-import { signingSecret } from '../../src/task/token.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { freePort } from '../../src/embedded/port.ts'
+import { signingSecret } from '../../src/domain/tokens.ts'
 import { testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
 import { folder, launch, plainNode, start } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(180_000)
+t.setTimeout(600_000)
 
 const canary = (name: string): string => `canary-${name}-Zq7xW2vK9mR4tB8n`
 const secrets = {
@@ -218,10 +218,10 @@ t.test('no secret is in the log, an answer, a metric, a row, a hint or what the 
   const outcomes = await sql`select downstream, outcome, reason from attempt order by 1`
   t.ok(new Set(outcomes.map(row => row['downstream'] as string)).size >= 9, 'each downstream was tried')
   const doctor = await new Promise<string>(resolve => {
-    const program = path.resolve(import.meta.dirname, '../../src/doctor.js')
+    const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
     execFile(
       plainNode[0],
-      [...plainNode.slice(1), program],
+      [...plainNode.slice(1), program, 'doctor'],
       { env: { PATH: process.env['PATH'], ...env } },
       (_error, out, err) => resolve(out + err)
     )

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { testDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
 import {
@@ -14,7 +14,7 @@ import {
 } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 const tasks = 2_000
 
 const common = (downstream: Sink, port: string) => ({

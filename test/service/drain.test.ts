@@ -6,9 +6,10 @@ import t from 'tap'
 import { balancer } from '../support/balancer.ts'
 import { call, eachOf, settled, start } from '../support/service.ts'
 import { numbered, post, repeated, stage, tally } from '../support/stage.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 t.jobs = 2
 
 const support = path.resolve(import.meta.dirname, '../support')
@@ -46,7 +47,7 @@ t.test(
     await downstream.received(100)
 
     const leaving = first.kill('SIGTERM')
-    await until('readyz says no', async () => (await call(`${first.url}/readyz`)).status === 503, 2)
+    await until('readyz says no', async () => (await call(`${first.url}/readyz`)).status === 503)
     t.equal((await post(first.url, 'straggler')).status, 201, 'while it says so, it still takes what comes')
     posted.push('straggler')
     t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
@@ -74,17 +75,19 @@ t.test(
     const opened = new Promise<number>(resolve => {
       open = () => resolve(200)
     })
-    const on = await stage(t, { answer: () => opened, patient: true })
+    const on = await stage(t, { answer: () => opened })
     if (!on) return
     const { downstream, sql } = on
-    const service = await start(t, on.env)
+    // A timeout that no busy machine reaches.
+    const env = { ...on.env, HANDLERS_DIR: path.resolve(support, 'long') }
+    const service = await start(t, env)
     const tasks = numbered('held', 80)
     await eachOf(tasks, taskNo => post(service.url, taskNo))
     await downstream.received(50)
-    const waiting = settled(service.url, 'held-0')
+    const waiting = settled(service.url, 'held-0', 30)
 
     const leaving = service.kill('SIGTERM')
-    await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503, 2)
+    await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503)
     t.match(
       await waiting,
       { status: 200, body: { status: 'SENDING' } },
@@ -109,7 +112,7 @@ t.test(
     t.equal((left?.handed_back ?? 0) + (left?.hinted ?? 0), 31, 'and that is all there is')
     t.same(await sql`select id from node`, [], 'nobody counts on it any more')
 
-    const next = await start(t, on.env)
+    const next = await start(t, env)
     await eachOf([...tasks, 'straggler'], taskNo => settled(next.url, taskNo))
     t.same(await tally(sql), { HANDLED: 81 }, 'the next start delivers the rest')
     t.equal(downstream.requests.length, 81, 'each exactly once')
@@ -125,7 +128,9 @@ t.test(
     const on = await stage(t, { answer: () => (hangs ? 'hang' : 200) })
     if (!on) return
     const { downstream, sql } = on
-    const service = await start(t, { ...on.env, SHUTDOWN_MS: '1000' })
+    // A timeout that no busy machine reaches: only our own end may cut them off.
+    const env = { ...on.env, HANDLERS_DIR: path.resolve(support, 'long') }
+    const service = await start(t, { ...env, SHUTDOWN_MS: '1000' })
     const tasks = numbered('cut', 5)
     await eachOf(tasks, taskNo => post(service.url, taskNo, { retryTimes: 1 }))
     await downstream.received(5)
@@ -139,7 +144,7 @@ t.test(
       'they are due now, and the only try of each is not burnt by our own end'
     )
     hangs = false
-    const next = await start(t, on.env)
+    const next = await start(t, env)
     await eachOf(tasks, taskNo => settled(next.url, taskNo))
     t.same(await tally(sql), { HANDLED: 5 })
     const headers = downstream.requests.slice(5).map(request => request.headers['ackbox-attempt'])
@@ -171,12 +176,13 @@ t.test('a second SIGTERM ends it at once, and nothing is lost', { buffered: true
   const service = await start(t, { ...on.env, SHUTDOWN_MS: '60000' })
   await post(service.url, 'impatient')
   await downstream.received(1)
-  const began = performance.now()
+  const began = stopwatch(t)
   const leaving = service.kill('SIGTERM')
   await until('it heard the first', () => /"msg":"stop"/.test(service.output()))
   void service.kill('SIGTERM')
   t.equal((await leaving).code, 1, 'not politely')
-  t.ok(performance.now() - began < 1_500, 'but at once')
+  // SHUTDOWN_MS is 60 s.
+  t.ok(began() < 10_000, 'but at once')
   hangs = false
   const next = await start(t, on.env)
   t.match(await settled(next.url, 'impatient'), { body: { status: 'HANDLED' } })
@@ -203,12 +209,12 @@ t.test(
       await held`select from delivery for update`
       open()
       leaving = service.kill('SIGTERM')
-      await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503, 2)
+      await until('readyz says no', async () => (await call(`${service.url}/readyz`)).status === 503)
       await sql.begin(async locked => {
         await locked`lock table task in access exclusive mode`
         t.equal((await post(service.url, 'slow')).status, 503)
       })
-      await until('a task is taken', async () => (await post(service.url, 'straggler')).status < 300, 8)
+      await until('a task is taken', async () => (await post(service.url, 'straggler')).status < 300)
     })
     t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
     t.match(await tally(sql), { HANDLED: 1 }, 'and what was under way has ended')
@@ -238,7 +244,8 @@ t.test('who sent half a request does not hold up the end', { buffered: true }, a
   const on = await stage(t)
   if (!on) return
   const service = await start(t, on.env)
-  const head = 'POST /tasks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 50\r\n'
+  const head =
+    'POST /tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n'
   for (const bytes of ['', 'POST /tasks HTT', head, `${head}\r\n`, `${head}\r\n{"taskNo":`]) {
     const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
     socket.on('error', () => {})
@@ -248,8 +255,8 @@ t.test('who sent half a request does not hold up the end', { buffered: true }, a
   }
   // A round trip later than theirs.
   await call(`${service.url}/healthz`)
-  const began = performance.now()
+  const began = stopwatch(t)
   t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
-  const seconds = (performance.now() - began) / 1_000
+  const seconds = began() / 1_000
   t.ok(seconds < 12, `after ${seconds.toFixed(1)} s`)
 })

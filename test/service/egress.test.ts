@@ -2,12 +2,12 @@
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { testDb } from '../support/postgres.ts'
 import { call, folder, secret, settled, start } from '../support/service.ts'
 import { scriptedServer, type ScriptedServer } from '../transport/scripted-server.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 /** A handler of one downstream whose only target is `place`; it is tried once. */
 const handler = (code: string, place: string): string => `

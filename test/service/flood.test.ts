@@ -7,7 +7,7 @@ import { createKey } from '../../src/db/keys.ts'
 import { start, type Process } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 
-t.setTimeout(180_000)
+t.setTimeout(600_000)
 
 const megabyte = 1024 * 1024
 

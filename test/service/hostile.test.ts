@@ -1,11 +1,11 @@
 // Producers at their worst against a whole service on a real database: what a fake cannot refuse, PostgreSQL may.
 import t from 'tap'
 import { access } from '../../src/api/access.ts'
-import { bad, good, naughty, uncarried } from '../task/corpus.ts'
+import { bad, good, naughty, uncarried } from '../json/corpus.ts'
 import { start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 
-t.setTimeout(180_000)
+t.setTimeout(600_000)
 
 const headers = { 'content-type': 'application/json' }
 /** What a path or a query can carry and a column cannot, or what reads like something else on its way. */

@@ -1,14 +1,15 @@
 // What a process lives through: its Redis empty or dead, all of its connections to PostgreSQL cut.
 import { connect } from 'node:net'
 import t from 'tap'
-import type { Sql } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { call, eachOf, postUntilTaken, start } from '../support/service.ts'
 import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
 // Each waits most of its time for a lease to run out.
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 t.jobs = 2
 
 const taskOf = (taskNo: string, n: number): object => ({
@@ -142,7 +143,7 @@ t.test('PostgreSQL is a black hole: 503 in time and not one task lost', { buffer
   const posting = eachOf(tasks.map(taskOf), task => postUntilTaken(() => service.url, task))
   await on.downstream.received(30)
   hole.swallow()
-  const began = performance.now()
+  const began = stopwatch(t)
   const refused = await fetch(`${service.url}/tasks`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -150,7 +151,7 @@ t.test('PostgreSQL is a black hole: 503 in time and not one task lost', { buffer
   })
   t.equal(refused.status, 503)
   t.ok(Number(refused.headers.get('retry-after')) >= 1, 'it says when to come back')
-  t.ok(performance.now() - began < 3_000, 'within about 2 s')
+  t.ok(began() < 3_000, 'within about 2 s')
   t.equal((await call(`${service.url}/readyz`)).status, 503)
   t.equal((await call(`${service.url}/healthz`)).status, 200, 'it lives')
   hole.heal()

@@ -4,7 +4,7 @@ import t from 'tap'
 import { eachOf, postUntilTaken, start } from '../support/service.ts'
 import { numbered, post, stage } from '../support/stage.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 interface Refusal {
   status: number

@@ -4,7 +4,7 @@ import { call, eachOf, settled, start, type Answer } from '../support/service.ts
 import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(60_000)
+t.setTimeout(600_000)
 
 const waits = ({ body }: Answer): boolean => {
   const [delivery] = (body?.['deliveries'] ?? []) as { phase?: string }[]

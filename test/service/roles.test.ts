@@ -1,11 +1,11 @@
 // Two of each role, each a process of its own, on one PostgreSQL and one Redis.
 import t from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { balancer } from '../support/balancer.ts'
 import { call, eachOf, postUntilTaken, settled, start, type Process } from '../support/service.ts'
 import { numbered, post, repeated, stage, tally } from '../support/stage.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 t.test('two of each role share the work, and the death of one of each loses nothing', async t => {
   const on = await stage(t, { redis: true, patient: true })
@@ -57,7 +57,7 @@ t.test('two of each role share the work, and the death of one of each loses noth
     const rows = await sql<{ node: string }[]>`select distinct node from attempt`
     const sent = rows.map(row => Number(/-(\d+)-[0-9a-f]+$/.exec(row.node)?.[1]))
     t.same(new Set(sent), new Set(workers.map(one => one.pid)), 'both workers sent, and nobody else')
-    const claims = (one: Process): boolean => /"msg":"dispatch.claimed"/.test(one.output())
+    const claims = (one: Process): boolean => /"msg":"schedule.claimed"/.test(one.output())
     t.ok(dispatchers.some(claims), 'dispatchers claimed what became due')
     t.notOk([...apis, ...workers].some(claims), 'and nobody else')
     for (const one of [...workers, ...dispatchers]) {

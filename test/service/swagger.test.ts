@@ -5,7 +5,7 @@ import { testDb } from '../support/postgres.ts'
 import { folder, secret, start } from '../support/service.ts'
 import { createKey } from '../../src/db/keys.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 /** One operation of the page, used as a person does: opened, filled in, executed, its answer read. */
 async function operation(page: Page, id: string) {

@@ -6,25 +6,27 @@ import { createServer, type AddressInfo } from 'node:net'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { lyingProxy } from '../support/proxy.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
 import { call, folder, handlersDir, launch, secret, start } from '../support/service.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 t.jobs = 3
 
 type Env = Record<string, string>
 
 /** Starts what cannot start. What it said to a person: all that is no log line. */
 async function refused(t: Test, env: Env): Promise<string[]> {
-  const began = performance.now()
+  const began = stopwatch(t)
   const attempt = launch(t, { PORT: '0', DATA_DIR: path.join(folder(t), 'data'), ...env })
   const exit = await attempt.exited
-  const seconds = (performance.now() - began) / 1000
+  const seconds = began() / 1000
   t.same(exit, { code: 1, signal: null }, 'it ends with code 1')
-  t.ok(seconds < 15, `soon: after ${seconds.toFixed(1)} s`)
+  // It may try again a few times. What tries for ever hangs.
+  t.ok(seconds < 60, `soon: after ${seconds.toFixed(1)} s`)
   t.notMatch(attempt.output(), /^\s+at .*:\d+/m, 'without a stack trace')
   t.notMatch(attempt.output(), /this is a bug/, 'and does not take it for a bug of ours')
   t.notMatch(attempt.output(), secret, 'and tells no secret')
@@ -185,9 +187,9 @@ t.test('missing tables are said, and npm run migrate makes them', { buffered: tr
   const [line, ...more] = await refused(t, withDatabase(url))
   t.match(line, /lacks .*npm run migrate/)
   t.same(more, [], 'in one line')
-  const migrate = path.resolve(import.meta.dirname, '../../src/migrate.js')
+  const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
   const run = (): Promise<{ stdout: string }> =>
-    promisify(execFile)(process.execPath, [migrate], {
+    promisify(execFile)(process.execPath, [program, 'migrate'], {
       env: { PATH: process.env['PATH'], DATABASE_URL: url }
     })
   t.match((await run()).stdout, /^applied /, 'the migration says what it did')
@@ -197,9 +199,9 @@ t.test('missing tables are said, and npm run migrate makes them', { buffered: tr
 })
 
 t.test('a migration that cannot reach its database says so in one line', { buffered: true }, async t => {
-  const migrate = path.resolve(import.meta.dirname, '../../src/migrate.js')
+  const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
   const env = { PATH: process.env['PATH'], DATABASE_URL: `postgres://a@127.0.0.1:${await freePort()}/a` }
-  const failed = (await promisify(execFile)(process.execPath, [migrate], { env }).catch(
+  const failed = (await promisify(execFile)(process.execPath, [program, 'migrate'], { env }).catch(
     (err: unknown) => err
   )) as { code: number; stderr: string }
   t.equal(failed.code, 1)

@@ -1,9 +1,9 @@
-import type { AskedTask } from '../../src/flow/accept.ts'
+import type { TaskRequest } from '../../src/delivery/accept.ts'
 
 let posted = 0
 
 /** A task as the API hands it on. */
-export function asked(more: Partial<AskedTask> = {}): AskedTask {
+export function asked(more: Partial<TaskRequest> = {}): TaskRequest {
   const messageBody = more.messageBody ?? `{"orderId":"${++posted}"}`
   return {
     taskNo: `order:${++posted}`,

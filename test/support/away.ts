@@ -1,6 +1,6 @@
 import type { Test } from 'tap'
-import { openDb, type Sql } from '../../src/db/open.ts'
-import type { Surroundings } from '../../src/flow/surroundings.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
+import type { Cluster } from '../../src/delivery/cluster.ts'
 import { blackHole } from './blackhole.ts'
 import { testDb } from './postgres.ts'
 
@@ -18,6 +18,6 @@ export async function throughBlackHole(
 }
 
 /** As the process itself does once a second: looks until the database answers. */
-export async function backAgain(around: Surroundings): Promise<void> {
-  while (around.isAway()) await around.refresh().catch(() => {})
+export async function backAgain(around: Cluster): Promise<void> {
+  while (around.isDatabaseAway()) await around.refresh().catch(() => {})
 }

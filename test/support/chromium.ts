@@ -13,8 +13,8 @@ export interface Watched {
   wrong: string[]
 }
 
-/** A page in a fresh profile; undefined: the test is skipped, or with CI=true failed. */
-export async function browser(t: Test): Promise<Watched | undefined> {
+/** A page in a fresh profile, with `flags` of Chromium's own; undefined: the test is skipped, or with CI=true failed. */
+export async function browser(t: Test, flags: readonly string[] = []): Promise<Watched | undefined> {
   const executablePath = paths.find(path => existsSync(path))
   if (executablePath === undefined) {
     // On a build machine a silent skip would be a hole in the net.
@@ -34,7 +34,8 @@ export async function browser(t: Test): Promise<Watched | undefined> {
       '--no-first-run',
       '--disable-background-networking',
       '--disable-component-update',
-      '--disable-sync'
+      '--disable-sync',
+      ...flags
     ]
   })
   t.teardown(() => context.close())

@@ -1,7 +1,7 @@
 // node holder.js <dataDir>: an Ackbox of nothing but its embedded PostgreSQL, to be killed by tests. At SIGINT it drains as
 // the service does: it still uses the database, then ends it.
-import { startEmbedded } from '../../src/db/embedded.ts'
-import { openDb } from '../../src/db/open.ts'
+import { startEmbedded } from '../../src/embedded/start.ts'
+import { openDb } from '../../src/db/pool.ts'
 
 const say = (fields: object) => process.stdout.write(JSON.stringify(fields) + '\n')
 

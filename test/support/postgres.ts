@@ -1,5 +1,6 @@
 // One real PostgreSQL for all test files of this user: whoever comes first starts it, the rest share it, and
 // test/support/reaper.ts ends it some seconds after the last one left, however that one left.
+
 import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
@@ -8,11 +9,9 @@ import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import type { Test } from 'tap'
 import { migrate, migrationsHash } from '../../src/db/migrate.ts'
-import { openDb } from '../../src/db/open.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { runPostmaster, urlOf } from '../../src/db/postmaster.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
+import { runPostmaster, urlOf, type Postmaster } from '../../src/embedded/postmaster.ts'
 import { announce } from './presence.ts'
-import type { Postmaster } from '../../src/db/postmaster.ts'
 
 export interface TestDb {
   url: string

@@ -1,18 +1,18 @@
-import type { Hinted } from '../../src/flow/hint.ts'
+import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 
 /** The queue: hands hints on at once, or does with them what queues do on bad days. */
 export class FakeQueue {
   /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. */
   mode: 'deliver' | 'hold' | 'lose' | 'refuse' = 'deliver'
   roomLeft = 10_000
-  readonly jobs: Hinted[][] = []
-  readonly #run: (job: Hinted[]) => Promise<void>
+  readonly jobs: ClaimedDelivery[][] = []
+  readonly #run: (job: ClaimedDelivery[]) => Promise<void>
   readonly #running = new Set<Promise<void>>()
-  constructor(run: (job: Hinted[]) => Promise<void>) {
+  constructor(run: (job: ClaimedDelivery[]) => Promise<void>) {
     this.#run = run
   }
 
-  async add(deliveries: Hinted[]): Promise<Hinted[]> {
+  async add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]> {
     if (this.mode === 'refuse') return deliveries
     for (const name of new Set(deliveries.map(one => one.downstream))) {
       const job = deliveries.filter(one => one.downstream === name)
@@ -31,7 +31,7 @@ export class FakeQueue {
     await Promise.all(this.jobs.splice(0).map(job => this.#start(job)))
   }
 
-  #start(job: Hinted[]): Promise<void> {
+  #start(job: ClaimedDelivery[]): Promise<void> {
     const done = this.#run(job).finally(() => this.#running.delete(done))
     this.#running.add(done)
     return done

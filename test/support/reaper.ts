@@ -1,7 +1,7 @@
 // node reaper.js <dataDir> <pid>: ends the tests' PostgreSQL once nobody has used it for some seconds. One runs
 // for each test process; the first to take the lock does the work, the others leave.
 import postgres from 'postgres'
-import { runPostmaster, stopPostmaster, urlOf } from '../../src/db/postmaster.ts'
+import { runPostmaster, stopPostmaster, urlOf } from '../../src/embedded/postmaster.ts'
 import { isRunning, isUsed } from './presence.ts'
 
 const [dataDir, pid] = process.argv.slice(2)

@@ -1,9 +1,9 @@
 // Rows made by hand: deliveries in any place, as the SQL under test finds them.
-import type { AttemptRow } from '../../src/db/moves.ts'
-import type { Sql } from '../../src/db/open.ts'
-import { phaseOf, statusOf, type Standing } from '../../src/task/states.ts'
-import { statusNumber, type Phase } from '../../src/task/task.ts'
-import { uuidv7 } from '../../src/task/uuid.ts'
+import type { AttemptRow } from '../../src/db/transitions.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { phaseOf, statusOf, type DeliveryState } from '../../src/domain/transitions.ts'
+import { statusNumber, type Phase } from '../../src/domain/types.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 
 export interface RowOptions {
   downstream?: string
@@ -16,7 +16,7 @@ export interface RowOptions {
 }
 
 /** A task with one delivery that stands there; the task's id. */
-export async function standing(sql: Sql, at: Standing, options: RowOptions = {}): Promise<string> {
+export async function standing(sql: Sql, at: DeliveryState, options: RowOptions = {}): Promise<string> {
   const { downstream = 'warehouse', messageCode = 'order.paid', inMs = 0, needsReceipt = false } = options
   const { taskId = uuidv7() } = options
   const phase = phaseOf(at.place)
@@ -39,7 +39,7 @@ export async function standing(sql: Sql, at: Standing, options: RowOptions = {})
 }
 
 export interface StoredRow {
-  standing: Standing
+  standing: DeliveryState
   reason: string | null
   /** ms until its clock runs out; null without one. */
   inMs: number | null

@@ -1,6 +1,6 @@
 // What must hold at every moment, whatever happens: asked of the rows themselves, again and again.
 import type { Test } from 'tap'
-import type { Sql } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/pool.ts'
 
 /** The longest that anything may wait in these tests: their start times and receipt timeouts stay below it. */
 const farthest = '1 hour 10 minutes'

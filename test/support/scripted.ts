@@ -1,7 +1,7 @@
 // A downstream that answers what the test says, and tells what it saw.
 import { EventEmitter, once } from 'node:events'
-import type { Outcome } from '../../src/task/task.ts'
-import type { Accepted, Parcel, Transport } from '../../src/transport/transport.ts'
+import type { Outcome } from '../../src/domain/types.ts'
+import type { Accepted, SendContext, Transport } from '../../src/transport/types.ts'
 
 /** One request as it reached the downstream. */
 interface Reached {
@@ -52,7 +52,7 @@ export class ScriptedDownstream implements Transport {
     held(outcome)
   }
 
-  async send(request: unknown, parcel: Parcel, accepted?: Accepted): Promise<Outcome> {
+  async send(request: unknown, parcel: SendContext, accepted?: Accepted): Promise<Outcome> {
     const raw = parcel.raw ?? ''
     const headers = parcel.headers(raw)
     this.requests.push({
@@ -74,7 +74,7 @@ export class ScriptedDownstream implements Transport {
       : { kind: 'refused', reason: 'refused' }
   }
 
-  #hold({ signal, timeoutMs }: Parcel): Promise<Outcome> {
+  #hold({ signal, timeoutMs }: SendContext): Promise<Outcome> {
     return new Promise(resolve => {
       const timer = setTimeout(() => end({ kind: 'failed', reason: 'timeout' }), timeoutMs)
       const cut = (): void => end({ kind: 'failed', reason: 'shutdown' })

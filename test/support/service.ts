@@ -6,7 +6,7 @@ import path from 'node:path'
 import type { Test } from 'tap'
 // Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
 import { fetch } from 'undici'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
 /** Node without what the test runner loads into every child: whole processes run as an operator starts them. */
@@ -80,7 +80,8 @@ export async function start(t: Test, env: Env, program = main): Promise<Process>
     ended = true
   })
   for (let tries = 0; !/"msg":"ready"/.test(process.output()); tries++) {
-    if (ended || tries > 600) throw new Error(`it did not start:\n${process.output()}`)
+    // Two minutes: on a busy machine a start took 17 s.
+    if (ended || tries > 2_400) throw new Error(`it did not start:\n${process.output()}`)
     await new Promise(resolve => setTimeout(resolve, 50))
   }
   return { ...process, url }
@@ -116,9 +117,25 @@ export async function postUntilTaken(url: () => string, task: unknown): Promise<
   }
 }
 
-/** Waits for the task to come to rest; its status of then. */
-export async function settled(url: string, taskNo: string, seconds = 30): Promise<Answer> {
-  return call(`${url}/tasks/${encodeURIComponent(taskNo)}?wait=HANDLED&timeout=${seconds}`)
+/** Waits for the task to come to rest, for ever or so many seconds; its status of then. */
+export async function settled(url: string, taskNo: string, seconds?: number): Promise<Answer> {
+  for (;;) {
+    const answer = await call(
+      `${url}/tasks/${encodeURIComponent(taskNo)}?wait=HANDLED&timeout=${seconds ?? 30}`
+    )
+    if (seconds !== undefined || answer.body?.['status'] !== 'SENDING') return answer
+  }
+}
+
+/** Waits until it is at rest and each delivery has an attempt on record: a receipt may overtake the record of the attempt. */
+export async function recorded(url: string, taskNo: string): Promise<Answer> {
+  await settled(url, taskNo)
+  for (;;) {
+    const answer = await call(`${url}/tasks/${encodeURIComponent(taskNo)}`)
+    const deliveries = (answer.body?.['deliveries'] ?? []) as { attempts: unknown[] }[]
+    if (deliveries.every(one => one.attempts.length > 0)) return answer
+    await new Promise(resolve => setTimeout(resolve, 50))
+  }
 }
 
 /** Runs `work` over all of them, 64 at a time; results in their order. */

@@ -1,31 +1,28 @@
 // The flow of a task as a story: a real PostgreSQL, a queue and a downstream that the test holds in its hands, and a
 // clock of its own: `later` makes time pass in the database by moving all it holds into the past.
+
 import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { z } from 'zod'
-import { readTask } from '../../src/db/read.ts'
-import { beat } from '../../src/db/nodes.ts'
-import type { Sql } from '../../src/db/open.ts'
-import type { TaskView } from '../../src/db/view.ts'
-import { acceptor, type Accept, type AskedTask } from '../../src/flow/accept.ts'
-import { deliverer, type Deliver } from '../../src/flow/deliver.ts'
-import { dispatcher } from '../../src/flow/dispatch.ts'
-import { fresh, type Fresh } from '../../src/flow/fresh.ts'
-import { owed } from '../../src/flow/owed.ts'
-import { hinter, type Hinter } from '../../src/flow/hint.ts'
-import { pace } from '../../src/flow/pace.ts'
-import { parcels } from '../../src/flow/parcel.ts'
-import { receiver, type AskedReceipt, type Received } from '../../src/flow/receive.ts'
-import { recorder, type Record } from '../../src/flow/record.ts'
-import { redeliver } from '../../src/flow/redeliver.ts'
-import { remove } from '../../src/flow/remove.ts'
-import { surroundings, type Surroundings } from '../../src/flow/surroundings.ts'
+import { readTask, type TaskView } from '../../src/db/views.ts'
+import { heartbeat } from '../../src/db/cluster.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { acceptor, type Accept, type TaskRequest } from '../../src/delivery/accept.ts'
+import { executor, type Execute } from '../../src/delivery/execute.ts'
+import { dispatcher } from '../../src/delivery/dispatcher.ts'
+import { cancelled } from '../../src/delivery/load.ts'
+import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
+import { deliveryHeaders } from '../../src/delivery/headers.ts'
+import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
+import { completer, type Complete } from '../../src/delivery/complete.ts'
+import { redeliver, remove } from '../../src/delivery/operate.ts'
+import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/define.ts'
-import { createMetrics } from '../../src/metrics.ts'
-import { slots } from '../../src/queue/slots.ts'
-import { tokens } from '../../src/task/token.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import { createMetrics } from '../../src/runtime/metrics.ts'
+import { limiter } from '../../src/queue/limiter.ts'
+import { tokens } from '../../src/domain/tokens.ts'
+import type { Transport } from '../../src/transport/types.ts'
 import { asked } from './asked.ts'
 import { testDb } from './postgres.ts'
 import { FakeQueue } from './queue-in-hand.ts'
@@ -43,8 +40,8 @@ export interface SetupOptions {
   downstreams?: { [name: string]: Partial<LoadedDownstream> }
   handler?: Partial<Pick<LoadedHandler, 'body' | 'onReceipt'>>
   transport?: Transport
-  /** By default as in a process of all roles; undefined where time passes before a worker takes its hint. */
-  fresh?: Fresh | undefined
+  /** By default as in a process of all roles; false where another process takes what is accepted. */
+  hasWorker?: boolean
   /** A pool of the test's own, for a database that goes away. */
   sql?: Sql
   leaseMarginMs?: number
@@ -58,20 +55,20 @@ export interface Story {
   queue: FakeQueue
   downstream: ScriptedDownstream
   accept: Accept
-  deliver: Deliver
-  record: Record
-  hinter: Hinter
-  around: Surroundings
+  deliver: Execute
+  record: Complete
+  hinter: Enqueuer
+  around: Cluster
   lines: Line[]
   handlers: Map<string, LoadedHandler>
   stopping: AbortController
   cutOff: AbortController
   /** Posts a task; its taskNo. */
-  post(asked?: Partial<AskedTask>): Promise<string>
+  post(asked?: Partial<TaskRequest>): Promise<string>
   read(taskNo: string): Promise<TaskView>
   /** The delivery to `warehouse`, or to another. */
   delivery(taskNo: string, downstream?: string): Promise<TaskView['deliveries'][number]>
-  receive(asked: Partial<AskedReceipt> & Pick<AskedReceipt, 'taskNo'>): Promise<Received>
+  receive(asked: Partial<ReceiptRequest> & Pick<ReceiptRequest, 'taskNo'>): Promise<ReceiveResult>
   redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
   remove(taskNo: string): ReturnType<typeof remove>
   /** One look of a dispatcher that has just started, and all that follows from it. */
@@ -125,43 +122,37 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   setMaxListeners(0, cutOff.signal)
   const giveUp = new AbortController()
   const downstream = new ScriptedDownstream()
-  const around = surroundings(sql, names, () => {})
-  const pacing = pace()
-  const record = recorder({ sql, pace: pacing, metrics, giveUp: giveUp.signal })
-  const justAccepted = 'fresh' in options ? options.fresh : fresh()
-  const owing = owed()
+  const around = openCluster(sql, names, () => {})
+  const record = completer({ sql, metrics, giveUp: giveUp.signal })
+  const stopped = cancelled()
   const queue = new FakeQueue(async job => {
     const [first] = job
     if (!first) return
-    const hint = {
-      downstream: first.downstream,
-      deliveries: job.map(({ taskId, attempt }) => [taskId, attempt] as const)
-    }
-    await deliver(hint).catch((err: unknown) => log.warn({ err }, 'hint.failed'))
+    await deliver({ downstream: first.downstream, deliveries: job }).catch((err: unknown) =>
+      log.warn({ err }, 'job.failed')
+    )
   })
-  const hinting = hinter(queue, record)
+  const hinting = enqueuer(queue, record)
   const issued = tokens({ current: 'a test secret' })
   const running: Promise<void>[] = []
   const stopAll = new AbortController()
   let wake = (): void => {}
-  const deliver = deliverer({
+  const deliver = executor({
     sql,
     handlers,
     transports: { http: options.transport ?? downstream },
-    slots: new Map(all.map(({ name, limit }) => [name, slots({ ...limit, share: () => 1 })])),
+    slots: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
-    fresh: justAccepted,
-    owed: owing,
-    pace: pacing,
-    parcels: parcels({
+    cancelled: stopped,
+    headers: deliveryHeaders({
       downstreams: all,
       secret: 'a test secret',
       secretPrevious: undefined,
       tokens: issued,
       publicUrl: 'http://ackbox.test'
     }),
-    record,
-    surroundings: around,
+    complete: record,
+    cluster: around,
     node: 'test',
     leaseMarginMs,
     stopping: stopping.signal,
@@ -173,12 +164,11 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const accept = acceptor({
     sql,
     handlers,
-    hinter: hinting,
-    surroundings: around,
+    enqueuer: hinting,
+    cluster: around,
     leaseMarginMs,
     wake: () => wake(),
-    fresh: justAccepted,
-    pace: pacing,
+    hasWorker: options.hasWorker ?? true,
     claiming: () => !stopping.signal.aborted,
     metrics,
     log,
@@ -188,9 +178,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     sql,
     handlers,
     tokens: issued,
-    record,
-    owed: owing,
-    surroundings: around,
+    complete: record,
+    cluster: around,
     random,
     metrics,
     log,
@@ -202,10 +191,9 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       sql,
       handlers,
       downstreams: leases,
-      hinter: hinting,
-      record,
-      pace: pacing,
-      surroundings: around,
+      enqueuer: hinting,
+      complete: record,
+      cluster: around,
       sweepMs,
       random,
       log
@@ -232,7 +220,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     }
   }
 
-  await beat(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
+  await heartbeat(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
   await around.refresh()
 
   const story: Story = {
@@ -277,10 +265,11 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     redeliver: (taskNo, { force = false, downstream: name } = {}) =>
       redeliver(
-        { sql, record, surroundings: around, handlers, wake: () => wake() },
-        { taskNo, force, ...(name === undefined ? {} : { downstream: name }) }
+        { sql, record, cluster: around, handlers, wake: () => wake() },
+        { taskNo, force, ...(name === undefined ? {} : { downstream: name }) },
+        async () => {}
       ),
-    remove: taskNo => remove({ sql, record, surroundings: around, fresh: justAccepted }, taskNo),
+    remove: taskNo => remove({ sql, record, cluster: around, cancelled: stopped }, taskNo, async () => {}),
     async dispatch() {
       const stop = new AbortController()
       const done = newDispatcher().run(stop.signal)
@@ -309,7 +298,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     async workers(count) {
       await sql`delete from node`
-      for (let i = 0; i < count; i++) await beat(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
+      for (let i = 0; i < count; i++)
+        await heartbeat(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
       await around.refresh()
     },
     logged: message => lines.filter(line => line.message === message)

@@ -1,7 +1,7 @@
 // What whole processes play on: one PostgreSQL, perhaps one Redis, one downstream, and the settings they share.
 import path from 'node:path'
 import type { Test } from 'tap'
-import type { Sql } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import { testDb } from './postgres.ts'
 import { ownRedis, type OwnRedis } from './redis.ts'
 import { call, handlersDir, secret, settled, type Answer } from './service.ts'

@@ -1,8 +1,8 @@
-/** Looks again and again until it is so; says what it waited for when that never comes. */
+/** Looks again and again until it is so; says what it waited for when that never comes. `seconds` only end a hang. */
 export async function until(
   what: string,
   look: () => boolean | Promise<boolean>,
-  seconds = 20
+  seconds = 100
 ): Promise<void> {
   for (const end = performance.now() + seconds * 1000; ;) {
     if (await look()) return

@@ -1,12 +1,13 @@
 // What many attempts at once at a downstream that means us ill may cost: time, memory and sockets have a bound each.
 import type { Socket } from 'node:net'
 import t from 'tap'
+import { stopwatch } from '../support/stopwatch.ts'
 import { bodyMs, head, timeoutMs } from './downstreams.ts'
 import { parcel } from './parcel.ts'
 import { open } from './play-out.ts'
 import { rawServer, type Behave } from './raw-server.ts'
 
-t.setTimeout(60_000)
+t.setTimeout(600_000)
 
 const attempts = 200
 const block = Buffer.alloc(16_384, 'x')
@@ -36,13 +37,13 @@ for (const [name, behave] of Object.entries(worlds)) {
     }, 5)
     const heap = () => process.memoryUsage().heapUsed + process.memoryUsage().external
     const before = heap()
-    const started = performance.now()
+    const started = stopwatch(t)
     const outcomes = await Promise.all(
       Array.from({ length: attempts }, () =>
         http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs: timeoutMs + bodyMs }))
       )
     )
-    const took = performance.now() - started
+    const took = started()
     const grown = heap() - before
     clearInterval(watch)
     t.equal(outcomes.length, attempts)
@@ -75,11 +76,11 @@ t.test(
       for (const socket of held) socket.destroy()
       deaf.close()
     })
-    const started = performance.now()
+    const started = stopwatch(t)
     const http = open(t)
     const outcome = await http.send({ url: server.url, body: 'x'.repeat(32 << 20) }, parcel({ timeoutMs }))
     t.match(outcome, { kind: 'failed', reason: 'timeout' })
-    t.ok(performance.now() - started < timeoutMs + 1_000)
+    t.ok(started() < timeoutMs + 1_000)
     for (const socket of held)
       await new Promise(resolve => {
         socket.once('close', resolve).resume()

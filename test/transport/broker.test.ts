@@ -1,8 +1,7 @@
 import t from 'tap'
-import { brokerVariable, parseBroker, reach } from '../../src/transport/broker.ts'
-import { chosen } from '../../src/transport/choose.ts'
-import { guard } from '../../src/transport/guard.ts'
-import { TransportError, transports } from '../../src/transport/index.ts'
+import { brokerVariable, parseBroker, reach, chosen } from '../../src/transport/broker.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { TransportError, transports } from '../../src/transport/registry.ts'
 
 t.test('a broker’s URL says where it is and how to log in', t => {
   t.same(parseBroker('orders', 'amqps://me:p%40ss@a.example,[::1]:7/my%2Fhost?heartbeat=5&x='), {

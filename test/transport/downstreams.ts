@@ -1,7 +1,7 @@
 // What a downstream may do to us, and what must come of it: run by downstreams.test.ts, each by a real TCP server.
 import { deflateRawSync, gzipSync } from 'node:zlib'
 import type { Socket } from 'node:net'
-import type { Accepted } from '../../src/transport/transport.ts'
+import type { Accepted } from '../../src/transport/types.ts'
 import { answer } from './raw-server.ts'
 
 export interface Row {

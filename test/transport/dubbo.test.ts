@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo.ts'
-import { guard } from '../../src/transport/guard.ts'
+import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo/triple.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
 import { parcel } from './parcel.ts'
 import { freePorts } from '../interop/server.ts'
 import { rawServer } from './raw-server.ts'
@@ -164,7 +164,7 @@ t.test('a host that is down is passed over, and said once', async t => {
   t.equal(signed, 4, 'signed once for each send')
   t.equal(server.received.length, 4)
   t.match(said, [
-    ['broker.away', { broker: 'dubbo', host: `127.0.0.1:${dead}`, reason: 'connection_refused' }]
+    ['broker.unavailable', { broker: 'dubbo', host: `127.0.0.1:${dead}`, reason: 'connection_refused' }]
   ])
   const { port } = server
   await server.close()
@@ -174,7 +174,7 @@ t.test('a host that is down is passed over, and said once', async t => {
   t.match(await send(call), { kind: 'delivered' })
   t.strictSame(
     said.map(([message]) => message),
-    ['broker.away', 'broker.away', 'broker.back']
+    ['broker.unavailable', 'broker.unavailable', 'broker.available']
   )
 })
 

@@ -1,7 +1,7 @@
 import t from 'tap'
-import { readResponse } from '../../src/transport/dubbo2/body.ts'
-import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo2/frame.ts'
-import type { Dubbo2Request } from '../../src/transport/dubbo2/request.ts'
+import { readResponse } from '../../src/transport/dubbo/hessian.ts'
+import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
 import { provider } from './dubbo2-provider.ts'
 
 /** hessian2 of: 1 (a value follows), a short text. */
@@ -40,8 +40,8 @@ t.test('what is no frame, or too large a one, is said by its first bytes', t => 
     /answer_too_long/
   )
   t.throws(() => readResponse(20, Buffer.from([0x91, 0x43])))
-  t.same(readResponse(20, value('hi')), { kind: 'value', value: 'hi' })
-  t.same(readResponse(20, Buffer.from([0x92])), { kind: 'value', value: null })
+  t.same(readResponse(20, value('hi')), { kind: 'value', value: 'hi', whole: true })
+  t.same(readResponse(20, Buffer.from([0x92])), { kind: 'value', value: null, whole: true })
   t.end()
 })
 

@@ -4,11 +4,11 @@ import { Resolver } from 'node:dns/promises'
 import { once } from 'node:events'
 import { isIP } from 'node:net'
 import t, { type Test } from 'tap'
-import { guard, type Resolve } from '../../src/transport/guard.ts'
+import { guard, type Resolve } from '../../src/transport/egress/guard.ts'
 import { everyTransport, wayTo } from './everywhere.ts'
 import { scriptedServer } from './scripted-server.ts'
 
-t.setTimeout(60_000)
+t.setTimeout(600_000)
 
 /** A DNS server of A records that gives each question the next of its answers, the last one for ever. */
 async function dns(t: Test, answers: string[][]): Promise<{ resolve: Resolve; asked: () => number }> {

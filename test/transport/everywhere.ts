@@ -1,12 +1,12 @@
 // Every transport, pointed at one address: for what must hold whichever of them a delivery leaves by.
 import type { Test } from 'tap'
 import { brokerVariable, parseBroker, type Broker } from '../../src/transport/broker.ts'
-import type { Guard } from '../../src/transport/guard.ts'
-import { transportNames, transports, type TransportName } from '../../src/transport/index.ts'
-import type { Outcome } from '../../src/task/task.ts'
+import type { Guard } from '../../src/transport/egress/guard.ts'
+import { transportNames, transports, type TransportName } from '../../src/transport/registry.ts'
+import type { Outcome } from '../../src/domain/types.ts'
 import { parcel } from './parcel.ts'
 
-const ways: Record<TransportName, { scheme: string; request: object }> = {
+export const ways: Record<TransportName, { scheme: string; request: object }> = {
   http: { scheme: 'http', request: {} },
   dubbo: { scheme: 'tri', request: { service: 'com.acme.Points', method: 'onPaid', args: [] } },
   dubbo2: { scheme: 'dubbo', request: { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] } },

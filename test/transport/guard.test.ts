@@ -1,6 +1,5 @@
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
-import { isIP } from 'node:net'
+import { createServer, type AddressInfo, isIP } from 'node:net'
 import t from 'tap'
 import {
   guard,
@@ -8,8 +7,8 @@ import {
   type Guard,
   type GuardOptions,
   type Resolve
-} from '../../src/transport/guard.ts'
-import { httpTransport } from '../../src/transport/http.ts'
+} from '../../src/transport/egress/guard.ts'
+import { httpTransport } from '../../src/transport/http/http.ts'
 import { parcel } from './parcel.ts'
 import { targets, type Target } from './targets.ts'
 

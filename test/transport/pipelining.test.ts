@@ -2,14 +2,14 @@
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import type { Outcome } from '../../src/task/task.ts'
-import type { HttpRequest } from '../../src/transport/http.ts'
-import type { Parcel } from '../../src/transport/transport.ts'
+import type { Outcome } from '../../src/domain/types.ts'
+import type { HttpRequest } from '../../src/transport/http/http.ts'
+import type { SendContext } from '../../src/transport/types.ts'
 import { parcel } from './parcel.ts'
 import { open } from './play-out.ts'
 import { answer as writtenAnswer, rawServer, type Received } from './raw-server.ts'
 
-t.setTimeout(30_000)
+t.setTimeout(600_000)
 
 interface Came {
   socket: Socket
@@ -30,7 +30,7 @@ async function scene(t: Test) {
     came,
     server,
     send: (request: HttpRequest): Promise<Outcome> => http.send(request, parcel({ limit })),
-    post: (body: string, more: Partial<Parcel> = {}): Promise<Outcome> =>
+    post: (body: string, more: Partial<SendContext> = {}): Promise<Outcome> =>
       http.send({ url: server.url, body }, parcel({ limit, ...more })),
     /** Resolves when so many have come in all. */
     async until(count: number) {

@@ -1,6 +1,7 @@
 import type { Test } from 'tap'
-import { guard } from '../../src/transport/guard.ts'
-import { httpTransport } from '../../src/transport/http.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { httpTransport } from '../../src/transport/http/http.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { bodyMs, ok, timeoutMs, type Row } from './downstreams.ts'
 import { parcel } from './parcel.ts'
 import { rawServer } from './raw-server.ts'
@@ -25,10 +26,10 @@ export function playOut(t: Test, row: Row): void {
       nth === 1 ? row.does(socket) : socket.write(ok)
     )
     const http = open(t)
-    const started = performance.now()
+    const started = stopwatch(t)
     const sent = http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs }), row.accepted)
     const outcome = await sent
-    const took = performance.now() - started
+    const took = started()
     const first = [...server.open][0]
     t.match(outcome, row.outcome)
     t.ok(took < (row.byMs ?? timeoutMs) + 400, `ended by its deadline: ${Math.round(took)} ms`)

@@ -1,8 +1,8 @@
 import t from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { guard } from '../../src/transport/guard.ts'
-import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq.ts'
-import { verdict } from '../../src/transport/rabbitmq/closed.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq/rabbitmq.ts'
+import { verdict } from '../../src/transport/rabbitmq/failure.ts'
 import { brokenBy } from '../../src/transport/rabbitmq/dial.ts'
 import { parcel } from './parcel.ts'
 

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { retryAfter } from '../../src/transport/retry-after.ts'
+import { retryAfter } from '../../src/transport/http/answer.ts'
 
 const now = Date.UTC(2026, 10, 20, 10, 0, 0)
 const hour = 3_600_000

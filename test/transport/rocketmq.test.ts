@@ -6,9 +6,10 @@ import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_p
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import t, { type Test } from 'tap'
 import { parseBroker } from '../../src/transport/broker.ts'
-import { guard, type Guard } from '../../src/transport/guard.ts'
-import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq.ts'
-import type { Transport } from '../../src/transport/transport.ts'
+import { guard, type Guard } from '../../src/transport/egress/guard.ts'
+import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
+import type { Transport } from '../../src/transport/types.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { parcel } from './parcel.ts'
 
 const { Code, MessageType, Permission } = definition
@@ -250,9 +251,9 @@ t.test('a host that hangs is passed over, and not asked first again', async t =>
   const proxy = await fakeProxy(t)
   const transport = transportTo(t, `rocketmq://127.0.0.1:${port},127.0.0.1:${proxy.port}`)
   t.match(await send(transport), { kind: 'delivered' })
-  const began = performance.now()
+  const began = stopwatch(t)
   t.match(await send(transport, { topic: 'others' }), { kind: 'delivered' })
-  t.ok(performance.now() - began < 1_000)
+  t.ok(began() < 1_000)
 })
 
 t.test('a server whose handshake hangs does not cost a connection for each send', async t => {
@@ -276,7 +277,7 @@ t.test('trouble is said once when it begins and once when it is over, and heals 
   await proxy.start()
   t.match(await send(transport), { kind: 'delivered' })
   t.match(await send(transport), { kind: 'delivered' })
-  t.strictSame(said, ['broker.lost', 'broker.back'])
+  t.strictSame(said, ['broker.lost', 'broker.available'])
 })
 
 t.test('a server that is no proxy of RocketMQ is a failure', async t => {

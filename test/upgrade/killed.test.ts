@@ -10,9 +10,9 @@ import { catalog } from './catalog.ts'
 import { halt } from './halt.ts'
 import { nextMigrations } from './next.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
-const program = path.resolve(import.meta.dirname, '../../src/migrate.js')
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
 async function described(url: string): Promise<string[]> {
   const sql = postgres(url, { max: 1, onnotice: () => {} })
@@ -42,7 +42,7 @@ t.test(
     const killedAt = async (nth: number): Promise<void> => {
       const url = await emptyDb(t)
       const way = await halt(t, url, { nth, swallow: false })
-      const child = spawn(plainNode[0], [...plainNode.slice(1), program], {
+      const child = spawn(plainNode[0], [...plainNode.slice(1), program, 'migrate'], {
         env: { PATH: process.env['PATH'], DATABASE_URL: way.url },
         stdio: 'ignore'
       })

@@ -29,7 +29,8 @@ export function nextMigrations(t: Test, into = path.join(folder(t), 'migrations'
 
 export interface Release {
   main: string
-  migrate: string
+  /** Of all commands. */
+  program: string
   handlersDir: string
 }
 
@@ -44,7 +45,7 @@ export function nextRelease(t: Test, version: string): Release {
   mkdirSync(path.join(at, 'handlers'), { recursive: true })
   return {
     main: path.join(at, 'dist/src/main.js'),
-    migrate: path.join(at, 'dist/src/migrate.js'),
+    program: path.join(at, 'dist/src/cli/ackbox.js'),
     handlersDir: path.join(at, 'dist/test/support/handlers')
   }
 }

@@ -1,15 +1,15 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { freePort } from '../../src/port.ts'
+import { freePort } from '../../src/embedded/port.ts'
 import { balancer } from '../support/balancer.ts'
 import { eachOf, postUntilTaken, settled, start } from '../support/service.ts'
 import { repeated, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
-import { version } from '../../src/version.ts'
+import { version } from '../../src/runtime/package.ts'
 import { nextRelease } from './next.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 t.test('an upgrade, process by process under load, loses nothing and sends nothing twice', async t => {
   const on = await stage(t, { redis: true })
@@ -47,7 +47,7 @@ t.test('an upgrade, process by process under load, loses nothing and sends nothi
 
   await more(50)
   const env2 = { PATH: process.env['PATH'], DATABASE_URL: databaseUrl }
-  const { stdout } = await promisify(execFile)(process.execPath, [next.migrate], { env: env2 })
+  const { stdout } = await promisify(execFile)(process.execPath, [next.program, 'migrate'], { env: env2 })
   t.match(stdout, /^applied 9999_next/, 'first the tables, while the former version goes on')
   await more(50)
   t.same(await former[0]?.kill('SIGTERM'), { code: 0, signal: null })

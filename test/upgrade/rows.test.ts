@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
 import { migrate, unknownMigrations } from '../../src/db/migrate.ts'
-import type { Sql } from '../../src/db/open.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import { standing } from '../support/rows.ts'
 import { call, launch, settled, start } from '../support/service.ts'
 import { post, stage } from '../support/stage.ts'
 import { nextMigrations, nextRelease } from './next.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 const tables = ['alarm', 'api_key', 'attempt', 'audit', 'delivery', 'downstream', 'node', 'receipt', 'task']
 
@@ -98,5 +98,5 @@ t.test('the next version on tables that it has not migrated says in one line wha
   const next = nextRelease(t, '9.9.9')
   const refused = launch(t, { ...on.env, PORT: '0', HANDLERS_DIR: next.handlersDir }, next.main)
   t.equal((await refused.exited).code, 1)
-  t.match(refused.output().trim(), /^ackbox: The database lacks 9999_next: run `npm run migrate`[^\n]*$/)
+  t.match(refused.output().trim(), /^ackbox: The database lacks 9999_next: run `ackbox migrate`[^\n]*$/)
 })

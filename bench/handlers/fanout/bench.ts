@@ -1,5 +1,4 @@
-import { defineHandler, env, url } from 'ackbox/handler'
-import type { Downstream, z } from 'ackbox/handler'
+import { defineHandler, env, url, type Downstream, type z } from 'ackbox/handler'
 import plain, { pipelining } from '../bench.ts'
 
 /** Four share what the plain one has alone. */

@@ -1,3 +1,4 @@
+import type { Logger } from '../../runtime/logger.ts'
 import {
   compatibilityPartitioner,
   ProduceAcks,
@@ -5,11 +6,12 @@ import {
   type MessageToProduce,
   type ProduceResult
 } from '@platformatic/kafka'
-import type { Outcome } from '../../task/task.ts'
+import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
-import type { Guard } from '../guard.ts'
-import { failed } from './failed.ts'
-import { link, linkOptions } from './link.ts'
+import type { Guard } from '../egress/guard.ts'
+import { failed } from './failure.ts'
+import { protocol } from './frames.ts'
+import { link, linkOptions, type Link } from './connection.ts'
 
 /** One send. `end` is called once; what is over before it was written is not written. */
 export interface Item {
@@ -25,15 +27,24 @@ export interface Writer {
 
 interface WriterDeps {
   guard: Guard
-  log: { info(fields: object, message: string): void; warn(fields: object, message: string): void }
+  log: Pick<Logger, 'info' | 'warn'>
 }
 
 // Far below the smallest usual max.message.bytes (1 MB): small messages must not be too large together.
 const batchBytes = 131_072
 const batchCount = 500
 
+/** Longer than the client's three requests of 10 s each: past it, it has lost the call. */
+const lostMs = 40_000
+const closeMs = 1_000
+
 /** Words of a failure that are about the way to the broker, and not about one topic or message. */
-const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error)/
+const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error|protocol)/
+
+interface Client {
+  producer: Producer
+  way: Link
+}
 
 /**
  * Writes to one broker. A topic has one produce call at a time; what comes meanwhile goes in the next one together, so a topic
@@ -42,22 +53,22 @@ const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error)/
  */
 export function writer(broker: Broker, deps: WriterDeps): Writer {
   const lanes = new Map<string, Item[]>()
-  let producer: Producer | undefined
+  let client: Client | undefined
   let down = false
   let closed = false
 
-  function open(): Producer {
-    if (producer) return producer
+  function open(): Client {
+    if (client) return client
     const way = link(deps.guard, broker.tls)
-    const made = new Producer({
+    const producer = new Producer({
       ...linkOptions(broker, way),
       acks: ProduceAcks.ALL,
       // Java's own: the package's default differs from it for half of all keys.
       partitioner: compatibilityPartitioner
     })
-    way.guarded(made.connections)
-    producer = made
-    return made
+    way.guarded(producer.connections)
+    client = { producer, way }
+    return client
   }
 
   function said(outcome: Outcome): void {
@@ -65,18 +76,20 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
     if (closed || bad === down) return
     down = bad
     if (outcome.kind === 'failed')
-      deps.log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.trouble')
-    else deps.log.info({ broker: broker.name }, 'broker.well')
+      deps.log.warn({ broker: broker.name, reason: outcome.reason }, 'broker.failing')
+    else deps.log.info({ broker: broker.name }, 'broker.recovered')
   }
 
   async function produce(batch: Item[]): Promise<void> {
-    let used: Producer | undefined
+    let used: Client | undefined
     try {
-      used = open()
-      const result = await used.send({ messages: batch.map(each => each.message), acks: ProduceAcks.ALL })
+      const { producer, way } = (used = open())
+      const options = { messages: batch.map(each => each.message), acks: ProduceAcks.ALL }
+      const result = await way.within<ProduceResult>(lostMs, done => producer.send(options, done))
+      if (!result.offsets?.length) throw protocol('the broker confirms nothing')
       const outcomes = {
         kind: 'delivered',
-        address: addressOf(used, result) ?? at(broker.hosts[0]!)
+        address: addressOf(producer, result) ?? at(broker.hosts[0]!)
       } as const
       said(outcomes)
       for (const each of batch) each.end(outcomes)
@@ -89,14 +102,15 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       }
       said(outcome)
       // A connection that no longer answers would be kept by the client until TCP gives it up.
-      if (outcome.reason === 'timeout' && used === producer) drop()
+      if (/^(?:timeout|protocol)/.test(outcome.reason) && used === client) drop()
       for (const each of batch) each.end(outcome)
     }
   }
 
   function drop(): void {
-    producer?.close(true, () => {})
-    producer = undefined
+    const dropped = client
+    client = undefined
+    if (dropped) closeOf(dropped).catch(() => {})
   }
 
   async function run(topic: string, lane: Item[]): Promise<void> {
@@ -124,11 +138,17 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
 
     async close() {
       closed = true
-      const open = producer
-      producer = undefined
-      if (open) await new Promise<void>(resolve => open.close(true, () => resolve()))
+      const last = client
+      client = undefined
+      if (last) await closeOf(last)
     }
   }
+}
+
+/** A client that has lost its way may never say that it is closed. */
+async function closeOf({ producer, way }: Client): Promise<void> {
+  await way.within(closeMs, done => producer.close(true, done)).catch(() => {})
+  way.end()
 }
 
 function take(lane: Item[]): Item[] {

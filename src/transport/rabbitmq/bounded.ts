@@ -1,22 +1,123 @@
 import type { Socket } from 'node:net'
 import type { Connection } from 'rabbitmq-client'
+import { judged, unfit, type Judge } from '../judged.ts'
 
-/** RabbitMQ's own frame_max; what we agree on with a server is less. */
-const frameMost = 131_072
+/** Of a frame before the two sides have agreed: RabbitMQ's own frame_max. */
+const firstMost = 131_072
+/** What a server may not go below (AMQP 0-9-1, section 4.2.3). */
+const agreedLeast = 4_096
+/** Frames without content in one chunk: the client makes a promise or two of each. */
+const costlyMost = 1_000
+
+const headBytes = 7
+const [method, header, body, heartbeat] = [1, 2, 3, 8]
+const frameEnd = 206
+const tune = 0x000a_001e
+const channelClosed = new Set([0x0014_0028, 0x0014_0029])
+
+/** Whether a message of so many bytes may come, beside `coming` bytes of messages that are coming already. */
+export type MayCome = (bytes: number, coming: number) => boolean
 
 /**
- * The client waits for as many bytes as a frame says that it has, and holds them all; of more than 1 GiB Node's streams throw
- * where nobody catches, and the process ends. It has no option for that: such a read ends the connection instead.
+ * Follows the frames by their heads (AMQP 0-9-1, section 2.3). The client waits for as many bytes as a frame says that it has
+ * and holds them all, makes room for as many parts as a message says that it has, and takes parts of any size.
  */
-export function bounded(connection: Connection): Connection {
-  const { _socket: socket } = connection as unknown as { _socket?: Socket }
-  if (!socket) throw new Error('rabbitmq-client has changed: a frame could be of any size')
-  const read = socket.read.bind(socket)
-  socket.read = (size?: number): unknown => {
-    // With its last byte, which says that the frame ends
-    if (size === undefined || size <= frameMost + 1) return read(size)
-    socket.destroy(Object.assign(new Error(`a frame of ${size} bytes`), { code: 'FRAME_ERROR' }))
-    return null
+function frameJudge(agreedMost: number, mayCome: MayCome): Judge {
+  /** As far as it is looked at: the head and what follows it in a method, or in the header of a message. */
+  const head = Buffer.alloc(headBytes + 12)
+  let held = 0
+  /** Bytes of the frame still to come, with its end. */
+  let left = 0
+  let looked = false
+  let frameMost = firstMost
+  let costly = 0
+  let isOther = false
+  /** Bytes of each channel's message that are still to come, and of all of these messages. */
+  const coming = new Map<number, { left: number; size: number }>()
+  let size = 0
+
+  function began(): void {
+    const type = head[0]
+    left = head.readUInt32BE(3) + 1
+    const isBare = type === heartbeat && left === 1
+    const least = type === method ? 4 : type === header ? 14 : 0
+    if ((!isBare && type !== method && type !== header && type !== body) || left <= least)
+      throw unfit('not AMQP 0-9-1')
+    // The header of a message cannot be cut, and may be longer than agreed
+    if (headBytes + left > (type === body ? frameMost : firstMost))
+      throw unfit(`a frame of ${left - 1} bytes`)
+    if (left === 1 && ++costly > costlyMost) throw unfit('frames without content')
+    if (type === body) part(head.readUInt16BE(1), left - 1)
+    looked = type === heartbeat || type === body
   }
+
+  function part(channel: number, bytes: number): void {
+    const message = coming.get(channel)
+    if (!message || bytes > message.left) throw unfit('a part of no message')
+    message.left -= bytes
+    if (message.left === 0) forget(channel)
+  }
+
+  function forget(channel: number): void {
+    size -= coming.get(channel)?.size ?? 0
+    coming.delete(channel)
+  }
+
+  /** The first bytes of a method's arguments, or of a message's header. */
+  function look(): void {
+    looked = true
+    const channel = head.readUInt16BE(1)
+    if (head[0] === method) {
+      const id = head.readUInt32BE(headBytes)
+      if (channelClosed.has(id)) forget(channel)
+      if (id !== tune) return
+      const said = head.readUInt32BE(headBytes + 6)
+      if (said > 0 && said < agreedLeast) throw unfit(`frames of at most ${said} bytes`)
+      frameMost = agreedMost
+      return
+    }
+    const bytes = Number(head.readBigUInt64BE(headBytes + 4))
+    if (coming.has(channel)) throw unfit('a message within another')
+    if (!mayCome(bytes, size)) throw unfit(`a message of ${bytes} bytes, more than may come`)
+    size += bytes
+    if (bytes > 0) coming.set(channel, { left: bytes, size: bytes })
+  }
+
+  return chunk => {
+    costly = 0
+    if (isOther) return
+    for (let at = 0; at < chunk.length;) {
+      if (held < headBytes) {
+        head[held++] = chunk[at++] ?? 0
+        // What a server of another version answers; the client says so
+        isOther = held === 4 && head.toString('latin1', 0, 4) === 'AMQP'
+        if (isOther) return
+        if (held === headBytes) began()
+      } else if (!looked) {
+        // A method may have fewer bytes than what is looked at
+        head[held++] = chunk[at++] ?? 0
+        left--
+        if (held === head.length || left === 1) look()
+      } else {
+        const taken = Math.min(left, chunk.length - at)
+        at += taken
+        left -= taken
+        if (left > 0) continue
+        if (chunk[at - 1] !== frameEnd) throw unfit('a frame that does not end')
+        held = 0
+      }
+    }
+  }
+}
+
+/** It has no option for any of that: its socket is judged. */
+export function bounded(connection: Connection, mayCome: MayCome): Connection {
+  const { _socket: socket, _opt: options } = connection as unknown as {
+    _socket?: Socket
+    _opt?: { frameMax?: number }
+  }
+  if (!socket || !options?.frameMax)
+    throw new Error('rabbitmq-client has changed: a frame could be of any size')
+  judged(socket, frameJudge(options.frameMax, mayCome))
   return connection
 }

@@ -2,8 +2,8 @@ import { isIP } from 'node:net'
 import { Connection } from 'rabbitmq-client'
 import { at, reach, type Broker } from '../broker.ts'
 import { failureOf } from '../failure.ts'
-import { Failure, type Blocked, type Guard } from '../guard.ts'
-import { bounded } from './bounded.ts'
+import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
+import { bounded, type MayCome } from './bounded.ts'
 
 export interface Dialed {
   connection: Connection
@@ -25,13 +25,14 @@ export async function dial(
   guard: Guard,
   broker: Broker,
   first: number,
+  mayCome: MayCome,
   signal: AbortSignal
 ): Promise<Dialed> {
   let failure = new Failure({ kind: 'failed', reason: 'shutdown' })
   for (let i = 0; i < broker.hosts.length && !signal.aborted; i++) {
     const host = (first + i) % broker.hosts.length
     try {
-      return { ...(await connect(guard, broker, host, signal)), host }
+      return { ...(await connect(guard, broker, host, mayCome, signal)), host }
     } catch (error) {
       failure = signal.aborted ? failure : new Failure(brokenBy(error))
     }
@@ -43,6 +44,7 @@ async function connect(
   guard: Guard,
   broker: Broker,
   number: number,
+  mayCome: MayCome,
   signal: AbortSignal
 ): Promise<Omit<Dialed, 'host'>> {
   const { host, port } = broker.hosts[number] ?? { host: '', port: 0 }
@@ -60,7 +62,8 @@ async function connect(
       heartbeat,
       noDelay: true,
       connectionName: 'ackbox'
-    })
+    }),
+    mayCome
   )
   const abort = new AbortController()
   const stopped = new Promise<never>((_, reject) => {

@@ -1,8 +1,8 @@
 import type { Envelope } from 'rabbitmq-client'
-import type { Outcome } from '../../task/task.ts'
+import type { Outcome } from '../../domain/types.ts'
 import type { Due } from '../deadlines.ts'
-import type { Parcel } from '../transport.ts'
-import type { Suspect } from './closed.ts'
+import type { SendContext } from '../types.ts'
+import type { Suspect } from './failure.ts'
 
 /** One message on its way, from the handler's request to its outcome. */
 export class Sending implements Due, Suspect {
@@ -20,7 +20,7 @@ export class Sending implements Due, Suspect {
   #end: ((outcome: Outcome) => void) | undefined
 
   constructor(
-    parcel: Parcel,
+    parcel: SendContext,
     envelope: Envelope & { messageId: string },
     body: Buffer,
     end: (outcome: Outcome) => void

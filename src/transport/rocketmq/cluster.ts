@@ -1,10 +1,10 @@
+import type { Logger } from '../../runtime/logger.ts'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import { isIP } from 'node:net'
-import type { Outcome } from '../../task/task.ts'
+import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
-import { Failure, type Guard } from '../guard.ts'
-import type { TransportLog } from '../transport.ts'
+import { Failure, type Guard } from '../egress/guard.ts'
 import { resource, type Message } from './message.ts'
 import { call, isConnecting, leave, metadata, proxyAt, type Place, type Proxy } from './proxy.ts'
 import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
@@ -38,7 +38,7 @@ export interface Cluster {
   close(): void
 }
 
-export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broker): Cluster {
+export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> }, broker: Broker): Cluster {
   const proxies = new Map<string, Promise<Proxy>>()
   const routes = new Map<string, Promise<Route>>()
   let turn = 0
@@ -73,7 +73,7 @@ export function cluster(deps: { guard: Guard; log: TransportLog }, broker: Broke
   }
 
   function heard(place: Place): void {
-    if (away.delete(at(place))) deps.log.info({ broker: broker.name, address: at(place) }, 'broker.back')
+    if (away.delete(at(place))) deps.log.info({ broker: broker.name, address: at(place) }, 'broker.available')
   }
 
   async function routeTo(topic: string): Promise<Route> {

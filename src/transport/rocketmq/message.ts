@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import { hostname } from 'node:os'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
-import type { Parcel } from '../transport.ts'
+import type { SendContext } from '../types.ts'
 
 /** What a handler's `request` returns for RocketMQ. */
 export interface RocketmqRequest {
@@ -40,7 +40,11 @@ export interface Message {
 const reserved = /^(?:webhook-|ackbox-)/i
 
 /** The message of a request, or what is wrong with the request: handlers in plain JavaScript may give anything. */
-export function messageOf(request: RocketmqRequest, parcel: Parcel, namespace: string): Message | string {
+export function messageOf(
+  request: RocketmqRequest,
+  parcel: SendContext,
+  namespace: string
+): Message | string {
   if (typeof request !== 'object' || request === null) return 'the handler gave no request'
   const { topic, tag, keys = [], properties = {}, group, delayMs = 0 } = request
   if (typeof topic !== 'string' || topic === '') return 'the topic must be a text'

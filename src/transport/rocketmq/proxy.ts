@@ -4,7 +4,8 @@ import { hostname } from 'node:os'
 import { isIP, isIPv6 } from 'node:net'
 import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
 import { at, reach, type Broker } from '../broker.ts'
-import type { Guard } from '../guard.ts'
+import type { Guard } from '../egress/guard.ts'
+import { boundProtobuf } from './protobuf.ts'
 import { notConnected } from './status.ts'
 
 // The protocol comes from rocketmq-client-nodejs, and of its client nothing but that: its Producer resolves and connects by
@@ -20,12 +21,22 @@ interface Grpc {
     () => ConstructorParameters<typeof grpc.MessagingServiceClient>[1]
   >
   Metadata: new () => Metadata
+  logVerbosity: { NONE: number }
+  setLogVerbosity(verbosity: number): void
 }
 
 // The very copy that the generated client checks its credentials against.
-const { credentials, Metadata } = createRequire(import.meta.resolve('rocketmq-client-nodejs'))(
-  '@grpc/grpc-js'
-) as Grpc
+const { credentials, Metadata, logVerbosity, setLogVerbosity } = createRequire(
+  import.meta.resolve('rocketmq-client-nodejs')
+)('@grpc/grpc-js') as Grpc
+
+// It writes to stderr what a server sent and what it cannot take.
+setLogVerbosity(logVerbosity.NONE)
+boundProtobuf()
+
+/** A route of 3,000 queues. What is larger takes longer to read than others can wait. */
+const answerBytes = 524_288
+const sessionMb = 16
 
 export interface Place {
   host: string
@@ -59,6 +70,8 @@ export async function proxyAt(guard: Guard, broker: Broker, place: Place): Promi
       'grpc.enable_http_proxy': 0,
       'grpc.enable_retries': 0,
       'grpc.enable_channelz': 0,
+      'grpc.max_receive_message_length': answerBytes,
+      'grpc-node.max_session_memory': sessionMb,
       // Shared ones would be kept after close, and wait for as long as their last failures taught them.
       'grpc.use_local_subchannel_pool': 1
     }

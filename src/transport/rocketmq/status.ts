@@ -1,5 +1,5 @@
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
-import type { Outcome } from '../../task/task.ts'
+import type { Outcome } from '../../domain/types.ts'
 import { failureOf } from '../failure.ts'
 
 type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>

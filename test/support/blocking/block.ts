@@ -1,6 +1,9 @@
+import { existsSync } from 'node:fs'
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-// A handler that computes for longer than its lease, in the process that is told to: nothing else runs there meanwhile.
+const sleeper = new Int32Array(new SharedArrayBuffer(4))
+
+// A handler that blocks its process until the file TEST_BLOCK_UNTIL is there: nothing else runs there meanwhile.
 export default defineHandler({
   messageCode: 'test.plain',
   body: z.object({ n: z.int() }),
@@ -8,8 +11,7 @@ export default defineHandler({
     plain: {
       transport: 'http',
       request: ({ raw, body }) => {
-        const ms = body.n === 0 ? Number(env.TEST_BLOCK_MS) : 0
-        for (const end = performance.now() + ms; performance.now() < end;);
+        while (body.n === 0 && !existsSync(env.TEST_BLOCK_UNTIL ?? '')) Atomics.wait(sleeper, 0, 0, 20)
         return { url: url`${env.TEST_SINK}/plain`, body: raw }
       },
       retry: { times: 10, backoff: '200ms' },

@@ -1,0 +1,139 @@
+// Readers of what a server answers: the real client in a process of its own, against a server that says what an input says.
+import fc from 'fast-check'
+import { campaign } from './campaign.ts'
+import { hostileServer, type Flood, type Script } from './hostile-server.ts'
+import { mutated, mutatedList, rubbish } from './mutate.ts'
+import { subjectProcess } from './process.ts'
+import type { Player, Reader } from './reader.ts'
+
+/** One case: what the server says to each connection, the last script to all that follow. */
+export interface Conversation {
+  connections: Script[]
+}
+
+/** What the subject is given for each case. */
+export interface Played {
+  port: number
+}
+
+export interface Conversations<Result> {
+  name: string
+  /** The compiled module of the subject, and its options. */
+  module: URL
+  options: unknown
+  /** Recorded ones, each a whole connection, by which the client gets what it wants; they are also what it warms up with. */
+  valid: Script[]
+  /** Texts that are said without end after a valid beginning, beside those that every server may say. */
+  floods?: string[]
+  /** Throws a Finding for a result that no conversation may have. */
+  judge?(result: Result, input: Conversation): void
+  /** See Campaign. */
+  width?: number
+  shrinks?: number
+}
+
+/** More than may be kept of it. */
+const floodMb = 160
+
+export function conversationReader<Result>(options: Conversations<Result>): Reader {
+  const { name, valid, floods = [], width, shrinks } = options
+  return campaign<Conversation>({
+    name,
+    inputs: conversations(valid, floods),
+    open: () => player(options),
+    isAlone: ({ connections }) => connections.some(({ end }) => typeof end === 'object'),
+    ...(width !== undefined && { width }),
+    ...(shrinks !== undefined && { shrinks })
+  })
+}
+
+function conversations(valid: Script[], more: string[]): fc.Arbitrary<Conversation> {
+  const end: fc.Arbitrary<Script['end']> = fc.oneof(
+    { weight: 6, arbitrary: fc.constant<Script['end']>('close') },
+    { weight: 1, arbitrary: fc.constant<Script['end']>('reset') },
+    { weight: 1, arbitrary: fc.constant<Script['end']>('hang') },
+    { weight: 1, arbitrary: fc.constant<Script['end']>('again') }
+  )
+  const flood: fc.Arbitrary<Flood> = fc.record({
+    flood: fc.oneof(
+      fc.constantFrom('\0', '\xff', 'x', '\r\n', ...more),
+      rubbish(64).filter(one => one.length > 0)
+    ),
+    mb: fc.constant(floodMb)
+  })
+  const changed = fc.constantFrom(...valid).chain(script =>
+    fc
+      .tuple(
+        script.greeting === undefined
+          ? fc.constant(undefined)
+          : fc.oneof(
+              { weight: 3, arbitrary: fc.constant(script.greeting) },
+              { weight: 1, arbitrary: mutated(script.greeting) }
+            ),
+        mutatedList(script.answers),
+        end
+      )
+      .map(([greeting, answers, end]): Script => {
+        const { greeting: _, ...rest } = script
+        return { ...rest, answers, end, ...(greeting !== undefined && { greeting }) }
+      })
+  )
+  /** As far as it goes, and then without end. */
+  const flooding = fc
+    .constantFrom(...valid)
+    .chain(script =>
+      fc
+        .tuple(fc.nat(script.answers.length), flood)
+        .map(([kept, end]): Script => ({ ...script, answers: script.answers.slice(0, kept), end }))
+    )
+  const raw = fc
+    .tuple(rubbish(), fc.array(rubbish(), { maxLength: 3 }), end)
+    .map(([greeting, answers, end]): Script => ({ greeting, answers, end }))
+  const script = fc.oneof(
+    { weight: 60, arbitrary: changed },
+    { weight: 3, arbitrary: raw },
+    { weight: 1, arbitrary: flooding }
+  )
+  return fc.array(script, { minLength: 1, maxLength: 2 }).map(connections => ({ connections }))
+}
+
+async function player<Result>({
+  module,
+  options,
+  valid,
+  judge
+}: Conversations<Result>): Promise<Player<Conversation>> {
+  const subject = await subjectProcess(module, options)
+  const served = async (
+    inputs: readonly Conversation[],
+    use: (played: Played[]) => Promise<unknown>
+  ): Promise<void> => {
+    const servers = await Promise.all(inputs.map(({ connections }) => hostileServer(connections)))
+    try {
+      await use(servers.map(({ port }) => ({ port })))
+    } finally {
+      await Promise.all(servers.map(server => server.close()))
+    }
+  }
+  try {
+    const first = valid.map(script => ({ connections: [script] }))
+    await served([...first, ...first], played => subject.warmUp(played))
+  } catch (error) {
+    await subject.stop()
+    throw error
+  }
+  return {
+    get peakRssMb() {
+      return subject.peakRssMb
+    },
+    get longestBlockMs() {
+      return subject.longestBlockMs
+    },
+    play: inputs =>
+      served(inputs, async played => {
+        const results = await subject.play(played)
+        for (const [i, input] of inputs.entries()) judge?.(results[i] as Result, input)
+      }),
+    close: () => subject.stop()
+  }
+}

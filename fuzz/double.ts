@@ -1,0 +1,63 @@
+// Readers of what a double of a broker answers: one that knows its protocol, and changes of it what the input says.
+import type fc from 'fast-check'
+import { campaign } from './campaign.ts'
+import { subjectProcess } from './process.ts'
+import type { Player, Reader } from './reader.ts'
+
+export interface DoubleReader<Input> {
+  name: string
+  /** The compiled module of the subject, and its options; it plays `{ port }`. */
+  module: URL
+  options: unknown
+  inputs: fc.Arbitrary<Input>
+  serve(input: Input): Promise<{ port: number; close(): void }>
+  /** The input that changes nothing, and whether the client got what it wanted by it: else nothing would be fuzzed. */
+  sound: Input
+  isSound(result: unknown): boolean
+  /** Throws a Finding for a result that no answer may have. */
+  judge?(result: unknown): void
+  isAlone(input: Input): boolean
+}
+
+export function doubleReader<Input>(options: DoubleReader<Input>): Reader {
+  const { name, inputs, isAlone } = options
+  return campaign<Input>({ name, inputs, isAlone, open: () => player(options) })
+}
+
+async function player<Input>(reader: DoubleReader<Input>): Promise<Player<Input>> {
+  const { module, options, serve, sound, isSound, judge } = reader
+  const subject = await subjectProcess(module, options)
+  async function served<Result>(
+    inputs: readonly Input[],
+    use: (played: { port: number }[]) => Promise<Result>
+  ): Promise<Result> {
+    const doubles = await Promise.all(inputs.map(serve))
+    try {
+      return await use(doubles.map(({ port }) => ({ port })))
+    } finally {
+      for (const double of doubles) double.close()
+    }
+  }
+  try {
+    const first = Array<Input>(4).fill(sound)
+    await served(first, played => subject.warmUp(played))
+    const results = await served(first, played => subject.play(played))
+    if (!results.some(isSound)) throw new Error(`a sound conversation failed: ${JSON.stringify(results)}`)
+  } catch (error) {
+    await subject.stop()
+    throw error
+  }
+  return {
+    get peakRssMb() {
+      return subject.peakRssMb
+    },
+    get longestBlockMs() {
+      return subject.longestBlockMs
+    },
+    async play(inputs) {
+      const results = await served(inputs, played => subject.play(played))
+      for (const result of results) judge?.(result)
+    },
+    close: () => subject.stop()
+  }
+}

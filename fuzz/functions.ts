@@ -1,0 +1,43 @@
+// Readers that are functions of a text: played in a process of their own all the same, many at once.
+import type fc from 'fast-check'
+import { campaign } from './campaign.ts'
+import { subjectProcess } from './process.ts'
+import type { Player, Reader } from './reader.ts'
+
+export interface Functions<Input> {
+  name: string
+  /** The compiled module of the subject, which judges by itself and throws a Finding; and its options. */
+  module: URL
+  options?: unknown
+  inputs: fc.Arbitrary<Input>
+  /** Valid ones, by which its code is compiled before anything is measured. */
+  valid: Input[]
+  width?: number
+}
+
+export function functionReader<Input>(options: Functions<Input>): Reader {
+  const { name, inputs, width = 100 } = options
+  return campaign({ name, inputs, width, open: () => player(options) })
+}
+
+async function player<Input>({ module, options = null, valid }: Functions<Input>): Promise<Player<Input>> {
+  const subject = await subjectProcess(module, options)
+  try {
+    await subject.warmUp(valid)
+  } catch (error) {
+    await subject.stop()
+    throw error
+  }
+  return {
+    get peakRssMb() {
+      return subject.peakRssMb
+    },
+    get longestBlockMs() {
+      return subject.longestBlockMs
+    },
+    async play(inputs) {
+      await subject.play(inputs)
+    },
+    close: () => subject.stop()
+  }
+}

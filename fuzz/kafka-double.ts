@@ -1,0 +1,232 @@
+// A broker of Kafka in a few lines: it answers what the client asks first, so that rubbish can come at any later answer.
+import { createServer, type AddressInfo, type Socket } from 'node:net'
+import { once } from 'node:events'
+import { createRecordsBatch, Writer } from '@platformatic/kafka'
+
+/** The API of a request, by its number in the protocol. */
+export const apis = {
+  produce: 0,
+  fetch: 1,
+  listOffsets: 2,
+  metadata: 3,
+  offsetCommit: 8,
+  offsetFetch: 9,
+  findCoordinator: 10,
+  joinGroup: 11,
+  heartbeat: 12,
+  leaveGroup: 13,
+  syncGroup: 14,
+  apiVersions: 18
+} as const
+
+const versions: [api: number, version: number][] = [
+  [apis.produce, 9],
+  [apis.fetch, 17],
+  [apis.listOffsets, 9],
+  [apis.metadata, 12],
+  [apis.offsetCommit, 9],
+  [apis.offsetFetch, 9],
+  [apis.findCoordinator, 6],
+  [apis.joinGroup, 9],
+  [apis.heartbeat, 4],
+  [apis.leaveGroup, 5],
+  [apis.syncGroup, 5],
+  [apis.apiVersions, 3]
+]
+
+export const topicId = '11111111-2222-3333-4444-555555555555'
+const group = 'ackbox'
+const member = 'member-1'
+
+/** What a sound broker answers, without the length and the id of the request. `fetches` counts those of a connection from 0. */
+export function answerTo(api: number, topic: string, port: number, fetches: number): Buffer {
+  const writer = Writer.create()
+  if (api !== apis.apiVersions) writer.appendTaggedFields()
+  switch (api) {
+    case apis.apiVersions:
+      writer
+        .appendInt16(0)
+        .appendArray(versions, (w, [key, version]) =>
+          w.appendInt16(key).appendInt16(version).appendInt16(version)
+        )
+        .appendInt32(0)
+      break
+    case apis.metadata:
+      writer
+        .appendInt32(0)
+        .appendArray([1], w =>
+          w.appendInt32(1).appendString('127.0.0.1').appendInt32(port).appendString(null)
+        )
+        .appendString('cluster')
+        .appendInt32(1)
+        .appendArray([topic], (w, name) => {
+          w.appendInt16(0).appendString(name).appendUUID(topicId).appendBoolean(false)
+          w.appendArray([0], w => {
+            w.appendInt16(0).appendInt32(0).appendInt32(1).appendInt32(0)
+            for (const nodes of [[1], [1], []])
+              w.appendArray(nodes, (w, node) => w.appendInt32(node), true, false)
+          }).appendInt32(0)
+        })
+      break
+    case apis.produce:
+      writer
+        .appendArray([topic], (w, name) =>
+          w.appendString(name).appendArray([0], w => {
+            w.appendInt32(0).appendInt16(0).appendInt64(5n).appendInt64(-1n).appendInt64(0n)
+            w.appendArray([], () => {}).appendString(null)
+          })
+        )
+        .appendInt32(0)
+      break
+    case apis.findCoordinator:
+      writer.appendInt32(0).appendArray([group], (w, key) => {
+        w.appendString(key).appendInt32(1).appendString('127.0.0.1').appendInt32(port)
+        w.appendInt16(0).appendString(null)
+      })
+      break
+    case apis.joinGroup:
+      writer.appendInt32(0).appendInt16(0).appendInt32(1).appendString('consumer').appendString('roundrobin')
+      writer.appendString(member).appendBoolean(false).appendString(member)
+      writer.appendArray([member], (w, id) => {
+        w.appendString(id).appendString(null)
+        w.appendBytes(
+          Writer.create()
+            .appendInt16(0)
+            .appendArray([topic], (w, name) => w.appendString(name, false), false, false)
+            .appendInt32(0).buffer
+        )
+      })
+      break
+    case apis.syncGroup:
+      writer
+        .appendInt32(0)
+        .appendInt16(0)
+        .appendString('consumer')
+        .appendString('roundrobin')
+        .appendBytes(
+          Writer.create()
+            .appendInt16(0)
+            .appendArray(
+              [topic],
+              (w, name) => {
+                w.appendString(name, false).appendArray([0], (w, each) => w.appendInt32(each), false, false)
+              },
+              false,
+              false
+            )
+            .appendInt32(0).buffer
+        )
+      break
+    case apis.listOffsets:
+      writer.appendInt32(0).appendArray([topic], (w, name) =>
+        w.appendString(name).appendArray([0], w => {
+          w.appendInt32(0).appendInt16(0).appendInt64(-1n).appendInt64(0n).appendInt32(0)
+        })
+      )
+      break
+    case apis.offsetFetch:
+      writer.appendInt32(0).appendArray([group], (w, id) => {
+        w.appendString(id).appendArray([topic], (w, name) =>
+          w.appendString(name).appendArray([0], w => {
+            w.appendInt32(0).appendInt64(-1n).appendInt32(-1).appendString(null).appendInt16(0)
+          })
+        )
+        w.appendInt16(0)
+      })
+      break
+    case apis.offsetCommit:
+      writer
+        .appendInt32(0)
+        .appendArray([topic], (w, name) =>
+          w.appendString(name).appendArray([0], w => w.appendInt32(0).appendInt16(0))
+        )
+      break
+    case apis.fetch:
+      return fetched(fetches === 0 ? recordsOf(topic) : undefined)
+    case apis.heartbeat:
+      writer.appendInt32(0).appendInt16(0)
+      break
+    case apis.leaveGroup:
+      writer
+        .appendInt32(0)
+        .appendInt16(0)
+        .appendArray([], () => {})
+      break
+  }
+  return writer.appendTaggedFields().buffer
+}
+
+/** An answer to a Fetch that holds these batches, written as a broker would. */
+export function fetched(records?: Buffer): Buffer {
+  const writer = Writer.create().appendTaggedFields().appendInt32(0).appendInt16(0).appendInt32(0)
+  writer.appendArray([topicId], (w, id) =>
+    w.appendUUID(id).appendArray([0], w => {
+      w.appendInt32(0).appendInt16(0).appendInt64(1n).appendInt64(1n).appendInt64(0n)
+      w.appendArray([], () => {}).appendInt32(-1)
+      w.appendUnsignedVarInt((records?.length ?? 0) + 1)
+      if (records) w.appendFrom(Writer.create().append(records))
+    })
+  )
+  return writer.appendTaggedFields().buffer
+}
+
+export function recordsOf(topic: string, compression?: 'gzip' | 'lz4' | 'snappy', value = '{}'): Buffer {
+  const message = { topic, partition: 0, key: undefined, value: Buffer.from(value) }
+  const headers = new Map([[Buffer.from('a'), Buffer.from('b')]])
+  return createRecordsBatch([{ ...message, headers }] as never, compression ? { compression } : {}).buffer
+}
+
+export interface Request {
+  api: number
+  id: Buffer
+  /** Of this connection, from 0. */
+  turn: number
+}
+
+export const framed = (id: Buffer, answer: Buffer): Buffer => {
+  const length = Buffer.alloc(4)
+  length.writeInt32BE(4 + answer.length)
+  return Buffer.concat([length, id, answer])
+}
+
+/** What takes the place of the sound answer: bytes as they are, or undefined for the sound one. */
+export type Answer = (request: Request, sound: Buffer, socket: Socket) => Buffer | undefined
+
+export interface KafkaDouble {
+  port: number
+  close(): void
+}
+
+/** Serves until it is closed; requests in one packet are told apart. */
+export async function kafkaDouble(topic: string, answer: Answer): Promise<KafkaDouble> {
+  const sockets = new Set<Socket>()
+  const server = createServer(socket => {
+    let fetches = 0
+    sockets.add(socket.on('error', () => {}).on('close', () => sockets.delete(socket)))
+    let rest: Buffer = Buffer.alloc(0)
+    let turn = 0
+    socket.on('data', data => {
+      rest = Buffer.concat([rest, data])
+      while (rest.length >= 12 && rest.length >= 4 + rest.readInt32BE(0)) {
+        const request = { api: rest.readInt16BE(4), id: Buffer.from(rest.subarray(8, 12)), turn: turn++ }
+        rest = rest.subarray(4 + rest.readInt32BE(0))
+        const isFetch = request.api === apis.fetch
+        const sound = framed(request.id, answerTo(request.api, topic, port, isFetch ? fetches++ : 0))
+        const given = answer(request, sound, socket) ?? sound
+        // An empty answer to a fetch comes as late as a broker's would.
+        if (isFetch && fetches > 1 && given === sound) setTimeout(() => socket.write(given), 50).unref()
+        else if (given.length > 0) socket.write(given)
+      }
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    close() {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    }
+  }
+}

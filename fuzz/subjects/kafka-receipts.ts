@@ -1,0 +1,39 @@
+// The reader of receipts, as the worker has it: reads from a broker that is hostile until it has read or given up, and goes.
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Subject } from '../child.ts'
+import { parseBroker } from '../../src/transport/broker.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { consume } from '../../src/transport/kafka/receipts.ts'
+
+const readMs = 3_000
+/** After the first receipt it fetches and commits. */
+const afterMs = 300
+const stopMs = 5_000
+
+export const subject: Subject<{ url: string }, { port: number }> = async ({ url }) => {
+  const open = guard({ allow: undefined, embedded: true, deny: [] })
+  return {
+    async play({ port }, within) {
+      const broker = parseBroker('fuzzed', url.replace('{port}', String(port)))
+      if (typeof broker === 'string') throw new Error(`the broker's url ${broker}`)
+      const stop = new AbortController()
+      const said: string[] = []
+      const over = new AbortController()
+      let receipts = 0
+      const warn = (_: object, message: string): void => {
+        said.push(message)
+        over.abort()
+      }
+      const log = { info: () => {}, warn }
+      const handle = async () => {
+        if (receipts++ === 0) setTimeout(() => over.abort(), afterMs)
+        return 'done' as const
+      }
+      const reading = consume({ broker, guard: open, log }, handle, stop.signal)
+      await Promise.race([reading, sleep(readMs, undefined, { signal: over.signal }).catch(() => {})])
+      stop.abort()
+      await within('the end of reading', stopMs, reading)
+      return { receipts, said }
+    }
+  }
+}

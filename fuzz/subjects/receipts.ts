@@ -1,0 +1,90 @@
+// What queues bring as receipts: whatever a message holds, it is written, or refused and said so; it never comes again for ever.
+import { headers as natsHeaders } from '@nats-io/transport-node'
+import { bytes } from '../mutate.ts'
+import { Finding } from '../reader.ts'
+import type { Subject } from '../child.ts'
+import { faultOf, takeReceipt } from '../../src/api/receipt.ts'
+import { handler } from '../../src/transport/receipt-consumers.ts'
+import { replyOf as ofKafka } from '../../src/transport/kafka/receipts.ts'
+import { replyOf as ofNats } from '../../src/transport/nats/receipts.ts'
+import { replyOf as ofRabbit } from '../../src/transport/rabbitmq/receipts.ts'
+import type { ReceiptMessage } from '../../src/transport/receipts.ts'
+import { receiptResults } from '../../src/domain/types.ts'
+import { tokenHeader, tokens } from '../../src/domain/tokens.ts'
+
+/** Bytes as latin1. A value of a header that is no text only RabbitMQ can bring. */
+export interface ReceiptInput {
+  from: 'rabbitmq' | 'kafka' | 'nats'
+  headers: [name: string, value: unknown][]
+  body: string
+  /** In two packets, a client hands its bytes over in another type than in one. */
+  isSplit: boolean
+  /** Whether the token is one of ours. */
+  isOurs: boolean
+}
+
+const check = tokens({ current: 'a secret of the fuzzer, long enough to be one' })
+
+export const subject: Subject<null, ReceiptInput> = async () => ({
+  async play(input) {
+    let taken: Parameters<Parameters<typeof takeReceipt>[0]['receive']>[0] | undefined
+    const said: string[] = []
+    const log = { info: () => {}, warn: (_: object, message: string) => void said.push(message) }
+    const receive: Parameters<typeof takeReceipt>[0]['receive'] = async receipt => {
+      taken = receipt
+      const issued = check.check(receipt.token, receipt.taskNo, new Date())
+      if (!input.isOurs && issued === null) return 'unauthorized'
+      return { kind: 'ok', taskNo: receipt.taskNo, status: 'HANDLED', applied: true }
+    }
+    const take = ({ body, headers }: ReceiptMessage, from: string) =>
+      takeReceipt({ receive }, body, headers[tokenHeader], from)
+    const reply = replyOf(input)
+    const verdict = await handler({ take, faultOf, log }, { scheme: 'amqp', name: 'fuzzed' })(reply)
+    // Nothing that a sender writes is our fault: it would come again for ever, and hold up what is behind it.
+    if (verdict !== 'done') throw new Finding('wrong', `${verdict}: ${said.join()}`)
+    const wasRefused = said.includes('receipt.refused')
+    if (taken === undefined) {
+      if (!wasRefused) throw new Finding('wrong', 'it was neither taken nor refused')
+      if (isReceipt(input.body)) throw new Finding('wrong', 'a receipt was refused unread')
+      return
+    }
+    const { taskNo, messageCode, result, reason = '', data, token } = taken
+    if (
+      ![taskNo, messageCode].every(text => typeof text === 'string' && text.length > 0 && text.length <= 128)
+    )
+      throw new Finding('wrong', `taken for ${JSON.stringify([taskNo, messageCode])}`)
+    if (!receiptResults.includes(result) || reason.length > 1_000)
+      throw new Finding('wrong', `taken as ${result} for ${reason.length} characters of a reason`)
+    if (data !== undefined && (data.length > 65_536 || !bytes(input.body).includes(data)))
+      throw new Finding('wrong', 'its data are not what was sent')
+    if (token !== undefined && typeof token !== 'string')
+      throw new Finding('wrong', `a token of ${typeof token}`)
+  }
+})
+
+function replyOf({ from, headers, body: text, isSplit }: ReceiptInput): ReceiptMessage {
+  const body = isSplit ? Uint8Array.from(bytes(text)) : bytes(text)
+  switch (from) {
+    case 'rabbitmq':
+      return ofRabbit({ body, headers: Object.fromEntries(headers) })
+    case 'kafka':
+      return ofKafka({
+        value: Buffer.from(body),
+        headers: new Map(headers.map(([n, v]) => [Buffer.from(n), Buffer.from(String(v))]))
+      })
+    case 'nats': {
+      const made = natsHeaders()
+      for (const [name, value] of headers) {
+        try {
+          made.append(name, String(value))
+        } catch {
+          // What the client itself refuses never comes to us.
+        }
+      }
+      return ofNats({ data: body, headers: made })
+    }
+  }
+}
+
+/** The plainest one there is. */
+const isReceipt = (body: string): boolean => /^\{"taskNo":"t-\d+","messageCode":"order\.paid"\}$/.test(body)

@@ -1,0 +1,84 @@
+// The whole service with its API, on a database that is given: raw bytes are written to its port, and what it answers is looked at.
+import { connect } from 'node:net'
+import { bytes } from '../mutate.ts'
+import { Finding } from '../reader.ts'
+import type { Subject } from '../child.ts'
+import { freePort } from '../../src/embedded/port.ts'
+
+export interface ServiceOptions {
+  databaseUrl: string
+  secret: string
+}
+
+/** What is written to one connection, as latin1: each part a packet, an empty one at the end of ours. */
+export interface HttpInput {
+  parts: string[]
+}
+
+/** Overload may be said, and nothing else may be our fault. */
+const ours = /(?:^|[\r\n}\]>])HTTP\/1\.[01] (5\d\d)/g
+const mayBe = new Set(['503', '505'])
+/** Without a byte for so long, the connection waits for more of us. */
+const silentMs = 400
+const connectionMs = 20_000
+
+export const subject: Subject<ServiceOptions, HttpInput> = async ({ databaseUrl, secret }) => {
+  const port = await freePort()
+  Object.assign(process.env, {
+    DATABASE_URL: databaseUrl,
+    SECRET: secret,
+    PORT: String(port),
+    HOST: '127.0.0.1',
+    AUTH: 'off',
+    DEMO: 'on',
+    // Its log is no finding; what it says on this level is.
+    LOG_LEVEL: 'error'
+  })
+  await import('../../src/main.ts')
+  while ((await statusOf(port, '/readyz')) !== 200) await new Promise(resolve => setTimeout(resolve, 50))
+
+  return {
+    async play({ parts }, within) {
+      const answer = await within('connection', connectionMs, talk(port, parts, silentMs))
+      const bad = [...answer.matchAll(ours)]
+        .map(([, status = '']) => status)
+        .find(status => !mayBe.has(status))
+      if (bad !== undefined) throw new Finding('5xx', answer.slice(0, 1_000))
+      const status = await within('healthz', connectionMs, statusOf(port, '/healthz'))
+      if (status !== 200) throw new Finding('wrong', `healthz answers ${status}`)
+    }
+  }
+}
+
+/** All that was answered until either side ended it. */
+function talk(port: number, parts: string[], patienceMs: number): Promise<string> {
+  return new Promise(resolve => {
+    let answer = ''
+    const socket = connect(port, '127.0.0.1')
+    const over = (): void => {
+      socket.destroy()
+    }
+    socket
+      .setNoDelay(true)
+      .setTimeout(patienceMs, over)
+      .on('error', () => {})
+      .on('close', () => resolve(answer))
+      .on('data', data => {
+        if (answer.length < 1 << 20) answer += data.toString('latin1')
+      })
+    const left = [...parts]
+    const next = (): void => {
+      const part = left.shift()
+      if (part === undefined || socket.destroyed) return
+      if (part === '') return void socket.end()
+      socket.write(bytes(part))
+      setImmediate(next)
+    }
+    next()
+  })
+}
+
+async function statusOf(port: number, path: string): Promise<number> {
+  const request = `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nConnection: close\r\n\r\n`
+  return Number((await talk(port, [request], connectionMs)).slice(9, 12))
+}

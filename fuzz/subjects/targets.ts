@@ -1,0 +1,186 @@
+// The egress guard beside another opinion: node:net's BlockList over the registries of special addresses.
+import { BlockList, isIP, type LookupFunction } from 'node:net'
+import { Finding } from '../reader.ts'
+import type { Subject } from '../child.ts'
+import { guard, Failure, type Guard } from '../../src/transport/egress/guard.ts'
+import { originsFrom, url as urlOf } from '../../src/transport/url.ts'
+
+export type TargetsInput =
+  | { url: string }
+  /** What a name resolves to. */
+  | { addresses: string[]; allow?: string[] }
+  /** What a producer puts into a handler's URL. */
+  | { values: string[] }
+
+/** Whatever EGRESS_ALLOW's networks say. */
+const never = blockList(
+  '0.0.0.0/8 127.0.0.0/8 169.254.0.0/16 192.0.0.0/24 224.0.0.0/4 240.0.0.0/4 100.100.100.200/32 168.63.129.16/32',
+  '::/8 64:ff9b::/96 64:ff9b:1::/48 2001::/23 2002::/16 fe80::/10 ff00::/8 fd00:ec2::/32 fd20:ce::/32'
+)
+/** Unless EGRESS_ALLOW has a network around them. */
+const seldom = blockList(
+  '10.0.0.0/8 100.64.0.0/10 172.16.0.0/12 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24',
+  '100::/64 2001:db8::/32 3fff::/20 fc00::/7 fec0::/10'
+)
+const global6 = blockList('', '2000::/3')
+
+type Lists = Record<'ipv4' | 'ipv6', BlockList>
+
+/** One for each: a BlockList also finds an IPv4 address in a network of IPv6 that holds the mapped ones. */
+function blockList(v4: string, v6: string): Lists {
+  const lists = { ipv4: new BlockList(), ipv6: new BlockList() }
+  for (const cidr of `${v4} ${v6}`.split(' ').filter(Boolean)) add(lists, cidr)
+  return lists
+}
+
+function add(lists: Lists, cidr: string): void {
+  const [network = '', prefix] = cidr.split('/')
+  const family = familyOf(network)
+  lists[family].addSubnet(network, Number(prefix ?? (family === 'ipv4' ? 32 : 128)), family)
+}
+
+function familyOf(address: string): keyof Lists {
+  return isIP(address) === 6 ? 'ipv6' : 'ipv4'
+}
+
+/** And not the other way round: a mapped address is none of IPv4's. */
+function holds(lists: Lists, address: string): boolean {
+  const family = familyOf(address)
+  return lists[family].check(address, family)
+}
+
+type Opinion = 'public' | 'seldom' | 'never'
+
+function opinion(address: string): Opinion {
+  // A zone names an interface, and changes nothing about what the address is.
+  const [bare = ''] = address.split('%')
+  // Before `seldom`: metadata services lie inside private ranges.
+  if (holds(never, bare)) return 'never'
+  if (holds(seldom, bare)) return 'seldom'
+  if (isIP(bare) === 6 && (!holds(global6, bare) || isIsatap(bare))) return 'never'
+  return 'public'
+}
+
+/** As the URL parser writes it out, group for group. */
+function isIsatap(address: string): boolean {
+  const { hostname } = new URL(`http://[${address}]`)
+  const [front = '', back] = hostname.slice(1, -1).split('::')
+  const groups = (text: string): string[] => (text === '' ? [] : text.split(':'))
+  const [first, last] = [groups(front), groups(back ?? '')]
+  const all = [...first, ...Array<string>(8 - first.length - last.length).fill('0'), ...last]
+  return (Number.parseInt(all[4] ?? '', 16) & 0xfdff) === 0 && all[5] === '5efe'
+}
+
+/** What the C library takes for an address although it does not look like one: `127.1`, `0x7f.1`, `2130706433`. */
+const numeric = /^(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}\.?$/i
+
+const strict = guard({ allow: undefined, embedded: false, deny: [], resolve: () => Promise.resolve([]) })
+
+export const subject: Subject<null, TargetsInput> = async () => {
+  const operator = 'https://warehouse.example:8443/base/'
+  originsFrom({ WAREHOUSE_URL: operator })
+  return {
+    async play(input) {
+      if ('url' in input) judgeUrl(input.url)
+      else if ('values' in input) judgeTemplate(operator, input.values)
+      else await judgeAddresses(input.addresses, input.allow)
+    }
+  }
+}
+
+function judgeUrl(url: string): void {
+  const verdict = strict.check(url)
+  const again = strict.check(url)
+  if (verdict instanceof URL !== again instanceof URL) throw new Finding('wrong', 'asked twice, two answers')
+  if (!(verdict instanceof URL)) {
+    if (!verdict.reason.startsWith('blocked_target: ')) throw new Finding('wrong', verdict.reason)
+    return
+  }
+  const host = verdict.hostname.replace(/^\[|\]$/g, '').replace(/\.$/, '')
+  if (isIP(host)) {
+    if (opinion(host) !== 'public') throw new Finding('wrong', `${host} is let through`)
+  } else if (numeric.test(host) || host.includes(':')) {
+    throw new Finding('wrong', `${host} is taken for a name`)
+  } else if (!host.includes('.') || /(^|\.)(localhost|local|internal|svc|home\.arpa)$/.test(host)) {
+    throw new Finding('wrong', `${host} is a name inside a network`)
+  }
+  if (verdict.username !== '' || verdict.password !== '') throw new Finding('wrong', 'with a user')
+  if (verdict.protocol !== 'http:' && verdict.protocol !== 'https:')
+    throw new Finding('wrong', verdict.protocol)
+  // Another parser, as a proxy may have one: what is not escaped must be the same host to it.
+  const plain = /^https?:\/\/([a-z0-9.-]+)(?::\d*)?(?:[/?#]|$)/i.exec(url)?.[1]
+  if (plain !== undefined && !numeric.test(plain) && plain.toLowerCase() !== verdict.hostname)
+    throw new Finding('wrong', `${plain} is read as ${verdict.hostname}`)
+}
+
+function judgeTemplate(operator: string, values: string[]): void {
+  let href: string
+  try {
+    href = urlOf`${operator}/orders/${values[0]}/x${values[1]}?q=${values[2]}&r=1#${values[3]}`.href
+  } catch (error) {
+    if (error instanceof TypeError || error instanceof URIError) return // it fails that attempt, and nothing is sent
+    throw error
+  }
+  const { origin, pathname, searchParams, username } = new URL(href)
+  if (origin !== new URL(operator).origin || username !== '')
+    throw new Finding('wrong', `it goes to ${origin}`)
+  if (!pathname.startsWith('/base/orders/') || pathname.split('/').length !== 5)
+    throw new Finding('wrong', `its path is ${pathname}`)
+  if (searchParams.get('q') !== values[2] || searchParams.get('r') !== '1')
+    throw new Finding('wrong', `its query is ${String(searchParams)}`)
+}
+
+/** A name with these addresses: to be connected to only if each of them may be. */
+async function judgeAddresses(addresses: string[], allow: string[] | undefined): Promise<void> {
+  const host = 'shop.example'
+  let judged: Guard
+  try {
+    judged = guard({
+      allow,
+      embedded: false,
+      deny: [],
+      resolve: () => Promise.resolve(addresses.map(address => ({ address, family: isIP(address) })))
+    })
+  } catch (error) {
+    if (error instanceof TypeError && allow) return // it says at start which entry it cannot read
+    throw error
+  }
+  const around = allowed(allow ?? [])
+  for (const address of addresses) {
+    const isRefused = judged.judge(host, 443, address) !== undefined
+    if (isRefused === mayBe(address, around))
+      throw new Finding('wrong', `${address} is ${isRefused ? 'refused' : 'let through'}`)
+  }
+  const given = await lookup(judged.lookup(443), host)
+  const isGood = addresses.length > 0 && addresses.every(address => mayBe(address, around))
+  if (isGood !== (given !== undefined))
+    throw new Finding('wrong', `${addresses.join(' ')}: ${given?.join(' ')}`)
+}
+
+function mayBe(address: string, { exact, networks }: ReturnType<typeof allowed>): boolean {
+  const is = opinion(address)
+  if (is === 'public' || exact.has(address)) return true
+  const [bare = ''] = address.split('%')
+  return is === 'seldom' && holds(networks, bare)
+}
+
+/** Only what the inputs hold: networks as they are, and `address:443`. */
+function allowed(allow: string[]): { exact: Set<string>; networks: Lists } {
+  const networks = blockList('', '')
+  const exact = new Set<string>()
+  for (const entry of allow) {
+    if (isIP(entry.split('/')[0] ?? '')) add(networks, entry)
+    else exact.add(entry.replace(/^\[?(.*?)\]?:443$/, '$1'))
+  }
+  return { exact, networks }
+}
+
+async function lookup(look: LookupFunction, host: string): Promise<string[] | undefined> {
+  return await new Promise((resolve, reject) => {
+    look(host, { all: true }, (error, addresses) => {
+      if (!error) resolve((addresses as { address: string }[]).map(({ address }) => address))
+      else if (error instanceof Failure) resolve(undefined)
+      else reject(error)
+    })
+  })
+}

@@ -1,0 +1,43 @@
+import type { TaskView } from '../db/views.ts'
+import type { ZodType } from 'zod'
+import { invalid } from './problem.ts'
+import { Problem } from '../runtime/errors.ts'
+import { readJson, type JsonRead, type JsonShape } from '../json/reader.ts'
+import type { FastifyReply } from 'fastify'
+
+export function readBody(body: unknown, shape: JsonShape): JsonRead {
+  return readJson(bytesOf(body), shape)
+}
+
+/** Bytes of any kind: a client of a queue may hand over a plain Uint8Array. */
+export function bytesOf(body: unknown): Buffer {
+  if (body instanceof Uint8Array && body.length > 0)
+    return Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.length)
+  throw new Problem('NOT_JSON', 'the body is empty')
+}
+
+export function fit<Schema extends ZodType>(
+  schema: Schema,
+  value: unknown,
+  at = ''
+): Schema['_zod']['output'] {
+  const read = schema.safeParse(value)
+  if (!read.success) throw invalid(read.error, at)
+  return read.data
+}
+
+/** The body goes out as the text that came in: a trip through JSON.parse would change what 1e400 or 1.0 says. */
+export function taskText(task: TaskView): string {
+  if (task.messageBody === undefined) return JSON.stringify(task)
+  const { messageBody, ...rest } = task
+  return `${JSON.stringify(rest).slice(0, -1)},"messageBody":${messageBody}}`
+}
+
+export function tasksText(page: { tasks: TaskView[]; nextCursor?: string }): string {
+  const next = page.nextCursor === undefined ? '' : `,"nextCursor":${JSON.stringify(page.nextCursor)}`
+  return `{"tasks":[${page.tasks.map(taskText).join()}]${next}}`
+}
+
+export function json(reply: FastifyReply, text: string): FastifyReply {
+  return reply.header('content-type', 'application/json; charset=utf-8').send(text)
+}

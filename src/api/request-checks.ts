@@ -1,0 +1,45 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { Problem } from '../runtime/errors.ts'
+
+/** What Node leaves alone and we refuse, before anything of a body is read. Runs for every request: keep it cheap. */
+export function manners(request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void): void {
+  // Or a browser might take what a caller wrote, a task's body or a downstream's answer, for a script or a page.
+  reply.header('x-content-type-options', 'nosniff')
+  done(rudeness(request))
+}
+
+function rudeness({ raw }: FastifyRequest): Problem | undefined {
+  const { rawHeaders, headers } = raw
+  if (rawHeaders.length > 2 * 256) return new Problem('HEADERS_TOO_LARGE', 'more than 256 headers')
+  if ((raw.url?.length ?? 0) > 8_192) return new Problem('URI_TOO_LONG')
+  let hosts = 0
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i]
+    if (name?.length === 4 && name.toLowerCase() === 'host') hosts++
+  }
+  // Two Hosts: a proxy in front may have gone by the other one.
+  if (hosts > 1 || (hosts === 0 && raw.httpVersion === '1.1'))
+    return new Problem('BAD_REQUEST', 'exactly one Host is needed')
+  const encoding = headers['content-encoding']
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    return new Problem('UNSUPPORTED_MEDIA_TYPE', 'Content-Encoding is not supported')
+  }
+  const type = headers['content-type']
+  if (
+    type !== undefined &&
+    type !== 'application/json' &&
+    /;\s*charset\s*=/i.test(type) &&
+    !/;\s*charset\s*=\s*"?utf-8"?\s*(?:;|$)/i.test(type)
+  ) {
+    return new Problem('UNSUPPORTED_MEDIA_TYPE', 'the charset must be utf-8')
+  }
+  return undefined
+}
+
+/** The absolute form, `GET http://host/tasks`, means the same as the origin form (RFC 9112, 3.2.2). */
+export function originForm(target: string): string {
+  if (target.charCodeAt(0) === 47) return target
+  const [, path] = /^https?:\/\/[^/?#]*([^#]*)/i.exec(target) ?? []
+  if (path === undefined) return target
+  return path.startsWith('/') ? path : `/${path}`
+}

@@ -1,0 +1,273 @@
+import { readFileSync } from 'node:fs'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { addressGroup } from './address.ts'
+import type { ApiLog } from './deps.ts'
+
+/** How many connections may be open, and for how long one may keep us waiting. */
+export interface SeatLimits {
+  seats: number
+  /** Of one address. Proxies of TRUST_PROXY are not counted. */
+  perAddress: number
+  /** Beyond `seats`: connections that are told of the health of the process and nothing else. */
+  spare: number
+  /** Requests of one connection that are worked on at a time. The next are read when these are answered. */
+  pipelined: number
+  /** Of all connections: parsed requests that wait for that. */
+  held: number
+  /** When seats are short, the connection of a client that has been silent for so long is closed. */
+  graceMs: number
+  /** A client that takes no byte of its answer for so long is cut off. */
+  unreadMs: number
+  /** A connection without a request under way is closed after so long. Balancers must close theirs before. */
+  idleMs: number
+}
+
+/** What a process of the usual size has. One with few descriptors keeps half of them for the rest of its work. */
+export function seatLimits(descriptors = descriptorLimit()): SeatLimits {
+  const seats = Math.max(16, Math.min(4_096, Math.floor(descriptors / 2)))
+  return {
+    seats,
+    perAddress: Math.ceil(seats * 0.75),
+    spare: Math.max(4, Math.min(64, Math.floor(seats / 8))),
+    pipelined: 32,
+    held: 16_384,
+    graceMs: 1_000,
+    unreadMs: 15_000,
+    idleMs: 72_000
+  }
+}
+
+function descriptorLimit(): number {
+  try {
+    const [, limit] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? []
+    return limit === undefined ? Infinity : Number(limit)
+  } catch {
+    return Infinity // no Linux
+  }
+}
+
+interface Address {
+  name: string
+  isProxy: boolean
+  seats: Set<Seat>
+  /** A look for somebody to send away that found nobody is not repeated before, ms. */
+  lookAgainAt: number
+}
+
+/** One connection. */
+interface Seat {
+  socket: Socket
+  address: Address
+  isSpare: boolean
+  /** Requests that are worked on. A single one may be over: `last` knows. */
+  open: number
+  /** The latest answer. Of its request alone the body may be missing. */
+  last: ServerResponse | null
+  /** Several came at once: the end of each is listened for, which costs too much where they come one by one. */
+  isPipelined: boolean
+  /** What goes on with requests beyond the limit, in their order. */
+  held: (() => void)[]
+  /** When a request last began, ms. */
+  since: number
+}
+
+const lookEveryMs = 50
+const mostAtOnce = 32
+/** A connection may always hold so many; more only while there is room for them. */
+const heldEach = 32
+
+/** The connections of a server. When no seat is free, the heaviest address gives up those that keep us waiting. */
+export function seating(
+  limits: SeatLimits,
+  isProxy: (address: string) => boolean,
+  log: Pick<ApiLog, 'warn'>,
+  clock: () => number = performance.now.bind(performance)
+) {
+  const seats = new Map<Socket, Seat>()
+  const addresses = new Map<string, Address>()
+  const spares = new Set<Seat>()
+  const guarded = new WeakSet<Server>()
+  let held = 0
+  let lookAgainAt = 0
+  let tellAgainAt = 0
+
+  function arrive(socket: Socket): void {
+    const { remoteAddress } = socket
+    if (remoteAddress === undefined || socket.destroyed) return void socket.destroy()
+    const address = addressOf(remoteAddress)
+    const isFull = () => seats.size - spares.size >= limits.seats
+    const isOverShare = () => !address.isProxy && ordinary(address) >= limits.perAddress
+    if (isOverShare()) makeRoom([address])
+    else if (isFull() && clock() >= lookAgainAt) {
+      const heaviestFirst = [...addresses.values()].toSorted(
+        (a, b) => Number(a.isProxy) - Number(b.isProxy) || b.seats.size - a.seats.size
+      )
+      if (!makeRoom(heaviestFirst)) lookAgainAt = clock() + Math.min(lookEveryMs, limits.graceMs)
+    }
+    const isSpare = isFull() || isOverShare()
+    if (isSpare && spares.size >= limits.spare) {
+      const oldest = [...spares].find(isClientsTurn)
+      if (oldest) sendAway(oldest)
+      else return void socket.destroy()
+    }
+    const seat = {
+      socket,
+      address,
+      isSpare,
+      open: 0,
+      last: null,
+      isPipelined: false,
+      held: [],
+      since: clock()
+    }
+    seats.set(socket, seat)
+    addresses.set(address.name, address)
+    address.seats.add(seat)
+    if (isSpare) spares.add(seat)
+    socket.once('close', () => leave(seat))
+    // Node resumes what it paused itself, without a look at why we did.
+    socket.on('resume', () => {
+      if (seat.held.length > 0) socket.pause()
+    })
+  }
+
+  function addressOf(remoteAddress: string): Address {
+    const name = addressGroup(remoteAddress)
+    return addresses.get(name) ?? { name, isProxy: isProxy(remoteAddress), seats: new Set(), lookAgainAt: 0 }
+  }
+
+  const ordinary = (address: Address) => {
+    let count = address.seats.size
+    for (const seat of spares) if (seat.address === address) count--
+    return count
+  }
+
+  function leave(seat: Seat): void {
+    if (!seats.delete(seat.socket)) return
+    spares.delete(seat)
+    seat.address.seats.delete(seat)
+    if (seat.address.seats.size === 0) addresses.delete(seat.address.name)
+    held -= seat.held.length
+    seat.held = []
+  }
+
+  function sendAway(seat: Seat): void {
+    leave(seat)
+    seat.socket.destroy()
+  }
+
+  /**
+   * Sends away those that were silent longest, of the first address that has any and of others as heavy. Several at once,
+   * since a look costs more than they do.
+   */
+  function makeRoom(candidates: Address[]): boolean {
+    const now = clock()
+    let weight = 0
+    let gone = 0
+    for (const address of candidates) {
+      const { size } = address.seats
+      if (gone >= mostAtOnce || size < weight) break
+      if (now < address.lookAgainAt) continue
+      const silent = [...address.seats]
+        .filter(seat => !seat.isSpare && now - seat.since >= limits.graceMs && isClientsTurn(seat))
+        .toSorted((a, b) => a.since - b.since)
+        .slice(0, Math.max(1, Math.min(mostAtOnce, Math.floor(size / 16))))
+      for (const seat of silent) sendAway(seat)
+      gone += silent.length
+      if (silent.length > 0) weight = size
+      else address.lookAgainAt = now + Math.min(lookEveryMs, limits.graceMs)
+    }
+    return gone > 0
+  }
+
+  /** Nothing goes on until the client sends something or reads something. */
+  function isClientsTurn(seat: Seat): boolean {
+    const { socket, open, last } = seat
+    return isIdle(seat) || socket.writableLength > 0 || (open === 1 && last !== null && !last.req.complete)
+  }
+  const isIdle = ({ open, last, isPipelined }: Seat) =>
+    open === 0 || (!isPipelined && last !== null && last.writableFinished)
+
+  function start(seat: Seat, reply: ServerResponse): void {
+    seat.last = reply
+    seat.since = clock()
+    if (seat.isPipelined) reply.once('finish', () => end(seat))
+  }
+
+  /** A request among several is answered, to the last byte. */
+  function end(seat: Seat): void {
+    const next = seat.held.shift()
+    if (!next) {
+      seat.open--
+      if (seat.open === 0) seat.isPipelined = false
+      return
+    }
+    held--
+    if (seat.held.length === 0) seat.socket.resume()
+    next()
+  }
+
+  /** Also for the second server that Fastify makes for HOST=localhost, which nobody shows us before its first request. */
+  function guard(server: Server): void {
+    if (guarded.has(server)) return
+    guarded.add(server)
+    server.keepAliveTimeout = limits.idleMs
+    server.on('connection', arrive)
+    // Of an idle connection, or of one that took no byte for so long. One that waits for us may.
+    server.on('timeout', socket => {
+      const seat = seats.get(socket)
+      if (!seat || isIdle(seat) || socket.writableLength > 0) socket.destroy()
+    })
+    // Without a free descriptor an accept fails, which must not end the process. Others will fail too: one line tells of all.
+    server.on('error', err => {
+      if (server.listening && clock() >= tellAgainAt) {
+        tellAgainAt = clock() + 10_000
+        log.warn({ err }, 'http.accept_failed')
+      }
+    })
+  }
+
+  /** Node's own timer sees each byte that is taken. A server that sets it for all pays at each request. */
+  function watchUnread(): void {
+    for (const { socket } of seats.values())
+      if (socket.writableLength > 0 && !socket.timeout) socket.setTimeout(limits.unreadMs)
+  }
+  const watch = setInterval(watchUnread, limits.unreadMs / 4).unref()
+
+  return {
+    guard,
+    stop: () => clearInterval(watch),
+    /** A request begins: `go` is called when it is its turn, which is at once unless many before it are unanswered. */
+    begin({ socket }: IncomingMessage, reply: ServerResponse, go: (isSpare: boolean) => void): void {
+      const seat = seats.get(socket)
+      if (!seat) {
+        const { server } = socket as Socket & { server?: Server }
+        if (server && !guarded.has(server)) guard(server)
+        // The rest of what came before its connection was cut is for nobody.
+        return socket.destroyed ? undefined : go(false)
+      }
+      if (isIdle(seat)) {
+        seat.open = 1
+        start(seat, reply)
+        return go(seat.isSpare)
+      }
+      if (!seat.isPipelined) {
+        seat.isPipelined = true
+        seat.last?.once('finish', () => end(seat))
+      }
+      if (seat.open < limits.pipelined) {
+        seat.open++
+        start(seat, reply)
+        return go(seat.isSpare)
+      }
+      if (held >= limits.held && seat.held.length >= heldEach) return sendAway(seat)
+      held++
+      seat.held.push(() => {
+        start(seat, reply)
+        go(seat.isSpare)
+      })
+      if (seat.held.length === 1) socket.pause()
+    }
+  }
+}

@@ -1,0 +1,279 @@
+// ackbox demo: posts tasks to a running Ackbox and watches them end.
+import { randomInt } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as wait } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { environment } from '../service/config.ts'
+import { commandLine } from '../runtime/package.ts'
+import { openClient, type Client, type Reply } from './demo/client.ts'
+import { ms, progressLine, table } from './demo/show.ts'
+import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
+import { demoTask, type DemoTask } from './demo/tasks.ts'
+
+export const help = `${commandLine('demo [options]')}     posts tasks to a running Ackbox and watches them end
+
+  --tasks N         how many (default 1000): orders, materials and audit events; of each 200 four fail on purpose
+  --concurrency N   requests at once (default 32)
+  --url URL         where the service is (default ACKBOX_URL, or http://127.0.0.1:PORT with PORT from the environment or 3000)
+  --key KEY         API key (default ACKBOX_DEMO_KEY, or the file demo-key in DATA_DIR or .ackbox, written with DEMO on)
+  --timeout N       seconds after which what has not ended counts as wrong (default 120)
+  --help
+
+Exit: 0 every task ended as it should · 1 one did not, or the service is away · 130 Ctrl-C (the table so far is printed)`
+
+/** The demo cannot go on; the message says what to do. */
+class DemoError extends Error {}
+
+interface Run {
+  client: Client
+  signal: AbortSignal
+  tasks: DemoTask[]
+  name: string
+  concurrency: number
+  deadline: number
+  seen: Map<string, SeenTask>
+  accepted: number
+  /** Of the POSTs, in ms. */
+  posts: number[]
+  acceptedInMs: number
+}
+
+export async function run(args: string[]): Promise<void> {
+  try {
+    process.exitCode = await show(readOptions(args))
+  } catch (err) {
+    if (!(err instanceof DemoError)) throw err
+    console.error(err.message)
+    process.exitCode = 1
+  }
+}
+
+async function show({ tasks, url, key, concurrency, timeoutS }: Options): Promise<number> {
+  const stop = new AbortController()
+  setMaxListeners(0, stop.signal) // one for each request under way
+  let interrupted = false
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(name, () => {
+      interrupted = true
+      stop.abort()
+    })
+  }
+  const name = `demo-${Date.now().toString(36)}-${randomInt(1_296).toString(36)}`
+  const run: Run = {
+    client: openClient({ url, ...(key ? { key } : {}), sockets: concurrency + 2, signal: stop.signal }),
+    signal: stop.signal,
+    name,
+    concurrency,
+    tasks: Array.from({ length: tasks }, (_, i) => demoTask(name, i)),
+    deadline: performance.now() + timeoutS * 1_000,
+    seen: new Map(),
+    accepted: 0,
+    posts: [],
+    acceptedInMs: 0
+  }
+  const started = performance.now()
+  try {
+    await greet(run, url)
+    console.log(
+      `Posting ${tasks} tasks to ${url} as sceneType ${name}; most end in a second, the retried ones within half a minute.`
+    )
+    await Promise.all([post(run), watch(run)])
+  } catch (err) {
+    if (!interrupted) throw err
+  } finally {
+    stop.abort() // whichever of the two failed, the other must not go on
+    run.client.close()
+  }
+  return finish(run, performance.now() - started, interrupted)
+}
+
+interface Options {
+  tasks: number
+  concurrency: number
+  timeoutS: number
+  url: string
+  key: string | undefined
+}
+
+function readOptions(args: string[]): Options {
+  const env = environment()
+  let given
+  try {
+    given = parseArgs({
+      args,
+      options: {
+        tasks: { type: 'string', default: '1000' },
+        concurrency: { type: 'string', default: '32' },
+        timeout: { type: 'string', default: '120' },
+        url: { type: 'string', default: env['ACKBOX_URL'] ?? `http://127.0.0.1:${env['PORT'] ?? '3000'}` },
+        key: { type: 'string' }
+      }
+    }).values
+  } catch (err) {
+    throw new DemoError(`${err instanceof Error ? err.message : String(err)}\n\n${help}`)
+  }
+  if (!URL.canParse(given.url) || !/^https?:/.test(given.url))
+    throw new DemoError(`--url ${given.url} is not an http URL`)
+  return {
+    tasks: whole('--tasks', given.tasks, 1_000_000),
+    concurrency: whole('--concurrency', given.concurrency, 1_000),
+    timeoutS: whole('--timeout', given.timeout, 86_400),
+    url: given.url,
+    key: given.key ?? env['ACKBOX_DEMO_KEY'] ?? keptKey(env['DATA_DIR'])
+  }
+}
+
+function whole(name: string, value: string, most: number): number {
+  const number = Number(value)
+  if (!Number.isInteger(number) || number < 1 || number > most) {
+    throw new DemoError(`${name} is a whole number from 1 to ${most}, not ${value}`)
+  }
+  return number
+}
+
+/** The service writes it with DEMO on. */
+function keptKey(dataDir = '.ackbox'): string | undefined {
+  try {
+    return readFileSync(join(dataDir, 'demo-key'), 'utf8').trim() || undefined
+  } catch {
+    return undefined
+  }
+}
+
+async function greet({ client, signal }: Run, url: string): Promise<void> {
+  let reply: Reply
+  try {
+    reply = await client.call('GET', '/readyz')
+  } catch (err) {
+    if (signal.aborted) throw err
+    throw new DemoError(
+      `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start it with \`${commandLine('start')}\`, or say --url`
+    )
+  }
+  if (reply.status !== 200)
+    throw new DemoError(`The service at ${url} is not ready (${reply.status}): ${JSON.stringify(reply.body)}`)
+}
+
+/** Posts all tasks, `concurrency` at once. What is refused for lack of room comes again, with the same taskNo. */
+async function post(run: Run): Promise<void> {
+  const started = performance.now()
+  let next = 0
+  await Promise.all(
+    Array.from({ length: run.concurrency }, async () => {
+      for (let task = run.tasks[next++]; task; task = run.tasks[next++]) {
+        const before = performance.now()
+        await postOne(run, task)
+        run.posts.push(performance.now() - before)
+        run.accepted++
+        run.acceptedInMs = performance.now() - started
+      }
+    })
+  )
+}
+
+async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
+  for (;;) {
+    let reply: Reply | undefined
+    try {
+      reply = await run.client.call('POST', '/tasks', body)
+    } catch (err) {
+      if (run.signal.aborted || performance.now() > run.deadline) throw err
+    }
+    if (reply?.status === 201 || reply?.status === 200) return
+    if (reply && reply.status !== 429 && reply.status < 500) throw new DemoError(refusal(reply))
+    if (performance.now() > run.deadline)
+      throw new DemoError(`The service takes no tasks: ${reply?.status ?? 'no answer'}`)
+    await wait(1_000 * Math.min(5, Number(reply?.headers['retry-after']) || 1), undefined, {
+      signal: run.signal
+    })
+  }
+}
+
+function refusal({ status, body }: Reply): string {
+  const said = `The service refused a task: ${status} ${JSON.stringify(body)}`
+  if (status === 401 || status === 403)
+    return `${said}\nSay --key, or set ACKBOX_DEMO_KEY: \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` makes one`
+  if (status === 422)
+    return `${said}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
+  return said
+}
+
+/** Looks at the run's tasks until all have ended; a look takes at most a tenth of the time, so a big run is not its own load. */
+async function watch(run: Run): Promise<void> {
+  let last = 0
+  let mark = { ended: 0, at: performance.now(), perSecond: 0 }
+  for (;;) {
+    const before = performance.now()
+    await look(run)
+    const now = performance.now()
+    const counts = count(run.seen.values())
+    const over = counts.handled + counts.failed
+    const perSecond = (over - mark.ended) / Math.max(0.001, (now - mark.at) / 1_000)
+    // A number that changes with every look could not be read: it is of the last whole second, or of the start.
+    if (now - mark.at >= 1_000) mark = { ended: over, at: now, perSecond }
+    const line = progressLine(
+      run.tasks.length,
+      run.accepted,
+      counts,
+      mark.perSecond || perSecond,
+      process.stdout.columns || 200
+    )
+    const done = over >= run.tasks.length || now > run.deadline
+    if (process.stdout.isTTY) process.stdout.write(`\r\u001B[2K${line}${done ? '\n' : ''}`)
+    else if (done || now - last >= 2_000) {
+      console.log(line)
+      last = now
+    }
+    if (done) return
+    await wait(Math.max(300, (now - before) * 9), undefined, { signal: run.signal })
+  }
+}
+
+/** Reads every task of this run, page by page, newest first. */
+async function look(run: Run): Promise<void> {
+  let cursor: string | undefined
+  do {
+    const query = new URLSearchParams({ sceneType: run.name, limit: '200', ...(cursor ? { cursor } : {}) })
+    let reply: Reply
+    try {
+      reply = await run.client.call('GET', `/tasks?${query.toString()}`)
+    } catch (err) {
+      if (run.signal.aborted) throw err
+      return // away for a moment: the next look sees it all
+    }
+    if (reply.status === 429 || reply.status >= 500) return
+    if (reply.status !== 200)
+      throw new DemoError(`GET /tasks answered ${reply.status} ${JSON.stringify(reply.body)}`)
+    // Our own service's answer, as its OpenAPI says.
+    const page = reply.body as { tasks: SeenTask[]; nextCursor?: string }
+    for (const task of page.tasks) run.seen.set(task.taskNo, task)
+    cursor = page.nextCursor
+  } while (cursor)
+}
+
+function finish(run: Run, tookMs: number, stopped: boolean): number {
+  if (stopped && process.stdout.isTTY) process.stdout.write('\n')
+  const posts = run.posts.toSorted((a, b) => a - b)
+  const rate = run.accepted / Math.max(0.001, run.acceptedInMs / 1_000)
+  console.log(`\n${table(run.seen.values())}\n`)
+  console.log(
+    `${run.accepted} accepted in ${ms(run.acceptedInMs)}: ${Math.round(rate)} tasks/s, ` +
+      `POST p50 ${ms(percentile(posts, 0.5))}, p99 ${ms(percentile(posts, 0.99))}. ${stopped ? 'Stopped' : 'Over'} after ${ms(tookMs)}.`
+  )
+  if (stopped) return 130
+  const wrong = surprises(run.tasks, run.seen)
+  if (wrong.length === 0) {
+    const onPurpose = run.tasks.filter(({ ends }) => ends === 'FAILED').length
+    console.log(`Every task ended as it should; ${onPurpose} FAILED on purpose.`)
+    return 0
+  }
+  console.log(
+    `${wrong.length} did not end as they should:\n${wrong
+      .slice(0, 20)
+      .map(line => `  ${line}`)
+      .join('\n')}`
+  )
+  return 1
+}

@@ -1,0 +1,84 @@
+// ackbox dev: the service, started again when a handler or .env changes.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { statSync, watch } from 'node:fs'
+import { basename, join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { environment } from '../service/config.ts'
+
+export const help = `ackbox dev    runs the service, and starts it again when a handler or .env changes
+
+It watches HANDLERS_DIR, or the folder handlers/. What a handler gets wrong is said, and the next change tries again.
+Ctrl-C drains and ends.`
+
+/** An editor writes a file in several steps; and of a whole folder every file is a change. */
+const settleMs = 150
+const program = join(import.meta.dirname, `ackbox${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`)
+
+export async function run(args: string[]): Promise<void> {
+  parseArgs({ args })
+  const before = { ...process.env }
+  const folder = resolve(environment()['HANDLERS_DIR'] || 'handlers')
+  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) {
+    console.error(`ackbox: there is no folder ${folder}: set HANDLERS_DIR to that of your handlers`)
+    process.exitCode = 1
+    return
+  }
+  const stop = new AbortController()
+  // A terminal signals the child too, which takes two in a row for one.
+  let child: ChildProcess | undefined
+  const end = (): void => {
+    stop.abort()
+    child?.kill('SIGTERM')
+  }
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, end)
+  const changes = watchAll(folder, stop.signal)
+
+  while (!stop.signal.aborted) {
+    const changed = changes.next()
+    // Its .env is read anew: what this process read from it must not go over it.
+    child = spawn(process.execPath, [...process.execArgv, program, 'start'], {
+      stdio: 'inherit',
+      env: { ...before, HANDLERS_DIR: folder, npm_lifecycle_event: 'ackbox dev' }
+    })
+    const exited = new Promise<number | null>(done => child?.once('exit', done))
+    const first = await Promise.race([changed, exited.then(code => ({ code }))])
+    if (stop.signal.aborted) {
+      process.exitCode = (await exited) ?? 1
+      return
+    }
+    if (typeof first === 'object') {
+      console.error(`ackbox: it ended with ${first.code ?? 'a signal'}; waiting for a change in ${folder}`)
+      await changed
+    }
+    if (stop.signal.aborted) return
+    console.error(`ackbox: ${await changed} changed, starting again`)
+    child.kill('SIGTERM')
+    await exited
+  }
+}
+
+/** `next()` is told the name of the next file that changes, once nothing has changed for a moment; or of the end. */
+function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string> } {
+  const waiting = new Set<(name: string) => void>()
+  const ring = (name: string): void => {
+    for (const tell of waiting) tell(name)
+    waiting.clear()
+  }
+  let timer: NodeJS.Timeout | undefined
+  const change = (name: string): void => {
+    clearTimeout(timer)
+    timer = setTimeout(ring, settleMs, name)
+  }
+  watch(folder, { recursive: true, signal }, (_event, name) => {
+    if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
+  })
+  // The folder, for the file is replaced by most editors, and may not be there yet.
+  watch(process.cwd(), { signal }, (_event, name) => {
+    if (name && basename(name) === '.env') change(name)
+  })
+  signal.addEventListener('abort', () => {
+    clearTimeout(timer)
+    ring('')
+  })
+  return { next: () => new Promise(tell => waiting.add(tell)) }
+}

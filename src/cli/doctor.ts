@@ -1,0 +1,57 @@
+// ackbox doctor: looks at everything this setup hangs on, and says for each OK or the line that fixes it.
+import { parseArgs } from 'node:util'
+import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
+import { checkClient, DatabaseError } from '../db/pool.ts'
+import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
+import { checks, type Finding } from './doctor/checks.ts'
+import { lookAround } from './doctor/look.ts'
+
+export const help = `ackbox doctor    checks the settings of this shell, PostgreSQL, Redis, the handlers, and the clock
+It changes nothing. Exit: 0 nothing to fix · 1 something to fix, and said`
+
+export async function run(args: string[]): Promise<void> {
+  parseArgs({ args })
+  try {
+    const config = readConfig(environment())
+    checkClient()
+    const database = await reachDatabase(config)
+    let looked
+    try {
+      looked = await lookAround(config, database.url)
+    } finally {
+      await database.leave()
+    }
+    const findings = checks.flatMap(({ name, look }) => {
+      const finding = look(looked, config)
+      if (finding !== undefined) print(name, finding)
+      return finding ?? []
+    })
+    const toFix = findings.filter(({ level }) => level === 'fix').length
+    const warned = findings.filter(({ level }) => level === 'warn').length
+    console.log(`\n${findings.length} checks, ${toFix} to fix, ${warned} to consider`)
+    process.exitCode = toFix === 0 ? 0 : 1
+  } catch (err) {
+    if (err instanceof DatabaseError) print('PostgreSQL', { level: 'fix', found: err.message })
+    else if (err instanceof SettingError) {
+      for (const found of err.message.split('\n'))
+        print('Settings', { level: 'fix', found, remedy: 'see docs/config.md' })
+    } else throw err
+    process.exitCode = 1
+  }
+}
+
+/** Without DATABASE_URL: the embedded one. One that runs already belongs to the service and goes on. */
+async function reachDatabase({ databaseUrl, dataDir }: Config) {
+  if (databaseUrl !== undefined) return { url: databaseUrl, leave: async () => {} }
+  const postmaster = await runPostmaster({ dataDir })
+  const leave = async () => {
+    if (!postmaster.adopted) await stopPostmaster({ pid: postmaster.pid, dataDir })
+  }
+  return { url: urlOf(postmaster), leave }
+}
+
+function print(name: string, { level, found, remedy }: Finding): void {
+  const word = { ok: 'OK  ', warn: 'WARN', fix: 'FIX ' }[level]
+  console.log(`${word}  ${name.padEnd(30)}  ${found}`)
+  if (remedy !== undefined) console.log(`${' '.repeat(38)}-> ${remedy}`)
+}

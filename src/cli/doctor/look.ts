@@ -1,0 +1,155 @@
+// Looks up everything the checks judge. Nothing here judges, and nothing here changes anything.
+import { Redis } from 'ioredis'
+import type { Config } from '../../service/config.ts'
+import { pendingMigrations } from '../../db/migrate.ts'
+import { liveRoles } from '../../db/cluster.ts'
+import { checkServer, openDb } from '../../db/pool.ts'
+import { demoEnv } from '../../demo/receiver.ts'
+import { builtInHandlers } from '../../handler/files.ts'
+import { loadHandlers } from '../../handler/load.ts'
+import { transportNames } from '../../transport/registry.ts'
+
+export interface PostgresFacts {
+  version: string
+  roundTripMs: number
+  /** By how much this machine's clock is ahead. */
+  clockAheadMs: number
+  /** As our own connections see them. */
+  settings: Record<string, string>
+  connections: number
+  oldestTransactionS: number
+  pending: string[]
+  /** API keys that are not revoked; undefined before the first migration. */
+  keys: number | undefined
+  /** Tables that exist and that this user may not read and write. */
+  forbidden: string[]
+  /** Which roles living processes have. */
+  roles: string[]
+}
+
+export interface RedisFacts {
+  version: string
+  roundTripMs: number
+  evictionPolicy: string | undefined
+  appendOnly: boolean
+}
+
+interface Failed {
+  error: string
+}
+
+export interface Looked {
+  postgres: PostgresFacts | Failed
+  /** Undefined: no REDIS_URL. */
+  redis: RedisFacts | Failed | undefined
+  handlers: { codes: number; downstreams: number } | Failed
+}
+
+/** `databaseUrl`: the configured one, or that of the embedded PostgreSQL. */
+export async function lookAround(config: Config, databaseUrl: string): Promise<Looked> {
+  const [servers, handlers] = await Promise.all([
+    lookAtServers(config, databaseUrl),
+    lookAtHandlers(config).catch(failed)
+  ])
+  return { ...servers, handlers }
+}
+
+/** All but the handlers: loading them once more would change the `env` that those at work see. */
+export async function lookAtServers(config: Config, databaseUrl: string): Promise<Omit<Looked, 'handlers'>> {
+  const [postgres, redis] = await Promise.all([
+    lookAtPostgres(databaseUrl).catch(failed),
+    config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
+  ])
+  return { postgres, redis }
+}
+
+const failed = (err: unknown): Failed => {
+  const first = err instanceof AggregateError ? (err.errors[0] as unknown) : err
+  return { error: first instanceof Error ? first.message || first.name : String(first) }
+}
+
+async function lookAtPostgres(url: string): Promise<PostgresFacts> {
+  const sql = openDb(url, { max: 1, applicationName: 'ackbox doctor', statementTimeoutMs: 5_000 })
+  try {
+    const { version } = await checkServer(sql)
+    const [asked, began] = [Date.now(), performance.now()]
+    const [now] = await sql<{ at: Date }[]>`select clock_timestamp() as at`
+    const roundTripMs = performance.now() - began
+    const settings = await sql<{ name: string; setting: string }[]>`
+      select name, setting from pg_settings
+      where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'max_connections')`
+    const [activity] = await sql<{ connections: number; oldest: number }[]>`
+      select count(*)::int as connections,
+        coalesce(extract(epoch from now() - min(xact_start)), 0)::float8 as oldest
+      from pg_stat_activity where backend_type = 'client backend'`
+    const pending = await pendingMigrations(url)
+    const [table] = await sql<{ there: boolean }[]>`select to_regclass('api_key') is not null as there`
+    const forbidden = await sql<{ name: string }[]>`
+      select name
+      from (values ('task', 'all'), ('delivery', 'all'), ('attempt', 'all'), ('receipt', 'all'), ('alarm', 'all'),
+        ('downstream', 'all'), ('node', 'all'), ('api_key', 'select'), ('audit', 'insert')) as needed (name, what)
+      where to_regclass(name) is not null and not case what
+        when 'all' then has_table_privilege(name, 'select') and has_table_privilege(name, 'insert')
+          and has_table_privilege(name, 'update') and has_table_privilege(name, 'delete')
+        else has_table_privilege(name, what) end
+      order by name`
+    const [keys] =
+      table?.there && !forbidden.some(({ name }) => name === 'api_key')
+        ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
+        : []
+    const alive = table?.there && !forbidden.some(({ name }) => name === 'node') ? await liveRoles(sql) : []
+    return {
+      version,
+      roundTripMs,
+      clockAheadMs: asked + roundTripMs / 2 - (now?.at.getTime() ?? asked),
+      settings: Object.fromEntries(settings.map(({ name, setting }) => [name, setting])),
+      connections: activity?.connections ?? 0,
+      oldestTransactionS: activity?.oldest ?? 0,
+      pending,
+      keys: keys?.count,
+      forbidden: forbidden.map(({ name }) => name),
+      roles: alive
+    }
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+async function lookAtRedis(url: string): Promise<RedisFacts> {
+  let reason: Error | undefined
+  const redis = new Redis(url, {
+    lazyConnect: true,
+    connectTimeout: 3_000,
+    commandTimeout: 3_000,
+    retryStrategy: () => null
+  })
+  redis.on('error', err => (reason = err))
+  try {
+    await redis.connect()
+    const asked = performance.now()
+    await redis.ping()
+    const roundTripMs = performance.now() - asked
+    const info = await redis.info()
+    const line = (name: string) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
+    return {
+      version: line('redis_version') ?? 'unknown',
+      roundTripMs,
+      evictionPolicy: line('maxmemory_policy'),
+      appendOnly: line('aof_enabled') === '1'
+    }
+  } catch (err) {
+    throw reason ?? err // connect() says only that it is closed; the event says why
+  } finally {
+    redis.disconnect()
+  }
+}
+
+async function lookAtHandlers({ handlersDir, demo }: Config) {
+  const { handlers, downstreams } = await loadHandlers({
+    ...(handlersDir !== undefined && { dir: handlersDir }),
+    builtIn: builtInHandlers,
+    env: demo ? { ...demoEnv('http://demo-receiver'), ...process.env } : process.env,
+    transports: transportNames
+  })
+  return { codes: handlers.size, downstreams: downstreams.size }
+}

@@ -1,0 +1,43 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../../service/config.ts'
+import { checks } from './checks.ts'
+import { lookAtServers, type Looked } from './look.ts'
+
+interface Log {
+  warn(fields: object, message: string): void
+}
+
+/** What is said otherwise at a start. */
+const said = new Set(['Settings', 'Migrations'])
+/** Of processes that start one after the other the first would always miss the others. */
+const later = new Set(['Roles'])
+const laterMs = 10_000
+
+/**
+ * Says at a start what the doctor would, where it is not well: few ask a doctor before something hurts. Never rejects.
+ * Says nothing of a process that `isStopped`.
+ */
+export async function remind(
+  config: Config,
+  databaseUrl: string,
+  handlers: Looked['handlers'],
+  log: Log,
+  isStopped: () => boolean
+): Promise<void> {
+  const look = async (isNow: (name: string) => boolean): Promise<void> => {
+    try {
+      const looked = { ...(await lookAtServers(config, databaseUrl)), handlers }
+      for (const check of checks.filter(({ name }) => !said.has(name) && isNow(name))) {
+        const finding = check.look(looked, config)
+        if (isStopped() || finding === undefined || finding.level === 'ok') continue
+        const { level, found, remedy } = finding
+        log.warn({ check: check.name, found, remedy }, `doctor.${level}`)
+      }
+    } catch (err) {
+      if (!isStopped()) log.warn({ err }, 'doctor.failed')
+    }
+  }
+  await look(name => !later.has(name))
+  await sleep(laterMs, undefined, { ref: false })
+  if (!isStopped()) await look(name => later.has(name))
+}

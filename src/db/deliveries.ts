@@ -1,0 +1,240 @@
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import type { Task } from '../domain/types.ts'
+
+/** A delivery that this process owns while `leaseMs` lasts, with its task. */
+export interface LoadedDelivery {
+  task: Task
+  downstream: string
+  attempt: number
+  triesLeft: number
+  lost: number
+  needsReceipt: boolean
+  /** ms of lease left, by the database's clock, at the time of the look. */
+  leaseMs: number
+  /** ms until `deliverBefore`; null without one. */
+  beforeMs: number | null
+}
+
+/** The deliveries of one hint that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. */
+export async function loadDeliveries(
+  sql: Sql,
+  downstream: string,
+  hinted: readonly (readonly [taskId: string, attempt: number])[]
+): Promise<LoadedDelivery[]> {
+  // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
+  // list once for each of its rows.
+  const rows = await sql<LoadedRow[]>`
+    select d.attempt, d.tries_left, d.lost, d.needs_receipt,
+      extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_ms,
+      extract(epoch from d.deliver_before - now())::float8 * 1000 as before_ms,
+      t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
+      t.retry_times, t.extend, t.traceparent, t.created_at, t.created_by
+    from unnest(
+      ${plainArray(hinted.map(([taskId]) => taskId))}::uuid[], ${plainArray(hinted.map(([, attempt]) => attempt))}::int[]
+    ) as h (task_id, attempt)
+    cross join lateral (
+      select * from delivery
+      where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT' offset 0
+    ) d
+    cross join lateral (select * from task where id = h.task_id offset 0) t`
+  return rows.map(row => ({
+    task: taskOf(row),
+    downstream,
+    attempt: row.attempt,
+    triesLeft: row.tries_left,
+    lost: row.lost,
+    needsReceipt: row.needs_receipt,
+    leaseMs: row.lease_ms,
+    beforeMs: row.before_ms
+  }))
+}
+
+interface LoadedRow extends TaskRow {
+  attempt: number
+  tries_left: number
+  lost: number
+  needs_receipt: boolean
+  lease_ms: number
+  before_ms: number | null
+}
+
+/** A row of `task`, as far as handlers and hooks see it. */
+export interface TaskRow {
+  id: string
+  task_no: string
+  message_code: string
+  scene_type: string
+  message_body: string
+  deliver_start_time: Date | null
+  need_callback: boolean | null
+  retry_times: number | null
+  extend: unknown
+  traceparent: string | null
+  created_at: Date
+  created_by: string
+}
+
+export const taskOf = (row: TaskRow): Task => ({
+  id: row.id,
+  taskNo: row.task_no,
+  messageCode: row.message_code,
+  sceneType: row.scene_type,
+  messageBody: row.message_body,
+  deliverStartTime: row.deliver_start_time,
+  needCallback: row.need_callback,
+  retryTimes: row.retry_times,
+  extend: row.extend,
+  traceparent: row.traceparent,
+  createdAt: row.created_at,
+  createdBy: row.created_by
+})
+
+/** A downstream that a dispatcher may claim for: at most `room` deliveries, each with a lease of `leaseMs`. */
+export interface ClaimLimit {
+  downstream: string
+  room: number
+  leaseMs: number
+}
+
+export interface Claim {
+  taskId: string
+  downstream: string
+  attempt: number
+}
+
+/** One look at what is due: claims it, oldest first, each with a new attempt number and a lease. */
+export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<Claim[]> {
+  const rows = await sql<{ task_id: string; downstream: string; attempt: number }[]>`
+    with open as (
+      select * from unnest(
+        ${textArray(open.map(o => o.downstream))}::text[], ${plainArray(open.map(o => o.room))}::int[],
+        ${plainArray(open.map(o => o.leaseMs))}::float8[]
+      ) as o (downstream, room, lease_ms)
+    ), due as materialized (
+      select d.ctid, o.lease_ms
+      from open o cross join lateral (
+        select w.ctid
+        from delivery w
+        where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.phase = 'WAITING'
+          and (w.deliver_before is null or w.deliver_before > now())
+        order by w.next_action_at
+        limit o.room
+        for no key update skip locked
+      ) d
+    )
+    update delivery d set
+      phase = 'IN_FLIGHT', attempt = d.attempt + 1, tries_left = d.tries_left - 1,
+      next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now()
+    from due
+    -- By its place on disk, which the lock above holds still: to join by key, a large backlog was read whole. Where another
+    -- moved it between the two, it is not claimed now, and found by the next look.
+    where d.ctid = due.ctid and d.phase = 'WAITING'
+    returning d.task_id, d.downstream, d.attempt`
+  return rows.map(row => ({ taskId: row.task_id, downstream: row.downstream, attempt: row.attempt }))
+}
+
+/** A delivery whose clock ran out and that cannot simply be claimed. */
+export interface Overdue {
+  taskId: string
+  taskNo: string
+  messageCode: string
+  downstream: string
+  phase: 'WAITING' | 'IN_FLIGHT' | 'AWAITING_RECEIPT'
+  attempt: number
+  triesLeft: number
+  lost: number
+  needsReceipt: boolean
+  retryTimes: number | null
+}
+
+/**
+ * Lost leases, missing receipts and what expired, of clocks that ran out since `since` (null: ever). The window keeps a
+ * look cheap while a million deliveries wait: a clock that ran out earlier was seen by an earlier look.
+ */
+export async function findOverdue(
+  sql: Sql,
+  downstreams: readonly string[],
+  since: Date | null,
+  limit: number
+): Promise<Overdue[]> {
+  const rows = await sql<
+    (Omit<Overdue, 'taskId' | 'taskNo' | 'messageCode' | 'triesLeft' | 'needsReceipt' | 'retryTimes'> & {
+      task_id: string
+      task_no: string
+      message_code: string
+      tries_left: number
+      needs_receipt: boolean
+      retry_times: number | null
+    })[]
+  >`
+    select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
+      d.needs_receipt, t.retry_times
+    from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
+      select w.*
+      from delivery w
+      where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now()
+        and w.next_action_at > ${since?.toISOString() ?? '-infinity'}::text::timestamptz
+        and (w.phase <> 'WAITING' or w.deliver_before <= now())
+      order by w.next_action_at
+      limit ${limit}
+    ) d join task t on t.id = d.task_id`
+  return rows.map(row => ({
+    taskId: row.task_id,
+    taskNo: row.task_no,
+    messageCode: row.message_code,
+    downstream: row.downstream,
+    phase: row.phase,
+    attempt: row.attempt,
+    triesLeft: row.tries_left,
+    lost: row.lost,
+    needsReceipt: row.needs_receipt,
+    retryTimes: row.retry_times
+  }))
+}
+
+/** When a clock of these downstreams runs out next: ms from now; null when none does. And the database's now. */
+export async function nextDue(
+  sql: Sql,
+  downstreams: readonly string[]
+): Promise<{ now: Date; inMs: number | null }> {
+  const [row] = await sql<[{ now: Date; in_ms: number | null }]>`
+    select now() as now, (
+      select extract(epoch from min(d.next_action_at) - now())::float8 * 1000
+      from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
+        select w.next_action_at
+        from delivery w
+        where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
+        order by w.next_action_at
+        limit 1
+      ) d
+    ) as in_ms`
+  return { now: row.now, inMs: row.in_ms }
+}
+
+/** Deliveries overdue for a minute whose downstream is none of `known`: no process has a handler for them. */
+export async function findOrphans(
+  sql: Sql,
+  known: readonly string[],
+  limit: number
+): Promise<{ taskId: string; downstream: string; attempt: number }[]> {
+  const rows = await sql<{ task_id: string; downstream: string; attempt: number }[]>`
+    with recursive name (downstream) as (
+      (select d.downstream from delivery d where d.status = 0 order by d.downstream limit 1)
+      union all
+      select (select d.downstream from delivery d where d.status = 0 and d.downstream > n.downstream
+        order by d.downstream limit 1)
+      from name n
+      where n.downstream is not null
+    )
+    select d.task_id, d.downstream, d.attempt
+    from name n cross join lateral (
+      select w.task_id, w.downstream, w.attempt
+      from delivery w
+      where w.status = 0 and w.downstream = n.downstream and w.next_action_at < now() - interval '1 minute'
+      order by w.next_action_at
+      limit ${limit}
+    ) d
+    where n.downstream <> all(${textArray(known)}::text[])`
+  return rows.map(row => ({ taskId: row.task_id, downstream: row.downstream, attempt: row.attempt }))
+}

@@ -1,0 +1,117 @@
+import postgres from 'postgres'
+
+export type Sql = postgres.Sql<{ bigint: number }>
+/** One that takes types as they come. */
+export type Client = postgres.Sql
+
+export interface OpenOptions {
+  max: number
+  applicationName?: string
+  /** A statement that runs longer is cut off by PostgreSQL. */
+  statementTimeoutMs?: number
+  /** A connection on which the server says nothing for longer than this, though asked, is given up. */
+  silenceMs?: number
+  onnotice?: (notice: postgres.Notice) => void
+}
+
+/** What is wrong with the database, and what to do about it, in one line for the operator. */
+export class DatabaseError extends Error {
+  override name = 'DatabaseError'
+}
+
+/**
+ * A client of postgres.js as we patch it. Without the patch a lost connection can end the process, or leave a statement
+ * outside of its transaction: rather no start than that. npm skips the patch in silence where it runs no scripts.
+ */
+export const connect = ((...args: Parameters<typeof postgres>) => {
+  const sql = postgres(...args)
+  // An option of the patch; without it, it is dropped.
+  if ('silence_timeout' in sql.options) return sql
+  throw new DatabaseError(
+    'The package postgres lacks the patch of Ackbox: npm leaves it out with --ignore-scripts. Run `npx patch-package`.'
+  )
+}) as typeof postgres
+
+/** Before anything is started for it: nothing is connected to. */
+export function checkClient(): void {
+  connect('postgres://127.0.0.1/ackbox', { max: 1 })
+}
+
+/**
+ * The hot pool. Statements go through it one by one: never `begin` or `reserve` across awaits.
+ * bigint comes as a number (all of ours stay below 2^53), timestamptz as a Date.
+ */
+export function openDb(url: string, options: OpenOptions): Sql {
+  const statementTimeoutMs = options.statementTimeoutMs ?? 10_000
+  const settings = {
+    max: options.max,
+    fetch_types: true,
+    connect_timeout: 5,
+    // The default waits up to 20 s before it tries again, long after PostgreSQL is back.
+    backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
+    onnotice: options.onnotice ?? (() => {}),
+    types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
+    // By our patch. A host that vanished (pulled cable, black hole) does not hang up, and TCP alone notices only after a
+    // quarter of an hour: until then each of its connections would be a lost seat of the pool.
+    silence_timeout: (options.silenceMs ?? statementTimeoutMs + 5_000) / 1000,
+    connection: {
+      application_name: options.applicationName ?? 'ackbox',
+      statement_timeout: statementTimeoutMs,
+      // Words, not false: postgres.js leaves falsy settings out.
+      // On a young table the planner takes a sequential scan, and the plan is then cached per connection.
+      enable_seqscan: 'off',
+      // With enable_seqscan off its penalty cost makes PostgreSQL compile trivial look-ups: 300 ms each.
+      jit: 'off',
+      // The promise of a 2xx; a server's or a role's default of `off` must not take it away.
+      synchronous_commit: 'on'
+    }
+  }
+  // Its types know neither our patch nor settings that are words, and take the parser's answer for any.
+  return connect(url, settings as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>)
+}
+
+const ours = /^(CONNECTION_(CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|CONNECT_TIMEOUT)$/
+const system =
+  /^(ECONN\w+|EPIPE|ETIMEDOUT|EHOSTUNREACH|EHOSTDOWN|ENETUNREACH|ENETDOWN|ENOTFOUND|EAI_\w+|ENOENT)$/
+// 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 58 system, XX corrupted
+const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
+
+/** True when the database is away, full, read-only or too busy: not the statement's fault, so worth another try later. */
+export function isInfrastructure(err: unknown): boolean {
+  if (!(err instanceof Error)) return false
+  const { code } = err as { code?: unknown }
+  if (typeof code !== 'string') return err instanceof AggregateError && err.errors.some(isInfrastructure)
+  return ours.test(code) || system.test(code) || server.test(code)
+}
+
+/** Throws a DatabaseError unless this server can keep our promise. */
+export async function checkServer(sql: Sql): Promise<{ version: string }> {
+  const [row] = await sql<
+    { version: string; number: number; encoding: string; readonly: string; replica: boolean }[]
+  >`
+    select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
+           current_setting('server_encoding') as encoding,
+           current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica`
+  if (!row) throw new DatabaseError('PostgreSQL did not answer the question for its version.')
+  if (row.number < 140_000) {
+    throw new DatabaseError(
+      `PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`
+    )
+  }
+  if (row.encoding !== 'UTF8') {
+    throw new DatabaseError(
+      `The database's encoding is ${row.encoding}: Ackbox needs UTF8. ` +
+        "Make one with: create database ackbox encoding 'UTF8' template template0"
+    )
+  }
+  if (row.replica) {
+    throw new DatabaseError('This PostgreSQL is a read-only replica. Point DATABASE_URL to the primary.')
+  }
+  if (row.readonly === 'on') {
+    throw new DatabaseError(
+      'This PostgreSQL is read-only (default_transaction_read_only is on). Turn it off, ' +
+        'or point DATABASE_URL to one that can write.'
+    )
+  }
+  return { version: row.version }
+}

@@ -1,0 +1,221 @@
+import { effects, stateBits, type Move } from '../domain/transitions.ts'
+import type { AlarmKind, ReceiptResult } from '../domain/types.ts'
+import { indexes, plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+/** One row of `attempt`: what a try came to, with its bounded evidence. */
+export interface AttemptRow {
+  outcome: 'delivered' | 'refused' | 'failed'
+  reason: string | null
+  statusCode: number | null
+  answer: Uint8Array | null
+  /** JSON of [name, value] pairs. */
+  headers: string | null
+  address: string | null
+  warning: string | null
+  ms: number
+  node: string
+  startedAt: Date
+  /** A person must hear of it at the first time of a round. */
+  alarm: Exclude<AlarmKind, 'FAILED'> | null
+}
+
+/** One row of `receipt`. `attempt` is the one its token names. */
+export interface ReceiptRow {
+  taskId: string
+  downstream: string
+  attempt: number
+  result: ReceiptResult
+  reason: string | null
+  data: string | null
+  remote: string
+}
+
+/** A move, with the attempt or the receipt that led to it. A receipt that moves nothing is only kept. */
+export interface Completion {
+  move: Move | null
+  attempt?: AttemptRow
+  receipt?: ReceiptRow
+}
+
+/**
+ * moved: the guard held and the row is written. late: the same, and it had been FAILED. stale: somebody was faster,
+ * which is fine. zombie: stale, and another process has recorded this very attempt already.
+ */
+export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
+
+/** Receipts kept of one delivery; a downstream in a loop must not fill the disk. */
+const receiptsKept = 20
+
+/**
+ * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts) and
+ * plain receipts (receipts.ts), the same door made narrow, and claims (due.ts), which change the phase only.
+ * One statement and one commit a batch: guard by place and attempt, move, attempt rows, alarms of what failed and the
+ * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
+ */
+export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promise<Applied[]> {
+  const numbered = asked.map((one, index) => ({ ...one, index }))
+  // Rows are locked in one order by everybody, or two batches could wait for each other.
+  const moving = numbered.filter(hasMove).sort((a, b) => byKey(a.move, b.move))
+  const moves = moving.map(one => one.move)
+  const tried = moving.filter(hasAttempt)
+  const ordOf = new Map(moving.map((one, at) => [one.index, at + 1]))
+  const received = numbered.filter(hasReceipt)
+  const effect = moves.map(move => effects[move.name])
+  const ids = plainArray(moves.map(move => move.taskId))
+  const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
+    with m as materialized (
+      select * from unnest(
+        ${ids}::uuid[], ${textArray(moves.map(move => move.downstream))}::text[],
+        ${plainArray(moves.map(move => move.attempt))}::int[], ${plainArray(moves.map(fromBits))}::int[],
+        ${plainArray(moves.map(move => move.name === 'receive'))}::boolean[],
+        ${plainArray(moves.map(move => move.overdue ?? false))}::boolean[],
+        ${plainArray(effect.map(e => e.status))}::int[], ${plainArray(effect.map(e => e.phase))}::text[],
+        ${plainArray(moves.map(move => move.afterMs ?? 0))}::float8[],
+        ${plainArray(effect.map(e => e.tries))}::int[], ${plainArray(effect.map(e => e.lost))}::int[],
+        ${plainArray(moves.map(move => move.limit))}::int[],
+        ${plainArray(moves.map(move => move.reason))}::text[], ${plainArray(moves.map(move => move.handledBy))}::text[],
+        ${plainArray(moves.map(move => move.name === 'sent' || move.name === 'handled'))}::boolean[]
+      ) with ordinality as m (
+        task_id, downstream, attempt, from_bits, any_of_round, overdue, status, phase, after_ms,
+        tries, lost, tries_anew, reason, handled_by, delivered, ord
+      )
+    ), locked as materialized (
+      select d.status as old_status, m.*
+      from m join delivery d on d.task_id = m.task_id and d.downstream = m.downstream
+      where case when m.any_of_round then m.attempt between d.round_from and d.attempt else m.attempt = d.attempt end
+        and m.from_bits & (case d.phase
+          when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4
+          else case d.status when 2 then 8 when 1 then 16 else 32 end end) <> 0
+        and (not m.overdue or d.next_action_at + interval '0' <= now())
+      order by d.task_id, d.downstream
+      for no key update of d
+    ), moved as (
+      update delivery d set
+        status = l.status,
+        phase = l.phase,
+        next_action_at = case l.phase
+          -- Never in the past: the dispatcher looks only at clocks that ran out since its last look.
+          when 'WAITING' then greatest(now(), least(now() + l.after_ms * interval '1 ms',
+            case when l.tries_anew is null or d.deliver_before > now() then d.deliver_before end))
+          when 'AWAITING_RECEIPT' then now() + l.after_ms * interval '1 ms'
+        end,
+        tries_left = coalesce(l.tries_anew, d.tries_left + l.tries),
+        lost = case when l.tries_anew is null then d.lost + l.lost else 0 end,
+        round_from = case when l.tries_anew is null then d.round_from else d.attempt + 1 end,
+        deliver_before = case when l.tries_anew is null or d.deliver_before > now() then d.deliver_before end,
+        reason = l.reason,
+        delivered_at = case
+          when l.tries_anew is not null then null
+          when l.delivered then coalesce(d.delivered_at, now())
+          else d.delivered_at end,
+        handled_at = case when l.status = 1 then now() end,
+        handled_by = l.handled_by,
+        updated_at = now()
+      from locked l
+      where d.task_id = l.task_id and d.downstream = l.downstream
+      returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.status, l.delivered,
+        d.created_at
+    ), tried as (
+      select * from unnest(
+        ${plainArray(tried.map(row => row.move.taskId))}::uuid[], ${textArray(tried.map(row => row.move.downstream))}::text[],
+        ${plainArray(tried.map(row => row.move.attempt))}::int[], ${plainArray(tried.map(row => row.attempt.outcome))}::text[],
+        ${textArray(tried.map(row => row.attempt.reason))}::text[],
+        ${plainArray(tried.map(row => row.attempt.statusCode))}::int[],
+        ${textArray(tried.map(row => bytea(row.attempt.answer)))}::bytea[],
+        ${textArray(tried.map(row => row.attempt.headers))}::text[],
+        ${textArray(tried.map(row => row.attempt.address))}::text[],
+        ${textArray(tried.map(row => row.attempt.warning))}::text[],
+        ${plainArray(tried.map(row => row.attempt.ms))}::int[], ${textArray(tried.map(row => row.attempt.node))}::text[],
+        ${plainArray(tried.map(row => row.attempt.startedAt.getTime()))}::float8[],
+        ${plainArray(tried.map(row => row.attempt.alarm))}::text[]
+      ) as t (
+        task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
+        ms, node, started_ms, alarm
+      )
+    ), written as (
+      insert into attempt (
+        task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
+        ms, node, started_at
+      )
+      select task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
+        ms, node, to_timestamp(started_ms / 1000)
+      from tried
+      on conflict do nothing
+      returning task_id, downstream
+    ), alarmed as (
+      insert into alarm (task_id, downstream, attempt, kind)
+      select task_id, downstream, attempt, 'FAILED' from moved where status = 2
+      union all
+      select m.task_id, m.downstream, m.round_from, t.alarm
+      from tried t join moved m on m.task_id = t.task_id and m.downstream = t.downstream
+      where t.alarm is not null
+      on conflict (task_id, downstream, attempt, kind) do update
+        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
+        where alarm.resolved_at is not null
+    ), resolved as (
+      update alarm a set resolved_at = now()
+      from moved m left join tried t on t.task_id = m.task_id and t.downstream = m.downstream
+      -- Spares the many that go well at once the look for an alarm: there is none before a second try or a minute.
+      where (m.old_status = 2 or m.status = -1 or m.attempt > 1 or m.created_at < now() - interval '1 minute')
+        -- Whatever was wrong is over once it is delivered, at its end, or in a new round; whoever sends has a handler.
+        and (m.old_status = 2 or m.delivered or m.status in (1, -1) or t.task_id is not null and a.kind = 'NO_HANDLER')
+        and a.task_id = m.task_id and a.downstream = m.downstream and a.resolved_at is null
+    ), kept as (
+      insert into receipt (task_id, downstream, attempt, result, reason, data, applied, late, remote)
+      select r.task_id, r.downstream, r.attempt, r.result, r.reason, r.data, r.applied, r.late, r.remote
+      from (
+        select r.*, m.ord is not null as applied, coalesce(m.old_status = 2, false) as late,
+          coalesce(m.status <> 0, false) as ended,
+          row_number() over (partition by r.task_id, r.downstream order by r.nth) as nth_of_delivery
+        from unnest(
+          ${plainArray(received.map(one => one.receipt.taskId))}::uuid[],
+          ${textArray(received.map(one => one.receipt.downstream))}::text[],
+          ${plainArray(received.map(one => one.receipt.attempt))}::int[],
+          ${plainArray(received.map(one => one.receipt.result))}::text[],
+          ${textArray(received.map(one => one.receipt.reason))}::text[],
+          ${textArray(received.map(one => one.receipt.data))}::text[],
+          ${textArray(received.map(one => one.receipt.remote))}::text[],
+          ${plainArray(received.map(one => ordOf.get(one.index)))}::int[]
+        ) with ordinality as r (task_id, downstream, attempt, result, reason, data, remote, ord, nth)
+        left join moved m on m.ord = r.ord
+        -- Of a move that was overtaken the receipt is not kept: its caller looks again and comes back with it.
+        where r.ord is null or m.ord is not null
+      ) r
+      where nth_of_delivery + (
+        select count(*) from receipt k where k.task_id = r.task_id and k.downstream = r.downstream
+      ) <= ${receiptsKept} or ended -- The one that ended it is the proof: no flood before it may push it out.
+    )
+    select (select string_agg(ord::text, ',') from moved) as moved,
+      (select string_agg(ord::text, ',') from moved where old_status = 2) as late,
+      (select string_agg(m.ord::text, ',') from written w
+        join m on m.task_id = w.task_id and m.downstream = w.downstream) as written`
+  const moved = new Set(indexes(done.moved))
+  const late = new Set(indexes(done.late))
+  const written = new Set(indexes(done.written))
+  const applied = asked.map((): Applied => 'stale')
+  moving.forEach((one, at) => {
+    if (moved.has(at)) applied[one.index] = late.has(at) ? 'late' : 'moved'
+    else if (one.attempt && !written.has(at)) applied[one.index] = 'zombie'
+  })
+  return applied
+}
+
+const sendingBits = stateBits(['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'])
+const fromBits = ({ name, sending }: Move): number =>
+  sending ? effects[name].fromBits & sendingBits : effects[name].fromBits
+
+const hasMove = <T extends Completion>(one: T): one is T & { move: Move } => one.move !== null
+const hasAttempt = <T extends Completion>(one: T): one is T & { attempt: AttemptRow } =>
+  one.attempt !== undefined
+const hasReceipt = <T extends Completion>(one: T): one is T & { receipt: ReceiptRow } =>
+  one.receipt !== undefined
+
+function byKey(a: Move, b: Move): number {
+  if (a.taskId !== b.taskId) return a.taskId < b.taskId ? -1 : 1
+  return a.downstream < b.downstream ? -1 : a.downstream > b.downstream ? 1 : 0
+}
+
+/** PostgreSQL's hex form of bytes. */
+export const bytea = (bytes: Uint8Array | null): string | null =>
+  bytes && '\\x' + Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')

@@ -1,0 +1,77 @@
+import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { InsertResult, NewDelivery, NewTask } from '../db/tasks.ts'
+import { present, taskStatus, type DeliveryView, type TaskView } from '../db/views.ts'
+
+/** A task that was just committed, as the API shows it: told from what was written, without reading it back. */
+export function createdView(
+  task: NewTask,
+  { at, inFlight }: Extract<InsertResult, { kind: 'created' }>,
+  extend: string | null
+): TaskView {
+  const start = startOf(task, at)
+  const due = start && start > at ? start : at
+  const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
+    const claimed = inFlight.includes(index)
+    if (delivery.skipped) {
+      return {
+        downstream: delivery.downstream,
+        status: 'DELETED',
+        reason: 'SKIPPED',
+        attempt: 0,
+        triesLeft: delivery.tries
+      }
+    }
+    return {
+      downstream: delivery.downstream,
+      status: 'SENDING',
+      phase: claimed ? 'IN_FLIGHT' : 'WAITING',
+      attempt: claimed ? 1 : 0,
+      triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
+      nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString()
+    }
+  })
+  return {
+    taskNo: task.taskNo,
+    messageCode: task.messageCode,
+    sceneType: task.sceneType,
+    status: taskStatus(deliveries),
+    createdAt: at.toISOString(),
+    ...present('deliverStartTime', start?.toISOString()),
+    ...present('deliverBefore', task.deliverBefore?.toISOString()),
+    ...present('needCallback', task.needCallback),
+    ...present('retryTimes', task.retryTimes),
+    ...(extend === null ? {} : { extend: JSON.parse(extend) as unknown }),
+    createdBy: task.createdBy,
+    deliveries
+  }
+}
+
+const startOf = ({ startAt, delayMs }: NewTask, at: Date): Date | null =>
+  startAt ?? (delayMs === null ? null : new Date(at.getTime() + delayMs))
+
+/** A delivery that was just committed with its first claim, as a worker would read it. */
+export function loadedOf(task: NewTask, delivery: NewDelivery, at: Date): LoadedDelivery {
+  return {
+    task: {
+      id: task.id,
+      taskNo: task.taskNo,
+      messageCode: task.messageCode,
+      sceneType: task.sceneType,
+      messageBody: task.messageBody,
+      deliverStartTime: startOf(task, at),
+      needCallback: task.needCallback,
+      retryTimes: task.retryTimes,
+      extend: task.extend === null ? null : (JSON.parse(task.extend) as unknown),
+      traceparent: task.traceparent,
+      createdAt: at,
+      createdBy: task.createdBy
+    },
+    downstream: delivery.downstream,
+    attempt: 1,
+    triesLeft: delivery.tries - 1,
+    lost: 0,
+    needsReceipt: delivery.needsReceipt,
+    leaseMs: delivery.leaseMs,
+    beforeMs: task.deliverBefore === null ? null : task.deliverBefore.getTime() - at.getTime()
+  }
+}

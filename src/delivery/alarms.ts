@@ -1,0 +1,126 @@
+import { claimAlarms, markAlarmsSent, type ClaimedAlarm } from '../db/alarms.ts'
+import type { Sql } from '../db/pool.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { guard } from '../transport/egress/guard.ts'
+import { httpTransport } from '../transport/http/http.ts'
+import { signer } from '../transport/sign.ts'
+import { signingSecret } from '../domain/tokens.ts'
+
+/** Where alarms go beside the log: resolves true when it was taken with a 2xx. */
+export type AlarmChannel = (message: AlarmMessage, id: string) => Promise<boolean>
+
+/** One message for all alarms of a message code, a downstream and a kind that came together. */
+export interface AlarmMessage {
+  type: 'ackbox.alarm'
+  messageCode: string
+  downstream: string
+  kind: string
+  count: number
+  /** The first 100. */
+  deliveries: { taskNo: string; attempt: number; reason?: string; createdAt: string }[]
+}
+
+export interface AlarmDeps {
+  sql: Sql
+  /** Undefined: the log line is the channel. */
+  channel: AlarmChannel | undefined
+  log: Logger
+}
+
+const atOnce = 1_000
+const named = 100
+
+/** Sends what is due, at least once: a crash between sending and marking sends it again. Returns how many it took. */
+export async function sendAlarms(deps: AlarmDeps): Promise<number> {
+  const claimed = await claimAlarms(deps.sql, atOnce)
+  const sent = await Promise.all(group(claimed).map(alarms => sendGroup(deps, alarms)))
+  const taken = sent.flat()
+  if (taken.length > 0) failpoint('alarm.after_send')
+  if (taken.length > 0) await markAlarmsSent(deps.sql, taken)
+  return claimed.length
+}
+
+function group(alarms: ClaimedAlarm[]): ClaimedAlarm[][] {
+  const groups = new Map<string, ClaimedAlarm[]>()
+  for (const alarm of alarms) {
+    const key = `${alarm.messageCode} ${alarm.downstream} ${alarm.kind}`
+    const one = groups.get(key)
+    if (one) one.push(alarm)
+    else groups.set(key, [alarm])
+  }
+  return [...groups.values()]
+}
+
+/** Those that the channel took. */
+async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): Promise<ClaimedAlarm[]> {
+  for (const { taskNo, messageCode, downstream, attempt, kind, reason, tries } of alarms) {
+    // Said once: a channel that is away must not fill the log with the same alarm.
+    if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason }, 'alarm')
+  }
+  const [first] = alarms
+  if (!channel || !first) return alarms
+  const message: AlarmMessage = {
+    type: 'ackbox.alarm',
+    messageCode: first.messageCode,
+    downstream: first.downstream,
+    kind: first.kind,
+    count: alarms.length,
+    deliveries: alarms.slice(0, named).map(({ taskNo, attempt, reason, createdAt }) => ({
+      taskNo,
+      attempt,
+      ...(reason === null ? {} : { reason }),
+      createdAt: createdAt.toISOString()
+    }))
+  }
+  // The same id when the same group is sent again, so that its receiver can tell.
+  const id = `alarm_${first.taskId}_${first.downstream}_${first.attempt}_${alarms.length}`
+  try {
+    return (await channel(message, id)) ? alarms : []
+  } catch (err) {
+    // Those of the other groups that were taken must still be marked, or they would be sent again and again.
+    log.warn({ err, downstream: first.downstream, kind: first.kind }, 'alarm.send_failed')
+    return []
+  }
+}
+
+const timeoutMs = 10_000
+
+/**
+ * ALARM_WEBHOOK_URL as a channel: POSTs signed JSON (Standard Webhooks) through the same transport as deliveries. The
+ * secret is a `whsec_` one, or SECRET from which one is derived for the name `ackbox-alarm`.
+ */
+export function alarmChannel({
+  url,
+  secret,
+  egressAllow
+}: {
+  url: string
+  secret: string
+  egressAllow: string[]
+}): AlarmChannel {
+  const { hostname, port, protocol } = new URL(url)
+  // The operator named this very target, so it is allowed; nothing else is by it.
+  const allow = [...egressAllow, `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`]
+  const transport = httpTransport({ guard: guard({ allow, embedded: false, deny: [] }) })
+  const sign = signer([secret.startsWith('whsec_') ? secret : signingSecret(secret, 'ackbox-alarm')])
+  return async (message, id) => {
+    const outcome = await transport.send(
+      { url, body: JSON.stringify(message) },
+      {
+        downstream: 'ackbox-alarm',
+        timeoutMs,
+        signal: new AbortController().signal,
+        headers(payload) {
+          const timestamp = Math.floor(Date.now() / 1000)
+          return {
+            'webhook-id': id,
+            'webhook-timestamp': String(timestamp),
+            'webhook-signature': sign(id, timestamp, payload)
+          }
+        }
+      }
+    )
+    return outcome.kind === 'delivered'
+  }
+}

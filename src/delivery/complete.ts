@@ -1,0 +1,142 @@
+import { batcher, type Batcher, type Partly } from '../db/batch.ts'
+import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
+import type { Sql } from '../db/pool.ts'
+import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
+import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { redact, redactBytes } from '../domain/redact.ts'
+import type { Outcome } from '../domain/types.ts'
+
+export interface Complete {
+  (asked: Completion): Promise<Applied>
+  /** Resolves when nothing waits to be written. */
+  idle(): Promise<void>
+}
+
+/**
+ * Group commit of moves, attempts and receipts. An answer in hand exists nowhere else, so while PostgreSQL is away it is
+ * written again and again until it is back, or `giveUp` aborts; whether it still counts is for the guard to say.
+ */
+export function completer({
+  sql,
+  metrics,
+  giveUp
+}: {
+  sql: Sql
+  metrics: Pick<Metrics, 'moved' | 'ended'>
+  giveUp: AbortSignal
+}): Complete {
+  const batch: Batcher<Completion, Applied> = batcher({
+    max: 200,
+    // One at a time, with a rest in which the next one grows (docs/performance.md).
+    inFlight: 1,
+    restMs: 8,
+    isUrgent,
+    retryUntilWritten: giveUp,
+    async write(items) {
+      failpoint('record.before_commit')
+      const written = await writeFolded(sql, items)
+      const isWhole = Array.isArray(written)
+      if (isWhole) failpoint('record.after_commit')
+      const applied = isWhole ? written : written.outs
+      for (const [index, { move }] of items.entries()) {
+        const one = applied[index]
+        if (move && one) count(metrics, move, one)
+      }
+      return written
+    }
+  })
+  const complete = (asked: Completion): Promise<Applied> => batch.add(asked)
+  return Object.assign(complete, { idle: () => batch.idle() })
+}
+
+/** Somebody waits for it; for what an attempt came to nobody does. */
+const isUrgent = ({ attempt }: Completion): boolean => attempt === undefined
+
+function count(
+  metrics: Pick<Metrics, 'moved' | 'ended'>,
+  move: NonNullable<Completion['move']>,
+  applied: Applied
+): void {
+  const written = applied === 'moved' || applied === 'late'
+  metrics.moved(move.name, written)
+  if (!written) return
+  if (move.name === 'handled' || move.name === 'receive')
+    metrics.ended(move.downstream, 'HANDLED', move.attempt)
+  if (move.name === 'fail') metrics.ended(move.downstream, 'FAILED', move.attempt, move.reason)
+  if (move.name === 'delete' || move.name === 'skip')
+    metrics.ended(move.downstream, 'DELETED', move.attempt, move.reason)
+}
+
+/** What goes into one statement, and which of the batch's items each is. */
+interface Part<T> {
+  asked: T[]
+  from: number[]
+}
+
+/**
+ * A statement sees each delivery once: of 50 equal receipts in one batch the first goes first, the others after it. The many
+ * that go well, sends and receipts, go by the short statements, the rest by the one that knows everything. What one of them
+ * has written is told also when another one fails: written again it would be stale, and its receipt kept twice.
+ */
+async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | Partly<Applied>> {
+  const applied = new Array<Applied>(items.length)
+  const write = async <T>(part: Part<T>, by: (sql: Sql, asked: readonly T[]) => Promise<Applied[]>) => {
+    if (part.asked.length === 0) return
+    const written = await by(sql, part.asked)
+    for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
+  }
+  let rest = [...items.keys()]
+  while (rest.length > 0) {
+    const seen = new Set<string>()
+    const sends: Part<SuccessfulSend> = { asked: [], from: [] }
+    const receipts: Part<HandledReceipt> = { asked: [], from: [] }
+    const others: Part<Completion> = { asked: [], from: [] }
+    const later: number[] = []
+    for (const index of rest) {
+      const asked = items[index] as Completion
+      const key = asked.move && asked.move.taskId + asked.move.downstream
+      if (key !== null && seen.has(key)) {
+        later.push(index)
+        continue
+      }
+      if (key !== null) seen.add(key)
+      if (isSuccessfulSend(asked)) sends.from[sends.asked.push(asked) - 1] = index
+      else if (isHandledReceipt(asked)) receipts.from[receipts.asked.push(asked) - 1] = index
+      else others.from[others.asked.push(asked) - 1] = index
+    }
+    const ended = await Promise.allSettled([
+      write(sends, completeSends),
+      write(receipts, completeReceipts),
+      write(others, applyMoves)
+    ])
+    const failed = ended.find(one => one.status === 'rejected')
+    if (failed) return { outs: applied, err: failed.reason }
+    rest = later
+  }
+  return applied
+}
+
+/** What a try came to, as the row that is kept of it: without the proofs that went out with it. */
+export function attemptRow(
+  outcome: Outcome,
+  { ms, startedAt, node }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>
+): AttemptRow {
+  return {
+    outcome: outcome.kind,
+    reason: outcome.kind === 'delivered' ? null : storable(outcome.reason),
+    statusCode: outcome.status ?? null,
+    answer: outcome.answer?.length ? redactBytes(outcome.answer) : null,
+    headers: outcome.headers?.length ? redact(JSON.stringify(outcome.headers)) : null,
+    address: outcome.address ?? null,
+    warning: outcome.warning === undefined ? null : storable(outcome.warning),
+    alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
+    ms,
+    startedAt,
+    node
+  }
+}
+
+/** PostgreSQL's text holds no NUL, and what an error says may be anything, the headers that were sent included. */
+const storable = (text: string): string => redact(text).replaceAll('\0', '\uFFFD')

@@ -1,0 +1,292 @@
+import { raiseNoHandler } from '../db/alarms.ts'
+import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { Sql } from '../db/pool.ts'
+import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { decide, type Decision } from '../domain/retry-policy.ts'
+import type { Move } from '../domain/transitions.ts'
+import type { Outcome } from '../domain/types.ts'
+import type { Transport } from '../transport/types.ts'
+import { redactRequestSecrets } from '../domain/redact.ts'
+import { attemptRow, type Complete } from './complete.ts'
+import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
+import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { DeliveryHeaders } from './headers.ts'
+import { semaphore, inFlight, type Semaphore } from '../runtime/semaphore.ts'
+import type { Cluster } from './cluster.ts'
+
+/** What the flow needs of a limiter: slots count deliveries. */
+export interface SlotLimiter {
+  tryTake(): boolean
+  take(signal: AbortSignal): Promise<void>
+  free(): void
+}
+
+export interface ExecuteDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  transports: { readonly [name: string]: Transport }
+  /** One for each downstream. */
+  slots: ReadonlyMap<string, SlotLimiter>
+  /** Told of each that starts in time: the room in its queue follows. */
+  started: (downstream: string) => void
+  headers: DeliveryHeaders
+  cancelled: Cancelled
+  complete: Complete
+  cluster: Cluster
+  node: string
+  leaseMarginMs: number
+  /** Aborts when we stop: what is loaded but unsent is released. */
+  stopping: AbortSignal
+  /** Aborts when we can wait no longer: what is on its way is cut off. */
+  cutOff: AbortSignal
+  /** In [0, 1): the jitter. */
+  random: () => number
+  metrics: Pick<Metrics, 'attempted' | 'started'>
+  log: Logger
+}
+
+export interface Execute {
+  /** Resolves once each delivery has its slot or was let go; sending goes on. */
+  (claims: ClaimedBatch): Promise<void>
+  /** Resolves when nothing is being sent or written. */
+  idle(): Promise<void>
+}
+
+/** Kept back of every lease, so that our own record comes before somebody calls the lease lost. */
+const leaseSafetyMs = 1_000
+
+/** Answers that wait to be written down. More of them would only fill the memory, and come again after a crash. */
+const mostUnwritten = 1_000
+
+/** Reads of a backlog that a downstream has under way or unsent at a time. More would only wait in memory, until V8 takes them for long-lived. */
+const mostLoaded = 3
+
+const yes = (): boolean => true
+const no = (): boolean => false
+
+/** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
+interface Owned {
+  delivery: LoadedDelivery
+  downstream: LoadedDownstream
+  expiresAt: number
+  beforeAt: number
+}
+
+export function executor(deps: ExecuteDeps): Execute {
+  const busy = inFlight()
+  const unwritten = semaphore(mostUnwritten)
+  const reading = new Map([...deps.slots.keys()].map(name => [name, semaphore(mostLoaded)] as const))
+  const start = (work: Promise<void>, delivery: LoadedDelivery): void => {
+    const lost = (err: unknown): void => {
+      // Not written: its lease runs out and the dispatcher decides.
+      deps.log.error({ err, taskNo: delivery.task.taskNo, downstream: delivery.downstream }, 'attempt.lost')
+    }
+    busy.enter()
+    // Not `finally`, which makes three more promises for every delivery.
+    void work.catch(lost).then(busy.leave)
+  }
+  const deliver = async (claims: ClaimedBatch): Promise<void> => {
+    const ahead = reading.get(claims.downstream)
+    const { loaded, isRead } = await load(deps.sql, ahead, claims)
+    const slots = deps.slots.get(claims.downstream)
+    for (const one of loaded) {
+      const { delivery } = one
+      const downstream = deps.handlers
+        .get(delivery.task.messageCode)
+        ?.downstreams.find(({ name }) => name === delivery.downstream)
+      if (!downstream || !slots) {
+        start(postpone(deps, delivery), delivery)
+        continue
+      }
+      for (let full = unwritten.full(); full; full = unwritten.full()) await full
+      const took = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
+      start(took ? attempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0), delivery)
+    }
+    if (isRead) ahead?.leave()
+  }
+  return Object.assign(deliver, { idle: busy.idle })
+}
+
+/** No handler here knows it: uncounted, later and later, with one alarm. */
+async function postpone(deps: ExecuteDeps, delivery: LoadedDelivery): Promise<void> {
+  const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [
+    { taskId: delivery.task.id, downstream: delivery.downstream, attempt: delivery.attempt }
+  ])
+  await release(deps, delivery, afterMs)
+}
+
+async function release({ complete }: ExecuteDeps, delivery: LoadedDelivery, afterMs: number): Promise<void> {
+  await complete({ move: { ...keyOf(delivery), name: 'release', afterMs } })
+}
+
+const keyOf = ({
+  task,
+  downstream,
+  attempt
+}: LoadedDelivery): Pick<Move, 'taskId' | 'downstream' | 'attempt'> => ({
+  taskId: task.id,
+  downstream,
+  attempt
+})
+
+/** One try of a delivery that we own, from the hooks to the record. Its slot is free as soon as the answer is here. */
+async function attempt(
+  deps: ExecuteDeps,
+  loaded: LeasedDelivery,
+  downstream: LoadedDownstream,
+  slots: SlotLimiter,
+  unwritten: Semaphore
+): Promise<void> {
+  const startedAt = new Date()
+  const began = performance.now()
+  let owned: Owned | undefined
+  let sent: Outcome | Move | undefined
+  try {
+    const confirmed = deps.cancelled.confirm(deps.sql, loaded)
+    owned = ownedOf(confirmed instanceof Promise ? await confirmed : confirmed, downstream)
+    sent = owned && (await send(deps, owned))
+  } finally {
+    slots.free()
+  }
+  if (!owned || !sent) return
+  if ('name' in sent) {
+    await deps.complete({ move: sent })
+    return
+  }
+  failpoint('deliver.after_answer')
+  const ms = Math.round(performance.now() - began)
+  const { delivery } = owned
+  deps.metrics.attempted(downstream.name, sent.kind, ms)
+  const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
+  const decision = decide(
+    cut ? { kind: 'shutdown' } : sent,
+    {
+      triesLeft: delivery.triesLeft,
+      lost: delivery.lost,
+      needsReceipt: delivery.needsReceipt,
+      retryTimes: delivery.task.retryTimes
+    },
+    downstream.policy,
+    deps.random()
+  )
+  const row = attemptRow(sent, { ms, startedAt, node: deps.node })
+  unwritten.enter()
+  try {
+    const applied = await deps.complete({ move: moveOf(delivery, decision), attempt: row })
+    say(deps, delivery, sent, decision, ms, applied)
+  } finally {
+    unwritten.leave()
+  }
+}
+
+function ownedOf(loaded: LeasedDelivery | undefined, downstream: LoadedDownstream): Owned | undefined {
+  if (!loaded) return undefined
+  const { delivery, leasedFrom } = loaded
+  return {
+    delivery,
+    downstream,
+    expiresAt: leasedFrom + delivery.leaseMs,
+    beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs
+  }
+}
+
+/** How long this attempt may take, ms; 0 when it must not start now. */
+function timeLeft(
+  { cluster, stopping }: ExecuteDeps,
+  { delivery, downstream, expiresAt, beforeAt }: Owned
+): number {
+  const now = performance.now()
+  if (
+    stopping.aborted ||
+    cluster.isPaused(delivery.downstream) ||
+    cluster.isDatabaseAway() ||
+    now >= beforeAt
+  )
+    return 0
+  const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
+  // A deadline cut to less than half would call a healthy downstream slow.
+  return left < downstream.limit.timeoutMs / 2 ? 0 : left
+}
+
+/** The outcome of sending it; or the move that lets it go unsent. */
+async function send(deps: ExecuteDeps, owned: Owned): Promise<Outcome | Move> {
+  const { delivery, downstream } = owned
+  const letGo = { ...keyOf(delivery), name: 'release' } as const
+  if (timeLeft(deps, owned) === 0) return letGo
+  deps.started(delivery.downstream)
+  const about = new LazyHookContext(deps.handlers, delivery)
+  let request: unknown
+  try {
+    const wish = downstream.beforeSend && (await inHookTime('beforeSend', downstream.beforeSend(about)))
+    if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
+    if (wish) return { ...letGo, afterMs: postponed(wish.postponeMs) }
+    request = await inHookTime('request', downstream.request(about))
+  } catch (err) {
+    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+  }
+  failpoint('deliver.before_send')
+  // Again right before it leaves: a hook, or a stopped process, may have used up the lease.
+  const timeoutMs = timeLeft(deps, owned)
+  if (timeoutMs === 0) return letGo
+  const transport = deps.transports[downstream.transport]
+  if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
+  const { accepted } = downstream
+  deps.metrics.started(
+    downstream.name,
+    downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
+  )
+  const sending = transport.send(
+    request,
+    {
+      downstream: downstream.name,
+      limit: downstream.limit,
+      timeoutMs,
+      signal: deps.cutOff,
+      raw: delivery.task.messageBody,
+      headers: payload => deps.headers.headers(delivery, payload)
+    },
+    accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
+  )
+  return redactRequestSecrets(await failpointAmid('deliver.after_send', sending), request)
+}
+
+function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
+  const move: Move = { taskId: task.id, downstream, attempt, name: decision.move }
+  // Not spread: once for each attempt, that would cost as much as the whole decision.
+  if ('afterMs' in decision) move.afterMs = decision.afterMs
+  if ('reason' in decision) move.reason = decision.reason
+  if ('handledBy' in decision) move.handledBy = decision.handledBy
+  return move
+}
+
+/** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
+function say(
+  { log }: ExecuteDeps,
+  delivery: LoadedDelivery,
+  outcome: Outcome,
+  decision: Decision,
+  ms: number,
+  applied: string
+): void {
+  const stale = applied === 'stale' || applied === 'zombie'
+  // What nobody reads is not even put together.
+  if (outcome.kind === 'delivered' && !stale && log.isLevelEnabled?.('debug') === false) return
+  const fields = {
+    taskNo: delivery.task.taskNo,
+    messageCode: delivery.task.messageCode,
+    downstream: delivery.downstream,
+    attempt: delivery.attempt,
+    outcome: outcome.kind,
+    move: decision.move,
+    ms,
+    ...('afterMs' in decision ? { afterMs: decision.afterMs } : {}),
+    ...(outcome.kind === 'delivered' ? {} : { reason: outcome.reason }),
+    ...(outcome.warning === undefined ? {} : { warning: outcome.warning })
+  }
+  if (stale) log.info({ ...fields, applied }, 'attempt.stale')
+  else if (outcome.kind === 'delivered') log.debug(fields, 'attempt.done')
+  else log.info(fields, 'attempt.done')
+}

@@ -1,0 +1,106 @@
+import { readTasks, type TaskView } from '../db/views.ts'
+import type { Sql } from '../db/pool.ts'
+import { readTaskState } from '../db/tasks.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import { defaultTimes, limitOf } from '../domain/retry-policy.ts'
+import { orUnavailable, type Cluster } from './cluster.ts'
+import type { Complete } from './complete.ts'
+import type { Cancelled } from './load.ts'
+
+export interface RedeliverDeps {
+  sql: Sql
+  record: Complete
+  cluster: Cluster
+  handlers: ReadonlyMap<string, LoadedHandler>
+  /** Something became due. */
+  wake: () => void
+}
+
+/** `force` redelivers what is HANDLED too, and what may no longer be sent after its deliverBefore. */
+export interface RedeliverRequest {
+  taskNo: string
+  downstream?: string
+  force: boolean
+}
+
+/**
+ * A fresh round with a fresh limit for what FAILED; its alarm is resolved by the same statement. `written` is called before the
+ * first change, and only where there is something to deliver again. Throws Unavailable when PostgreSQL does not answer.
+ */
+export const redeliver = (
+  deps: RedeliverDeps,
+  request: RedeliverRequest,
+  written: () => Promise<void>
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> =>
+  orUnavailable(deps.cluster, startAnew(deps, request, written))
+
+async function startAnew(
+  deps: RedeliverDeps,
+  request: RedeliverRequest,
+  written: () => Promise<void>
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> {
+  const task = await readTaskState(deps.sql, request.taskNo)
+  if (!task) return 'not_found'
+  const eligible = task.deliveries
+    .filter(one => one.status === 'FAILED' || (request.force && one.status === 'HANDLED'))
+    .filter(one => request.downstream === undefined || one.downstream === request.downstream)
+  const wanted = request.force ? eligible : eligible.filter(one => !one.expired)
+  if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
+  await written()
+  const downstreams = deps.handlers.get(task.messageCode)?.downstreams ?? []
+  const done = await Promise.all(
+    wanted.map(({ downstream, attempt, status }) => {
+      const policy = downstreams.find(one => one.name === downstream)?.policy
+      const limit = policy ? limitOf(task.retryTimes, policy) : (task.retryTimes ?? defaultTimes)
+      const name = status === 'HANDLED' ? 'repeat' : 'redeliver'
+      return deps.record({ move: { taskId: task.id, downstream, attempt, name, limit } })
+    })
+  )
+  if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
+  deps.wake()
+  return (await readTasks(deps.sql, [request.taskNo])).get(request.taskNo) ?? 'not_found'
+}
+
+export interface RemoveDeps {
+  sql: Sql
+  record: Complete
+  cluster: Cluster
+  cancelled: Cancelled
+}
+
+/** `written` is called before the first change, and only where there is something to stop. Throws Unavailable when PostgreSQL does not answer; what was asked may be done all the same. */
+export const remove = (
+  deps: RemoveDeps,
+  taskNo: string,
+  written: () => Promise<void>
+): Promise<TaskView | 'not_found' | 'nothing'> => orUnavailable(deps.cluster, stop(deps, taskNo, written))
+
+/** Stops what of a task is still SENDING. One in flight at that moment cannot be called back, but changes nothing any more. */
+async function stop(
+  { sql, record, cancelled }: RemoveDeps,
+  taskNo: string,
+  written: () => Promise<void>
+): Promise<TaskView | 'not_found' | 'nothing'> {
+  let isWritten = false
+  let stopped = 0
+  // Each turn that is overtaken saw the delivery change once more.
+  for (let turn = 0; turn < 10; turn++) {
+    const task = await readTaskState(sql, taskNo)
+    if (!task) return 'not_found'
+    const sending = task.deliveries.filter(one => one.status === 'SENDING')
+    if (sending.length > 0 && !isWritten) {
+      await written()
+      isWritten = true
+    }
+    const done = await Promise.all(
+      sending.map(async ({ downstream, attempt }) => {
+        cancelled.add(task.id, downstream)
+        return record({ move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' } })
+      })
+    )
+    stopped += done.filter(one => one === 'moved').length
+    if (done.every(one => one === 'moved')) break
+  }
+  if (stopped === 0) return 'nothing'
+  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+}

@@ -1,0 +1,266 @@
+import { batcher, type Batcher } from '../db/batch.ts'
+import type { Applied, Completion, ReceiptRow } from '../db/transitions.ts'
+import type { Sql } from '../db/pool.ts'
+import { findReceiving, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
+import { Unavailable } from '../runtime/errors.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { decide, defaultPolicy } from '../domain/retry-policy.ts'
+import { moves, type Move } from '../domain/transitions.ts'
+import { receiptResults, type ReceiptResult, type Status } from '../domain/types.ts'
+import type { TokenClaims, Tokens } from '../domain/tokens.ts'
+import { inHookTime } from './hooks.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { orUnavailable, type Cluster } from './cluster.ts'
+import type { Complete } from './complete.ts'
+
+/** A receipt as it came to /callback. `data` is JSON text as posted. */
+export interface ReceiptRequest {
+  taskNo: string
+  messageCode: string
+  downstream?: string
+  result: ReceiptResult
+  reason?: string
+  data?: string
+  token: string | undefined
+  remote: string
+}
+
+export type ReceiveResult =
+  | { kind: 'ok'; taskNo: string; status: Status; applied: boolean; late?: boolean }
+  | 'unauthorized'
+  | 'gone'
+  | 'deleted'
+  | 'wrong_code'
+  | 'wrong_downstream'
+
+export interface ReceiveDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  tokens: Tokens
+  complete: Complete
+  cluster: Cluster
+  random: () => number
+  metrics: Pick<Metrics, 'received'>
+  log: Logger
+  /** Characters of data that may wait to be written; in memory one is a byte, or two where not all are Latin-1. */
+  mostText?: number
+  /** Receipts that may wait to be written before others are asked to come again. */
+  mostWaiting?: number
+}
+
+interface Store {
+  find: Batcher<AskedReceiving, ReceivingDelivery | undefined>
+  /**
+   * Receipts that are handed over and not yet written, and the characters of their data. What is handed over is written
+   * some day, whatever its sender heard: PostgreSQL may read for hours and not write, and each sender comes again.
+   */
+  waiting: number
+  text: number
+}
+
+/** PROCESSING may stretch a receipt timeout until this long after the delivery. */
+const processingMs = 24 * 3_600_000
+
+/**
+ * Takes a receipt: token first, by MAC, without a query; then the handler's word; then one guarded move in the shared group
+ * commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
+ */
+export function receiver(deps: ReceiveDeps): (request: ReceiptRequest) => Promise<ReceiveResult> {
+  const store: Store = {
+    find: batcher({
+      max: 200,
+      // One at a time: with two each had half as many receipts, and its statement costs as much.
+      inFlight: 1,
+      write: request => findReceiving(deps.sql, request)
+    }),
+    waiting: 0,
+    text: 0
+  }
+  return async request => {
+    const token = deps.tokens.check(request.token, request.taskNo, deps.cluster.now())
+    if (!token) return 'unauthorized'
+    if (request.downstream !== undefined && request.downstream !== token.downstream) return 'wrong_downstream'
+    return take(deps, store, request, token)
+  }
+}
+
+async function take(
+  deps: ReceiveDeps,
+  store: Store,
+  request: ReceiptRequest,
+  token: TokenClaims
+): Promise<ReceiveResult> {
+  const { downstream, attempt, issuedMs } = token
+  let result: ReceiptResult | undefined
+  // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
+  for (let turn = 0; turn < 10; turn++) {
+    checkRoom(deps, store)
+    const found = await orUnavailable(
+      deps.cluster,
+      store.find.add({ taskNo: request.taskNo, downstream, issuedMs })
+    )
+    if (!found) return 'gone'
+    if (found.task.messageCode !== request.messageCode) return 'wrong_code'
+    if (found.status === 'DELETED') return 'deleted'
+    // The hook is asked once, and only of what can still change something.
+    result ??= found.status === 'HANDLED' ? request.result : await askHandler(deps, request, token, found)
+    const move = moveFor(deps, result, token, found)
+    const received = await keep(deps, store, request, {
+      taskId: found.task.id,
+      downstream,
+      attempt,
+      result,
+      move,
+      status: found.status
+    })
+    if (received) return received
+  }
+  throw new Unavailable('this delivery is changing too fast')
+}
+
+/** The receipt and its move, in the shared group commit; undefined when it was overtaken and nothing is written. */
+async function keep(
+  deps: ReceiveDeps,
+  store: Store,
+  request: ReceiptRequest,
+  one: Pick<ReceiptRow, 'taskId' | 'downstream' | 'attempt' | 'result'> & {
+    move: Move | null
+    status: Status
+  }
+): Promise<ReceiveResult | undefined> {
+  const { taskId, downstream, attempt, result, move } = one
+  // Again: many may have looked at once, or waited for their hooks.
+  checkRoom(deps, store)
+  failpoint('receipt.before_commit')
+  const applied = await orUnavailable(
+    deps.cluster,
+    write(deps, store, {
+      move,
+      receipt: {
+        taskId,
+        downstream,
+        attempt,
+        result,
+        reason: request.reason ?? null,
+        data: request.data ?? null,
+        remote: request.remote
+      }
+    })
+  )
+  failpoint('receipt.after_commit')
+  if (move && (applied === 'stale' || applied === 'zombie')) return undefined
+  deps.metrics.received(result, move !== null)
+  deps.log.debug(
+    { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied },
+    'receipt.done'
+  )
+  return {
+    kind: 'ok',
+    taskNo: request.taskNo,
+    status: move ? statusAfter(move) : one.status,
+    applied: move !== null,
+    ...(applied === 'late' ? { late: true } : {})
+  }
+}
+
+/** Throws Unavailable while nothing more may be handed over: PostgreSQL is away, or too much waits for it. */
+function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: ReceiveDeps, store: Store): void {
+  if (cluster.isDatabaseAway() || store.waiting > mostWaiting || store.text > mostText)
+    throw new Unavailable()
+}
+
+/** It counts until it is written, however long ago its sender was told to come again. */
+async function write(
+  deps: ReceiveDeps,
+  store: Store,
+  request: Completion & { receipt: ReceiptRow }
+): Promise<Applied> {
+  const length = request.receipt.data?.length ?? 0
+  store.waiting++
+  store.text += length
+  try {
+    return await deps.complete(request)
+  } finally {
+    store.waiting--
+    store.text -= length
+  }
+}
+
+function statusAfter(move: Move): Status {
+  const { to } = moves[move.name]
+  return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
+}
+
+/** What the handler makes of it: only a HANDLED can be turned. A hook that throws, hangs or talks nonsense asks for a RETRY. */
+async function askHandler(
+  deps: ReceiveDeps,
+  request: ReceiptRequest,
+  token: TokenClaims,
+  found: ReceivingDelivery
+): Promise<ReceiptResult> {
+  const handler = deps.handlers.get(found.task.messageCode)
+  if (!handler?.onReceipt) return request.result
+  try {
+    const turned = await inHookTime(
+      'onReceipt',
+      handler.onReceipt({
+        receipt: {
+          result: request.result,
+          downstream: token.downstream,
+          attempt: token.attempt,
+          ...(request.reason === undefined ? {} : { reason: request.reason }),
+          ...(request.data === undefined ? {} : { data: JSON.parse(request.data) as unknown })
+        },
+        task: found.task,
+        body: handler.body.parse(JSON.parse(found.task.messageBody))
+      })
+    )
+    if (request.result !== 'HANDLED' || turned === undefined) return request.result
+    if ((receiptResults as readonly unknown[]).includes(turned)) return turned
+    throw new TypeError(`onReceipt returned ${String(turned)}`)
+  } catch (err) {
+    deps.log.warn({ err, taskNo: request.taskNo, downstream: token.downstream }, 'hook.on_receipt_failed')
+    return request.result === 'HANDLED' ? 'RETRY' : request.result
+  }
+}
+
+/** The move a receipt asks for; null when it can change nothing and is only kept. */
+function moveFor(
+  deps: ReceiveDeps,
+  result: ReceiptResult,
+  token: TokenClaims,
+  found: ReceivingDelivery
+): Move | null {
+  const key = { taskId: found.task.id, downstream: token.downstream, attempt: token.attempt }
+  const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
+  if (result === 'HANDLED') {
+    if (!ofRound || (found.status !== 'SENDING' && found.status !== 'FAILED')) return null
+    const move: Move = { ...key, name: 'receive', handledBy: 'receipt' }
+    return found.status === 'SENDING' ? { ...move, sending: true } : move
+  }
+  if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
+  const policy =
+    deps.handlers.get(found.task.messageCode)?.downstreams.find(one => one.name === token.downstream)
+      ?.policy ?? defaultPolicy
+  if (result === 'PROCESSING') {
+    const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
+    if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null
+    return { ...key, name: 'extend', afterMs: Math.min(policy.receiptTimeoutMs, leftMs) }
+  }
+  // It is waiting for its next try already; only FAILED still changes that.
+  if (result === 'RETRY' && found.phase === 'WAITING') return null
+  const { move: name, ...more } = decide(
+    { kind: 'receipt', result },
+    {
+      triesLeft: found.triesLeft,
+      lost: found.lost,
+      needsReceipt: found.needsReceipt,
+      retryTimes: found.task.retryTimes
+    },
+    policy,
+    deps.random()
+  )
+  return { ...key, name, ...more }
+}

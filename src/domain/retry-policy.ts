@@ -1,0 +1,110 @@
+import type { Backoff, HandledBy, Outcome, Reason } from './types.ts'
+
+/** How a downstream wants to be tried. `times`: tries including the first; undefined leaves it to the default. */
+export interface Policy {
+  times: number | undefined
+  backoff: Backoff
+  receiptTimeoutMs: number
+}
+
+export const defaultTimes = 10
+export const defaultBackoff: Backoff = { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 }
+
+/** The longest wait that a downstream's `Retry-After` can ask for. */
+const retryAfterCapMs = 3_600_000
+/** Tries that a person must mend (a blocked target, a bad certificate) are never closer than this. */
+const slowMs = 60_000
+/** Lost leases of a round that do not count: they are our fault until shown otherwise. */
+const lostForFree = 2
+
+/** Of a downstream that no handler of this process knows. */
+export const defaultPolicy: Policy = {
+  times: undefined,
+  backoff: defaultBackoff,
+  receiptTimeoutMs: 60_000
+}
+
+/** What the retry rule looks at. `triesLeft` has been lowered by the claim already. */
+export interface DeliveryTries {
+  triesLeft: number
+  lost: number
+  needsReceipt: boolean
+  /** The task's own limit, over the downstream's and the default. */
+  retryTimes: number | null
+}
+
+/** Something that happened to a delivery and asks for a decision. */
+export type AttemptResult =
+  | Outcome
+  /** Cut off by our own shutdown: it may or may not have arrived. */
+  | { kind: 'shutdown' }
+  /** The lease ran out. */
+  | { kind: 'lost'; workersLive: boolean }
+  /** The receipt timeout passed. */
+  | { kind: 'no_receipt' }
+  /** A receipt said RETRY or FAILED. */
+  | { kind: 'receipt'; result: 'RETRY' | 'FAILED' }
+
+export type Decision =
+  | { move: 'handled'; handledBy: HandledBy }
+  | { move: 'sent'; afterMs: number }
+  | { move: 'retry'; afterMs: number }
+  | { move: 'release' | 'lose'; afterMs: number }
+  | { move: 'fail'; reason: Reason }
+
+/** Tries in all, the first included: the task's limit, else the downstream's, else the default. */
+export const limitOf = (retryTimes: number | null, policy: Policy): number =>
+  retryTimes ?? policy.times ?? defaultTimes
+
+/**
+ * The only retry rule: pure, without clock or I/O. Used after a send, for a lost lease, for a missing receipt and for a
+ * receipt that asks. `random` is in [0, 1) and gives the jitter.
+ */
+export function decide(
+  happened: AttemptResult,
+  tried: DeliveryTries,
+  policy: Policy,
+  random: number
+): Decision {
+  switch (happened.kind) {
+    case 'delivered':
+      if (happened.handled) return { move: 'handled', handledBy: 'answer' }
+      if (tried.needsReceipt) return { move: 'sent', afterMs: policy.receiptTimeoutMs }
+      return { move: 'handled', handledBy: 'send' }
+    case 'refused':
+      return { move: 'fail', reason: 'REFUSED' }
+    case 'failed': {
+      const floor = Math.max(
+        happened.alarm ? slowMs : 0,
+        Math.min(happened.retryAfterMs ?? 0, retryAfterCapMs)
+      )
+      return again('SEND_EXHAUSTED', floor)
+    }
+    case 'no_receipt':
+      return again('RECEIPT_TIMEOUT', 0)
+    case 'receipt':
+      return happened.result === 'FAILED'
+        ? { move: 'fail', reason: 'RECEIPT_FAILED' }
+        : again('RECEIPT_FAILED', 0)
+    case 'shutdown':
+      return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
+    case 'lost':
+      if (!happened.workersLive) return { move: 'release', afterMs: 0 }
+      return tried.lost < lostForFree ? { move: 'lose', afterMs: 0 } : again('SEND_EXHAUSTED', 0)
+  }
+
+  function again(exhausted: Reason, floorMs: number): Decision {
+    if (tried.triesLeft <= 0) return { move: 'fail', reason: exhausted }
+    const tryNo = Math.max(1, limitOf(tried.retryTimes, policy) - tried.triesLeft)
+    return { move: 'retry', afterMs: Math.max(floorMs, backoffMs(policy.backoff, tryNo, random)) }
+  }
+}
+
+/** Wait after try `k` (1 for the first): its base ± 10 %, in whole ms. */
+export function backoffMs(backoff: Backoff, k: number, random: number): number {
+  const base =
+    backoff.kind === 'exponential'
+      ? Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(k - 1, 40))
+      : (backoff.ms[Math.min(k, backoff.ms.length) - 1] ?? 0)
+  return Math.round(base * (0.9 + 0.2 * random))
+}

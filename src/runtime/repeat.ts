@@ -1,0 +1,33 @@
+/**
+ * Runs `work` every `ms` (counted from its end) until the signal aborts; resolves when the last run is over. A run that
+ * throws is told to `onError` and the next one comes all the same. `work` may return ms until its next run.
+ */
+export async function repeat(
+  ms: number,
+  work: () => Promise<number | void>,
+  onError: (err: unknown) => void,
+  signal: AbortSignal
+): Promise<void> {
+  while (!signal.aborted) {
+    let waitMs = ms
+    try {
+      waitMs = (await work()) ?? ms
+    } catch (err) {
+      onError(err)
+    }
+    if (!signal.aborted) await sleep(waitMs, signal)
+  }
+}
+
+/** Ends early, without an error, when the signal aborts. */
+export function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise(resolve => {
+    const done = (): void => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', done)
+      resolve()
+    }
+    const timer = setTimeout(done, ms)
+    signal.addEventListener('abort', done)
+  })
+}

@@ -1,0 +1,286 @@
+// The one place that builds things and connects them.
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import { buildApp, buildHealthApp } from '../api/app.ts'
+import { faultOf, takeReceipt } from '../api/receipt.ts'
+import type { Config } from './config.ts'
+import { heartbeat, removeNode } from '../db/cluster.ts'
+import { openDb } from '../db/pool.ts'
+import { egress } from './egress.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import { acceptor } from '../delivery/accept.ts'
+import { executor } from '../delivery/execute.ts'
+import { dispatcher } from '../delivery/dispatcher.ts'
+import { enqueuer } from '../delivery/enqueue.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { cancelled } from '../delivery/load.ts'
+import { localQueue } from '../delivery/local-queue.ts'
+import { deliveryHeaders } from '../delivery/headers.ts'
+import { receiver } from '../delivery/receive.ts'
+import { completer } from '../delivery/complete.ts'
+import { openCluster } from '../delivery/cluster.ts'
+import { waiters } from '../delivery/wait.ts'
+import type { Registry } from '../handler/load.ts'
+import { startMaintenance } from './maintenance.ts'
+import { createMetrics } from '../runtime/metrics.ts'
+import { operations } from './operations.ts'
+import { openBackend } from '../queue/backend.ts'
+import { openProducer } from '../queue/producer.ts'
+import { QueueServerError } from '../queue/redis.ts'
+import { limiter } from '../queue/limiter.ts'
+import { runWorkers } from '../queue/worker.ts'
+import { consumeReceipts } from '../transport/receipt-consumers.ts'
+import { tokenHeader, tokens } from '../domain/tokens.ts'
+import { transports } from '../transport/registry.ts'
+
+export interface ServiceOptions {
+  config: Config
+  databaseUrl: string
+  secret: string
+  registry: Registry
+  /** `host:port` of the demo receiver, which may be reached whatever EGRESS_ALLOW says. */
+  demoTarget?: string
+  version: string
+  log: Logger
+}
+
+export interface Service {
+  /** The address it listens on: the API, or in other roles the health of the process; undefined without PORT there. */
+  listen(): Promise<string | undefined>
+  /** Drains: nothing new is claimed, what is on its way ends, what is loaded is given back. Cuts off at the limit. */
+  stop(): Promise<void>
+  /** That limit, ms. */
+  stopMs: number
+}
+
+/** For a balancer to see that readyz says no, before the door is shut. */
+const farewellMs = 1_500
+const lastWordMs = 3_000
+
+export async function buildService(options: ServiceOptions): Promise<Service> {
+  const { config, registry, log } = options
+  const { roles } = config
+  const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
+  const gate = egress(options)
+  for (const warning of gate.warnings) log.warn({}, warning)
+  const ways = await transports(
+    { guard: gate, brokers: config.brokers, log },
+    [...registry.downstreams.values()].map(one => one.transport)
+  )
+  const sql = openDb(options.databaseUrl, { max: config.pgPool })
+  const names = [...registry.downstreams.keys()]
+  const limits = [...registry.downstreams.values()].map(({ name, concurrency, perSecond, timeoutMs }) => ({
+    name,
+    concurrency,
+    perSecond,
+    leaseMs: timeoutMs + config.leaseMarginMs
+  }))
+  const { handlers } = registry
+  const metrics = createMetrics()
+
+  // Ends the loops; then what is loaded but unsent; then what is on its way; then what cannot be written; then the last loop.
+  const stopLooking = new AbortController()
+  const stopping = new AbortController()
+  const cutOff = new AbortController()
+  const giveUp = new AbortController()
+  const drained = new AbortController()
+  let draining = false
+
+  const cluster = openCluster(sql, names, (name, ageMs) => {
+    metrics.oldestDue(name, ageMs)
+    metrics.waiting(name, producer.waiting(name))
+  })
+  const backend = await openBackend({
+    redisUrl: config.redisUrl,
+    databaseUrl: options.databaseUrl,
+    prefix: config.redisPrefix,
+    queues: names,
+    log
+  })
+  if (config.redisUrl !== undefined && !backend.up()) {
+    await backend.close()
+    throw new QueueServerError(
+      `Redis at ${new URL(config.redisUrl).host} cannot be reached: check REDIS_URL, and that the server is up`
+    )
+  }
+  const producer = openProducer({ backend, downstreams: limits, log })
+  const complete = completer({ sql, metrics, giveUp: giveUp.signal })
+  const limiters = new Map(
+    limits.map(one => [one.name, limiter({ ...one, share: () => 1 / Math.max(1, cluster.workers()) })])
+  )
+  const local = localQueue({
+    queue: producer,
+    run: claims => deliver(claims),
+    open: roles.has('worker') ? name => limiters.get(name)?.open() ?? 0 : () => 0,
+    stopping: stopping.signal,
+    log
+  })
+  const enqueue = enqueuer(local, complete)
+  const issued = tokens({ current: options.secret, previous: config.secretPrevious })
+  const random = Math.random
+  const dispatching = dispatcher({
+    sql,
+    handlers,
+    downstreams: limits,
+    enqueuer: enqueue,
+    complete,
+    cluster,
+    sweepMs: config.sweepMs,
+    random,
+    log
+  })
+  const stopped = cancelled()
+  const accept = acceptor({
+    sql,
+    handlers,
+    enqueuer: enqueue,
+    cluster,
+    leaseMarginMs: config.leaseMarginMs,
+    claiming: () => !draining,
+    wake: dispatching.wake,
+    hasWorker: roles.has('worker'),
+    metrics,
+    log
+  })
+  const deliver = executor({
+    cancelled: stopped,
+    sql,
+    handlers,
+    transports: ways,
+    complete,
+    cluster,
+    node,
+    leaseMarginMs: config.leaseMarginMs,
+    slots: limiters,
+    started: producer.started,
+    headers: deliveryHeaders({
+      downstreams: [...handlers.values()].flatMap(handler => handler.downstreams),
+      secret: options.secret,
+      secretPrevious: config.secretPrevious,
+      tokens: issued,
+      publicUrl: config.publicUrl,
+      databaseNow: () => cluster.now()
+    }),
+    stopping: stopping.signal,
+    cutOff: cutOff.signal,
+    random,
+    metrics,
+    log
+  })
+  const receive = receiver({
+    sql,
+    handlers,
+    tokens: issued,
+    complete,
+    cluster,
+    random,
+    metrics,
+    log
+  })
+  const waiting = waiters({ sql, log })
+
+  const api = operations({
+    config,
+    sql,
+    registry,
+    accept,
+    receive,
+    complete,
+    dispatching,
+    cluster,
+    cancelled: stopped,
+    waiting,
+    queued: name => producer.waiting(name),
+    queueUp: () => backend.up(),
+    draining: () => draining,
+    metrics,
+    log
+  })
+  const app = roles.has('api')
+    ? await buildApp(api)
+    : config.portGiven
+      ? await buildHealthApp(api)
+      : undefined
+
+  await heartbeat(sql, { id: node, roles: [...roles].join(','), version: options.version })
+  await cluster.refresh()
+  const working = roles.has('worker')
+    ? runWorkers({
+        backend,
+        downstreams: limits,
+        async run(hint) {
+          producer.taken(hint.downstream, hint.deliveries.length)
+          await deliver({
+            downstream: hint.downstream,
+            deliveries: hint.deliveries.map(([taskId, attempt]) => ({ taskId, attempt }))
+          })
+        },
+        log,
+        signal: stopping.signal
+      })
+    : Promise.resolve()
+  const reading = await consumeReceipts({
+    brokers: roles.has('api') ? config.receiptsFrom : [],
+    guard: gate,
+    take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from),
+    faultOf,
+    log,
+    signal: stopLooking.signal
+  })
+  const { running, refreshing } = startMaintenance({
+    config,
+    sql,
+    node,
+    version: options.version,
+    secret: options.secret,
+    cluster,
+    dispatching,
+    log,
+    signal: stopLooking.signal,
+    drained: drained.signal
+  })
+
+  const stopMs = config.shutdownMs ?? 5_000 + longestTimeout(registry)
+  return {
+    stopMs,
+    async listen() {
+      return app?.listen({ host: config.host, port: config.port })
+    },
+    async stop() {
+      // At the limit sends are cut off; what PostgreSQL does not take soon after is found by its lease.
+      const limit = setTimeout(() => {
+        cutOff.abort()
+        lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
+      }, stopMs)
+      let lastWord: NodeJS.Timeout | undefined
+      const farewell =
+        app && !config.embedded ? new Promise(resolve => setTimeout(resolve, farewellMs)) : undefined
+      draining = true
+      waiting.stop()
+      stopLooking.abort()
+      await Promise.all([...running, reading.done])
+      await enqueue.idle()
+      stopping.abort()
+      await Promise.all([working, local.idle()])
+      await Promise.all([deliver.idle(), farewell])
+      await app?.close()
+      await accept.idle()
+      await enqueue.idle()
+      await complete.idle()
+      failpoint('shutdown.after_drain')
+      clearTimeout(limit)
+      clearTimeout(lastWord)
+      drained.abort()
+      await removeNode(sql, node).catch(() => {})
+      await producer.stop()
+      await backend.close()
+      await Promise.all(Object.values(ways).map(way => way.close()))
+      await sql.end({ timeout: 5 })
+      // Not before: a look that hangs ends with its connection.
+      await refreshing
+    }
+  }
+}
+
+const longestTimeout = ({ downstreams }: Registry): number =>
+  Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))

@@ -1,0 +1,284 @@
+// What the environment asks of us, checked once: a process with a wrong setting does not start.
+import { isIP, isIPv6 } from 'node:net'
+import type { z } from 'zod'
+import { parseFailpoints, type Failpoint, type Fault } from '../runtime/failpoint.ts'
+import { commandLine } from '../runtime/package.ts'
+import { misspelt, settings, type Settings } from './settings.ts'
+import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
+
+export interface Config {
+  databaseUrl?: string
+  redisUrl?: string
+  roles: Set<Role>
+  host: string
+  port: number
+  /** PORT was said: then processes without the role api serve their health there. */
+  portGiven: boolean
+  /** Where downstreams reach `/callback`; no slash at the end. */
+  publicUrl: string
+  handlersDir?: string
+  sweepMs: number
+  /** Unset: the longest timeout of a downstream + 5 s. */
+  shutdownMs?: number
+  leaseMarginMs: number
+  alarmWebhookUrl?: string
+  alarmWebhookSecret?: string
+  retentionDays: number
+  logLevel: string
+  /** None, a number of hops, or a list of addresses. Never all: then the caller would say itself who it is. */
+  trustProxy: false | string | number
+  redisPrefix: string
+  pgPool: number
+  secret?: string
+  secretPrevious?: string
+  auth: boolean
+  keyPerSecond?: number
+  /** CIDRs and host:port pairs. Undefined: not set; empty: nothing beyond the public internet. */
+  egressAllow: string[] | undefined
+  /** Dubbo providers and message brokers, by the name that handlers use. */
+  brokers: ReadonlyMap<string, Broker>
+  /** Those whose receipts are read. */
+  receiptsFrom: Broker[]
+  demo: boolean
+  dataDir: string
+  failpoints: ReadonlyMap<Failpoint, Fault>
+  /** No DATABASE_URL: PostgreSQL of our own under `dataDir`. */
+  embedded: boolean
+  /** What is odd but no reason not to start, one line each. */
+  warnings: string[]
+}
+
+/** Settings are wrong; the message says which and what to do, one line each. */
+export class SettingError extends Error {
+  override name = 'SettingError'
+}
+
+export const roles = ['api', 'worker', 'dispatcher'] as const
+export type Role = (typeof roles)[number]
+
+const list = (text: string) =>
+  text
+    .split(',')
+    .map(part => part.trim())
+    .filter(part => part !== '')
+
+type Env = Record<string, string | undefined>
+
+/** The environment of this process, with what a file `.env` in the current folder says of names that are not set. */
+export function environment(): Env {
+  try {
+    process.loadEnvFile()
+  } catch {} // no such file, which is fine
+  return process.env
+}
+
+export function readConfig(env: Env): Config {
+  const given = Object.fromEntries(
+    // A compose file passes `NAME=` for what is not set. Only for EGRESS_ALLOW is empty a value: nothing.
+    Object.entries(env).filter(
+      ([name, value]) => Object.hasOwn(settings.shape, name) && (value !== '' || name === 'EGRESS_ALLOW')
+    )
+  )
+  const { data, complaints } = checked(given)
+  const { brokers, wrong } = readBrokers(env, data.BROKERS_JSON)
+  const failpoints = readFailpoints(data.FAILPOINTS, env)
+  const config = {
+    ...toConfig(data, brokers, misspelt(env), given['PORT'] !== undefined),
+    failpoints: typeof failpoints === 'string' ? new Map<Failpoint, Fault>() : failpoints
+  }
+  if (config.failpoints.size > 0)
+    config.warnings.push(
+      `FAILPOINTS is set: this process breaks at ${[...config.failpoints.keys()].join(', ')}`
+    )
+  const problems = [
+    ...complaints,
+    ...wrong,
+    ...(typeof failpoints === 'string' ? [`FAILPOINTS ${failpoints}`] : []),
+    ...wrongReceipts(data, brokers),
+    ...wrongLists(data)
+  ]
+  // Of values that are wrong by themselves nobody can say whether they fit together.
+  if (problems.length === 0) problems.push(...wrongTogether(config))
+  if (problems.length > 0) throw new SettingError(problems.join('\n'))
+  return config
+}
+
+/** With a complaint for each value that is wrong, and the default in its place: the others are looked at all the same. */
+function checked(given: Env): { data: Settings; complaints: string[] } {
+  const read = settings.safeParse(given)
+  if (read.success) return { data: read.data, complaints: [] }
+  const wrong = new Set(read.error.issues.map(issue => String(issue.path[0])))
+  const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !wrong.has(name)))
+  return {
+    data: settings.parse(rest),
+    complaints: read.error.issues.map(issue => complaint(issue, given))
+  }
+}
+
+export function readFailpoints(text: string | undefined, env: Env): Map<Failpoint, Fault> | string {
+  if (text === undefined || text === '') return new Map()
+  if (env['NODE_ENV'] === 'production') return 'is for tests: it is refused with NODE_ENV=production'
+  return parseFailpoints(text)
+}
+
+function complaint(issue: z.core.$ZodIssue, given: Env): string {
+  const name = String(issue.path[0])
+  const hidden = /SECRET|URL/.test(name) // never print a password
+  return `${name} ${issue.message}${hidden ? '' : `, but is ${JSON.stringify(given[name])}`}`
+}
+
+/** One variable each goes over BROKERS_JSON. A URL is never repeated: it may hold a password. */
+function readBrokers(env: Env, json = '{}'): { brokers: Map<string, Broker>; wrong: string[] } {
+  const brokers = new Map<string, Broker>()
+  const wrong: string[] = []
+  const read = (variable: string, name: string, url: unknown): void => {
+    const broker = typeof url === 'string' ? parseBroker(name, url) : 'must be a URL in quotes'
+    if (typeof broker === 'string') wrong.push(`${variable} ${broker}`)
+    else brokers.set(name, broker)
+  }
+  try {
+    const given: unknown = JSON.parse(json)
+    if (typeof given !== 'object' || given === null || Array.isArray(given)) throw new TypeError()
+    for (const [name, url] of Object.entries(given)) {
+      if (brokerName.test(name)) read(`BROKERS_JSON: ${name}`, name, url)
+      else wrong.push(`BROKERS_JSON: ${JSON.stringify(name)} must be 1 to 32 small letters, digits or '-'`)
+    }
+  } catch {
+    wrong.push('BROKERS_JSON must be a JSON object: {"name":"kafka://host:9092"}')
+  }
+  for (const [variable, url] of Object.entries(env)) {
+    const name = variable.slice('BROKER_'.length).toLowerCase().replaceAll('_', '-')
+    if (!variable.startsWith('BROKER_') || !url) continue
+    if (brokerName.test(name) && brokerVariable(name) === variable) read(variable, name, url)
+    else wrong.push(`${variable} names no broker: BROKER_ and 1 to 32 capital letters, digits or _`)
+  }
+  return { brokers, wrong }
+}
+
+/** Whose clients can consume too. */
+const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats'])
+
+function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['brokers']): string[] {
+  return list(RECEIPTS_FROM).flatMap(name => {
+    const broker = brokers.get(name)
+    if (!broker) return [`RECEIPTS_FROM names ${name}, which is no broker: set ${brokerVariable(name)}`]
+    return consumed.has(transportOf(broker.scheme))
+      ? []
+      : [
+          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka and NATS`
+        ]
+  })
+}
+
+function toConfig(
+  s: Settings,
+  brokers: Config['brokers'],
+  warnings: string[],
+  portGiven: boolean
+): Omit<Config, 'failpoints'> {
+  const embedded = s.DATABASE_URL === undefined
+  const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
+  const reachedAs = anyHost ? '127.0.0.1' : isIPv6(s.HOST) ? `[${s.HOST}]` : s.HOST
+  if (anyHost && s.PUBLIC_URL === undefined) {
+    warnings.push(
+      'PUBLIC_URL is not set: downstreams on other machines cannot send receipts; set it to the address they reach'
+    )
+  }
+  return {
+    ...(s.DATABASE_URL !== undefined && { databaseUrl: s.DATABASE_URL }),
+    ...(s.REDIS_URL !== undefined && { redisUrl: s.REDIS_URL }),
+    roles: new Set(list(s.ROLE) as Role[]),
+    host: s.HOST,
+    port: s.PORT,
+    portGiven,
+    publicUrl: (s.PUBLIC_URL ?? `http://${reachedAs}:${s.PORT}`).replace(/\/+$/, ''),
+    ...(s.HANDLERS_DIR !== undefined && { handlersDir: s.HANDLERS_DIR }),
+    sweepMs: s.SWEEP_MS,
+    ...(s.SHUTDOWN_MS !== undefined && { shutdownMs: s.SHUTDOWN_MS }),
+    leaseMarginMs: s.LEASE_MARGIN_MS,
+    ...(s.ALARM_WEBHOOK_URL !== undefined && { alarmWebhookUrl: s.ALARM_WEBHOOK_URL }),
+    ...(s.ALARM_WEBHOOK_SECRET !== undefined && { alarmWebhookSecret: s.ALARM_WEBHOOK_SECRET }),
+    retentionDays: s.RETENTION_DAYS,
+    logLevel: s.LOG_LEVEL,
+    trustProxy: trustProxy(s.TRUST_PROXY),
+    redisPrefix: s.REDIS_PREFIX,
+    pgPool: s.PG_POOL,
+    ...(s.SECRET !== undefined && { secret: s.SECRET }),
+    ...(s.SECRET_PREVIOUS !== undefined && { secretPrevious: s.SECRET_PREVIOUS }),
+    auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
+    ...(s.KEY_PER_SECOND !== undefined && { keyPerSecond: s.KEY_PER_SECOND }),
+    egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
+    brokers,
+    receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),
+    demo: s.DEMO === undefined ? embedded : s.DEMO === 'on',
+    dataDir: s.DATA_DIR,
+    embedded,
+    warnings
+  }
+}
+
+const trustProxy = (text: string) =>
+  text === 'on' ? 1 : text === 'off' || text === '0' ? false : /^\d+$/.test(text) ? Number(text) : text
+const withPrefixLength = (text: string) => (isIP(text) ? `${text}/${isIPv6(text) ? 128 : 32}` : text)
+const isLoopback = (host: string) =>
+  host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
+
+function isCidr(text: string): boolean {
+  const [ip = '', length = '', ...rest] = text.split('/')
+  if (rest.length > 0 || !/^\d{1,3}$/.test(length)) return false
+  return isIP(ip) !== 0 && Number(length) <= (isIPv6(ip) ? 128 : 32)
+}
+const isHostPort = (text: string) => {
+  const [, port = ''] = /^(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})$/.exec(text) ?? []
+  return port !== '' && Number(port) >= 1 && Number(port) <= 65535
+}
+
+function wrongLists(s: Settings): string[] {
+  const problems: string[] = []
+  const asked = list(s.ROLE)
+  const strange = asked.filter(role => !(roles as readonly string[]).includes(role))
+  if (asked.length === 0 || strange.length > 0) {
+    problems.push(
+      `ROLE must be some of ${roles.join(', ')}, separated by commas, but is ${JSON.stringify(s.ROLE)}`
+    )
+  }
+  for (const part of list(s.EGRESS_ALLOW ?? '').map(withPrefixLength)) {
+    if (isCidr(part) || isHostPort(part)) continue
+    problems.push(
+      `EGRESS_ALLOW must be CIDRs or host:port, separated by commas, but holds ${JSON.stringify(part)}`
+    )
+  }
+  if (
+    !/^(on|off|\d{1,2})$/.test(s.TRUST_PROXY) &&
+    !list(s.TRUST_PROXY).every(part => isCidr(withPrefixLength(part)))
+  ) {
+    problems.push(
+      `TRUST_PROXY must be off, on (one proxy), the number of proxies, or their addresses and CIDRs, but is ${JSON.stringify(s.TRUST_PROXY)}`
+    )
+  }
+  return problems
+}
+
+function wrongTogether(config: Config): string[] {
+  const problems: string[] = []
+  const loopback = isLoopback(config.host)
+  if (!config.embedded && config.secret === undefined) {
+    problems.push(
+      'SECRET is required with DATABASE_URL: set it to 32 characters or more, the same in every process, e.g. from `openssl rand -base64 32`'
+    )
+  }
+  if (config.embedded && config.roles.size < roles.length) {
+    problems.push(
+      'ROLE with fewer than api,worker,dispatcher needs DATABASE_URL: the embedded PostgreSQL serves one process'
+    )
+  }
+  if (!config.auth && !loopback) {
+    problems.push(
+      `AUTH=off is accepted on a loopback HOST only, but HOST is ${config.host}: set AUTH=on and make a key with \`${commandLine('key create NAME --scopes tasks:write')}\``
+    )
+  }
+  if (config.demo && !config.embedded && !loopback) {
+    problems.push(`DEMO=on with DATABASE_URL is accepted on a loopback HOST only, but HOST is ${config.host}`)
+  }
+  return problems
+}

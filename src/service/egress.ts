@@ -1,0 +1,26 @@
+import type { Config } from './config.ts'
+import { guard, type Guard } from '../transport/egress/guard.ts'
+
+export interface EgressOptions {
+  config: Config
+  databaseUrl: string
+  /** `host:port` of the demo receiver, which may be reached whatever EGRESS_ALLOW says. */
+  demoTarget?: string
+}
+
+/** Where deliveries may go: what EGRESS_ALLOW says, and never our own stores and our own address. */
+export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guard {
+  const demo = demoTarget === undefined ? [] : [demoTarget]
+  const allow =
+    config.egressAllow === undefined && config.embedded ? undefined : [...(config.egressAllow ?? []), ...demo]
+  const stores = [databaseUrl, ...(config.redisUrl === undefined ? [] : [config.redisUrl])]
+  const deny = stores.map(store => {
+    const { hostname: host, port, protocol } = new URL(store)
+    return `${host || 'localhost'}:${port || (protocol.startsWith('redis') ? 6379 : 5432)}`
+  })
+  return guard({
+    allow,
+    embedded: config.embedded,
+    deny: [...deny, ...(config.port ? [`${config.host}:${config.port}`] : [])]
+  })
+}

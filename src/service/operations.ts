@@ -1,0 +1,139 @@
+// What the API can ask for, made of the verbs of delivery/ and the lists of db/.
+import type { ApiDeps } from '../api/deps.ts'
+import type { Config } from './config.ts'
+import { listAlarms, listDeliveries, listTasks } from '../db/lists.ts'
+import { readTask } from '../db/views.ts'
+import { audit, openKeyFinder, type AuditEntry } from '../db/keys.ts'
+import { countDownstreams, pause, resume } from '../db/cluster.ts'
+import type { Sql } from '../db/pool.ts'
+import { findHashes } from '../db/tasks.ts'
+import type { Accept } from '../delivery/accept.ts'
+import type { Dispatcher } from '../delivery/dispatcher.ts'
+import type { Cancelled } from '../delivery/load.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Complete } from '../delivery/complete.ts'
+import { redeliver, remove } from '../delivery/operate.ts'
+import type { Cluster } from '../delivery/cluster.ts'
+import type { Waiters } from '../delivery/wait.ts'
+import type { Registry } from '../handler/load.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+
+export interface OperationsOptions {
+  config: Config
+  sql: Sql
+  registry: Registry
+  accept: Accept
+  receive: ApiDeps['receive']
+  complete: Complete
+  dispatching: Dispatcher
+  cluster: Cluster
+  cancelled: Cancelled
+  waiting: Waiters
+  /** Deliveries that wait in the queue of a downstream. */
+  queued: (downstream: string) => number
+  queueUp: () => boolean
+  draining: () => boolean
+  metrics: Metrics
+  log: Logger
+}
+
+/** What the API can ask for. While PostgreSQL is away, a call rejects with its error, which the API answers with 503. */
+export function operations(options: OperationsOptions): ApiDeps {
+  const {
+    config,
+    sql,
+    registry,
+    complete: record,
+    dispatching,
+    cluster: around,
+    waiting,
+    metrics,
+    log
+  } = options
+  const { handlers } = registry
+  const names = [...registry.downstreams.keys()]
+  const written = (deed: AuditEntry) => () => audit(sql, deed)
+  return {
+    accept: options.accept,
+    acceptMany: asked => options.accept.many(asked),
+    readTask: taskNo => readTask(sql, taskNo),
+    contentHashes: taskNos => findHashes(sql, taskNos),
+    async waitTask(taskNo, owner, timeoutMs, signal) {
+      return (await waiting.wait(taskNo, owner, timeoutMs, signal)) ?? readTask(sql, taskNo)
+    },
+    listTasks: filter => listTasks(sql, filter),
+    listDeliveries: filter => listDeliveries(sql, filter),
+    listAlarms: filter => listAlarms(sql, filter),
+    remove: (taskNo, who) =>
+      remove(
+        { sql, record, cluster: around, cancelled: options.cancelled },
+        taskNo,
+        written({ who, what: 'task.delete', target: taskNo })
+      ),
+    redeliver({ who, ...asked }) {
+      const { taskNo, downstream = null, force } = asked
+      return redeliver(
+        { sql, record, cluster: around, handlers, wake: dispatching.wake },
+        asked,
+        written({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
+      )
+    },
+    receive: options.receive,
+    async listDownstreams() {
+      const counts = await countDownstreams(sql, names)
+      return counts.map(one => {
+        const known = registry.downstreams.get(one.name)
+        return {
+          ...one,
+          pausedAt: one.pausedAt?.toISOString(),
+          pausedBy: one.pausedBy ?? undefined,
+          queued: options.queued(one.name),
+          transport: known?.transport,
+          concurrency: known?.concurrency,
+          perSecond: known?.perSecond,
+          timeoutMs: known?.timeoutMs
+        }
+      })
+    },
+    async pause(name, who) {
+      if (!(await isKnown(sql, registry, name))) return false
+      await audit(sql, { who, what: 'downstream.pause', target: name })
+      await pause(sql, name, who)
+      await around.refresh()
+      return true
+    },
+    async resume(name, who) {
+      if (!(await isKnown(sql, registry, name))) return false
+      await audit(sql, { who, what: 'downstream.resume', target: name })
+      await resume(sql, name)
+      await around.refresh()
+      dispatching.wake()
+      return true
+    },
+    handlers,
+    findKey: openKeyFinder(sql),
+    async ready() {
+      const checks = {
+        database: around.isDatabaseAway() ? 'away' : 'ok',
+        queue: options.queueUp() ? 'ok' : 'away',
+        draining: options.draining() ? 'yes' : 'no'
+      }
+      // Without its queue it still accepts: deliveries wait in PostgreSQL.
+      return { ok: !around.isDatabaseAway() && !options.draining(), checks }
+    },
+    overload: () => (options.accept.isFull() ? 1 : null),
+    now: () => around.now(),
+    metrics,
+    log,
+    auth: config.auth,
+    ...(config.keyPerSecond !== undefined && { keyPerSecond: config.keyPerSecond }),
+    trustProxy: config.trustProxy,
+    host: config.host,
+    publicUrl: config.publicUrl
+  }
+}
+
+/** A downstream that no handler names any more may still be resumed. */
+async function isKnown(sql: Sql, { downstreams }: Registry, name: string): Promise<boolean> {
+  return downstreams.has(name) || (await countDownstreams(sql, [])).some(one => one.name === name)
+}

@@ -1,0 +1,224 @@
+// Every setting of Ackbox, in one object. `.env.example` and `docs/config.md` are printed from it.
+import { z } from 'zod'
+import { nearest } from '../runtime/nearest.ts'
+
+const whole = (min: number, max: number) => {
+  const error = `must be a whole number from ${min} to ${max}`
+  const text = z.string().regex(/^\d{1,9}$/, error)
+  return text.transform(Number).pipe(z.number().min(min, error).max(max, error))
+}
+const oneOf = <const T extends readonly string[]>(words: T) =>
+  z.enum(words, `must be one of ${words.join(', ')}`)
+const address = (...protocols: string[]) =>
+  z.string().refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
+    error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
+  })
+
+/** `unset` says what happens without the setting, where that is more than a value. */
+export const settings = z.object({
+  DATABASE_URL: address('postgres:', 'postgresql:')
+    .optional()
+    .describe('The PostgreSQL that holds all tasks. Version 14 or newer.')
+    .meta({
+      unset: 'a PostgreSQL of its own under `DATA_DIR`',
+      example: 'postgres://ackbox:password@127.0.0.1:5432/ackbox'
+    }),
+  REDIS_URL: address('redis:', 'rediss:')
+    .optional()
+    .describe(
+      'The Redis for BullMQ. Version 6.2 or newer. It holds jobs only: losing it costs time, never a task.'
+    )
+    .meta({ unset: 'BullMQ uses the same PostgreSQL', example: 'redis://127.0.0.1:6379' }),
+  SECRET: z
+    .string()
+    .min(32, 'is too short: 32 characters or more, e.g. from `openssl rand -base64 32`')
+    .optional()
+    .describe(
+      'The master key. Callback tokens and signing secrets are derived from it. All processes need the same value.'
+    )
+    .meta({ unset: 'made once and kept in `DATA_DIR`; required with `DATABASE_URL`' }),
+  SECRET_PREVIOUS: z
+    .string()
+    .min(32, 'is too short: it is the former SECRET, 32 characters or more')
+    .optional()
+    .describe(
+      'The previous `SECRET` during a rotation. Its tokens are still accepted, and its signatures still sent.'
+    ),
+  ROLE: z
+    .string()
+    .default('api,worker,dispatcher')
+    .describe('The roles of this process, separated by commas. A subset requires `DATABASE_URL`.'),
+  HOST: z
+    .string()
+    .default('127.0.0.1')
+    .describe('The address to listen on. With `0.0.0.0` or `::` (all addresses), requests need an API key.'),
+  PORT: whole(0, 65535)
+    .default(3000)
+    .describe(
+      'The port to listen on. 0 selects a free port. Without the api role, the port opens only if PORT is set, for /healthz, /readyz and /metrics.'
+    ),
+  PUBLIC_URL: address('http:', 'https:')
+    .optional()
+    .describe('The URL at which downstreams reach this service. `/callback` is appended.')
+    .meta({ unset: '`http://HOST:PORT`', example: 'https://ackbox.example.com' }),
+  AUTH: oneOf(['on', 'off'])
+    .optional()
+    .describe('Whether requests need an API key. `off` requires a loopback `HOST`.')
+    .meta({ unset: 'off without `DATABASE_URL` on a loopback `HOST`, else on' }),
+  KEY_PER_SECOND: whole(1, 1_000_000)
+    .optional()
+    .describe(
+      'The number of requests per second that one API key may send to each process. More are answered with 429.'
+    )
+    .meta({ unset: 'no limit' }),
+  EGRESS_ALLOW: z
+    .string()
+    .optional()
+    .describe(
+      'Private destinations that deliveries may reach: CIDRs, or host:port. Loopback and metadata addresses need host:port.'
+    )
+    .meta({
+      unset: 'loopback and private ranges without `DATABASE_URL`, else none; empty: none',
+      example: '10.2.0.0/16,warehouse.internal:8080'
+    }),
+  BROKERS_JSON: z
+    .string()
+    .optional()
+    .describe(
+      'The URLs of Dubbo providers and message brokers, as a JSON object of name to URL. `BROKER_<NAME>` sets a single one.'
+    )
+    .meta({
+      unset: 'only those of `BROKER_<NAME>`',
+      example: '{"kafka":"kafka://10.2.0.5:9092","orders":"amqp://user:password@rabbit:5672"}'
+    }),
+  RECEIPTS_FROM: z
+    .string()
+    .optional()
+    .describe(
+      'Names of brokers, separated by commas, from whose `ackbox.receipts` receipts are read. Consumers of RabbitMQ, Kafka and NATS can then send receipts without HTTP.'
+    )
+    .meta({ unset: 'receipts come to /callback only', example: 'kafka,orders' }),
+  HANDLERS_DIR: z
+    .string()
+    .optional()
+    .describe('A folder of handlers: `.ts`, `.mts`, `.js` or `.mjs`.')
+    .meta({ unset: 'the handlers that come with the project', example: './handlers' }),
+  LEASE_MARGIN_MS: whole(1_500, 600_000)
+    .default(10_000)
+    .describe('The length of a lease, in ms, beyond the timeout of its downstream.'),
+  SWEEP_MS: whole(10, 60_000)
+    .default(1_000)
+    .describe('The longest interval between two sweeps for due deliveries, in ms.'),
+  SHUTDOWN_MS: whole(0, 3_600_000)
+    .optional()
+    .describe('How long a stopping process may finish its work, in ms.')
+    .meta({ unset: 'the longest timeout of a downstream + 5000' }),
+  RETENTION_DAYS: whole(1, 36_500)
+    .default(30)
+    .describe('The number of days after which an ended task is removed, counted from its POST.'),
+  ALARM_WEBHOOK_URL: address('http:', 'https:')
+    .optional()
+    .describe('The URL to which alarms are POSTed, signed like deliveries.')
+    .meta({
+      unset: 'alarms are in the log and in `GET /alarms`',
+      example: 'https://alerts.example.com/ackbox'
+    }),
+  ALARM_WEBHOOK_SECRET: z
+    .string()
+    .regex(/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/, 'must be whsec_ and base64 of 24 bytes or more')
+    .optional()
+    .describe('The secret that signs alarms, `whsec_…`.')
+    .meta({ unset: 'derived from `SECRET`' }),
+  LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
+    .default('info')
+    .describe('The lowest level that is logged.'),
+  TRUST_PROXY: z
+    .string()
+    .default('off')
+    .describe(
+      'Whose `X-Forwarded-For` is believed: `off`, the number of proxies, their addresses and CIDRs, or `on`, which is one proxy.'
+    ),
+  PG_POOL: whole(2, 500)
+    .default(10)
+    .describe('The number of connections to PostgreSQL of this process. BullMQ has its own.'),
+  REDIS_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9_{}-]{1,32}$/, 'must be 1 to 32 letters, digits, _ - { }')
+    .default('ackbox')
+    .describe('The prefix of all keys in Redis. Two services with different prefixes can share one Redis.'),
+  DEMO: oneOf(['on', 'off'])
+    .optional()
+    .describe(
+      'Whether to run the demo receiver and keep an API key for `npm run demo`. With `DATABASE_URL`, `on` requires a loopback `HOST`.'
+    )
+    .meta({ unset: 'on without `DATABASE_URL`, else off' }),
+  DATA_DIR: z
+    .string()
+    .default('.ackbox')
+    .describe('The folder of the embedded PostgreSQL and of the generated secret.'),
+  FAILPOINTS: z
+    .string()
+    .optional()
+    .describe(
+      'For tests of faults: moments at which this process kills, stops, delays or breaks itself, `name=kill|stop|throw|sleep:ms`, with `#n` for the n-th hit or `%p` for a chance. Refused with `NODE_ENV=production`.'
+    )
+    .meta({ unset: 'never', example: 'accept.before_commit=kill#3,hint.before=sleep:500%10' })
+})
+export type Settings = z.output<typeof settings>
+
+/** Names that are almost ours: the setting that was meant would silently keep its default. */
+export function misspelt(env: Record<string, string | undefined>): string[] {
+  const ours = Object.keys(settings.shape)
+  return Object.keys(env).flatMap(name => {
+    if (ours.includes(name)) return []
+    const unset = ours.filter(our => env[our] === undefined)
+    // HOME is two letters from HOST, PATH from AUTH: short names must be nearer.
+    const meant = nearest(name, unset, our => (our.length < 6 ? 1 : 2))
+    return meant === undefined ? [] : [`Unknown setting ${name}. Did you mean ${meant}?`]
+  })
+}
+
+interface Described {
+  name: string
+  sentence: string
+  fallback: string | undefined
+  unset: string | undefined
+  example: string | undefined
+}
+
+function described(): Described[] {
+  return Object.entries(settings.shape).map(([name, schema]) => {
+    const { description = '', unset, example } = schema.meta() ?? {}
+    const fallback = schema instanceof z.ZodDefault ? String(schema.def.defaultValue) : undefined
+    return { name, sentence: description, fallback, unset: text(unset), example: text(example) }
+  })
+}
+const text = (value: unknown) => (typeof value === 'string' ? value : undefined)
+
+export function printEnvExample(): string {
+  const parts = described().map(({ name, sentence, fallback, unset, example }) => {
+    const note = unset === undefined ? '' : `\n# Unset: ${unset}.`
+    return `# ${sentence}${note}\n#${name}=${fallback ?? example ?? ''}\n`
+  })
+  return `# Printed by \`npm run generate\` from src/service/settings.ts. Copy to .env and change what you need.\n\n${parts.join('\n')}`
+}
+
+export function printConfigDoc(): string {
+  const rows = described().map(({ name, sentence, fallback, unset }) => {
+    const otherwise = fallback === undefined ? (unset ?? 'not used') : `\`${fallback}\``
+    return `| \`${name}\` | ${cell(otherwise)} | ${cell(sentence)} |`
+  })
+  return [
+    '# Settings',
+    '',
+    'Printed by `npm run generate` from `src/service/settings.ts`: change it there. All settings are environment variables; each',
+    'is checked at start, and everything wrong is said at once, by name. An empty value counts as unset, but for',
+    '`EGRESS_ALLOW`, where empty means: nothing. A name one or two letters from ours is warned about.',
+    '',
+    '| name | unset | what it does |',
+    '|---|---|---|',
+    ...rows,
+    ''
+  ].join('\n')
+}
+const cell = (markdown: string) => markdown.replaceAll('|', '\\|')

@@ -1,0 +1,140 @@
+import type { Logger } from '../runtime/logger.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { at, reach, type Broker } from './broker.ts'
+import { failureOf } from './failure.ts'
+import { Failure, type Blocked, type Guard } from './egress/guard.ts'
+
+/** A connection that is up, as its client gave it. */
+export interface Live<Client> {
+  client: Client
+  /** Resolves once it is gone, whoever ended it; never rejects. */
+  gone: Promise<unknown>
+  end(): void
+}
+
+/** Opens one connection to a checked address; `host` is the name for TLS. Rejects with what went wrong. */
+export type Open<Client> = (
+  place: { host: string; port: number; address: string },
+  signal: AbortSignal
+) => Promise<Live<Client>>
+
+export interface Link<Client> {
+  /** The one connection, made when it is needed. Rejects with a Failure, at once while the broker was just found away. */
+  client(): Promise<Client>
+  readonly current: Client | undefined
+  /** Ends the connection; the next `client` makes a new one. */
+  drop(client: Client): void
+  close(): void
+}
+
+const connectMs = 5_000
+const restMs = 500
+
+/**
+ * One connection to a broker, shared by all sends, made anew by the first send after its loss: for ever, with a rest
+ * between failures. Not the clients' own reconnecting: it would keep an address that the guard judged long ago, and some
+ * write after the reconnect what was said to have failed before it.
+ */
+export function link<Client>(
+  broker: Broker,
+  deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> },
+  open: Open<Client>
+): Link<Client> {
+  const closing = new AbortController()
+  let live: Live<Client> | undefined
+  let opening: Promise<Client> | undefined
+  let failed: { failure: Failure; until: number } | undefined
+  let away = false
+
+  async function connect(): Promise<Client> {
+    try {
+      const made = await firstOf()
+      if (closing.signal.aborted) {
+        made.end()
+        throw shutdown()
+      }
+      failed = undefined
+      live = made
+      void made.gone.then(() => {
+        if (live !== made) return
+        live = undefined
+        if (!closing.signal.aborted) trouble('connection_closed')
+      })
+      if (away) deps.log.info({ broker: broker.name }, 'broker.available')
+      away = false
+      return made.client
+    } catch (error) {
+      const failure = error instanceof Failure ? error : new Failure(failureOf(error))
+      failed = { failure, until: performance.now() + restMs }
+      if (!closing.signal.aborted) trouble(failure.outcome.reason)
+      throw failure
+    } finally {
+      opening = undefined
+    }
+  }
+
+  function trouble(reason: string): void {
+    if (!away) deps.log.warn({ broker: broker.name, reason }, 'broker.unavailable')
+    away = true
+  }
+
+  async function firstOf(): Promise<Live<Client>> {
+    let first: unknown
+    for (const place of broker.hosts) {
+      try {
+        return await within(place)
+      } catch (error) {
+        first ??= error
+        if (closing.signal.aborted) throw shutdown()
+      }
+    }
+    throw first
+  }
+
+  async function within(place: { host: string; port: number }): Promise<Live<Client>> {
+    const late = new AbortController()
+    const signal = AbortSignal.any([closing.signal, late.signal])
+    const done = new AbortController()
+    const opened = reach(deps.guard, place).then(address => open({ ...place, address }, signal))
+    // One that comes too late must not stay open
+    opened.then(made => signal.aborted && made.end()).catch(() => {})
+    try {
+      return await Promise.race([opened, tooLate(place, AbortSignal.any([closing.signal, done.signal]))])
+    } catch (error) {
+      late.abort()
+      throw error
+    } finally {
+      done.abort()
+    }
+  }
+
+  return {
+    get current() {
+      return live?.client
+    },
+
+    client() {
+      if (closing.signal.aborted) return Promise.reject(shutdown())
+      if (live) return Promise.resolve(live.client)
+      if (failed && performance.now() < failed.until) return Promise.reject(failed.failure)
+      opening ??= connect()
+      return opening
+    },
+
+    drop(client) {
+      if (live?.client === client) live.end()
+    },
+
+    close() {
+      closing.abort()
+      live?.end()
+    }
+  }
+}
+
+async function tooLate(place: { host: string; port: number }, signal: AbortSignal): Promise<never> {
+  await sleep(connectMs, undefined, { signal })
+  throw new Failure({ kind: 'failed', reason: 'connect_timeout', address: at(place) })
+}
+
+const shutdown = (): Failure => new Failure({ kind: 'failed', reason: 'shutdown' } satisfies Blocked)

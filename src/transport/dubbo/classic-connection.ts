@@ -1,0 +1,143 @@
+import { connect } from 'node:net'
+import { at } from '../broker.ts'
+import { Failure } from '../egress/guard.ts'
+import { patience, unfit } from '../judged.ts'
+import { flags, frameOf, frames, type Frame } from './classic-frame.ts'
+
+export interface Connection {
+  /** `ip:port`. */
+  readonly address: string
+  /** Writes a call; `settle` gets its answer, or the Failure that ended the connection. Gives the call's id. */
+  call(body: Uint8Array, settle: (answer: { status: number; body: Buffer } | Failure) => void): bigint
+  /** Nobody waits for this one any more: its answer is thrown away when it comes. */
+  forget(id: bigint): void
+  /** Resolves when it may not be used for new calls: it ended, or the provider said that it will. */
+  gone: Promise<unknown>
+  end(): void
+}
+
+const connectMs = 5_000
+/** Larger than what a provider of the default settings sends (8 MiB). */
+const most = 8_388_608 + 65_536
+const hessianNull = Buffer.from('N')
+/** Heartbeats in one chunk that are answered: Dubbo sends one in a minute. */
+const asksMost = 64
+/** The text R in hessian: the provider takes nothing new. */
+const readOnly = Buffer.from('\u0001R')
+
+/**
+ * One multiplexed connection: answers find their calls by id, whatever their order. Rejects when it does not open.
+ * `heartbeatMs` is Dubbo's own: a provider, too, closes a connection after three of these without a byte.
+ */
+export function openConnection(
+  host: string,
+  port: number,
+  signal: AbortSignal,
+  heartbeatMs = 20_000
+): Promise<Connection> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host, port, noDelay: true })
+    const waiting = new Map<bigint, (answer: { status: number; body: Buffer } | Failure) => void>()
+    let nextId = 1n
+    let heardAt = performance.now()
+    let isLeaving = false
+    let asked = 0
+    const asks = patience()
+    let leave = (): void => {}
+    const gone = new Promise<void>(left => {
+      leave = left
+    })
+    let failure = new Failure({ kind: 'failed', reason: 'connection_closed' })
+
+    const stop = (reason: string): void => {
+      failure = new Failure({ kind: 'failed', reason })
+      socket.destroy()
+    }
+    const giveUp = setTimeout(() => stop('connect_timeout'), connectMs)
+    const abort = (): void => stop('shutdown')
+    signal.addEventListener('abort', abort, { once: true })
+
+    const parser = frames(most, take)
+
+    function take(frame: Frame): void {
+      if (frame.isRequest) {
+        if (!frame.isEvent) return
+        if (frame.isTwoWay) {
+          asks(socket)
+          if (++asked > asksMost) throw unfit('nothing but heartbeats')
+        }
+        if (frame.isTwoWay) socket.write(frameOf(flags.event, 20, frame.id, hessianNull))
+        if (frame.body.equals(readOnly)) leaving()
+        return
+      }
+      if (frame.isEvent) return
+      const settle = waiting.get(frame.id)
+      // Of a call that was given up, or of none of ours.
+      if (!waiting.delete(frame.id)) return
+      settle?.({ status: frame.status, body: frame.body })
+    }
+
+    /** The provider is about to stop: what is on its way still ends, nothing new begins. */
+    function leaving(): void {
+      if (isLeaving) return
+      isLeaving = true
+      leave()
+      const wait = setInterval(() => {
+        if (waiting.size > 0) return
+        clearInterval(wait)
+        socket.destroy()
+      }, 50)
+      socket.once('close', () => clearInterval(wait))
+    }
+
+    socket.on('data', chunk => {
+      heardAt = performance.now()
+      asked = 0
+      try {
+        parser.push(chunk)
+      } catch (error) {
+        stop(error instanceof Error ? error.message : 'protocol')
+      }
+    })
+    const heartbeat = setInterval(() => {
+      if (performance.now() - heardAt > 3 * heartbeatMs) stop('connection_closed: no heartbeat')
+      else socket.write(frameOf(flags.request | flags.twoWay | flags.event, 0, nextId++, hessianNull))
+    }, heartbeatMs)
+
+    socket.once('error', error => {
+      clearTimeout(giveUp)
+      reject(error)
+    })
+    socket.on('error', () => {})
+    socket.once('close', () => {
+      clearTimeout(giveUp)
+      clearInterval(heartbeat)
+      signal.removeEventListener('abort', abort)
+      leave()
+      reject(failure)
+      const all = [...waiting.values()]
+      waiting.clear()
+      for (const settle of all) settle(failure)
+    })
+    socket.once('connect', () => {
+      clearTimeout(giveUp)
+      resolve({
+        address: at({ host, port }),
+        call(body, settle) {
+          const id = nextId++
+          if (socket.destroyed) settle(failure)
+          else {
+            waiting.set(id, settle)
+            socket.write(frameOf(flags.request | flags.twoWay, 0, id, body))
+          }
+          return id
+        },
+        forget: id => {
+          waiting.delete(id)
+        },
+        gone,
+        end: () => stop('shutdown')
+      })
+    })
+  })
+}

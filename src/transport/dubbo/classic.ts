@@ -1,0 +1,148 @@
+import { redact } from '../../domain/redact.ts'
+import type { Evidence, Outcome } from '../../domain/types.ts'
+import { ReadAnswer } from '../http/answer.ts'
+import { type Broker, chosen } from '../broker.ts'
+import { callBody, javaArgs, readResponse, type JavaArgs, type Returned } from './hessian.ts'
+import { openConnection, type Connection } from './classic-connection.ts'
+import { jsonOf } from './hessian-json.ts'
+import type { Dubbo2Request } from './classic-request.ts'
+import { errorOf } from './classic-frame.ts'
+import { isPromise } from '../http/exchange.ts'
+import { failureOf } from '../failure.ts'
+import { openSends, reservedName } from '../sends.ts'
+import { Failure } from '../egress/guard.ts'
+import { link, type Link } from '../connection.ts'
+import type { Accepted, Transport, TransportDeps, Verdict } from '../types.ts'
+
+const bytesKept = 16_384
+const bytesRead = 65_536
+
+/**
+ * The classic Dubbo protocol over TCP with hessian2, by the generic `$invoke`: needs nothing of the interface but its name.
+ * One connection a provider carries all calls; an answer belongs to the call of its id and to no other.
+ */
+export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
+  const flying = openSends()
+  const links = new Map<string, Link<Connection>>()
+  let closed = false
+
+  function linkTo(broker: Broker): Link<Connection> {
+    let known = links.get(broker.name)
+    if (!known) {
+      known = link<Connection>(broker, deps, async (place, signal) => {
+        const client = await openConnection(place.address, place.port, signal)
+        return { client, gone: client.gone, end: () => client.end() }
+      })
+      links.set(broker.name, known)
+    }
+    return known
+  }
+
+  return {
+    name: 'dubbo2',
+
+    async send(request, parcel, accepted) {
+      const problem = problemOf(request)
+      if (problem) return failed(`bad_request: ${problem}`)
+      if (closed) return failed('shutdown')
+      let cancel = (): void => {}
+      try {
+        const broker = chosen(deps.brokers, 'dubbo2', request.broker)
+        const written = argsOf(request)
+        if (!written)
+          return failed('bad_request: the args hold a bigint beyond 64 bits or an object within itself')
+        const body = callBody(request, written, {
+          ...request.attachments,
+          ...parcel.headers(written.payload)
+        })
+        return await flying.fly(
+          parcel,
+          async flight => {
+            const connection = await linkTo(broker).client()
+            if (flight.over) return failed('timeout')
+            const { address } = connection
+            const answer = await new Promise<{ status: number; body: Buffer } | Failure>(resolve => {
+              const id = connection.call(body, resolve)
+              cancel = () => connection.forget(id)
+            })
+            if (answer instanceof Failure) return { ...answer.outcome, address }
+            return { ...judge(answered(answer), accepted), address }
+          },
+          () => cancel()
+        )
+      } catch (error) {
+        return failureOf(error)
+      }
+    },
+
+    async close() {
+      closed = true
+      flying.close()
+      for (const each of links.values()) each.close()
+    }
+  }
+}
+
+const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
+const name = /^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*$/
+
+function problemOf(request: Dubbo2Request): string | undefined {
+  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  const { service, method, types, args, version, group, attachments = {} } = request
+  if (typeof service !== 'string' || !name.test(service))
+    return 'the service must be the name of an interface'
+  if (typeof method !== 'string' || !/^[A-Za-z_$][\w$]*$/.test(method)) return 'the method must be a name'
+  if (!Array.isArray(types) || !types.every(each => typeof each === 'string'))
+    return 'types must be the names of Java types'
+  if (!Array.isArray(args)) return 'args must be an array, with one for each of the types'
+  if (args.length !== types.length) return `there are ${types.length} types and ${args.length} args`
+  if (version !== undefined && typeof version !== 'string') return 'the version must be a text'
+  if (group !== undefined && typeof group !== 'string') return 'the group must be a text'
+  if (typeof attachments !== 'object' || attachments === null) return 'the attachments must be an object'
+  if (!Object.values(attachments).every(each => typeof each === 'string')) return 'attachments must be texts'
+  return reservedName(Object.keys(attachments))
+}
+
+/** The signature is over the arguments as JSON, the only text of them that both sides can make. */
+function argsOf({ args }: Dubbo2Request): (JavaArgs & { payload: string }) | undefined {
+  try {
+    const bigintAsText = (_: string, each: unknown) => (typeof each === 'bigint' ? each.toString() : each)
+    return { ...javaArgs(args), payload: JSON.stringify(args, bigintAsText) }
+  } catch {
+    return undefined
+  }
+}
+
+function answered({ status, body }: { status: number; body: Buffer }): Returned | undefined {
+  try {
+    return readResponse(status, body)
+  } catch {
+    return undefined
+  }
+}
+
+function judge(returned: Returned | undefined, accepted: Accepted | undefined): Outcome {
+  if (!returned) return failed('protocol: the answer cannot be read')
+  if (returned.kind === 'error') return errorOf(returned.status, returned.message)
+  if (returned.kind === 'exception') {
+    const said = redact(`${returned.name}: ${returned.message.slice(0, 2_000)}`)
+    return { ...failed(`exception: ${said.slice(0, 200)}`), status: 20 }
+  }
+  const { text, whole } = jsonOf(returned.value, bytesRead)
+  const bytes = Buffer.from(text)
+  const broken = returned.whole && whole && bytes.length <= bytesRead ? undefined : 'answer_too_long'
+  const evidence: Evidence = { status: 20, answer: bytes.subarray(0, bytesKept) }
+  if (broken) evidence.warning = broken
+  if (!accepted) return { kind: 'delivered', ...evidence }
+  const answer = new ReadAnswer(200, [], bytes.subarray(0, bytesRead))
+  let verdict: Verdict
+  try {
+    verdict = accepted(answer)
+  } catch (error) {
+    return { ...failed(`accepted_threw: ${String(error).slice(0, 200)}`), ...evidence }
+  }
+  if (isPromise(verdict)) return { ...failed('accepted_async'), ...evidence }
+  if (verdict === 'refused') return { kind: 'refused', reason: 'not_accepted', ...evidence }
+  if (broken && answer.bodyUsed) return { ...failed(broken), ...evidence }
+  return verdict === true ? { kind: 'delivered', ...evidence } : { ...failed('not_accepted'), ...evidence }
+}

@@ -1,0 +1,151 @@
+import { redact } from '../../domain/redact.ts'
+import type { Outcome } from '../../domain/types.ts'
+import { argsOf } from './args.ts'
+import { at, type Broker, chosen } from '../broker.ts'
+import { exchanges } from '../http/client.ts'
+import { failureOf } from '../failure.ts'
+import { headersOf } from '../http/headers.ts'
+import type { Accepted, Transport, TransportDeps } from '../types.ts'
+
+/** What a handler's `request` returns for dubbo. */
+export interface DubboRequest {
+  /** Which provider: the name of a broker in the settings, `dubbo` by default. */
+  broker?: string
+  /** The interface, `com.acme.Points`. */
+  service: string
+  method: string
+  /**
+   * One for each parameter of the method, in order, whatever their number: Triple answers 200 to a call with too few or too
+   * many, and runs the method with nulls. A bigint is sent as the number it is. A text is the JSON of all of them.
+   */
+  args: readonly unknown[] | string
+  /** How many parameters the method has: a call with another number of `args` is not sent. */
+  parameters?: number
+  /** More attachments. */
+  attachments?: Record<string, string>
+}
+
+/**
+ * Triple as JSON over HTTP/1.1, which Dubbo 3.3 and newer speak on their ordinary port:
+ * https://dubbo.apache.org/en/docs3-v2/java-sdk/reference-manual/protocol/triple/. Deadlines, the guard and what is read of an
+ * answer are those of http; here is what a Dubbo provider means by its statuses.
+ */
+export function dubboTransport({ guard, brokers, log }: TransportDeps): Transport<DubboRequest> {
+  const open = exchanges(guard)
+  const away = new Set<string>()
+  let turn = 0
+
+  /** Said once when it begins, and once when it is over. */
+  function note(broker: Broker, host: string, outcome: Outcome): void {
+    if (outcome.status !== undefined) {
+      if (away.delete(host)) log.info({ broker: broker.name, host }, 'broker.available')
+    } else if (outcome.kind === 'failed' && trouble.test(outcome.reason) && !away.has(host)) {
+      away.add(host)
+      log.warn({ broker: broker.name, host, reason: outcome.reason }, 'broker.unavailable')
+    }
+  }
+
+  return {
+    name: 'dubbo',
+
+    async send(request, parcel, accepted) {
+      if (parcel.signal.aborted) return failed('shutdown')
+      if (parcel.timeoutMs <= 0) return failed('timeout')
+      const wrong = problemOf(request)
+      if (wrong !== undefined) return failed(`bad_request: ${wrong}`)
+      let broker: Broker
+      try {
+        broker = chosen(brokers, 'dubbo', request.broker)
+      } catch (error) {
+        return failureOf(error)
+      }
+      const args = argsOf(request.args, request.parameters)
+      if (args.problem !== undefined) return failed(`bad_request: ${args.problem}`)
+      const headers = headersOf(request.attachments ?? {}, parcel, args.text)
+      if (typeof headers === 'string') return failed(`bad_request: ${headers}`)
+
+      const due = performance.now() + parcel.timeoutMs
+      const first = turn++
+      let outcome = failed('connect_timeout')
+      for (let n = 0; n < broker.hosts.length; n++) {
+        const host = at(broker.hosts[(first + n) % broker.hosts.length] ?? { host: '', port: 0 })
+        const url = `http${broker.tls ? 's' : ''}://${host}/${request.service}/${request.method}`
+        if (!URL.canParse(url))
+          return failed(`bad_request: the broker ${broker.name} has a host that is no host name`)
+        const timeoutMs = due - performance.now()
+        // Its own parcel: ours is read once, and its headers are signed already.
+        outcome = await open.send(
+          {
+            url: new URL(url),
+            method: 'POST',
+            headers: [...headers, ...deadline(timeoutMs)],
+            body: args.text
+          },
+          n === 0 ? parcel : { ...parcel, timeoutMs },
+          returned(accepted)
+        )
+        note(broker, host, outcome)
+        if (outcome.kind !== 'failed' || !unsent.test(outcome.reason)) break
+      }
+      return meant(outcome)
+    },
+
+    close: () => open.close()
+  }
+}
+
+const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
+
+/** After these nothing was written, so that another host may be asked. */
+const unsent = /^(?:connection_refused$|dns:)/
+const trouble = /^(?:connection_|connect_timeout$|dns:|tls:|protocol|unreachable$|blocked_target:)/
+
+/** Plain milliseconds; the provider answers 408 when the method took longer, and does not stop it. */
+const deadline = (ms: number): string[] => ['tri-service-timeout', String(Math.max(1, Math.floor(ms)))]
+
+/** Only what a method returned is the handler's to judge: of anything else it would read members that are not there. */
+const returned =
+  (accepted: Accepted | undefined): Accepted =>
+  answer =>
+    answer.status === 200 && (!accepted || accepted(answer))
+
+const name = /^[A-Za-z_$][\w$]*$/
+
+function problemOf(request: DubboRequest): string | undefined {
+  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  const { service, method, attachments = {} } = request
+  if (typeof service !== 'string' || !service.split('.').every(each => name.test(each)))
+    return 'the service must be the name of an interface'
+  if (typeof method !== 'string' || !name.test(method)) return 'the method must be a name'
+  if (typeof attachments !== 'object' || attachments === null) return 'the attachments must be an object'
+  // A provider would take them for its own.
+  const taken = Object.keys(attachments).find(each => /^(?:tri-|rest-|grpc-|content-type$)/i.test(each))
+  return taken && `the attachment ${taken} is not the handler's to set`
+}
+
+/** What a provider says with its status: it has no other word for what happened to a call. */
+function meant(outcome: Outcome): Outcome {
+  const { status } = outcome
+  if (outcome.kind !== 'failed' || outcome.reason !== `http_${status}`) return outcome
+  if (status === 500) return { ...outcome, reason: `exception: ${messageIn(outcome.answer)}` }
+  // Its message repeats the argument, which is nobody's business here.
+  if (status === 400) return { ...outcome, ...words[400], answer: new Uint8Array() }
+  return { ...outcome, ...words[status ?? 0] }
+}
+
+const words: Readonly<Record<number, { kind: 'failed' | 'refused'; reason: string }>> = {
+  400: { kind: 'refused', reason: 'bad_arguments: they do not fit the method' },
+  404: { kind: 'failed', reason: 'target_missing: there is no such service or method' },
+  408: { kind: 'failed', reason: 'timeout: the provider ran it to its end' },
+  413: { kind: 'refused', reason: 'too_large: larger than the provider takes' },
+  415: { kind: 'failed', reason: 'protocol: it takes no JSON here' }
+}
+
+/** `{"message":"…","status":"500"}`, cut short. It may repeat our headers, and goes into the log. */
+function messageIn(answer: Uint8Array | undefined): string {
+  try {
+    const said = JSON.parse(Buffer.from(answer ?? []).toString()) as { message?: unknown }
+    if (typeof said.message === 'string') return redact(said.message).slice(0, 200)
+  } catch {} // then it has nothing to say
+  return 'without a message'
+}

@@ -1,0 +1,208 @@
+import type { Evidence, Outcome } from '../../domain/types.ts'
+import {
+  header,
+  hasLongHeader,
+  saysClose,
+  ReadAnswer,
+  storedHeaders,
+  type RawHeaders,
+  retryAfter
+} from './answer.ts'
+import type { Due } from '../deadlines.ts'
+import { failureOf } from '../failure.ts'
+import { Failure } from '../egress/guard.ts'
+import type { Awaiting, Line } from './pipeline.ts'
+import type { Carried } from './pools.ts'
+import type { Accepted, SendContext, Verdict } from '../types.ts'
+
+const bytesKept = 16_384
+const bytesRead = 65_536
+const headerLimit = 16_384
+const informationalLimit = 10
+
+const closed = { kind: 'failed', reason: 'connection_closed' } as const
+
+export interface ExchangeLimits {
+  /** Of body, after the headers. */
+  bodyMs: number
+}
+
+/**
+ * One request and its answer, as undici's handler. It has the older shape of handler on purpose: undici wraps the newer one
+ * into it, and parses headers that are rarely looked at.
+ */
+export class Exchange implements Carried, Due, Awaiting {
+  line: Line | undefined
+  due: number
+  place = -1
+  readonly signal: AbortSignal
+  readonly #accepted: Accepted | undefined
+  readonly #limits: ExchangeLimits
+  #end: ((outcome: Outcome) => void) | undefined
+  #abort: ((error?: Error) => void) | undefined
+  #isRepeated = false
+  #lost: Outcome | undefined
+  #informational = 0
+  #status = 0
+  #headers: RawHeaders = []
+  #chunks: Buffer[] = []
+  #read = 0
+
+  constructor(
+    parcel: SendContext,
+    accepted: Accepted | undefined,
+    limits: ExchangeLimits,
+    end: (outcome: Outcome) => void
+  ) {
+    this.due = performance.now() + parcel.timeoutMs
+    this.signal = parcel.signal
+    this.#accepted = accepted
+    this.#limits = limits
+    this.#end = end
+  }
+
+  expire(): void {
+    const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
+    if (this.#status) this.#settle(why)
+    else if (this.#lost && why === 'timeout') this.#fail(this.#lost)
+    else this.#finish({ kind: 'failed', reason: why }, why !== 'timeout' || !this.line?.isBehind(this))
+  }
+
+  /**
+   * The request is about to be written. Once ended it must not be: it may have waited for a connection since. What stood behind
+   * an answer with `connection: close` is written again, but once only: not every server leaves it unread. A throw refuses, and
+   * leaves the connection to others.
+   */
+  onConnect(abort: (error?: Error) => void): void {
+    if (!this.#end || this.#lost || this.#isRepeated) throw new Failure(closed)
+    this.#isRepeated = this.#abort !== undefined
+    this.#abort = abort
+    this.line?.written(this)
+  }
+
+  /** undici tries to connect again before it lets go of it; what comes of that is not what became of this one. */
+  lost(address: string | undefined): void {
+    this.#lost = address === undefined ? closed : { ...closed, address }
+  }
+
+  get isWanted(): boolean {
+    return this.#end !== undefined
+  }
+
+  flooded(): void {
+    if (this.#status) this.#settle('answer_too_long')
+    else this.#fail({ kind: 'failed', reason: 'headers_too_long' })
+    this.cut()
+  }
+
+  cut(): void {
+    this.#abort?.()
+  }
+
+  onHeaders(status: number, raw: RawHeaders): boolean {
+    if (status >= 200 && this.line?.isShared && saysClose(raw)) this.line.closing()
+    if (!this.#end) return true
+    if (status < 200) {
+      if (++this.#informational > informationalLimit)
+        this.#fail({ kind: 'failed', reason: 'protocol: endless 1xx' })
+      return true
+    }
+    if (hasLongHeader(raw, headerLimit)) {
+      this.#fail({ kind: 'failed', reason: 'headers_too_long' })
+      return true
+    }
+    this.#status = status
+    this.#headers = raw
+    this.due = Math.min(this.due, performance.now() + this.#limits.bodyMs)
+    return true
+  }
+
+  onData(chunk: Buffer): boolean {
+    if (!this.#end) return true
+    const room = bytesRead - this.#read
+    this.#read += chunk.length
+    this.#chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk)
+    // The rest of it is thrown away, at most to the limit on the wire, where others wait for their answers behind it.
+    if (this.#read > bytesRead) this.#settle('answer_too_long', !this.line?.isShared)
+    return true
+  }
+
+  onComplete(): void {
+    this.#settle(undefined)
+    this.line?.answered()
+  }
+
+  onError(error: Error): void {
+    if (!this.#end) return
+    const failure = failureOf(error)
+    if (this.#status) this.#settle(failure.reason)
+    else if (this.#lost) this.#fail(this.#lost)
+    else this.#fail(this.line?.address ? { ...failure, address: this.line.address } : failure)
+  }
+
+  /** The headers are in; `broken` says what cut the body short. */
+  #settle(broken: string | undefined, destroy = broken !== undefined): void {
+    if (!this.#end) return
+    const body = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks)
+    this.#finish(this.#judge(body ?? Buffer.alloc(0), broken), destroy)
+  }
+
+  #fail(outcome: Outcome): void {
+    this.#finish(outcome, true)
+  }
+
+  #finish(outcome: Outcome, destroy: boolean): void {
+    const end = this.#end
+    if (!end) return
+    this.#end = undefined
+    this.#chunks = []
+    // Destroys the socket: what is still unread on it must not be taken for the next answer.
+    if (destroy) this.cut()
+    end(outcome)
+  }
+
+  #judge(body: Buffer, broken: string | undefined): Outcome {
+    const evidence = this.#evidence(body, broken)
+    const is2xx = this.#status < 300
+    const answer = this.#accepted && new ReadAnswer(this.#status, this.#headers, body)
+    let verdict: Verdict = is2xx
+    try {
+      if (this.#accepted && answer) verdict = this.#accepted(answer)
+    } catch (error) {
+      return this.#failed(`accepted_threw: ${String(error).slice(0, 200)}`, evidence)
+    }
+    if (isPromise(verdict)) return this.#failed('accepted_async', evidence)
+    if (verdict === 'refused')
+      return { kind: 'refused', reason: is2xx ? 'not_accepted' : `http_${this.#status}`, ...evidence }
+    if (this.#status === 410) return { kind: 'refused', reason: 'http_410', ...evidence }
+    // A handler that forgets the status must not turn a 500 into a success.
+    if (!is2xx) return this.#failed(`http_${this.#status}`, evidence)
+    if (broken && answer?.bodyUsed) return this.#failed(broken, evidence)
+    if (verdict !== true) return this.#failed('not_accepted', evidence)
+    return header(this.#headers, 'ackbox-result') === 'HANDLED'
+      ? { kind: 'delivered', handled: true, ...evidence }
+      : { kind: 'delivered', ...evidence }
+  }
+
+  #failed(reason: string, evidence: Evidence): Outcome {
+    const ms = retryAfter(header(this.#headers, 'retry-after'), header(this.#headers, 'date'), Date.now())
+    return ms === undefined
+      ? { kind: 'failed', reason, ...evidence }
+      : { kind: 'failed', reason, retryAfterMs: ms, ...evidence }
+  }
+
+  #evidence(body: Buffer, broken: string | undefined): Evidence {
+    const evidence: Evidence = { status: this.#status, headers: storedHeaders(this.#headers) }
+    if (body.length > 0) evidence.answer = body.subarray(0, bytesKept)
+    if (this.line?.address) evidence.address = this.line.address
+    if (broken) evidence.warning = broken
+    return evidence
+  }
+}
+
+/** A handler's `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process. */
+export function isPromise(verdict: unknown): boolean {
+  if (!(verdict instanceof Promise)) return false
+  verdict.catch(() => {})
+  return true
+}

@@ -1,0 +1,54 @@
+import type { Outcome } from '../../domain/types.ts'
+import { exchanges, type HttpLimits } from './client.ts'
+import type { Guard } from '../egress/guard.ts'
+import { headersOf } from './headers.ts'
+import type { Transport } from '../types.ts'
+import type { SafeUrl } from '../url.ts'
+
+/** What a handler's `request` returns for HTTP. `content-type` is application/json unless `headers` say otherwise. */
+export interface HttpRequest {
+  url: string | URL | SafeUrl
+  /** POST, PUT, PATCH, DELETE or GET; POST by default. */
+  method?: string
+  headers?: Record<string, string>
+  /** The text of messageBody by default; nothing for GET. */
+  body?: string | Uint8Array
+}
+
+export interface HttpDeps {
+  guard: Guard
+  limits?: Partial<HttpLimits>
+}
+
+const methods = new Set(['POST', 'PUT', 'PATCH', 'DELETE', 'GET'])
+
+export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
+  const open = exchanges(deps.guard, deps.limits)
+
+  return {
+    name: 'http',
+
+    send(request, parcel, accepted) {
+      if (typeof request !== 'object' || request === null)
+        return ended('bad_request: the handler gave no request')
+      if (parcel.signal.aborted) return ended('shutdown')
+      if (parcel.timeoutMs <= 0) return ended('timeout')
+      const url = deps.guard.check(String(request.url))
+      if (!(url instanceof URL)) return Promise.resolve(url)
+      const method = request.method ?? 'POST'
+      if (!methods.has(method))
+        return ended('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
+      const body = request.body ?? (method === 'GET' ? '' : (parcel.raw ?? ''))
+      if (typeof body !== 'string' && !(body instanceof Uint8Array))
+        return ended('bad_request: the body must be text or bytes')
+      const headers = headersOf(request.headers ?? {}, parcel, body)
+      if (typeof headers === 'string') return ended(`bad_request: ${headers}`)
+
+      return open.send({ url, method, headers, body }, parcel, accepted)
+    },
+
+    close: () => open.close()
+  }
+}
+
+const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })

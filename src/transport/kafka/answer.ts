@@ -1,0 +1,191 @@
+import {
+  compressionsAlgorithms,
+  GenericError,
+  NetworkError,
+  Reader,
+  type ResponseParser
+} from '@platformatic/kafka'
+import { Failure } from '../egress/guard.ts'
+import { decompress, type Compression } from './decompress.ts'
+import { protocol } from './frames.ts'
+
+/** Values that one answer may hold, which bounds the time it takes. A receipt with two headers has eleven. */
+const mostFetched = 200_000
+const mostValues = 60_000
+const mostUnpacked = 8 << 20
+const mostPartitions = 100_000
+/** Of SCRAM: they are counted on one of four threads, which DNS and files need too. */
+const mostIterations = 1_000_000
+const [minuteMs, dayMs] = [60_000n, 86_400_000n]
+
+const apis = {
+  fetch: 1,
+  listOffsets: 2,
+  offsetFetch: 9,
+  joinGroup: 11,
+  syncGroup: 14,
+  apiVersions: 18,
+  auth: 36
+}
+
+/** What is left for the answer that is being read. */
+interface Budget {
+  values: number
+  unpacked: number
+}
+
+/** The answer that is being read now, at one go. Without one the client's own decompression is none of our affair. */
+let reading: Budget | undefined
+
+/**
+ * The client's parser, over bytes that hold to their bounds. What it fails with is an error that the client expects: of any
+ * other, such as a TypeError, it asks what it has not, and throws where nobody catches it.
+ */
+export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser<Answer> {
+  return (id, api, version, reader) => {
+    const budget = { values: api === apis.fetch ? mostFetched : mostValues, unpacked: mostUnpacked }
+    reading = budget
+    try {
+      const answer = parser(id, api, version, readerOf(reader.buffer.slice(reader.position), budget))
+      judge(api, answer, budget)
+      return answer
+    } catch (error) {
+      if (error instanceof Error && GenericError.isGenericError(error)) throw error
+      throw expected(error instanceof Failure ? error : protocol('not an answer of Kafka'))
+    } finally {
+      reading = undefined
+    }
+  }
+}
+
+/** A failure in the client's own kind of error, for `failed` to find again. */
+export const expected = (failure: Error): NetworkError =>
+  new NetworkError(failure.message, { cause: failure })
+
+/** As much of the client's DynamicBuffer as its Reader asks for: nothing is read outside, backwards or without end. */
+class Bytes {
+  readonly #bytes: Buffer
+  readonly #budget: Budget
+
+  constructor(bytes: Buffer, budget: Budget) {
+    this.#bytes = bytes
+    this.#budget = budget
+  }
+
+  get length(): number {
+    return this.#bytes.length
+  }
+
+  #count(): Buffer {
+    if (--this.#budget.values < 0) throw protocol('an answer of too many values')
+    return this.#bytes
+  }
+
+  readUInt8 = (at: number): number => this.#count().readUInt8(at)
+  readInt8 = (at: number): number => this.#count().readInt8(at)
+  readUInt16BE = (at: number): number => this.#count().readUInt16BE(at)
+  readInt16BE = (at: number): number => this.#count().readInt16BE(at)
+  readUInt32BE = (at: number): number => this.#count().readUInt32BE(at)
+  readInt32BE = (at: number): number => this.#count().readInt32BE(at)
+  readBigUInt64BE = (at: number): bigint => this.#count().readBigUInt64BE(at)
+  readBigInt64BE = (at: number): bigint => this.#count().readBigInt64BE(at)
+  readDoubleBE = (at: number): number => this.#count().readDoubleBE(at)
+
+  slice(start = 0, end = this.length): Buffer {
+    const bytes = this.#count()
+    if (start < 0 || end < start || end > bytes.length) throw protocol('a length that is not there')
+    return bytes.subarray(start, end)
+  }
+
+  subarray(start?: number, end?: number): Bytes {
+    return new Bytes(this.slice(start, end), this.#budget)
+  }
+
+  toString(encoding?: BufferEncoding, start?: number, end?: number): string {
+    return this.slice(start, end).toString(encoding)
+  }
+
+  readUnsignedVarInt(start: number): [value: number, read: number] {
+    const bytes = this.#count()
+    let value = 0
+    for (let read = 0; read < 5;) {
+      const byte = bytes.readUInt8(start + read)
+      value |= (byte & 127) << (7 * read++)
+      if (byte < 128) return [value >>> 0, read]
+    }
+    throw protocol('a number without end')
+  }
+
+  readUnsignedVarInt64(start: number): [value: bigint, read: number] {
+    const bytes = this.#count()
+    let value = 0n
+    for (let read = 0; read < 10;) {
+      const byte = bytes.readUInt8(start + read)
+      value += BigInt(byte & 127) << BigInt(7 * read++)
+      if (byte < 128) return [value, read]
+    }
+    throw protocol('a number without end')
+  }
+
+  readVarInt(start: number): [value: number, read: number] {
+    const [value, read] = this.readUnsignedVarInt(start)
+    return [(value >>> 1) ^ -(value & 1), read]
+  }
+
+  readVarInt64(start: number): [value: bigint, read: number] {
+    const [value, read] = this.readUnsignedVarInt64(start)
+    return [(value >> 1n) ^ -(value & 1n), read]
+  }
+}
+
+const like = (bytes: Buffer, budget: Budget): Reader['buffer'] =>
+  new Bytes(bytes, budget) as unknown as Reader['buffer']
+const readerOf = (bytes: Buffer, budget: Budget): Reader => new Reader(like(bytes, budget))
+
+/** What the client does with the values of an answer, without a look at them, and what would hang or harm by it. */
+function judge(api: number, answer: unknown, budget: Budget): void {
+  const of = answer as Record<string, unknown> & { members: Record<string, unknown>[] }
+  // It would ask again at once, for ever.
+  if (api === apis.apiVersions && (of['apiKeys'] as unknown[]).length === 0)
+    throw protocol('the broker knows no API')
+  // It goes through lists as long as the largest number in them.
+  if (api === apis.listOffsets || api === apis.offsetFetch) judgePartitions(answer)
+  // It reads what is in these later on, by bytes of its own.
+  if (api === apis.syncGroup) of['assignment'] = like(of['assignment'] as Buffer, budget)
+  if (api === apis.joinGroup)
+    for (const each of of.members)
+      if (Buffer.isBuffer(each['metadata'])) each['metadata'] = like(each['metadata'], budget)
+  if (api !== apis.auth) return
+  const [, iterations = '0'] = /(?:^|,)i=(\d+)/.exec(String(of['authBytes'])) ?? []
+  if (Number(iterations) > mostIterations) throw protocol(`a password of ${mostIterations} rounds and more`)
+  const lifetime = of['sessionLifetimeMs'] as bigint
+  // A timer of more than 24 days ends at once.
+  if (lifetime > 0n)
+    of['sessionLifetimeMs'] = lifetime < minuteMs ? minuteMs : lifetime > dayMs ? dayMs : lifetime
+}
+
+function judgePartitions(answer: unknown): void {
+  type Topics = { topics: { partitions: { partitionIndex: number }[] }[] }
+  const { groups, topics } = answer as Partial<Topics> & { groups?: Topics[] }
+  let sum = 0
+  for (const topic of topics ?? groups?.flatMap(each => each.topics) ?? []) {
+    let largest = 0
+    for (const { partitionIndex } of topic.partitions) {
+      if (partitionIndex < 0) throw protocol('a partition of no number')
+      largest = Math.max(largest, partitionIndex + 1)
+    }
+    sum += largest
+  }
+  if (sum > mostPartitions) throw protocol('too many partitions')
+}
+
+for (const name of ['gzip', 'snappy', 'lz4', 'zstd'] satisfies Compression[]) {
+  const algorithm = compressionsAlgorithms[name] as { decompressSync(data: unknown): unknown }
+  const original = algorithm.decompressSync
+  algorithm.decompressSync = data => {
+    if (!reading) return original(data)
+    const bytes = decompress(name, data as Buffer, reading.unpacked)
+    reading.unpacked -= bytes.length
+    return like(bytes, reading)
+  }
+}

@@ -1,0 +1,233 @@
+import { isIP, type LookupFunction } from 'node:net'
+import {
+  GenericError,
+  SASLMechanisms,
+  type BaseOptions,
+  type Connection,
+  type ConnectionPool
+} from '@platformatic/kafka'
+import { at, reach, type Broker } from '../broker.ts'
+import { Failure, type Guard } from '../egress/guard.ts'
+import { expected, strictly } from './answer.ts'
+import { judgeFrames, protocol, room } from './frames.ts'
+
+/** What every client of ours to this broker is made with. Throws a Failure where the URL asks for what there is not. */
+export function linkOptions(broker: Broker, link: Link): BaseOptions {
+  const mechanism = (broker.options['mechanism'] ?? 'plain').toUpperCase()
+  const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
+  const sasl = known.find(each => each === mechanism)
+  if (!sasl) {
+    throw new Failure({
+      kind: 'failed',
+      reason: `bad_request: the mechanism of the broker ${broker.name} must be plain, scram-sha-256 or scram-sha-512`
+    })
+  }
+  return {
+    clientId: 'ackbox',
+    bootstrapBrokers: [...broker.hosts],
+    // The client's own retries would outlive our deadline; a delivery has its own.
+    retries: 0,
+    autocreateTopics: false,
+    requestTimeout: 10_000,
+    ...(broker.tls && {
+      tls: { lookup: link.lookup },
+      tlsServerName: broker.hosts.some(({ host }) => isIP(host) === 0)
+    }),
+    ...(broker.username !== undefined && {
+      sasl: { mechanism: sasl, username: broker.username, password: broker.password ?? '' }
+    })
+  }
+}
+
+/** Most answers that are not complete yet are small; a Fetch may bring one batch that is larger than was asked for. */
+const frameBytes = { sends: 1 << 20, reads: 4 << 20 }
+const mostConnections = 500
+/** What the client asks of the group and the topic in ten seconds, beside its fetches, is a dozen requests. */
+const mostQuestions = 300
+const questionsMs = 10_000
+const fetchApi = 1
+
+export interface Link {
+  lookup: LookupFunction
+  /** From now on this pool connects to nothing that the guard did not judge, advertised hosts included. */
+  guarded(pool: ConnectionPool): void
+  /** The callback, with an owner: what it throws ends this link, and not the process. */
+  owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void
+  /** Settles as `start` says, or rejects once the link has ended or the time is over. */
+  within<T>(ms: number, start: (callback: (error: Error | null, value?: T) => void) => void): Promise<T>
+  /** Rejects once the link has ended. */
+  lost(): Promise<never>
+  /** Ends its connections at once. */
+  end(): void
+}
+
+type Callback = (error: Error | null, connection?: Connection) => void
+type Get = (broker: { host: string; port: number }, callback: Callback) => void
+type Send = (...given: [...Parameters<Connection['send']>]) => void
+type Connect = (host: string, port: number, callback: (error?: Error | null) => void) => void | Promise<void>
+
+/**
+ * The way of one client to its broker. The client trusts a broker: it keeps what it announces, and what it does not expect
+ * it throws, in a callback of a socket or a timer where nobody is. So each answer is judged before it, and each of its
+ * callbacks has an owner here.
+ */
+export function link(guard: Guard, tls: boolean, use: 'sends' | 'reads' = 'sends'): Link {
+  const checked = new Map<string, string>()
+  const kept = room(frameBytes[use])
+  const connections = new Set<Connection>()
+  const waiting = new Set<(failure: Failure) => void>()
+  /** Why a connection was ended by us. */
+  const reasons = new WeakMap<Connection, Failure>()
+  let questions = { since: 0, count: 0 }
+  let failure: Failure | undefined
+
+  function fail(why: Failure): void {
+    if (failure) return
+    failure = why
+    for (const connection of connections) connection.socket.destroy()
+    for (const tell of waiting) tell(why)
+    waiting.clear()
+  }
+
+  function owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void {
+    return (...given) => {
+      // The client of an ended link has nobody who waits for it: it goes no further.
+      if (failure) return
+      try {
+        callback(...given)
+      } catch (thrown) {
+        fail(thrown instanceof Failure ? thrown : protocol('the client cannot make sense of the broker'))
+      }
+    }
+  }
+
+  function refuse(connection: Connection, why: Failure): void {
+    reasons.set(connection, why)
+    connection.socket.destroy(why)
+  }
+
+  function own(connection: Connection): void {
+    // The pool takes its own listener away after one error; a second one would end the process.
+    connection.on('error', () => {})
+    const connect: Connect = connection.connect.bind(connection)
+    const connects: Connect = (host, port, callback) => {
+      void connect(host, port, owned(callback))
+      const { socket } = connection
+      connections.add(connection)
+      socket.once('close', () => connections.delete(connection))
+      judgeFrames(socket, kept, thrown => {
+        if (!(thrown instanceof Failure)) return fail(protocol('the client cannot make sense of the broker'))
+        refuse(connection, thrown)
+      })
+      if (failure || connections.size > mostConnections) socket.destroy()
+    }
+    connection.connect = connects
+    const send = connection.send.bind(connection) as Send
+    connection.send = ((api, version, payload, parser, ...rest) => {
+      const [requestTags, responseTags, callback] = rest
+      const settle = owned((error: Error | null, answer?: unknown) => {
+        const reason = reasons.get(connection)
+        callback(error && reason ? expected(reason) : error && understood(error), answer)
+      })
+      if (use === 'reads' && api !== fetchApi && tooMany())
+        return settle(expected(protocol('no end of questions')))
+      const parsed = strictly(parser)
+      const read: typeof parser = (...given) => {
+        try {
+          return parsed(...given)
+        } catch (error) {
+          // What follows it on this connection is worth no more.
+          const { cause } = error as Error
+          if (cause instanceof Failure) refuse(connection, cause)
+          throw error
+        }
+      }
+      send(api, version, payload, read, requestTags, responseTags, settle)
+    }) as Send as Connection['send']
+    connection.reauthenticate = owned(connection.reauthenticate.bind(connection))
+  }
+
+  function tooMany(): boolean {
+    const now = performance.now()
+    if (now - questions.since > questionsMs) questions = { since: now, count: 0 }
+    return ++questions.count > mostQuestions
+  }
+
+  return {
+    owned,
+    end: () => fail(new Failure({ kind: 'failed', reason: 'connection_closed' })),
+
+    lost: () =>
+      new Promise((_, reject) => {
+        if (failure) reject(failure)
+        else waiting.add(reject)
+      }),
+
+    within: (ms, start) =>
+      new Promise((resolve, reject) => {
+        if (failure) return reject(failure)
+        const timer = setTimeout(() => over(new Failure({ kind: 'failed', reason: 'timeout' })), ms)
+        const leave = (): void => {
+          clearTimeout(timer)
+          waiting.delete(over)
+        }
+        const over = (why: Failure): void => {
+          leave()
+          reject(why)
+        }
+        waiting.add(over)
+        const settle = (error: Error | null, value?: unknown): void => {
+          leave()
+          if (error) reject(error)
+          else resolve(value as never)
+        }
+        owned(start)(settle)
+      }),
+
+    // TLS is dialled by name, for the certificate's sake, and lands at the address that was judged a moment ago.
+    lookup: (host, options, callback) => {
+      const address = checked.get(host)
+      if (address === undefined) callback(new Error('not judged'), '')
+      else if (options.all) callback(null, [{ address, family: isIP(address) }])
+      else callback(null, address, isIP(address))
+    },
+
+    guarded(pool) {
+      const original = pool.get.bind(pool)
+      const get: Get = (broker, callback) => {
+        original(broker, callback)
+      }
+      const open = new Map<string, { host: string; port: number }>()
+
+      async function judge(broker: { host: string; port: number }, callback: Callback): Promise<void> {
+        let address: string
+        try {
+          if (!broker || !(broker.port > 0 && broker.port < 65_536))
+            throw protocol('a broker without an address')
+          address = await reach(guard, broker)
+        } catch (error) {
+          callback(understood(error as Error))
+          return
+        }
+        if (open.size > mostConnections) open.clear()
+        if (checked.size > mostConnections) checked.clear()
+        checked.set(broker.host, address)
+        const target = { host: tls ? broker.host : address, port: broker.port }
+        open.set(at(broker), target)
+        owned(get)(target, callback)
+      }
+
+      pool.on('connecting', ({ connection }) => own(connection))
+      const judged: Get = (broker, callback) => {
+        const answer = owned(callback)
+        const known = broker && open.get(at(broker))
+        if (known && pool.has(known)) owned(get)(known, answer)
+        else void judge(broker, answer)
+      }
+      pool.get = judged as ConnectionPool['get']
+    }
+  }
+}
+
+/** The client asks of every error what only its own kind has. */
+const understood = (error: Error): Error => (GenericError.isGenericError(error) ? error : expected(error))

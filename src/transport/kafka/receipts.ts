@@ -1,0 +1,262 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import {
+  Consumer,
+  instancesChannel,
+  MessagesStreamFallbackModes,
+  MessagesStreamModes,
+  type ConnectionPool,
+  type Message,
+  type MessagesStream
+} from '@platformatic/kafka'
+import { failed } from './failure.ts'
+import { link, linkOptions, type Link } from './connection.ts'
+import {
+  address as topic,
+  type Consume,
+  type Handle,
+  type ReceiptMessage,
+  type ReceiptConsumerDeps
+} from '../receipts.ts'
+
+const most = 100
+/** A receipt that must come again is handed over again after this; it is not committed meanwhile. */
+const laterMs = 1_000
+const commitMs = 200
+/** What is being handled when we must go may still be committed within this. */
+const goMs = 400
+const waitMost = 10_000
+/** Of one fetch. A single batch that is larger comes all the same, and how many small ones come is bounded by it. */
+const fetchBytes = 65_536
+const joinMs = 60_000
+
+type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
+
+/** In the group `ackbox`, from the topic's beginning where the group has no offsets yet. */
+export const consume: Consume = async (deps, handle, signal) => {
+  const { broker, log } = deps
+  let failures = 0
+  while (!signal.aborted) {
+    let reason = 'connection_closed'
+    try {
+      await took(deps, handle, signal, () => {
+        if (failures > 0) log.info({ broker: broker.name, topic }, 'receipts.available')
+        failures = 0
+      })
+    } catch (error) {
+      reason = failed(error).reason
+    }
+    if (signal.aborted) return
+    if (failures++ === 0) log.warn({ broker: broker.name, topic, reason }, 'receipts.unavailable')
+    await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})
+  }
+}
+
+/** Takes records until the stream ends or fails, or until we must go. */
+async function took(
+  deps: ReceiptConsumerDeps,
+  handle: Handle,
+  signal: AbortSignal,
+  onReady: () => void
+): Promise<void> {
+  const { consumer, way, forget } = open(deps)
+  const done = progress()
+  const over = new AbortController()
+  const either = AbortSignal.any([signal, over.signal])
+  try {
+    const options = {
+      topics: [topic],
+      mode: MessagesStreamModes.COMMITTED,
+      fallbackMode: MessagesStreamFallbackModes.EARLIEST,
+      autocommit: false,
+      maxWaitTime: 500,
+      maxBytes: fetchBytes,
+      highWaterMark: most
+    }
+    const stream = await until(
+      signal,
+      way.within<Stream>(joinMs, done => consumer.consume(options, done))
+    )
+    if (!stream) return
+    onReady()
+    const committing = committer(consumer, done, either)
+    const taking = take(stream, deps, handle, done, either)
+    // Left by the other end, either may fail after we have gone.
+    taking.catch(() => {})
+    committing.catch(() => {})
+    await until(signal, Promise.race([taking, committing, way.lost()]))
+    over.abort()
+    if (signal.aborted) await within(goMs, settle(consumer, done))
+  } finally {
+    over.abort()
+    await way.within(goMs, done => consumer.close(true, done)).catch(() => {})
+    way.end()
+    forget()
+  }
+}
+
+function open({ broker, guard }: ReceiptConsumerDeps): { consumer: Consumer; way: Link; forget: () => void } {
+  const way = link(guard, broker.tls, 'reads')
+  const consumer = new Consumer({
+    ...linkOptions(broker, way),
+    groupId: 'ackbox',
+    sessionTimeout: 10_000,
+    heartbeatInterval: 2_000,
+    rebalanceTimeout: 10_000
+  })
+  consumer.on('error', () => {})
+  way.guarded(consumer.connections)
+  ownCalls(consumer, way)
+  // A stream has connections of its own, made and used before we are given it.
+  const made = (message: unknown): void => {
+    const { type, instance } = message as { type: string; instance: ConnectionPool & Stream }
+    if (type === 'connection-pool' && instance.ownerId === consumer.instanceId) way.guarded(instance)
+    // It may fail before anybody reads from it, or after.
+    if (type === 'messages-stream' && instance.consumer === consumer) instance.on('error', () => {})
+  }
+  instancesChannel.subscribe(made)
+  return { consumer, way, forget: () => instancesChannel.unsubscribe(made) }
+}
+
+const calls = ['metadata', 'fetch', 'commit', 'listOffsets', 'listCommittedOffsets'] as const
+
+/** The stream asks all of its consumer by these, some in timers of its own: what its callbacks throw has an owner then. */
+function ownCalls(consumer: Consumer, way: Link): void {
+  type Call = (options: unknown, callback?: (...given: unknown[]) => void) => unknown
+  for (const name of calls) {
+    const call = consumer[name].bind(consumer) as Call
+    const owned: Call = (options, callback) => call(options, callback && way.owned(callback))
+    Object.assign(consumer, { [name]: owned })
+  }
+}
+
+async function take(
+  stream: AsyncIterable<Message>,
+  { broker, log }: ReceiptConsumerDeps,
+  handle: Handle,
+  done: Progress,
+  signal: AbortSignal
+): Promise<void> {
+  const handling = new Set<Promise<void>>()
+  for await (const message of stream) {
+    if (signal.aborted) return
+    const { partition, offset } = message
+    if (!done.begin(partition, offset)) continue
+    const reply = replyOf(message)
+    const one = untilDone(reply).then(finished => {
+      handling.delete(one)
+      if (finished) done.end(partition, offset)
+    })
+    handling.add(one)
+    if (handling.size >= most) await Promise.race(handling)
+  }
+
+  async function untilDone(reply: ReceiptMessage): Promise<boolean> {
+    while (!signal.aborted) {
+      try {
+        if ((await handle(reply)) === 'done') return true
+      } catch (err) {
+        log.warn({ err, broker: broker.name, topic }, 'receipt.failed')
+      }
+      await sleep(laterMs, undefined, { signal }).catch(() => {})
+    }
+    return false
+  }
+}
+
+/** Commits what is done every now and then. Fails when the broker does. */
+async function committer(consumer: Consumer, done: Progress, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await sleep(commitMs, undefined, { signal }).catch(() => {})
+    if (!signal.aborted) await commit(consumer, done)
+  }
+}
+
+/** What was being handled when we had to go gets a moment to be done. */
+async function settle(consumer: Consumer, done: Progress): Promise<void> {
+  for (const end = Date.now() + goMs / 2; done.busy() && Date.now() < end;) await sleep(10)
+  await commit(consumer, done)
+}
+
+async function commit(consumer: Consumer, done: Progress): Promise<void> {
+  const offsets = done.news()
+  if (offsets.length === 0) return
+  await consumer.commit({ offsets: offsets.map(each => ({ ...each, topic, leaderEpoch: -1 })) })
+}
+
+export function replyOf({ value, headers }: Pick<Message, 'value' | 'headers'>): ReceiptMessage {
+  const texts: Record<string, string> = {}
+  for (const [name, text] of headers) texts[String(name).toLowerCase()] = String(text ?? '')
+  return { body: value ?? Buffer.alloc(0), headers: texts }
+}
+
+async function until<T>(signal: AbortSignal, work: Promise<T>): Promise<T | undefined> {
+  if (signal.aborted) return undefined
+  const stop = new AbortController()
+  const gone = new Promise<undefined>(resolve => {
+    signal.addEventListener('abort', () => resolve(undefined), { signal: stop.signal })
+  })
+  work.catch(() => {})
+  try {
+    return await Promise.race([work, gone])
+  } finally {
+    stop.abort()
+  }
+}
+
+async function within(ms: number, work: Promise<unknown>): Promise<void> {
+  const timer = new AbortController()
+  await Promise.race([work.catch(() => {}), sleep(ms, undefined, { signal: timer.signal }).catch(() => {})])
+  timer.abort()
+}
+
+/** Which records of each partition are done, and so how far may be committed: never past one that is not. */
+export interface Progress {
+  /** false: it is being handled already. */
+  begin(partition: number, offset: bigint): boolean
+  end(partition: number, offset: bigint): void
+  busy(): boolean
+  /** What is to be committed and was not yet; each is said once. */
+  news(): { partition: number; offset: bigint }[]
+}
+
+interface Partition {
+  open: Set<bigint>
+  next: bigint
+  said: bigint | undefined
+}
+
+export function progress(): Progress {
+  const partitions = new Map<number, Partition>()
+
+  return {
+    begin(number, offset) {
+      let partition = partitions.get(number)
+      if (!partition) {
+        partition = { open: new Set(), next: offset, said: offset }
+        partitions.set(number, partition)
+      }
+      if (partition.open.has(offset)) return false
+      partition.open.add(offset)
+      if (offset >= partition.next) partition.next = offset + 1n
+      return true
+    },
+
+    end: (number, offset) => {
+      partitions.get(number)?.open.delete(offset)
+    },
+
+    busy: () => [...partitions.values()].some(each => each.open.size > 0),
+
+    news() {
+      const offsets: { partition: number; offset: bigint }[] = []
+      for (const [number, partition] of partitions) {
+        let offset = partition.next
+        for (const each of partition.open) if (each < offset) offset = each
+        if (offset === partition.said) continue
+        partition.said = offset
+        offsets.push({ partition: number, offset })
+      }
+      return offsets
+    }
+  }
+}

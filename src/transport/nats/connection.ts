@@ -1,0 +1,83 @@
+import type { Logger } from '../../runtime/logger.ts'
+import {
+  connect,
+  errors,
+  tokenAuthenticator,
+  usernamePasswordAuthenticator,
+  type NatsConnection,
+  type TlsOptions
+} from '@nats-io/transport-node'
+import { at, type Broker } from '../broker.ts'
+import { failureOf } from '../failure.ts'
+import { Failure, type Guard } from '../egress/guard.ts'
+import { link, type Link } from '../connection.ts'
+import { ownDial, type Dial } from './dial.ts'
+
+const pingMs = 10_000
+
+ownDial()
+
+/** The connection to a NATS broker, for sends and for receipts. */
+export function natsLink(
+  broker: Broker,
+  deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> },
+  messageMost: number
+): Link<NatsConnection> {
+  return link(broker, deps, async (place, signal) => {
+    // Handed on to node:tls, though the client's types do not say so
+    const tls: TlsOptions & { servername: string } = { servername: place.host }
+    const givenUp = new AbortController()
+    const dialing: { dialing: Dial } = { dialing: { signal: givenUp.signal, messageMost } }
+    const giveUp = () => givenUp.abort()
+    signal.addEventListener('abort', giveUp, { once: true })
+    try {
+      const client = await connect({
+        ...dialing,
+        servers: at({ host: place.address, port: place.port }),
+        // What a server advertises was not judged by the guard
+        ignoreClusterUpdates: true,
+        reconnect: false,
+        timeout: 5_000,
+        pingInterval: pingMs,
+        maxPingOut: 2,
+        noAsyncTraces: true,
+        name: 'ackbox',
+        tls: broker.tls ? tls : null,
+        ...login(broker)
+      })
+      return { client, gone: client.closed(), end: () => void client.close().catch(() => {}) }
+    } catch (error) {
+      givenUp.abort()
+      throw new Failure({ ...natsFailure(error), address: at({ host: place.address, port: place.port }) })
+    } finally {
+      signal.removeEventListener('abort', giveUp)
+    }
+  })
+}
+
+function login({ username, password }: Broker) {
+  if (username === undefined) return undefined
+  return {
+    authenticator:
+      password === undefined
+        ? tokenAuthenticator(username)
+        : usernamePasswordAuthenticator(username, password)
+  }
+}
+
+export function natsFailure(error: unknown): Failure['outcome'] {
+  if (error instanceof Failure) return error.outcome
+  if (error instanceof errors.AuthorizationError || error instanceof errors.UserAuthenticationExpiredError)
+    return { kind: 'failed', reason: 'credentials: the broker refused the login' }
+  if (error instanceof errors.PermissionViolationError)
+    return { kind: 'failed', reason: 'credentials: the login may not do that' }
+  if (error instanceof errors.TimeoutError) return { kind: 'failed', reason: 'timeout' }
+  if (error instanceof errors.ClosedConnectionError || error instanceof errors.DrainingConnectionError)
+    return { kind: 'failed', reason: 'connection_closed' }
+  if (error instanceof Error && error.message.includes("'tls'"))
+    return { kind: 'failed', reason: 'tls: the broker has none' }
+  if (error instanceof Error && error.cause !== undefined) return natsFailure(error.cause)
+  if (error instanceof errors.ConnectionError || error instanceof errors.RequestError || error === undefined)
+    return { kind: 'failed', reason: 'connection_closed' }
+  return failureOf(error)
+}

@@ -1,0 +1,216 @@
+import { randomUUID } from 'node:crypto'
+import { errors, headers as newHeaders, type MsgHdrs, type NatsConnection } from '@nats-io/transport-node'
+import { jetstream, JetStreamApiError } from '@nats-io/jetstream'
+import type { Outcome } from '../../domain/types.ts'
+import { type Broker, chosen } from '../broker.ts'
+import { openSends, reservedName, type Flight } from '../sends.ts'
+import { Failure } from '../egress/guard.ts'
+import type { Link } from '../connection.ts'
+import { natsFailure, natsLink } from './connection.ts'
+import type { SendContext, Transport, TransportDeps } from '../types.ts'
+
+/** What a handler's `request` returns for nats. */
+export interface NatsRequest {
+  /** The name of a broker in the settings, `nats` by default. */
+  broker?: string
+  /** Of a JetStream stream. */
+  subject: string
+  headers?: Record<string, string>
+  /** The text of messageBody by default. */
+  payload?: string | Uint8Array
+}
+
+interface Ready {
+  key: string | undefined
+  webhookId: string | undefined
+  headers: MsgHdrs
+  /** Of headers and payload: both count towards the server's max_payload. */
+  bytes: number
+  payload: string | Uint8Array
+  subject: string
+}
+
+const uncertainKept = 10_000
+/** Of a confirmation, which is short: the name of a stream and a number. */
+const messageMost = 65_536
+const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
+const idHeader = 'Nats-Msg-Id'
+
+export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
+  const links = new Map<Broker, Link<NatsConnection>>()
+  const inFlight = openSends()
+  const uncertain = remembered(uncertainKept)
+
+  function linkOf(broker: Broker): Link<NatsConnection> {
+    const known = links.get(broker) ?? natsLink(broker, deps, messageMost)
+    links.set(broker, known)
+    return known
+  }
+
+  async function publish(
+    link: Link<NatsConnection>,
+    ready: Ready,
+    parcel: SendContext,
+    flight: Flight,
+    wrote: (id: string) => void
+  ): Promise<Outcome> {
+    const began = performance.now()
+    let address: string | undefined
+    try {
+      const client = await link.client()
+      if (flight.over) return { kind: 'failed', reason: 'timeout' }
+      address = client.getServer()
+      // A send that was never confirmed goes again under its old id: the stream tells whether it has it. Any other gets a
+      // new one, or the stream would swallow a repeat that the downstream is owed.
+      const id = uncertain.get(ready.key) ?? `${ready.webhookId ?? 'ackbox'}.${randomUUID()}`
+      ready.headers.set(idHeader, id)
+      const bytes = ready.bytes + idHeader.length + id.length + 4
+      // The server ends the connection of a message that is too large, and with it all that are in flight
+      if (client.info && bytes > client.info.max_payload)
+        return { kind: 'refused', reason: `too_large: over ${client.info.max_payload} bytes`, address }
+      wrote(id)
+      const left = Math.max(1, parcel.timeoutMs - (performance.now() - began))
+      const ack = await jetstream(client).publish(ready.subject, ready.payload, {
+        headers: ready.headers,
+        // Ends the client's own bookkeeping; the deadline is the clock's
+        timeout: left + 1_000,
+        retries: 1
+      })
+      // One that comes after the deadline confirms nothing: the attempt has failed, and its repeat must be swallowed
+      if (!flight.over) uncertain.delete(ready.key)
+      return ack.duplicate
+        ? { kind: 'delivered', address, warning: 'duplicate: the stream had it from a former attempt' }
+        : { kind: 'delivered', address }
+    } catch (error) {
+      const outcome = outcomeOf(error, address)
+      if (settled(error)) uncertain.restore(ready.key)
+      return outcome
+    }
+  }
+
+  return {
+    name: 'nats',
+
+    async send(request, parcel) {
+      let ready: Ready | string
+      let link: Link<NatsConnection>
+      try {
+        if (typeof request !== 'object' || request === null) return bad('the handler gave no request')
+        const broker = chosen(deps.brokers, 'nats', request.broker)
+        ready = read(request, parcel, broker)
+        if (typeof ready === 'string') return bad(ready)
+        link = linkOf(broker)
+      } catch (error) {
+        if (error instanceof Failure) return error.outcome
+        throw error
+      }
+      const { key } = ready
+      const made = ready
+      return inFlight.fly(parcel, flight => publish(link, made, parcel, flight, id => uncertain.set(key, id)))
+    },
+
+    async close() {
+      inFlight.close()
+      for (const each of links.values()) each.close()
+    }
+  }
+}
+
+const bad = (what: string): Outcome => ({ kind: 'failed', reason: `bad_request: ${what}` })
+
+function read(request: NatsRequest, parcel: SendContext, broker: Broker): Ready | string {
+  const { subject, headers: own = {} } = request
+  const payload = request.payload ?? parcel.raw ?? ''
+  const problem = subjectProblem(subject)
+  if (problem) return problem
+  if (typeof payload !== 'string' && !(payload instanceof Uint8Array))
+    return 'the payload must be text or bytes'
+  if (typeof own !== 'object' || own === null) return 'the headers must be an object'
+  const reserved = reservedName(Object.keys(own))
+  if (reserved) return reserved
+  const given = new Map<string, string>()
+  for (const [name, value] of Object.entries(own)) {
+    const lower = name.toLowerCase()
+    if (!token.test(name)) return 'a header name is not a token'
+    if (lower === 'nats-msg-id') return `the header ${lower} is not the handler's to set`
+    if (given.has(lower)) return `the header ${lower} is set twice`
+    // eslint-disable-next-line no-control-regex -- what would end the header or the message
+    if (typeof value !== 'string' || /[\u0000-\u0008\u000a-\u001f\u007f]/.test(value))
+      return `the header ${lower} holds a character that no header may`
+    given.set(lower, name)
+  }
+  const ours = parcel.headers(payload)
+  const headers = newHeaders()
+  let bytes = 'NATS/1.0\r\n\r\n'.length + Buffer.byteLength(payload)
+  const put = (name: string, value: string): void => {
+    headers.set(name, value)
+    bytes += name.length + Buffer.byteLength(value) + ': \r\n'.length
+  }
+  for (const [name, value] of Object.entries(own)) put(name, value)
+  for (const [name, value] of Object.entries(ours)) if (!given.has(name)) put(name, value)
+  const webhookId = ours['webhook-id']
+  const key = webhookId === undefined ? undefined : `${broker.name} ${subject} ${webhookId}`
+  return { key, webhookId, headers, bytes, payload, subject }
+}
+
+function subjectProblem(subject: unknown): string | undefined {
+  if (typeof subject !== 'string' || !/^[^\s.\p{Cc}]+(?:\.[^\s.\p{Cc}]+)*$/u.test(subject))
+    return 'the subject must be words joined by dots, without spaces'
+  if (subject.length > 1_024) return 'the subject is longer than 1024 characters'
+  if (subject.split('.').some(each => each === '*' || each === '>')) return 'the subject holds a wildcard'
+  // $JS.API.STREAM.DELETE.ORDERS is a subject too
+  if (subject.startsWith('$') || subject.startsWith('_INBOX.'))
+    return 'the subject belongs to the server itself'
+  return undefined
+}
+
+/** Whether the server said that it did not store it. */
+const settled = (error: unknown): boolean => error instanceof JetStreamApiError || isNoResponders(error)
+
+/** The client says `jetstream is not enabled` of it, which is rarely so. */
+const isNoResponders = (error: unknown): boolean =>
+  error instanceof Error && error.cause instanceof errors.RequestError && error.cause.isNoResponders()
+
+function outcomeOf(error: unknown, address: string | undefined): Outcome {
+  const evidence = address === undefined ? {} : { address }
+  if (isNoResponders(error))
+    return { kind: 'failed', reason: 'target_missing: no stream takes that subject', ...evidence }
+  if (error instanceof JetStreamApiError) {
+    const code = error.code
+    if (code === 10_054)
+      return { kind: 'refused', reason: 'too_large: over what the stream takes', ...evidence }
+    const word = code === 10_077 || code === 10_047 || code === 10_023 ? 'full' : 'broker'
+    return { kind: 'failed', reason: `${word}: ${code}`, ...evidence }
+  }
+  return { ...evidence, ...natsFailure(error) }
+}
+
+/** The ids of sends that were not confirmed, bounded: the oldest is forgotten, which may cost a duplicate. */
+function remembered(kept: number) {
+  const now = new Map<string, string>()
+  /** Ids that were written for the first time: one that the server turned down was never stored. */
+  const fresh = new Set<string>()
+  return {
+    get: (key: string | undefined) => (key === undefined ? undefined : now.get(key)),
+    set(key: string | undefined, id: string) {
+      if (key === undefined) return
+      if (now.get(key) !== id) fresh.add(key)
+      else fresh.delete(key)
+      now.delete(key)
+      now.set(key, id)
+      const oldest = now.size > kept ? now.keys().next().value : undefined
+      if (oldest === undefined) return
+      now.delete(oldest)
+      fresh.delete(oldest)
+    },
+    delete(key: string | undefined) {
+      if (key === undefined) return
+      now.delete(key)
+      fresh.delete(key)
+    },
+    /** Turned down: forgotten if that was the only time it was sent. */
+    restore(key: string | undefined) {
+      if (key !== undefined && fresh.delete(key)) now.delete(key)
+    }
+  }
+}

@@ -1,0 +1,172 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { NatsConnection } from '@nats-io/transport-node'
+import { AckPolicy, jetstream, jetstreamManager, type Consumer, type JsMsg } from '@nats-io/jetstream'
+import { Failure } from '../egress/guard.ts'
+import { unfit } from '../judged.ts'
+import { natsFailure, natsLink } from './connection.ts'
+import {
+  address,
+  heldMost,
+  messageMost,
+  overhead,
+  type Consume,
+  type Handle,
+  type ReceiptMessage
+} from '../receipts.ts'
+
+const durable = 'ackbox'
+const atATime = 100
+const restMs = 1_000
+// Longer than a handle takes; what is not acknowledged by then comes again
+const ackWaitMs = 60_000
+const laterMs = 1_000
+// After an abort: for what is being handled, and for all
+const finishMs = 500
+const closeMs = 700
+// How long the server keeps a question for messages open; also what a loss of the server costs at most
+const askMs = 5_000
+
+/**
+ * Receipts from a durable pull consumer of the stream that holds the subject. The stream is the operator's to make; the
+ * consumer is made here, where it is not there yet.
+ */
+export const consume: Consume = async (deps, handle, signal) => {
+  const link = natsLink(deps.broker, deps, messageMost)
+  // What is being handled may still be acknowledged; what hangs is cut off
+  const over = new AbortController()
+  const cut = (): void => {
+    void sleep(closeMs, undefined, { signal: over.signal }).then(
+      () => link.close(),
+      () => {}
+    )
+  }
+  signal.addEventListener('abort', cut, { once: true })
+  let trouble: string | undefined
+  let most = atATime
+  while (!signal.aborted) {
+    try {
+      const client = await link.client()
+      const consumer = await consumerOf(client)
+      if (trouble !== undefined) deps.log.info({ broker: deps.broker.name }, 'receipts.available')
+      trouble = undefined
+      await takeAll(consumer, client, handle, signal, most)
+    } catch (error) {
+      if (signal.aborted) break
+      if (error instanceof TooMuch) {
+        // Fewer, and more again as these are done with
+        most = Math.max(1, error.asked >> 2)
+        if (link.current) link.drop(link.current)
+      }
+      const { reason } = error instanceof Failure ? error.outcome : consumerFailure(error)
+      // The link itself says that the broker is away
+      if (trouble === undefined && !(error instanceof Failure)) {
+        deps.log.warn({ broker: deps.broker.name, reason }, 'receipts.unavailable')
+        trouble = reason
+      }
+      await sleep(restMs, undefined, { signal }).catch(() => {})
+    }
+  }
+  over.abort()
+  link.close()
+}
+
+async function consumerOf(client: NatsConnection): Promise<Consumer> {
+  const manager = await jetstreamManager(client, { checkAPI: false })
+  const stream = await manager.streams.find(address)
+  try {
+    await manager.consumers.info(stream, durable)
+  } catch (error) {
+    if (!isMissing(error)) throw error
+    await manager.consumers.add(stream, {
+      durable_name: durable,
+      filter_subject: address,
+      ack_policy: AckPolicy.Explicit,
+      ack_wait: ackWaitMs * 1_000_000,
+      max_ack_pending: 1_000,
+      max_deliver: -1
+    })
+  }
+  return jetstream(client).consumers.get(stream, durable)
+}
+
+/** More bytes than may be held: of messages larger than any receipt, or of more than were asked for. */
+class TooMuch extends Failure {
+  readonly asked: number
+  constructor(asked: number) {
+    super(unfit(`more than ${heldMost} bytes of messages at a time`).outcome)
+    this.asked = asked
+  }
+}
+
+/** Until the connection or the consumer is gone. */
+async function takeAll(
+  consumer: Consumer,
+  client: NatsConnection,
+  handle: Handle,
+  signal: AbortSignal,
+  first: number
+): Promise<void> {
+  const open = new Set<Promise<void>>()
+  let held = 0
+  let most = first
+  try {
+    while (!signal.aborted && !client.isClosed()) {
+      const room = most - open.size
+      if (room <= 0) {
+        await Promise.race(open)
+        continue
+      }
+      const messages = await consumer.fetch({ max_messages: room, expires: askMs })
+      const stop = (): void => messages.stop()
+      signal.addEventListener('abort', stop, { once: true })
+      if (signal.aborted) stop()
+      for await (const message of messages) {
+        const bytes = message.data.length + overhead
+        held += bytes
+        if (held > heldMost) throw new TooMuch(most)
+        const one = take(message, handle).finally(() => {
+          open.delete(one)
+          held -= bytes
+        })
+        open.add(one)
+      }
+      signal.removeEventListener('abort', stop)
+      most = Math.min(atATime, 2 * most)
+    }
+  } finally {
+    await Promise.race([Promise.all(open), sleep(finishMs, undefined, { ref: false })])
+  }
+}
+
+async function take(message: JsMsg, handle: Handle): Promise<void> {
+  try {
+    // One that breaks what handles it must not stop the others
+    const verdict = await handle(replyOf(message)).catch(() => 'later' as const)
+    if (verdict === 'done') message.ack()
+    else message.nak(laterMs)
+  } catch {
+    // The connection is gone: it comes again
+  }
+}
+
+/** The client throws over a name or a value that no header may have: without its token it is refused, and said. */
+export function replyOf(message: Pick<JsMsg, 'data' | 'headers'>): ReceiptMessage {
+  const texts: Record<string, string> = {}
+  try {
+    const { headers } = message
+    for (const name of headers?.keys() ?? []) texts[name.toLowerCase()] = headers?.get(name) ?? ''
+    return { body: message.data, headers: texts }
+  } catch {
+    return { body: message.data, headers: {} }
+  }
+}
+
+const isMissing = (error: unknown): boolean =>
+  error instanceof Error &&
+  (error.name === 'ConsumerNotFoundError' || ('code' in error && error.code === 10_014))
+
+function consumerFailure(error: unknown): { reason: string } {
+  if (error instanceof Error && /no stream matches subject|stream not found/.test(error.message))
+    return { reason: `target_missing: no stream takes ${address}` }
+  return natsFailure(error)
+}

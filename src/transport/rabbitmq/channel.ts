@@ -1,0 +1,215 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import type { Channel, Connection } from 'rabbitmq-client'
+import type { Outcome } from '../../domain/types.ts'
+import type { Blocked } from '../egress/guard.ts'
+import { maxSize, tooLarge, unroutable, verdict, type Closed, type Verdict } from './failure.ts'
+import { brokenBy, codeOf, type Dialed } from './dial.ts'
+import type { Sending } from './sending.ts'
+
+/** A channel with publisher confirms. */
+interface Lane {
+  channel: Channel
+  /** For one message at a time, of any exchange. */
+  isForOne: boolean
+  inFlight: Set<Sending>
+  /** Why the server closed it. */
+  closed?: Closed
+  /** We closed it ourselves, for what it held. */
+  dropped: boolean
+  /** How many were in flight when it was closed. */
+  together: number
+  /** What those hold that ended before the server said a word about them. */
+  leftBytes: number
+}
+
+/** Idle channels beyond these are closed, the one that was used the longest ago first. */
+const lanesKept = 64
+/** A target that never confirms, a quorum queue without its majority, must not fill our memory. */
+const leftMost = 16 * 1_024 * 1_024
+/** What a message holds beside its body, roughly. */
+const overhead = 2_048
+/** After so many channels closed under it a message is left to its next attempt. */
+const triesMost = 6
+const closeMs = 1_000
+
+/** One open connection and the channels on it: one for each exchange, since a missing one closes its channel. */
+export class Line {
+  readonly address: string
+  readonly #connection: Connection
+  /** By exchange; `undefined` is the one for one message at a time. */
+  readonly #lanes = new Map<string | undefined, Promise<Lane>>()
+  #last: Promise<unknown> = Promise.resolve()
+  #gone: Blocked | undefined
+  #isBlocked = false
+  /** What the server takes, once it has said so; a message that is larger costs its neighbours their channel. */
+  #maxBytes = Infinity
+
+  /** Bytes of the messages that were sent, less those that came back. */
+  readonly #unreturned: { bytes: number }
+
+  constructor(
+    { connection, address }: Dialed,
+    unreturned: { bytes: number },
+    onGone: (why: Blocked) => void
+  ) {
+    this.address = address
+    this.#unreturned = unreturned
+    this.#connection = connection
+    connection.on('error', (error: unknown) => {
+      // Channels speak here too when nobody waits for what they say.
+      if (!(error instanceof Error) || error.name === 'AMQPChannelError' || this.#gone) return
+      this.#gone = brokenBy(error)
+      connection.unsafeDestroy()
+      onGone(this.#gone)
+    })
+    connection.on('connection.blocked', () => {
+      this.#isBlocked = true
+    })
+    connection.on('connection.unblocked', () => {
+      this.#isBlocked = false
+    })
+  }
+
+  /** Until it is confirmed, or given back, or its channel is closed for it. */
+  async publish(sending: Sending): Promise<Outcome> {
+    let said: Verdict = 'again'
+    for (let tries = 0; tries < triesMost; tries++) {
+      said =
+        said === 'alone' || tries > 1
+          ? await this.#inTurn(() => this.#attempt(undefined, sending))
+          : await this.#attempt(sending.exchange, sending)
+      if (said !== 'again' && said !== 'alone') return said
+    }
+    return { kind: 'failed', reason: 'channel_closed' }
+  }
+
+  /** Lets go at once of what is in flight; says good-bye if the server still listens. */
+  async close(): Promise<void> {
+    if (this.#gone) return
+    this.#gone = { kind: 'failed', reason: 'shutdown' }
+    const channels = Array.from(this.#lanes.values(), async lane => (await lane).channel.close())
+    const polite = Promise.allSettled(channels).then(() => this.#connection.close())
+    let timer: NodeJS.Timeout | undefined
+    await Promise.race([polite, new Promise(done => (timer = setTimeout(done, closeMs)))])
+    clearTimeout(timer)
+    this.#connection.unsafeDestroy()
+  }
+
+  async #attempt(exchange: string | undefined, sending: Sending): Promise<Verdict> {
+    // Its deadline may have passed while it waited; what is said here nobody hears.
+    if (sending.ended) return { kind: 'failed', reason: 'timeout' }
+    if (this.#gone) return this.#gone
+    // What is written now would wait in our memory for as long as the broker is short of its own.
+    if (this.#isBlocked)
+      return { kind: 'failed', reason: 'blocked: the broker is short of memory or disk space' }
+    if (sending.bytes > this.#maxBytes) return tooLarge(sending.bytes, this.#maxBytes)
+    let lane: Lane
+    try {
+      lane = await this.#lane(exchange)
+    } catch (error) {
+      return this.#gone ?? { kind: 'failed', reason: `channel: ${codeOf(error)}` }
+    }
+    if (sending.ended) return { kind: 'failed', reason: 'timeout' }
+    return this.#confirmed(lane, sending)
+  }
+
+  async #confirmed(lane: Lane, sending: Sending): Promise<Verdict> {
+    const held = sending.bytes + overhead
+    let left = 0
+    sending.returned = false
+    const leave = (): void => {
+      left = held
+      lane.leftBytes += held
+      if (lane.leftBytes < leftMost && !lane.isForOne) return
+      lane.dropped = true
+      void lane.channel.close()
+    }
+    sending.leave = leave // not in place: docs/decisions.md, what has ended
+    lane.inFlight.add(sending)
+    try {
+      this.#unreturned.bytes += sending.body.length
+      await lane.channel.basicPublish(sending.envelope, sending.body)
+      // The client tells of a message that was given back one turn after its confirmation.
+      await turn()
+      return sending.returned ? unroutable(sending) : { kind: 'delivered' }
+    } catch (error) {
+      if (codeOf(error) === 'NACK') return { kind: 'failed', reason: 'rejected: a queue is full' }
+      this.#heard(lane, error)
+      // Another one in flight may be the one that is told why.
+      await turn()
+      return this.#gone ?? (lane.dropped ? 'again' : verdict(lane.closed, sending, lane.together === 1))
+    } finally {
+      sending.leave = undefined
+      lane.inFlight.delete(sending)
+      lane.leftBytes -= left
+    }
+  }
+
+  /** Keeps the server's own reason: all others of that channel are only told that it is closed. */
+  #heard(lane: Lane, error: unknown): void {
+    if (lane.closed || !(error instanceof Error) || error.name !== 'AMQPChannelError') return
+    const code = codeOf(error)
+    if (code === 'CH_CLOSE') return
+    lane.closed = { code, text: error.message }
+    this.#maxBytes = maxSize(error.message) ?? this.#maxBytes
+  }
+
+  /** One after the other: whose fault it is when the channel is closed is then no question. */
+  #inTurn(attempt: () => Promise<Verdict>): Promise<Verdict> {
+    const mine = this.#last.then(attempt)
+    this.#last = mine
+    return mine
+  }
+
+  #lane(exchange: string | undefined): Promise<Lane> {
+    const known = this.#lanes.get(exchange)
+    this.#lanes.delete(exchange)
+    if (!known) void this.#makeRoom()
+    const forget = (): void => {
+      if (this.#lanes.get(exchange) === lane) this.#lanes.delete(exchange)
+    }
+    const lane = known ?? this.#open(exchange === undefined, forget)
+    this.#lanes.set(exchange, lane)
+    return lane
+  }
+
+  async #open(isForOne: boolean, forget: () => void): Promise<Lane> {
+    try {
+      const channel = await this.#connection.acquire({ emitErrorsFromChannel: true })
+      const lane: Lane = {
+        channel,
+        isForOne,
+        inFlight: new Set(),
+        dropped: false,
+        together: 0,
+        leftBytes: 0
+      }
+      channel.on('error', (error: unknown) => this.#heard(lane, error))
+      channel.on('basic.return', message => {
+        for (const each of lane.inFlight) {
+          if (each.envelope.messageId === message.messageId) each.returned = true
+        }
+      })
+      channel.on('close', () => {
+        lane.together = lane.inFlight.size
+        forget()
+      })
+      await channel.confirmSelect()
+      return lane
+    } catch (error) {
+      forget()
+      throw error
+    }
+  }
+
+  async #makeRoom(): Promise<void> {
+    if (this.#lanes.size < lanesKept) return
+    for (const [exchange, opening] of this.#lanes) {
+      const lane = await opening.catch(() => undefined)
+      if (!lane || lane.inFlight.size > 0 || this.#lanes.get(exchange) !== opening) continue
+      this.#lanes.delete(exchange)
+      await lane.channel.close()
+      return
+    }
+  }
+}

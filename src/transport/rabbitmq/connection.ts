@@ -1,0 +1,74 @@
+import type { Logger } from '../../runtime/logger.ts'
+import type { Broker } from '../broker.ts'
+import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
+import { dial } from './dial.ts'
+import { Line } from './channel.ts'
+
+/** The way to one broker: one open line at a time, opened when it is needed and after it broke. */
+export interface Link {
+  /** Rejects with a Failure. */
+  line(): Promise<Line>
+  close(): Promise<void>
+}
+
+interface LinkDeps {
+  guard: Guard
+  log: Pick<Logger, 'info' | 'warn'>
+}
+
+/** After a failure nobody knocks for so long: of a thousand sends at a broker that is down, few connect. */
+const pauseMs = 100
+
+export function link({ guard, log }: LinkDeps, broker: Broker): Link {
+  const stop = new AbortController()
+  let line: Promise<Line> | undefined
+  let host = 0
+  let knocksAt = 0
+  let isAway = false
+
+  function away({ reason }: Blocked): void {
+    if (isAway || stop.signal.aborted) return
+    isAway = true
+    log.warn({ broker: broker.name, reason }, 'broker.unavailable')
+  }
+
+  async function open(): Promise<Line> {
+    try {
+      // Only a message that no queue took comes back, whole: never more bytes than were sent.
+      const unreturned = { bytes: 0 }
+      const mayCome = (bytes: number): boolean => {
+        unreturned.bytes -= bytes
+        return unreturned.bytes >= 0
+      }
+      const dialed = await dial(guard, broker, host, mayCome, stop.signal)
+      host = dialed.host
+      const opened: Line = new Line(dialed, unreturned, why => {
+        line = undefined
+        away(why)
+      })
+      if (isAway) log.info({ broker: broker.name, address: dialed.address }, 'broker.available')
+      isAway = false
+      return opened
+    } catch (error) {
+      knocksAt = performance.now() + pauseMs
+      if (error instanceof Failure) away(error.outcome)
+      throw error
+    }
+  }
+
+  return {
+    line() {
+      if (knocksAt > 0 && performance.now() > knocksAt) {
+        knocksAt = 0
+        line = undefined
+      }
+      return (line ??= open())
+    },
+
+    async close() {
+      stop.abort()
+      const opened = await line?.catch(() => undefined)
+      await opened?.close()
+    }
+  }
+}

@@ -1,0 +1,214 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { AsyncMessage, Channel, Connection } from 'rabbitmq-client'
+import { failureOf } from '../failure.ts'
+import { Failure } from '../egress/guard.ts'
+import { brokenBy, codeOf, dial } from './dial.ts'
+import { raw } from './raw.ts'
+import {
+  address as queue,
+  heldMost,
+  messageMost,
+  overhead,
+  type Consume,
+  type Handle,
+  type ReceiptMessage,
+  type ReceiptConsumerDeps
+} from '../receipts.ts'
+
+const prefetchMost = 100
+const tooMuch = `protocol: more than ${heldMost} bytes of messages at a time`
+/** A message that must come again is kept for so long first: given back at once it would come back at once. */
+const laterMs = 1_000
+/** What is being handled when we must go may still be acknowledged within this. */
+const goMs = 500
+const settleMs = 5_000
+const waitMost = 15_000
+
+/** From a durable queue, made if it is not there and may be. Unacknowledged messages go back when the connection ends. */
+export const consume: Consume = async (deps, handle, signal) => {
+  const { broker, log } = deps
+  let host = 0
+  let failures = 0
+  let prefetch = prefetchMost
+  while (!signal.aborted) {
+    let reason: string
+    try {
+      const mayCome = (bytes: number, coming: number): boolean => bytes + coming <= messageMost
+      const dialed = await dial(deps.guard, broker, host, mayCome, signal)
+      host = dialed.host
+      reason = await took(deps, dialed.connection, handle, prefetch, signal, () => {
+        if (failures > 0)
+          log.info({ broker: broker.name, queue, address: dialed.address }, 'receipts.available')
+        failures = 0
+      })
+    } catch (error) {
+      reason = failureOf(error).reason
+    }
+    if (signal.aborted) return
+    // Larger than any receipt: fewer at a time, until these are done with
+    prefetch = reason === tooMuch ? Math.max(1, prefetch >> 2) : prefetchMost
+    if (failures++ === 0) log.warn({ broker: broker.name, queue, reason }, 'receipts.unavailable')
+    host++
+    await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})
+  }
+}
+
+/** Takes messages until the connection or its channel ends, and says why; or until we must go. */
+async function took(
+  deps: ReceiptConsumerDeps,
+  connection: Connection,
+  handle: Handle,
+  prefetch: number,
+  signal: AbortSignal,
+  onReady: () => void
+): Promise<string> {
+  const handling = new Set<Promise<void>>()
+  const stop = new AbortController()
+  const over = new Promise<string>(resolve => {
+    connection.on('error', (error: unknown) => resolve(brokenBy(error).reason))
+    signal.addEventListener('abort', () => resolve('shutdown'), { signal: stop.signal })
+    if (signal.aborted) resolve('shutdown')
+  })
+  let consuming: Consuming | undefined
+  let held = 0
+  let flooded = (): void => {}
+  const overflow = new Promise<string>(resolve => {
+    flooded = () => resolve(tooMuch)
+  })
+  const ended = async (): Promise<string> => {
+    consuming = await start(connection, prefetch, message => {
+      const bytes = (message.body as Buffer).length + overhead
+      if (signal.aborted || !consuming || held > heldMost) return
+      held += bytes
+      // What it brings behind these is not taken any more, and comes again
+      if (held > heldMost) return flooded()
+      const one = answer(deps, consuming.channel, message, handle, signal)
+      handling.add(one)
+      void one.finally(() => {
+        handling.delete(one)
+        held -= bytes
+      })
+    })
+    onReady()
+    return consuming.ended
+  }
+  try {
+    return await Promise.race([over, overflow, ended().catch((error: unknown) => problemOf(error))])
+  } finally {
+    stop.abort()
+    if (signal.aborted && consuming) await goodBye(connection, consuming, handling)
+    connection.unsafeDestroy()
+    // What the last connection brought counts among the hundred that are handled at a time.
+    if (!signal.aborted) await within(settleMs, Promise.all(handling), signal)
+  }
+}
+
+interface Consuming {
+  channel: Channel
+  tag: string
+  /** Resolves when the server ends it: the queue was deleted, the channel closed. */
+  ended: Promise<string>
+}
+
+async function start(
+  connection: Connection,
+  prefetch: number,
+  onMessage: (message: AsyncMessage) => void
+): Promise<Consuming> {
+  const channel = await existing(connection)
+  const ended = new Promise<string>(resolve => {
+    channel.on('basic.cancel', () => resolve('target_missing: the queue was deleted'))
+    channel.on('error', (error: unknown) => resolve(problemOf(error)))
+    channel.on('close', () => resolve('channel_closed'))
+  })
+  await channel.basicQos({ prefetchCount: prefetch })
+  const { consumerTag } = await channel.basicConsume({ queue, noAck: false }, onMessage)
+  return { channel, tag: consumerTag, ended }
+}
+
+/** A channel to the queue, whatever its type and arguments are; a queue that is not there is made. */
+async function existing(connection: Connection): Promise<Channel> {
+  const first = await open(connection)
+  try {
+    await first.queueDeclare({ queue, passive: true })
+    return first
+  } catch (error) {
+    if (codeOf(error) !== 'NOT_FOUND') throw error
+  }
+  // The server closed the first one over the missing queue.
+  const second = await open(connection)
+  await second.queueDeclare({ queue, durable: true })
+  return second
+}
+
+async function open(connection: Connection): Promise<Channel> {
+  const channel = await connection.acquire({ emitErrorsFromChannel: true })
+  // What it says is heard where it is waited for; an 'error' that nobody listens to ends the process.
+  channel.on('error', () => {})
+  return raw(channel)
+}
+
+async function answer(
+  { broker, log }: ReceiptConsumerDeps,
+  channel: Channel,
+  message: AsyncMessage,
+  handle: Handle,
+  signal: AbortSignal
+): Promise<void> {
+  let result: 'done' | 'later' = 'later'
+  try {
+    result = await handle(replyOf(message))
+  } catch (err) {
+    log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
+  }
+  if (result === 'later') await sleep(laterMs, undefined, { signal }).catch(() => {})
+  try {
+    if (result === 'done') channel.basicAck({ deliveryTag: message.deliveryTag })
+    else channel.basicNack({ deliveryTag: message.deliveryTag, requeue: true })
+  } catch {
+    // Its channel is gone: the server has given it back to the queue, and it comes again.
+  }
+}
+
+export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'headers'>): ReceiptMessage {
+  const texts: Record<string, string> = {}
+  const all: [string, unknown][] = Object.entries(headers)
+  for (const [name, value] of all) {
+    if (typeof value === 'string') texts[name.toLowerCase()] = value
+    else if (typeof value === 'number' || typeof value === 'boolean')
+      texts[name.toLowerCase()] = String(value)
+    // Python and Ruby send what they hold as bytes
+    else if (value instanceof Uint8Array) texts[name.toLowerCase()] = Buffer.from(value).toString()
+  }
+  return { body: body as Buffer, headers: texts }
+}
+
+/** Stops what comes, waits a moment for what is being handled, and for the server to have read the acknowledgements. */
+async function goodBye(connection: Connection, { channel, tag }: Consuming, handling: Set<Promise<void>>) {
+  const within = async (ms: number, work: Promise<unknown>): Promise<void> => {
+    const timer = new AbortController()
+    await Promise.race([work.catch(() => {}), sleep(ms, undefined, { signal: timer.signal }).catch(() => {})])
+    timer.abort()
+  }
+  await within(goMs, Promise.all([channel.basicCancel(tag), Promise.all(handling)]))
+  await within(
+    goMs / 2,
+    channel.close().then(() => connection.close())
+  )
+}
+
+async function within(ms: number, work: Promise<unknown>, signal?: AbortSignal): Promise<void> {
+  const timer = new AbortController()
+  const either = signal ? AbortSignal.any([timer.signal, signal]) : timer.signal
+  const over = sleep(ms, undefined, { signal: either }).catch(() => {})
+  await Promise.race([work.catch(() => {}), over])
+  timer.abort()
+}
+
+function problemOf(error: unknown): string {
+  const code = codeOf(error)
+  if (error instanceof Failure) return error.outcome.reason
+  if (code === 'NOT_FOUND') return 'target_missing: the queue is not there'
+  if (code === 'ACCESS_REFUSED') return 'credentials: this user may not use the queue'
+  return brokenBy(error).reason
+}

@@ -1,0 +1,69 @@
+import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
+import { TransportError } from './registry.ts'
+import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './receipts.ts'
+
+/** Loaded when a broker of theirs is named. One more: a file, and a line here. */
+const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consume }>>> = {
+  rabbitmq: () => import('./rabbitmq/receipts.ts'),
+  kafka: () => import('./kafka/receipts.ts'),
+  nats: () => import('./nats/receipts.ts')
+}
+
+export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'broker'> {
+  brokers: readonly Broker[]
+  /** Takes one receipt as /callback would. Rejects with what is wrong with it, or with what is wrong with us. */
+  take(reply: ReceiptMessage, from: string): Promise<unknown>
+  /** Whose fault a rejection of `take` is. What is not the sender's must come again. */
+  faultOf(err: unknown): 'sender' | 'database' | 'ours'
+  signal: AbortSignal
+}
+
+/**
+ * Reads the receipts of all brokers until the signal aborts; then `done`. A receipt that is refused is said, and never
+ * comes again.
+ */
+export async function consumeReceipts({
+  brokers,
+  signal,
+  ...deps
+}: ReceiptConsumersOptions): Promise<{ done: Promise<unknown> }> {
+  const loaded = await Promise.all(
+    brokers.map(async broker => {
+      try {
+        return { broker, consume: (await consumers[transportOf(broker.scheme)]?.())?.consume }
+      } catch (err) {
+        if (!(err instanceof Error && 'code' in err && err.code === 'ERR_MODULE_NOT_FOUND')) throw err
+        throw new TransportError(
+          `RECEIPTS_FROM: ${broker.name} needs the package of its transport, see docs/transports.md`
+        )
+      }
+    })
+  )
+  const running = loaded.map(({ broker, consume }) =>
+    consume?.({ broker, ...deps }, handler(deps, broker), signal)
+  )
+  return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
+}
+
+/** What a queue does with a receipt, by what /callback would have answered. */
+export function handler(
+  { take, faultOf, log }: Pick<ReceiptConsumersOptions, 'take' | 'faultOf' | 'log'>,
+  broker: Pick<Broker, 'scheme' | 'name'>
+): Handle {
+  return async reply => {
+    try {
+      await take(reply, `${broker.scheme}://${broker.name}`)
+      return 'done'
+    } catch (err) {
+      const fault = faultOf(err)
+      // An outage is said elsewhere, once.
+      if (fault === 'database') return 'later'
+      if (fault === 'ours') {
+        log.warn({ err, broker: broker.name }, 'receipt.failed')
+        return 'later'
+      }
+      log.warn({ broker: broker.name, reason: String(err).slice(0, 200) }, 'receipt.refused')
+      return 'done'
+    }
+  }
+}

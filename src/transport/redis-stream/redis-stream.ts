@@ -1,0 +1,209 @@
+import { Redis } from 'ioredis'
+import type { Outcome } from '../../domain/types.ts'
+import { at, type Broker, chosen } from '../broker.ts'
+import { failureOf } from '../failure.ts'
+import { openSends, reservedName, type Flight } from '../sends.ts'
+import { Failure } from '../egress/guard.ts'
+import { link, type Link, type Live, type Open } from '../connection.ts'
+import { withinLimits } from '../redis-replies.ts'
+import type { SendContext, Transport, TransportDeps } from '../types.ts'
+
+/** What a handler's `request` returns for redis-stream. */
+export interface RedisStreamRequest {
+  /** The name of a broker in the settings, `redis-stream` by default. */
+  broker?: string
+  stream: string
+  /** Cut to about so many entries. */
+  maxlen?: number
+  /** false: a stream that is not there is a failure; by default it is made. */
+  create?: boolean
+  /**
+   * The fields of the entry; by default one, `body`, with the text of messageBody. The signature is over `body`; without
+   * one, over the JSON array of all names and values by turns. Bytes in `body` only.
+   */
+  fields?: Record<string, string | Uint8Array>
+}
+
+interface Line {
+  redis: Redis
+  address: string
+  /** When it last answered anything, by performance.now(). */
+  answered: number
+}
+
+const silentMs = 500
+/** Of an id, an error, or INFO, which the client asks for when it connects. */
+const replyMost = { bytes: 262_144, items: 1_024 }
+
+export function redisStreamTransport(deps: TransportDeps): Transport<RedisStreamRequest> {
+  const links = new Map<Broker, Link<Line>>()
+  const inFlight = openSends()
+
+  function linkOf(broker: Broker): Link<Line> {
+    const known = links.get(broker) ?? link(broker, deps, opener(broker))
+    links.set(broker, known)
+    return known
+  }
+
+  return {
+    name: 'redis-stream',
+
+    async send(request, parcel) {
+      try {
+        if (typeof request !== 'object' || request === null) return bad('the handler gave no request')
+        const broker = chosen(deps.brokers, 'redis-stream', request.broker)
+        if (!/^\d{0,5}$/.test(broker.path))
+          return bad('the path of the broker must be the number of a database')
+        const args = read(request, parcel)
+        if (typeof args === 'string') return bad(args)
+        const to = linkOf(broker)
+        let sent: { line: Line; at: number } | undefined
+        return await inFlight.fly(
+          parcel,
+          flight => add(to, args, flight, line => (sent = { line, at: performance.now() })),
+          why => {
+            // Redis answers in order: behind a line that is silent everything waits, and what has not left yet must not
+            // run after we said that it failed.
+            const silent = sent && performance.now() - Math.max(sent.at, sent.line.answered) >= silentMs
+            if (sent && (silent || why === 'shutdown')) to.drop(sent.line)
+          }
+        )
+      } catch (error) {
+        if (error instanceof Failure) return error.outcome
+        throw error
+      }
+    },
+
+    async close() {
+      inFlight.close()
+      for (const each of links.values()) each.close()
+    }
+  }
+}
+
+const bad = (what: string): Outcome => ({ kind: 'failed', reason: `bad_request: ${what}` })
+
+type Args = [stream: string, ...(string | Buffer)[]]
+
+async function add(
+  to: Link<Line>,
+  args: Args,
+  flight: Flight,
+  wrote: (line: Line) => void
+): Promise<Outcome> {
+  let line: Line | undefined
+  try {
+    line = await to.client()
+    if (flight.over) return { kind: 'failed', reason: 'timeout' }
+    wrote(line)
+    const id = await line.redis.call('XADD', args)
+    line.answered = performance.now()
+    const { address } = line
+    if (id === null) return { kind: 'failed', reason: 'target_missing: there is no such stream', address }
+    // Whatever else answers to XADD is no proof that a stream holds it
+    if (typeof id !== 'string' || !/^\d+-\d+$/.test(id))
+      return { kind: 'failed', reason: 'protocol: not the id of an entry', address }
+    return { kind: 'delivered', address }
+  } catch (error) {
+    const outcome = outcomeOf(error)
+    if (!line) return outcome
+    if (isReply(error)) line.answered = performance.now()
+    // A master that became a replica: the name may lead to the new one
+    if (outcome.kind === 'failed' && outcome.reason.startsWith('readonly')) to.drop(line)
+    return { ...outcome, address: line.address }
+  }
+}
+
+function read(request: RedisStreamRequest, parcel: SendContext): Args | string {
+  const { stream, maxlen, create = true, fields = { body: parcel.raw ?? '' } } = request
+  if (typeof stream !== 'string' || stream === '') return 'the stream must be a name'
+  if (maxlen !== undefined && (!Number.isSafeInteger(maxlen) || maxlen < 1))
+    return 'maxlen must be a whole number above 0'
+  if (typeof create !== 'boolean') return 'create must be true or false'
+  if (typeof fields !== 'object' || fields === null) return 'the fields must be an object'
+  const own = Object.entries(fields)
+  if (own.length === 0) return 'an entry needs a field'
+  const reserved = reservedName(own.map(([name]) => name))
+  if (reserved) return reserved
+  for (const [name, value] of own) {
+    if (typeof value !== 'string' && !(name === 'body' && value instanceof Uint8Array))
+      return 'the fields must be text, body may be bytes'
+  }
+  const ours = parcel.headers(Object.hasOwn(fields, 'body') ? fields['body']! : JSON.stringify(own.flat()))
+  const given = new Set(own.map(([name]) => name.toLowerCase()))
+  return [
+    stream,
+    ...(create ? [] : ['NOMKSTREAM']),
+    ...(maxlen === undefined ? [] : ['MAXLEN', '~', String(maxlen)]),
+    '*',
+    ...own.flatMap(([name, value]) => [name, typeof value === 'string' ? value : Buffer.from(value)]),
+    ...Object.entries(ours).flatMap(([name, value]) => (given.has(name) ? [] : [name, value]))
+  ]
+}
+
+const opener =
+  (broker: Broker): Open<Line> =>
+  async (place, signal): Promise<Live<Line>> => {
+    const redis = new Redis({
+      ...withinLimits(replyMost),
+      host: place.address,
+      port: place.port,
+      ...(broker.username === undefined ? {} : { username: broker.username }),
+      ...(broker.password === undefined ? {} : { password: broker.password }),
+      ...(broker.tls ? { tls: { servername: place.host } } : {}),
+      db: Number(broker.path || 0),
+      lazyConnect: true,
+      connectTimeout: 5_000,
+      keepAlive: 10_000,
+      connectionName: 'ackbox',
+      // Nothing may run after we said that it failed: no queue, no second sending
+      enableOfflineQueue: false,
+      autoResendUnfulfilledCommands: false,
+      maxRetriesPerRequest: 0,
+      retryStrategy: () => null
+    })
+    const address = at({ host: place.address, port: place.port })
+    let last: unknown
+    redis.on('error', error => (last = error))
+    const gone = new Promise<void>(resolve => redis.once('end', resolve))
+    const end = () => redis.disconnect()
+    signal.addEventListener('abort', end, { once: true })
+    try {
+      await redis.connect()
+    } catch (error) {
+      end()
+      const outcome = outcomeOf(last ?? error)
+      throw new Failure({
+        kind: 'failed',
+        reason: outcome.kind === 'failed' ? outcome.reason : 'connection_closed',
+        address
+      })
+    } finally {
+      signal.removeEventListener('abort', end)
+    }
+    return { client: { redis, address, answered: performance.now() }, gone, end }
+  }
+
+const isReply = (error: unknown): error is Error =>
+  error instanceof Error && /^(?:-?[A-Z]{2,32})(?: |$)/.test(error.message)
+
+const replies: Readonly<Record<string, Outcome>> = {
+  WRONGTYPE: { kind: 'refused', reason: 'wrong_type: the key is not a stream' },
+  OOM: { kind: 'failed', reason: 'full: the server is out of memory' },
+  NOAUTH: { kind: 'failed', reason: 'credentials: the server wants a login' },
+  WRONGPASS: { kind: 'failed', reason: 'credentials: the server refused the login' },
+  NOPERM: { kind: 'failed', reason: 'credentials: the login may not do that' },
+  READONLY: { kind: 'failed', reason: 'readonly: the server is a replica' }
+}
+
+/** The first word of an error tells: it has no code. Its text may hold what was sent, and is never shown. */
+function outcomeOf(error: unknown): Outcome {
+  if (error instanceof Failure) return error.outcome
+  if (isReply(error)) {
+    const [word = ''] = error.message.split(' ')
+    return replies[word] ?? { kind: 'failed', reason: `broker: ${word}` }
+  }
+  if (error instanceof Error && /Connection is closed|isn't writeable/.test(error.message))
+    return { kind: 'failed', reason: 'connection_closed' }
+  return failureOf(error)
+}

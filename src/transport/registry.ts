@@ -1,0 +1,78 @@
+import { brokerVariable, schemesOf, transportOf, type Broker } from './broker.ts'
+import type { Transport, TransportDeps } from './types.ts'
+
+type Maker = (deps: TransportDeps) => Transport<never>
+
+/**
+ * Every way out of the house, loaded when a handler uses it. One more transport: one file, one line here, and the
+ * conformance suite run over it. Beside each the packages it needs, as one installs them.
+ */
+const makers = {
+  http: { load: async () => (await import('./http/http.ts')).httpTransport, needs: [] },
+  dubbo: { load: async () => (await import('./dubbo/triple.ts')).dubboTransport, needs: [] },
+  dubbo2: { load: async () => (await import('./dubbo/classic.ts')).dubbo2Transport, needs: ['hessian.js@2'] },
+  rabbitmq: {
+    load: async () => (await import('./rabbitmq/rabbitmq.ts')).rabbitmqTransport,
+    needs: ['rabbitmq-client@5']
+  },
+  kafka: {
+    load: async () => (await import('./kafka/kafka.ts')).kafkaTransport,
+    needs: ['@platformatic/kafka@1.35']
+  },
+  rocketmq: {
+    load: async () => (await import('./rocketmq/rocketmq.ts')).rocketmqTransport,
+    needs: ['rocketmq-client-nodejs@1']
+  },
+  nats: {
+    load: async () => (await import('./nats/nats.ts')).natsTransport,
+    needs: ['@nats-io/transport-node@3', '@nats-io/jetstream@3']
+  },
+  'redis-stream': {
+    load: async () => (await import('./redis-stream/redis-stream.ts')).redisStreamTransport,
+    needs: []
+  }
+} satisfies Record<string, { load: () => Promise<Maker>; needs: string[] }>
+
+export type TransportName = keyof typeof makers
+export const transportNames = Object.keys(makers) as TransportName[]
+
+/** What an operator can mend, one line each: a package that is not installed, a broker that is not set. */
+export class TransportError extends Error {
+  override name = 'TransportError'
+}
+
+/** Those that `used` names. Connects to nothing: a broker that is down does not stop the service. */
+export async function transports(
+  deps: TransportDeps,
+  used: Iterable<TransportName>
+): Promise<Partial<Record<TransportName, Transport>>> {
+  const made: Partial<Record<TransportName, Transport>> = {}
+  const problems: string[] = []
+  for (const name of new Set(used)) {
+    try {
+      const problem = withoutBroker(name, deps.brokers)
+      if (problem) problems.push(problem)
+      else made[name] = (await load(name))(deps)
+    } catch (error) {
+      if (!isMissingPackage(error)) throw error
+      problems.push(`the transport ${name} needs a package: npm install ${makers[name].needs.join(' ')}`)
+    }
+  }
+  if (problems.length === 0) return made
+  await Promise.all(Object.values(made).map(each => each.close()))
+  throw new TransportError(problems.join('\n'))
+}
+
+/** A transport's request has the type that its handlers were checked against. */
+const load = async (name: TransportName): Promise<(deps: TransportDeps) => Transport> =>
+  await makers[name].load()
+
+function withoutBroker(name: TransportName, brokers: ReadonlyMap<string, Broker>): string | undefined {
+  const [scheme] = schemesOf(name)
+  if (scheme === undefined || [...brokers.values()].some(each => transportOf(each.scheme) === name))
+    return undefined
+  return `a downstream goes by ${name}, and no broker of it is set: set ${brokerVariable(name)}=${scheme}host`
+}
+
+const isMissingPackage = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND'

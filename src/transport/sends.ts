@@ -1,0 +1,65 @@
+import type { Outcome } from '../domain/types.ts'
+import { deadlines, type Due } from './deadlines.ts'
+import type { SendContext } from './types.ts'
+
+/** Where a send stands: whether its bytes may have left, which is what a deadline cannot tell. */
+export interface Flight {
+  /** Ended already: nothing of it may be written any more. */
+  readonly over: boolean
+}
+
+/** Sends of one transport, each ended once: by its answer, its deadline, the process's end or `close`. */
+export function openSends(): {
+  fly(
+    parcel: SendContext,
+    send: (flight: Flight) => Promise<Outcome>,
+    cut?: (why: string) => void
+  ): Promise<Outcome>
+  close(): void
+} {
+  const clock = deadlines<Due & { stop: (why: string) => void }>()
+  return {
+    fly(parcel, send, cut) {
+      if (parcel.signal.aborted) return Promise.resolve({ kind: 'failed', reason: 'shutdown' })
+      if (parcel.timeoutMs <= 0) return Promise.resolve({ kind: 'failed', reason: 'timeout' })
+      return new Promise((resolve, reject) => {
+        const flight = { over: false }
+        const stop = (reason: string): void => {
+          if (!settle()) return
+          cut?.(reason)
+          resolve({ kind: 'failed', reason })
+        }
+        const due = {
+          due: performance.now() + parcel.timeoutMs,
+          signal: parcel.signal,
+          place: -1,
+          expire: () => stop(parcel.signal.aborted ? 'shutdown' : 'timeout'),
+          stop
+        }
+        const settle = (): boolean => {
+          if (flight.over) return false
+          flight.over = true
+          clock.delete(due)
+          return true
+        }
+        clock.add(due)
+        send(flight).then(
+          outcome => settle() && resolve(outcome),
+          (error: unknown) => settle() && reject(error as Error)
+        )
+      })
+    },
+    close() {
+      for (const { stop } of clock.all()) stop('shutdown')
+    }
+  }
+}
+
+/** What is wrong with a handler's own headers or fields; undefined when nothing is. */
+export function reservedName(names: Iterable<string>): string | undefined {
+  for (const name of names) {
+    if (/^(?:webhook-|ackbox-)/i.test(name))
+      return `the header ${name.toLowerCase()} is not the handler's to set`
+  }
+  return undefined
+}

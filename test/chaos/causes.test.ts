@@ -1,0 +1,205 @@
+// What the judge takes for a cause: a kill, a stop, a neighbour, a machine that does not work. Never that it was soon after.
+import t from 'tap'
+import type { Arrival, Fault, History } from '../../chaos/history.ts'
+import { judge } from '../../chaos/judge.ts'
+import {
+  arrival,
+  call,
+  delivered,
+  exit,
+  fault,
+  history,
+  iso,
+  planned,
+  rows,
+  start,
+  takenAlong,
+  task
+} from './told.ts'
+
+t.test(
+  'the other process of a role takes over at once: its loss is no excuse for the time it is gone',
+  async t => {
+    const story = (action: string) =>
+      history({
+        arrivals: [arrival({ at: start + 20_000, answeredAt: start + 20_010 })],
+        tasks: [task({ handledAt: iso(20_020) })],
+        faults: [fault(action, 1_000, 14_000)]
+      })
+    t.match(judge(story('stop.worker'), 1).counts, { overdue: 1 })
+    t.notOk('overdue' in judge(story('redis.blackhole'), 1).counts)
+  }
+)
+
+t.test('of the promised time only that counts in which the machine worked', async t => {
+  const story = (slowMs: number) =>
+    history({
+      arrivals: [arrival({ at: start + 10_000, answeredAt: start + 10_010 })],
+      tasks: [task({ handledAt: iso(10_020) })],
+      beats: Array.from({ length: 80 }, (_, n) => ({
+        at: start + 250 * (n + 1),
+        ms: n < 20 ? slowMs : 10,
+        workedMs: 10
+      }))
+    })
+  t.match(judge(story(10), 1).counts, { overdue: 1 }, 'it worked all the time')
+  t.notOk('overdue' in judge(story(100), 1).counts, 'for 5 s its processors were taken')
+  t.match(judge(story(20), 1).counts, { overdue: 1 }, 'for 5 s half of it was: that is no excuse for 3.5 s')
+})
+
+t.test('a POST that fails in a rolling restart is charged where the machine worked', async t => {
+  const story = (slowMs: number) =>
+    history({
+      calls: [
+        { ...call('first', 201), tries: [{ at: start + 9_000, ms: 4_000, status: 0 }] },
+        call('first', 201, 14_000)
+      ],
+      faults: [fault('rolling', 1_000, 20_000)],
+      beats: Array.from({ length: 80 }, (_, n) => ({
+        at: start + 250 * (n + 1),
+        ms: n < 60 ? slowMs : 10,
+        workedMs: 10
+      }))
+    })
+  t.equal(judge(story(10), 1).counts.rollingPost, 1)
+  t.equal(judge(story(15), 1).counts.rollingPost, 1, 'two thirds of it')
+  t.notOk('rollingPost' in judge(story(40), 1).counts, 'a quarter of it')
+})
+
+t.test('what a process gave up hinting, and said so, may arrive twice', async t => {
+  const story = (queueSilent: number[]) =>
+    history({
+      queueSilent,
+      arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
+      tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+    })
+  t.match(judge(story([start + 300]), 1), {
+    verdict: 'green',
+    duplicates: { causes: { 'hint given up': 1 } }
+  })
+  t.match(judge(story([start + 600]), 1), { verdict: 'red' })
+})
+
+t.test('a request without a row is excused by the kill of its own sender, whenever it is read', async t => {
+  const counts = (told: History) => judge(told, 1).counts
+  const charged = (...told: Parameters<typeof takenAlong>): number =>
+    counts(takenAlong(...told)).unaccounted ?? 0
+  t.same(counts(takenAlong()), {})
+  t.equal(charged({ sender: 'worker-2#1' }), 1, 'its sender lives, and another worker was killed')
+  t.equal(charged({ sender: 'worker-1#2' }), 1, 'the next launch of the same worker lives')
+  const minutes = { at: start + 300_000, cameAfter: start + 50, answeredAt: start + 300_010 }
+  t.same(
+    counts(takenAlong({ ...minutes, builtAt: start + 50 })),
+    {},
+    'the sink reads it minutes after the kill, on a connection that was accepted then'
+  )
+  t.equal(charged({ ...minutes, builtAt: start + 50, sender: 'worker-2#1' }), 1)
+  t.equal(
+    charged({}, {}, { faults: [fault('stop.worker', 100, 6_000, 'worker-1#1')] }),
+    1,
+    'it was stopped, and goes on: it writes its row'
+  )
+  const ended = { faults: [], exits: [exit({ name: 'worker-1', code: 0, by: 'term' })] }
+  t.equal(charged({}, {}, ended), 1, 'it was ended by SIGTERM: it has time to write')
+})
+
+t.test('the kill of its sender excuses no row of an attempt whose outcome was recorded', async t => {
+  const minutesLater = fault('kill.worker', 300_000, 301_000, 'worker-1#1')
+  const story = (more: Partial<History>) =>
+    judge(history({ tasks: [task({ attempts: [] })], faults: [minutesLater], ...more }), 1).counts
+  t.same(story({}), { unaccounted: 1 }, 'HANDLED by this very attempt')
+  const retried = [
+    arrival({ answer: '500' }),
+    arrival({ attempt: 2, at: start + 400, answeredAt: start + 410, sender: 'worker-2#1' })
+  ]
+  const tasks = [task({ attempt: 2, attempts: rows(2).slice(1), handledAt: iso(420) })]
+  t.same(
+    story({ arrivals: retried, tasks }),
+    { unaccounted: 1 },
+    'a retry followed before the lease was over'
+  )
+  const calls = [call('first', 201), call('redeliver', 200)]
+  t.same(story({ arrivals: retried, tasks, calls }), {}, 'a redelivery may be why it followed')
+})
+
+t.test(
+  'attempts in the wrong order are charged when it is certain, unless their sender stood still',
+  async t => {
+    const charged = (late: Partial<Arrival>, faults: Fault[] = []): number => {
+      const arrivals = [
+        arrival({ attempt: 2, answer: '500', sender: 'worker-2#1' }),
+        arrival({ at: start + 30_000, builtAt: start + 20, answer: '500', ...late })
+      ]
+      const told = history({ arrivals, tasks: [task({ attempt: 2, attempts: rows(2) })], faults })
+      return judge(told, 1).counts.nonMonotone ?? 0
+    }
+    const stop = (process: string) => fault('stop.worker', 25, 29_000, process)
+    t.equal(charged({}), 1)
+    t.equal(charged({}, [stop('worker-1#1')]), 0, 'stopped as it was about to write, however long ago')
+    t.equal(charged({}, [stop('worker-2#1')]), 1, 'another was stopped')
+    t.equal(charged({ builtAt: start + 29_500 }, [stop('worker-1#1')]), 1, 'built after it went on')
+    t.equal(charged({ cameAfter: start + 40 }), 0, 'both waited side by side while the sink stood still')
+    t.equal(charged({ cameAfter: start + 40, attempt: 2 }), 1, 'the same attempt twice is none of order')
+    const again = { attempt: 2, builtAt: start + 30_000, cameAfter: start + 29_980 }
+    t.equal(charged(again), 1, 'the same attempt twice, read at once')
+  }
+)
+
+t.test('what left in time is not charged with the time at which a busy sink reads it', async t => {
+  const counts = (late: Partial<Arrival>, faults: Fault[] = []) => {
+    const arrivals = [arrival({ answer: '500' }), arrival({ at: start + 9_000, attempt: 2, ...late })]
+    return judge(history({ arrivals, tasks: [task({ attempt: 2, attempts: rows(2) })], faults }), 1).counts
+  }
+  const inTime = { builtAt: start + 65, cameAfter: start + 65 }
+  t.notOk('afterTerminal' in counts(inTime))
+  t.equal(counts({ ...inTime, cameAfter: start + 8_990 }).afterTerminal, 1, 'it was held back by its sender')
+  const stop = fault('stop.worker', 66, 8_980, 'worker-1#1')
+  t.notOk('afterTerminal' in counts({ ...inTime, cameAfter: start + 8_990 }, [stop]), 'which stood still')
+  t.equal(counts({}, [stop]).afterTerminal, 1, 'it was built after its sender went on')
+})
+
+t.test('who shares a connection may come again when a neighbour ended it, and only then', async t => {
+  const ended = start + 56
+  const story = (downstream: string, neighbour: Partial<Arrival>, first: Partial<Arrival> = {}) =>
+    history({
+      planned: [{ ...planned, messageCode: downstream === 'left' ? 'chaos.pair' : 'chaos.plain' }],
+      arrivals: [
+        arrival({ downstream, closedAfter: ended, ...first }),
+        arrival({ downstream, at: start + 500, attempt: 2, connection: 3 }),
+        { ...unanswered, downstream, taskNo: 'b', ...neighbour }
+      ],
+      tasks: [task({ downstream, attempt: 2, attempts: rows(2), handledAt: iso(510) })]
+    })
+  const { answeredAt: _, ...unanswered } = arrival({ at: start + 55, answer: 'reset', closedAfter: ended })
+  const unexplained = (...told: Parameters<typeof story>): number =>
+    judge(story(...told), 1).counts.unexplained ?? 0
+  t.equal(unexplained('left', {}), 0)
+  t.equal(unexplained('left', { answer: 'hang', at: start - 1_900 }), 0, 'given up after its timeout')
+  t.equal(
+    unexplained('left', {}, { closedAfter: start + 600 }),
+    1,
+    'the connection ended after it came again'
+  )
+  t.equal(unexplained('left', { connection: 2 }), 1, 'of another connection')
+  t.equal(unexplained('left', { answer: '500', answeredAt: start + 56 }), 1, 'it did not end')
+  t.equal(unexplained('left', { answer: 'late', answeredAt: start + 56 }), 1, 'nobody had given it up')
+  t.equal(unexplained('plain', {}), 1, 'connections for one at a time')
+  const recorded = story('left', {})
+  const read = { ...recorded, tasks: [task({ downstream: 'left', attempt: 2, attempts: delivered(2) })] }
+  t.equal(judge(read, 1).counts.unexplained, 1, 'its answer was read, says its row')
+})
+
+t.test(
+  'an answer that left after the service may give up explains a second try, whenever it was read',
+  async t => {
+    const unexplained = (first: Partial<Arrival>, attempts = rows(2)): number => {
+      const second = arrival({ at: start + 1_900, answeredAt: start + 1_910, attempt: 2 })
+      const arrivals = [arrival({ at: start + 1_800, answeredAt: start + 1_850, ...first }), second]
+      const tasks = [task({ attempt: 2, attempts, handledAt: iso(1_920) })]
+      return judge(history({ arrivals, tasks }), 1).counts.unexplained ?? 0
+    }
+    t.equal(unexplained({ builtAt: start + 50 }), 0, 'a busy sink read it 1.75 s after it left')
+    t.equal(unexplained({}), 1, 'it was answered 50 ms after it left')
+    t.equal(unexplained({ builtAt: start + 50 }, delivered(2)), 1, 'its answer was in time, says its row')
+  }
+)

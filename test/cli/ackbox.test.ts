@@ -1,0 +1,66 @@
+import { execFile } from 'node:child_process'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import t from 'tap'
+import { version } from '../../src/runtime/package.ts'
+import { folder, plainNode } from '../support/service.ts'
+
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+
+async function ackbox(args: string[], cwd?: string): Promise<{ code: number; out: string; err: string }> {
+  return await new Promise(resolve => {
+    const child = execFile(
+      plainNode[0],
+      [...plainNode.slice(1), program, ...args],
+      { env: { PATH: process.env['PATH'] }, ...(cwd === undefined ? {} : { cwd }) },
+      (_error, out, err) => resolve({ code: child.exitCode ?? -1, out, err })
+    )
+  })
+}
+
+t.test('a command or an option that is not one is answered with what there is', async t => {
+  t.match(await ackbox(['strat']), {
+    code: 1,
+    err: /no command strat\. Did you mean start\?.*ackbox <command>/s
+  })
+  t.match(await ackbox(['constructor']), { code: 1, err: /no command constructor/ })
+  t.match(await ackbox(['migrate', '--now']), { code: 1, err: /'--now'.*ackbox migrate/s })
+  t.match(await ackbox([]), { code: 0, out: /start +runs the service/ })
+  t.match(await ackbox(['--version']), { code: 0, out: `${version}\n` })
+})
+
+t.test('init completes a package.json and leaves all else as it is', async t => {
+  const project = folder(t)
+  const own = {
+    name: 'shop',
+    type: 'commonjs',
+    scripts: { start: 'mine' },
+    dependencies: { ackbox: 'file:x.tgz' }
+  }
+  writeFileSync(path.join(project, 'package.json'), JSON.stringify(own))
+  writeFileSync(path.join(project, 'compose.yml'), '# mine')
+  t.match(await ackbox(['init'], project), { code: 0, out: /compose\.yml is there already and stays/ })
+  t.equal(readFileSync(path.join(project, 'compose.yml'), 'utf8'), '# mine')
+  const described = JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')) as typeof own
+  t.match(described, { ...own, scripts: { start: 'mine', dev: 'ackbox dev' } })
+  t.ok(existsSync(path.join(project, 'handlers/hello.mts')), 'a module by its name, in a project of CommonJS')
+  t.match(
+    await ackbox(['handlers'], project),
+    { code: 0, out: /hello\.mts +greeter/ },
+    '.env names the folder'
+  )
+})
+
+t.test('init makes a folder where there is none, and dev says where it looks for handlers', async t => {
+  const project = path.join(folder(t), 'new')
+  t.match(await ackbox(['init', project]), { code: 0 })
+  t.match(JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')), {
+    name: 'new',
+    type: 'module',
+    dependencies: { ackbox: version }
+  })
+  t.match(await ackbox(['dev'], path.dirname(project)), {
+    code: 1,
+    err: /no folder .*handlers: set HANDLERS_DIR/
+  })
+})

@@ -1,0 +1,178 @@
+// The doctor at real servers that are set up wrong, and what is said of them at a start.
+import { execFile } from 'node:child_process'
+import path from 'node:path'
+import { Redis } from 'ioredis'
+import postgres from 'postgres'
+import t from 'tap'
+import { createKey } from '../../src/db/keys.ts'
+import { heartbeat } from '../../src/db/cluster.ts'
+import { lyingProxy } from '../support/proxy.ts'
+import { emptyDb, testDb } from '../support/postgres.ts'
+import { ownRedis } from '../support/redis.ts'
+import { plainNode, secret, start } from '../support/service.ts'
+import { stage } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+
+async function run(name: string, env: Record<string, string>): Promise<{ code: number; out: string }> {
+  return await new Promise(resolve => {
+    const child = execFile(
+      plainNode[0],
+      [...plainNode.slice(1), program, name],
+      { env: { PATH: process.env['PATH'] ?? '', SECRET: secret, ...env } },
+      (_error, out, err) => resolve({ code: child.exitCode ?? -1, out: out + err })
+    )
+  })
+}
+
+/** What it says of one check: the level, what it found, and the remedy below. */
+function said(out: string, check: string): { level?: string; found?: string; remedy?: string } {
+  const lines = out.split('\n')
+  const at = lines.findIndex(line => line.slice(6).startsWith(`${check} `))
+  const [, level, found] = /^(\S+) +.{30} {2}(.*)$/.exec(lines[at] ?? '') ?? []
+  const [, remedy] = /^ +-> (.*)$/.exec(lines[at + 1] ?? '') ?? []
+  return {
+    ...(level === undefined ? {} : { level }),
+    ...(found === undefined ? {} : { found }),
+    ...(remedy === undefined ? {} : { remedy })
+  }
+}
+
+t.test('a PostgreSQL without fsync and full_page_writes is a thing to fix, each with its line', async t => {
+  // That of the tests runs so.
+  const { url } = await testDb(t)
+  const { code, out } = await run('doctor', { DATABASE_URL: url })
+  t.equal(code, 1)
+  for (const setting of ['fsync', 'full_page_writes'])
+    t.match(said(out, `PostgreSQL ${setting}`), {
+      level: 'FIX',
+      found: /crash/,
+      remedy: `alter system set ${setting} = on; select pg_reload_conf();`
+    })
+  t.match(said(out, 'PostgreSQL synchronous_commit'), { level: 'OK' })
+})
+
+t.test('a server whose default is synchronous_commit = off does not take away the promise', async t => {
+  const { url, sql } = await testDb(t)
+  await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set synchronous_commit = off`)
+  const { out } = await run('doctor', { DATABASE_URL: url })
+  t.match(said(out, 'PostgreSQL synchronous_commit'), { level: 'OK', found: 'on in our connections' })
+})
+
+t.test(
+  'something in between that turns synchronous_commit off, and a clock that is off, are told',
+  async t => {
+    const { url } = await testDb(t)
+    const lie = (answer: string): string =>
+      answer
+        // oxlint-disable-next-line eslint/no-control-regex -- lengths are bytes
+        .replace(/(synchronous_commit\0\0\0)\x02on/, '$1\x02no')
+        // An hour later, in the one answer that is a time alone.
+        .replace(
+          // oxlint-disable-next-line eslint/no-control-regex -- the same
+          /(\0\x01\0\0\0.\d{4}-\d\d-\d\d )(\d\d)/s,
+          (_, head: string, hour: string) => head + String((Number(hour) + 1) % 24).padStart(2, '0')
+        )
+    const lied = new URL(url)
+    lied.port = String(await lyingProxy(t, new URL(url), lie))
+    const { out } = await run('doctor', { DATABASE_URL: String(lied) })
+    t.match(said(out, 'PostgreSQL synchronous_commit'), { level: 'FIX', remedy: /pooler/ })
+    t.match(said(out, 'Clock'), {
+      level: 'FIX',
+      found: /\d+\.\d s (behind|ahead of)/,
+      remedy: /timedatectl set-ntp/
+    })
+  }
+)
+
+t.test('a Redis that evicts is a thing to fix, and the line that is given fixes it', async t => {
+  const redis = await ownRedis(t, '--maxmemory-policy', 'allkeys-lru')
+  if (!redis) return
+  const env = { DATABASE_URL: (await testDb(t)).url, REDIS_URL: redis.url }
+  const before = (await run('doctor', env)).out
+  t.match(said(before, 'Redis eviction'), {
+    level: 'FIX',
+    found: /allkeys-lru/,
+    remedy: /redis-cli config set/
+  })
+  t.match(said(before, 'Redis persistence'), { level: 'WARN' })
+  const client = new Redis(redis.url)
+  t.teardown(() => client.disconnect())
+  for (const check of ['Redis eviction', 'Redis persistence']) {
+    const [, name = '', value = ''] = /config set (\S+) (\S+);/.exec(said(before, check).remedy ?? '') ?? []
+    t.equal(await client.config('SET', name, value), 'OK', check)
+  }
+  const after = (await run('doctor', env)).out
+  for (const check of ['Redis eviction', 'Redis persistence'])
+    t.match(said(after, check), { level: 'OK' }, `${check}, once done as told`)
+  await redis.kill()
+  t.match(said((await run('doctor', env)).out, 'Redis'), { level: 'FIX', found: /ECONNREFUSED/ })
+})
+
+t.test('missing tables, rights, roles and keys are told, each with what makes them', async t => {
+  const url = await emptyDb(t)
+  const ask = async (check: string, at = url) => said((await run('doctor', { DATABASE_URL: at })).out, check)
+  t.match(await ask('Migrations'), { level: 'FIX', remedy: 'npm run migrate' })
+  t.equal((await run('migrate', { DATABASE_URL: url })).code, 0)
+  t.match(await ask('Migrations'), { level: 'OK' })
+
+  const sql = postgres(url, { max: 1 })
+  t.teardown(() => sql.end())
+  t.match(await ask('API keys'), { level: 'WARN', remedy: /npm run key -- create/ })
+  await createKey(sql as never, { name: 'a', scopes: ['tasks:write'], messageCodes: null, who: 'test' })
+  t.match(await ask('API keys'), { level: 'OK', found: '1 in use' })
+
+  t.match(await ask('Roles'), { level: 'OK', found: 'no process lives now' })
+  await heartbeat(sql as never, { id: 'one', roles: 'api', version: '0' })
+  t.match(await ask('Roles'), {
+    level: 'WARN',
+    found: /nothing is delivered/,
+    remedy: /ROLE=worker,dispatcher/
+  })
+  await heartbeat(sql as never, { id: 'two', roles: 'worker,dispatcher', version: '0' })
+  t.match(await ask('Roles'), { level: 'OK' })
+
+  const guest = `guest_${process.pid}`
+  await sql.unsafe(`create role ${guest} login password 'guest'; grant usage on schema drizzle to ${guest};
+    grant select on all tables in schema drizzle to ${guest}; grant select, insert on all tables in schema public to ${guest}`)
+  t.teardown(async () => {
+    await sql.unsafe(`drop owned by ${guest}; drop role ${guest}`)
+  })
+  const as = new URL(url)
+  as.username = guest
+  as.password = 'guest'
+  const rights = await ask('PostgreSQL rights', String(as))
+  t.match(rights, { level: 'FIX', found: /delivery/, remedy: /grant select, insert, update, delete/ })
+  t.notMatch(rights.found, /audit|api_key/, 'more than these need is not asked for')
+  await sql.unsafe((rights.remedy ?? '').replace(/^.*?: /, '').replaceAll('USER', guest))
+  t.match(await ask('PostgreSQL rights', String(as)), { level: 'OK' }, 'once done as told')
+})
+
+t.test('the same is said at a start, by one that starts all the same', async t => {
+  const redis = await ownRedis(t, '--maxmemory-policy', 'volatile-lru')
+  const on = await stage(t)
+  if (!redis || !on) return
+  const service = await start(t, { ...on.env, REDIS_URL: redis.url, ROLE: 'api,dispatcher' })
+  const lines = () =>
+    service
+      .output()
+      .split('\n')
+      .filter(line => /"msg":"doctor\./.test(line))
+      .map(line => JSON.parse(line) as { check: string; msg: string; remedy: string })
+  await until('the doctor spoke', () => lines().some(({ check }) => check === 'PUBLIC_URL'))
+  const found = new Map(lines().map(line => [line.check, line]))
+  for (const check of ['PostgreSQL fsync', 'PostgreSQL full_page_writes', 'Redis eviction'])
+    t.match(found.get(check), { msg: 'doctor.fix', remedy: /set/ }, check)
+  t.notOk(found.has('Roles'), 'the others may be about to start')
+  t.notOk(found.has('Clock'), 'and nothing of what is well')
+  t.notOk(found.has('Handlers'), 'nor are they loaded once more')
+  await until('they had their time', () => lines().some(({ check }) => check === 'Roles'))
+  t.match(
+    lines().find(({ check }) => check === 'Roles'),
+    { msg: 'doctor.warn', remedy: 'start one with ROLE=worker' }
+  )
+  t.equal((await service.kill('SIGTERM')).code, 0)
+})

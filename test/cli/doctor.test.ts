@@ -1,0 +1,121 @@
+import t from 'tap'
+import { readConfig, type Config } from '../../src/service/config.ts'
+import { checks, type Finding } from '../../src/cli/doctor/checks.ts'
+import type { Looked, PostgresFacts, RedisFacts } from '../../src/cli/doctor/look.ts'
+
+const secret = 'q8Zt2Lw7Vb4Nc1Xm9Kd6Hs3Jf5Gp0RyT'
+const operated = readConfig({
+  DATABASE_URL: 'postgres://db/ackbox',
+  REDIS_URL: 'redis://redis',
+  SECRET: secret,
+  PUBLIC_URL: 'https://ackbox.example.com'
+})
+const postgres: PostgresFacts = {
+  version: '17.2',
+  roundTripMs: 1,
+  clockAheadMs: 3,
+  settings: {
+    fsync: 'on',
+    full_page_writes: 'on',
+    synchronous_commit: 'on',
+    autovacuum: 'on',
+    max_connections: '100'
+  },
+  connections: 4,
+  oldestTransactionS: 0,
+  pending: [],
+  keys: 1,
+  forbidden: [],
+  roles: ['api', 'worker', 'dispatcher']
+}
+const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'noeviction', appendOnly: true }
+const sound: Looked = { postgres, redis, handlers: { codes: 3, downstreams: 5 } }
+
+/** What is not OK, by the name of its check. */
+function complaints(looked: Partial<Looked>, config: Partial<Config> = {}): Record<string, Finding> {
+  const findings = checks.map(
+    ({ name, look }) => [name, look({ ...sound, ...looked }, { ...operated, ...config })] as const
+  )
+  return Object.fromEntries(
+    findings.flatMap(([name, found]) => (found && found.level !== 'ok' ? [[name, found]] : []))
+  )
+}
+
+t.test('a sound setup hears OK from every check, and every check speaks', async t => {
+  t.same(complaints({}), {})
+  t.ok(checks.every(({ look }) => look(sound, operated) !== undefined))
+})
+
+t.test('every complaint comes with the line that fixes it', async t => {
+  const ill: Looked = {
+    postgres: {
+      ...postgres,
+      settings: {},
+      connections: 99,
+      oldestTransactionS: 9999,
+      pending: ['0000_a'],
+      keys: 0,
+      forbidden: ['delivery'],
+      roles: ['api'],
+      clockAheadMs: -90_000
+    },
+    redis: { version: '5.0.7', roundTripMs: 1, evictionPolicy: 'allkeys-lru', appendOnly: false },
+    handlers: { codes: 0, downstreams: 0 }
+  }
+  const found = Object.values(
+    complaints(ill, { secret: 'x'.repeat(40), publicUrl: 'http://10.0.0.1', warnings: ['odd'] })
+  )
+  t.ok(found.length >= checks.length - 2, `${found.length} of ${checks.length} complain`)
+  t.ok(found.every(({ remedy }) => remedy !== undefined && remedy !== ''))
+})
+
+t.test(
+  'what can lose an acknowledged task is to be fixed, what only costs time is to be considered',
+  async t => {
+    const levels = (looked: Partial<Looked>) => Object.values(complaints(looked)).map(({ level }) => level)
+    for (const setting of ['fsync', 'full_page_writes', 'synchronous_commit']) {
+      t.same(
+        levels({ postgres: { ...postgres, settings: { ...postgres.settings, [setting]: 'off' } } }),
+        ['fix'],
+        setting
+      )
+    }
+    t.same(levels({ redis: { ...redis, appendOnly: false } }), ['warn'])
+  }
+)
+
+t.test('a secret that a person typed is refused, one from a random source is not', async t => {
+  for (const guessable of [
+    'a'.repeat(32),
+    'abcdefghijkl'.repeat(3),
+    'please-change-me-please-change-me',
+    'my-password-1234567890-abcdefghij'
+  ]) {
+    t.match(complaints({}, { secret: guessable }), { SECRET: { level: 'fix' } }, guessable)
+  }
+  t.same(complaints({}, { secret: '3b1e9c7a5d2f4860b7e1c9d3a5f20846' }), {}, 'hex')
+  t.match(complaints({}, { secretPrevious: secret }), { SECRET: { level: 'warn' } })
+})
+
+t.test('a database that cannot be asked is one complaint, not ten', async t => {
+  const found = complaints({ postgres: { error: 'connect ECONNREFUSED 127.0.0.1:5432' } })
+  t.same(Object.keys(found), ['PostgreSQL'])
+  t.match(found.PostgreSQL?.found, /ECONNREFUSED/)
+})
+
+t.test('without Redis nothing about Redis is asked for', async t => {
+  t.same(complaints({ redis: undefined }), {})
+  t.match(complaints({ redis: { ...redis, version: '6.0.16' } }), { Redis: { level: 'fix' } })
+  t.same(complaints({ redis: { ...redis, version: '6.2.0' } }), {})
+})
+
+t.test('a clock that is off is said before downstreams refuse signatures', async t => {
+  const clock = (clockAheadMs: number) => complaints({ postgres: { ...postgres, clockAheadMs } }).Clock?.level
+  t.same([500, -2_000, 30_000, 61_000, -3_600_000].map(clock), [undefined, 'warn', 'warn', 'fix', 'fix'])
+})
+
+t.test('an embedded setup brings its tables up to date by itself', async t => {
+  const pending = { postgres: { ...postgres, pending: ['0000_a'] } }
+  t.match(complaints(pending), { Migrations: { level: 'fix', remedy: 'npm run migrate' } })
+  t.same(complaints(pending, { embedded: true }), {})
+})

@@ -1,0 +1,75 @@
+import { execFile } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+
+/** `npm run handlers`, as a process of its own. */
+function handlers(
+  args: string[],
+  env: Record<string, string> = {}
+): Promise<{ code: number; out: string; err: string }> {
+  const program = join(import.meta.dirname, '../../src/cli/ackbox.js')
+  return new Promise(resolve => {
+    const child = execFile(
+      process.execPath,
+      [program, 'handlers', ...args],
+      { env: { PATH: process.env['PATH'], ...env } },
+      (_, out, err) => resolve({ code: child.exitCode ?? -1, out, err })
+    )
+  })
+}
+
+t.test('it lists every handler and downstream', async t => {
+  const { code, out } = await handlers([])
+  t.equal(code, 0)
+  t.match(out, /order\.paid +order-paid\.\w+ +warehouse +http +in 4s +10 +1s 2s 5s … +50/)
+  t.match(out, /3 handlers, 6 downstreams: all is well/)
+})
+
+t.test('a wrong folder ends it with 1 and all that is wrong', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+  t.teardown(() => rmSync(dir, { recursive: true }))
+  writeFileSync(join(dir, 'a.mjs'), '')
+  const { code, err } = await handlers([], { HANDLERS_DIR: dir })
+  t.equal(code, 1)
+  t.match(err, /One thing is wrong with the handlers in .*a\.mjs\n {4}it has no default export/s)
+  t.notMatch(err, /\n {4}at /, 'no stack: nobody has to read our code')
+})
+
+t.test('a dry run shows what each downstream would get, and whom it leaves out', async t => {
+  const { code, out } = await handlers([
+    '--dry-run',
+    'material.sync',
+    '{"materialId":"m/1", "version":2,"change":"removed"}'
+  ])
+  t.equal(code, 0)
+  t.match(out, /review\n {2}nothing: when says no \(SKIPPED\)/)
+  t.match(out, /ads\n {2}PUT http:\/\/demo-receiver\/materials\/m%2F1\n/)
+  t.match(
+    out,
+    '{"materialId":"m/1", "version":2,"change":"removed"}',
+    'the very text, not a copy of its meaning'
+  )
+  t.match(out, 'Nothing was sent.')
+})
+
+t.test('a dry run of what would be refused says how', async t => {
+  const table: [args: string[], says: RegExp][] = [
+    [['order.piad', '{}'], /no handler has messageCode 'order\.piad': did you mean 'order\.paid'\?/],
+    [['order.paid', '{"orderId":7}'], /422.*\/orderId {2}Invalid input.*\/cents/s],
+    [['order.paid', '{oops'], /the messageBody is not JSON/],
+    [['order.paid', '{"orderId":"..","cents":1}'], /would not get it/],
+    [['order.paid'], /npm run handlers -- --dry-run/]
+  ]
+  for (const [args, says] of table) {
+    const { code, err } = await handlers(['--dry-run', ...args])
+    t.equal(code, 1, args.join(' '))
+    t.match(err, says)
+  }
+})
+
+t.test('--help says how, and so does a flag that is not one', async t => {
+  t.match(await handlers(['--help']), { code: 0, out: /--dry-run <messageCode>/ })
+  t.match(await handlers(['--dryrun']), { code: 1, err: /--dryrun.*--dry-run <messageCode>/s })
+})

@@ -1,0 +1,56 @@
+import t from 'tap'
+import { heartbeat, removeNode, readCluster, pause, resume } from '../../src/db/cluster.ts'
+import type { State, DeliveryState } from '../../src/domain/transitions.ts'
+import { testDb } from '../support/postgres.ts'
+import { standing } from '../support/rows.ts'
+
+const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+
+t.test('who beats is alive for 15 s, who leaves is gone at once', async t => {
+  const { sql } = await testDb(t)
+  await heartbeat(sql, { id: 'a', roles: 'api,worker,dispatcher', version: '1' })
+  await heartbeat(sql, { id: 'b', roles: 'worker', version: '1' })
+  await heartbeat(sql, { id: 'b', roles: 'worker', version: '2' })
+  await heartbeat(sql, { id: 'c', roles: 'api', version: '1' })
+  t.match(await readCluster(sql, []), { workers: 2, dispatchers: 1 })
+  await sql`update node set seen_at = now() - interval '16 s' where id = 'b'`
+  t.match(await readCluster(sql, []), { workers: 1 })
+  await removeNode(sql, 'a')
+  t.match(await readCluster(sql, []), { workers: 0, dispatchers: 0 })
+  await sql`update node set seen_at = now() - interval '2 hours' where id = 'b'`
+  await heartbeat(sql, { id: 'c', roles: 'api', version: '1' })
+  t.same(
+    (await sql<{ id: string }[]>`select id from node`).map(row => row.id),
+    ['c']
+  )
+})
+
+t.test('a pause is kept with who asked first, until somebody resumes', async t => {
+  const { sql } = await testDb(t)
+  await pause(sql, 'warehouse', 'ann')
+  await pause(sql, 'warehouse', 'bob')
+  t.same((await readCluster(sql, ['warehouse', 'points'])).paused, new Set(['warehouse']))
+  t.match(await sql`select paused_by from downstream`, [{ paused_by: 'ann' }])
+  await resume(sql, 'warehouse')
+  t.equal((await readCluster(sql, [])).paused.size, 0)
+  await pause(sql, 'warehouse', 'bob')
+  t.match(await sql`select paused_by from downstream`, [{ paused_by: 'bob' }])
+})
+
+t.test('a database that can only be read says so', async t => {
+  const { sql } = await testDb(t, { max: 1 })
+  t.equal((await readCluster(sql, [])).readOnly, false)
+  await sql`set default_transaction_read_only = on`
+  t.equal((await readCluster(sql, [])).readOnly, true)
+})
+
+t.test('the age of the oldest due delivery is told by downstream; none due, none told', async t => {
+  const { sql } = await testDb(t)
+  await standing(sql, at('WAITING'), { inMs: -5_000 })
+  await standing(sql, at('WAITING'), { inMs: -1_000 })
+  await standing(sql, at('WAITING'), { inMs: 5_000, downstream: 'points' })
+  await standing(sql, at('FAILED'), { downstream: 'audit' })
+  const { oldestDueMs } = await readCluster(sql, ['warehouse', 'points', 'audit'])
+  t.same([...oldestDueMs.keys()], ['warehouse'])
+  t.ok(Math.abs((oldestDueMs.get('warehouse') ?? 0) - 5_000) < 1_000)
+})

@@ -1,0 +1,114 @@
+import net from 'node:net'
+import t, { type Test } from 'tap'
+import { checkServer, isInfrastructure, openDb } from '../../src/db/pool.ts'
+import { testDb } from '../support/postgres.ts'
+
+t.test('a server that cannot keep the promise is refused with what to do', async t => {
+  const { url, sql } = await testDb(t)
+  t.match(await checkServer(sql), { version: /^\d+/ })
+  const readonly = openDb(`${url}?default_transaction_read_only=on`, { max: 1 })
+  await t.rejects(checkServer(readonly), { name: 'DatabaseError', message: /read-only/ })
+  await readonly.end()
+  const name = new URL(url).pathname.slice(1)
+  await sql.unsafe(`create database ${name}_latin encoding 'LATIN1' template template0 locale 'C'`)
+  const latin = openDb(`${url}_latin`, { max: 1 })
+  await t.rejects(checkServer(latin), { name: 'DatabaseError', message: /LATIN1.*UTF8/ })
+  await latin.end()
+  await sql.unsafe(`drop database ${name}_latin`)
+})
+
+t.test('the hot pool commits synchronously and plans for young tables, whatever the server says', async t => {
+  const { sql } = await testDb(t)
+  const [row] = await sql`
+    select current_setting('synchronous_commit') as sync, current_setting('enable_seqscan') as seqscan,
+           current_setting('jit') as jit, current_setting('statement_timeout') as timeout,
+           9007199254740991::bigint as big, now() as now, array[1::bigint] as bigs`
+  t.match(row, {
+    sync: 'on',
+    seqscan: 'off',
+    jit: 'off',
+    timeout: '10s',
+    big: 9007199254740991,
+    now: Date,
+    bigs: [1]
+  })
+})
+
+t.test('the database away or full is told from a statement that is wrong', async t => {
+  const { sql } = await testDb(t)
+  const error = async (query: PromiseLike<unknown>) =>
+    await query.then(
+      () => undefined,
+      (err: unknown) => err
+    )
+  t.notOk(isInfrastructure(await error(sql`select 1 / 0`)))
+  t.notOk(isInfrastructure(await error(sql`select nonsense`)))
+  t.notOk(isInfrastructure(new TypeError('ours')))
+  t.notOk(isInfrastructure(undefined))
+  t.ok(isInfrastructure(await error(sql`select pg_terminate_backend(pg_backend_pid())`)))
+  const nobody = openDb('postgres://x:x@127.0.0.1:1/x', { max: 1 })
+  t.ok(isInfrastructure(await error(nobody`select 1`)))
+  await nobody.end()
+  t.ok(isInfrastructure(await error(nobody`select 1`)), 'a closed pool')
+  const wrong = openDb('postgres://x:x@no.such.host.invalid/x', { max: 1 })
+  t.ok(isInfrastructure(await error(wrong`select 1`)))
+  await wrong.end()
+})
+
+t.test(
+  'a server that vanished without a word is given up, and the pool is whole when it is back',
+  async t => {
+    const { url } = await testDb(t)
+    const proxy = await startProxy(t, Number(new URL(url).port))
+    const far = new URL(url)
+    far.port = String(proxy.port)
+    const sql = openDb(far.href, { max: 2, silenceMs: 400 })
+    await sql`select 1`
+    proxy.silent = true
+    const lost = await sql`select 2`.then(
+      () => undefined,
+      (err: unknown) => err
+    )
+    t.match(lost, { code: 'ETIMEDOUT' })
+    t.ok(isInfrastructure(lost))
+    proxy.silent = false
+    await new Promise(resolve => setTimeout(resolve, 50)) // its socket is closing
+    t.match(await Promise.all([sql`select 3 as n`, sql`select 4 as n`]), [[{ n: 3 }], [{ n: 4 }]])
+    await sql.end({ timeout: 1 })
+  }
+)
+
+t.test('a connection that is merely idle is kept', async t => {
+  const { url } = await testDb(t)
+  const sql = openDb(url, { max: 1, silenceMs: 100 })
+  const pid = async () => (await sql<{ pid: number }[]>`select pg_backend_pid() as pid`)[0]?.pid
+  const before = await pid()
+  await new Promise(resolve => setTimeout(resolve, 400))
+  t.equal(await pid(), before)
+  await sql.end()
+})
+
+/** Passes bytes on, or, while silent, swallows them as a pulled cable would. */
+async function startProxy(t: Test, to: number): Promise<{ port: number; silent: boolean }> {
+  const sockets = new Set<net.Socket>()
+  const server = net.createServer(near => {
+    const far = net.connect(to, '127.0.0.1')
+    for (const [from, into] of [
+      [near, far],
+      [far, near]
+    ] as const) {
+      sockets.add(from)
+      from.on('data', bytes => {
+        if (!proxy.silent) into.write(bytes)
+      })
+      from.on('error', () => {}).on('close', () => into.destroy())
+    }
+  })
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const proxy = { port: (server.address() as net.AddressInfo).port, silent: false }
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return proxy
+}

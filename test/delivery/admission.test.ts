@@ -1,0 +1,88 @@
+import t from 'tap'
+import type { NewTask } from '../../src/db/tasks.ts'
+import { admission } from '../../src/delivery/admission.ts'
+
+const delivery = { skipped: false, claim: false, leaseMs: 20_000, tries: 10, needsReceipt: false }
+const task = (more: Partial<NewTask> = {}, ...downstreams: string[]): NewTask => ({
+  id: '',
+  taskNo: '',
+  messageCode: '',
+  sceneType: '',
+  messageBody: '{}',
+  contentHash: '',
+  startAt: null,
+  delayMs: null,
+  deliverBefore: null,
+  needCallback: null,
+  retryTimes: null,
+  extend: null,
+  traceparent: null,
+  createdBy: '',
+  deliveries: (downstreams.length > 0 ? downstreams : ['shop']).map(downstream => ({
+    ...delivery,
+    downstream
+  })),
+  ...more
+})
+const claimed = (tasks: NewTask[]): boolean[] =>
+  tasks.flatMap(one => one.deliveries.map(({ claim }) => claim))
+
+function around(rooms: Record<string, number>) {
+  const state = { paused: '', behind: '', claiming: true }
+  const places = admission({
+    enqueuer: { room: name => rooms[name] ?? 0 },
+    cluster: { isPaused: name => name === state.paused, isBehind: name => name === state.behind },
+    claiming: () => state.claiming
+  })
+  return { state, places, rooms }
+}
+
+t.test('no more is claimed than there is room for, in one batch or in several', async t => {
+  const { places } = around({ shop: 3 })
+  const [first, second, third] = [[task(), task()], [task(), task()], [task()]]
+  const taken = places.take(first)
+  t.same(claimed(first), [true, true])
+  const rest = places.take(second)
+  t.same(claimed(second), [true, false], 'what is still on its way through the commit counts')
+  places.give(taken)
+  places.give(rest)
+  places.take(third)
+  t.same(claimed(third), [true])
+})
+
+t.test('each downstream has its own room', async t => {
+  const { places } = around({ shop: 1, ledger: 2 })
+  const tasks = [task({}, 'shop', 'ledger'), task({}, 'ledger', 'shop', 'nobody')]
+  places.take(tasks)
+  t.same(claimed(tasks), [true, true, true, false, false])
+})
+
+t.test('what waits for its time, or is skipped, takes nobody its place', async t => {
+  const { places } = around({ shop: 1 })
+  const skipped = task({ deliveries: [{ ...delivery, downstream: 'shop', skipped: true }] })
+  const tasks = [
+    skipped,
+    task({ startAt: new Date(8e12) }),
+    task({ delayMs: 5_000 }),
+    task(),
+    task({ delayMs: 0 })
+  ]
+  places.take(tasks)
+  t.same(claimed(tasks), [false, true, true, true, false])
+})
+
+t.test('nothing is claimed of what is paused or behind, or while we stop', async t => {
+  const { places, state } = around({ shop: 5, ledger: 5 })
+  const look = (): boolean[] => {
+    const tasks = [task({}, 'shop', 'ledger')]
+    places.give(places.take(tasks))
+    return claimed(tasks)
+  }
+  t.same(look(), [true, true])
+  state.paused = 'shop'
+  t.same(look(), [false, true])
+  state.behind = 'ledger'
+  t.same(look(), [false, false])
+  Object.assign(state, { paused: '', behind: '', claiming: false })
+  t.same(look(), [false, false])
+})

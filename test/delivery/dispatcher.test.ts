@@ -1,0 +1,306 @@
+import t from 'tap'
+import { openDb } from '../../src/db/pool.ts'
+import { failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { throughBlackHole } from '../support/away.ts'
+import { setup } from '../support/setup.ts'
+import { testDb } from '../support/postgres.ts'
+import { stopwatch } from '../support/stopwatch.ts'
+
+t.test('what fails is tried again after its backoff and not before, until it works', async t => {
+  const { post, downstream, quiet, dispatch, later, delivery } = await setup(t, {
+    downstream: {
+      policy: { times: 3, backoff: { kind: 'list', ms: [10_000, 60_000] }, receiptTimeoutMs: 60_000 }
+    }
+  })
+  downstream.next(failed, failed)
+  const taskNo = await post()
+  await quiet()
+  await later('9 s')
+  await dispatch()
+  t.equal(downstream.requests.length, 1, 'a flood of retries: every sweep sends again')
+  await later('1 s')
+  await dispatch()
+  t.equal(downstream.requests.length, 2)
+  await later('59 s')
+  await dispatch()
+  t.equal(downstream.requests.length, 2)
+  await later('1 s')
+  await dispatch()
+  t.match(await delivery(taskNo), {
+    status: 'HANDLED',
+    attempt: 3,
+    triesLeft: 0,
+    attempts: [
+      { attempt: 1, outcome: 'failed' },
+      { attempt: 2, outcome: 'failed' },
+      { attempt: 3, outcome: 'delivered' }
+    ]
+  })
+})
+
+t.test(
+  'a poison task that always throws ends at its limit: FAILED, with its alarm, and not SENDING for ever',
+  async t => {
+    const { post, dispatch, later, delivery, quiet, sql, downstream } = await setup(t, {
+      downstream: {
+        request: () => {
+          throw new Error('poison')
+        }
+      }
+    })
+    const taskNo = await post({ retryTimes: 3 })
+    await quiet()
+    for (let look = 0; look < 5; look++) {
+      await later('1 minute')
+      await dispatch()
+    }
+    t.match(await delivery(taskNo), { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 3, triesLeft: 0 })
+    const alarms = await sql`select kind, attempt, resolved_at from alarm`
+    t.same([...alarms], [{ kind: 'FAILED', attempt: 3, resolved_at: null }])
+    t.equal(downstream.requests.length, 0)
+  }
+)
+
+t.test('one try means one try', async t => {
+  const { post, quiet, downstream, delivery } = await setup(t)
+  downstream.usual = failed
+  const taskNo = await post({ retryTimes: 1 })
+  await quiet()
+  t.match(await delivery(taskNo), { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 1 })
+})
+
+t.test('an hour without workers makes nothing FAILED, not even a task with one try', async t => {
+  const { post, queue, workers, later, dispatch, delivery, quiet } = await setup(t)
+  queue.mode = 'lose'
+  await workers(0)
+  const taskNo = await post({ retryTimes: 1 })
+  for (let lease = 0; lease < 50; lease++) {
+    await later('21 s')
+    await dispatch()
+    await dispatch()
+  }
+  t.match(await delivery(taskNo), { status: 'SENDING', attempt: 51, triesLeft: 0, phase: 'IN_FLIGHT' })
+  await workers(1)
+  queue.mode = 'deliver'
+  await later('21 s')
+  await dispatch()
+  await dispatch()
+  await quiet()
+  t.match(await delivery(taskNo), { status: 'HANDLED' })
+})
+
+t.test('a queue that is flushed twice burns no try', async t => {
+  const { post, queue, later, dispatch, delivery } = await setup(t)
+  queue.mode = 'hold'
+  const taskNo = await post({ retryTimes: 1 })
+  for (let flushed = 0; flushed < 2; flushed++) {
+    queue.flush()
+    await later('21 s')
+    await dispatch()
+    await dispatch()
+  }
+  t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 3, triesLeft: 0 })
+  await queue.run()
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 3 })
+})
+
+t.test('a task that kills its worker every time ends FAILED within its limit and two', async t => {
+  const { post, queue, later, dispatch, delivery, sql } = await setup(t)
+  queue.mode = 'lose'
+  const taskNo = await post({ retryTimes: 2 })
+  for (let lease = 0; lease < 12; lease++) {
+    await later('21 s')
+    await dispatch()
+  }
+  t.match(await delivery(taskNo), { status: 'FAILED', reason: 'SEND_EXHAUSTED', attempt: 4, triesLeft: 0 })
+  t.equal((await sql`select from alarm`).length, 1)
+})
+
+t.test(
+  'a process that dies between sending and sent leaves the row to the others, within lease and sweep',
+  async t => {
+    const { post, queue, later, dispatch, delivery, downstream } = await setup(t)
+    queue.mode = 'lose'
+    const taskNo = await post()
+    await later('19 s')
+    await dispatch()
+    t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 }, 'a live lease is not touched')
+    queue.mode = 'deliver'
+    await later('2 s')
+    await dispatch()
+    await dispatch()
+    t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+    t.equal(downstream.requests.length, 1)
+  }
+)
+
+t.test('paused while a lease runs out: given back, uncounted', async t => {
+  const { post, queue, later, dispatch, delivery, sql, around } = await setup(t)
+  queue.mode = 'lose'
+  const taskNo = await post({ retryTimes: 1 })
+  await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'me')`
+  await around.refresh()
+  for (let lease = 0; lease < 5; lease++) {
+    await later('21 s')
+    await dispatch()
+  }
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 1 })
+})
+
+t.test('what may not be sent any more is EXPIRED, not sent, and heard of', async t => {
+  const { post, later, dispatch, delivery, downstream, sql, quiet } = await setup(t)
+  downstream.usual = failed
+  const taskNo = await post({ deliverBefore: new Date(Date.now() + 15_000) })
+  await quiet()
+  await later('12 s')
+  await dispatch()
+  const { nextActionAt = '' } = await delivery(taskNo)
+  t.ok(Date.parse(nextActionAt) < Date.now() + 4_000, 'the end of its backoff is not after its end')
+  await later('3 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'FAILED', reason: 'EXPIRED', attempt: 2 })
+  t.equal((await sql`select from alarm where kind = 'FAILED'`).length, 1)
+  t.equal(downstream.requests.length, 2)
+})
+
+t.test('an answer that comes after deliverBefore does not hide the delivery from the next look', async t => {
+  const { post, later, downstream, delivery, dispatching, quiet } = await setup(t, { sweepMs: 50 })
+  downstream.holds = true
+  const taskNo = await post({ deliverBefore: new Date(Date.now() + 8_000) })
+  await downstream.received(1)
+  const { wake } = dispatching()
+  wake()
+  await later('10 s')
+  // The looks of this dispatcher are beyond the clock that a failed send would go back to.
+  await until(async () => (await delivery(taskNo)).phase === 'IN_FLIGHT')
+  downstream.answer(failed)
+  await quiet()
+  await until(async () => (await delivery(taskNo)).status === 'FAILED')
+  t.match(await delivery(taskNo), { reason: 'EXPIRED', attempts: [{ outcome: 'failed' }] })
+})
+
+t.test('no receipt in time: the next try by backoff, at the limit RECEIPT_TIMEOUT and an alarm', async t => {
+  const { post, later, dispatch, delivery, downstream, sql, quiet } = await setup(t, {
+    downstream: { needCallback: true }
+  })
+  const taskNo = await post({ retryTimes: 2 })
+  await quiet()
+  t.match(await delivery(taskNo), { phase: 'AWAITING_RECEIPT', attempt: 1, deliveredAt: String })
+  await later('59 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'AWAITING_RECEIPT', attempt: 1 })
+  await later('2 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
+  await later('10 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'AWAITING_RECEIPT', attempt: 2 })
+  await later('61 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'FAILED', reason: 'RECEIPT_TIMEOUT', attempt: 2 })
+  t.equal((await sql`select from alarm where kind = 'FAILED' and attempt = 2`).length, 1)
+  t.equal(downstream.requests.length, 2)
+})
+
+t.test('the immediate send and three sweepers never send the same attempt twice', async t => {
+  const { url, sql } = await testDb(t, { max: 4 })
+  const pools = [1, 2].map(() => openDb(url, { max: 4 }))
+  t.teardown(() => Promise.all(pools.map(pool => pool.end())))
+  const stories = await Promise.all([sql, ...pools].map(pool => setup(t, { sql: pool, sweepMs: 20 })))
+  const [first] = stories
+  const dispatchers = stories.map(story => story.dispatching())
+  const batches = Array.from({ length: 20 }, (_, at) =>
+    Array.from({ length: 50 }, (_, n) => asked(n % 2 ? { start: { delayMs: at * 10 } } : {}))
+  )
+  await Promise.all(batches.map((batch, at) => stories[at % 3]!.accept.many(batch)))
+  for (const { wake } of dispatchers) wake()
+  await until(async () => (await sql`select from delivery where status = 0 limit 1`).length === 0)
+  const seen = stories.flatMap(story => story.downstream.requests).map(one => `${one.taskNo} ${one.attempt}`)
+  t.equal(seen.length, 1_000)
+  t.equal(new Set(seen).size, 1_000)
+  const early = await sql`
+    select from attempt a join task k on k.id = a.task_id
+    where a.started_at < k.deliver_start_time - interval '1 ms'`
+  t.equal(early.length, 0, 'not early')
+  t.ok(first?.lines.every(line => line.level !== 'error'))
+})
+
+t.test('after an outage of its own a dispatcher waits 2 s before it calls leases lost', async t => {
+  const { hole, sql, direct } = await throughBlackHole(t)
+  const { post, queue, dispatching, quiet, logged } = await setup(t, { sql, sweepMs: 20 })
+  queue.mode = 'lose'
+  await post()
+  await quiet()
+  dispatching()
+  hole.swallow()
+  // The lease runs out while nobody can write.
+  await direct`update delivery set next_action_at = now() - interval '1 s'`
+  await new Promise(resolve => setTimeout(resolve, 100))
+  hole.heal()
+  const back = performance.now()
+  await until(async () => (await direct`select from delivery where attempt = 2`).length === 1)
+  const took = performance.now() - back
+  t.ok(took > 1_500, `${took} ms`)
+  t.match(logged('delivery.rescued'), [{ was: 'IN_FLIGHT', move: 'lose' }])
+})
+
+t.test('a due delivery is found by the timer of the next due time, long before the next sweep', async t => {
+  const { post, dispatching, downstream } = await setup(t, { sweepMs: 60_000 })
+  const { wake } = dispatching()
+  await post({ start: { delayMs: 300 } })
+  wake()
+  const began = stopwatch(t)
+  await downstream.received(1)
+  t.ok(began() < 2_000)
+})
+
+t.test('a full claim looks again at once: a backlog drains without waiting for sweeps', async t => {
+  const { accept, dispatching, queue, downstream, quiet } = await setup(t, { sweepMs: 60_000 })
+  queue.roomLeft = 0
+  await accept.many(Array.from({ length: 300 }, () => asked()))
+  await quiet()
+  queue.roomLeft = 50
+  dispatching()
+  await downstream.received(300)
+  t.equal(new Set(downstream.requests.map(one => one.taskNo)).size, 300)
+})
+
+t.test('what was lost is decided within a sweep, also while a backlog is worked off', async t => {
+  const { accept, post, dispatching, queue, downstream, later, logged, quiet } = await setup(t, {
+    sweepMs: 50
+  })
+  queue.mode = 'lose'
+  await post()
+  await quiet()
+  await later('21 s')
+  queue.mode = 'deliver'
+  queue.roomLeft = 0
+  await accept.many(Array.from({ length: 2_000 }, () => asked()))
+  await quiet()
+  queue.roomLeft = 1
+  dispatching()
+  await until(async () => {
+    await new Promise(resolve => setTimeout(resolve, 5))
+    return logged('delivery.rescued').length > 0
+  })
+  t.match(logged('delivery.rescued'), [{ was: 'IN_FLIGHT' }])
+  t.ok(downstream.requests.length < 1_900, `${downstream.requests.length} of the backlog had left`)
+})
+
+t.test('a backlog that is paused is no reason to look without end', async t => {
+  const { dispatching, queue, sql, around } = await setup(t, { sweepMs: 60_000 })
+  await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'me')`
+  await around.refresh()
+  around.setBehind('warehouse', true)
+  let asked = 0
+  queue.room = () => ++asked
+  dispatching()
+  await new Promise(resolve => setTimeout(resolve, 300))
+  t.ok(asked < 20, `the queue was asked ${asked} times`)
+})
+
+async function until(is: () => Promise<boolean>): Promise<void> {
+  while (!(await is()));
+}

@@ -1,0 +1,96 @@
+import t, { type Test } from 'tap'
+import { cancelled, load, type LeasedDelivery } from '../../src/delivery/load.ts'
+import { testDb } from '../support/postgres.ts'
+import { setup, type Story } from '../support/setup.ts'
+import { until } from '../support/until.ts'
+
+/** One task that was accepted here and claimed, and waits in the queue. */
+async function acceptedOne(t: Test, post: Parameters<Story['post']>[0] = {}) {
+  const story = await setup(t)
+  story.queue.mode = 'hold'
+  await story.post(post)
+  await story.quiet()
+  const [claim] = story.queue.jobs.flat()
+  return {
+    ...story,
+    claim: claim!,
+    loaded: { ...claim!.loaded!, leasedFrom: Math.round(claim!.loaded!.leasedFrom) }
+  }
+}
+
+t.test('what was accepted here is what a worker would have read', async t => {
+  const { sql, claim, loaded } = await acceptedOne(t, {
+    deliverBefore: new Date(Date.now() + 600_000),
+    extend: '{"source":"till","weights":[1]}',
+    sceneType: 'shop',
+    retryTimes: 4
+  })
+  const { taskId, downstream, attempt } = claim
+  const asAccepted = await load(sql, undefined, { downstream, deliveries: [claim] })
+  t.same(asAccepted, { loaded: [claim.loaded], isRead: false }, 'no statement')
+  const { loaded: read, isRead } = await load(sql, undefined, {
+    downstream,
+    deliveries: [{ taskId, attempt }]
+  })
+  t.ok(isRead)
+  const { leaseMs, beforeMs, ...rest } = loaded.delivery
+  const { leaseMs: leaseLeft, beforeMs: timeLeft, ...restRead } = read[0]!.delivery
+  t.same(rest, restRead)
+  t.ok(claim.loaded!.leasedFrom <= read[0]!.leasedFrom)
+  t.ok(leaseLeft <= leaseMs && leaseLeft > leaseMs - 5_000, `${leaseLeft} of ${leaseMs} ms`)
+  t.ok(timeLeft! <= beforeMs! && timeLeft! > beforeMs! - 5_000, `${timeLeft} of ${beforeMs} ms`)
+})
+
+t.test('an accepted delivery is sent as it is for a second, then only as PostgreSQL knows it', async t => {
+  const { sql, loaded, remove, claim } = await acceptedOne(t)
+  let now = loaded.leasedFrom + 1_000
+  const { confirm } = cancelled(() => now)
+  t.equal(confirm(sql, loaded), loaded, 'without a statement')
+  now++
+  t.match(await confirm(sql, loaded), { isAccepted: false, delivery: { task: { id: claim.taskId } } })
+  await remove(loaded.delivery.task.taskNo)
+  t.equal(await confirm(sql, loaded), undefined, 'another process stopped it')
+})
+
+t.test('what this process stopped is read at once, and forgotten a second later', async t => {
+  const { sql, loaded, claim } = await acceptedOne(t)
+  let now = loaded.leasedFrom
+  const { add, confirm } = cancelled(() => now)
+  add('another task', claim.downstream)
+  t.equal(confirm(sql, loaded), loaded)
+  add(claim.taskId, 'points')
+  t.equal(confirm(sql, loaded), loaded, 'stopped at another downstream')
+  add(claim.taskId, claim.downstream)
+  t.not(confirm(sql, loaded), loaded)
+  now += 1_001
+  add('a third', claim.downstream)
+  const later: LeasedDelivery = { ...loaded, leasedFrom: now }
+  t.equal(confirm(sql, later), later)
+})
+
+t.test('of a backlog only what can leave soon is read, the rest when there is room for it', async t => {
+  let reads = 0
+  const { sql } = await testDb(t, { max: 8 })
+  const counted = new Proxy(sql, {
+    apply(query, self, args: [TemplateStringsArray]) {
+      if (args[0].raw?.[0]?.includes('d.tries_left, d.lost, d.needs_receipt')) reads++
+      return Reflect.apply(query, self, args) as unknown
+    }
+  })
+  const { post, downstream, quiet } = await setup(t, {
+    sql: counted,
+    hasWorker: false,
+    downstream: { limit: { concurrency: 1, timeoutMs: 10_000 } }
+  })
+  downstream.holds = true
+  for (let n = 0; n < 8; n++) await post()
+  await downstream.received(1)
+  await until('the next wait for the only slot', () => reads === 4)
+  await new Promise(resolve => setTimeout(resolve, 50))
+  t.equal(reads, 4, 'one that is being sent, and three')
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  t.equal(reads, 8)
+  t.equal(new Set(downstream.requests.map(one => one.taskNo)).size, 8)
+})

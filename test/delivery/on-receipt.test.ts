@@ -1,0 +1,58 @@
+import t from 'tap'
+import type { OnReceipt } from '../../src/handler/define.ts'
+import type { Task } from '../../src/domain/types.ts'
+import { asked } from '../support/asked.ts'
+import { setup, type SetupOptions } from '../support/setup.ts'
+
+const owing: SetupOptions = { downstream: { needCallback: true } }
+
+t.test('the hook gets the task it acknowledges and not an empty record, and may turn HANDLED', async t => {
+  let said: OnReceipt | 'throw' | 'nonsense'
+  let told: { task: Readonly<Task>; body: unknown; receipt: object } | undefined
+  const { post, receive, quiet, delivery } = await setup(t, {
+    ...owing,
+    handler: {
+      onReceipt(about) {
+        told = about
+        if (said === 'throw') throw new Error('oh')
+        return said as OnReceipt
+      }
+    }
+  })
+  const cases = [
+    [undefined, 'HANDLED'],
+    ['HANDLED', 'HANDLED'],
+    ['FAILED', 'FAILED'],
+    ['RETRY', 'SENDING'],
+    ['throw', 'SENDING'],
+    ['nonsense', 'SENDING']
+  ] as const
+  for (const [turn, status] of cases) {
+    said = turn
+    const one = asked({ messageBody: `{"turn":"${turn}"}`, sceneType: 'vip' })
+    await post(one)
+    await quiet()
+    t.match(
+      await receive({ taskNo: one.taskNo, data: '{"code":7}' }),
+      { status, applied: true },
+      String(turn)
+    )
+    t.match(told, {
+      task: { taskNo: one.taskNo, messageBody: one.messageBody, sceneType: 'vip' },
+      body: { turn: String(turn) },
+      receipt: { result: 'HANDLED', data: { code: 7 }, downstream: 'warehouse', attempt: 1 }
+    })
+    const expected = status === 'SENDING' ? 'RETRY' : status
+    t.match(await delivery(one.taskNo), { status, receipts: [{ result: expected, data: { code: 7 } }] })
+  }
+})
+
+t.test('an onReceipt that hangs is a RETRY after 5 s', async t => {
+  const { post, receive, quiet } = await setup(t, {
+    ...owing,
+    handler: { onReceipt: () => new Promise(() => {}) }
+  })
+  const taskNo = await post()
+  await quiet()
+  t.match(await receive({ taskNo }), { status: 'SENDING', applied: true })
+})

@@ -1,0 +1,35 @@
+// The longest a caller waits for PostgreSQL.
+import t from 'tap'
+import { Unavailable } from '../../src/runtime/errors.ts'
+import { orUnavailable } from '../../src/delivery/cluster.ts'
+import { testDb } from '../support/postgres.ts'
+import { stopwatch } from '../support/stopwatch.ts'
+
+const around = (): { away: number; setDatabaseAway(): void } => ({
+  away: 0,
+  setDatabaseAway() {
+    this.away++
+  }
+})
+
+t.test('what PostgreSQL answered while this process stood still counts', async t => {
+  const { sql } = await testDb(t)
+  const surroundings = around()
+  await sql`select 1`
+  const asked = orUnavailable(surroundings, sql`select 1 as one from pg_sleep(1)`.execute())
+  await new Promise(resolve => setTimeout(resolve, 200))
+  // From an immediate the timers come next, before what can be read.
+  await new Promise(resolve => setImmediate(resolve))
+  for (const end = performance.now() + 2_500; performance.now() < end;);
+  t.same([...(await asked)], [{ one: 1 }])
+  t.equal(surroundings.away, 0)
+})
+
+t.test('who gets no answer hears so within 2 s', async t => {
+  const { sql } = await testDb(t)
+  const surroundings = around()
+  const began = stopwatch(t)
+  await t.rejects(orUnavailable(surroundings, sql`select pg_sleep(4)`.execute()), Unavailable)
+  t.ok(began() < 3_500, 'before the answer came')
+  t.equal(surroundings.away, 1)
+})

@@ -1,0 +1,103 @@
+import t from 'tap'
+import { redactRequestSecrets } from '../../src/domain/redact.ts'
+import type { Outcome } from '../../src/domain/types.ts'
+
+const secret = 'k/1+"quoted"-8f3a'
+const failed = (answer: string): Outcome => ({
+  kind: 'failed',
+  reason: `http_500 ${secret}`,
+  status: 500,
+  answer: Buffer.from(answer),
+  headers: [['x-echo', `Bearer ${secret}`]],
+  warning: secret
+})
+
+t.test('what a downstream echoes of its own login is not kept, however it writes it', t => {
+  const request = { headers: { Authorization: `Bearer ${secret}`, accept: 'text/html' } }
+  const echoes = [
+    JSON.stringify({ authorization: `Bearer ${secret}` }),
+    JSON.stringify({ key: secret }).replaceAll('/', '\\/'),
+    `<td>${secret}</td>`,
+    `key=${encodeURIComponent(secret)}&a=text/html`
+  ]
+  for (const echo of echoes) {
+    const shown = redactRequestSecrets(failed(echo), request)
+    const text = JSON.stringify({ ...shown, answer: Buffer.from(shown.answer ?? '').toString() })
+    t.notMatch(text, /8f3a/, echo)
+    t.match(text, /\[masked\]/)
+  }
+  t.match(
+    Buffer.from(redactRequestSecrets(failed(echoes[3] ?? ''), request).answer ?? '').toString(),
+    /text\/html/
+  )
+  t.end()
+})
+
+t.test('attachments of an RPC count as well, and what is no secret stays', t => {
+  t.match(redactRequestSecrets(failed(''), { attachments: { token: secret } }), { warning: '[masked]' })
+  const binary = Uint8Array.from({ length: 256 }, (_, i) => i)
+  const outcome: Outcome = { kind: 'delivered', status: 200, answer: binary }
+  t.same(redactRequestSecrets(outcome, { headers: { 'x-api-key': secret } }).answer, binary)
+  for (const request of [
+    undefined,
+    null,
+    {},
+    { headers: null },
+    { headers: { cookie: 'short' } },
+    { headers: { a: secret } }
+  ])
+    t.equal(redactRequestSecrets(outcome, request), outcome)
+  t.end()
+})
+
+t.test('half a surrogate pair in a login is no reason to lose an outcome', t => {
+  t.match(redactRequestSecrets(failed(''), { headers: { 'x-author': 'Zo\u00eb Miller \ud83d' } }), {
+    kind: 'failed',
+    status: 500
+  })
+  t.end()
+})
+
+t.test('a login in the query counts as well, and so does the beginning of one that was cut off', t => {
+  const shown = (echo: string, url: unknown) =>
+    Buffer.from(redactRequestSecrets(failed(echo), { url }).answer ?? '').toString()
+  const url = 'https://hooks.example/send?access_token=s3cr3t-0f-the-hook&to=42'
+  t.equal(shown('no such token: s3cr3t-0f-the-hook', url), 'no such token: [masked]')
+  t.equal(
+    shown('GET /send?to=42&access_token=s3cr3t-0f-the', new URL(url)),
+    'GET /send?to=42&access_token=[masked]'
+  )
+  t.equal(shown('to 42', url), 'to 42')
+  t.end()
+})
+
+t.test(
+  'a login that comes back in UTF-16, or in UTF-8 beyond ASCII, is hidden, and no byte beside it changes',
+  t => {
+    const password = 's3cr\u00e9t-\u4e2d-0f-the-hook'
+    const encodings: [name: string, encode: (text: string) => Buffer][] = [
+      ['UTF-8', text => Buffer.from(text)],
+      ['UTF-16 LE', text => Buffer.from(text, 'utf16le')],
+      ['UTF-16 BE', text => Buffer.from(text, 'utf16le').swap16()]
+    ]
+    for (const login of [secret, password]) {
+      const request = { headers: { 'x-api-key': login } }
+      for (const [name, encode] of encodings) {
+        for (const [before, after] of [
+          [encode('\uFEFFkey=\u00e9'), encode('.')],
+          [Buffer.from('odd'), Buffer.from([0, 0xff])]
+        ] as const) {
+          const shown = (bytes: Buffer) =>
+            Buffer.from(
+              redactRequestSecrets({ ...failed(''), answer: bytes }, request).answer ?? ''
+            ).toString('hex')
+          const expected = Buffer.concat([before, encode('[masked]'), after]).toString('hex')
+          t.equal(shown(Buffer.concat([before, encode(login), after])), expected, `${name}, ${login}`)
+          const cut = Buffer.concat([before, encode(login).subarray(0, -2)])
+          t.equal(shown(cut), Buffer.concat([before, encode('[masked]')]).toString('hex'), `${name}, cut off`)
+        }
+      }
+    }
+    t.end()
+  }
+)

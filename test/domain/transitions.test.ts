@@ -1,0 +1,181 @@
+import { readFileSync } from 'node:fs'
+import fc from 'fast-check'
+import t from 'tap'
+import { decide, limitOf, type AttemptResult, type Policy } from '../../src/domain/retry-policy.ts'
+import {
+  apply,
+  effects,
+  moveNames,
+  moves,
+  phaseOf,
+  stateBits,
+  states,
+  printStates,
+  statusOf,
+  type MoveName,
+  type State,
+  type DeliveryState
+} from '../../src/domain/transitions.ts'
+import { statusNumber } from '../../src/domain/types.ts'
+
+// Written by hand from the picture in the design, and not from the table: from place to place by move.
+const drawn: { [move in MoveName]: { [from in State]?: State } } = {
+  claim: { WAITING: 'IN_FLIGHT' },
+  release: { IN_FLIGHT: 'WAITING' },
+  lose: { IN_FLIGHT: 'WAITING' },
+  sent: { IN_FLIGHT: 'AWAITING_RECEIPT' },
+  handled: { IN_FLIGHT: 'HANDLED' },
+  retry: { IN_FLIGHT: 'WAITING', AWAITING_RECEIPT: 'WAITING' },
+  fail: { IN_FLIGHT: 'FAILED', AWAITING_RECEIPT: 'FAILED', WAITING: 'FAILED' },
+  skip: { IN_FLIGHT: 'DELETED' },
+  receive: { WAITING: 'HANDLED', IN_FLIGHT: 'HANDLED', AWAITING_RECEIPT: 'HANDLED', FAILED: 'HANDLED' },
+  extend: { AWAITING_RECEIPT: 'AWAITING_RECEIPT', WAITING: 'AWAITING_RECEIPT' },
+  redeliver: { FAILED: 'WAITING' },
+  repeat: { HANDLED: 'WAITING' },
+  delete: { WAITING: 'DELETED', IN_FLIGHT: 'DELETED', AWAITING_RECEIPT: 'DELETED' }
+}
+
+const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
+  place,
+  attempt: 5,
+  triesLeft: 3,
+  lost: 1,
+  roundFrom: 3,
+  ...more
+})
+
+t.test('from every place each move leads where the picture says, or nowhere', async t => {
+  t.same(moveNames.toSorted(), Object.keys(drawn).toSorted())
+  for (const name of moveNames) {
+    for (const place of states) {
+      const after = apply(at(place), { name, attempt: 5 })
+      t.equal(after?.place ?? null, drawn[name][place] ?? null, `${name} from ${place}`)
+    }
+  }
+})
+
+t.test(
+  'an attempt number that is not the present one moves nothing, but a receipt of this round does',
+  async t => {
+    for (const name of moveNames) {
+      for (const place of states) {
+        for (const attempt of [2, 3, 4, 6]) {
+          const after = apply(at(place), { name, attempt })
+          const fits = name === 'receive' && (attempt === 3 || attempt === 4)
+          t.equal(
+            after?.place ?? null,
+            fits ? (drawn[name][place] ?? null) : null,
+            `${name} from ${place}, ${attempt}`
+          )
+        }
+      }
+    }
+  }
+)
+
+t.test(
+  'only a claim raises the attempt and takes a try; release and lose give it back; a new round starts anew',
+  async t => {
+    const change = (name: MoveName, from: State) => apply(at(from), { name, attempt: 5, limit: 7 })
+    t.match(change('claim', 'WAITING'), { attempt: 6, triesLeft: 2, lost: 1, roundFrom: 3 })
+    t.match(change('release', 'IN_FLIGHT'), { attempt: 5, triesLeft: 4, lost: 1, roundFrom: 3 })
+    t.match(change('lose', 'IN_FLIGHT'), { attempt: 5, triesLeft: 4, lost: 2, roundFrom: 3 })
+    t.match(change('redeliver', 'FAILED'), { attempt: 5, triesLeft: 7, lost: 0, roundFrom: 6 })
+    t.match(change('repeat', 'HANDLED'), { attempt: 5, triesLeft: 7, lost: 0, roundFrom: 6 })
+    for (const name of ['sent', 'handled', 'retry', 'fail', 'skip', 'receive', 'extend', 'delete'] as const) {
+      const from = moves[name].from[0]
+      t.match(change(name, from), { attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }, name)
+    }
+  }
+)
+
+t.test('what SQL is told of a move is what the table says', async t => {
+  for (const name of moveNames) {
+    const { from, to } = moves[name]
+    t.equal(effects[name].fromBits, stateBits(from), name)
+    t.equal(effects[name].status, statusNumber[statusOf(to)], name)
+    t.equal(effects[name].phase, phaseOf(to), name)
+    t.equal(effects[name].status === 0, effects[name].phase !== null, `${name}: SENDING has a phase`)
+  }
+})
+
+// tap runs the tests in the folder of package.json
+t.test('docs/states.md is what the table prints', async t => {
+  t.equal(readFileSync('docs/states.md', 'utf8'), printStates())
+})
+
+// Everything that can happen to a delivery, as its owners would decide it, in any order.
+const happenings: AttemptResult[] = [
+  { kind: 'delivered' },
+  { kind: 'delivered', handled: true },
+  { kind: 'refused', reason: 'no' },
+  { kind: 'failed', reason: 'http_503' },
+  { kind: 'shutdown' },
+  { kind: 'lost', workersLive: true },
+  { kind: 'lost', workersLive: false },
+  { kind: 'no_receipt' },
+  { kind: 'receipt', result: 'RETRY' },
+  { kind: 'receipt', result: 'FAILED' }
+]
+type Event = { do: 'happen'; what: AttemptResult } | { do: 'move'; name: MoveName; back: number }
+const event: fc.Arbitrary<Event> = fc.oneof(
+  { weight: 4, arbitrary: fc.constantFrom(...happenings).map(what => ({ do: 'happen' as const, what })) },
+  { weight: 3, arbitrary: fc.constant({ do: 'move' as const, name: 'claim' as const, back: 0 }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant('move' as const),
+      name: fc.constantFrom<MoveName>('receive', 'extend', 'redeliver', 'repeat', 'delete', 'release'),
+      back: fc.integer({ min: 0, max: 3 })
+    })
+  }
+)
+
+const policy: Policy = {
+  times: undefined,
+  backoff: { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 },
+  receiptTimeoutMs: 60_000
+}
+
+t.test('whatever happens, in whatever order, a delivery keeps its promises', async () => {
+  const story = fc.tuple(fc.integer({ min: 1, max: 5 }), fc.boolean(), fc.array(event, { maxLength: 60 }))
+  fc.assert(
+    fc.property(story, ([retryTimes, needsReceipt, events]) => {
+      let now: DeliveryState = { place: 'WAITING', attempt: 0, triesLeft: retryTimes, lost: 0, roundFrom: 1 }
+      let rounds = 1
+      let claims = 0
+      let free = 0
+      for (const one of events) {
+        let move: { name: MoveName; attempt: number; limit?: number }
+        if (one.do === 'move') {
+          move = {
+            name: one.name,
+            attempt: Math.max(0, now.attempt - one.back),
+            limit: limitOf(retryTimes, policy)
+          }
+        } else {
+          // As in life: an answer and a lost lease come in flight, a missing receipt and its word while one is owed.
+          const { what } = one
+          const owed = what.kind === 'no_receipt' || what.kind === 'receipt'
+          if (now.place !== (owed ? 'AWAITING_RECEIPT' : 'IN_FLIGHT')) continue
+          const decision = decide(what, { ...now, needsReceipt, retryTimes }, policy, 0.5)
+          move = { name: decision.move, attempt: now.attempt }
+        }
+        const after = apply(now, move)
+        if (!after) continue
+        if (move.name === 'claim') claims++
+        if (move.name === 'release' || move.name === 'lose') free++
+        if (move.name === 'redeliver' || move.name === 'repeat') rounds++
+        if (after.attempt < now.attempt) throw new Error('an attempt number fell')
+        if (after.triesLeft < 0) throw new Error('more tries than it had')
+        // Or PostgreSQL's CHECK would refuse the claim, and everything else with it.
+        if (after.place === 'WAITING' && after.triesLeft < 1)
+          throw new Error('it waits for a try that it has not')
+        if (after.roundFrom > after.attempt + 1) throw new Error('a round from the future')
+        now = after
+      }
+      if (claims - free > retryTimes * rounds) throw new Error('more counted tries than the limit')
+    }),
+    { numRuns: 2_000 }
+  )
+})

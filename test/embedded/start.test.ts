@@ -1,0 +1,330 @@
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs'
+import net from 'node:net'
+import os from 'node:os'
+import path from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import postgres from 'postgres'
+import t, { type Test } from 'tap'
+import { plainNode } from '../support/service.ts'
+import { embeddedSecret, startEmbedded } from '../../src/embedded/start.ts'
+import { isAlive } from '../../src/embedded/pidfile.ts'
+import { stopPostmaster } from '../../src/embedded/postmaster.ts'
+
+interface Said {
+  pid: number
+  port: number
+  url: string
+  error: string
+  drained: number
+}
+
+const holderFile = path.join(path.dirname(fileURLToPath(import.meta.url)), '../support/holder.js')
+const root = process.getuid?.() === 0
+
+t.setTimeout(600_000) // each first start makes a whole database, and the machine may be busy
+
+t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
+  const dataDir = folder(t)
+  const began = Date.now()
+  const first = await startEmbedded({ dataDir })
+  t.ok(Date.now() - began < 10_000)
+  await query(first.url, `create table note (text text); insert into note values ('kept')`)
+  await first.stop()
+  await first.stop()
+  // Dead, but perhaps not yet taken from the table of processes.
+  for (let i = 0; isAlive(first.pid) && i < 500; i++) await new Promise(resolve => setTimeout(resolve, 10))
+  t.notOk(isAlive(first.pid))
+  const second = await startEmbedded({ dataDir })
+  t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
+  await second.stop()
+  // Any program of this machine may take a port that is free for a moment; not three times in a row.
+  const ports = [first.port, second.port]
+  for (const _ of [1, 2, 3]) {
+    const again = await startEmbedded({ dataDir })
+    ports.push(again.port)
+    await again.stop()
+  }
+  t.ok(
+    ports.some((port, i) => port === ports[i - 1]),
+    `on the same port while it is free: ${ports.join(', ')}`
+  )
+})
+
+t.test('the password and the secret are random, made once, and readable by their owner alone', async t => {
+  const dataDir = folder(t)
+  const secret = embeddedSecret(dataDir)
+  t.match(secret, /^[A-Za-z0-9_-]{43}$/)
+  t.equal(embeddedSecret(dataDir), secret)
+  t.not(embeddedSecret(folder(t)), secret)
+  const embedded = await startEmbedded({ dataDir })
+  await t.rejects(query(embedded.url.replace(/:[^:@]+@/, ':wrong@'), 'select 1'), { code: '28P01' })
+  for (const file of ['password', 'secret', 'postgres.log']) {
+    t.equal(fs.statSync(path.join(dataDir, file)).mode & 0o777, 0o600, file)
+  }
+  t.same(
+    fs.readdirSync(dataDir).filter(name => name.includes('new')),
+    [],
+    'nothing is left of the making'
+  )
+  await embedded.stop()
+})
+
+t.test('after kill -9 the next start takes over the database that was left running', async t => {
+  const dataDir = folder(t)
+  const { child, said } = await holder(t, dataDir)
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+  t.ok(isAlive(said.pid), 'PostgreSQL outlived it')
+  const next = await startEmbedded({ dataDir })
+  t.equal(next.pid, said.pid)
+  t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
+  await next.stop()
+  await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' }, 'and ends it in the end')
+})
+
+t.test(
+  'an orphan on another port than the one we are told to use is ended and started again there',
+  async t => {
+    const dataDir = folder(t)
+    const { child, said } = await holder(t, dataDir)
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    const port = await otherPort(said.port)
+    const next = await startEmbedded({ dataDir, port })
+    t.equal(next.port, port)
+    await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' })
+    t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
+    await next.stop()
+  }
+)
+
+t.test('after a kill -9 of everything what was committed is there', async t => {
+  const dataDir = folder(t)
+  const { child, said } = await holder(t, dataDir)
+  child.kill('SIGKILL')
+  process.kill(said.pid, 'SIGKILL')
+  await once(child, 'exit')
+  const next = await startEmbedded({ dataDir })
+  t.not(next.pid, said.pid)
+  t.match(await query(next.url, 'select text from note'), [{ text: `from ${child.pid}` }])
+  await next.stop()
+})
+
+t.test('a second start on the same folder says who holds it, and the first one is unharmed', async t => {
+  const dataDir = folder(t)
+  const first = await holder(t, dataDir)
+  const second = await holder(t, dataDir)
+  t.equal(
+    second.said.error,
+    `DatabaseError: ${dataDir} is held by another Ackbox, pid ${first.child.pid} ` +
+      `(its PostgreSQL: pid ${first.said.pid}, port ${first.said.port}). Stop that one first, or set DATA_DIR to another folder.`
+  )
+  await query(
+    first.said.url,
+    `select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'ackbox holder%'`
+  )
+  await new Promise(resolve => setTimeout(resolve, 500))
+  await t.rejects(
+    startEmbedded({ dataDir }),
+    { message: /is held by/ },
+    'also after its connection was killed'
+  )
+  const port = await otherPort(first.said.port)
+  await t.rejects(startEmbedded({ dataDir, port }), { message: /is held by/ }, 'and on another port')
+  t.match(await query(first.said.url, 'select count(*)::int as n from note'), [{ n: 1 }])
+  first.child.kill('SIGINT')
+  await once(first.child, 'exit')
+})
+
+t.test('of three first starts at once one gets it, the others hear so', async t => {
+  const dataDir = folder(t)
+  const all = await Promise.all([holder(t, dataDir), holder(t, dataDir), holder(t, dataDir)])
+  const winners = all.filter(one => one.said.pid)
+  t.equal(winners.length, 1)
+  for (const { said } of all) if (!said.pid) t.match(said.error, /is held by another Ackbox/)
+  winners[0]?.child.kill('SIGINT')
+  if (winners[0]) await once(winners[0].child, 'exit')
+})
+
+t.test('Ctrl-C in the terminal reaches us, not PostgreSQL: we can still write what is in hand', async t => {
+  const { child, said, lines } = await holder(t, folder(t))
+  process.kill(-(child.pid ?? 0), 'SIGINT') // a terminal signals the whole group
+  t.match(await lines(), { drained: 1 })
+  const [code] = await once(child, 'exit')
+  t.equal(code, 0)
+  await t.rejects(query(said.url, 'select 1'), { code: 'ECONNREFUSED' })
+})
+
+t.test('a port that is taken: told to use it, we say so; else we take another', async t => {
+  const dataDir = folder(t)
+  const first = await startEmbedded({ dataDir })
+  await first.stop()
+  const thief = net.createServer().listen(first.port, '127.0.0.1')
+  await once(thief, 'listening')
+  await t.rejects(startEmbedded({ dataDir, port: first.port }), {
+    name: 'DatabaseError',
+    message: `Port ${first.port} is taken by another program: choose another one for PostgreSQL, or none.`
+  })
+  const second = await startEmbedded({ dataDir })
+  t.not(second.port, first.port)
+  await second.stop()
+  thief.close()
+})
+
+t.test('a stale postmaster.pid whose number is another program by now stops nobody', async t => {
+  const dataDir = folder(t)
+  const { child, said } = await holder(t, dataDir)
+  child.kill('SIGKILL')
+  process.kill(said.pid, 'SIGKILL')
+  await once(child, 'exit')
+  const pidFile = path.join(dataDir, 'postgres/postmaster.pid')
+  const { uid, gid } = fs.statSync(pidFile)
+  const other = spawn('sleep', ['60'], { uid, gid, stdio: 'ignore' })
+  fs.writeFileSync(pidFile, fs.readFileSync(pidFile, 'utf8').replace(/^\d+/, String(other.pid)))
+  const next = await startEmbedded({ dataDir })
+  t.ok(isAlive(other.pid ?? 0), 'and it is not harmed')
+  t.match(await query(next.url, 'select 1 as one'), [{ one: 1 }])
+  await next.stop()
+  other.kill('SIGKILL')
+})
+
+t.test('an empty postmaster.pid, as of a start at this moment or a crash long ago, stops nobody', async t => {
+  const dataDir = folder(t)
+  await (await startEmbedded({ dataDir })).stop()
+  fs.writeFileSync(path.join(dataDir, 'postgres/postmaster.pid'), '')
+  const next = await startEmbedded({ dataDir })
+  t.match(await query(next.url, 'select 1 as one'), [{ one: 1 }])
+  await next.stop()
+})
+
+t.test('trouble with the folder is one line that says what to do', async t => {
+  const dataDir = folder(t)
+  fs.writeFileSync(path.join(dataDir, 'file'), '')
+  const refused = async (dir: string, message: RegExp) =>
+    await t.rejects(startEmbedded({ dataDir: dir }), { name: 'DatabaseError', message })
+  await refused(
+    path.join(dataDir, 'file/inside'),
+    /^Ackbox cannot write its data folder .*ENOTDIR.*set DATA_DIR/
+  )
+
+  const made = await startEmbedded({ dataDir })
+  await made.stop()
+  const password = path.join(dataDir, 'password')
+  fs.renameSync(password, `${password}.lost`)
+  await refused(dataDir, /password is missing.*Put it back, or set DATA_DIR/)
+  fs.writeFileSync(password, 'wrong\n')
+  await refused(dataDir, /refuses the password.*Put the right one back/)
+  await stopLeft(dataDir)
+  fs.renameSync(`${password}.lost`, password)
+  const good = await startEmbedded({ dataDir })
+  await good.stop()
+
+  if (!root) return
+  fs.chownSync(path.join(dataDir, 'postgres'), 12_345, 12_345)
+  await refused(dataDir, /belongs to user 12345, but PostgreSQL would run as user \d+: .*chown/)
+})
+
+t.test(
+  'as root it also runs where the way is closed to everybody else, such as under /root',
+  { skip: root && canRename() ? false : 'needs root, and a system with user namespaces' },
+  async t => {
+    const closed = folder(t)
+    fs.chmodSync(closed, 0o700)
+    const dataDir = path.join(closed, 'data')
+    const first = await startEmbedded({ dataDir })
+    await query(first.url, `create table note (text text); insert into note values ('kept')`)
+    await first.stop()
+    const second = await startEmbedded({ dataDir })
+    t.match(await query(second.url, 'select text from note'), [{ text: 'kept' }])
+    await second.stop()
+  }
+)
+
+function canRename(): boolean {
+  return spawnSync('unshare', ['--user', '--map-user=70', '--map-group=70', 'true']).status === 0
+}
+
+/** Some other user can read this very project. */
+function isOpen(): boolean {
+  const other = { uid: 65_534, gid: 65_534, stdio: 'ignore' } as const
+  return (
+    spawnSync(
+      plainNode[0],
+      [...plainNode.slice(1), '-e', 'fs.accessSync(process.argv[1])', holderFile],
+      other
+    ).status === 0
+  )
+}
+
+t.test(
+  'a normal user runs it as oneself',
+  {
+    skip: !root
+      ? 'this whole file ran as a normal user'
+      : isOpen()
+        ? false
+        : 'other users cannot read this folder'
+  },
+  async t => {
+    const dataDir = folder(t)
+    const [uid, gid] = [65_534, 65_534]
+    fs.chownSync(dataDir, uid, gid)
+    const { child, said } = await holder(t, dataDir, { uid, gid })
+    t.notOk(said.error)
+    t.equal(fs.statSync(`/proc/${said.pid}`).uid, uid)
+    child.kill('SIGINT')
+    await once(child, 'exit')
+    fs.chmodSync(dataDir, 0o500)
+    const second = await holder(t, dataDir, { uid, gid })
+    t.match(second.said.error, /cannot write its data folder .*EACCES/)
+  }
+)
+
+/** As `npm start` would be started by a shell: leader of its own process group. */
+async function holder(t: Test, dataDir: string, user: { uid?: number; gid?: number } = {}) {
+  const child: ChildProcess = spawn(plainNode[0], [...plainNode.slice(1), holderFile, dataDir], {
+    ...user,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'inherit']
+  })
+  const reader = createInterface({ input: child.stdout! })[Symbol.asyncIterator]()
+  const lines = async () => JSON.parse((await reader.next()).value ?? '{}') as Said
+  const said = await lines()
+  t.teardown(async () => {
+    child.kill('SIGKILL')
+    if (said.pid) await stopPostmaster({ pid: said.pid, dataDir })
+  })
+  return { child, said, lines }
+}
+
+async function stopLeft(dataDir: string): Promise<void> {
+  const pid = Number(fs.readFileSync(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8').split('\n')[0])
+  await stopPostmaster({ pid, dataDir })
+}
+
+function folder(t: Test): string {
+  const dataDir = fs.mkdtempSync(path.join(os.tmpdir(), 'ackbox-embedded-'))
+  fs.chmodSync(dataDir, 0o711)
+  t.teardown(() => fs.rmSync(dataDir, { recursive: true, force: true }))
+  return dataDir
+}
+
+async function query(url: string, text: string) {
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  try {
+    return [...(await sql.unsafe(text))]
+  } finally {
+    await sql.end()
+  }
+}
+
+async function otherPort(port: number): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const other = (server.address() as net.AddressInfo).port
+  server.close()
+  return other === port ? await otherPort(port) : other
+}

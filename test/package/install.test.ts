@@ -1,0 +1,171 @@
+// npm run test:package: the tarball of `npm pack`, installed into an empty folder, is what its reader was promised.
+import { spawn } from 'node:child_process'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { freePort } from '../../src/embedded/port.ts'
+import { version } from '../../src/runtime/package.ts'
+import { call, folder, settled } from '../support/service.ts'
+import { until } from '../support/until.ts'
+import { copyTree, pack, plainEnv, root, run } from './installed.ts'
+import { descendants, isAlive } from './processes.ts'
+
+t.setTimeout(900_000)
+
+const clone = await copyTree(t)
+const tarball = await pack(t, clone)
+const app = folder(t)
+const hello = path.join(app, 'handlers/hello.ts')
+
+interface Running {
+  url: string
+  pid: number
+  /** All that lives below it now. */
+  below(): number[]
+  said(): string
+  ended: Promise<void>
+}
+
+/** Starts it in a process group of its own, as a shell does. */
+async function start(t: Test, cwd: string, command: string, ...args: string[]): Promise<Running> {
+  const port = await freePort()
+  const child = spawn(command, args, {
+    cwd,
+    env: plainEnv({ PORT: String(port), DATA_DIR: folder(t) }),
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe']
+  })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (chunk: Buffer) => {
+      output += chunk.toString()
+    })
+  const ended = new Promise<void>(done => child.once('exit', () => done()))
+  const pid = child.pid ?? 0
+  const below = (): number[] => descendants(pid)
+  t.teardown(() => {
+    for (const each of isAlive(pid) ? [pid, ...below()] : []) process.kill(each, 'SIGKILL')
+  })
+  await until(
+    `${command} ${args.join(' ')} is ready`,
+    () => {
+      if (child.exitCode !== null) throw new Error(output)
+      return output.includes('"msg":"ready"')
+    },
+    120
+  )
+  return { url: `http://127.0.0.1:${port}`, pid, below, said: () => output, ended }
+}
+
+t.test('it installs, and npx ackbox init makes a project of the folder', async t => {
+  const installed = await run(app, 'npm', 'install', '--prefer-offline', tarball, 'postgres@3.4.9')
+  t.equal(installed.code, 0, installed.output)
+  const made = await run(app, 'npx', 'ackbox', 'init')
+  t.equal(made.code, 0, made.output)
+  for (const file of [
+    'package.json',
+    'handlers/hello.ts',
+    'tsconfig.json',
+    '.env',
+    'compose.yml',
+    '.gitignore'
+  ])
+    t.ok(existsSync(path.join(app, file)), file)
+  writeFileSync(path.join(app, '.env'), 'HANDLERS_DIR=./handlers\n# mine\n')
+  t.match((await run(app, 'npx', 'ackbox', 'init')).output, /\.env is there already and stays/)
+  t.match(readFileSync(path.join(app, '.env'), 'utf8'), '# mine', 'a second init overwrites nothing')
+  t.match((await run(app, 'npx', 'ackbox', '--version')).output, version)
+})
+
+t.test('every command says how it is used, by the name that works here', async t => {
+  const { output } = await run(app, 'npx', 'ackbox', '--help')
+  const commands = [...output.matchAll(/^ {2}([a-z]+) {2,}/gm)].map(([, name = '']) => name)
+  t.ok(commands.length >= 9, commands.join(' '))
+  for (const command of commands) {
+    const said = await run(app, 'node_modules/.bin/ackbox', command, '--help')
+    t.equal(said.code, 0, command)
+    t.match(said.output, `${command}`)
+  }
+  t.match((await run(app, 'node_modules/.bin/ackbox', 'key', '--help')).output, /^npx ackbox key create NAME/)
+  t.match(await run(app, 'node_modules/.bin/ackbox', 'handlers'), { code: 0, output: /hello\.ts +greeter/ })
+})
+
+t.test('a handler has full types, and the compiler finds what is misspelt', async t => {
+  const check = () =>
+    run(app, process.execPath, path.join(root, 'node_modules/typescript/lib/tsc.js'), '-p', '.')
+  const fine = await check()
+  t.equal(fine.code, 0, fine.output)
+  const typo = path.join(app, 'handlers/typo.ts')
+  writeFileSync(typo, readFileSync(hello, 'utf8').replace('body.name}', 'body.nam}'))
+  t.match(await check(), {
+    code: 1,
+    output: /typo\.ts.*Property 'nam' does not exist on type '\{ name: string; \}'/
+  })
+  rmSync(typo)
+})
+
+t.test('the patch of postgres.js is in it, also where the project has a postgres.js of its own', async t => {
+  t.equal((await run(app, 'npm', 'dedupe', '--prefer-offline')).code, 0)
+  const patched = (at: string) =>
+    readFileSync(path.join(app, at, 'postgres/src/index.js'), 'utf8').includes('silence_timeout')
+  t.notOk(patched('node_modules'), 'theirs is as its authors made it')
+  t.ok(patched('node_modules/ackbox/node_modules'), 'ours is ours')
+})
+
+t.test('it starts, a task of the hello handler is HANDLED, and SIGTERM ends all of it', async t => {
+  const service = await start(t, app, 'npx', 'ackbox', 'start')
+  const task = { taskNo: 'hello-1', messageCode: 'hello', messageBody: { name: 'world' } }
+  t.equal((await call(`${service.url}/tasks`, task)).status, 201)
+  t.match(await settled(service.url, 'hello-1'), { body: { status: 'HANDLED' } })
+  const described = await call(`${service.url}/openapi.json`)
+  t.match(described.body, { info: { version } }, 'one version everywhere')
+  t.match(service.said(), `Ackbox ${version}`)
+  const all = service.below()
+  process.kill(service.pid, 'SIGTERM')
+  await service.ended
+  await until('nothing is left of it', () => all.every(pid => !isAlive(pid)))
+})
+
+t.test('dev starts again when a handler changes, and tells a SyntaxError with its line', async t => {
+  const dev = await start(t, app, 'npx', 'ackbox', 'dev')
+  const before = readFileSync(hello, 'utf8')
+  t.teardown(() => writeFileSync(hello, before))
+  const starts = () => dev.said().split('"msg":"ready"').length - 1
+
+  writeFileSync(hello, before.replace("'hello'", "'hi'"))
+  await until('it is ready again', () => starts() === 2, 60)
+  const task = { taskNo: 'hi-1', messageCode: 'hi', messageBody: { name: 'world' } }
+  t.equal((await call(`${dev.url}/tasks`, task)).status, 201, 'the change is in it')
+  t.match(await settled(dev.url, 'hi-1'), { body: { status: 'HANDLED' } })
+
+  writeFileSync(hello, before.replace('body: z.object', 'body: = z.object'))
+  const line = before.split('\n').findIndex(text => text.includes('body: z.object')) + 1
+  await until('it says where', () => dev.said().includes(`in hello.ts, line ${line}`), 60)
+  await until('it waits', () => dev.said().includes('waiting for a change'), 60)
+  writeFileSync(hello, before)
+  await until('it is ready once more', () => starts() === 3, 60)
+
+  const all = dev.below()
+  process.kill(-dev.pid, 'SIGINT')
+  await dev.ended
+  await until('nothing is left of it', () => all.every(pid => !isAlive(pid)))
+})
+
+t.test('npm start leaves nothing behind, whoever is told to end', async t => {
+  const ends: [what: string, tell: (pid: number) => void][] = [
+    ['SIGTERM to npm alone', pid => process.kill(pid, 'SIGTERM')],
+    ['Ctrl-C: SIGINT to npm and all below it', pid => process.kill(-pid, 'SIGINT')],
+    ['a supervisor: SIGTERM to npm and all below it', pid => process.kill(-pid, 'SIGTERM')],
+    ['SIGKILL to npm', pid => process.kill(pid, 'SIGKILL')]
+  ]
+  for (const [what, tell] of ends) {
+    // Without its build: that of the tarball is there.
+    const service = await start(t, clone, 'npm', 'start', '--ignore-scripts')
+    const all = service.below()
+    t.ok(all.length > 0)
+    tell(service.pid)
+    await service.ended
+    await until(`nothing is left after ${what}`, () => all.every(pid => !isAlive(pid)))
+    t.equal(service.said().split('"msg":"stop"').length - 1, 1, `${what}: it heard of it once, and drained`)
+  }
+})

@@ -1,0 +1,222 @@
+import t from 'tap'
+import { readConfig, SettingError } from '../../src/service/config.ts'
+
+const secret = 'k'.repeat(32)
+const databaseUrl = 'postgres://ackbox:hunter2@db.internal/ackbox'
+const complaint = (env: Record<string, string | undefined>): string => {
+  try {
+    readConfig(env)
+  } catch (err) {
+    if (err instanceof SettingError) return err.message
+    throw err
+  }
+  return ''
+}
+
+t.test('without any setting it is a demo on this machine, with everything of its own', async t => {
+  const config = readConfig({})
+  t.match(config, {
+    embedded: true,
+    host: '127.0.0.1',
+    port: 3000,
+    publicUrl: 'http://127.0.0.1:3000',
+    auth: false,
+    demo: true,
+    sweepMs: 1000,
+    leaseMarginMs: 10_000,
+    retentionDays: 30,
+    logLevel: 'info',
+    trustProxy: false,
+    redisPrefix: 'ackbox',
+    pgPool: 10,
+    dataDir: '.ackbox',
+    failpoints: new Map(),
+    egressAllow: undefined,
+    warnings: []
+  })
+  t.same([...config.roles], ['api', 'worker', 'dispatcher'])
+  t.notOk('databaseUrl' in config)
+})
+
+t.test('with a database of its own the operator gets keys, no demo, and must bring a secret', async t => {
+  t.match(readConfig({ DATABASE_URL: databaseUrl, SECRET: secret }), {
+    embedded: false,
+    auth: true,
+    demo: false,
+    secret
+  })
+  t.match(complaint({ DATABASE_URL: databaseUrl }), /^SECRET is required with DATABASE_URL/)
+})
+
+t.test('nothing that listens to the world goes without keys', async t => {
+  t.equal(readConfig({ HOST: '0.0.0.0' }).auth, true, 'not even by default')
+  t.match(complaint({ HOST: '0.0.0.0', AUTH: 'off' }), /AUTH=off is accepted on a loopback HOST only/)
+  for (const HOST of ['127.0.0.1', '127.8.8.8', '::1', 'localhost']) {
+    t.equal(readConfig({ HOST, AUTH: 'off', DATABASE_URL: databaseUrl, SECRET: secret }).auth, false, HOST)
+  }
+  for (const HOST of ['0.0.0.0', '::', '127.example.com', '10.0.0.1', 'localhost.example.com']) {
+    t.match(complaint({ HOST, AUTH: 'off' }), /AUTH=off/, HOST)
+  }
+  t.match(complaint({ HOST: '10.0.0.1', DEMO: 'on', DATABASE_URL: databaseUrl, SECRET: secret }), /DEMO=on/)
+})
+
+t.test('roles are split only where a database is shared', async t => {
+  t.same(
+    [...readConfig({ ROLE: ' worker, api', DATABASE_URL: databaseUrl, SECRET: secret }).roles],
+    ['worker', 'api']
+  )
+  t.match(complaint({ ROLE: 'api' }), /ROLE .* needs DATABASE_URL/)
+  t.match(complaint({ ROLE: 'api,wroker' }), /ROLE must be some of api, worker, dispatcher/)
+  t.match(complaint({ ROLE: ',' }), /ROLE must be some of/)
+})
+
+t.test('everything wrong is said at once, by name, with what would be right', async t => {
+  const said = complaint({
+    PORT: '70000',
+    SWEEP_MS: '1e3',
+    LOG_LEVEL: 'loud',
+    AUTH: 'yes',
+    PG_POOL: '1',
+    ROLE: 'apii',
+    EGRESS_ALLOW: '10.0.0.0/99'
+  })
+  t.same(said.split('\n'), [
+    'PORT must be a whole number from 0 to 65535, but is "70000"',
+    'AUTH must be one of on, off, but is "yes"',
+    'SWEEP_MS must be a whole number from 10 to 60000, but is "1e3"',
+    'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, but is "loud"',
+    'PG_POOL must be a whole number from 2 to 500, but is "1"',
+    'ROLE must be some of api, worker, dispatcher, separated by commas, but is "apii"',
+    'EGRESS_ALLOW must be CIDRs or host:port, separated by commas, but holds "10.0.0.0/99"'
+  ])
+})
+
+t.test('a complaint never prints a password', async t => {
+  const said = complaint({
+    DATABASE_URL: 'mysql://u:hunter2@db/x',
+    REDIS_URL: 'hunter2',
+    SECRET: 'hunter2',
+    SECRET_PREVIOUS: 'hunter2'
+  })
+  t.equal(said.split('\n').length, 4)
+  t.notMatch(said, /hunter2/)
+})
+
+t.test('a name one or two letters from ours is said, the names of others are not', async t => {
+  const { warnings } = readConfig({
+    DATABSE_URL: databaseUrl,
+    REDISURL: 'redis://x',
+    sweep_ms: '5',
+    ROLES: 'api'
+  })
+  t.same(warnings, [
+    'Unknown setting DATABSE_URL. Did you mean DATABASE_URL?',
+    'Unknown setting REDISURL. Did you mean REDIS_URL?',
+    'Unknown setting sweep_ms. Did you mean SWEEP_MS?',
+    'Unknown setting ROLES. Did you mean ROLE?'
+  ])
+  const others = [
+    'HOME',
+    'PATH',
+    'USER',
+    'PWD',
+    'LANG',
+    'NODE',
+    'HOSTNAME',
+    'PGHOST',
+    'PGPORT',
+    'REDIS_HOST',
+    'REDIS_PORT',
+    'POSTGRES_URL',
+    'HTTP_PROXY',
+    'EDITOR',
+    'TERM',
+    'SHELL',
+    'CI',
+    'TZ'
+  ]
+  t.same(readConfig(Object.fromEntries(others.map(name => [name, 'x']))).warnings, [])
+})
+
+t.test('addresses that downstreams may have are a list, and an empty list is a list', async t => {
+  t.same(readConfig({ EGRESS_ALLOW: '' }).egressAllow, [])
+  t.same(
+    readConfig({ EGRESS_ALLOW: '10.2.0.0/16, shop.internal:8080,[::1]:99,10.9.9.9,fd00::1' }).egressAllow,
+    ['10.2.0.0/16', 'shop.internal:8080', '[::1]:99', '10.9.9.9/32', 'fd00::1/128']
+  )
+  for (const bad of [
+    '10.0.0.0/33',
+    'shop.internal',
+    'shop:0',
+    'shop:65536',
+    '10.0.0.0/8/8',
+    '::/129',
+    '10.0.0/8',
+    'a/8'
+  ]) {
+    t.match(complaint({ EGRESS_ALLOW: bad }), /EGRESS_ALLOW must be/, bad)
+  }
+})
+
+t.test('a compose file that passes NAME= sets nothing', async t => {
+  t.match(readConfig({ REDIS_URL: '', PORT: '', SECRET: '' }), { port: 3000, embedded: true })
+})
+
+t.test('downstreams are told an address that can be reached', async t => {
+  t.equal(
+    readConfig({ PUBLIC_URL: 'https://ackbox.example.com/in/' }).publicUrl,
+    'https://ackbox.example.com/in'
+  )
+  t.equal(readConfig({ HOST: '::1', PORT: '8080' }).publicUrl, 'http://[::1]:8080')
+  const everywhere = readConfig({ HOST: '0.0.0.0' })
+  t.equal(everywhere.publicUrl, 'http://127.0.0.1:3000')
+  t.match(everywhere.warnings, [/^PUBLIC_URL is not set/])
+})
+
+t.test('the proxy in front is believed only as far as it was named', async t => {
+  t.equal(readConfig({ TRUST_PROXY: 'on' }).trustProxy, 1, 'the nearest proxy, not whatever the caller says')
+  t.equal(readConfig({ TRUST_PROXY: '2' }).trustProxy, 2)
+  t.equal(readConfig({ TRUST_PROXY: '0' }).trustProxy, false)
+  t.equal(readConfig({ TRUST_PROXY: '10.0.0.0/8,127.0.0.1' }).trustProxy, '10.0.0.0/8,127.0.0.1')
+  t.match(complaint({ TRUST_PROXY: 'yes' }), /TRUST_PROXY must be/)
+})
+
+t.test('brokers come one by one or as JSON; the one variable goes over it', t => {
+  const { brokers, receiptsFrom } = readConfig({
+    BROKERS_JSON: '{"kafka":"kafka://old","stock-events":"nats://n1,n2"}',
+    BROKER_KAFKA: 'kafka://new:1',
+    BROKER_UNSET: '',
+    RECEIPTS_FROM: 'stock-events, kafka'
+  })
+  t.match(brokers.get('kafka'), { scheme: 'kafka', hosts: [{ host: 'new', port: 1 }] })
+  t.same([...brokers.keys()].toSorted(), ['kafka', 'stock-events'])
+  t.same(
+    receiptsFrom.map(each => each.name),
+    ['stock-events', 'kafka']
+  )
+  t.end()
+})
+
+t.test('a wrong broker is said by name, and its URL is not repeated', t => {
+  const wrong = {
+    BROKERS_JSON: '{"a":"kafka:/hunter2","B":"kafka://h","c":7}',
+    BROKER_X: 'http://u:hunter2@h',
+    BROKER_9: 'kafka://h',
+    BROKER_R: 'redis://h',
+    RECEIPTS_FROM: 'nobody,r'
+  }
+  const said = complaint(wrong).split('\n')
+  t.equal(said.length, 7)
+  t.match(
+    said.join(' '),
+    /BROKERS_JSON: a must.*BROKERS_JSON: "B" must.*BROKERS_JSON: c must.*BROKER_X must.*BROKER_9 names/s
+  )
+  t.match(
+    said.join(' '),
+    /RECEIPTS_FROM names nobody, which is no broker: set BROKER_NOBODY.*RECEIPTS_FROM names r/s
+  )
+  t.notMatch(said.join(' '), 'hunter2')
+  t.match(complaint({ BROKERS_JSON: '[]' }), 'BROKERS_JSON must be a JSON object')
+  t.match(complaint({ BROKERS_JSON: '{' }), 'BROKERS_JSON must be a JSON object')
+  t.end()
+})

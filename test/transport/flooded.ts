@@ -1,0 +1,133 @@
+// A process of its own with one reader of the network in it: what a server does to it is measured from outside.
+import { monitor } from '../../fuzz/monitor.ts'
+import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
+import { openBackend } from '../../src/queue/backend.ts'
+import { parseBroker, type Broker } from '../../src/transport/broker.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { transports, type TransportName } from '../../src/transport/registry.ts'
+import { parcel } from './parcel.ts'
+import { ways } from './everywhere.ts'
+
+export type Asked = { send: number } | { close: true }
+export type Told =
+  | { ready: true }
+  | { outcome: unknown; blockMs: number; receipts: number }
+  | { closed: true }
+
+const [kind = '', place = ''] = process.argv.slice(2)
+const tell = (told: Told): void => void process.send?.(told)
+const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
+const egress = guard({ allow: undefined, embedded: true, deny: [] })
+
+const watch = monitor()
+
+interface Reader {
+  send(timeoutMs: number): Promise<unknown>
+  close(): Promise<unknown>
+}
+let receipts = 0
+
+function brokerOf(name: string, scheme: string): Broker {
+  const broker = parseBroker(name, `${scheme}://${place}`)
+  if (typeof broker === 'string') throw new Error(broker)
+  return broker
+}
+
+async function sender(name: TransportName): Promise<Reader> {
+  const { scheme, request } = ways[name]
+  const brokers = new Map([[name as string, brokerOf(name, scheme)]])
+  const transport = (await transports({ guard: egress, brokers, log }, [name]))[name]
+  if (!transport) throw new Error(`no transport ${name}`)
+  return {
+    send: timeoutMs => transport.send(request, parcel({ timeoutMs, raw: '{"n":1}' })),
+    close: () => transport.close()
+  }
+}
+
+/** Receipts by queue; a send is a while in which they may come. */
+async function receiver(name: string, scheme: string): Promise<Reader> {
+  const stop = new AbortController()
+  const { done } = await consumeReceipts({
+    brokers: [brokerOf(name, scheme)],
+    guard: egress,
+    log,
+    take: () => new Promise(resolve => setTimeout(resolve, 10)).then(() => receipts++),
+    faultOf: () => 'sender',
+    signal: stop.signal
+  })
+  return {
+    send: ms => new Promise(resolve => setTimeout(resolve, ms)).then(() => ({ kind: 'failed' })),
+    close() {
+      stop.abort()
+      return done
+    }
+  }
+}
+
+/** BullMQ on Redis: a worker that takes, and a producer that adds. */
+async function queue(): Promise<Reader> {
+  const backend = await openBackend({
+    redisUrl: `redis://${place}`,
+    databaseUrl: '',
+    prefix: 'ackbox',
+    queues: ['orders'],
+    log
+  })
+  const puller = await backend.puller('orders', { lockMs: 30_000, onError: () => {} })
+  let closed = false
+  const taking = (async () => {
+    while (!closed) {
+      const taken = await puller
+        .take()
+        .catch(() => new Promise<undefined>(resolve => setTimeout(() => resolve(undefined), 50)))
+      await taken?.done().catch(() => {})
+    }
+  })()
+  return {
+    async send(ms) {
+      const late = new Promise(resolve => setTimeout(resolve, ms)).then(() => {
+        throw new Error('late')
+      })
+      const added = backend.add('orders', [[['00000000-0000-4000-8000-000000000000', 1]]])
+      return Promise.race([added, late]).then(
+        () => ({ kind: 'delivered' }),
+        () => ({ kind: 'failed' })
+      )
+    },
+    async close() {
+      closed = true
+      await backend.close()
+      await puller.close().catch(() => {})
+      await taking
+    }
+  }
+}
+
+// What it needs is loaded before it is measured; it connects when it is asked to.
+const makers: Record<string, () => Promise<Reader>> = {
+  'redis-queue': queue,
+  'reply-nats': () => receiver('nats', 'nats'),
+  'reply-rabbitmq': () => receiver('rabbitmq', 'amqp')
+}
+if (kind === 'reply-nats') await import('../../src/transport/nats/receipts.ts')
+if (kind === 'reply-rabbitmq') await import('../../src/transport/rabbitmq/receipts.ts')
+let making = makers[kind] ? undefined : sender(kind as TransportName)
+await making
+
+process.on('message', (asked: Asked) => void serve(asked))
+async function serve(asked: Asked): Promise<void> {
+  const reader = await (making ??= makers[kind]?.())
+  if (!reader) return
+  if ('close' in asked) {
+    await reader.close()
+    tell({ closed: true })
+    return
+  }
+  const outcome = await reader.send(asked.send)
+  // What was under way in this turn counts too
+  await new Promise(resolve => setTimeout(resolve, 10))
+  tell({ outcome, blockMs: watch.longestBlockMs(), receipts })
+}
+process.on('disconnect', () => process.exit())
+watch.longestBlockMs() // what loading took
+tell({ ready: true })

@@ -1,0 +1,57 @@
+// What becomes of a receipt in a queue, by whose fault it is that it was not taken.
+import t from 'tap'
+import { faultOf, takeReceipt } from '../../src/api/receipt.ts'
+import { Unavailable } from '../../src/runtime/errors.ts'
+import type { ReceiveResult } from '../../src/delivery/receive.ts'
+import { handler } from '../../src/transport/receipt-consumers.ts'
+
+const receipt = JSON.stringify({ taskNo: 'a', messageCode: 'order.paid' })
+
+/** The verdict on a receipt of that text, and what was logged, where the service receives so. */
+async function handled(
+  receive: () => Promise<ReceiveResult>,
+  text = receipt,
+  body: Uint8Array = Buffer.from(text)
+) {
+  const said: string[] = []
+  const log = { info() {}, warn: (_: object, message: string) => said.push(message) }
+  const take = (reply: { body: Uint8Array }, from: string) =>
+    takeReceipt({ receive }, reply.body, undefined, from)
+  const handle = handler({ take, faultOf, log }, { scheme: 'amqp', name: 'stock' })
+  return { verdict: await handle({ body, headers: {} }), said }
+}
+
+const taken = async (): Promise<ReceiveResult> => ({
+  kind: 'ok',
+  taskNo: 'a',
+  status: 'HANDLED',
+  applied: true
+})
+const postgres = (code: string): Error => Object.assign(new Error('of PostgreSQL'), { code })
+
+t.test('a receipt that is taken, or that its sender must mend, leaves the queue', async t => {
+  t.same(await handled(taken), { verdict: 'done', said: [] })
+  const refused = { verdict: 'done', said: ['receipt.refused'] }
+  t.same(await handled(async () => 'unauthorized'), refused)
+  t.same(await handled(async () => 'gone'), refused)
+  for (const text of ['', 'no JSON', '{"taskNo":"a","taskNo":"b"}', '{"taskNo":"a"}', '[]', '\u00ff'])
+    t.same(await handled(taken, text), refused, text)
+})
+
+t.test('a receipt that came in two packets is taken as one that came in one', async t => {
+  // The client of NATS hands over a Buffer for the one and a plain Uint8Array for the other.
+  const joined = new TextEncoder().encode(receipt)
+  t.notOk(Buffer.isBuffer(joined))
+  t.same(await handled(taken, receipt, joined), { verdict: 'done', said: [] })
+})
+
+t.test('a receipt that nobody can write now stays in the queue', async t => {
+  const rejects = (err: Error) => handled(() => Promise.reject(err))
+  t.same(await rejects(new Unavailable()), { verdict: 'later', said: [] }, 'nor is each said in an outage')
+})
+
+t.test('a bug of ours, or a PostgreSQL that lacks a right or a table, loses no receipt', async t => {
+  const rejects = (err: Error) => handled(() => Promise.reject(err))
+  for (const err of [new TypeError('a bug'), postgres('XX000'), postgres('42501'), postgres('42P01')])
+    t.same(await rejects(err), { verdict: 'later', said: ['receipt.failed'] }, String(err))
+})
