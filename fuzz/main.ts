@@ -6,7 +6,7 @@ import { Finding, type Done, type FindingReport, type Reader } from './reader.ts
 const help = `npm run fuzz -- [options]
 
 Plays mutated inputs to every reader of the network, in a process that is watched from outside. What must not happen: its end, a line
-that a library printed, more than 64 MB above idle, an event loop that stands still for more than 200 ms of CPU time, a promise
+that a library printed, more than 128 MB above idle, an event loop that stands still for more than 200 ms of CPU time, a promise
 that never ends, an answer of 5xx, a value that must not come out. Progress goes to stderr, one JSON verdict to stdout.
 Exit 0: green, 1: red, 2: wrong options, 130: interrupted by Ctrl-C, with the verdict so far.
 

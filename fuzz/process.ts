@@ -9,7 +9,7 @@ import { Finding } from './reader.ts'
 
 const bounds = {
   /** Of the whole process, and of what is still held after a collection: RSS is not given back, whatever is let go. */
-  memoryMb: 64,
+  memoryMb: 128,
   keptMb: 32,
   blockMs: 200
 } as const

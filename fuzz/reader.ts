@@ -4,7 +4,7 @@
 export type FindingKind =
   | 'exit' // the process ended
   | 'printed' // a library wrote to stdout or stderr
-  | 'memory' // more than 64 MB above idle
+  | 'memory' // more than 128 MB above idle
   | 'block' // the event loop stood still for more than 200 ms of CPU time
   | 'unsettled' // a promise that never ends
   | 'rejected' // a promise that rejects where it must say what happened

@@ -13,11 +13,7 @@ import {
   returned
 } from './conversations.ts'
 
-/** With the most MB above idle that it may cost; 64 where nothing is said. */
-export type Flood = [reader: string, name: string, script: (socket: Socket) => void, mb?: number]
-
-/** Messages of a size that is allowed, at the speed of the loopback: what was dropped waits for the collector. */
-const largeMessagesMb = 160
+export type Flood = [reader: string, name: string, script: (socket: Socket) => void]
 
 const x = Buffer.alloc(65_536, 'x')
 const mb = (bytes: number): Buffer => Buffer.alloc(bytes * 1_048_576, 'x')
@@ -78,8 +74,7 @@ export const floods: Flood[] = [
   [
     'reply-nats',
     'messages of 2 MB, one behind the other',
-    nats(socket => pour(socket, Buffer.concat([one('MSG a 1 2097152\r\n'), mb(2), one('\r\n')])), 8_388_608),
-    largeMessagesMb
+    nats(socket => pour(socket, Buffer.concat([one('MSG a 1 2097152\r\n'), mb(2), one('\r\n')])), 8_388_608)
   ],
   ['redis-stream', 'a bulk of 2 GB', redis(xadd, pours('$2147483647\r\n', x))],
   ['redis-stream', 'a list of a thousand million', redis(xadd, pours('*1000000000\r\n', ':1\r\n'))],
@@ -251,8 +246,7 @@ export const floods: Flood[] = [
           ...Array.from({ length: 2_000 }, () => frame(3, channel, x.subarray(0, 8_184)))
         ])
       )
-    ),
-    largeMessagesMb
+    )
   ],
   [
     'dubbo',
