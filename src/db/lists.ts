@@ -1,15 +1,18 @@
-// What people look at: lists by a keyset that new rows cannot shift.
+// What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
+import { and, desc, eq, gte, inArray, lt, sql, type SQL } from 'drizzle-orm'
+import { alias, QueryBuilder, type PgColumn } from 'drizzle-orm/pg-core'
 import { plainArray, textArray } from './arrays.ts'
-import type { Sql } from './pool.ts'
+import type { Reads } from './reads.ts'
+import { alarm, attempt, delivery, downstream, task } from './schema.ts'
 import {
+  attemptView,
   deliveryView,
-  fullColumns,
   iso,
   present,
+  receiptView,
   statusWord,
-  tasksOf,
+  taskView,
   type DeliveryView,
-  type FullRow,
   type TaskView
 } from './views.ts'
 import { statusNumber, type Status } from '../domain/types.ts'
@@ -36,57 +39,88 @@ function uuidAt(at: Date): string {
 
 const upTo = (window: Window): string => window.cursor ?? (window.to ? uuidAt(window.to) : highest)
 
+/** A condition where a value is asked for. Values of an enumeration come from requests as any text. */
+const is = (column: PgColumn | SQL, value: string | number | boolean | undefined): SQL | undefined =>
+  value === undefined ? undefined : eq(column as PgColumn, value)
+
+const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
+
+const ofMessages = ({ messageCodes, messageCode }: Window): SQL | undefined =>
+  and(
+    messageCodes ? inArray(task.messageCode, [...messageCodes]) : undefined,
+    is(task.messageCode, messageCode)
+  )
+
 /** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
 export type TaskFilter = Window & { status?: Status; sceneType?: string; needCallback?: boolean }
 
+const part = alias(delivery, 'part')
+/** Of all deliveries of a task: an aggregate, which PostgreSQL looks up by key for each task and never turns into a join. */
+const ofParts = (aggregate: SQL): SQL =>
+  sql`${new QueryBuilder().select({ it: aggregate }).from(part).where(eq(part.taskId, task.id))}`
+const visibleStatus = ofParts(sql`
+  case when bool_or(${part.status} = 0) then 0 when bool_or(${part.status} = 2) then 2
+    when bool_or(${part.status} = 1) then 1 else -1 end`)
+const isSending = ofParts(sql`bool_or(${part.status} = 0)`)
+const needsReceipt = ofParts(sql`bool_or(${part.needsReceipt})`)
+
+const ofTask = (filter: TaskFilter): SQL | undefined =>
+  and(
+    ofMessages(filter),
+    is(task.sceneType, filter.sceneType),
+    filter.downstream === undefined
+      ? undefined
+      : ofParts(sql`bool_or(${part.downstream} = ${filter.downstream})`),
+    is(needsReceipt, filter.needCallback)
+  )
+
 /** Tasks by their visible status and more, newest first. */
-export async function listTasks(
-  sql: Sql,
-  filter: TaskFilter
-): Promise<{ tasks: TaskView[]; nextCursor?: string } | 'bad_cursor'> {
-  if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor'
-  const ids = await (filter.status === 'FAILED' ? failedIds : taskIds)(sql, filter)
-  const page = ids.slice(0, filter.limit).map(row => row.id)
-  const rows = await sql<FullRow[]>`
-    select ${fullColumns(sql)}
-    from task t join delivery d on d.task_id = t.id
-    where t.id = any(${plainArray(page)}::uuid[])
-    order by t.id desc, d.downstream`
-  const last = page.at(-1)
-  return {
-    tasks: tasksOf(rows),
-    ...(ids.length > page.length && last !== undefined ? { nextCursor: last } : {})
-  }
+export async function listTasks(reads: Reads, filter: TaskFilter) {
+  if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
+  const rows = await (filter.status === 'FAILED' ? failedIds : taskIds)(reads, filter)
+  const { page, next } = paged(filter, rows, row => row.id)
+  const tasks = await reads.tasks.execute({ ids: plainArray(page.map(row => row.id)) })
+  return { tasks: tasks.map(row => taskView(row, row.deliveries)), ...next }
 }
 
 /** One more than a page, by the primary key. */
-function taskIds(sql: Sql, filter: TaskFilter): Promise<{ id: string }[]> {
-  return sql<{ id: string }[]>`
-    select t.id
-    from task t cross join lateral (
-      select case when bool_or(d.status = 0) then 0 when bool_or(d.status = 2) then 2
-          when bool_or(d.status = 1) then 1 else -1 end as status,
-        bool_or(d.needs_receipt) as needs_receipt,
-        array_agg(d.downstream) as downstreams
-      from delivery d where d.task_id = t.id
-    ) s
-    where t.id < ${upTo(filter)}::uuid and t.id >= ${uuidAt(filter.from)}::uuid
-      and (${codes(filter)}::text[] is null or t.message_code = any(${codes(filter)}::text[]))
-      and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
-      and (${filter.sceneType ?? null}::text is null or t.scene_type = ${filter.sceneType ?? null})
-      and (${filter.downstream ?? null}::text is null or ${filter.downstream ?? null} = any(s.downstreams))
-      and (${filter.needCallback ?? null}::boolean is null or s.needs_receipt = ${filter.needCallback ?? null})
-      and (${number(filter.status)}::int is null or s.status = ${number(filter.status)})
-    order by t.id desc
-    limit ${filter.limit + 1}`
+function taskIds({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
+  return db
+    .select({ id: task.id })
+    .from(task)
+    .where(
+      and(
+        lt(task.id, upTo(filter)),
+        gte(task.id, uuidAt(filter.from)),
+        ofTask(filter),
+        is(visibleStatus, number(filter.status))
+      )
+    )
+    .orderBy(desc(task.id))
+    .limit(filter.limit + 1)
 }
 
 /**
  * The same for FAILED, which are few among millions: from the index of FAILED deliveries, a page of each downstream that
  * has any. A task that still has a SENDING one is not FAILED yet.
  */
-function failedIds(sql: Sql, filter: TaskFilter): Promise<{ id: string }[]> {
-  return sql<{ id: string }[]>`
+async function failedIds({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
+  const page = db
+    .select({ id: task.id })
+    .from(delivery)
+    .innerJoin(task, eq(task.id, delivery.taskId))
+    .where(
+      and(
+        sql`${delivery.downstream} = failing.name and ${delivery.status} = 2`,
+        lt(delivery.taskId, upTo(filter)),
+        gte(delivery.taskId, uuidAt(filter.from)),
+        sql`not ${isSending}`,
+        ofTask(filter)
+      )
+    )
+    .orderBy(desc(delivery.taskId))
+    .limit(filter.limit + 1)
+  return await db.execute<{ id: string }>(sql`
     with recursive failing (name) as (
       select min(downstream) from delivery where status = 2
       union all
@@ -94,145 +128,151 @@ function failedIds(sql: Sql, filter: TaskFilter): Promise<{ id: string }[]> {
       from failing f where f.name is not null
     )
     select distinct page.id
-    from failing f cross join lateral (
-      select t.id
-      from delivery d
-        join task t on t.id = d.task_id
-        cross join lateral (
-          select bool_or(o.status = 0) as sending, bool_or(o.needs_receipt) as needs_receipt,
-            array_agg(o.downstream) as downstreams
-          from delivery o where o.task_id = d.task_id
-        ) s
-      where d.downstream = f.name and d.status = 2
-        and d.task_id < ${upTo(filter)}::uuid and d.task_id >= ${uuidAt(filter.from)}::uuid
-        and not s.sending
-        and (${codes(filter)}::text[] is null or t.message_code = any(${codes(filter)}::text[]))
-        and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
-        and (${filter.sceneType ?? null}::text is null or t.scene_type = ${filter.sceneType ?? null})
-        and (${filter.downstream ?? null}::text is null or ${filter.downstream ?? null} = any(s.downstreams))
-        and (${filter.needCallback ?? null}::boolean is null or s.needs_receipt = ${filter.needCallback ?? null})
-      order by d.task_id desc
-      limit ${filter.limit + 1}
-    ) page
+    from failing cross join lateral ${page} page
     order by page.id desc
-    limit ${filter.limit + 1}`
+    limit ${filter.limit + 1}`)
 }
-
-export type ListedDelivery = {
-  taskNo: string
-  messageCode: string
-  sceneType: string
-  createdAt: string
-} & DeliveryView
 
 /** Deliveries, newest task first. The cursor is `taskId:downstream`. */
 export async function listDeliveries(
-  sql: Sql,
+  { db }: Reads,
   window: Window & { status?: Status; phase?: string; reason?: string }
-): Promise<{ deliveries: ListedDelivery[]; nextCursor?: string } | 'bad_cursor'> {
+) {
   const [id = '', name = ''] = window.cursor?.split(':') ?? [upTo(window)]
-  if (!uuid.test(id)) return 'bad_cursor'
-  const rows = await sql<(FullRow & { task_id: string })[]>`
-    select t.id, t.task_no, t.message_code, t.scene_type, t.created_at, d.downstream, d.status, d.phase,
-      d.next_action_at, d.attempt, d.tries_left, d.deliver_before, d.reason, d.delivered_at, d.handled_at, d.handled_by
-    from delivery d join task t on t.id = d.task_id
-    where (d.task_id, d.downstream) < (${id}::uuid, ${name}) and d.task_id >= ${uuidAt(window.from)}::uuid
-      and (${codes(window)}::text[] is null or t.message_code = any(${codes(window)}::text[]))
-      and (${window.messageCode ?? null}::text is null or t.message_code = ${window.messageCode ?? null})
-      and (${window.downstream ?? null}::text is null or d.downstream = ${window.downstream ?? null})
-      and (${number(window.status)}::int is null or d.status = ${number(window.status)})
-      and (${window.phase ?? null}::text is null or d.phase = ${window.phase ?? null})
-      and (${window.reason ?? null}::text is null or d.reason = ${window.reason ?? null})
-    order by d.task_id desc, d.downstream desc
-    limit ${window.limit + 1}`
-  const page = rows.slice(0, window.limit)
-  const last = page.at(-1)
-  return {
-    deliveries: page.map(row => ({
-      taskNo: row.task_no,
-      messageCode: row.message_code,
-      sceneType: row.scene_type,
-      createdAt: row.created_at.toISOString(),
-      ...deliveryView(row)
-    })),
-    ...(rows.length > page.length && last ? { nextCursor: `${last.id}:${last.downstream}` } : {})
-  }
-}
-
-export interface ListedAlarm {
-  taskNo: string
-  messageCode: string
-  downstream: string
-  attempt: number
-  kind: string
-  status: Status
-  reason?: string
-  createdAt: string
-  sentAt?: string
-  resolvedAt?: string
-  tries: number
+  if (!uuid.test(id)) return 'bad_cursor' as const
+  const { taskNo, messageCode, sceneType, createdAt } = task
+  const rows = await db
+    .select({ task: { taskNo, messageCode, sceneType, createdAt }, delivery })
+    .from(delivery)
+    .innerJoin(task, eq(task.id, delivery.taskId))
+    .where(
+      and(
+        sql`(${delivery.taskId}, ${delivery.downstream}) < (${id}::uuid, ${name})`,
+        gte(delivery.taskId, uuidAt(window.from)),
+        ofMessages(window),
+        is(delivery.downstream, window.downstream),
+        is(delivery.status, number(window.status)),
+        is(delivery.phase, window.phase),
+        is(delivery.reason, window.reason)
+      )
+    )
+    .orderBy(desc(delivery.taskId), desc(delivery.downstream))
+    .limit(window.limit + 1)
+  const { page, next } = paged(window, rows, row => `${row.delivery.taskId}:${row.delivery.downstream}`)
+  const deliveries = page.map(row => ({
+    ...row.task,
+    createdAt: row.task.createdAt.toISOString(),
+    ...deliveryView(row.delivery)
+  }))
+  return { deliveries, ...next }
 }
 
 /** Alarms, newest task first. `open`: not resolved yet. The cursor is `taskId:downstream:attempt:kind`. */
-export async function listAlarms(
-  sql: Sql,
-  window: Window & { kind?: string; open?: boolean }
-): Promise<{ alarms: ListedAlarm[]; nextCursor?: string } | 'bad_cursor'> {
-  const [id = '', name = '', attempt = '0', kind = ''] = window.cursor?.split(':') ?? [upTo(window)]
-  if (!uuid.test(id) || !/^\d{1,9}$/.test(attempt)) return 'bad_cursor'
-  const rows = await sql<
-    {
-      task_id: string
-      task_no: string
-      message_code: string
-      downstream: string
-      attempt: number
-      kind: string
-      status: number
-      reason: string | null
-      created_at: Date
-      sent_at: Date | null
-      resolved_at: Date | null
-      tries: number
-    }[]
-  >`
-    select a.task_id, t.task_no, t.message_code, a.downstream, a.attempt, a.kind, d.status,
-      case when a.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason) end as reason, a.created_at,
-      a.sent_at, a.resolved_at, a.tries
-    from alarm a join task t on t.id = a.task_id
-      join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
-      left join attempt x on x.task_id = a.task_id and x.downstream = a.downstream and x.attempt = a.attempt
-    where (a.task_id, a.downstream, a.attempt, a.kind) < (${id}::uuid, ${name}, ${Number(attempt)}::int, ${kind})
-      and a.task_id >= ${uuidAt(window.from)}::uuid
-      and (${codes(window)}::text[] is null or t.message_code = any(${codes(window)}::text[]))
-      and (${window.messageCode ?? null}::text is null or t.message_code = ${window.messageCode ?? null})
-      and (${window.downstream ?? null}::text is null or a.downstream = ${window.downstream ?? null})
-      and (${window.kind ?? null}::text is null or a.kind = ${window.kind ?? null})
-      and (${window.open ?? null}::boolean is null or (a.resolved_at is null) = ${window.open ?? null})
-    order by a.task_id desc, a.downstream desc, a.attempt desc, a.kind desc
-    limit ${window.limit + 1}`
-  const page = rows.slice(0, window.limit)
+export async function listAlarms({ db }: Reads, window: Window & { kind?: string; open?: boolean }) {
+  const [id = '', name = '', attemptNo = '0', kind = ''] = window.cursor?.split(':') ?? [upTo(window)]
+  if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
+  const rows = await db
+    .select({
+      taskNo: task.taskNo,
+      messageCode: task.messageCode,
+      alarm,
+      status: delivery.status,
+      reason: sql<string | null>`
+        case when ${alarm.kind} = 'FAILED' then ${delivery.reason} else coalesce(${attempt.reason}, ${delivery.reason}) end`
+    })
+    .from(alarm)
+    .innerJoin(task, eq(task.id, alarm.taskId))
+    .innerJoin(delivery, and(eq(delivery.taskId, alarm.taskId), eq(delivery.downstream, alarm.downstream)))
+    .leftJoin(
+      attempt,
+      and(
+        eq(attempt.taskId, alarm.taskId),
+        eq(attempt.downstream, alarm.downstream),
+        eq(attempt.attempt, alarm.attempt)
+      )
+    )
+    .where(
+      and(
+        sql`(${alarm.taskId}, ${alarm.downstream}, ${alarm.attempt}, ${alarm.kind})
+          < (${id}::uuid, ${name}, ${Number(attemptNo)}::int, ${kind})`,
+        gte(alarm.taskId, uuidAt(window.from)),
+        ofMessages(window),
+        is(alarm.downstream, window.downstream),
+        is(alarm.kind, window.kind),
+        is(sql`(${alarm.resolvedAt} is null)`, window.open)
+      )
+    )
+    .orderBy(desc(alarm.taskId), desc(alarm.downstream), desc(alarm.attempt), desc(alarm.kind))
+    .limit(window.limit + 1)
+  const { page, next } = paged(window, rows, ({ alarm: { taskId, ...last } }) =>
+    [taskId, last.downstream, last.attempt, last.kind].join(':')
+  )
+  const alarms = page.map(({ taskNo, messageCode, alarm, status, reason }) => ({
+    taskNo,
+    messageCode,
+    downstream: alarm.downstream,
+    attempt: alarm.attempt,
+    kind: alarm.kind,
+    status: statusWord(status),
+    ...present('reason', reason),
+    createdAt: alarm.createdAt.toISOString(),
+    ...present('sentAt', iso(alarm.sentAt)),
+    ...present('resolvedAt', iso(alarm.resolvedAt)),
+    tries: alarm.tries
+  }))
+  return { alarms, ...next }
+}
+
+/** The page of rows that are one more than it, where there are more. */
+function paged<Row>(
+  { limit }: Window,
+  rows: readonly Row[],
+  cursorOf: (row: Row) => string
+): { page: Row[]; next: { nextCursor?: string } } {
+  const page = rows.slice(0, limit)
   const last = page.at(-1)
+  return { page, next: rows.length > limit && last ? { nextCursor: cursorOf(last) } : {} }
+}
+
+/**
+ * One task whole: body text, deliveries, each with its attempts and receipts, all of one moment: by one statement, since of
+ * several each sees a moment of its own, and a FAILED delivery could be shown without the attempt that failed it. null: unknown.
+ */
+export async function readTask(reads: Reads, taskNo: string): Promise<TaskView | null> {
+  const row = await reads.task.execute({ taskNo })
+  if (!row) return null
   return {
-    alarms: page.map(row => ({
-      taskNo: row.task_no,
-      messageCode: row.message_code,
-      downstream: row.downstream,
-      attempt: row.attempt,
-      kind: row.kind,
-      status: statusWord(row.status),
-      ...present('reason', row.reason),
-      createdAt: row.created_at.toISOString(),
-      ...present('sentAt', iso(row.sent_at)),
-      ...present('resolvedAt', iso(row.resolved_at)),
-      tries: row.tries
-    })),
-    ...(rows.length > page.length && last
-      ? { nextCursor: `${last.task_id}:${last.downstream}:${last.attempt}:${last.kind}` }
-      : {})
+    ...taskView(row, row.deliveries),
+    messageBody: row.messageBody,
+    deliveries: row.deliveries.map(one => ({
+      ...deliveryView(one),
+      attempts: one.attempts.map(attemptView),
+      receipts: one.receipts.map(receiptView)
+    }))
   }
 }
 
-const codes = (window: Window): string | null => window.messageCodes && textArray(window.messageCodes)
-const number = (status: Status | undefined): number | null =>
-  status === undefined ? null : statusNumber[status]
+/** Exact counts of what is not at rest, by downstream; those in the table and those named. */
+export function countDownstreams({ db }: Reads, names: readonly string[]) {
+  const counted = (name: string) => sql<number>`c.${sql.identifier(name)}`
+  return db
+    .select({
+      name: sql<string>`n.name`,
+      pausedAt: downstream.pausedAt,
+      pausedBy: downstream.pausedBy,
+      waiting: counted('waiting'),
+      inFlight: counted('in_flight'),
+      awaitingReceipt: counted('awaiting_receipt'),
+      failed: counted('failed')
+    })
+    .from(sql`(select unnest(${textArray(names)}::text[]) as name union select name from downstream) n`)
+    .leftJoin(downstream, sql`${downstream.name} = n.name`)
+    .crossJoinLateral(sql`(
+      select count(*) filter (where phase = 'WAITING')::int as waiting,
+        count(*) filter (where phase = 'IN_FLIGHT')::int as in_flight,
+        count(*) filter (where phase = 'AWAITING_RECEIPT')::int as awaiting_receipt,
+        (select count(*) from delivery f where f.downstream = n.name and f.status = 2)::int as failed
+      from delivery d where d.downstream = n.name and d.status = 0
+    ) c`)
+    .orderBy(sql`n.name`)
+}

@@ -80,7 +80,10 @@ const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3}
 export function isInfrastructure(err: unknown): boolean {
   if (!(err instanceof Error)) return false
   const { code } = err as { code?: unknown }
-  if (typeof code !== 'string') return err instanceof AggregateError && err.errors.some(isInfrastructure)
+  if (typeof code !== 'string') {
+    // drizzle's own errors carry PostgreSQL's as their cause.
+    return isInfrastructure(err.cause) || (err instanceof AggregateError && err.errors.some(isInfrastructure))
+  }
   return ours.test(code) || system.test(code) || server.test(code)
 }
 

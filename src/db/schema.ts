@@ -1,8 +1,9 @@
-// The tables, for migrations only: `npx drizzle-kit generate` prints the difference as SQL. Queries are plain SQL.
+// The tables: `npx drizzle-kit generate` prints the difference as SQL, and the types of rows come from here. What the API shows
+// is read through drizzle (lists.ts); every other statement is plain SQL.
 // There are no foreign keys: each would cost one more look-up and one more row lock a task on the hot path, and the one
 // statement that deletes tasks (retention) deletes what hangs on them too.
 
-import { sql } from 'drizzle-orm'
+import { sql, type InferSelectModel, type Table } from 'drizzle-orm'
 import {
   bigserial,
   boolean,
@@ -26,13 +27,25 @@ import {
   reasons,
   receiptResults,
   statusNumber,
-  type Outcome
+  type AlarmKind,
+  type HandledBy,
+  type Outcome,
+  type Phase,
+  type Reason,
+  type ReceiptResult
 } from '../domain/types.ts'
 
 const outcomes = ['delivered', 'refused', 'failed'] as const satisfies Outcome['kind'][]
 const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const
 
-const bytea = customType<{ data: Uint8Array }>({ dataType: () => 'bytea' })
+/** A row of a table by the names of its columns, as plain SQL answers it. */
+export type Row<T extends Table> = InferSelectModel<T, { dbColumnNames: true }>
+
+/** Bytes, or in JSON their hex form. */
+const bytea = customType<{ data: Uint8Array; driverData: Uint8Array | string }>({
+  dataType: () => 'bytea',
+  fromDriver: value => (typeof value === 'string' ? Buffer.from(value.slice(2), 'hex') : value)
+})
 const at = (name: string) => timestamp(name, { withTimezone: true })
 const oneOf = (column: AnyPgColumn, words: readonly (string | number)[]) =>
   sql`${column} in (${sql.raw(words.map(word => (typeof word === 'number' ? word : `'${word}'`)).join(', '))})`
@@ -68,7 +81,7 @@ export const delivery = pgTable(
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     status: smallint('status').notNull(),
-    phase: text('phase'),
+    phase: text('phase').$type<Phase>(),
     nextActionAt: at('next_action_at'),
     attempt: integer('attempt').notNull(),
     triesLeft: smallint('tries_left').notNull(),
@@ -76,10 +89,10 @@ export const delivery = pgTable(
     roundFrom: integer('round_from').notNull().default(1),
     needsReceipt: boolean('needs_receipt').notNull(),
     deliverBefore: at('deliver_before'),
-    reason: text('reason'),
+    reason: text('reason').$type<Reason>(),
     deliveredAt: at('delivered_at'),
     handledAt: at('handled_at'),
-    handledBy: text('handled_by'),
+    handledBy: text('handled_by').$type<HandledBy>(),
     createdAt: at('created_at').notNull().defaultNow(),
     updatedAt: at('updated_at').notNull().defaultNow()
   },
@@ -115,7 +128,7 @@ export const attempt = pgTable(
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
-    outcome: text('outcome').notNull(),
+    outcome: text('outcome').$type<Outcome['kind']>().notNull(),
     reason: text('reason'),
     statusCode: integer('status_code'),
     answer: bytea('answer'),
@@ -140,7 +153,7 @@ export const receipt = pgTable(
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
-    result: text('result').notNull(),
+    result: text('result').$type<ReceiptResult>().notNull(),
     reason: text('reason'),
     data: text('data'),
     applied: boolean('applied').notNull(),
@@ -161,7 +174,7 @@ export const alarm = pgTable(
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
-    kind: text('kind').notNull(),
+    kind: text('kind').$type<AlarmKind>().notNull(),
     createdAt: at('created_at').notNull().defaultNow(),
     sentAt: at('sent_at'),
     resolvedAt: at('resolved_at'),

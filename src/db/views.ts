@@ -1,5 +1,6 @@
 // Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, nothing where there is nothing.
 import type { Sql } from './pool.ts'
+import type { attempt, delivery, receipt, task } from './schema.ts'
 import { statusNumber, type HandledBy, type Phase, type Reason, type Status } from '../domain/types.ts'
 import { textArray } from './arrays.ts'
 
@@ -73,81 +74,63 @@ export interface TaskView {
   deliveries: DeliveryView[]
 }
 
-export interface DeliveryRow {
-  downstream: string
-  status: number
-  phase: Phase | null
-  next_action_at: Date | null
-  attempt: number
-  tries_left: number
-  deliver_before: Date | null
-  reason: Reason | null
-  delivered_at: Date | null
-  handled_at: Date | null
-  handled_by: HandledBy | null
-}
+type DeliveryShown = Pick<
+  typeof delivery.$inferSelect,
+  | 'downstream'
+  | 'status'
+  | 'phase'
+  | 'nextActionAt'
+  | 'attempt'
+  | 'triesLeft'
+  | 'deliverBefore'
+  | 'reason'
+  | 'deliveredAt'
+  | 'handledAt'
+  | 'handledBy'
+>
 
-export const deliveryView = (row: DeliveryRow): DeliveryView => ({
+export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   downstream: row.downstream,
   status: statusWord(row.status),
   ...present('phase', row.phase),
   ...present('reason', row.reason),
   attempt: row.attempt,
-  triesLeft: row.tries_left,
-  ...present('nextActionAt', iso(row.next_action_at)),
-  ...present('deliveredAt', iso(row.delivered_at)),
-  ...present('handledAt', iso(row.handled_at)),
-  ...present('handledBy', row.handled_by)
+  triesLeft: row.triesLeft,
+  ...present('nextActionAt', iso(row.nextActionAt)),
+  ...present('deliveredAt', iso(row.deliveredAt)),
+  ...present('handledAt', iso(row.handledAt)),
+  ...present('handledBy', row.handledBy)
 })
 
-export interface TaskHeadRow {
-  task_no: string
-  message_code: string
-  scene_type: string
-  deliver_start_time: Date | null
-  need_callback: boolean | null
-  retry_times: number | null
-  extend: unknown
-  created_at: Date
-  created_by: string
-}
+type TaskShown = Pick<
+  typeof task.$inferSelect,
+  | 'taskNo'
+  | 'messageCode'
+  | 'sceneType'
+  | 'deliverStartTime'
+  | 'needCallback'
+  | 'retryTimes'
+  | 'extend'
+  | 'createdAt'
+  | 'createdBy'
+>
 
-const taskView = (task: TaskHeadRow, rows: readonly DeliveryRow[]): TaskView => {
-  const deliveries = rows.map(deliveryView)
+export function taskView(row: TaskShown, parts: readonly DeliveryShown[]): TaskView {
+  const deliveries = parts.map(deliveryView)
   return {
-    taskNo: task.task_no,
-    messageCode: task.message_code,
-    sceneType: task.scene_type,
+    taskNo: row.taskNo,
+    messageCode: row.messageCode,
+    sceneType: row.sceneType,
     status: taskStatus(deliveries),
-    createdAt: task.created_at.toISOString(),
-    ...present('deliverStartTime', iso(task.deliver_start_time)),
-    ...present('deliverBefore', iso(rows[0]?.deliver_before ?? null)),
-    ...present('needCallback', task.need_callback),
-    ...present('retryTimes', task.retry_times),
-    ...present('extend', task.extend),
-    createdBy: task.created_by,
+    createdAt: row.createdAt.toISOString(),
+    ...present('deliverStartTime', iso(row.deliverStartTime)),
+    ...present('deliverBefore', iso(parts[0]?.deliverBefore ?? null)),
+    ...present('needCallback', row.needCallback),
+    ...present('retryTimes', row.retryTimes),
+    ...present('extend', row.extend),
+    createdBy: row.createdBy,
     deliveries
   }
-}
-
-/** A task beside one of its deliveries. */
-export type FullRow = TaskHeadRow & DeliveryRow & { id: string }
-
-/** The columns of a FullRow, of a task `t` and a delivery `d`. */
-export const fullColumns = (sql: Sql) => sql`
-  t.id, t.task_no, t.message_code, t.scene_type, t.deliver_start_time, t.need_callback, t.retry_times, t.extend,
-  t.created_at, t.created_by, d.downstream, d.status, d.phase, d.next_action_at, d.attempt, d.tries_left,
-  d.deliver_before, d.reason, d.delivered_at, d.handled_at, d.handled_by`
-
-/** Of rows in the order of their tasks. */
-export function tasksOf(rows: readonly FullRow[]): TaskView[] {
-  const groups: FullRow[][] = []
-  for (const row of rows) {
-    const current = groups.at(-1)
-    if (current?.[0]?.id === row.id) current.push(row)
-    else groups.push([row])
-  }
-  return groups.flatMap(group => (group[0] ? [taskView(group[0], group)] : []))
 }
 
 export const iso = (at: Date | null): string | null => at && at.toISOString()
@@ -159,93 +142,21 @@ export const present = <Name extends string, Value>(
 ): { [name in Name]?: Value } =>
   value === null || value === undefined ? {} : ({ [name]: value } as { [name in Name]?: Value })
 
-/** Tasks with their deliveries, without attempts and receipts, by taskNo; unknown ones are missing. */
-export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
-  const rows = await sql<FullRow[]>`
-    select ${fullColumns(sql)}
-    from task t join delivery d on d.task_id = t.id
-    where t.task_no = any(${textArray(taskNos)}::text[])
-    order by t.task_no, d.downstream`
-  return new Map(tasksOf(rows).map(task => [task.taskNo, task]))
-}
-
-interface AttemptJson {
-  attempt: number
-  outcome: string
-  reason: string | null
-  status_code: number | null
-  /** base64 */
-  answer: string | null
-  headers: string | null
-  address: string | null
-  warning: string | null
-  ms: number
-  node: string
-  started_at: string
-}
-
-interface ReceiptJson {
-  attempt: number
-  result: string
-  reason: string | null
-  data: string | null
-  applied: boolean
-  late: boolean
-  remote: string | null
-  created_at: string
-}
-
-/**
- * One task whole: body text, deliveries, each with its attempts and receipts, all of one moment: by one statement, since of
- * several each sees a moment of its own, and a FAILED delivery could be shown without the attempt that failed it. Only the
- * body, which never changes and may be large, is asked for apart. null: unknown.
- */
-export async function readTask(sql: Sql, taskNo: string): Promise<TaskView | null> {
-  const [[head], rows] = await Promise.all([
-    sql<{ message_body: string }[]>`select message_body from task where task_no = ${taskNo}`,
-    sql<(FullRow & { attempts: AttemptJson[] | null; receipts: ReceiptJson[] | null })[]>`
-      select ${fullColumns(sql)},
-        (select json_agg(a order by a.attempt) from (
-          select attempt, outcome, reason, status_code, encode(answer, 'base64') as answer, headers, address, warning, ms,
-            node, started_at
-          from attempt where task_id = d.task_id and downstream = d.downstream
-        ) a) as attempts,
-        (select json_agg(r order by r.id) from (
-          select id, attempt, result, reason, data, applied, late, remote, created_at
-          from receipt where task_id = d.task_id and downstream = d.downstream
-        ) r) as receipts
-      from task t join delivery d on d.task_id = t.id
-      where t.task_no = ${taskNo}
-      order by d.downstream`
-  ])
-  const [task] = tasksOf(rows)
-  if (!head || !task) return null
-  return {
-    ...task,
-    messageBody: head.message_body,
-    deliveries: task.deliveries.map((delivery, index) => ({
-      ...delivery,
-      attempts: (rows[index]?.attempts ?? []).map(attemptView),
-      receipts: (rows[index]?.receipts ?? []).map(receiptView)
-    }))
-  }
-}
-
-const attemptView = (row: AttemptJson): AttemptView => ({
+export const attemptView = (row: typeof attempt.$inferSelect): AttemptView => ({
   attempt: row.attempt,
   outcome: row.outcome,
   ...present('reason', row.reason),
-  ...present('status', row.status_code),
-  ...present('answer', row.answer && Buffer.from(row.answer, 'base64').toString('utf8')),
+  ...present('status', row.statusCode),
+  ...present('answer', row.answer && Buffer.from(row.answer).toString('utf8')),
   ...present('headers', row.headers === null ? null : (JSON.parse(row.headers) as unknown)),
   ...present('address', row.address),
   ...present('warning', row.warning),
   ms: row.ms,
   node: row.node,
-  startedAt: new Date(row.started_at).toISOString()
+  startedAt: row.startedAt.toISOString()
 })
 
-const receiptView = (row: ReceiptJson): ReceiptView => ({
+export const receiptView = (row: typeof receipt.$inferSelect): ReceiptView => ({
   attempt: row.attempt,
   result: row.result,
   ...present('reason', row.reason),
@@ -253,5 +164,24 @@ const receiptView = (row: ReceiptJson): ReceiptView => ({
   applied: row.applied,
   late: row.late,
   ...present('remote', row.remote),
-  createdAt: new Date(row.created_at).toISOString()
+  createdAt: row.createdAt.toISOString()
 })
+
+/**
+ * Tasks with their deliveries, without attempts and receipts, by taskNo; unknown ones are missing. For what answers a
+ * producer's repeated POST: by the hot pool, which no list holds up.
+ */
+export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
+  const rows = await sql<(TaskShown & DeliveryShown)[]>`
+    select t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
+      t.deliver_start_time as "deliverStartTime", t.need_callback as "needCallback", t.retry_times as "retryTimes",
+      t.extend, t.created_at as "createdAt", t.created_by as "createdBy", d.downstream, d.status, d.phase,
+      d.next_action_at as "nextActionAt", d.attempt, d.tries_left as "triesLeft", d.deliver_before as "deliverBefore",
+      d.reason, d.delivered_at as "deliveredAt", d.handled_at as "handledAt", d.handled_by as "handledBy"
+    from task t join delivery d on d.task_id = t.id
+    where t.task_no = any(${textArray(taskNos)}::text[])
+    order by t.task_no, d.downstream`
+  const parts = new Map<string, (TaskShown & DeliveryShown)[]>()
+  for (const row of rows) parts.set(row.taskNo, [...(parts.get(row.taskNo) ?? []), row])
+  return new Map([...parts].flatMap(([taskNo, of]) => (of[0] ? [[taskNo, taskView(of[0], of)]] : [])))
+}

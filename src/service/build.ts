@@ -6,6 +6,7 @@ import { faultOf, takeReceipt } from '../api/receipt.ts'
 import type { Config } from './config.ts'
 import { heartbeat, removeNode } from '../db/cluster.ts'
 import { openDb } from '../db/pool.ts'
+import { openReads } from '../db/reads.ts'
 import { egress } from './egress.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { acceptor } from '../delivery/accept.ts'
@@ -68,6 +69,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     [...registry.downstreams.values()].map(one => one.transport)
   )
   const sql = openDb(options.databaseUrl, { max: config.pgPool })
+  const reads = openReads(options.databaseUrl)
   const names = [...registry.downstreams.keys()]
   const limits = [...registry.downstreams.values()].map(({ name, concurrency, perSecond, timeoutMs }) => ({
     name,
@@ -182,6 +184,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const api = operations({
     config,
     sql,
+    reads,
     registry,
     accept,
     receive,
@@ -275,7 +278,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await producer.stop()
       await backend.close()
       await Promise.all(Object.values(ways).map(way => way.close()))
-      await sql.end({ timeout: 5 })
+      await Promise.all([sql.end({ timeout: 5 }), reads.end()])
       // Not before: a look that hangs ends with its connection.
       await refreshing
     }

@@ -1,11 +1,11 @@
 // What the API can ask for, made of the verbs of delivery/ and the lists of db/.
 import type { ApiDeps } from '../api/deps.ts'
 import type { Config } from './config.ts'
-import { listAlarms, listDeliveries, listTasks } from '../db/lists.ts'
-import { readTask } from '../db/views.ts'
+import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
 import { audit, openKeyFinder, type AuditEntry } from '../db/keys.ts'
-import { countDownstreams, pause, resume } from '../db/cluster.ts'
+import { pause, resume } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
+import type { Reads } from '../db/reads.ts'
 import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
@@ -21,6 +21,7 @@ import type { Metrics } from '../runtime/metrics.ts'
 export interface OperationsOptions {
   config: Config
   sql: Sql
+  reads: Reads
   registry: Registry
   accept: Accept
   receive: ApiDeps['receive']
@@ -42,6 +43,7 @@ export function operations(options: OperationsOptions): ApiDeps {
   const {
     config,
     sql,
+    reads,
     registry,
     complete: record,
     dispatching,
@@ -56,14 +58,14 @@ export function operations(options: OperationsOptions): ApiDeps {
   return {
     accept: options.accept,
     acceptMany: asked => options.accept.many(asked),
-    readTask: taskNo => readTask(sql, taskNo),
+    readTask: taskNo => readTask(reads, taskNo),
     contentHashes: taskNos => findHashes(sql, taskNos),
     async waitTask(taskNo, owner, timeoutMs, signal) {
-      return (await waiting.wait(taskNo, owner, timeoutMs, signal)) ?? readTask(sql, taskNo)
+      return (await waiting.wait(taskNo, owner, timeoutMs, signal)) ?? readTask(reads, taskNo)
     },
-    listTasks: filter => listTasks(sql, filter),
-    listDeliveries: filter => listDeliveries(sql, filter),
-    listAlarms: filter => listAlarms(sql, filter),
+    listTasks: filter => listTasks(reads, filter),
+    listDeliveries: filter => listDeliveries(reads, filter),
+    listAlarms: filter => listAlarms(reads, filter),
     remove: (taskNo, who) =>
       remove(
         { sql, record, cluster: around, cancelled: options.cancelled },
@@ -80,7 +82,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     },
     receive: options.receive,
     async listDownstreams() {
-      const counts = await countDownstreams(sql, names)
+      const counts = await countDownstreams(reads, names)
       return counts.map(one => {
         const known = registry.downstreams.get(one.name)
         return {
@@ -96,14 +98,14 @@ export function operations(options: OperationsOptions): ApiDeps {
       })
     },
     async pause(name, who) {
-      if (!(await isKnown(sql, registry, name))) return false
+      if (!(await isKnown(reads, registry, name))) return false
       await audit(sql, { who, what: 'downstream.pause', target: name })
       await pause(sql, name, who)
       await around.refresh()
       return true
     },
     async resume(name, who) {
-      if (!(await isKnown(sql, registry, name))) return false
+      if (!(await isKnown(reads, registry, name))) return false
       await audit(sql, { who, what: 'downstream.resume', target: name })
       await resume(sql, name)
       await around.refresh()
@@ -134,6 +136,6 @@ export function operations(options: OperationsOptions): ApiDeps {
 }
 
 /** A downstream that no handler names any more may still be resumed. */
-async function isKnown(sql: Sql, { downstreams }: Registry, name: string): Promise<boolean> {
-  return downstreams.has(name) || (await countDownstreams(sql, [])).some(one => one.name === name)
+async function isKnown(reads: Reads, { downstreams }: Registry, name: string): Promise<boolean> {
+  return downstreams.has(name) || (await countDownstreams(reads, [])).some(one => one.name === name)
 }

@@ -1,12 +1,12 @@
 import t from 'tap'
-import { countDownstreams } from '../../src/db/cluster.ts'
+import { countDownstreams } from '../../src/db/lists.ts'
 import { standing } from '../support/rows.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test(
   'I35: the counts that operators see are those of the rows, in every phase and by downstream',
   async t => {
-    const { sql } = await testDb(t)
+    const { sql, reads } = await testDb(t)
     const places = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'HANDLED', 'FAILED', 'DELETED'] as const
     for (const [d, downstream] of ['warehouse', 'points'].entries()) {
       for (const [p, place] of places.entries()) {
@@ -15,7 +15,7 @@ t.test(
           await standing(sql, { place, attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }, { downstream })
       }
     }
-    const seen = await countDownstreams(sql, ['points', 'warehouse', 'unused'])
+    const seen = await countDownstreams(reads, ['points', 'warehouse', 'unused'])
     for (const { name, waiting, inFlight, awaitingReceipt, failed } of seen) {
       const rows = await sql<{ status: number; phase: string | null }[]>`
       select status, phase from delivery where downstream = ${name}`

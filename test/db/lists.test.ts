@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import t from 'tap'
 import { listTasks, type TaskFilter } from '../../src/db/lists.ts'
 import type { Sql } from '../../src/db/pool.ts'
+import type { Reads } from '../../src/db/reads.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 
@@ -23,11 +24,11 @@ async function stored(sql: Sql, taskNo: string, ends: Record<string, Ending>, sc
       from (values (${{ SENDING: 0, HANDLED: 1, FAILED: 2, DELETED: -1 }[end]}::smallint)) as v (s)`
 }
 
-async function pages(sql: Sql, filter: Partial<TaskFilter>): Promise<string[]> {
+async function pages(reads: Reads, filter: Partial<TaskFilter>): Promise<string[]> {
   const found: string[] = []
   let cursor: string | undefined
   do {
-    const page = await listTasks(sql, {
+    const page = await listTasks(reads, {
       messageCodes: null,
       from: new Date(0),
       limit: 2,
@@ -42,7 +43,7 @@ async function pages(sql: Sql, filter: Partial<TaskFilter>): Promise<string[]> {
 }
 
 t.test('whichever status one asks for, every task is in the list of exactly its own', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   const statuses: Ending[] = ['SENDING', 'HANDLED', 'FAILED', 'DELETED']
   const combinations = statuses.flatMap(one =>
     statuses.flatMap(two => statuses.map(three => [one, two, three]))
@@ -55,15 +56,15 @@ t.test('whichever status one asks for, every task is in the list of exactly its 
     )
     expected[visible ?? 'DELETED'].unshift(`task-${n}`)
   }
-  for (const status of statuses) t.same(await pages(sql, { status }), expected[status], status)
+  for (const status of statuses) t.same(await pages(reads, { status }), expected[status], status)
 })
 
 t.test('the list of FAILED tasks is narrowed as every list is', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   await stored(sql, 'one', { ads: 'FAILED' }, 'vip')
   await stored(sql, 'two', { ads: 'HANDLED', search: 'FAILED' })
   await stored(sql, 'three', { search: 'FAILED' }, 'vip')
-  const failed = (more: Partial<TaskFilter>) => pages(sql, { status: 'FAILED', ...more })
+  const failed = (more: Partial<TaskFilter>) => pages(reads, { status: 'FAILED', ...more })
   t.same(await failed({}), ['three', 'two', 'one'])
   t.same(await failed({ downstream: 'ads' }), ['two', 'one'], 'a downstream of the task, failed or not')
   t.same(await failed({ sceneType: 'vip' }), ['three', 'one'])
@@ -77,7 +78,7 @@ t.test('the list of FAILED tasks is narrowed as every list is', async t => {
 })
 
 t.test('three FAILED tasks among 20,000 are found without reading the others', async t => {
-  const { sql } = await testDb(t, { max: 1 })
+  const { sql, reads } = await testDb(t)
   await sql`
     with made as (
       insert into task (id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time, state, created_by)
@@ -90,21 +91,21 @@ t.test('three FAILED tasks among 20,000 are found without reading the others', a
   for (const n of [1, 2, 3]) await stored(sql, `lost-${n}`, { warehouse: 'FAILED', ads: 'HANDLED' })
   for (const state of ['young', 'analyzed']) {
     if (state === 'analyzed') await sql`analyze task, delivery`
-    await read(sql)
-    t.same(await pages(sql, { status: 'FAILED', limit: 50 }), ['lost-3', 'lost-2', 'lost-1'])
-    const rows = await read(sql)
+    await read(reads)
+    t.same(await pages(reads, { status: 'FAILED', limit: 50 }), ['lost-3', 'lost-2', 'lost-1'])
+    const rows = await read(reads)
     t.ok(rows < 100, `${rows} rows were read, ${state}`)
-    await pages(sql, { status: 'DELETED', limit: 50 })
-    t.ok((await read(sql)) > 20_000, 'a list that does read them all is seen to')
+    await pages(reads, { status: 'DELETED', limit: 50 })
+    t.ok((await read(reads)) > 20_000, 'a list that does read them all is seen to')
   }
 })
 
-/** Rows of task and delivery that this connection has read since it was asked last. */
-async function read(sql: Sql): Promise<number> {
-  await sql`select pg_stat_force_next_flush()`
-  const [sum] = await sql<{ rows: number }[]>`
+/** Rows of task and delivery that lists have read since it was asked last: one after the other, they share a connection. */
+async function read({ db }: Reads): Promise<number> {
+  await db.execute('select pg_stat_force_next_flush()')
+  const [sum] = await db.execute<{ rows: number }>(`
     select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows
-    from pg_stat_user_tables where relname in ('task', 'delivery')`
-  await sql`select pg_stat_reset()`
+    from pg_stat_user_tables where relname in ('task', 'delivery')`)
+  await db.execute('select pg_stat_reset()')
   return sum?.rows ?? 0
 }

@@ -1,7 +1,12 @@
 import t from 'tap'
-import { listAlarms, listDeliveries, listTasks, type Window } from '../../src/db/lists.ts'
-import { countDownstreams } from '../../src/db/cluster.ts'
-import { readTask } from '../../src/db/views.ts'
+import {
+  countDownstreams,
+  listAlarms,
+  listDeliveries,
+  listTasks,
+  readTask,
+  type Window
+} from '../../src/db/lists.ts'
 import { type State, type DeliveryState, states } from '../../src/domain/transitions.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
@@ -19,7 +24,7 @@ const page = (more: Partial<Window> = {}): Window => ({
 const cursorShape = /^[\w.~:-]{1,300}$/
 
 t.test('new tasks do not shift a list that somebody pages through', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   const ids: string[] = []
   const add = async () => ids.push(await standing(sql, at('HANDLED')))
   for (let n = 0; n < 40; n++) await add()
@@ -27,7 +32,7 @@ t.test('new tasks do not shift a list that somebody pages through', async t => {
   const seen: string[] = []
   let cursor: string | undefined
   do {
-    const found = await listTasks(sql, page(cursor === undefined ? {} : { cursor }))
+    const found = await listTasks(reads, page(cursor === undefined ? {} : { cursor }))
     if (found === 'bad_cursor') throw new Error(cursor)
     seen.push(...found.tasks.map(task => task.taskNo.slice(3)))
     cursor = found.nextCursor
@@ -38,7 +43,7 @@ t.test('new tasks do not shift a list that somebody pages through', async t => {
 })
 
 t.test('deliveries are paged through without a gap, also between two of one task', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   const expected: string[] = []
   for (let n = 0; n < 9; n++) {
     const taskId = uuidv7()
@@ -50,7 +55,7 @@ t.test('deliveries are paged through without a gap, also between two of one task
   const seen: string[] = []
   let cursor: string | undefined
   do {
-    const found = await listDeliveries(sql, page({ limit: 4, ...(cursor === undefined ? {} : { cursor }) }))
+    const found = await listDeliveries(reads, page({ limit: 4, ...(cursor === undefined ? {} : { cursor }) }))
     if (found === 'bad_cursor') throw new Error(cursor)
     seen.push(...found.deliveries.map(one => `${one.taskNo.slice(3)} ${one.downstream}`))
     cursor = found.nextCursor
@@ -60,7 +65,7 @@ t.test('deliveries are paged through without a gap, also between two of one task
 })
 
 t.test('no alarm falls between two pages, also not one of two kinds of the same attempt', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   const expected: string[] = []
   for (let n = 0; n < 6; n++) {
     const id = await standing(sql, at('FAILED'))
@@ -73,7 +78,7 @@ t.test('no alarm falls between two pages, also not one of two kinds of the same 
     const seen: string[] = []
     let cursor: string | undefined
     do {
-      const found = await listAlarms(sql, page({ limit, ...(cursor === undefined ? {} : { cursor }) }))
+      const found = await listAlarms(reads, page({ limit, ...(cursor === undefined ? {} : { cursor }) }))
       if (found === 'bad_cursor') throw new Error(cursor)
       seen.push(...found.alarms.map(one => `${one.taskNo.slice(3)} ${one.kind}`))
       cursor = found.nextCursor
@@ -84,19 +89,19 @@ t.test('no alarm falls between two pages, also not one of two kinds of the same 
 })
 
 t.test('a cursor that is none of ours is said, and not given to PostgreSQL', async t => {
-  const { sql } = await testDb(t)
+  const { reads } = await testDb(t)
   for (const cursor of ['', 'x', '1', 'FFFFFFFF-ffff-ffff-ffff-ffffffffffff', `${uuidv7()}x`, "';--"]) {
-    t.equal(await listTasks(sql, page({ cursor })), 'bad_cursor')
-    t.equal(await listDeliveries(sql, page({ cursor })), 'bad_cursor')
-    t.equal(await listAlarms(sql, page({ cursor })), 'bad_cursor')
+    t.equal(await listTasks(reads, page({ cursor })), 'bad_cursor')
+    t.equal(await listDeliveries(reads, page({ cursor })), 'bad_cursor')
+    t.equal(await listAlarms(reads, page({ cursor })), 'bad_cursor')
   }
-  t.equal(await listAlarms(sql, page({ cursor: `${uuidv7()}:warehouse:99999999999:FAILED` })), 'bad_cursor')
+  t.equal(await listAlarms(reads, page({ cursor: `${uuidv7()}:warehouse:99999999999:FAILED` })), 'bad_cursor')
 })
 
 t.test(
   'a task is SENDING while any part is, else FAILED, else HANDLED, else DELETED; lists agree',
   async t => {
-    const { sql } = await testDb(t)
+    const { sql, reads } = await testDb(t)
     const cases: [State[], string][] = [
       [['WAITING', 'FAILED', 'HANDLED'], 'SENDING'],
       [['HANDLED', 'AWAITING_RECEIPT'], 'SENDING'],
@@ -109,10 +114,10 @@ t.test(
       const taskId = uuidv7()
       for (const [n, part] of parts.entries()) await standing(sql, at(part), { taskId, downstream: `d${n}` })
       expected.set(`no:${taskId}`, status)
-      t.equal((await readTask(sql, `no:${taskId}`))?.status, status, parts.join())
+      t.equal((await readTask(reads, `no:${taskId}`))?.status, status, parts.join())
     }
     for (const status of ['SENDING', 'FAILED', 'HANDLED', 'DELETED'] as const) {
-      const found = await listTasks(sql, { ...page({ limit: 100 }), status })
+      const found = await listTasks(reads, { ...page({ limit: 100 }), status })
       if (found === 'bad_cursor') throw new Error('no')
       t.same(
         found.tasks.map(task => task.taskNo).toSorted(),
@@ -123,18 +128,18 @@ t.test(
         status
       )
     }
-    t.equal(await readTask(sql, 'nobody'), null)
+    t.equal(await readTask(reads, 'nobody'), null)
   }
 )
 
 for (const table of ['delivery', 'attempt', 'receipt']) {
   t.test(`a task is read at one moment, also when ${table} is locked while it moves`, async t => {
-    const { sql } = await testDb(t)
+    const { sql, reads } = await testDb(t)
     const id = await standing(sql, at('AWAITING_RECEIPT'))
     let reading: ReturnType<typeof readTask> | undefined
     await sql.begin(async tx => {
       await tx`lock table ${tx(table)} in access exclusive mode`
-      reading = readTask(sql, `no:${id}`)
+      reading = readTask(reads, `no:${id}`)
       await until('the reader waits', async () => (await lockWaits(sql)) === 1)
       await tx`update delivery set status = 2, phase = null, next_action_at = null, reason = 'REFUSED' where task_id = ${id}`
       await tx`
@@ -150,12 +155,12 @@ for (const table of ['delivery', 'attempt', 'receipt']) {
 }
 
 t.test('lists are narrowed by all that can be asked, and by what a key may see', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   const one = await standing(sql, at('FAILED'), { messageCode: 'a', needsReceipt: true })
   const other = await standing(sql, at('HANDLED'), { messageCode: 'b', downstream: 'points' })
   await sql`update task set scene_type = 'vip' where id = ${other}`
   const tasks = async (more: Parameters<typeof listTasks>[1] | object) => {
-    const found = await listTasks(sql, { ...page(), ...more })
+    const found = await listTasks(reads, { ...page(), ...more })
     return found === 'bad_cursor' ? [] : found.tasks.map(task => task.taskNo.slice(3))
   }
   t.same(await tasks({}), [other, one])
@@ -170,7 +175,7 @@ t.test('lists are narrowed by all that can be asked, and by what a key may see',
   t.same(await tasks({ to: new Date(Date.now() - 60_000) }), [])
   t.same(await tasks({ from: new Date(Date.now() + 60_000) }), [])
   const deliveries = async (more: object) => {
-    const found = await listDeliveries(sql, { ...page(), ...more })
+    const found = await listDeliveries(reads, { ...page(), ...more })
     return found === 'bad_cursor' ? [] : found.deliveries.map(delivery => delivery.taskNo.slice(3))
   }
   t.same(await deliveries({ reason: 'SEND_EXHAUSTED' }), [one])
@@ -179,13 +184,13 @@ t.test('lists are narrowed by all that can be asked, and by what a key may see',
 })
 
 t.test('the counts that ops sees equal the rows', async t => {
-  const { sql } = await testDb(t)
+  const { sql, reads } = await testDb(t)
   for (const [n, place] of states.entries()) {
     for (let i = 0; i <= n; i++) await standing(sql, at(place))
     await standing(sql, at(place), { downstream: 'points' })
   }
   await sql`insert into downstream (name, paused_at, paused_by) values ('gone', now(), 'me')`
-  const counts = await countDownstreams(sql, ['warehouse', 'points', 'audit'])
+  const counts = await countDownstreams(reads, ['warehouse', 'points', 'audit'])
   t.match(counts, [
     { name: 'audit', waiting: 0, inFlight: 0, awaitingReceipt: 0, failed: 0, pausedAt: null },
     { name: 'gone', waiting: 0, pausedAt: Date, pausedBy: 'me' },

@@ -10,12 +10,14 @@ import postgres from 'postgres'
 import type { Test } from 'tap'
 import { migrate, migrationsHash } from '../../src/db/migrate.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
+import { openReads, type Reads } from '../../src/db/reads.ts'
 import { runPostmaster, urlOf, type Postmaster } from '../../src/embedded/postmaster.ts'
 import { announce } from './presence.ts'
 
 export interface TestDb {
   url: string
   sql: Sql
+  reads: Reads
 }
 
 // Any fixed number does.
@@ -29,7 +31,15 @@ export async function testDb(t: Test, { max = 4 }: { max?: number } = {}): Promi
   const url = await emptyDb(t, await template())
   const sql = openDb(url, { max, applicationName: 'ackbox test' })
   t.teardown(() => sql.end({ timeout: 5 }))
-  return { url, sql }
+  return { url, sql, reads: readsOf(t, sql) }
+}
+
+/** What the API reads by, of the database of this pool and by the same way. */
+export function readsOf(t: Test, { options }: Sql): Reads {
+  const url = urlOf({ port: options.port[0] ?? 5432, password: String(options.pass) }, options.database)
+  const reads = openReads(url)
+  t.teardown(reads.end)
+  return reads
 }
 
 /** A database of one's own without a table. */

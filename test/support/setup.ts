@@ -5,7 +5,8 @@ import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { z } from 'zod'
-import { readTask, type TaskView } from '../../src/db/views.ts'
+import { readTask } from '../../src/db/lists.ts'
+import type { TaskView } from '../../src/db/views.ts'
 import { heartbeat } from '../../src/db/cluster.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { acceptor, type Accept, type TaskRequest } from '../../src/delivery/accept.ts'
@@ -24,7 +25,7 @@ import { limiter } from '../../src/queue/limiter.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { asked } from './asked.ts'
-import { testDb } from './postgres.ts'
+import { readsOf, testDb } from './postgres.ts'
 import { FakeQueue } from './queue-in-hand.ts'
 import { ScriptedDownstream } from './scripted.ts'
 
@@ -99,6 +100,7 @@ function downstreamOf(name: string, more: Partial<LoadedDownstream> = {}): Loade
 export async function setup(t: Test, options: SetupOptions = {}): Promise<Story> {
   const { leaseMarginMs = 10_000, sweepMs = 1_000, random = () => 0.5 } = options
   const sql = options.sql ?? (await testDb(t, { max: 8 })).sql
+  const reads = readsOf(t, sql)
   const wished = options.downstreams ?? { warehouse: options.downstream ?? {} }
   const all = Object.entries(wished).map(([name, more]) => downstreamOf(name, more))
   const handler: LoadedHandler = {
@@ -243,7 +245,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       return one.taskNo
     },
     async read(taskNo) {
-      const task = await readTask(sql, taskNo)
+      const task = await readTask(reads, taskNo)
       if (!task) throw new Error(`no task ${taskNo}`)
       return task
     },

@@ -1,0 +1,69 @@
+import { asc, desc, eq, relations, sql } from 'drizzle-orm'
+import { drizzle } from 'drizzle-orm/postgres-js'
+import { openDb } from './pool.ts'
+import * as tables from './schema.ts'
+
+const { task, delivery, attempt, receipt } = tables
+
+const schema = {
+  ...tables,
+  ofTask: relations(task, ({ many }) => ({ deliveries: many(delivery) })),
+  ofDelivery: relations(delivery, ({ one, many }) => ({
+    task: one(task, { fields: [delivery.taskId], references: [task.id] }),
+    attempts: many(attempt),
+    receipts: many(receipt)
+  })),
+  ofAttempt: relations(attempt, ({ one }) => ({
+    delivery: one(delivery, {
+      fields: [attempt.taskId, attempt.downstream],
+      references: [delivery.taskId, delivery.downstream]
+    })
+  })),
+  ofReceipt: relations(receipt, ({ one }) => ({
+    delivery: one(delivery, {
+      fields: [receipt.taskId, receipt.downstream],
+      references: [delivery.taskId, delivery.downstream]
+    })
+  }))
+}
+
+/** The most connections it takes, beside those of the hot pool. */
+export const readConnections = 4
+
+export type Reads = ReturnType<typeof openReads>
+
+/**
+ * Reads what the API shows, through drizzle, on connections of its own: drizzle changes how its client parses times, and a list
+ * that takes long delays no task. Its errors have those of PostgreSQL as their cause.
+ */
+export function openReads(url: string) {
+  const client = openDb(url, { max: readConnections, applicationName: 'ackbox reads' })
+  const db = drizzle(client, { schema })
+  return {
+    db,
+    // Prepared: drizzle takes a millisecond to build a nested query, and callers that wait for a task's end ask often.
+    task: db.query.task
+      .findFirst({
+        where: eq(task.taskNo, sql.placeholder('taskNo')),
+        with: {
+          deliveries: {
+            orderBy: asc(delivery.downstream),
+            with: {
+              attempts: { orderBy: asc(attempt.attempt) },
+              receipts: { orderBy: asc(receipt.id) }
+            }
+          }
+        }
+      })
+      .prepare('task'),
+    tasks: db.query.task
+      .findMany({
+        columns: { messageBody: false },
+        where: sql`${task.id} = any(${sql.placeholder('ids')}::uuid[])`,
+        with: { deliveries: { orderBy: asc(delivery.downstream) } },
+        orderBy: desc(task.id)
+      })
+      .prepare('tasks'),
+    end: () => client.end({ timeout: 5 })
+  }
+}
