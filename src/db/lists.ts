@@ -12,7 +12,6 @@ import {
   receiptView,
   statusWord,
   taskView,
-  type DeliveryView,
   type TaskView
 } from './views.ts'
 import { statusNumber, type Status } from '../domain/types.ts'
@@ -55,24 +54,23 @@ const ofMessages = ({ messageCodes, messageCode }: Window): SQL | undefined =>
 export type TaskFilter = Window & { status?: Status; sceneType?: string; needCallback?: boolean }
 
 const part = alias(delivery, 'part')
-/** Of all deliveries of a task: an aggregate, which PostgreSQL looks up by key for each task and never turns into a join. */
-const ofParts = (aggregate: SQL): SQL =>
-  sql`${new QueryBuilder().select({ it: aggregate }).from(part).where(eq(part.taskId, task.id))}`
-const visibleStatus = ofParts(sql`
-  case when bool_or(${part.status} = 0) then 0 when bool_or(${part.status} = 2) then 2
-    when bool_or(${part.status} = 1) then 1 else -1 end`)
-const isSending = ofParts(sql`bool_or(${part.status} = 0)`)
-const needsReceipt = ofParts(sql`bool_or(${part.needsReceipt})`)
+const isSending = sql`bool_or(${part.status} = 0)`
+const visibleStatus = sql`case when ${isSending} then 0 when bool_or(${part.status} = 2) then 2
+  when bool_or(${part.status} = 1) then 1 else -1 end`
 
-const ofTask = (filter: TaskFilter): SQL | undefined =>
-  and(
+/** `status` is a condition on all deliveries of a task together: an aggregate by key for each task, which is never made a join. */
+function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
+  const ofParts = and(
+    status,
+    filter.downstream === undefined ? undefined : sql`bool_or(${part.downstream} = ${filter.downstream})`,
+    is(sql`bool_or(${part.needsReceipt})`, filter.needCallback)
+  )
+  return and(
     ofMessages(filter),
     is(task.sceneType, filter.sceneType),
-    filter.downstream === undefined
-      ? undefined
-      : ofParts(sql`bool_or(${part.downstream} = ${filter.downstream})`),
-    is(needsReceipt, filter.needCallback)
+    ofParts && sql`${new QueryBuilder().select({ ofParts }).from(part).where(eq(part.taskId, task.id))}`
   )
+}
 
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {
@@ -92,8 +90,7 @@ function taskIds({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
       and(
         lt(task.id, upTo(filter)),
         gte(task.id, uuidAt(filter.from)),
-        ofTask(filter),
-        is(visibleStatus, number(filter.status))
+        ofTask(filter, is(visibleStatus, number(filter.status)))
       )
     )
     .orderBy(desc(task.id))
@@ -114,8 +111,7 @@ async function failedIds({ db }: Reads, filter: TaskFilter): Promise<{ id: strin
         sql`${delivery.downstream} = failing.name and ${delivery.status} = 2`,
         lt(delivery.taskId, upTo(filter)),
         gte(delivery.taskId, uuidAt(filter.from)),
-        sql`not ${isSending}`,
-        ofTask(filter)
+        ofTask(filter, sql`not ${isSending}`)
       )
     )
     .orderBy(desc(delivery.taskId))
