@@ -1,34 +1,16 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import type { AlarmKind } from '../domain/types.ts'
+import type { alarm, Row, task } from './schema.ts'
 
 /** An alarm that this process may send now; if it dies, another takes it after `againMs`. */
-export interface ClaimedAlarm {
-  taskId: string
-  taskNo: string
-  messageCode: string
-  downstream: string
-  attempt: number
-  kind: AlarmKind
-  reason: string | null
-  createdAt: Date
-  tries: number
-}
+export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
+  Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & { reason: string | null }
 
 /** Alarms not sent yet, oldest first. Each is out of reach for the others until its next try. */
 export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
   const rows = await sql<
-    {
-      task_id: string
-      task_no: string
-      message_code: string
-      downstream: string
-      attempt: number
-      kind: AlarmKind
-      reason: string | null
-      created_at: Date
-      tries: number
-    }[]
+    (Pick<Row<typeof alarm>, 'task_id' | 'downstream' | 'attempt' | 'kind' | 'created_at' | 'tries'> &
+      Pick<Row<typeof task>, 'task_no' | 'message_code'> & { reason: string | null })[]
   >`
     with due as materialized (
       select task_id, downstream, attempt, kind

@@ -1,6 +1,7 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import type { Task } from '../domain/types.ts'
+import type { delivery, Row, task } from './schema.ts'
+import type { Phase, Task } from '../domain/types.ts'
 
 /** A delivery that this process owns while `leaseMs` lasts, with its task. */
 export interface LoadedDelivery {
@@ -50,30 +51,14 @@ export async function loadDeliveries(
   }))
 }
 
-interface LoadedRow extends TaskRow {
-  attempt: number
-  tries_left: number
-  lost: number
-  needs_receipt: boolean
-  lease_ms: number
-  before_ms: number | null
-}
+type LoadedRow = TaskRow &
+  Pick<Row<typeof delivery>, 'attempt' | 'tries_left' | 'lost' | 'needs_receipt'> & {
+    lease_ms: number
+    before_ms: number | null
+  }
 
 /** A row of `task`, as far as handlers and hooks see it. */
-export interface TaskRow {
-  id: string
-  task_no: string
-  message_code: string
-  scene_type: string
-  message_body: string
-  deliver_start_time: Date | null
-  need_callback: boolean | null
-  retry_times: number | null
-  extend: unknown
-  traceparent: string | null
-  created_at: Date
-  created_by: string
-}
+export type TaskRow = Omit<Row<typeof task>, 'seq' | 'content_hash' | 'ordering_key' | 'state'>
 
 export const taskOf = (row: TaskRow): Task => ({
   id: row.id,
@@ -103,9 +88,16 @@ export interface Claim {
   attempt: number
 }
 
+type ClaimRow = Pick<Row<typeof delivery>, 'task_id' | 'downstream' | 'attempt'>
+const claimOf = (row: ClaimRow): Claim => ({
+  taskId: row.task_id,
+  downstream: row.downstream,
+  attempt: row.attempt
+})
+
 /** One look at what is due: claims it, oldest first, each with a new attempt number and a lease. */
 export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<Claim[]> {
-  const rows = await sql<{ task_id: string; downstream: string; attempt: number }[]>`
+  const rows = await sql<ClaimRow[]>`
     with open as (
       select * from unnest(
         ${textArray(open.map(o => o.downstream))}::text[], ${plainArray(open.map(o => o.room))}::int[],
@@ -131,22 +123,15 @@ export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<C
     -- moved it between the two, it is not claimed now, and found by the next look.
     where d.ctid = due.ctid and d.phase = 'WAITING'
     returning d.task_id, d.downstream, d.attempt`
-  return rows.map(row => ({ taskId: row.task_id, downstream: row.downstream, attempt: row.attempt }))
+  return rows.map(claimOf)
 }
 
 /** A delivery whose clock ran out and that cannot simply be claimed. */
-export interface Overdue {
-  taskId: string
-  taskNo: string
-  messageCode: string
-  downstream: string
-  phase: 'WAITING' | 'IN_FLIGHT' | 'AWAITING_RECEIPT'
-  attempt: number
-  triesLeft: number
-  lost: number
-  needsReceipt: boolean
-  retryTimes: number | null
-}
+export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 'retryTimes'> &
+  Pick<
+    typeof delivery.$inferSelect,
+    'taskId' | 'downstream' | 'attempt' | 'triesLeft' | 'lost' | 'needsReceipt'
+  > & { phase: Phase }
 
 /**
  * Lost leases, missing receipts and what expired, of clocks that ran out since `since` (null: ever). The window keeps a
@@ -159,14 +144,13 @@ export async function findOverdue(
   limit: number
 ): Promise<Overdue[]> {
   const rows = await sql<
-    (Omit<Overdue, 'taskId' | 'taskNo' | 'messageCode' | 'triesLeft' | 'needsReceipt' | 'retryTimes'> & {
-      task_id: string
-      task_no: string
-      message_code: string
-      tries_left: number
-      needs_receipt: boolean
-      retry_times: number | null
-    })[]
+    (Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_times'> &
+      Pick<
+        Row<typeof delivery>,
+        'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt'
+      > & {
+        phase: Phase
+      })[]
   >`
     select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
       d.needs_receipt, t.retry_times
@@ -213,12 +197,8 @@ export async function nextDue(
 }
 
 /** Deliveries overdue for a minute whose downstream is none of `known`: no process has a handler for them. */
-export async function findOrphans(
-  sql: Sql,
-  known: readonly string[],
-  limit: number
-): Promise<{ taskId: string; downstream: string; attempt: number }[]> {
-  const rows = await sql<{ task_id: string; downstream: string; attempt: number }[]>`
+export async function findOrphans(sql: Sql, known: readonly string[], limit: number): Promise<Claim[]> {
+  const rows = await sql<ClaimRow[]>`
     with recursive name (downstream) as (
       (select d.downstream from delivery d where d.status = 0 order by d.downstream limit 1)
       union all
@@ -236,5 +216,5 @@ export async function findOrphans(
       limit ${limit}
     ) d
     where n.downstream <> all(${textArray(known)}::text[])`
-  return rows.map(row => ({ taskId: row.task_id, downstream: row.downstream, attempt: row.attempt }))
+  return rows.map(claimOf)
 }

@@ -2,6 +2,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import { batcher } from './batch.ts'
 import { plainArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
+import type { apiKey } from './schema.ts'
 
 export const scopes = ['tasks:write', 'tasks:read', 'ops:read', 'ops:write'] as const
 export type Scope = (typeof scopes)[number]
@@ -14,10 +15,7 @@ export interface ApiKey {
   messageCodes: readonly string[] | null
 }
 
-export interface ListedKey extends ApiKey {
-  createdAt: Date
-  revokedAt: Date | null
-}
+type ListedKey = Omit<typeof apiKey.$inferSelect, 'hash'>
 
 export interface NewKey {
   name: string

@@ -4,6 +4,7 @@ import { plainArray, textArray } from './arrays.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
 import type { Applied, Completion, ReceiptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
+import type { delivery, Row } from './schema.ts'
 import { statusWord } from './views.ts'
 
 /** The delivery a receipt speaks of, as it stands now. */
@@ -122,15 +123,8 @@ export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt
   return plains.map(({ move }) => (!moved || moved.has(move.taskId + move.downstream) ? 'moved' : 'stale'))
 }
 
-interface ReceivingRow extends TaskRow {
-  ord: number
-  downstream: string
-  status: number
-  phase: Phase | null
-  attempt: number
-  round_from: number
-  tries_left: number
-  lost: number
-  needs_receipt: boolean
-  delivered_ms: number | null
-}
+type ReceivingRow = TaskRow &
+  Pick<
+    Row<typeof delivery>,
+    'downstream' | 'status' | 'phase' | 'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt'
+  > & { ord: number; delivered_ms: number | null }

@@ -46,7 +46,7 @@ const bytea = customType<{ data: Uint8Array; driverData: Uint8Array | string }>(
   dataType: () => 'bytea',
   fromDriver: value => (typeof value === 'string' ? Buffer.from(value.slice(2), 'hex') : value)
 })
-const at = (name: string) => timestamp(name, { withTimezone: true })
+const at = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true })
 const oneOf = (column: AnyPgColumn, words: readonly (string | number)[]) =>
   sql`${column} in (${sql.raw(words.map(word => (typeof word === 'number' ? word : `'${word}'`)).join(', '))})`
 
@@ -132,6 +132,7 @@ export const attempt = pgTable(
     reason: text('reason'),
     statusCode: integer('status_code'),
     answer: bytea('answer'),
+    /** JSON of [name, value] pairs. */
     headers: text('headers'),
     address: text('address'),
     warning: text('warning'),

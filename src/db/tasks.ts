@@ -1,4 +1,5 @@
 import type { Sql } from './pool.ts'
+import type { delivery, Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { statusWord } from './views.ts'
 import type { Status } from '../domain/types.ts'
@@ -131,7 +132,7 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
 
 /** content_hash by taskNo; unknown ones are missing. */
 export async function findHashes(sql: Sql, taskNos: readonly string[]): Promise<Map<string, string>> {
-  const rows = await sql<{ task_no: string; content_hash: string }[]>`
+  const rows = await sql<Pick<Row<typeof task>, 'task_no' | 'content_hash'>[]>`
     select task_no, content_hash from task where task_no = any(${textArray(taskNos)}::text[])`
   return new Map(rows.map(row => [row.task_no, row.content_hash]))
 }
@@ -147,15 +148,8 @@ export interface TaskState {
 /** null: no such task. */
 export async function readTaskState(sql: Sql, taskNo: string): Promise<TaskState | null> {
   const rows = await sql<
-    {
-      id: string
-      message_code: string
-      retry_times: number | null
-      downstream: string
-      status: number
-      attempt: number
-      expired: boolean
-    }[]
+    (Pick<Row<typeof task>, 'id' | 'message_code' | 'retry_times'> &
+      Pick<Row<typeof delivery>, 'downstream' | 'status' | 'attempt'> & { expired: boolean })[]
   >`
     select t.id, t.message_code, t.retry_times, d.downstream, d.status, d.attempt,
       coalesce(d.deliver_before <= now(), false) as expired

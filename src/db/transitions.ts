@@ -1,35 +1,17 @@
 import { effects, stateBits, type Move } from '../domain/transitions.ts'
-import type { AlarmKind, ReceiptResult } from '../domain/types.ts'
+import type { AlarmKind } from '../domain/types.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
+import type { attempt, receipt } from './schema.ts'
 
 /** One row of `attempt`: what a try came to, with its bounded evidence. */
-export interface AttemptRow {
-  outcome: 'delivered' | 'refused' | 'failed'
-  reason: string | null
-  statusCode: number | null
-  answer: Uint8Array | null
-  /** JSON of [name, value] pairs. */
-  headers: string | null
-  address: string | null
-  warning: string | null
-  ms: number
-  node: string
-  startedAt: Date
+export type AttemptRow = Omit<typeof attempt.$inferSelect, 'taskId' | 'downstream' | 'attempt'> & {
   /** A person must hear of it at the first time of a round. */
   alarm: Exclude<AlarmKind, 'FAILED'> | null
 }
 
 /** One row of `receipt`. `attempt` is the one its token names. */
-export interface ReceiptRow {
-  taskId: string
-  downstream: string
-  attempt: number
-  result: ReceiptResult
-  reason: string | null
-  data: string | null
-  remote: string
-}
+export type ReceiptRow = Omit<typeof receipt.$inferSelect, 'id' | 'applied' | 'late' | 'createdAt'>
 
 /** A move, with the attempt or the receipt that led to it. A receipt that moves nothing is only kept. */
 export interface Completion {
