@@ -14,6 +14,9 @@ export interface OpenOptions {
   onnotice?: (notice: postgres.Notice) => void
 }
 
+/** The most connections of what the API shows (reads.ts), beside those of the hot pool. */
+export const readConnections = 4
+
 /** What is wrong with the database, and what to do about it, in one line for the operator. */
 export class DatabaseError extends Error {
   override name = 'DatabaseError'

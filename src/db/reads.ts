@@ -1,6 +1,6 @@
 import { asc, desc, eq, relations, sql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/postgres-js'
-import { openDb } from './pool.ts'
+import { openDb, readConnections } from './pool.ts'
 import * as tables from './schema.ts'
 
 const { task, delivery, attempt, receipt } = tables
@@ -26,9 +26,6 @@ const schema = {
     })
   }))
 }
-
-/** The most connections it takes, beside those of the hot pool. */
-export const readConnections = 4
 
 export type Reads = ReturnType<typeof openReads>
 

@@ -140,7 +140,9 @@ export const settings = z.object({
     ),
   PG_POOL: whole(2, 500)
     .default(10)
-    .describe('The number of connections to PostgreSQL of this process. BullMQ has its own.'),
+    .describe(
+      'The number of connections to PostgreSQL of this process. What the API lists and shows has 4 more; BullMQ has its own.'
+    ),
   REDIS_PREFIX: z
     .string()
     .regex(/^[A-Za-z0-9_{}-]{1,32}$/, 'must be 1 to 32 letters, digits, _ - { }')

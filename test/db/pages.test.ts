@@ -7,6 +7,8 @@ import {
   readTask,
   type Window
 } from '../../src/db/lists.ts'
+import { isInfrastructure } from '../../src/db/pool.ts'
+import { openReads } from '../../src/db/reads.ts'
 import { type State, type DeliveryState, states } from '../../src/domain/transitions.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
@@ -153,6 +155,26 @@ for (const table of ['delivery', 'attempt', 'receipt']) {
     t.same([delivery?.status, delivery?.attempts?.length, delivery?.receipts?.length], ['FAILED', 1, 1])
   })
 }
+
+t.test('a list whose connection is cut, or never comes about, says that the database is away', async t => {
+  const { sql, reads } = await testDb(t)
+  const error = (reading: Promise<unknown>) => reading.catch((err: unknown) => err)
+  let listing: Promise<unknown> | undefined
+  await sql.begin(async tx => {
+    await tx`lock table task in access exclusive mode`
+    listing = error(listTasks(reads, page()))
+    await until('the list waits', async () => (await lockWaits(sql)) === 1)
+    await sql`select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and application_name = 'ackbox reads'`
+    t.ok(isInfrastructure(await listing), 'cut')
+  })
+  const nobody = openReads('postgres://x:x@127.0.0.1:1/x')
+  t.teardown(nobody.end)
+  t.ok(isInfrastructure(await error(listDeliveries(nobody, page()))), 'refused')
+  t.ok(isInfrastructure(await error(readTask(nobody, 'x'))), 'refused, prepared')
+  const wrong = await error(listDeliveries(reads, page({ to: new Date(NaN) })))
+  t.notOk(isInfrastructure(wrong), 'what is wrong is not')
+})
 
 t.test('lists are narrowed by all that can be asked, and by what a key may see', async t => {
   const { sql, reads } = await testDb(t)

@@ -1,6 +1,7 @@
 // What makes a setup sound, one check after the other. A check is a pure function of what was looked up: it says what it
 // found, and when that is not well, the line that fixes it.
 import { roles, type Config, type Role } from '../../service/config.ts'
+import { readConnections } from '../../db/pool.ts'
 import { commandLine } from '../../runtime/package.ts'
 import type { Looked, PostgresFacts, RedisFacts } from './look.ts'
 
@@ -89,10 +90,11 @@ export const checks: Check[] = [
           'alter system set autovacuum = on; select pg_reload_conf();'
         )
   ),
-  ofPostgres('PostgreSQL connections', ({ settings, connections }, { pgPool }) => {
+  ofPostgres('PostgreSQL connections', ({ settings, connections }, config) => {
     const most = Number(settings.max_connections)
-    const found = `${connections} of ${most} in use, PG_POOL is ${pgPool}`
-    if (most - connections > pgPool) return ok(found)
+    const own = config.pgPool + (config.roles.has('api') ? readConnections : 0)
+    const found = `${connections} of ${most} in use, one process takes ${own}`
+    if (most - connections > own) return ok(found)
     return warn(`${found}: one more process may find none`, 'raise max_connections, or lower PG_POOL')
   }),
   ofPostgres('PostgreSQL transactions', ({ oldestTransactionS }) => {
