@@ -1,4 +1,4 @@
-// ackbox start: one process of Ackbox, from its settings to its last goodbye.
+// ackbox start: the process, from its settings to its end.
 
 import { createServer, type AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
@@ -16,12 +16,15 @@ import { HandlersError, loadHandlers } from './handler/load.ts'
 import { QueueServerError } from './queue/redis.ts'
 import { signingSecret } from './domain/tokens.ts'
 import { TransportError, transportNames } from './transport/registry.ts'
+import type { Logger } from './runtime/logger.ts'
 import { commandLine, version } from './runtime/package.ts'
 import { buildService, type Service } from './service/build.ts'
 
 /** What is not over so long after the drain's own limit hangs. */
 const graceMs = 20_000
 const stopSignals = ['SIGINT', 'SIGTERM'] as const
+/** A fault of the processor comes again after each return of its handler: a process that listens for it spins for ever. */
+const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] as const
 /** No hand presses Ctrl-C twice so fast. */
 const echoMs = 300
 
@@ -36,12 +39,12 @@ await main().catch(fail)
 
 async function main(): Promise<void> {
   const config = await withPort(readConfig(environment()))
-  const log = pino({ level: config.logLevel, base: null }, await stream())
+  const log = await openLog(config)
   for (const warning of config.warnings) log.warn({}, warning)
   armFailpoints(config.failpoints)
   let stopped = false
   const grace = closeWithGrace(
-    { delay: false, logger: false, skip: [...stopSignals] },
+    { delay: false, logger: false, skip: [...stopSignals, ...faults] },
     async ({ signal, err }) => {
       if (err) log.error({ err }, 'crash')
       if (signal) log.info({ signal }, 'stop')
@@ -180,11 +183,17 @@ function loopbackOf(host: string): string {
   return host.includes(':') ? '[::1]' : host
 }
 
-/** People get lines, machines get JSON. */
-async function stream(): Promise<pino.DestinationStream | undefined> {
-  if (!process.stdout.isTTY) return undefined
-  const pretty = await import('pino-pretty').catch(() => undefined) // a development dependency
-  return pretty?.default({ sync: true, ignore: 'pid,hostname' })
+/** JSON in a pipe, short lines on a terminal. */
+async function openLog({ logLevel }: Config): Promise<pino.Logger & Logger> {
+  const options = { level: logLevel, base: null }
+  if (!process.stdout.isTTY) return pino(options)
+  // A terminal that was closed fails each write. That must not keep the stop from ending.
+  process.stdout.on('error', () => {})
+  const { openTerminal } = await import('./runtime/terminal.ts')
+  const terminal = openTerminal(text => process.stdout.write(text), process.stdout.hasColors())
+  const log = pino(options, terminal)
+  // At debug these deliveries have an event anyway; above info they are not asked for.
+  return logLevel === 'info' ? Object.assign(log, { ended: terminal.ended }) : log
 }
 
 function greet(url: string, config: Config, demoKey: DemoKey | undefined, samples: boolean): void {
@@ -208,7 +217,7 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
     ...(config.auth ? [] : ['  Keys        not asked for (AUTH is off: this machine only)']),
     ...(config.demo && samples
       ? [
-          `  Demo        ${commandLine('demo')} (its receiver listens on ${running.receiver?.url ?? ''})`,
+          `  Demo        ${demoLine(url)} (its receiver listens on ${running.receiver?.url ?? ''})`,
           '',
           '  A first task, delivered and waited for until its receipt is in. Paste:',
           '',
@@ -218,6 +227,11 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
     ''
   ]
   console.log(lines.join('\n'))
+}
+
+/** The demo reads PORT from its own shell, which may not have it. */
+function demoLine(url: string): string {
+  return commandLine(url === 'http://127.0.0.1:3000' ? 'demo' : `demo --url ${url}`)
 }
 
 /** One clear line that says what to do, where that is known; a stack trace only for what is our bug. */

@@ -262,7 +262,7 @@ function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decisio
   return move
 }
 
-/** One line for every attempt that ended. A plain success is debug: at thousands a second info would cost more than sending. */
+/** One line for each attempt that ended. A success is logged at debug: at thousands a second the line costs more than the send. */
 function say(
   { log }: ExecuteDeps,
   delivery: LoadedDelivery,
@@ -272,8 +272,9 @@ function say(
   applied: string
 ): void {
   const stale = applied === 'stale' || applied === 'zombie'
-  // What nobody reads is not even put together.
-  if (outcome.kind === 'delivered' && !stale && log.isLevelEnabled?.('debug') === false) return
+  // A line that is not written is not built either.
+  const isQuiet = outcome.kind === 'delivered' && !stale && log.isLevelEnabled?.('debug') === false
+  if (isQuiet && (log.ended === undefined || decision.move !== 'handled')) return
   const fields = {
     taskNo: delivery.task.taskNo,
     messageCode: delivery.task.messageCode,
@@ -286,7 +287,8 @@ function say(
     ...(outcome.kind === 'delivered' ? {} : { reason: outcome.reason }),
     ...(outcome.warning === undefined ? {} : { warning: outcome.warning })
   }
-  if (stale) log.info({ ...fields, applied }, 'attempt.stale')
+  if (isQuiet) log.ended?.({ status: 'HANDLED', ...fields })
+  else if (stale) log.info({ ...fields, applied }, 'attempt.stale')
   else if (outcome.kind === 'delivered') log.debug(fields, 'attempt.done')
   else log.info(fields, 'attempt.done')
 }

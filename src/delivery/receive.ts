@@ -156,10 +156,13 @@ async function keep(
     { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied },
     'receipt.done'
   )
+  const status = move ? statusAfter(move) : one.status
+  if (move && status !== 'SENDING')
+    deps.log.ended?.({ status, taskNo: request.taskNo, downstream, attempt, by: 'receipt' })
   return {
     kind: 'ok',
     taskNo: request.taskNo,
-    status: move ? statusAfter(move) : one.status,
+    status,
     applied: move !== null,
     ...(applied === 'late' ? { late: true } : {})
   }

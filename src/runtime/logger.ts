@@ -1,9 +1,21 @@
-/** What the flow needs of a logger; pino is one. */
+/** A delivery that has ended, as a terminal shows it. */
+export interface EndedDelivery {
+  status: string
+  taskNo: string
+  downstream: string
+  attempt: number
+  ms?: number
+  by?: string
+}
+
+/** What the service needs of a logger. pino is one. */
 export interface Logger {
   debug(fields: object, message: string): void
   info(fields: object, message: string): void
   warn(fields: object, message: string): void
   error(fields: object, message: string): void
-  /** Whether a line of this level would be written; a logger that cannot say gets every line. */
+  /** Whether lines of this level are written. Without it every line is passed on. */
   isLevelEnabled?(level: 'debug'): boolean
+  /** Only on a terminal: shows a delivery whose own event is below the level. */
+  ended?(delivery: EndedDelivery): void
 }

@@ -1,4 +1,4 @@
-// What our package.json says, and where it lies: in a clone, in somebody's node_modules, or in the image.
+// The version of this package, and where it is installed: in a clone, in a project's node_modules, or in the image.
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join, sep } from 'node:path'
 
@@ -14,12 +14,17 @@ const { version: ownVersion } = JSON.parse(readFileSync(join(packageRoot, 'packa
 }
 export const version: string = ownVersion
 
-/** A clone has what it is built from; a package and an image have what runs. */
+/** Only a clone has the sources and their tsconfig.json. */
 export const isClone: boolean = existsSync(join(packageRoot, 'tsconfig.json'))
 
-/** `key create NAME` as a reader of our messages types it here: by npm, by npx, or by its name in the image. */
+/** A package that npm linked lies elsewhere, but its program is still started from node_modules/.bin. */
+const isInstalled = [packageRoot, process.argv[1] ?? ''].some(path =>
+  path.split(sep).includes('node_modules')
+)
+
+/** `key create NAME` as it is typed here: by npm in a clone, by npx in a project, by its name in the image. */
 export function commandLine(command: string): string {
-  if (packageRoot.split(sep).includes('node_modules')) return `npx ackbox ${command}`
+  if (isInstalled) return `npx ackbox ${command}`
   if (!isClone) return `ackbox ${command}`
   const [verb = '', ...rest] = command.split(' ')
   if (verb === 'start') return ['npm start', ...rest].join(' ')
