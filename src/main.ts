@@ -20,12 +20,12 @@ import type { Logger } from './runtime/logger.ts'
 import { commandLine, version } from './runtime/package.ts'
 import { buildService, type Service } from './service/build.ts'
 
-/** What is not over so long after the drain's own limit hangs. */
+/** A stop that takes this much longer than its limit hangs. */
 const graceMs = 20_000
 const stopSignals = ['SIGINT', 'SIGTERM'] as const
 /** A fault of the processor comes again after each return of its handler: a process that listens for it spins for ever. */
 const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] as const
-/** No hand presses Ctrl-C twice so fast. */
+/** Nobody presses Ctrl-C twice so fast. */
 const echoMs = 300
 
 interface Running {
@@ -49,7 +49,7 @@ async function main(): Promise<void> {
       if (err) log.error({ err }, 'crash')
       if (signal) log.info({ signal }, 'stop')
       stopped = true
-      // It holds the process: a stop that hangs is no clean end.
+      // The timer keeps the process alive: a stop that hangs must not look like a clean end.
       setTimeout(() => process.exit(1), (running.service?.stopMs ?? 0) + graceMs)
       await stop()
     }
@@ -99,7 +99,7 @@ async function main(): Promise<void> {
     },
     'ready'
   )
-  // Not waited for: it says what hurts later, and nothing here hangs on it.
+  // Not awaited: the reminder only warns.
   const { handlers, downstreams } = registry
   void remind(
     config,
@@ -110,7 +110,7 @@ async function main(): Promise<void> {
   )
 }
 
-/** The database's URL, once it can be used: the embedded one is migrated here, another one by `ackbox migrate`. */
+/** The URL of a usable database. The embedded one is migrated here, any other by `ackbox migrate`. */
 async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
   if (config.databaseUrl === undefined) {
     running.embedded = await startEmbedded({ dataDir: config.dataDir, log })
@@ -135,9 +135,8 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
 }
 
 /**
- * Calls `ask` once for each time that somebody wants an end. Under npm, a terminal and systemd signal npm and us, and npm
- * passes its own on: what follows within `echoMs` is the same wish. And npm that was killed takes us with it: nobody else
- * would.
+ * Calls `ask` once for each request to stop. Under npm the terminal and systemd signal npm and this process, and npm passes its
+ * signal on: a signal within `echoMs` is the same request. If npm was killed, this process stops too: nothing else would stop it.
  */
 function onStop(ask: (why: { signal: string } | { parent: 'gone' }) => void): void {
   const underNpm = process.env['npm_lifecycle_event'] !== undefined
@@ -165,7 +164,7 @@ async function stop(): Promise<void> {
   await running.embedded?.stop()
 }
 
-/** PORT=0 is settled before anything else: handlers, receipts and the guard must know it. */
+/** PORT=0 becomes a real port first: handlers, receipts and the egress guard need it. */
 async function withPort(config: Config): Promise<Config> {
   if (!config.roles.has('api') && !config.portGiven) return config
   const server = createServer()
@@ -212,14 +211,14 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
     `  Swagger UI  ${url}/docs`,
     `  Health      ${url}/healthz   ${url}/readyz   ${url}/metrics`,
     ...(config.embedded
-      ? [`  Data        ${config.dataDir} (an embedded PostgreSQL; set DATABASE_URL to use yours)`]
+      ? [`  Data        ${config.dataDir} (embedded PostgreSQL; set DATABASE_URL to use your own)`]
       : []),
-    ...(config.auth ? [] : ['  Keys        not asked for (AUTH is off: this machine only)']),
+    ...(config.auth ? [] : ['  Keys        not needed (AUTH is off: this machine only)']),
     ...(config.demo && samples
       ? [
-          `  Demo        ${demoLine(url)} (its receiver listens on ${running.receiver?.url ?? ''})`,
+          `  Demo        ${demoLine(url)} (its receiver: ${running.receiver?.url ?? ''})`,
           '',
-          '  A first task, delivered and waited for until its receipt is in. Paste:',
+          '  Paste this to post a first task and wait for its receipt:',
           '',
           `    curl -sw '\\n'${key} -H 'content-type: application/json' -d '${body}' ${url}/tasks --next -sw '\\n'${key} '${url}/tasks/${taskNo}?wait=HANDLED'`
         ]
@@ -234,7 +233,7 @@ function demoLine(url: string): string {
   return commandLine(url === 'http://127.0.0.1:3000' ? 'demo' : `demo --url ${url}`)
 }
 
-/** One clear line that says what to do, where that is known; a stack trace only for what is our bug. */
+/** One line that says what to do. A stack trace only for a bug of Ackbox. */
 async function fail(err: unknown): Promise<never> {
   await stop().catch(() => {})
   console.error(explain(err))
@@ -252,7 +251,7 @@ function explain(err: unknown): string {
     return `ackbox: ${err.message}`
   const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }
   if (code === 'EADDRINUSE')
-    return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
+    return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop the program that listens there, or set PORT to a free port`
   if (code === 'EADDRNOTAVAIL' || code === 'EACCES')
     return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
   if (code === 'ENOTFOUND' && address === undefined && !isInfrastructure(err))

@@ -1,24 +1,27 @@
 #!/usr/bin/env -S node --max-semi-space-size=32 --heap-growing-percent=80 --no-maglev --no-allocation-site-pretenuring --v8-pool-size=2
-// The program `ackbox`: finds the command and runs it. Node's flags stand above, so that no second process is needed.
+// The program `ackbox`: runs the named command. Node's flags are in the first line, so that no second process is needed.
 import { nearest } from '../runtime/nearest.ts'
 import { version } from '../runtime/package.ts'
 
-/** What a file of this folder exports. */
+/** The exports of each file in this folder. */
 interface Command {
   help: string
   run(args: string[]): Promise<void>
 }
 
 const commands: Record<string, { does: string; load: () => Promise<Command> }> = {
-  init: { does: 'writes a small project into this folder', load: () => import('./init.ts') },
+  init: { does: 'creates a small project in this folder', load: () => import('./init.ts') },
   start: { does: 'runs the service until Ctrl-C', load: () => import('./start.ts') },
-  dev: { does: 'runs it, and again when a handler changes', load: () => import('./dev.ts') },
-  migrate: { does: 'brings the tables of DATABASE_URL up to date', load: () => import('./migrate.ts') },
-  key: { does: 'makes, lists and revokes API keys', load: () => import('./key.ts') },
-  doctor: { does: 'looks for what is wrong with this setup', load: () => import('./doctor.ts') },
+  dev: { does: 'runs the service, restarts it when a handler changes', load: () => import('./dev.ts') },
+  migrate: { does: 'applies the missing migrations to DATABASE_URL', load: () => import('./migrate.ts') },
+  key: { does: 'creates, lists and revokes API keys', load: () => import('./key.ts') },
+  doctor: { does: 'checks the setup and prints the fixes', load: () => import('./doctor.ts') },
   handlers: { does: 'lists and checks the handlers', load: () => import('./handlers.ts') },
-  demo: { does: 'posts tasks and watches them end', load: () => import('./demo.ts') },
-  generate: { does: 'writes the generated pages of a clone of Ackbox', load: () => import('./generate.ts') }
+  demo: { does: 'posts sample tasks and shows their results', load: () => import('./demo.ts') },
+  generate: {
+    does: 'updates the generated files (in a clone of Ackbox)',
+    load: () => import('./generate.ts')
+  }
 }
 
 const help = `ackbox <command> [options]    Ackbox ${version}
@@ -27,7 +30,7 @@ ${Object.entries(commands)
   .map(([name, { does }]) => `  ${name.padEnd(10)}${does}`)
   .join('\n')}
 
-ackbox <command> --help says more. Settings come from the environment and a file .env: docs/config.md lists them.`
+ackbox <command> --help shows the options of a command. Settings come from the environment and a file .env: see docs/config.md.`
 
 await main(process.argv.slice(2))
 
@@ -37,7 +40,7 @@ async function main([name, ...args]: string[]): Promise<void> {
   const command = Object.hasOwn(commands, name) ? await commands[name]?.load() : undefined
   if (!command) {
     const meant = nearest(name, Object.keys(commands))
-    return refuse(`There is no command ${name}.${meant ? ` Did you mean ${meant}?` : ''}\n\n${help}`)
+    return refuse(`Unknown command: ${name}.${meant ? ` Did you mean ${meant}?` : ''}\n\n${help}`)
   }
   if (args.some(word => word === '--help' || word === '-h')) return console.log(command.help)
   try {

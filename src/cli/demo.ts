@@ -1,4 +1,4 @@
-// ackbox demo: posts tasks to a running Ackbox and watches them end.
+// ackbox demo: posts sample tasks to a running Ackbox and shows their results.
 import { randomInt } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -12,18 +12,18 @@ import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
 
-export const help = `${commandLine('demo [options]')}     posts tasks to a running Ackbox and watches them end
+export const help = `${commandLine('demo [options]')}     posts sample tasks to a running Ackbox and shows their results
 
-  --tasks N         how many (default 1000): orders, materials and audit events; of each 200 four fail on purpose
-  --concurrency N   requests at once (default 32)
-  --url URL         where the service is (default ACKBOX_URL, or http://127.0.0.1:PORT with PORT from the environment or 3000)
-  --key KEY         API key (default ACKBOX_DEMO_KEY, or the file demo-key in DATA_DIR or .ackbox, written with DEMO on)
-  --timeout N       seconds after which what has not ended counts as wrong (default 120)
+  --tasks N         number of tasks (default 1000): orders, materials and audit events. Four of each 200 fail on purpose
+  --concurrency N   parallel requests (default 32)
+  --url URL         address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT; PORT from the environment, else 3000)
+  --key KEY         API key (default ACKBOX_DEMO_KEY, else the file demo-key in DATA_DIR or .ackbox, which DEMO=on writes)
+  --timeout N       seconds to wait for the results (default 120). Later ones count as wrong
   --help
 
-Exit: 0 every task ended as it should · 1 one did not, or the service is away · 130 Ctrl-C (the table so far is printed)`
+Exit: 0 all results as expected · 1 an unexpected result, or no service · 130 Ctrl-C (prints the table so far)`
 
-/** The demo cannot go on; the message says what to do. */
+/** The demo cannot continue. The message says how to fix it. */
 class DemoError extends Error {}
 
 interface Run {
@@ -35,7 +35,7 @@ interface Run {
   deadline: number
   seen: Map<string, SeenTask>
   accepted: number
-  /** Of the POSTs, in ms. */
+  /** Durations of the POSTs, ms. */
   posts: number[]
   acceptedInMs: number
 }
@@ -52,7 +52,7 @@ export async function run(args: string[]): Promise<void> {
 
 async function show({ tasks, url, key, concurrency, timeoutS }: Options): Promise<number> {
   const stop = new AbortController()
-  setMaxListeners(0, stop.signal) // one for each request under way
+  setMaxListeners(0, stop.signal) // one for each open request
   let interrupted = false
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.once(name, () => {
@@ -77,13 +77,13 @@ async function show({ tasks, url, key, concurrency, timeoutS }: Options): Promis
   try {
     await greet(run, url)
     console.log(
-      `Posting ${tasks} tasks to ${url} as sceneType ${name}; most end in a second, the retried ones within half a minute.`
+      `Posting ${tasks} tasks to ${url} with sceneType ${name}. Most end within a second, retried ones within half a minute.`
     )
     await Promise.all([post(run), watch(run)])
   } catch (err) {
     if (!interrupted) throw err
   } finally {
-    stop.abort() // whichever of the two failed, the other must not go on
+    stop.abort() // if one of the two failed, the other must stop too
     run.client.close()
   }
   return finish(run, performance.now() - started, interrupted)
@@ -115,7 +115,7 @@ function readOptions(args: string[]): Options {
     throw new DemoError(`${err instanceof Error ? err.message : String(err)}\n\n${help}`)
   }
   if (!URL.canParse(given.url) || !/^https?:/.test(given.url))
-    throw new DemoError(`--url ${given.url} is not an http URL`)
+    throw new DemoError(`--url ${given.url} is not an http or https URL`)
   return {
     tasks: whole('--tasks', given.tasks, 1_000_000),
     concurrency: whole('--concurrency', given.concurrency, 1_000),
@@ -128,12 +128,12 @@ function readOptions(args: string[]): Options {
 function whole(name: string, value: string, most: number): number {
   const number = Number(value)
   if (!Number.isInteger(number) || number < 1 || number > most) {
-    throw new DemoError(`${name} is a whole number from 1 to ${most}, not ${value}`)
+    throw new DemoError(`${name} must be a whole number from 1 to ${most}, not ${value}`)
   }
   return number
 }
 
-/** The service writes it with DEMO on. */
+/** The key that a service with DEMO=on writes. */
 function keptKey(dataDir = '.ackbox'): string | undefined {
   try {
     return readFileSync(join(dataDir, 'demo-key'), 'utf8').trim() || undefined
@@ -149,14 +149,14 @@ async function greet({ client, signal }: Run, url: string): Promise<void> {
   } catch (err) {
     if (signal.aborted) throw err
     throw new DemoError(
-      `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start it with \`${commandLine('start')}\`, or say --url`
+      `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start one with \`${commandLine('start')}\`, or set --url`
     )
   }
   if (reply.status !== 200)
     throw new DemoError(`The service at ${url} is not ready (${reply.status}): ${JSON.stringify(reply.body)}`)
 }
 
-/** Posts all tasks, `concurrency` at once. What is refused for lack of room comes again, with the same taskNo. */
+/** Posts all tasks, `concurrency` in parallel. After 429 or 5xx a task is posted again with the same taskNo. */
 async function post(run: Run): Promise<void> {
   const started = performance.now()
   let next = 0
@@ -184,7 +184,7 @@ async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
     if (reply?.status === 201 || reply?.status === 200) return
     if (reply && reply.status !== 429 && reply.status < 500) throw new DemoError(refusal(reply))
     if (performance.now() > run.deadline)
-      throw new DemoError(`The service takes no tasks: ${reply?.status ?? 'no answer'}`)
+      throw new DemoError(`The service does not accept tasks: ${reply?.status ?? 'no answer'}`)
     await wait(1_000 * Math.min(5, Number(reply?.headers['retry-after']) || 1), undefined, {
       signal: run.signal
     })
@@ -194,13 +194,13 @@ async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
 function refusal({ status, body }: Reply): string {
   const said = `The service refused a task: ${status} ${JSON.stringify(body)}`
   if (status === 401 || status === 403)
-    return `${said}\nSay --key, or set ACKBOX_DEMO_KEY: \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` makes one`
+    return `${said}\nSet --key or ACKBOX_DEMO_KEY. \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` creates a key`
   if (status === 422)
     return `${said}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
   return said
 }
 
-/** Looks at the run's tasks until all have ended; a look takes at most a tenth of the time, so a big run is not its own load. */
+/** Polls the tasks of this run until all have ended. Polling takes at most a tenth of the time: it must not load the service. */
 async function watch(run: Run): Promise<void> {
   let last = 0
   let mark = { ended: 0, at: performance.now(), perSecond: 0 }
@@ -211,7 +211,7 @@ async function watch(run: Run): Promise<void> {
     const counts = count(run.seen.values())
     const over = counts.handled + counts.failed
     const perSecond = (over - mark.ended) / Math.max(0.001, (now - mark.at) / 1_000)
-    // A number that changes with every look could not be read: it is of the last whole second, or of the start.
+    // The rate of the last full second: a number that changes with each poll cannot be read.
     if (now - mark.at >= 1_000) mark = { ended: over, at: now, perSecond }
     const line = progressLine(
       run.tasks.length,
@@ -241,12 +241,12 @@ async function look(run: Run): Promise<void> {
       reply = await run.client.call('GET', `/tasks?${query.toString()}`)
     } catch (err) {
       if (run.signal.aborted) throw err
-      return // away for a moment: the next look sees it all
+      return // unreachable for a moment: the next poll reads it
     }
     if (reply.status === 429 || reply.status >= 500) return
     if (reply.status !== 200)
       throw new DemoError(`GET /tasks answered ${reply.status} ${JSON.stringify(reply.body)}`)
-    // Our own service's answer, as its OpenAPI says.
+    // The service is ours: its OpenAPI defines this type.
     const page = reply.body as { tasks: SeenTask[]; nextCursor?: string }
     for (const task of page.tasks) run.seen.set(task.taskNo, task)
     cursor = page.nextCursor
@@ -260,17 +260,17 @@ function finish(run: Run, tookMs: number, stopped: boolean): number {
   console.log(`\n${table(run.seen.values())}\n`)
   console.log(
     `${run.accepted} accepted in ${ms(run.acceptedInMs)}: ${Math.round(rate)} tasks/s, ` +
-      `POST p50 ${ms(percentile(posts, 0.5))}, p99 ${ms(percentile(posts, 0.99))}. ${stopped ? 'Stopped' : 'Over'} after ${ms(tookMs)}.`
+      `POST p50 ${ms(percentile(posts, 0.5))}, p99 ${ms(percentile(posts, 0.99))}. ${stopped ? 'Stopped' : 'Done'} after ${ms(tookMs)}.`
   )
   if (stopped) return 130
   const wrong = surprises(run.tasks, run.seen)
   if (wrong.length === 0) {
     const onPurpose = run.tasks.filter(({ ends }) => ends === 'FAILED').length
-    console.log(`Every task ended as it should; ${onPurpose} FAILED on purpose.`)
+    console.log(`Every task ended as expected. ${onPurpose} FAILED on purpose.`)
     return 0
   }
   console.log(
-    `${wrong.length} did not end as they should:\n${wrong
+    `${wrong.length} did not end as expected:\n${wrong
       .slice(0, 20)
       .map(line => `  ${line}`)
       .join('\n')}`

@@ -1,16 +1,16 @@
-// ackbox dev: the service, started again when a handler or .env changes.
+// ackbox dev: runs the service and restarts it when a handler or .env changes.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { statSync, watch } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { environment } from '../service/config.ts'
 
-export const help = `ackbox dev    runs the service, and starts it again when a handler or .env changes
+export const help = `ackbox dev    runs the service, and restarts it when a handler or .env changes
 
-It watches HANDLERS_DIR, or the folder handlers/. What a handler gets wrong is said, and the next change tries again.
-Ctrl-C drains and ends.`
+It watches HANDLERS_DIR, or the folder handlers/. After an error in a handler it waits for the next change.
+Ctrl-C finishes the work in progress, then stops.`
 
-/** An editor writes a file in several steps; and of a whole folder every file is a change. */
+/** An editor writes a file in several steps, and a copied folder changes many files: they count as one change. */
 const settleMs = 150
 const program = join(import.meta.dirname, `ackbox${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`)
 
@@ -19,12 +19,14 @@ export async function run(args: string[]): Promise<void> {
   const before = { ...process.env }
   const folder = resolve(environment()['HANDLERS_DIR'] || 'handlers')
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) {
-    console.error(`ackbox: there is no folder ${folder}: set HANDLERS_DIR to that of your handlers`)
+    console.error(
+      `ackbox: the folder ${folder} does not exist: set HANDLERS_DIR to the folder of your handlers`
+    )
     process.exitCode = 1
     return
   }
   const stop = new AbortController()
-  // A terminal signals the child too, which takes two in a row for one.
+  // A terminal signals the child as well. The child counts two signals in a row as one.
   let child: ChildProcess | undefined
   const end = (): void => {
     stop.abort()
@@ -35,7 +37,7 @@ export async function run(args: string[]): Promise<void> {
 
   while (!stop.signal.aborted) {
     const changed = changes.next()
-    // Its .env is read anew: what this process read from it must not go over it.
+    // The child reads .env again: values that this process read from it must not override new ones.
     child = spawn(process.execPath, [...process.execArgv, program, 'start'], {
       stdio: 'inherit',
       env: { ...before, HANDLERS_DIR: folder, npm_lifecycle_event: 'ackbox dev' }
@@ -47,17 +49,19 @@ export async function run(args: string[]): Promise<void> {
       return
     }
     if (typeof first === 'object') {
-      console.error(`ackbox: it ended with ${first.code ?? 'a signal'}; waiting for a change in ${folder}`)
+      console.error(
+        `ackbox: the service ended with ${first.code ?? 'a signal'}: waiting for a change in ${folder}`
+      )
       await changed
     }
     if (stop.signal.aborted) return
-    console.error(`ackbox: ${await changed} changed, starting again`)
+    console.error(`ackbox: ${await changed} changed, restarting`)
     child.kill('SIGTERM')
     await exited
   }
 }
 
-/** `next()` is told the name of the next file that changes, once nothing has changed for a moment; or of the end. */
+/** `next()` resolves with the name of the next changed file once changes have settled, or at the end with ''. */
 function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string> } {
   const waiting = new Set<(name: string) => void>()
   const ring = (name: string): void => {
@@ -72,7 +76,7 @@ function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string
   watch(folder, { recursive: true, signal }, (_event, name) => {
     if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
   })
-  // The folder, for the file is replaced by most editors, and may not be there yet.
+  // The folder, not the file: most editors replace the file, and it may not exist yet.
   watch(process.cwd(), { signal }, (_event, name) => {
     if (name && basename(name) === '.env') change(name)
   })

@@ -1,4 +1,4 @@
-// ackbox doctor: looks at everything this setup hangs on, and says for each OK or the line that fixes it.
+// ackbox doctor: checks everything this setup depends on. Each check is OK, or names the fix.
 import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
 import { checkClient, DatabaseError } from '../db/pool.ts'
@@ -6,8 +6,8 @@ import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
 import { checks, type Finding } from './doctor/checks.ts'
 import { lookAround } from './doctor/look.ts'
 
-export const help = `ackbox doctor    checks the settings of this shell, PostgreSQL, Redis, the handlers, and the clock
-It changes nothing. Exit: 0 nothing to fix · 1 something to fix, and said`
+export const help = `ackbox doctor    checks the settings of this shell, PostgreSQL, Redis, the handlers and the clock
+It changes nothing. Exit: 0 nothing to fix · 1 something to fix`
 
 export async function run(args: string[]): Promise<void> {
   parseArgs({ args })
@@ -40,7 +40,7 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** Without DATABASE_URL: the embedded one. One that runs already belongs to the service and goes on. */
+/** Without DATABASE_URL: the embedded database. If it runs already, the service owns it and it keeps running. */
 async function reachDatabase({ databaseUrl, dataDir }: Config) {
   if (databaseUrl !== undefined) return { url: databaseUrl, leave: async () => {} }
   const postmaster = await runPostmaster({ dataDir })

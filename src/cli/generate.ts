@@ -1,4 +1,4 @@
-// ackbox generate [-- --check]: prints what is generated and committed, or compares it with what is there.
+// ackbox generate [--check]: writes the generated files, or compares them with the committed ones.
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -8,11 +8,11 @@ import { printConfigDoc, printEnvExample } from '../service/settings.ts'
 import { printStates } from '../domain/transitions.ts'
 
 export const help = `npm run generate            writes docs/config.md, docs/states.md, .env.example, openapi/openapi.json
-npm run generate -- --check says which of them are out of date, and exits 1 if any is`
+npm run generate -- --check lists the outdated ones, and exits with 1 if there are any`
 
 export async function run(args: string[]): Promise<void> {
   const { values } = parseArgs({ args, options: { check: { type: 'boolean' } } })
-  if (!isClone) throw new Error('generate writes the pages of a clone of Ackbox, and this is none')
+  if (!isClone) throw new Error('generate works only in a clone of Ackbox')
   const files: [path: string, text: string][] = [
     ['docs/config.md', printConfigDoc()],
     ['.env.example', printEnvExample()],
@@ -32,7 +32,7 @@ export async function run(args: string[]): Promise<void> {
   }
   if (stale.length === 0) console.log('generated files are up to date')
   else if (values.check) {
-    console.error(`out of date: ${stale.join(', ')}; run \`npm run generate\` and commit what changed`)
+    console.error(`out of date: ${stale.join(', ')}. Run \`npm run generate\` and commit the changes`)
     process.exitCode = 1
   }
 }

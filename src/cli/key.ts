@@ -1,4 +1,4 @@
-// ackbox key: makes, lists and revokes API keys, and prints the signing secret of a downstream.
+// ackbox key: creates, lists and revokes API keys, and prints the signing secret of a downstream.
 import { userInfo } from 'node:os'
 import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
@@ -14,11 +14,11 @@ ${commandLine('key list')}
 ${commandLine('key revoke ID')}
 ${commandLine('key secret DOWNSTREAM')}
 
-Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A key is shown once, when it is made.
-secret prints what a downstream needs to check webhook-signature (Standard Webhooks), derived from SECRET.
-The database is the one of DATABASE_URL, or the embedded one.`
+Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A key is shown only once, when it is created.
+secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
+The command uses the database of DATABASE_URL, or the embedded one.`
 
-/** What was asked for makes no sense; the message says what to do instead. */
+/** Wrong arguments. The message says what to type instead. */
 class UsageError extends Error {}
 
 export async function run(args: string[]): Promise<void> {
@@ -28,10 +28,10 @@ export async function run(args: string[]): Promise<void> {
     if (err instanceof UsageError || err instanceof SettingError || err instanceof DatabaseError) {
       console.error(err.message)
     } else if (isInfrastructure(err)) {
-      console.error(`The database cannot be reached. \`${commandLine('doctor')}\` says why.`)
+      console.error(`The database cannot be reached. \`${commandLine('doctor')}\` shows why.`)
     } else if (err instanceof Error && 'code' in err && err.code === '42P01') {
       console.error(
-        `The database has no tables yet: ${commandLine('migrate')} (or ${commandLine('start')}, for the embedded one)`
+        `The database has no tables yet: run ${commandLine('migrate')} (or ${commandLine('start')} for the embedded one)`
       )
     } else throw err
     process.exitCode = 1
@@ -52,7 +52,7 @@ async function perform(args: string[]): Promise<void> {
     case 'secret':
       return console.log(signingSecret(config.secret ?? embeddedSecret(config.dataDir), downstream(name)))
     default:
-      throw new UsageError(`There is no "${verb}".\n\n${help}`)
+      throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
   }
 }
 
@@ -72,7 +72,7 @@ function asked(args: string[]): [verb: string | undefined, name: string, options
       }
     })
     const [verb, name = '', ...more] = positionals
-    if (more.length > 0) throw new UsageError(`What is "${more.join(' ')}"?\n\n${help}`)
+    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
     return [verb, name, values]
   } catch (err) {
     if (err instanceof TypeError) throw new UsageError(`${err.message}\n\n${help}`, { cause: err })
@@ -85,52 +85,57 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
     throw new UsageError('A key needs a NAME of up to 64 letters, digits and . _ - @')
   const wanted = words(options.scopes)
   if (wanted.length === 0)
-    throw new UsageError(`Say what it may do: --scopes ${scopes.join(',')} or some of them`)
+    throw new UsageError(`Set the scopes: --scopes with one or more of ${scopes.join(',')}`)
   const unknown = wanted.filter(word => !isScope(word))
   if (unknown.length > 0)
-    throw new UsageError(`No such scope: ${unknown.join(', ')}. There are ${scopes.join(', ')}.`)
+    throw new UsageError(`Unknown scope: ${unknown.join(', ')}. The scopes are ${scopes.join(', ')}.`)
   const codes = words(options.codes)
   const wrong = codes.filter(code => !/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(code))
-  if (wrong.length > 0) throw new UsageError(`Not a messageCode: ${wrong.join(', ')}`)
+  if (wrong.length > 0) throw new UsageError(`Invalid messageCode: ${wrong.join(', ')}`)
   const { id, key } = await createKey(sql, {
     name,
     scopes: wanted.filter(isScope),
     messageCodes: options.codes === undefined ? null : codes,
     who: who()
   })
-  // The key alone on stdout, so that it can be piped; what is for people goes to stderr.
-  console.error(`Key ${id} of ${name}. It is shown this once:`)
+  // Only the key goes to stdout, so that it can be piped.
+  console.error(`Created key ${id} (${name}). The key is shown only once:`)
   console.log(key)
 }
 
 async function list(sql: Sql): Promise<void> {
   const keys = await listKeys(sql)
-  if (keys.length === 0) console.log(`No keys. ${commandLine('key create NAME --scopes tasks:write')}`)
+  if (keys.length === 0)
+    console.log(`There are no keys. Create one: ${commandLine('key create NAME --scopes tasks:write')}`)
   for (const key of keys) {
     const since = key.revokedAt
       ? `revoked ${key.revokedAt.toISOString()}`
       : `since ${key.createdAt.toISOString()}`
     console.log(
-      `${key.id}  ${key.name}  ${key.scopes.join(',')}  ${key.messageCodes?.join(',') ?? 'every code'}  ${since}`
+      `${key.id}  ${key.name}  ${key.scopes.join(',')}  ${key.messageCodes?.join(',') ?? 'all codes'}  ${since}`
     )
   }
 }
 
 async function revoke(sql: Sql, id: string): Promise<void> {
   if (id === '')
-    throw new UsageError(`Say which: ${commandLine('key revoke ID')} (${commandLine('key list')} shows them)`)
+    throw new UsageError(
+      `The ID is missing: ${commandLine('key revoke ID')} (${commandLine('key list')} shows the IDs)`
+    )
   if (!(await revokeKey(sql, { id, who: who() })))
-    throw new UsageError(`No key ${id}, or it is revoked already.`)
-  console.log(`${id} is revoked: within 5 seconds no process takes it any more.`)
+    throw new UsageError(`Key ${id} does not exist, or is already revoked.`)
+  console.log(`Key ${id} is revoked. Within 5 seconds every process refuses it.`)
 }
 
 function downstream(name: string): string {
   if (!/^[a-z][a-z0-9-]{0,31}$/.test(name))
-    throw new UsageError(`Say whose: ${commandLine('key secret DOWNSTREAM')}`)
+    throw new UsageError(
+      `The name of the downstream is missing or invalid: ${commandLine('key secret DOWNSTREAM')}`
+    )
   return name
 }
 
-/** Without DATABASE_URL: the embedded one, running or not; one that runs already goes on. */
+/** Without DATABASE_URL: the embedded database. It is started if needed, and then stopped again. */
 async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
   const own = config.databaseUrl === undefined ? await runPostmaster({ dataDir: config.dataDir }) : null
   const sql = openDb(own ? urlOf(own) : (config.databaseUrl ?? ''), { max: 1 })
@@ -154,7 +159,7 @@ function isScope(word: string): word is Scope {
   return scopes.some(scope => scope === word)
 }
 
-/** Who is at the terminal: for the audit, and no proof of anything. */
+/** The user of this shell, for the audit table. It is not verified. */
 function who(): string {
   try {
     return `cli:${userInfo().username}`

@@ -2,11 +2,11 @@
 import { parseArgs } from 'node:util'
 import { commandLine, version } from '../runtime/package.ts'
 
-export const help = `${commandLine('start')}    runs Ackbox ${version}: API, workers and dispatcher in one process, or what ROLE says
+export const help = `${commandLine('start')}    runs Ackbox ${version}: API, worker and dispatcher in one process, or the roles of ROLE
 
-Settings come from the environment; docs/config.md lists them all. Without any it runs on an embedded PostgreSQL
-under .ackbox/ with the sample handlers and a demo receiver. Other commands: ${commandLine('demo')}, handlers, key, doctor, migrate.
-Ctrl-C drains and ends; a second Ctrl-C ends at once.`
+Settings come from the environment and a file .env: see docs/config.md. Without settings it uses an embedded PostgreSQL
+under .ackbox/, the sample handlers and a demo receiver. Other commands: ${commandLine('demo')}, handlers, key, doctor, migrate.
+Ctrl-C finishes the work in progress, then stops. A second Ctrl-C stops at once.`
 
 export async function run(args: string[]): Promise<void> {
   parseArgs({ args })

@@ -101,7 +101,7 @@ t.test('when every task ends as it should, the demo says so, in a table, and exi
   t.equal(code, 0, out)
   t.equal(tasks.length, 250)
   t.match(out, /all +250 +243 +7 +0 +250 +500 +250 /)
-  t.match(out, /Every task ended as it should; 7 FAILED on purpose\./)
+  t.match(out, /Every task ended as expected\. 7 FAILED on purpose\./)
   t.match(out, /accepted 250 .*HANDLED 243 .*FAILED 7 /)
 })
 
@@ -116,16 +116,16 @@ t.test('a task that ends another way is named, and the demo exits 1', async t =>
   })
   const { code, out } = await demo(['--url', url, '--tasks', '10']).ended
   t.equal(code, 1)
-  t.match(out, /2 did not end as they should:/)
-  t.match(out, /-3 \(audit\.log\) is FAILED, and should be HANDLED/)
-  t.match(out, /-7 \(order\.paid\) is FAILED REFUSED, and should be FAILED SEND_EXHAUSTED/)
+  t.match(out, /2 did not end as expected:/)
+  t.match(out, /-3 \(audit\.log\) is FAILED, expected HANDLED/)
+  t.match(out, /-7 \(order\.paid\) is FAILED REFUSED, expected FAILED SEND_EXHAUSTED/)
 })
 
 t.test('a task that never ends makes the demo end at its timeout, with 1', async t => {
   const { url } = await service(t, { ends: () => undefined })
   const { code, out } = await demo(['--url', url, '--tasks', '3', '--timeout', '1']).ended
   t.equal(code, 1)
-  t.match(out, /3 did not end as they should/)
+  t.match(out, /3 did not end as expected/)
 })
 
 t.test('Ctrl-C prints the table so far and exits 130', async t => {
@@ -154,9 +154,9 @@ t.test('what keeps the demo from running is said in one line with what to do', a
     [['--url', 'http://127.0.0.1:1'], /No service answers at http:\/\/127\.0\.0\.1:1 .*npm start/],
     [['--url', url], /401.*\n.*--key/],
     [['--url', refusing.url], /422.*\n.*without HANDLERS_DIR/],
-    [['--tasks', 'many'], /--tasks is a whole number/],
+    [['--tasks', 'many'], /--tasks must be a whole number/],
     [['--taks', '5'], /--taks.*npm run demo -- \[options\]/s],
-    [['--url', 'ftp://x'], /not an http URL/]
+    [['--url', 'ftp://x'], /not an http or https URL/]
   ]
   for (const [args, says] of table) {
     const { code, err } = await demo(args).ended
@@ -223,7 +223,7 @@ t.test('what was SKIPPED is no delivery, and a task takes as long as its last do
       [{ post: { taskNo: 'b', messageCode: 'm', sceneType: '', messageBody: {} }, ends: 'HANDLED' }],
       new Map()
     ),
-    ['b (m) is not found, and should be HANDLED']
+    ['b (m) is not found, expected HANDLED']
   )
 })
 

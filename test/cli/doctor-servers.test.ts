@@ -125,7 +125,7 @@ t.test('missing tables, rights, roles and keys are told, each with what makes th
   await createKey(sql as never, { name: 'a', scopes: ['tasks:write'], messageCodes: null, who: 'test' })
   t.match(await ask('API keys'), { level: 'OK', found: '1 in use' })
 
-  t.match(await ask('Roles'), { level: 'OK', found: 'no process lives now' })
+  t.match(await ask('Roles'), { level: 'OK', found: 'no process runs now' })
   await heartbeat(sql as never, { id: 'one', roles: 'api', version: '0' })
   t.match(await ask('Roles'), {
     level: 'WARN',

@@ -24,7 +24,7 @@ t.test('it lists every handler and downstream', async t => {
   const { code, out } = await handlers([])
   t.equal(code, 0)
   t.match(out, /order\.paid +order-paid\.\w+ +warehouse +http +in 4s +10 +1s 2s 5s … +50/)
-  t.match(out, /3 handlers, 6 downstreams: all is well/)
+  t.match(out, /3 handlers, 6 downstreams, no errors/)
 })
 
 t.test('a wrong folder ends it with 1 and all that is wrong', async t => {
@@ -44,7 +44,7 @@ t.test('a dry run shows what each downstream would get, and whom it leaves out',
     '{"materialId":"m/1", "version":2,"change":"removed"}'
   ])
   t.equal(code, 0)
-  t.match(out, /review\n {2}nothing: when says no \(SKIPPED\)/)
+  t.match(out, /review\n {2}no request: `when` returned false \(SKIPPED\)/)
   t.match(out, /ads\n {2}PUT http:\/\/demo-receiver\/materials\/m%2F1\n/)
   t.match(
     out,
@@ -58,8 +58,8 @@ t.test('a dry run of what would be refused says how', async t => {
   const table: [args: string[], says: RegExp][] = [
     [['order.piad', '{}'], /no handler has messageCode 'order\.piad': did you mean 'order\.paid'\?/],
     [['order.paid', '{"orderId":7}'], /422.*\/orderId {2}Invalid input.*\/cents/s],
-    [['order.paid', '{oops'], /the messageBody is not JSON/],
-    [['order.paid', '{"orderId":"..","cents":1}'], /would not get it/],
+    [['order.paid', '{oops'], /The messageBody is not JSON/],
+    [['order.paid', '{"orderId":"..","cents":1}'], /would not get a request/],
     [['order.paid'], /npm run handlers -- --dry-run/]
   ]
   for (const [args, says] of table) {

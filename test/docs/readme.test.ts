@@ -222,7 +222,7 @@ t.test('the handler in the README compiles, and gives the requests it shows', as
   const dry = ['--dry-run', 'order.shipped', body]
   const plain = await run(process.execPath, [inDist('src/cli/ackbox.js'), 'handlers', ...dry], env)
   t.match(plain.output, 'POST http://ledger/orders/10%2F01')
-  t.match(plain.output, 'nothing: when says no (SKIPPED)')
+  t.match(plain.output, 'no request: `when` returned false (SKIPPED)')
   const vip = await run(
     process.execPath,
     [inDist('src/cli/ackbox.js'), 'handlers', ...dry, '--scene', 'vip'],

@@ -72,7 +72,7 @@ t.test('it installs, and npx ackbox init makes a project of the folder', async t
   ])
     t.ok(existsSync(path.join(app, file)), file)
   writeFileSync(path.join(app, '.env'), 'HANDLERS_DIR=./handlers\n# mine\n')
-  t.match((await run(app, 'npx', 'ackbox', 'init')).output, /\.env is there already and stays/)
+  t.match((await run(app, 'npx', 'ackbox', 'init')).output, /\.env exists, kept/)
   t.match(readFileSync(path.join(app, '.env'), 'utf8'), '# mine', 'a second init overwrites nothing')
   t.match((await run(app, 'npx', 'ackbox', '--version')).output, version)
 })

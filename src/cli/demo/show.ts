@@ -7,7 +7,7 @@ export const ms = (value: number | undefined): string => {
   return value < 1_000 ? `${Math.round(value)} ms` : `${(value / 1_000).toFixed(1)} s`
 }
 
-/** How far the run is, in one line of at most `columns`. */
+/** The progress of the run, in one line of at most `columns`. */
 export function progressLine(
   asked: number,
   accepted: number,
@@ -31,7 +31,7 @@ export function progressLine(
   return parts.join('  ').slice(0, columns)
 }
 
-/** One line for each messageCode and one for all, columns aligned. */
+/** One line for each messageCode and a total, columns aligned. */
 export function table(seen: Iterable<SeenTask>): string {
   const tasks = [...seen]
   const codes = [...new Set(tasks.map(task => task.messageCode))].toSorted()
@@ -62,7 +62,7 @@ function row(name: string, counts: Counts): string[] {
   ]
 }
 
-/** Columns side by side: the first `left` flush left, the others flush right. */
+/** Aligns columns: the first `left` to the left, the others to the right. */
 export function aligned(rows: string[][], left = 1): string {
   const widths = (rows[0] ?? []).map((_, at) => Math.max(...rows.map(cells => (cells[at] ?? '').length)))
   return rows

@@ -1,6 +1,6 @@
 import type { DemoTask } from './tasks.ts'
 
-/** What the demo looks at in a task as the API answers it. */
+/** The members of a task, as the API answers it, that the demo reads. */
 export interface SeenTask {
   taskNo: string
   messageCode: string
@@ -29,10 +29,10 @@ export interface Counts {
   latencies: number[]
 }
 
-/** The limit that the sample handlers set, where a task sets none of its own. */
+/** The retry limit of the sample handlers. A task may set its own. */
 const samplesTry = 10
 
-/** Counts over what was seen of the tasks of one messageCode, or of all. */
+/** Counts the tasks seen: those of one messageCode, or all. */
 export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
   const counts: Counts = {
     tasks: 0,
@@ -52,7 +52,7 @@ export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
     for (const delivery of task.deliveries) {
       if (delivery.reason === 'SKIPPED') continue
       counts.deliveries++
-      // Not by the attempt's number: it also rises with a hint that was given back and never sent.
+      // The attempt number does not tell: it also rises when a delivery is released without a send.
       const tries = (task.retryTimes ?? samplesTry) - delivery.triesLeft
       counts.attempts += tries
       counts.retried += Math.max(0, tries - 1)
@@ -69,12 +69,12 @@ function tookMs(task: SeenTask): number {
   return Math.max(0, Math.max(...ends) - Date.parse(task.createdAt))
 }
 
-/** The p-th part of sorted numbers; undefined of none. */
+/** The percentile of sorted numbers. Undefined for an empty list. */
 export function percentile(sorted: number[], p: number): number | undefined {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))]
 }
 
-/** What did not end as it should, one line each. */
+/** One line for each task with an unexpected result. */
 export function surprises(asked: Iterable<DemoTask>, seen: ReadonlyMap<string, SeenTask>): string[] {
   const lines: string[] = []
   for (const { post, ends, reason } of asked) {
@@ -83,7 +83,7 @@ export function surprises(asked: Iterable<DemoTask>, seen: ReadonlyMap<string, S
     if (task?.status === ends && why === reason) continue
     const is = task ? [task.status, why].filter(Boolean).join(' ') : 'not found'
     lines.push(
-      `${post.taskNo} (${post.messageCode}) is ${is}, and should be ${[ends, reason].filter(Boolean).join(' ')}`
+      `${post.taskNo} (${post.messageCode}) is ${is}, expected ${[ends, reason].filter(Boolean).join(' ')}`
     )
   }
   return lines

@@ -1,11 +1,11 @@
-// What makes a setup sound, one check after the other. A check is a pure function of what was looked up: it says what it
-// found, and when that is not well, the line that fixes it.
+// The checks of a setup. Each is a pure function of the facts that look.ts collected. It returns what it found, and the fix
+// if something is wrong.
 import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
 import { commandLine } from '../../runtime/package.ts'
 import type { Looked, PostgresFacts, RedisFacts } from './look.ts'
 
-/** `fix`: it breaks a promise, or nothing runs. `warn`: it works, with a drawback that is said. */
+/** `fix`: a promise is broken, or nothing runs. `warn`: it works, with a drawback. */
 export interface Finding {
   level: 'ok' | 'warn' | 'fix'
   found: string
@@ -13,7 +13,7 @@ export interface Finding {
 }
 export interface Check {
   name: string
-  /** Undefined: nothing to say here, since the part is not used or could not be asked. */
+  /** Undefined: the part is not used, or could not be reached. */
   look: (looked: Looked, config: Config) => Finding | undefined
 }
 
@@ -31,17 +31,17 @@ const ofRedis = (name: string, look: (facts: RedisFacts) => Finding): Check => (
 })
 
 const without: Record<Role, string> = {
-  api: 'nobody takes tasks',
+  api: 'no tasks are accepted',
   worker: 'nothing is delivered',
-  dispatcher: 'what is due later or again waits'
+  dispatcher: 'scheduled and retried deliveries wait'
 }
 
-/** Settings of PostgreSQL that a committed task hangs on. */
+/** Settings of PostgreSQL that make a commit durable. */
 const durable = (setting: 'fsync' | 'full_page_writes'): Check =>
   ofPostgres(`PostgreSQL ${setting}`, ({ settings }) => {
     if (settings[setting] === 'on') return ok('on')
     const remedy = `alter system set ${setting} = on; select pg_reload_conf();`
-    return fix('off: a crash of the machine may lose or break what was acknowledged', remedy)
+    return fix('off: a crash of the machine may lose or corrupt acknowledged tasks', remedy)
   })
 
 export const checks: Check[] = [
@@ -56,12 +56,11 @@ export const checks: Check[] = [
     name: 'SECRET',
     look: (_, { secret, secretPrevious, embedded }) => {
       const make =
-        'SECRET=$(openssl rand -base64 32), the same in every process; the former goes to SECRET_PREVIOUS'
-      if (secret === undefined)
-        return embedded ? ok('made by itself, kept in DATA_DIR') : fix('not set', make)
-      if (isGuessable(secret)) return fix('too regular: it can be guessed', make)
+        'SECRET=$(openssl rand -base64 32), the same in every process. Move the old value to SECRET_PREVIOUS'
+      if (secret === undefined) return embedded ? ok('generated, kept in DATA_DIR') : fix('not set', make)
+      if (isGuessable(secret)) return fix('too regular: it is easy to guess', make)
       if (secret === secretPrevious)
-        return warn('SECRET_PREVIOUS is the same: nothing is rotated', 'unset SECRET_PREVIOUS')
+        return warn('SECRET_PREVIOUS has the same value: nothing is rotated', 'unset SECRET_PREVIOUS')
       return ok(`${secret.length} characters`)
     }
   },
@@ -69,7 +68,7 @@ export const checks: Check[] = [
     name: 'PostgreSQL',
     look: ({ postgres }) => {
       if ('error' in postgres)
-        return fix(`cannot be used: ${postgres.error}`, 'check DATABASE_URL, and that it runs')
+        return fix(`cannot be used: ${postgres.error}`, 'check DATABASE_URL, and that the server runs')
       return ok(`version ${postgres.version}, answers in ${postgres.roundTripMs.toFixed(1)} ms`)
     }
   },
@@ -79,14 +78,14 @@ export const checks: Check[] = [
     if (settings.synchronous_commit === 'on') return ok('on in our connections')
     return fix(
       `${settings.synchronous_commit} in our connections: a crash may lose acknowledged tasks`,
-      'let nothing between us and PostgreSQL (a pooler) drop the parameters of our connections'
+      'connect without a pooler that drops the parameters of our connections'
     )
   }),
   ofPostgres('PostgreSQL autovacuum', ({ settings }) =>
     settings.autovacuum === 'on'
       ? ok('on')
       : fix(
-          'off: hot tables grow and slow down',
+          'off: the tables of tasks and deliveries grow and slow down',
           'alter system set autovacuum = on; select pg_reload_conf();'
         )
   ),
@@ -95,12 +94,12 @@ export const checks: Check[] = [
     const own = config.pgPool + (config.roles.has('api') ? readConnections : 0)
     const found = `${connections} of ${most} in use, one process takes ${own}`
     if (most - connections > own) return ok(found)
-    return warn(`${found}: one more process may find none`, 'raise max_connections, or lower PG_POOL')
+    return warn(`${found}: one more process may get no connection`, 'raise max_connections, or lower PG_POOL')
   }),
   ofPostgres('PostgreSQL transactions', ({ oldestTransactionS }) => {
-    if (oldestTransactionS < 3600) return ok('none is older than an hour')
+    if (oldestTransactionS < 3600) return ok('none open for more than an hour')
     return warn(
-      `one is open for ${Math.round(oldestTransactionS / 3600)} h: vacuum cannot clean our tables`,
+      `one has been open for ${Math.round(oldestTransactionS / 3600)} h: vacuum cannot clean our tables`,
       'select pid, usename, query from pg_stat_activity order by xact_start limit 1; then pg_terminate_backend(pid)'
     )
   }),
@@ -117,27 +116,27 @@ export const checks: Check[] = [
     )
   }),
   ofPostgres('Roles', ({ roles: alive }) => {
-    if (alive.length === 0) return ok('no process lives now')
+    if (alive.length === 0) return ok('no process runs now')
     const missing = roles.filter(role => !alive.includes(role))
-    if (missing.length === 0) return ok('api, worker and dispatcher live')
+    if (missing.length === 0) return ok('api, worker and dispatcher run')
     return warn(
-      `of the processes that live none is ${missing.join(' or ')}: ${missing.map(role => without[role]).join(', ')}`,
-      `start one with ROLE=${missing.join()}`
+      `no running process has the role ${missing.join(' or ')}: ${missing.map(role => without[role]).join(', ')}`,
+      `start a process with ROLE=${missing.join()}`
     )
   }),
   ofPostgres('API keys', ({ keys }, { auth }) => {
-    if (!auth) return ok('not asked for: AUTH is off, on a loopback HOST')
+    if (!auth) return ok('not needed: AUTH is off, on a loopback HOST')
     if (keys === undefined || keys > 0) return ok(keys === undefined ? 'no tables yet' : `${keys} in use`)
     return warn(
-      'there is none: every request is answered 401',
+      'there are none: every request is answered 401',
       commandLine('key create NAME --scopes tasks:write')
     )
   }),
   ofPostgres('Clock', ({ clockAheadMs, roundTripMs }) => {
     const seconds = (Math.abs(clockAheadMs) / 1000).toFixed(1)
-    if (Math.abs(clockAheadMs) < 1000 + roundTripMs) return ok('agrees with that of PostgreSQL')
-    const found = `${seconds} s ${clockAheadMs > 0 ? 'ahead of' : 'behind'} that of PostgreSQL`
-    // Schedules go by PostgreSQL's clock alone, but signatures carry ours and verifiers allow five minutes.
+    if (Math.abs(clockAheadMs) < 1000 + roundTripMs) return ok('agrees with the clock of PostgreSQL')
+    const found = `${seconds} s ${clockAheadMs > 0 ? 'ahead of' : 'behind'} the clock of PostgreSQL`
+    // Only PostgreSQL's clock decides schedules. But signatures carry our time, and verifiers allow five minutes.
     const remedy = 'synchronise the clocks of both machines (timedatectl set-ntp true)'
     return Math.abs(clockAheadMs) > 60_000
       ? fix(`${found}: downstreams may refuse our signatures`, remedy)
@@ -148,7 +147,10 @@ export const checks: Check[] = [
     look: ({ redis }) => {
       if (redis === undefined) return ok('not used: BullMQ is on PostgreSQL')
       if ('error' in redis)
-        return fix(`cannot be used: ${redis.error}`, 'check REDIS_URL, and that it runs; or unset it')
+        return fix(
+          `cannot be used: ${redis.error}`,
+          'check REDIS_URL, and that the server runs; or unset REDIS_URL'
+        )
       if (isOlder(redis.version, [6, 2]))
         return fix(`version ${redis.version} is too old`, 'use Redis 6.2 or newer')
       return ok(`version ${redis.version}, answers in ${redis.roundTripMs.toFixed(1)} ms`)
@@ -156,17 +158,17 @@ export const checks: Check[] = [
   },
   ofRedis('Redis eviction', ({ evictionPolicy }) => {
     if (evictionPolicy === undefined)
-      return warn('this server does not say', 'make sure that it is noeviction')
+      return warn('unknown: this server does not tell', 'make sure that maxmemory-policy is noeviction')
     if (evictionPolicy === 'noeviction') return ok('noeviction')
     return fix(
-      `${evictionPolicy}: when memory is short hints vanish and tasks wait for their lease`,
+      `${evictionPolicy}: a full Redis deletes jobs, and their tasks wait until the lease ends`,
       'redis-cli config set maxmemory-policy noeviction; redis-cli config rewrite'
     )
   }),
   ofRedis('Redis persistence', ({ appendOnly }) => {
     if (appendOnly) return ok('append-only file')
     return warn(
-      'no append-only file: after a restart hints are gone and their tasks wait for their lease; none is lost',
+      'no append-only file: a restart deletes jobs, and their tasks wait until the lease ends. No task is lost',
       'redis-cli config set appendonly yes; redis-cli config rewrite'
     )
   }),
@@ -176,7 +178,7 @@ export const checks: Check[] = [
       if ('error' in handlers)
         return fix(handlers.error.split('\n')[0]?.replace(/:$/, '') ?? '', commandLine('handlers'))
       if (handlers.codes === 0)
-        return warn('there are none: every task is refused', 'add one to handlers/ or HANDLERS_DIR')
+        return warn('there are none: every task is refused', 'add a handler to handlers/ or HANDLERS_DIR')
       return ok(`${handlers.codes} message codes, ${handlers.downstreams} downstreams`)
     }
   },
@@ -192,13 +194,13 @@ export const checks: Check[] = [
         )
       }
       if (protocol === 'http:')
-        return warn(`${publicUrl}: tokens of receipts travel in clear text`, 'put TLS in front')
+        return warn(`${publicUrl}: callback tokens travel in clear text`, 'put a TLS proxy in front')
       return ok(publicUrl)
     }
   }
 ]
 
-/** Few different characters, or one short piece again and again: nothing that came from a random source. */
+/** Few different characters, or a short repeated piece: not from a random source. */
 function isGuessable(secret: string): boolean {
   if (new Set(secret).size < 10) return true
   return /^(.{1,16}?)\1+$/s.test(secret) || /change.?me|password|your.?secret|example/i.test(secret)

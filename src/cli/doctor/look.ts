@@ -1,4 +1,4 @@
-// Looks up everything the checks judge. Nothing here judges, and nothing here changes anything.
+// Collects the facts for the checks. It changes nothing.
 import { Redis } from 'ioredis'
 import type { Config } from '../../service/config.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
@@ -12,18 +12,18 @@ import { transportNames } from '../../transport/registry.ts'
 export interface PostgresFacts {
   version: string
   roundTripMs: number
-  /** By how much this machine's clock is ahead. */
+  /** How far this machine's clock is ahead, ms. */
   clockAheadMs: number
-  /** As our own connections see them. */
+  /** As seen by our own connections. */
   settings: Record<string, string>
   connections: number
   oldestTransactionS: number
   pending: string[]
   /** API keys that are not revoked; undefined before the first migration. */
   keys: number | undefined
-  /** Tables that exist and that this user may not read and write. */
+  /** Existing tables that this user may not read and write. */
   forbidden: string[]
-  /** Which roles living processes have. */
+  /** Roles of the running processes. */
   roles: string[]
 }
 
@@ -45,7 +45,7 @@ export interface Looked {
   handlers: { codes: number; downstreams: number } | Failed
 }
 
-/** `databaseUrl`: the configured one, or that of the embedded PostgreSQL. */
+/** `databaseUrl`: from the settings, or of the embedded PostgreSQL. */
 export async function lookAround(config: Config, databaseUrl: string): Promise<Looked> {
   const [servers, handlers] = await Promise.all([
     lookAtServers(config, databaseUrl),
@@ -54,7 +54,7 @@ export async function lookAround(config: Config, databaseUrl: string): Promise<L
   return { ...servers, handlers }
 }
 
-/** All but the handlers: loading them once more would change the `env` that those at work see. */
+/** Without the handlers: loading them again would change the `env` of the running ones. */
 export async function lookAtServers(config: Config, databaseUrl: string): Promise<Omit<Looked, 'handlers'>> {
   const [postgres, redis] = await Promise.all([
     lookAtPostgres(databaseUrl).catch(failed),
@@ -138,7 +138,7 @@ async function lookAtRedis(url: string): Promise<RedisFacts> {
       appendOnly: line('aof_enabled') === '1'
     }
   } catch (err) {
-    throw reason ?? err // connect() says only that it is closed; the event says why
+    throw reason ?? err // connect() reports only a closed connection. The event has the cause
   } finally {
     redis.disconnect()
   }

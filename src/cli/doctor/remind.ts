@@ -7,16 +7,13 @@ interface Log {
   warn(fields: object, message: string): void
 }
 
-/** What is said otherwise at a start. */
+/** A start reports these by itself. */
 const said = new Set(['Settings', 'Migrations'])
-/** Of processes that start one after the other the first would always miss the others. */
+/** The first of several processes always starts without the others: this check waits. */
 const later = new Set(['Roles'])
 const laterMs = 10_000
 
-/**
- * Says at a start what the doctor would, where it is not well: few ask a doctor before something hurts. Never rejects.
- * Says nothing of a process that `isStopped`.
- */
+/** Logs at start what the doctor would complain about: few people run it before something hurts. Never rejects. */
 export async function remind(
   config: Config,
   databaseUrl: string,
