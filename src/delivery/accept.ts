@@ -85,7 +85,7 @@ export function acceptor(deps: AcceptDeps): Accept {
   const places = admission(deps)
   const writes: Store = {
     text: 0,
-    // One at a time: two halves of what waits would cost the machine two commits. Unless it is next to nothing (docs/performance.md).
+    // One at a time: two halves of what waits would cost the machine two commits. Unless it is next to nothing (docs/notes/performance-log.md).
     tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
     // A producer that posts a batch again asks for all of it at once.
     known: batcher({

@@ -29,7 +29,7 @@ export function completer({
 }): Complete {
   const batch: Batcher<Completion, Applied> = batcher({
     max: 200,
-    // One at a time, with a rest in which the next one grows (docs/performance.md).
+    // One at a time, with a rest in which the next one grows (docs/notes/performance-log.md).
     inFlight: 1,
     restMs: 8,
     isUrgent,

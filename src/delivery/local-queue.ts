@@ -31,7 +31,7 @@ export interface LocalQueue extends Queue {
 /**
  * Spares the way through the queue: what this process can start at once it starts, and the rest is for whoever has room. So
  * none waits here for long while another process is free, and the queue costs nothing where there is no need of it
- * (docs/performance.md).
+ * (docs/notes/performance-log.md).
  */
 export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
   /** Deliveries by downstream that have not asked for their slots yet. */

@@ -28,7 +28,7 @@ interface Waiter {
   gone: boolean
 }
 
-/** Less of it sends to other processes what this one has nearly begun (docs/performance.md). */
+/** Less of it sends to other processes what this one has nearly begun (docs/notes/performance-log.md). */
 const soonMs = 150
 /** Over so long the pace is measured. */
 const paceMs = 100

@@ -20,7 +20,7 @@ export interface Limits {
 
 /**
  * As many as a group commit accepts at most. A worker takes one hint in a turn of its event loop: smaller ones came in faster
- * than they were taken, and what waited for a second filled the memory (docs/performance.md).
+ * than they were taken, and what waited for a second filled the memory (docs/notes/performance-log.md).
  */
 const largestJob = 200
 const largestWindow = 10_000
