@@ -1,6 +1,6 @@
 import { statusNumber, type HandledBy, type Phase, type Reason, type Status } from './types.ts'
 
-/** Where a delivery stands: its phase while SENDING, else its status. */
+/** The state of a delivery: its phase while SENDING, otherwise its status. */
 export type State = Phase | Exclude<Status, 'SENDING'>
 export const states: readonly State[] = [
   'WAITING',
@@ -14,18 +14,18 @@ export const states: readonly State[] = [
 interface Rule {
   readonly from: readonly State[]
   readonly to: State
-  /** What the move does to `tries_left`; 'anew' starts a new round. */
+  /** The change of `tries_left`. 'anew' starts a new round. */
   readonly tries: -1 | 0 | 1 | 'anew'
   readonly lost?: 1
-  /** The next `next_action_at`, in words; null for a place without a clock. */
+  /** The new `next_action_at`, in words. Null for a state without a clock. */
   readonly clock: string | null
   readonly who: string
   readonly when: string
 }
 
 /**
- * Every change of a delivery is one of these moves; nothing else may write its state.
- * The guard in SQL is the move's `from` and the attempt number, so a late writer touches 0 rows.
+ * Every change of a delivery is one of these moves. Nothing else may write its state.
+ * The guard in SQL is the move's `from` and the attempt number: a late writer changes 0 rows.
  */
 export const moves = {
   claim: {
@@ -40,9 +40,9 @@ export const moves = {
     from: ['IN_FLIGHT'],
     to: 'WAITING',
     tries: 1,
-    clock: 'now, or a pause the worker asks for',
+    clock: 'now, or after a pause set by the worker',
     who: 'worker, accept, dispatcher',
-    when: 'it was claimed but not sent: no lease left, no hint, paused, no worker, no handler'
+    when: 'it was claimed but not sent: the lease is too short, no job was added, paused, no worker, no handler'
   },
   lose: {
     from: ['IN_FLIGHT'],
@@ -51,7 +51,7 @@ export const moves = {
     lost: 1,
     clock: 'now',
     who: 'dispatcher, worker',
-    when: 'its lease ran out or its process stopped, the first two times of a round'
+    when: 'its lease ended or its process stopped, for the first two times of a round'
   },
   sent: {
     from: ['IN_FLIGHT'],
@@ -59,7 +59,7 @@ export const moves = {
     tries: 0,
     clock: 'now + receipt timeout',
     who: 'worker',
-    when: 'the downstream has it and owes a receipt'
+    when: 'it is delivered, and a receipt is expected'
   },
   handled: {
     from: ['IN_FLIGHT'],
@@ -67,7 +67,7 @@ export const moves = {
     tries: 0,
     clock: null,
     who: 'worker',
-    when: 'the downstream has it and owes nothing, or its answer was the receipt'
+    when: 'it is delivered, and no receipt is expected or the answer was the receipt'
   },
   retry: {
     from: ['IN_FLIGHT', 'AWAITING_RECEIPT'],
@@ -75,7 +75,7 @@ export const moves = {
     tries: 0,
     clock: 'now + backoff, at most deliverBefore',
     who: 'worker, dispatcher, callback',
-    when: 'it failed, no receipt came in time, or the receipt says RETRY'
+    when: 'it failed, no receipt came in time, or the receipt was RETRY'
   },
   fail: {
     from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING'],
@@ -83,7 +83,7 @@ export const moves = {
     tries: 0,
     clock: null,
     who: 'worker, dispatcher, callback',
-    when: 'the limit is reached, it was refused, it expired, or the receipt says FAILED'
+    when: 'the retry limit is reached, it was refused, it expired, or the receipt was FAILED'
   },
   skip: {
     from: ['IN_FLIGHT'],
@@ -91,7 +91,7 @@ export const moves = {
     tries: 0,
     clock: null,
     who: 'worker',
-    when: "the handler's beforeSend says skip"
+    when: "the handler's beforeSend skips it"
   },
   receive: {
     from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED'],
@@ -99,7 +99,7 @@ export const moves = {
     tries: 0,
     clock: null,
     who: 'callback',
-    when: 'a receipt says HANDLED, for any attempt of this round'
+    when: 'the receipt of any attempt of this round was HANDLED'
   },
   extend: {
     from: ['AWAITING_RECEIPT', 'WAITING'],
@@ -107,7 +107,7 @@ export const moves = {
     tries: 0,
     clock: 'now + receipt timeout, at most 24 h after delivery',
     who: 'callback',
-    when: 'a receipt says PROCESSING'
+    when: 'the receipt was PROCESSING'
   },
   redeliver: {
     from: ['FAILED'],
@@ -115,16 +115,16 @@ export const moves = {
     tries: 'anew',
     clock: 'now',
     who: 'operator',
-    when: 'asked to'
+    when: 'requested'
   },
-  // Not one move with the above: a receipt that makes it HANDLED while somebody asks must win over whoever did not force.
+  // A move of its own: a receipt that arrives during a redelivery without force must win.
   repeat: {
     from: ['HANDLED'],
     to: 'WAITING',
     tries: 'anew',
     clock: 'now',
     who: 'operator',
-    when: 'asked to with force'
+    when: 'requested with force'
   },
   delete: {
     from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'],
@@ -132,7 +132,7 @@ export const moves = {
     tries: 0,
     clock: null,
     who: 'operator',
-    when: 'asked to'
+    when: 'requested'
   }
 } as const satisfies Record<string, Rule>
 
@@ -244,20 +244,20 @@ export function printStates(): string {
   return [
     '# The states of a delivery',
     '',
-    'Printed from `src/domain/transitions.ts` by `npm run generate`; do not edit.',
+    'Generated from `src/domain/transitions.ts` by `npm run generate`. Do not edit.',
     '',
     'A delivery is SENDING, HANDLED, FAILED or DELETED. While SENDING it has a phase and always a clock,',
-    '`next_action_at`. Each change is one of these moves. Its guard is the place it starts from and the attempt',
-    'number, checked in the same SQL statement that writes: whoever comes too late touches no row.',
+    '`next_action_at`. Each change is one of these moves. Its guard is the state it starts from and the attempt',
+    'number. The SQL statement that writes also checks the guard: a late writer changes no row.',
     '',
     '| move | from | to | tries left | clock | who | when |',
     '|---|---|---|---|---|---|---|',
     ...rows,
     '',
-    '`receive` takes any attempt of the present round; every other move only the present attempt.',
-    'A move to FAILED writes its alarm in the same statement; `receive` and `redeliver` from FAILED resolve it.',
+    '`receive` accepts any attempt of the current round. Every other move accepts only the current attempt.',
+    'A move to FAILED writes its alarm in the same statement. `receive` and `redeliver` from FAILED resolve it.',
     '',
-    '## Place × move',
+    '## State × move',
     '',
     `| from | ${moveNames.join(' | ')} |`,
     `|---|${moveNames.map(() => '---').join('|')}|`,
