@@ -16,7 +16,7 @@ import { messageOf } from './hooks.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 
-/** What was posted, checked but for the handler's own schema. `body` is `messageBody` parsed. */
+/** A posted task, checked except by the handler's schema. `body` is the parsed `messageBody`. */
 export interface TaskRequest {
   taskNo: string
   messageCode: string
@@ -45,49 +45,49 @@ export interface AcceptDeps {
   enqueuer: Enqueuer
   cluster: Cluster
   leaseMarginMs: number
-  /** This process has a worker too: what it accepts need not be read back. */
+  /** This process is also a worker: it need not read back the tasks that it accepts. */
   hasWorker: boolean
-  /** Something due had to wait for a dispatcher. */
+  /** Something due must wait for a dispatcher. */
   wake: () => void
-  /** False once we stop: what is accepted still is committed, and waits for another process. */
+  /** False during a stop: accepted tasks are committed and wait for another process. */
   claiming: () => boolean
   metrics: Pick<Metrics, 'accepted'>
   log: Logger
-  /** Characters of bodies that may wait for their commit; in memory one is a byte, or two where not all are Latin-1. */
+  /** Limit of characters of bodies that wait for their commit. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
 }
 
-/** Tasks that may wait for their commit before callers are asked to come back. */
+/** Limit of tasks that wait for their commit. */
 const mostWaiting = 5_000
 
 export interface Accept {
   (request: TaskRequest): Promise<AcceptResult>
   many(request: readonly TaskRequest[]): Promise<AcceptResult[]>
   idle(): Promise<void>
-  /** So much waits for its commit, tasks or text, that callers should come back later. */
+  /** Too many tasks or too much text wait for their commit: callers should come back later. */
   isFull(): boolean
 }
 
 interface Store {
   tasks: Batcher<NewTask, InsertResult>
-  /** Characters of the bodies in it: 5,000 large ones would be more than a gigabyte. */
+  /** Characters of the waiting bodies: 5,000 large ones would be more than a gigabyte. */
   text: number
-  /** By taskNo, as it stands now. */
+  /** The current task with this taskNo. */
   known: Batcher<string, TaskView | undefined>
 }
 
 /**
- * Accepts tasks: handler's schema, then one group commit of task and deliveries, already claimed. The hint follows the
- * commit and nobody waits for it. Throws Unavailable when PostgreSQL cannot take it now.
+ * Accepts tasks: checks the handler's schema, then commits task and deliveries in a group, already claimed. Enqueueing follows
+ * the commit, and nobody waits for it. Throws Unavailable if PostgreSQL cannot accept it now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
   const { mostText = 67_108_864 } = deps
   const places = admission(deps)
   const writes: Store = {
     text: 0,
-    // One at a time: two halves of what waits would cost the machine two commits. Unless it is next to nothing (docs/notes/performance-log.md).
+    // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
     tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
-    // A producer that posts a batch again asks for all of it at once.
+    // A producer that repeats a batch looks up all its tasks at once.
     known: batcher({
       max: 200,
       async write(taskNos) {
@@ -98,7 +98,7 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   const many = async (request: readonly TaskRequest[]): Promise<AcceptResult[]> => {
     const checked = request.map(one => check(deps, one))
-    // The first of a taskNo is written; the others in the same call are compared with it.
+    // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     return Promise.all(
       checked.map(async (one, index): Promise<AcceptResult> => {
@@ -170,7 +170,7 @@ function check(
   }
 }
 
-/** A schema that throws (a transform that takes any text for JSON, say) has refused this body in its own way. */
+/** A schema that throws (for example a transform that parses any text as JSON) refuses the body. */
 function parse(
   { log }: AcceptDeps,
   { body }: LoadedHandler,
@@ -212,7 +212,7 @@ function isSkipped(
   try {
     return !downstream.when({ task, body })
   } catch (err) {
-    // Rather one delivery too many than one that is missing.
+    // One delivery too many is better than a missing one.
     log.warn({ err, taskNo: request.taskNo, downstream: downstream.name }, 'hook.when_failed')
     return false
   }
@@ -241,20 +241,20 @@ async function store(
     return { kind: 'conflict' }
   }
   const view = await writes.known.add(task.taskNo)
-  // Removed between the two statements by retention: the same POST again makes it anew.
+  // Retention removed it between the two statements: the same POST creates it again.
   if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
   deps.metrics.accepted(task.messageCode, 'same')
   return { kind: 'same', task: view }
 }
 
-/** One statement, one commit; then the hints of the whole batch, for which nobody waits. */
+/** One statement, one commit. Then the batch is enqueued, and nobody waits for that. */
 async function write(deps: AcceptDeps, claims: Admission, tasks: NewTask[]): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   const leasedFrom = performance.now()
   failpoint('accept.before_commit')
   const places = claims.take(tasks)
   const inserting = insertTasks(deps.sql, tasks)
-  // Also when the caller has been told 503 already: what is claimed must be hinted.
+  // Even if the caller already got 503: claimed deliveries must be enqueued.
   inserting.then(
     inserted => {
       failpoint('accept.after_commit')
@@ -284,7 +284,7 @@ function enqueue(deps: AcceptDeps, tasks: NewTask[], inserted: InsertResult[], l
     }
   }
   if (claimed.length > 0) void enqueuer.add(claimed)
-  // What is due and had no room comes first from now on, or a steady stream of new ones would starve it.
+  // From now on, due deliveries without room come first. Otherwise a steady stream of new ones would starve them.
   let behind = false
   tasks.forEach((task, index) => {
     const one = inserted[index]

@@ -2,7 +2,7 @@ import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { InsertResult, NewDelivery, NewTask } from '../db/tasks.ts'
 import { present, taskStatus, type DeliveryView, type TaskView } from '../db/views.ts'
 
-/** A task that was just committed, as the API shows it: told from what was written, without reading it back. */
+/** A task that was just committed, as the API shows it. It is built from the written values, without reading them back. */
 export function createdView(
   task: NewTask,
   { at, inFlight }: Extract<InsertResult, { kind: 'created' }>,

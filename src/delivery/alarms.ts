@@ -7,10 +7,10 @@ import { httpTransport } from '../transport/http/http.ts'
 import { signer } from '../transport/sign.ts'
 import { signingSecret } from '../domain/tokens.ts'
 
-/** Where alarms go beside the log: resolves true when it was taken with a 2xx. */
+/** A channel for alarms beside the log. Resolves true after a 2xx. */
 export type AlarmChannel = (message: AlarmMessage, id: string) => Promise<boolean>
 
-/** One message for all alarms of a message code, a downstream and a kind that came together. */
+/** One message for all alarms of one message code, downstream and kind that are sent together. */
 export interface AlarmMessage {
   type: 'ackbox.alarm'
   messageCode: string
@@ -23,7 +23,7 @@ export interface AlarmMessage {
 
 export interface AlarmDeps {
   sql: Sql
-  /** Undefined: the log line is the channel. */
+  /** Undefined: the alarm is only logged. */
   channel: AlarmChannel | undefined
   log: Logger
 }
@@ -31,7 +31,7 @@ export interface AlarmDeps {
 const atOnce = 1_000
 const named = 100
 
-/** Sends what is due, at least once: a crash between sending and marking sends it again. Returns how many it took. */
+/** Sends due alarms, at least once: after a crash between sending and marking they are sent again. Returns their number. */
 export async function sendAlarms(deps: AlarmDeps): Promise<number> {
   const claimed = await claimAlarms(deps.sql, atOnce)
   const sent = await Promise.all(group(claimed).map(alarms => sendGroup(deps, alarms)))
@@ -52,10 +52,10 @@ function group(alarms: ClaimedAlarm[]): ClaimedAlarm[][] {
   return [...groups.values()]
 }
 
-/** Those that the channel took. */
+/** The alarms that the channel accepted. */
 async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): Promise<ClaimedAlarm[]> {
   for (const { taskNo, messageCode, downstream, attempt, kind, reason, tries } of alarms) {
-    // Said once: a channel that is away must not fill the log with the same alarm.
+    // Logged once: an unavailable channel must not fill the log with the same alarm.
     if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason }, 'alarm')
   }
   const [first] = alarms
@@ -73,12 +73,12 @@ async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): P
       createdAt: createdAt.toISOString()
     }))
   }
-  // The same id when the same group is sent again, so that its receiver can tell.
+  // The same group gets the same id when it is sent again, so that its receiver can deduplicate.
   const id = `alarm_${first.taskId}_${first.downstream}_${first.attempt}_${alarms.length}`
   try {
     return (await channel(message, id)) ? alarms : []
   } catch (err) {
-    // Those of the other groups that were taken must still be marked, or they would be sent again and again.
+    // Groups that were accepted must still be marked, or they would be sent again and again.
     log.warn({ err, downstream: first.downstream, kind: first.kind }, 'alarm.send_failed')
     return []
   }
@@ -100,7 +100,7 @@ export function alarmChannel({
   egressAllow: string[]
 }): AlarmChannel {
   const { hostname, port, protocol } = new URL(url)
-  // The operator named this very target, so it is allowed; nothing else is by it.
+  // The operator named this target, so it is allowed. Nothing else is.
   const allow = [...egressAllow, `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`]
   const transport = httpTransport({ guard: guard({ allow, embedded: false, deny: [] }) })
   const sign = signer([secret.startsWith('whsec_') ? secret : signingSecret(secret, 'ackbox-alarm')])

@@ -3,31 +3,31 @@ import { type Sql, isInfrastructure } from '../db/pool.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 
-/** What this process knows of the others and of the database, at most about a second old. */
+/** The state of the other processes and of the database, at most about a second old. */
 export interface Cluster {
   isPaused(downstream: string): boolean
-  /** Due deliveries had to be left behind: new ones must queue up behind them. */
+  /** Due deliveries had no room: new ones must wait behind them. */
   isBehind(downstream: string): boolean
-  /** What the dispatcher of this process saw last; nearer than a look once a second. */
+  /** The last result of this process's own dispatcher. It is newer than the look once a second. */
   setBehind(downstream: string, behind: boolean): void
-  /** Something due had to be left behind just now. Without a dispatcher here the next looks tell when that is over. */
+  /** A due delivery had no room just now. Without a dispatcher here, the next look shows when this ends. */
   leaveBehind(downstream: string): void
   workers(): number
   dispatchers(): number
   /** The database cannot be written: no new sends, accepts or receipts. */
   isDatabaseAway(): boolean
   setDatabaseAway(): void
-  /** When the database last told us how things are, by `performance.now()`. */
+  /** When the database last answered this question, by `performance.now()`. */
   seenAt(): number
-  /** The database's time, as well as this process can tell it without asking. */
+  /** The database's time, as far as this process knows it without a query. */
   now(): Date
   refresh(): Promise<void>
 }
 
-/** A queue that is served within this time is not behind. */
+/** A queue whose oldest delivery is younger than this is not behind. */
 const behindMs = 2_500
 
-/** `onOldest` hears of every downstream: the age of its oldest due and unclaimed delivery, 0 for none. */
+/** `onOldest` gets the age of the oldest due, unclaimed delivery of every downstream. 0: none. */
 export function openCluster(
   sql: Sql,
   downstreams: readonly string[],
@@ -63,7 +63,7 @@ export function openCluster(
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
       const seen = await readCluster(sql, downstreams)
-      // What can only be read takes no task and no receipt.
+      // A read-only database accepts no task and no receipt.
       away = seen.readOnly
       seenAt = performance.now()
       aheadMs = seen.now.getTime() - Date.now()
@@ -73,7 +73,7 @@ export function openCluster(
       for (const name of downstreams) {
         const ageMs = seen.oldestDueMs.get(name) ?? 0
         onOldest(name, ageMs)
-        // Where a dispatcher of our own tells, its word is newer.
+        // The result of this process's own dispatcher is newer.
         if (told.has(name)) continue
         if (ageMs > behindMs && !paused.has(name)) behind.add(name)
         else behind.delete(name)
@@ -82,10 +82,10 @@ export function openCluster(
   }
 }
 
-/** The longest that a caller waits for the database before it gets a 503. Its statement may still be written. */
+/** How long a caller waits for the database before it gets a 503. The statement may still be written. */
 const unavailableAfterMs = 2_000
 
-/** The answer of PostgreSQL, or Unavailable: at once when it is away, after 2 s when it does not answer. */
+/** The answer of PostgreSQL, or Unavailable: at once if it is known to be away, after 2 s if it does not answer. */
 export async function orUnavailable<T>(
   cluster: Pick<Cluster, 'setDatabaseAway'>,
   statement: Promise<T>

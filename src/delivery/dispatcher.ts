@@ -8,38 +8,38 @@ export interface DispatcherDeps extends ScheduleDeps, RescueDeps {
 }
 
 export interface Dispatcher {
-  /** Looks until the signal aborts; ends when the last look is over. */
+  /** Sweeps until the signal aborts. Resolves when the last sweep has ended. */
   run(signal: AbortSignal): Promise<void>
-  /** Something became due: look now. */
+  /** Something became due: sweep now. */
   wake(): void
 }
 
-/** After a database error, wait so long before treating leases as lost: other processes could not write either. */
+/** After a database error, wait this long before treating leases as lost: other processes could not write either. */
 const trustMs = 2_000
-/** A look over everything, beside the windows, mends what a window may have missed. */
+/** How often a sweep checks all clocks. It finds what the time windows missed. */
 const fullLookMs = 60_000
-/** Rows whose downstream nobody knows are looked for this often. */
+/** How often to look for rows whose downstream has no handler. */
 const orphanLookMs = 60_000
-/** How soon a queue without room is asked again; that costs no statement. */
+/** How soon a full queue is checked again. This costs no statement. */
 const roomPollMs = 10
 const failuresBeforeYield = 5
 const yieldMs = 60_000
-/** How often it asks itself whether the reason to yield is still there. */
+/** How often a dispatcher that yielded checks whether it may continue. */
 const yieldPollMs = 500
 
 interface Memory {
-  /** Clocks that ran out before were seen by an earlier look; null: look at all. */
+  /** An earlier sweep has checked all clocks before this time. Null: check all. */
   since: Date | null
   fullLookAt: number
   orphanLookAt: number
-  /** Before it no lease is called lost; Infinity until the database answers again. */
+  /** No lease is treated as lost before this time. Infinity until the database answers again. */
   trustFrom: number
   lookedAt: number
-  /** When clocks were looked at last, and not only claimed. */
+  /** When a sweep last checked the clocks, and did not only claim. */
   sweptAt: number
 }
 
-/** Schedules what is due and rescues what is overdue. Needs no leader: rows are locked, not nodes. */
+/** Schedules due deliveries and rescues overdue ones. It needs no leader: it locks rows, not nodes. */
 export function dispatcher(deps: DispatcherDeps): Dispatcher {
   const memory: Memory = {
     since: null,
@@ -65,8 +65,8 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
       memory.trustFrom = Infinity
       failures++
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
-      // Perhaps only we are cut off: then another one does better while we keep away from its rows. Only until the database
-      // answers us again: after an outage for all of us each would leave the work to another one for a minute.
+      // Perhaps only this process is cut off: then another dispatcher does better without it. But only until the database answers
+      // again: after an outage of the database every dispatcher would leave the work to another one for a minute.
       const isOther = deps.cluster.dispatchers() > 1
       deps.log.warn({ err, failures, atMostMs: isOther ? yieldMs : 2_000 }, 'dispatcher.yielded')
       if (isOther) {
@@ -85,17 +85,17 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
   }
 }
 
-/** One look: schedule what is due, rescue what is overdue; ms until the next. */
+/** One sweep: schedule due deliveries, rescue overdue ones. Returns the ms until the next sweep. */
 async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
-  // While a backlog is worked off the other clocks can wait for their sweep, as they do at rest.
+  // During a drain the other clocks wait for the next regular sweep.
   const canWait = memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
   if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps))) return 0
   const names = deps.downstreams.map(one => one.name)
-  // Asked before the claim: what becomes due between the two is claimed; the other way round it would wait a sweep.
+  // Read before the claim: what becomes due between the two is then claimed. In the other order it would wait for a sweep.
   const { now, inMs } = await nextDue(deps.sql, names)
-  // Only from here on: others too could not write before, and hold answers that they write first of all.
+  // From here on, not earlier: the other processes could not write either, and first write the answers that they hold.
   if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + trustMs
   memory.sweptAt = performance.now()
   const claimedAll = await claimAndEnqueue(deps)
@@ -107,17 +107,17 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   return claimedAll && decidedAll ? Math.min(deps.sweepMs, Math.max(1, inMs ?? deps.sweepMs)) : 0
 }
 
-/** Looks at the clocks that ran out since the last look, and once a minute at all. */
+/** Checks the clocks that ended since the last check. Once a minute it checks all. */
 async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
   const full = performance.now() > memory.fullLookAt
   if (!(await rescueOverdue(deps, names, full ? null : memory.since))) return false
   if (full) memory.fullLookAt = performance.now() + fullLookMs
-  // A second of overlap: a clock is written by a statement that commits a little later.
+  // A second of overlap: the statement that writes a clock commits a little later.
   memory.since = new Date(now.getTime() - 1_000)
   return true
 }
 
-/** A sleep that can be cut short, also before it began. */
+/** A sleep that can be cut short, even before it begins. */
 function nap(): { take(ms: number, signal: AbortSignal): Promise<void>; end(): void } {
   let woken = false
   let end = (): void => {

@@ -3,12 +3,12 @@ import type { LeasedDelivery } from './load.ts'
 import type { Complete } from './complete.ts'
 import { inFlight } from '../runtime/semaphore.ts'
 
-/** A delivery that is claimed: its attempt has a lease that runs. */
+/** A claimed delivery: its attempt has a running lease. */
 export interface ClaimedDelivery {
   downstream: string
   taskId: string
   attempt: number
-  /** Where this process has just accepted it: what a worker would read. */
+  /** Set if this process has just accepted it: the data that a worker would read. */
   loaded?: LeasedDelivery
 }
 
@@ -22,9 +22,9 @@ export function byDownstream(deliveries: readonly ClaimedDelivery[]): Map<string
   return groups
 }
 
-/** What the flow needs of a queue. */
+/** The queue, as delivery code uses it. */
 export interface Queue {
-  /** Within 250 ms those that were not added; never rejects. */
+  /** Returns, within 250 ms, the deliveries that were not added. Never rejects. */
   add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]>
   room(downstream: string): number
 }
@@ -32,18 +32,18 @@ export interface Queue {
 export interface Enqueuer {
   add(deliveries: ClaimedDelivery[]): Promise<void>
   room(downstream: string): number
-  /** Resolves when each claimed delivery is hinted or released. */
+  /** Resolves when each claimed delivery is enqueued or released. */
   idle(): Promise<void>
 }
 
-/** Hints, and gives back what could not be hinted: released at once, it is due again and no try is burnt. */
+/** Enqueues deliveries. It releases those that the queue did not add: they are due again at once, and no try is counted. */
 export function enqueuer(queue: Queue, complete: Complete): Enqueuer {
   const busy = inFlight()
   const enqueueOrRelease = async (deliveries: ClaimedDelivery[]): Promise<void> => {
     failpoint('hint.before')
     const left = await queue.add(deliveries)
     failpoint('hint.after')
-    // A release that fails for good leaves a lease that runs out: later, but not lost.
+    // If the release fails too, the lease ends. The delivery is late, but not lost.
     await Promise.allSettled(
       left.map(({ taskId, downstream, attempt }) =>
         complete({ move: { taskId, downstream, attempt, name: 'release' } })

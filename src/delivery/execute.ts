@@ -17,7 +17,7 @@ import type { DeliveryHeaders } from './headers.ts'
 import { semaphore, inFlight, type Semaphore } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
 
-/** What the flow needs of a limiter: slots count deliveries. */
+/** The limiter, as this file uses it. Slots count deliveries. */
 export interface SlotLimiter {
   tryTake(): boolean
   take(signal: AbortSignal): Promise<void>
@@ -30,7 +30,7 @@ export interface ExecuteDeps {
   transports: { readonly [name: string]: Transport }
   /** One for each downstream. */
   slots: ReadonlyMap<string, SlotLimiter>
-  /** Told of each that starts in time: the room in its queue follows. */
+  /** Called for each delivery that starts in time: the room in its queue follows. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
   cancelled: Cancelled
@@ -38,36 +38,36 @@ export interface ExecuteDeps {
   cluster: Cluster
   node: string
   leaseMarginMs: number
-  /** Aborts when we stop: what is loaded but unsent is released. */
+  /** Aborts when the process stops: loaded deliveries that were not sent are released. */
   stopping: AbortSignal
-  /** Aborts when we can wait no longer: what is on its way is cut off. */
+  /** Aborts at the end of the shutdown time: open sends are cut off. */
   cutOff: AbortSignal
-  /** In [0, 1): the jitter. */
+  /** Random number in [0, 1), for the jitter. */
   random: () => number
   metrics: Pick<Metrics, 'attempted' | 'started'>
   log: Logger
 }
 
 export interface Execute {
-  /** Resolves once each delivery has its slot or was let go; sending goes on. */
+  /** Resolves when each delivery has a slot or was released. Sending continues. */
   (claims: ClaimedBatch): Promise<void>
-  /** Resolves when nothing is being sent or written. */
+  /** Resolves when no delivery is being sent or written. */
   idle(): Promise<void>
 }
 
-/** Kept back of every lease, so that our own record comes before somebody calls the lease lost. */
+/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
 const leaseSafetyMs = 1_000
 
-/** Answers that wait to be written down. More of them would only fill the memory, and come again after a crash. */
+/** Limit of outcomes that wait to be written. More would only fill the memory, and would be sent again after a crash. */
 const mostUnwritten = 1_000
 
-/** Reads of a backlog that a downstream has under way or unsent at a time. More would only wait in memory, until V8 takes them for long-lived. */
+/** Limit of jobs of a backlog that a downstream has loaded. More would only wait in memory until V8 treats them as long-lived. */
 const mostLoaded = 3
 
 const yes = (): boolean => true
 const no = (): boolean => false
 
-/** A loaded delivery with what it needs to be sent. `expiresAt` is the end of its lease by our monotonic clock. */
+/** A loaded delivery with its handler. `expiresAt` is the end of its lease by our monotonic clock. */
 interface Owned {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
@@ -81,11 +81,11 @@ export function executor(deps: ExecuteDeps): Execute {
   const reading = new Map([...deps.slots.keys()].map(name => [name, semaphore(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: LoadedDelivery): void => {
     const lost = (err: unknown): void => {
-      // Not written: its lease runs out and the dispatcher decides.
+      // Not written: its lease ends, and the dispatcher decides.
       deps.log.error({ err, taskNo: delivery.task.taskNo, downstream: delivery.downstream }, 'attempt.lost')
     }
     busy.enter()
-    // Not `finally`, which makes three more promises for every delivery.
+    // Not `finally`: it creates three more promises for every delivery.
     void work.catch(lost).then(busy.leave)
   }
   const deliver = async (claims: ClaimedBatch): Promise<void> => {
@@ -110,7 +110,7 @@ export function executor(deps: ExecuteDeps): Execute {
   return Object.assign(deliver, { idle: busy.idle })
 }
 
-/** No handler here knows it: uncounted, later and later, with one alarm. */
+/** No handler here knows the downstream: released with growing pauses, not counted, with one alarm. */
 async function postpone(deps: ExecuteDeps, delivery: LoadedDelivery): Promise<void> {
   const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [
     { taskId: delivery.task.id, downstream: delivery.downstream, attempt: delivery.attempt }
@@ -132,7 +132,7 @@ const keyOf = ({
   attempt
 })
 
-/** One try of a delivery that we own, from the hooks to the record. Its slot is free as soon as the answer is here. */
+/** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer is here. */
 async function attempt(
   deps: ExecuteDeps,
   loaded: LeasedDelivery,
@@ -193,7 +193,7 @@ function ownedOf(loaded: LeasedDelivery | undefined, downstream: LoadedDownstrea
   }
 }
 
-/** How long this attempt may take, ms; 0 when it must not start now. */
+/** The time for this attempt, ms. 0: it must not start now. */
 function timeLeft(
   { cluster, stopping }: ExecuteDeps,
   { delivery, downstream, expiresAt, beforeAt }: Owned
@@ -207,11 +207,11 @@ function timeLeft(
   )
     return 0
   const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
-  // A deadline cut to less than half would call a healthy downstream slow.
+  // With less than half of its timeout a healthy downstream would look slow.
   return left < downstream.limit.timeoutMs / 2 ? 0 : left
 }
 
-/** The outcome of sending it; or the move that lets it go unsent. */
+/** The outcome of the send, or the move that releases the delivery unsent. */
 async function send(deps: ExecuteDeps, owned: Owned): Promise<Outcome | Move> {
   const { delivery, downstream } = owned
   const letGo = { ...keyOf(delivery), name: 'release' } as const
@@ -228,7 +228,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<Outcome | Move> {
     return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
   }
   failpoint('deliver.before_send')
-  // Again right before it leaves: a hook, or a stopped process, may have used up the lease.
+  // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
   const timeoutMs = timeLeft(deps, owned)
   if (timeoutMs === 0) return letGo
   const transport = deps.transports[downstream.transport]
@@ -255,7 +255,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<Outcome | Move> {
 
 function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
   const move: Move = { taskId: task.id, downstream, attempt, name: decision.move }
-  // Not spread: once for each attempt, that would cost as much as the whole decision.
+  // No spread: for each attempt it would cost as much as the whole decision.
   if ('afterMs' in decision) move.afterMs = decision.afterMs
   if ('reason' in decision) move.reason = decision.reason
   if ('handledBy' in decision) move.handledBy = decision.handledBy

@@ -5,8 +5,8 @@ import { deliveryId } from '../domain/ids.ts'
 import { isThenable, withTimeout } from '../runtime/with-timeout.ts'
 
 /**
- * What hooks are told of a delivery. `body` is parsed when a hook asks for it: many send the posted text as it is. A class,
- * as each literal with a getter of its own leaves something behind among the old objects (docs/decisions.md).
+ * The arguments of hooks. `body` is parsed on first use: many hooks send the posted text as it is. It is a class, because an
+ * object literal with a getter leaves a hidden class among V8's old objects each time (docs/decisions.md).
  */
 export class LazyHookContext implements Sending<unknown> {
   readonly task: Readonly<Task>
@@ -32,12 +32,12 @@ export class LazyHookContext implements Sending<unknown> {
   }
 }
 
-/** The longest a handler's hook may take. */
+/** The time limit of a handler's hook. */
 const hookMs = 5_000
-/** A year, as for a start time. */
+/** A year, the same limit as for a start time. */
 const longestMs = 365 * 24 * 3_600_000
 
-/** What a hook returned, or a rejection after 5 s: a hook that hangs fails its own attempt and nothing else. */
+/** The result of a hook, or a rejection after 5 s: a hanging hook fails only its own attempt. */
 export function inHookTime<T>(name: string, returned: T | PromiseLike<T>): T | Promise<T> {
   if (!isThenable(returned)) return returned
   return withTimeout(returned, hookMs, () => {
@@ -45,11 +45,11 @@ export function inHookTime<T>(name: string, returned: T | PromiseLike<T>): T | P
   })
 }
 
-/** What a hook threw, short enough for a reason. */
+/** The error of a hook, short enough for a reason. */
 export const messageOf = (err: unknown): string =>
   (err instanceof Error ? err.message : String(err)).slice(0, 200)
 
-/** From JavaScript anything may come; PostgreSQL would refuse it, and the delivery stand still until its lease ran out. */
+/** JavaScript may return anything. PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends. */
 export function postponed(ms: number): number {
   if (!Number.isFinite(ms)) throw new TypeError(`beforeSend asks for postponeMs: ${String(ms)}`)
   return Math.min(Math.max(0, ms), longestMs)

@@ -16,7 +16,7 @@ export interface RedeliverDeps {
   wake: () => void
 }
 
-/** `force` redelivers what is HANDLED too, and what may no longer be sent after its deliverBefore. */
+/** `force` also redelivers HANDLED deliveries, and those past their deliverBefore. */
 export interface RedeliverRequest {
   taskNo: string
   downstream?: string
@@ -24,8 +24,8 @@ export interface RedeliverRequest {
 }
 
 /**
- * A fresh round with a fresh limit for what FAILED; its alarm is resolved by the same statement. `written` is called before the
- * first change, and only where there is something to deliver again. Throws Unavailable when PostgreSQL does not answer.
+ * Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. `written` is called before the
+ * first change, if there is one. Throws Unavailable if PostgreSQL does not answer.
  */
 export const redeliver = (
   deps: RedeliverDeps,
@@ -68,14 +68,14 @@ export interface RemoveDeps {
   cancelled: Cancelled
 }
 
-/** `written` is called before the first change, and only where there is something to stop. Throws Unavailable when PostgreSQL does not answer; what was asked may be done all the same. */
+/** `written` is called before the first change, if there is one. Throws Unavailable if PostgreSQL does not answer: the deletion may still happen. */
 export const remove = (
   deps: RemoveDeps,
   taskNo: string,
   written: () => Promise<void>
 ): Promise<TaskView | 'not_found' | 'nothing'> => orUnavailable(deps.cluster, stop(deps, taskNo, written))
 
-/** Stops what of a task is still SENDING. One in flight at that moment cannot be called back, but changes nothing any more. */
+/** Stops the SENDING deliveries of a task. A request in flight cannot be stopped, but its outcome changes nothing. */
 async function stop(
   { sql, record, cancelled }: RemoveDeps,
   taskNo: string,
@@ -83,7 +83,7 @@ async function stop(
 ): Promise<TaskView | 'not_found' | 'nothing'> {
   let isWritten = false
   let stopped = 0
-  // Each turn that is overtaken saw the delivery change once more.
+  // Each turn that comes too late saw the delivery change once more.
   for (let turn = 0; turn < 10; turn++) {
     const task = await readTaskState(sql, taskNo)
     if (!task) return 'not_found'

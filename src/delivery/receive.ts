@@ -15,7 +15,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
 
-/** A receipt as it came to /callback. `data` is JSON text as posted. */
+/** A receipt as posted to /callback. `data` is JSON text as posted. */
 export interface ReceiptRequest {
   taskNo: string
   messageCode: string
@@ -44,9 +44,9 @@ export interface ReceiveDeps {
   random: () => number
   metrics: Pick<Metrics, 'received'>
   log: Logger
-  /** Characters of data that may wait to be written; in memory one is a byte, or two where not all are Latin-1. */
+  /** Limit of characters of data that wait to be written. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
-  /** Receipts that may wait to be written before others are asked to come again. */
+  /** Limit of receipts that wait to be written. */
   mostWaiting?: number
 }
 

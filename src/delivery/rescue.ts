@@ -21,8 +21,8 @@ export interface RescueDeps {
 const overdueAtOnce = 1_000
 
 /**
- * Decides for deliveries whose clock ran out: lost leases, missing receipts, and what may no longer be sent. `since` leaves out what
- * an earlier look has seen; null: all. False: there is more than one look takes.
+ * Decides for deliveries whose clock has ended: lost leases, missing receipts, passed deliverBefore. `since` skips clocks that an
+ * earlier sweep has checked. Null: check all. False: there are more than one sweep takes.
  */
 export async function rescueOverdue(
   deps: RescueDeps,
@@ -72,7 +72,7 @@ function moveOf({ handlers, cluster, random }: RescueDeps, one: Overdue): Move {
   return { ...key, name, ...more }
 }
 
-/** Deliveries of downstreams that no handler names any more wait where they are; a person must hear of them. */
+/** Deliveries whose downstream no handler names wait where they are. An alarm must tell the operator. */
 export async function raiseOrphans(
   { sql, log }: Pick<RescueDeps, 'sql' | 'log'>,
   names: string[]

@@ -7,17 +7,17 @@ import type { Enqueuer } from './enqueue.ts'
 
 export interface ScheduleDeps {
   sql: Sql
-  /** The downstreams this process has handlers for, each with the length of its leases. */
+  /** The downstreams with a handler in this process, each with the length of its leases. */
   downstreams: readonly { name: string; leaseMs: number }[]
   enqueuer: Enqueuer
   cluster: Cluster
   log: Logger
 }
 
-/** The most that one statement claims of a downstream. */
+/** The most deliveries of a downstream that one statement claims. */
 const claimedAtOnce = 2_000
 
-/** Claims due deliveries and enqueues them. False: more was due than was claimed, and there is room for it now. */
+/** Claims due deliveries and enqueues them. False: more were due than were claimed, and there is room for them now. */
 export async function claimAndEnqueue({
   sql,
   downstreams,
@@ -43,7 +43,7 @@ export async function claimAndEnqueue({
   for (const { downstream } of claimed) taken.set(downstream, (taken.get(downstream) ?? 0) + 1)
   let all = true
   for (const { downstream, room } of open) {
-    // Without room nobody looked: what waits shows itself in the age of the oldest, once a second.
+    // Without room there was no claim. The age of the oldest delivery, read once a second, shows what waits.
     if (room === 0) continue
     const full = (taken.get(downstream) ?? 0) >= room
     cluster.setBehind(downstream, full)
@@ -52,14 +52,14 @@ export async function claimAndEnqueue({
   return all
 }
 
-/** Downstreams with more due than the last look claimed. */
+/** Downstreams with more due deliveries than the last sweep claimed. */
 export const downstreamsBehind = ({
   downstreams,
   cluster
 }: Pick<ScheduleDeps, 'downstreams' | 'cluster'>): string[] =>
   downstreams.map(({ name }) => name).filter(name => cluster.isBehind(name) && !cluster.isPaused(name))
 
-/** Due deliveries wait, and none of their queues has room: nothing to ask PostgreSQL for yet. */
+/** Due deliveries wait, but their queues are full: there is nothing to ask PostgreSQL yet. */
 export function isBlocked(deps: Pick<ScheduleDeps, 'downstreams' | 'cluster' | 'enqueuer'>): boolean {
   const names = downstreamsBehind(deps)
   return names.length > 0 && names.every(name => deps.enqueuer.room(name) === 0)

@@ -2,19 +2,19 @@ import type { Sql } from '../db/pool.ts'
 import { findEnded } from '../db/tasks.ts'
 import type { Logger } from '../runtime/logger.ts'
 
-/** Callers that wait for tasks to come to rest: one look per process for all of them. */
+/** Callers that wait until tasks end. One query per process serves all of them. */
 export interface Waiters {
   /**
-   * Resolves when the task has settled (or does not exist), at the timeout, or when the signal aborts. 'busy': too many wait,
-   * or too many of this owner.
+   * Resolves when the task has ended (or does not exist), at the timeout, or when the signal aborts. 'busy': too many callers
+   * wait, in total or of this owner.
    */
   wait(taskNo: string, owner: string, timeoutMs: number, signal: AbortSignal): Promise<'busy' | undefined>
-  /** Answers everybody. */
+  /** Answers all callers. */
   stop(): void
 }
 
 const lookMs = 200
-/** Of all owners together. One may have as many as are left free: 1,000 when it is alone, and there is always room for another. */
+/** The total limit. One owner may have as many as are still free: 1,000 if it is alone, so there is always room for another owner. */
 const most = 2_000
 
 interface Waiter {
@@ -37,7 +37,7 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
       const settled = await findEnded(sql, [...new Set(asked.map(one => one.taskNo))])
       for (const one of asked) if (settled.has(one.taskNo)) one.end()
     } catch (err) {
-      log.debug({ err }, 'wait.failed') // the next look may do better; the timeout ends it anyway
+      log.debug({ err }, 'wait.failed') // the next query may succeed; the timeout ends the wait anyway
     }
     schedule()
   }
@@ -75,9 +75,9 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
       if (ended() || signal.aborted) return
       take(owner, 1)
       try {
-        // The one who asks first sees what is there already.
+        // The first caller sees the current state.
         const settled = await findEnded(sql, [taskNo])
-        // Again: nobody would end a wait that begins after the end.
+        // Checked again: nothing would end a wait that begins after the end.
         if (!settled.has(taskNo) && !ended() && !signal.aborted) await rest(taskNo, timeoutMs, signal)
       } finally {
         take(owner, -1)
