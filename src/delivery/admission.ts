@@ -2,15 +2,15 @@ import type { NewTask } from '../db/tasks.ts'
 import type { Enqueuer } from './enqueue.ts'
 import type { Cluster } from './cluster.ts'
 
-/** What accepted tasks may claim at once; the rest waits in PostgreSQL for a dispatcher. */
+/** Which accepted deliveries are claimed at once. The rest waits in PostgreSQL for a dispatcher. */
 export interface Admission {
-  /** Marks what is to be claimed of these tasks, as far as there is room for it; to be given back when it is hinted, or fails. */
+  /** Marks the deliveries to claim, as far as there is room. The room is returned when they are enqueued, or on failure. */
   take(tasks: readonly NewTask[]): Map<string, number>
   give(places: Map<string, number>): void
 }
 
 export interface AdmissionDeps {
-  /** Its room knows of what is hinted; what is still on its way through the commit is counted here. */
+  /** The queue counts enqueued deliveries. This counts those whose commit is still running. */
   enqueuer: Pick<Enqueuer, 'room'>
   cluster: Pick<Cluster, 'isPaused' | 'isBehind'>
   claiming: () => boolean
@@ -18,7 +18,7 @@ export interface AdmissionDeps {
 
 export function admission({ enqueuer, cluster, claiming }: AdmissionDeps): Admission {
   const taken = new Map<string, number>()
-  // With no room in its queue, or older ones waiting, a delivery waits for its turn in PostgreSQL.
+  // If its queue is full or older deliveries wait, a delivery waits in PostgreSQL.
   const room = (downstream: string): number =>
     !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream)
       ? 0
@@ -28,7 +28,7 @@ export function admission({ enqueuer, cluster, claiming }: AdmissionDeps): Admis
       const rooms = new Map<string, number>()
       const places = new Map<string, number>()
       for (const { deliveries, startAt, delayMs } of tasks) {
-        // Nearly all that have a time of their own wait for it.
+        // Nearly all deliveries with a start time wait for it.
         const takes = startAt === null && delayMs === null ? 1 : 0
         for (const delivery of deliveries) {
           if (delivery.skipped) continue

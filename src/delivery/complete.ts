@@ -15,8 +15,8 @@ export interface Complete {
 }
 
 /**
- * Group commit of moves, attempts and receipts. An answer in hand exists nowhere else, so while PostgreSQL is away it is
- * written again and again until it is back, or `giveUp` aborts; whether it still counts is for the guard to say.
+ * Group commit of moves, attempts and receipts. A received answer exists only here. So while PostgreSQL is away the write is
+ * repeated until it succeeds or `giveUp` aborts. The guard decides whether it still counts.
  */
 export function completer({
   sql,
@@ -29,7 +29,7 @@ export function completer({
 }): Complete {
   const batch: Batcher<Completion, Applied> = batcher({
     max: 200,
-    // One at a time, with a rest in which the next one grows (docs/notes/performance-log.md).
+    // One at a time, with a pause in which the next batch grows (docs/notes/performance-log.md).
     inFlight: 1,
     restMs: 8,
     isUrgent,
@@ -51,7 +51,7 @@ export function completer({
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
-/** Somebody waits for it; for what an attempt came to nobody does. */
+/** Whether a caller waits for it. Nobody waits for the outcome of an attempt. */
 const isUrgent = ({ attempt }: Completion): boolean => attempt === undefined
 
 function count(
@@ -69,16 +69,16 @@ function count(
     metrics.ended(move.downstream, 'DELETED', move.attempt, move.reason)
 }
 
-/** What goes into one statement, and which of the batch's items each is. */
+/** The items of one statement, with their places in the batch. */
 interface Part<T> {
   asked: T[]
   from: number[]
 }
 
 /**
- * A statement sees each delivery once: of 50 equal receipts in one batch the first goes first, the others after it. The many
- * that go well, sends and receipts, go by the short statements, the rest by the one that knows everything. What one of them
- * has written is told also when another one fails: written again it would be stale, and its receipt kept twice.
+ * A statement may contain each delivery once: of 50 equal receipts in a batch the first is written first, the others after it.
+ * Successful sends and plain receipts, which are most, use short statements; the rest uses the general one. The results of one
+ * statement are reported even if another fails: written again they would be stale, and their receipts stored twice.
  */
 async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | Partly<Applied>> {
   const applied = new Array<Applied>(items.length)
@@ -118,7 +118,7 @@ async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | P
   return applied
 }
 
-/** What a try came to, as the row that is kept of it: without the proofs that went out with it. */
+/** The row of an attempt, without the secrets that were sent with it. */
 export function attemptRow(
   outcome: Outcome,
   { ms, startedAt, node }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>
@@ -138,5 +138,5 @@ export function attemptRow(
   }
 }
 
-/** PostgreSQL's text holds no NUL, and what an error says may be anything, the headers that were sent included. */
+/** PostgreSQL's text cannot hold NUL, and the text of an error may contain anything, even the headers that were sent. */
 const storable = (text: string): string => redact(text).replaceAll('\0', '\uFFFD')

@@ -4,7 +4,7 @@ import { signingSecret, tokenHeader, type Tokens } from '../domain/tokens.ts'
 import { deliveryId } from '../domain/ids.ts'
 import { signer, type Sign } from '../transport/sign.ts'
 
-/** The headers that every transport carries, signed over exactly the payload it sends. */
+/** The headers that every transport carries, signed over exactly the payload that is sent. */
 export interface DeliveryHeaders {
   headers(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
 }
@@ -15,13 +15,13 @@ export interface HeaderOptions {
   secretPrevious: string | undefined
   tokens: Tokens
   publicUrl: string
-  /** The host's clock will do: receivers allow minutes. */
+  /** The host's clock is good enough: receivers allow minutes. */
   now?: () => Date
-  /** The database's time: what a token is as old as. */
+  /** The database's time: tokens are issued by it. */
   databaseNow?: () => Date
 }
 
-/** Signing secrets come from the handler, else they are derived from SECRET (and SECRET_PREVIOUS during a rotation). */
+/** Signing secrets come from the handler. Otherwise they are derived from SECRET (and SECRET_PREVIOUS during a rotation). */
 export function deliveryHeaders({
   downstreams,
   secret,
@@ -60,7 +60,7 @@ export function deliveryHeaders({
       if (needsReceipt) {
         headers['ackbox-callback-url'] = callbackUrl
         const issued = databaseNow()
-        // Never before its task, wherever the clocks are: it would be taken for one of a task before it.
+        // Never older than its task, whatever the clocks say: it would look like the token of an earlier task.
         const at = issued < task.createdAt ? task.createdAt : issued
         headers[tokenHeader] = tokens.issue({ taskNo: task.taskNo, downstream, attempt, at })
       }

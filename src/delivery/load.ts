@@ -2,24 +2,24 @@ import { loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Semaphore } from '../runtime/semaphore.ts'
 
-/** A claimed delivery with its task, as a worker's SELECT finds it, or as this process has just committed it. */
+/** A claimed delivery with its task, as a worker's SELECT reads it or as this process has just committed it. */
 export interface LeasedDelivery {
   delivery: LoadedDelivery
-  /** From when its lease counts: before the statement that began or read it, ms of our monotonic clock. */
+  /** Start of its lease: before the statement that wrote or read it, ms of our monotonic clock. */
   leasedFrom: number
   /** This process accepted it and has not read it back. */
   isAccepted: boolean
 }
 
-/** Deliveries of one downstream, by their claims. */
+/** Claims of deliveries of one downstream. */
 export interface ClaimedBatch {
   downstream: string
   deliveries: readonly { taskId: string; attempt: number; loaded?: LeasedDelivery | undefined }[]
 }
 
 /**
- * What of these claims is still ours: accepted deliveries as they came, the others in one SELECT. What must be read waits for its
- * place in `ahead`; `isRead` says that the caller has to give the place back.
+ * The deliveries of these claims that this process still owns. Accepted ones are used as they are, the others are read with one
+ * SELECT. A read waits for its place in `ahead`. If `isRead` is true, the caller must give the place back.
  */
 export async function load(
   sql: Sql,
@@ -34,7 +34,7 @@ export async function load(
   try {
     return { loaded: [...accepted, ...(await read(sql, downstream, unread))], isRead: true }
   } catch (err) {
-    // PostgreSQL is away: then the leases run out and are found by the dispatcher.
+    // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()
     throw err
   }
@@ -45,7 +45,7 @@ async function read(
   downstream: string,
   claims: ClaimedBatch['deliveries']
 ): Promise<LeasedDelivery[]> {
-  // From before the SELECT, or the time it took would be missing from every lease.
+  // Measured before the SELECT: otherwise its duration would be missing from every lease.
   const leasedFrom = performance.now()
   const rows = await loadDeliveries(
     sql,
@@ -55,13 +55,13 @@ async function read(
   return rows.map(delivery => ({ delivery, leasedFrom, isAccepted: false }))
 }
 
-/** What was accepted longer ago is read before it is sent: another process may have stopped it meanwhile. */
+/** A delivery that was accepted longer ago is read before its send: another process may have stopped it. */
 const trustMs = 1_000
 
-/** Deliveries that this process stopped within the last second, for what it accepted and has not sent yet. */
+/** Deliveries that this process stopped within the last second, among those that it accepted and has not sent yet. */
 export interface Cancelled {
   add(taskId: string, downstream: string): void
-  /** The delivery as it may be sent: undefined when it was stopped or claimed anew. */
+  /** The delivery if it may be sent. Undefined if it was stopped or claimed again. */
   confirm(sql: Sql, one: LeasedDelivery): LeasedDelivery | Promise<LeasedDelivery | undefined>
 }
 

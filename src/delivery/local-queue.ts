@@ -3,38 +3,38 @@ import type { ClaimedBatch } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { inFlight } from '../runtime/semaphore.ts'
 
-/** What is known here of the queue. */
+/** The queue, as the local queue uses it. */
 export interface SharedQueue extends Queue {
-  /** It does not answer. */
+  /** Its server does not answer. */
   isAway(downstream: string): boolean
-  /** So many start without it: it is to know the pace. */
+  /** So many deliveries start without the queue. It needs them to know the pace. */
   bypassed(downstream: string, deliveries: number): void
 }
 
 export interface LocalQueueOptions {
-  /** The queue, for all that cannot start here. */
+  /** The queue for all deliveries that cannot start here. */
   queue: SharedQueue
-  /** Resolves when each delivery has its slot or was let go. */
+  /** Resolves when each delivery has a slot or was released. */
   run: (claims: ClaimedBatch) => Promise<void>
-  /** How many deliveries of a downstream could start in this process now or very soon; 0 where it has no worker. */
+  /** How many deliveries of a downstream could start in this process now or very soon. 0 without a worker. */
   open: (downstream: string) => number
-  /** Aborts when we stop: from then on everything goes to the queue. */
+  /** Aborts when the process stops: from then on all deliveries go to the queue. */
   stopping: AbortSignal
   log: Logger
 }
 
 export interface LocalQueue extends Queue {
-  /** Resolves when nothing waits here for its slot. */
+  /** Resolves when no delivery waits here for a slot. */
   idle(): Promise<void>
 }
 
 /**
- * Spares the way through the queue: what this process can start at once it starts, and the rest is for whoever has room. So
- * none waits here for long while another process is free, and the queue costs nothing where there is no need of it
+ * Starts deliveries without BullMQ: those that this process can start at once. The rest goes to the queue, for any worker with
+ * room. So no delivery waits here for long while another process is free, and the queue costs nothing if it is not needed
  * (docs/notes/performance-log.md).
  */
 export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
-  /** Deliveries by downstream that have not asked for their slots yet. */
+  /** By downstream: deliveries that have not asked for a slot yet. */
   const held = new Map<string, number>()
   const running = inFlight()
   const hold = (downstream: string, deliveries: number): void => {
@@ -45,7 +45,7 @@ export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueu
     try {
       await run(claims)
     } catch (err) {
-      // Their leases run out, and the dispatcher decides.
+      // The leases end, and the dispatcher decides.
       log.error({ err, downstream: claims.downstream, deliveries: claims.deliveries.length }, 'job.failed')
     }
   }
@@ -64,13 +64,13 @@ export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueu
     stopping.aborted ? 0 : Math.max(0, open(downstream) - (held.get(downstream) ?? 0))
 
   return {
-    // While the queue is away this process goes on by itself.
+    // While the queue is away, this process works without it.
     room: downstream => (hints.isAway(downstream) ? here(downstream) : hints.room(downstream)),
     async add(deliveries) {
       const others: ClaimedDelivery[] = []
       for (const [downstream, group] of byDownstream(deliveries)) {
         const most = here(downstream)
-        // All or none: two small hints cost more than a large one. Unless there is no queue for the rest.
+        // All or none: two small jobs cost more than a large one. Except if there is no queue for the rest.
         const mine = group.length <= most || hints.isAway(downstream) ? most : 0
         if (mine > 0) start(downstream, group.slice(0, mine))
         others.push(...group.slice(mine))

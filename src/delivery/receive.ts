@@ -53,25 +53,25 @@ export interface ReceiveDeps {
 interface Store {
   find: Batcher<AskedReceiving, ReceivingDelivery | undefined>
   /**
-   * Receipts that are handed over and not yet written, and the characters of their data. What is handed over is written
-   * some day, whatever its sender heard: PostgreSQL may read for hours and not write, and each sender comes again.
+   * Receipts that are not written yet, and the characters of their data. They are written sooner or later, whatever their
+   * senders were told: PostgreSQL may be readable but not writable for hours, and each sender repeats its receipt.
    */
   waiting: number
   text: number
 }
 
-/** PROCESSING may stretch a receipt timeout until this long after the delivery. */
+/** PROCESSING may extend a receipt timeout until this long after the delivery. */
 const processingMs = 24 * 3_600_000
 
 /**
- * Takes a receipt: token first, by MAC, without a query; then the handler's word; then one guarded move in the shared group
- * commit. Whoever is overtaken looks again. Throws Unavailable when PostgreSQL cannot take it now.
+ * Takes a receipt. It checks the token by MAC, without a query, then asks the handler, then makes one guarded move in the shared
+ * group commit. If another move was faster it looks again. Throws Unavailable if PostgreSQL cannot write it now.
  */
 export function receiver(deps: ReceiveDeps): (request: ReceiptRequest) => Promise<ReceiveResult> {
   const store: Store = {
     find: batcher({
       max: 200,
-      // One at a time: with two each had half as many receipts, and its statement costs as much.
+      // One at a time: with two, each would carry half of the receipts, and the statement costs as much.
       inFlight: 1,
       write: request => findReceiving(deps.sql, request)
     }),
@@ -94,7 +94,7 @@ async function take(
 ): Promise<ReceiveResult> {
   const { downstream, attempt, issuedMs } = token
   let result: ReceiptResult | undefined
-  // Each turn that is overtaken saw the delivery change once more; it cannot change for ever.
+  // Each turn that comes too late saw the delivery change once more. It cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
     checkRoom(deps, store)
     const found = await orUnavailable(
@@ -104,7 +104,7 @@ async function take(
     if (!found) return 'gone'
     if (found.task.messageCode !== request.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
-    // The hook is asked once, and only of what can still change something.
+    // The hook is called once, and only if the receipt can still change something.
     result ??= found.status === 'HANDLED' ? request.result : await askHandler(deps, request, token, found)
     const move = moveFor(deps, result, token, found)
     const received = await keep(deps, store, request, {
@@ -120,7 +120,7 @@ async function take(
   throw new Unavailable('this delivery is changing too fast')
 }
 
-/** The receipt and its move, in the shared group commit; undefined when it was overtaken and nothing is written. */
+/** Writes the receipt and its move in the shared group commit. Undefined: another move was faster, and nothing is written. */
 async function keep(
   deps: ReceiveDeps,
   store: Store,
@@ -131,7 +131,7 @@ async function keep(
   }
 ): Promise<ReceiveResult | undefined> {
   const { taskId, downstream, attempt, result, move } = one
-  // Again: many may have looked at once, or waited for their hooks.
+  // Checked again: many callers may have looked at the same time, or waited for their hooks.
   checkRoom(deps, store)
   failpoint('receipt.before_commit')
   const applied = await orUnavailable(
@@ -168,13 +168,13 @@ async function keep(
   }
 }
 
-/** Throws Unavailable while nothing more may be handed over: PostgreSQL is away, or too much waits for it. */
+/** Throws Unavailable if PostgreSQL is away, or if too many receipts wait to be written. */
 function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: ReceiveDeps, store: Store): void {
   if (cluster.isDatabaseAway() || store.waiting > mostWaiting || store.text > mostText)
     throw new Unavailable()
 }
 
-/** It counts until it is written, however long ago its sender was told to come again. */
+/** A receipt counts as waiting until it is written, even if its sender was told long ago to repeat it. */
 async function write(
   deps: ReceiveDeps,
   store: Store,
@@ -196,7 +196,7 @@ function statusAfter(move: Move): Status {
   return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
 }
 
-/** What the handler makes of it: only a HANDLED can be turned. A hook that throws, hangs or talks nonsense asks for a RETRY. */
+/** The result after the handler's hook. Only HANDLED can be changed. A hook that throws, hangs or returns nonsense means RETRY. */
 async function askHandler(
   deps: ReceiveDeps,
   request: ReceiptRequest,
@@ -229,7 +229,7 @@ async function askHandler(
   }
 }
 
-/** The move a receipt asks for; null when it can change nothing and is only kept. */
+/** The move for a receipt. Null: it changes nothing and is only stored. */
 function moveFor(
   deps: ReceiveDeps,
   result: ReceiptResult,
@@ -252,7 +252,7 @@ function moveFor(
     if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null
     return { ...key, name: 'extend', afterMs: Math.min(policy.receiptTimeoutMs, leftMs) }
   }
-  // It is waiting for its next try already; only FAILED still changes that.
+  // It already waits for its next try. Only FAILED still changes that.
   if (result === 'RETRY' && found.phase === 'WAITING') return null
   const { move: name, ...more } = decide(
     { kind: 'receipt', result },

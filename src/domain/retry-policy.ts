@@ -1,6 +1,6 @@
 import type { Backoff, HandledBy, Outcome, Reason } from './types.ts'
 
-/** How a downstream wants to be tried. `times`: tries including the first; undefined leaves it to the default. */
+/** The retry policy of a downstream. `times`: tries including the first. Undefined: the default. */
 export interface Policy {
   times: number | undefined
   backoff: Backoff
@@ -10,39 +10,39 @@ export interface Policy {
 export const defaultTimes = 10
 export const defaultBackoff: Backoff = { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 }
 
-/** The longest wait that a downstream's `Retry-After` can ask for. */
+/** The longest wait that a downstream's `Retry-After` can request. */
 const retryAfterCapMs = 3_600_000
-/** Tries that a person must mend (a blocked target, a bad certificate) are never closer than this. */
+/** The shortest wait after errors that an operator must fix (a blocked target, a bad certificate). */
 const slowMs = 60_000
-/** Lost leases of a round that do not count: they are our fault until shown otherwise. */
+/** The number of lost leases of a round that do not count as tries: they may be our own fault. */
 const lostForFree = 2
 
-/** Of a downstream that no handler of this process knows. */
+/** For a downstream that no handler of this process knows. */
 export const defaultPolicy: Policy = {
   times: undefined,
   backoff: defaultBackoff,
   receiptTimeoutMs: 60_000
 }
 
-/** What the retry rule looks at. `triesLeft` has been lowered by the claim already. */
+/** The input of the retry rule. The claim has already lowered `triesLeft`. */
 export interface DeliveryTries {
   triesLeft: number
   lost: number
   needsReceipt: boolean
-  /** The task's own limit, over the downstream's and the default. */
+  /** The task's own limit. It overrides the downstream's limit and the default. */
   retryTimes: number | null
 }
 
-/** Something that happened to a delivery and asks for a decision. */
+/** An event of a delivery that needs a decision. */
 export type AttemptResult =
   | Outcome
-  /** Cut off by our own shutdown: it may or may not have arrived. */
+  /** Cut off by our own shutdown: the request may or may not have arrived. */
   | { kind: 'shutdown' }
-  /** The lease ran out. */
+  /** The lease ended. */
   | { kind: 'lost'; workersLive: boolean }
   /** The receipt timeout passed. */
   | { kind: 'no_receipt' }
-  /** A receipt said RETRY or FAILED. */
+  /** A receipt was RETRY or FAILED. */
   | { kind: 'receipt'; result: 'RETRY' | 'FAILED' }
 
 export type Decision =
@@ -52,13 +52,13 @@ export type Decision =
   | { move: 'release' | 'lose'; afterMs: number }
   | { move: 'fail'; reason: Reason }
 
-/** Tries in all, the first included: the task's limit, else the downstream's, else the default. */
+/** Tries in total, including the first: the task's limit, else the downstream's, else the default. */
 export const limitOf = (retryTimes: number | null, policy: Policy): number =>
   retryTimes ?? policy.times ?? defaultTimes
 
 /**
- * The only retry rule: pure, without clock or I/O. Used after a send, for a lost lease, for a missing receipt and for a
- * receipt that asks. `random` is in [0, 1) and gives the jitter.
+ * The only retry rule. It is pure, without clock or I/O. It decides after a send, a lost lease, a missing receipt, and a
+ * receipt of RETRY or FAILED. `random` is in [0, 1) and gives the jitter.
  */
 export function decide(
   happened: AttemptResult,

@@ -1,19 +1,19 @@
 import { createHmac, createSecretKey, hkdfSync, timingSafeEqual, type KeyObject } from 'node:crypto'
 
-/** Where it goes out, and comes back. */
+/** The headers that carry it out and back. */
 export const tokenHeader = 'ackbox-callback-token'
 
 /** The delivery and the attempt that a token was made for. */
 export interface TokenClaims {
   downstream: string
   attempt: number
-  /** In ms since 1970, as issue() was told it. The token of a task that is gone is known by it: see db/receipts.ts. */
+  /** In ms since 1970, as passed to issue(). It identifies the token of a removed task: see db/receipts.ts. */
   issuedMs: number
 }
 
 export interface Tokens {
   issue(made: { taskNo: string; downstream: string; attempt: number; at: Date }): string
-  /** null for whatever does not fit, whyever: who guesses learns nothing. Asks no database. */
+  /** Null for any invalid token, without a reason: a guess learns nothing. It needs no database. */
   check(token: unknown, taskNo: string, now: Date): TokenClaims | null
 }
 
@@ -25,9 +25,9 @@ const shape =
   /^v1\.([A-Za-z0-9_-]{8})\.([0-9a-z]{1,9})\.([a-z][a-z0-9-]{0,31})\.([1-9][0-9]{0,9})\.[A-Za-z0-9_-]{43}$/
 
 /**
- * The callback tokens. `previous` is a key that is on its way out: it still opens what it closed.
- * A token is one text only: the HMAC is over its own characters and compared in base64url, so nothing that
- * decodes to the same (padding, leading zeros, a line feed) passes for it.
+ * The callback tokens. `previous` is the old key of a rotation: its tokens are still valid.
+ * A token has one form only. The HMAC is over its own characters and is compared in base64url. Other texts that
+ * decode to the same (padding, leading zeros, a line feed) are refused.
  */
 export function tokens(secrets: { current: string; previous?: string | undefined }): Tokens {
   const current = key(secrets.current)
@@ -50,7 +50,7 @@ export function tokens(secrets: { current: string; previous?: string | undefined
       const cut = token.lastIndexOf('.')
       const right = Buffer.from(mac(used.secret, token.slice(0, cut), taskNo))
       if (!timingSafeEqual(right, Buffer.from(token.slice(cut + 1)))) return null
-      // From the future is fine: it is ours, and the clocks of two hosts differ.
+      // A time in the future is fine: the token is ours, and the clocks of two hosts differ.
       const issuedMs = Number.parseInt(issued, 36) * 1_000
       if (now.getTime() - issuedMs > VALID_MS) return null
       return { downstream, attempt: Number(attempt), issuedMs }
@@ -58,7 +58,7 @@ export function tokens(secrets: { current: string; previous?: string | undefined
   }
 }
 
-/** The taskNo comes last: what is before it has a fixed number of dots, so no two inputs read alike. */
+/** The taskNo comes last: the part before it has a fixed number of dots, so no two inputs give the same text. */
 function mac(secret: KeyObject, head: string, taskNo: string): string {
   return createHmac('sha256', secret).update(`${head}.${taskNo}`).digest('base64url')
 }
@@ -71,12 +71,12 @@ function key(secret: string): { id: string; secret: KeyObject } {
   }
 }
 
-/** The secret that requests to this downstream are signed with, as Standard Webhooks writes them. */
+/** The signing secret of this downstream, in the form of Standard Webhooks. */
 export function signingSecret(secret: string, downstream: string): string {
   return `whsec_${derive(secret, `ackbox signing v1 ${downstream}`, 32).toString('base64')}`
 }
 
-/** One master secret, a key of its own for each use: none of them says anything about another. */
+/** One master secret, and a separate key for each use: no key reveals another. */
 function derive(secret: string, use: string, length: number): Buffer {
   return Buffer.from(hkdfSync('sha256', secret, '', use, length))
 }

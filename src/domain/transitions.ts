@@ -140,21 +140,21 @@ export type MoveName = keyof typeof moves
 export const moveNames = Object.keys(moves) as MoveName[]
 const rules: Readonly<Record<MoveName, Rule>> = moves
 
-/** One asked change of one delivery. `attempt` is the fence; of `receive` any attempt of the round will do. */
+/** A requested change of one delivery. `attempt` is the fence. `receive` accepts any attempt of the round. */
 export interface Move {
   taskId: string
   downstream: string
   attempt: number
   name: MoveName
-  /** ms from now until the next action, for moves that end in a place with a clock. */
+  /** ms from now until the next action, for moves to a state with a clock. */
   afterMs?: number
   reason?: Reason
   handledBy?: HandledBy
-  /** The fresh limit, for `redeliver` and `repeat`. */
+  /** The new limit, for `redeliver` and `repeat`. */
   limit?: number
-  /** Only while its clock has run out: guards what the dispatcher decided against what happened since. */
+  /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean
-  /** Of `receive`: only while it is SENDING, as when it was looked at. */
+  /** For `receive`: only while it is SENDING, as it was when it was read. */
   sending?: true
 }
 
@@ -163,11 +163,11 @@ export const statusOf = (place: State): Status =>
 export const phaseOf = (place: State): Phase | null =>
   place === 'WAITING' || place === 'IN_FLIGHT' || place === 'AWAITING_RECEIPT' ? place : null
 
-/** A set of places as bits, in the order of `places`: the form in which SQL is given a move's guard. */
+/** A set of states as bits, in the order of `states`: this form of a guard goes to SQL. */
 export const stateBits = (set: readonly State[]): number =>
   set.reduce((bits, place) => bits | (1 << states.indexOf(place)), 0)
 
-/** What SQL needs to know of a move, computed once. */
+/** The properties of a move that SQL needs, computed once. */
 export interface Effect {
   fromBits: number
   status: number
@@ -191,7 +191,7 @@ export const effects = Object.fromEntries(
   })
 ) as Record<MoveName, Effect>
 
-/** What of a delivery a move looks at and changes. */
+/** The columns of a delivery that a move reads and changes. */
 export interface DeliveryState {
   place: State
   attempt: number
@@ -200,7 +200,7 @@ export interface DeliveryState {
   roundFrom: number
 }
 
-/** The move as a pure function: the model that the SQL is tested against. null: guarded away. */
+/** The move as a pure function: the model that tests compare with the SQL. Null: the guard refuses it. */
 export function apply(
   at: DeliveryState,
   move: Pick<Move, 'name' | 'attempt' | 'limit'>
@@ -230,7 +230,7 @@ export function apply(
   }
 }
 
-/** docs/states.md, printed from the table above. */
+/** docs/states.md, generated from the table above. */
 export function printStates(): string {
   const rows = moveNames.map(name => {
     const { from, to, tries, clock, who, when } = rules[name]

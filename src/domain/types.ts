@@ -1,20 +1,20 @@
 // The glossary of Ackbox. One word for one thing, here and everywhere.
 //
-//   task        what a producer posts; immutable once accepted
+//   task        a message that a producer posts; immutable once accepted
 //   handler     the template for one messageCode: body schema, downstreams, hooks
 //   downstream  a named destination: a transport, a request, a retry policy, limits
 //   delivery    one task x one downstream; carries the state, the only hot row
 //   attempt     one try of a delivery, with its outcome
-//   receipt     what a downstream POSTs to /callback about a delivery
-//   outcome     what an attempt came to: data, never a throw
-//   lease       until when the current attempt owns its delivery
-//   hint        the queue's job: ids and attempt numbers; losing one costs time only
+//   receipt     a message that a downstream POSTs to /callback about a delivery
+//   outcome     the result of an attempt: data, never an exception
+//   lease       the time in which the current attempt owns its delivery
+//   hint        a job of the queue: ids and attempt numbers; losing one costs only time
 
-/** The classic table's numbers, kept in `delivery.status`; the API speaks the words. */
+/** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
 export const statusNumber = { DELETED: -1, SENDING: 0, HANDLED: 1, FAILED: 2 } as const
 export type Status = keyof typeof statusNumber
 
-/** Where a SENDING delivery stands; null in every other status. */
+/** The phase of a SENDING delivery. Null in every other status. */
 export const phases = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'] as const
 export type Phase = (typeof phases)[number]
 
@@ -39,7 +39,7 @@ export type ReceiptResult = (typeof receiptResults)[number]
 export const alarmKinds = ['FAILED', 'NO_HANDLER', 'BLOCKED_TARGET', 'TLS'] as const
 export type AlarmKind = (typeof alarmKinds)[number]
 
-/** What was posted, as handlers and hooks see it. `messageBody` is the very text that was posted. */
+/** A posted task, as handlers and hooks see it. `messageBody` is the text exactly as posted. */
 export interface Task {
   id: string
   taskNo: string
@@ -55,27 +55,27 @@ export interface Task {
   createdBy: string
 }
 
-/** What an attempt left behind as evidence; all of it optional, bounded by the transport that made it. */
+/** The recorded details of an attempt. All are optional; the transport bounds their size. */
 export interface Evidence {
-  /** HTTP status, or the nearest the transport has. */
+  /** The HTTP status, or the closest equivalent of the transport. */
   status?: number
   /** At most 16 kB of the raw answer. */
   answer?: Uint8Array
   /** At most 50 pairs and 8 kB. */
   headers?: [name: string, value: string][]
-  /** The address that was talked to, `ip:port`. */
+  /** The address of the connection, `ip:port`. */
   address?: string
   warning?: string
 }
 
-/** What an attempt came to. What the world does is data; a throw is our own bug. */
+/** The result of an attempt. Failures of the downstream are data; an exception is our own bug. */
 export type Outcome =
-  /** It has it. `handled`: its answer was the receipt (`ackbox-result: HANDLED`). */
+  /** The downstream has it. `handled`: its answer was the receipt (`ackbox-result: HANDLED`). */
   | ({ kind: 'delivered'; handled?: boolean } & Evidence)
-  /** It will never take this one. */
+  /** The downstream will never accept it. */
   | ({ kind: 'refused'; reason: string } & Evidence)
-  /** It may take it later. `alarm`: a person must hear of it at the first time, and retries are slow. */
+  /** The downstream may accept it later. `alarm`: the first failure raises an alarm, and retries are slow. */
   | ({ kind: 'failed'; reason: string; retryAfterMs?: number; alarm?: 'BLOCKED_TARGET' | 'TLS' } & Evidence)
 
-/** Waits between tries in ms. `list`: its last value repeats, so one value is a fixed wait. */
+/** Waits between tries in ms. `list`: the last value repeats, so one value is a fixed wait. */
 export type Backoff = { kind: 'exponential'; firstMs: number; maxMs: number } | { kind: 'list'; ms: number[] }

@@ -12,12 +12,12 @@ import type { RedisStreamRequest } from '../transport/redis-stream/redis-stream.
 import type { RocketmqRequest } from '../transport/rocketmq/rocketmq.ts'
 import type { Answer, Verdict } from '../transport/types.ts'
 
-// All that a handler imports comes from here: import { defineHandler, z, env, url } from 'ackbox/handler'
+// Handlers import everything from here: import { defineHandler, z, env, url } from 'ackbox/handler'
 export { z } from 'zod'
 export { url } from '../transport/url.ts'
 export { env } from './env.ts'
 
-/** What `request` returns, for each transport. One more transport: one more line. */
+/** The result of `request` for each transport. A new transport adds one line. */
 export interface Requests {
   http: HttpRequest
   dubbo: DubboRequest
@@ -29,34 +29,34 @@ export interface Requests {
   'redis-stream': RedisStreamRequest
 }
 export type TransportName = keyof Requests
-/** Those whose downstream answers; an RPC's result is `json`. */
+/** Transports whose downstream answers. `json` is also the result of an RPC. */
 type Answering = 'http' | 'dubbo' | 'dubbo2'
 
 type Awaitable<T> = T | Promise<T>
 
-/** What the hooks of a downstream are told. `body` is what the schema made of the task's messageBody. */
+/** The argument of a downstream's hooks. `body` is the messageBody as parsed by the schema. */
 export interface About<Body> {
   task: Readonly<Task>
   body: Body
 }
 
 export interface AboutAttempt<Body> extends About<Body> {
-  /** Rises with every try of this delivery, gaps are possible. */
+  /** Rises with every try of this delivery. Gaps are possible. */
   attempt: number
 }
 
-/** `body` is parsed when it is asked for: take it from here, for a copy made by `...` has none. */
+/** `body` is parsed when it is read: read it from here, since a copy made by `...` does not have it. */
 export interface Sending<Body> extends AboutAttempt<Body> {
-  /** The very text that was posted as messageBody. Send this, and what you send is what was posted. */
+  /** The messageBody exactly as posted. Send it to deliver the text without any change. */
   raw: string
-  /** Stays the same on every attempt: what the downstream gets as `webhook-id` and may deduplicate by. */
+  /** The same on every attempt. The downstream gets it as `webhook-id` and can deduplicate by it. */
   deliveryId: string
 }
 
-/** JSON of unknown shape that can be asked any question: `json?.code === 0`, `json?.data?.id === '7'`. */
+/** JSON of unknown shape. Any member can be read: `json?.code === 0`, `json?.data?.id === '7'`. */
 export type AskableJson = { readonly [name: string]: AskableJson | undefined } & (string | number | boolean)
 
-/** A downstream's answer; `json` is undefined when it is not JSON. */
+/** The answer of a downstream. `json` is undefined if it is not JSON. */
 export type HandlerAnswer = Omit<Answer, 'json'> & { readonly json: AskableJson | null | undefined }
 
 // Members and not aliases: the compiler says what an alias is called, but what a member may be.
@@ -65,51 +65,51 @@ interface Answers {
   onReceipt: 'HANDLED' | 'FAILED' | 'RETRY' | 'PROCESSING' | void
 }
 
-/** What `beforeSend` may ask for; nothing at all means: send it. */
+/** The result of `beforeSend`. Undefined: send it. */
 export type BeforeSend = Answers['beforeSend']
 
-/** One destination of a handler. All but `transport` and `request` may be left out. */
+/** One destination of a handler. Only `transport` and `request` are required. */
 export interface Downstream<Name extends TransportName, Body> {
   transport: Name
-  /** Builds what is sent, anew for every attempt. A throw fails that attempt only. */
+  /** Builds the request, again for every attempt. An exception fails only that attempt. */
   request(about: Sending<Body>): Awaitable<Requests[Name]>
-  /** Asked once, when the task is accepted: false, and this downstream does not get the task. */
+  /** Called once, when the task is accepted. If it returns false, this downstream does not get the task. */
   when?(about: About<Body>): boolean
-  /** Asked before every attempt: `{ skip: true }` ends the delivery, `{ postponeMs }` puts it off. */
+  /** Called before every attempt. `{ skip: true }` ends the delivery, `{ postponeMs }` postpones it. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
   /**
-   * Whether an answer means "I have it". Default: any 2xx; what an RPC returned without an exception. 'refused': it will
-   * never take this one. A queue answers nothing but its confirmation.
+   * Whether the answer means success. Default: any 2xx, or an RPC result without an exception. 'refused': do not retry.
+   * A queue has no answer but its confirmation.
    */
   accepted?: Name extends Answering ? (answer: HandlerAnswer, about: About<Body>) => Verdict : never
   /**
-   * true: HANDLED only once its receipt has come to /callback. A task's own needCallback goes over it, where it is said,
-   * be it false; a downstream that does not say it never owes a receipt.
+   * If true, the delivery is HANDLED only after its receipt. A task's `needCallback` overrides this, even with `false`. A downstream
+   * without `needCallback` never expects a receipt.
    */
   needCallback?: boolean
-  /** How long to wait for that receipt before the next try. Default '60s'. */
+  /** How long to wait for the receipt before the next try. Default '60s'. */
   receiptTimeout?: Duration
   retry?: {
-    /** Tries in all, the first included: 1 to 100, default 10. */
+    /** Number of tries, including the first: 1 to 100. Default 10. */
     times?: number
-    /** Waits between tries: 'exponential' (10 s, 20 s … 1 h; the default), one for all, or a list whose last repeats. */
+    /** Waits between tries: 'exponential' (10 s, 20 s … 1 h; the default), one fixed wait, or a list whose last wait repeats. */
     backoff?: 'exponential' | Duration | Duration[]
   }
-  /** The same for every handler that names this downstream. */
+  /** Must be the same in every handler that names this downstream. */
   limit?: {
-    /** Requests at once, over all workers. Default 50. */
+    /** Parallel requests over all workers. Default 50. */
     concurrency?: number
-    /** Requests a second, over all workers. Default: no limit. */
+    /** Requests per second over all workers. Default: no limit. */
     perSecond?: number
-    /** From DNS to the last byte of the answer. Default '10s'. */
+    /** Time from DNS to the last byte of the answer. Default '10s'. */
     timeout?: Duration
     /**
-     * HTTP only: requests on one connection, each written without waiting for the answers before it. Default 1. More is
-     * for a downstream of your own that answers at once: one slow answer holds up those behind it.
+     * HTTP only: open requests on one connection, each written before the earlier ones are answered. Default 1. Use more
+     * only for your own fast downstreams: one slow answer delays those behind it.
      */
     pipelining?: number
   }
-  /** Signing secrets (`whsec_…`) instead of the one derived from SECRET: the first is the new one, all are sent. */
+  /** Signing secrets (`whsec_…`) instead of the one derived from SECRET. The first is the new one. All signatures are sent. */
   secrets?: string[]
 }
 
@@ -122,28 +122,28 @@ export interface HandlerReceipt {
   attempt: number
 }
 
-/** What `onReceipt` makes of a receipt; nothing at all means: as it says. */
+/** The result of `onReceipt`. Undefined: keep the result of the receipt. */
 export type OnReceipt = Answers['onReceipt']
 
 export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record<string, TransportName>> {
-  /** What producers post as `messageCode`; one handler each. */
+  /** The `messageCode` of the tasks. Each code has one handler. */
   messageCode: string
-  /** Refuses a wrong messageBody when it is posted (422), and types `body` in the hooks below. */
+  /** The schema of messageBody. A wrong body gets 422 at the POST. It also gives `body` its type in the hooks. */
   body: Schema
-  /** Name → destination. A name is global: handlers that share one share its queue, limits and pause. */
+  /** Name → destination. Names are global: handlers with the same downstream share its queue, limits and pause. */
   downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
-  /** May turn a receipt's HANDLED into RETRY or FAILED. A throw is a RETRY. */
+  /** May turn a receipt's HANDLED into RETRY or FAILED. An exception means RETRY. */
   onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
 }
 
-/** The template for one messageCode; export it as default from a file in `handlers/`. */
+/** The template for one messageCode. Export it as default from a file in `handlers/`. */
 export function defineHandler<Schema extends z.ZodType, const Ways extends Record<string, TransportName>>(
   handler: HandlerDefinition<Schema, Ways>
 ): HandlerDefinition<Schema, Ways> {
   return handler
 }
 
-/** A downstream as the service uses it: checked, defaults filled in, times in milliseconds. */
+/** A downstream as the service uses it: checked, with defaults, times in milliseconds. */
 export interface LoadedDownstream {
   name: string
   transport: TransportName
@@ -151,7 +151,7 @@ export interface LoadedDownstream {
   when?(about: About<unknown>): boolean
   beforeSend?(about: AboutAttempt<unknown>): Awaitable<BeforeSend>
   accepted?(answer: HandlerAnswer, about: About<unknown>): Verdict
-  /** Undefined: it knows nothing of receipts, and a task's own needCallback does not change that. */
+  /** Undefined: it has no receipts, and a task's own needCallback does not change that. */
   needCallback?: boolean
   policy: Policy
   limit: Limit
@@ -168,7 +168,7 @@ export interface Limit {
 
 export interface LoadedHandler {
   messageCode: string
-  /** The file it came from. */
+  /** The file that defines it. */
   file: string
   body: z.ZodType
   downstreams: LoadedDownstream[]
@@ -179,12 +179,12 @@ interface Forms {
   duration: number | `${number}ms` | `${number}s` | `${number}m` | `${number}h` | `${number}d`
 }
 
-/** A time such as '500ms', '10s', '1m', '2h', '1d', or a number of milliseconds. */
+/** A duration such as '500ms', '10s', '1m', '2h', '1d', or a number of milliseconds. */
 export type Duration = Forms['duration']
 
 const unitMs: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
-/** Whole milliseconds, or undefined for what is not a duration. */
+/** Whole milliseconds, or undefined if it is not a duration. */
 export function durationMs(value: unknown): number | undefined {
   if (typeof value === 'number') return Number.isFinite(value) && value >= 0 ? Math.round(value) : undefined
   if (typeof value !== 'string') return undefined
@@ -192,7 +192,7 @@ export function durationMs(value: unknown): number | undefined {
   return number && unit ? Math.round(Number(number) * (unitMs[unit] ?? 0)) : undefined
 }
 
-/** The shortest way to write it: 90000 is '90s', 60000 is '1m'. */
+/** The shortest form: 90000 is '90s', 60000 is '1m'. */
 export function durationText(ms: number): string {
   const [unit, size] = Object.entries(unitMs).findLast(([, each]) => ms >= each && ms % each === 0) ?? [
     'ms',

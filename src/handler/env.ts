@@ -4,8 +4,8 @@ let values: Values = process.env
 let missing: Set<string> | undefined
 
 /**
- * What handlers read their settings from. A name that is not set throws when it is read, and so fails that attempt only;
- * the loader looks for such names before, so that they are said at start.
+ * The settings of handlers. Reading a name that is not set throws, and fails only that attempt. The loader looks for
+ * such names before, so that a start reports them.
  */
 export const env: { readonly [name: string]: string } = new Proxy(
   {},
@@ -22,12 +22,12 @@ export const env: { readonly [name: string]: string } = new Proxy(
   }
 )
 
-/** From where `env` reads: the process's own environment, or that and the demo's defaults under it. */
+/** The source of `env`: the process environment, with the defaults of the demo under it. */
 export function useEnv(source: Values): void {
   values = source
 }
 
-/** Runs `load` and names what it read from `env` and was not set, instead of throwing in the middle of it. */
+/** Runs `load`, and returns the missing names that it read from `env` instead of throwing. */
 export async function namesMissing(load: () => Promise<void>): Promise<Set<string>> {
   const found = new Set<string>()
   missing = found

@@ -12,7 +12,7 @@ export interface HandlerFile {
   name: string
 }
 
-/** The handler files of a folder, in order. Subfolders, and files whose names start with `_`, are their helpers. */
+/** The handler files of a folder, in order. Subfolders and files whose names start with `_` are helpers. */
 export function handlerFiles(folder: string): HandlerFile[] | undefined {
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return undefined
   return readdirSync(folder, { withFileTypes: true })
@@ -26,7 +26,7 @@ export function handlerFiles(folder: string): HandlerFile[] | undefined {
     })
 }
 
-/** tsc leaves the compiled file of a deleted handler in dist: undefined, for it must not come back to life. */
+/** tsc leaves the compiled file of a deleted handler in dist. Undefined: it must not be loaded. */
 function sourceOf(folder: string, name: string): string | undefined {
   const sources = join(packageRoot, 'handlers')
   if (folder !== resolve(builtInHandlers) || folder === sources || !existsSync(sources)) return name

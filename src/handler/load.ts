@@ -10,7 +10,7 @@ import { handlerFiles, type HandlerFile } from './files.ts'
 import { prepareForHandlers } from './resolve.ts'
 import { isTypeScript, placeOf } from './typescript.ts'
 
-/** A downstream over all handlers that share its name: one queue, one set of limits, one pause. */
+/** A downstream of all handlers that share its name: one queue, one set of limits, one pause. */
 export interface SharedDownstream extends Limit {
   name: string
   transport: TransportName
@@ -41,7 +41,7 @@ export interface LoadOptions {
   transports: readonly string[]
 }
 
-/** Everything that is wrong with the handlers, at once. */
+/** All errors of all handlers. */
 export class HandlersError extends Error {
   readonly problems: Problem[]
 
@@ -53,8 +53,8 @@ export class HandlersError extends Error {
 }
 
 /**
- * Loads every handler of a folder. Throws HandlersError with all that is wrong, so that nobody mends one thing a start.
- * A folder's helpers go into subfolders, or into files whose names start with `_`.
+ * Loads every handler of a folder. Throws HandlersError with all errors at once.
+ * Helpers are in subfolders, or in files whose names start with `_`.
  */
 export async function loadHandlers({ dir, builtIn, env, transports }: LoadOptions): Promise<Registry> {
   const folder = resolve(dir ?? builtIn)
@@ -81,7 +81,7 @@ export async function loadHandlers({ dir, builtIn, env, transports }: LoadOption
   return { handlers: new Map(loaded.map(handler => [handler.messageCode, handler])), downstreams }
 }
 
-/** What a file exports as default, not looked at yet. */
+/** The default export of a file, not checked yet. */
 interface Exported {
   file: string
   handler: unknown
@@ -126,7 +126,7 @@ async function read(
   for (const name of namesIn(readFileSync(path, 'utf8'))) if (!env[name]) missing.add(name)
   for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name} in the environment`)
   if (failed) {
-    // What an empty value broke is mended with it.
+    // Fixing the missing value also fixes the errors that it caused.
     return missing.size > 0
       ? []
       : wrong(
@@ -154,7 +154,7 @@ function checked(
   return []
 }
 
-/** The names that a handler's hooks will read from `env`: its text says them, long before a task needs one. */
+/** The names that the hooks of a handler will read from `env`. They are found in the source text, before a task needs them. */
 function namesIn(source: string): Set<string> {
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(source)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim())) return new Set()
@@ -163,7 +163,7 @@ function namesIn(source: string): Set<string> {
   return new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? ''))
 }
 
-/** Looked for before anything else is checked, so that it is said in the same breath. */
+/** Checked before anything else, so that it is reported together with the other errors. */
 function twice(exported: Exported[], problems: Problem[]): void {
   const first = new Map<string, string>()
   for (const { file, handler } of exported) {
@@ -206,7 +206,7 @@ function byName(loaded: LoadedHandler[], problems: Problem[]): Map<string, Share
   return shared
 }
 
-/** The first thing in which two descriptions of one downstream differ, as said by each. */
+/** The first difference between two definitions of one downstream, with both values. */
 function difference(one: Shared, two: Shared): [string, string] | undefined {
   const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs', 'pipelining'] as const
   const name = names.find(each => one[each] !== two[each])

@@ -11,7 +11,7 @@ import {
 import { nearest } from '../runtime/nearest.ts'
 import { isThenable } from '../runtime/with-timeout.ts'
 
-/** One thing that is wrong with a handler, and what to do about it. */
+/** One error of a handler, and how to fix it. */
 export interface Wrong {
   what: string
   fix: string
@@ -34,14 +34,14 @@ const fields = {
   retry: ['times', 'backoff'],
   limit: ['concurrency', 'perSecond', 'timeout', 'pipelining']
 }
-/** What these answer is shown to `accepted`. */
+/** Transports whose answers are passed to `accepted`. */
 const answering = new Set(['http', 'dubbo', 'dubbo2'])
 const minute = 60_000
 const day = 86_400_000
 
 /**
- * Turns what a handler file exports into a handler that the service can trust, or says everything that is wrong with it.
- * TypeScript has said most of it before, but handlers may be JavaScript.
+ * Turns the export of a handler file into a handler that the service can trust, or returns all its errors. TypeScript
+ * finds most of them earlier, but handlers may be JavaScript.
  */
 export function checkHandler(
   exported: unknown,
@@ -65,7 +65,7 @@ export function checkHandler(
   const onReceipt = hook('', exported, 'onReceipt')
   const downstreams = destinations(exported['downstreams'])
   if (wrongs.length > 0) return wrongs
-  // Every member was looked at above: this is the one place where that becomes a type.
+  // All members were checked above. Only here that becomes a type.
   return { messageCode, file, body, downstreams, ...onReceipt } as LoadedHandler
 
   function code(value: unknown): unknown {
@@ -178,11 +178,11 @@ export function checkHandler(
     }
   }
 
-  // A secret is never part of a message.
+  // A message never contains a secret.
   function secrets(at: string, value: unknown): { secrets?: string[] } {
     if (value === undefined) return {}
     const list: unknown[] = Array.isArray(value) ? value : []
-    // An empty one is an `env` name that is not set: said as that.
+    // An empty secret comes from an `env` name that is not set: the error says so.
     const good = list.every(each => typeof each === 'string' && (each === '' || isSecret(each)))
     if (list.length === 0 || !good) {
       wrong(
@@ -265,8 +265,8 @@ const requestFields: Record<TransportName, string[]> = {
 }
 
 /**
- * TypeScript lets a function return members that its type does not have, so a `boddy` would be dropped in silence and the
- * downstream get something else. Here it fails the attempt, and says what was meant.
+ * TypeScript lets a function return unknown members. So a `boddy` would be ignored, and the downstream would get something
+ * else. Here it fails the attempt, and the error suggests the right name.
  */
 export function checkedRequest(
   transport: string,

@@ -11,50 +11,50 @@ import {
 import { openPostgres } from './postgres.ts'
 import { openRedis } from './redis.ts'
 
-/** What a hint's job says of one delivery; all of it, and nothing else. */
+/** The entry of one delivery in a job. It contains nothing else. */
 export type DeliveryRef = [taskId: string, attempt: number]
 
-/** Where hints wait: BullMQ on Redis or on PostgreSQL. Every call may reject; none of them is the truth. */
+/** The queue server: BullMQ on Redis or on PostgreSQL. Every call may reject. It never holds the truth. */
 export interface Backend {
   readonly kind: 'redis' | 'postgres'
-  /** One job for each list. A rejection may come after some were added all the same. */
+  /** One job for each list. After a rejection some may have been added all the same. */
   add(queue: string, jobs: DeliveryRef[][]): Promise<void>
   /** Jobs, not deliveries, that no worker has taken yet. */
   count(queue: string): Promise<number>
   puller(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<JobConsumer>
-  /** Resolves when the server would take a hint now. */
+  /** Resolves when the server can accept a job. */
   ping(): Promise<void>
   up(): boolean
-  /** Called at once when the connection for adding is lost; not every backend notices. */
+  /** Called at once when the connection for adding is lost. Not every backend notices it. */
   onLost(listener: () => void): void
   close(): Promise<void>
 }
 
-/** One worker's end of one queue. `take` is called by one loop, one call at a time. */
+/** A worker's access to one queue. One loop calls `take`, one call at a time. */
 export interface JobConsumer {
-  /** The next job; undefined after a while without any. */
+  /** The next job. Undefined after a while without one. */
   take(): Promise<ReceivedJob | undefined>
-  /** Makes a `take` that waits come back. */
+  /** Ends a waiting `take`. */
   interrupt(): Promise<void>
   close(): Promise<void>
 }
 
 export interface ReceivedJob {
   deliveries: DeliveryRef[]
-  /** Takes the job out of the queue. */
+  /** Removes the job from the queue. */
   done(): Promise<void>
 }
 
 export interface BackendOptions {
   redisUrl?: string | undefined
   databaseUrl: string
-  /** Before every key in Redis. PostgreSQL keeps its jobs in the schema `bullmq`. */
+  /** Prefix of every key in Redis. On PostgreSQL jobs are in the schema `bullmq`. */
   prefix: string
   queues: string[]
   log: Logger
 }
 
-/** Rejects with `QueueServerError` for a Redis that is too old or refuses our password, else goes on without it. */
+/** Rejects with `QueueServerError` if Redis is too old or refuses our password. Otherwise continues without it. */
 export async function openBackend(options: BackendOptions): Promise<Backend> {
   return options.redisUrl ? onRedis(options, options.redisUrl) : onPostgres(options)
 }
@@ -91,8 +91,8 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     prefix: options.prefix,
     blockSeconds: postgres.blockSeconds
   })
-  // BullMQ keeps the outcome of its first connection for ever, so a queue whose first one fails is dead:
-  // better to fail the start.
+  // BullMQ keeps the result of its first connection for ever. A queue whose first connection fails is dead,
+  // so the start fails instead.
   await Promise.all(options.queues.map(queue => bull.open(queue).waitUntilReady()))
   return {
     kind: 'postgres',
@@ -120,7 +120,7 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
 
 type HintJob = Job<DeliveryRef[], void, string>
 
-/** A job that is ours, by its lock. */
+/** A job that this process owns, by its lock. */
 interface Held {
   job: HintJob
   token: string
@@ -132,7 +132,7 @@ interface Over {
   settle: (ended: Promise<unknown>) => void
 }
 
-/** A hint runs once at most: BullMQ neither repeats it nor keeps it. */
+/** A job runs at most once: BullMQ neither repeats it nor keeps it. */
 const jobOptions = { attempts: 1, removeOnComplete: { count: 0 }, removeOnFail: { count: 0 } }
 
 interface Connections<C> {
@@ -144,7 +144,7 @@ interface Connections<C> {
 
 function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, connections: Connections<C>) {
   const { Queue, Worker } = withBackend(factory)
-  // Our own check of the server says it once and clearly; BullMQ's would print at every connection.
+  // Our own check of the server warns once. BullMQ's check would print at every connection.
   const common = { prefix: connections.prefix, skipVersionCheck: true }
   const queues = new Map<string, ReturnType<typeof open>>()
 
@@ -153,10 +153,10 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       ...common,
       connection: connections.producer,
       defaultJobOptions: jobOptions,
-      // BullMQ writes its events into a stream that nobody here reads.
+      // BullMQ writes its events into a stream that Ackbox does not read.
       streams: { events: { maxLen: 1 } }
     })
-    queue.on('error', () => {}) // whatever fails is also told to the caller
+    queue.on('error', () => {}) // the caller gets every error too
     queues.set(name, queue)
     return queue
   }
@@ -170,7 +170,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
   async function add(name: string, jobs: DeliveryRef[][]) {
     const queue = queueOf(name)
     const [first] = jobs
-    // BullMQ's bulk insert makes two temporary tables a call on PostgreSQL: too dear for a single hint.
+    // On PostgreSQL BullMQ's bulk insert creates two temporary tables per call: too expensive for a single job.
     if (first && jobs.length === 1) await queue.add('h', first)
     else await queue.addBulk(jobs.map(data => ({ name: 'h', data })))
   }
@@ -181,7 +181,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       connection: connections.consumer,
       autorun: false,
       drainDelay: connections.blockSeconds,
-      // We take jobs by hand, so nobody renews locks: one lock outlives all that a job may take here.
+      // Jobs are taken by hand, so nobody renews locks: one lock is longer than any job may take here.
       lockDuration: lockMs,
       stalledInterval: 30_000,
       maxStalledCount: 0,
@@ -189,11 +189,11 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       removeOnFail: { count: 0 }
     })
     worker.on('error', onError)
-    // Finds the jobs of workers that died, so that they do not stay in the active list for ever.
+    // Finds the jobs of dead workers, so that they do not stay in the active list for ever.
     worker.startStalledCheckTimer().catch(onError)
     let takes = 0
     let taking = false
-    // Their end is told with the next take, in one round trip; where none comes at once, by itself.
+    // The next take ends them in the same round trip. If there is no next take soon, they are ended separately.
     const over: Over[] = []
 
     const end = ({ job, token }: Held, fetchNext: boolean): Promise<unknown> =>
@@ -204,7 +204,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       if (last) {
         const ended = end(last.held, true)
         last.settle(ended)
-        // Whoever ended it hears of a failure.
+        // The caller that ended the job gets the error.
         const [json, id] = (await ended.catch(() => [])) as [JobJson?, string?]
         // As in https://docs.bullmq.io/patterns/manually-fetching-jobs
         return json && { job: Job.fromJSON(worker, json, id), token: last.held.token }
@@ -244,8 +244,8 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
         if (!held) return undefined
         const { job, token } = held
         if (job.deferredFailure) {
-          // It stalled: its worker died with it, BullMQ put it back only to be failed. What it pointed to hangs
-          // on its leases; running it now would send what others may have claimed since.
+          // It stalled: its worker died, and BullMQ put it back only to fail it. Its deliveries depend on their leases.
+          // Running it now could send deliveries that other workers have claimed since.
           await job.moveToFailed(new Error(job.deferredFailure), token, false)
           return undefined
         }
@@ -267,7 +267,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
   }
 }
 
-/** A job may be made by hand or by another version: what is no pointer is left out, the lease brings it back. */
+/** A job may come from another version or be made by hand. Invalid entries are dropped; the lease brings the delivery back. */
 function readPointers(data: unknown): DeliveryRef[] {
   if (!Array.isArray(data)) return []
   return data.filter(

@@ -1,12 +1,12 @@
-/** The limits of one downstream in this process; everything here counts deliveries. */
+/** The limits of one downstream in this process. All numbers count deliveries. */
 export interface Limiter {
-  /** True when a delivery may start at once: it has its slot then. Nobody is overtaken. */
+  /** True if a delivery may start at once: it then has its slot. Nobody is overtaken. */
   tryTake(): boolean
-  /** Resolves when a delivery may start, in the order of asking; rejects with the signal's reason. */
+  /** Resolves when a delivery may start, in the order of the calls. Rejects with the signal's reason. */
   take(signal: AbortSignal): Promise<void>
-  /** One that was taken is over. */
+  /** A delivery with a slot has ended. */
   free(): void
-  /** How many more could start at once, or at the pace of late within 150 ms. */
+  /** How many more deliveries could start at once, or within 150 ms at the recent pace. */
   open(): number
   readonly inUse: number
   readonly waiting: number
@@ -15,7 +15,7 @@ export interface Limiter {
 export interface LimiterOptions {
   concurrency: number
   perSecond?: number | undefined
-  /** This process's part of the limits, 1 / live workers; asked again at every start. */
+  /** This process's share of the limits: 1 / number of running workers. Read at every start. */
   share: () => number
   /** Milliseconds of a monotonic clock. */
   now?: () => number
@@ -28,12 +28,12 @@ interface Waiter {
   gone: boolean
 }
 
-/** Less of it sends to other processes what this one has nearly begun (docs/notes/performance-log.md). */
+/** A shorter time sends deliveries to other processes that this process would start a moment later (docs/notes/performance-log.md). */
 const soonMs = 150
-/** Over so long the pace is measured. */
+/** The pace is measured over this time. */
 const paceMs = 100
 
-/** A first-come semaphore and a token bucket in one, so that a slot is never held by one who waits for a token. */
+/** A first-come semaphore with a token bucket, so that no delivery holds a slot while it waits for a token. */
 export function limiter(options: LimiterOptions): Limiter {
   const now = options.now ?? (() => performance.now())
   const bucket = options.perSecond === undefined ? undefined : tokens(options.perSecond, options.share, now)
@@ -87,7 +87,7 @@ export function limiter(options: LimiterOptions): Limiter {
     timer = undefined
   }
 
-  // One listener for each signal, for good, not for each waiter: thousands wait on the signal of a shutdown.
+  // One listener for each signal, not for each waiter: thousands wait on the signal of a shutdown.
   function listen(signal: AbortSignal) {
     if (heard.has(signal)) return
     heard.add(signal)
@@ -148,7 +148,7 @@ export function limiter(options: LimiterOptions): Limiter {
 const asError = (reason: unknown) => (reason instanceof Error ? reason : new Error(String(reason)))
 
 /**
- * What is saved up for a burst is taken off the rate, so that no second ever sees more than `perSecond`:
+ * The tokens saved for a burst are taken off the rate, so that no second ever exceeds `perSecond`:
  * burst + rate = perSecond + 1, and the last one falls into the next second.
  */
 function tokens(perSecond: number, share: () => number, now: () => number) {
@@ -164,7 +164,7 @@ function tokens(perSecond: number, share: () => number, now: () => number) {
     return rate
   }
   return {
-    /** Milliseconds until the next token; 0: now. */
+    /** Milliseconds until the next token. 0: now. */
     wait() {
       const rate = refill()
       return saved >= 1 - 1e-9 ? 0 : ((1 - saved) * 1000) / rate

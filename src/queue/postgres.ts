@@ -4,11 +4,11 @@ import pg from 'pg'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 
 const schema = 'bullmq'
-/** A polite goodbye to a server that may be in a black hole. */
+/** How long a clean end may take: the server may be in a black hole. */
 const closeMs = 2000
 
 /**
- * A pool of its own: BullMQ speaks `pg`, and each worker keeps one connection for LISTEN. Hints are not the
+ * A separate pool: BullMQ uses `pg`, and each worker keeps one connection for LISTEN. Jobs are not the
  * truth, so their commits need not wait for the disk.
  */
 export async function openPostgres(url: string, queues: number, log: Logger) {
@@ -29,7 +29,7 @@ export async function openPostgres(url: string, queues: number, log: Logger) {
   // Every queue and every worker of BullMQ listens for its errors: with six downstreams Node would cry leak.
   pool.setMaxListeners(0)
   let ending: Promise<void> | undefined
-  // An idle connection that dies says so here; without a listener it would end the process.
+  // A broken idle connection emits its error here. Without a listener it would end the process.
   pool.on('error', error => log.debug({ reason: error.message }, 'queue.connection_lost'))
 
   try {
@@ -40,9 +40,9 @@ export async function openPostgres(url: string, queues: number, log: Logger) {
   }
 
   return {
-    // BullMQ describes the pools it takes by a type of its own, to which pg's overloads do not quite fit.
+    // BullMQ has its own type for pools, which pg's overloads do not quite match.
     forBullmq: pool as unknown as PgPool,
-    // Only a safety net: NOTIFY wakes a worker at once, this finds what a lost connection missed.
+    // Only a safety net: NOTIFY wakes a worker at once. This finds jobs that a lost connection missed.
     blockSeconds: 5,
     ping: async () => {
       await pool.query('select 1')
@@ -61,7 +61,7 @@ async function migrate(url: string) {
     application_name: 'ackbox-queue-migrate',
     connectionTimeoutMillis: 10_000
   })
-  client.on('error', () => {}) // the query in flight rejects with it
+  client.on('error', () => {}) // the running query rejects as well
   try {
     await client.connect()
     await runMigrations(client, schema)

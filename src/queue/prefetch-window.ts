@@ -1,4 +1,4 @@
-/** Jobs waiting, and deliveries so far, at one moment. */
+/** Waiting jobs, and deliveries so far, at one moment. */
 interface Look {
   at: number
   jobs: number
@@ -8,7 +8,7 @@ interface Look {
   started: number
   /** Added to the queue itself. */
   queued: number
-  /** Gone from the queue in time to start, as the counts tell. */
+  /** Left the queue in time to start, according to the counts. */
   left: number
 }
 
@@ -19,26 +19,26 @@ export interface Limits {
 }
 
 /**
- * As many as a group commit accepts at most. A worker takes one hint in a turn of its event loop: smaller ones came in faster
- * than they were taken, and what waited for a second filled the memory (docs/notes/performance-log.md).
+ * As many as a group commit accepts at most. A worker takes one job per turn of its event loop. Smaller jobs arrived faster than
+ * they were taken, and waited in memory for a second (docs/notes/performance-log.md).
  */
 const largestJob = 200
 const largestWindow = 10_000
-/** A pace that nothing has contradicted since is believed so long. */
+/** A pace is trusted this long if nothing has contradicted it. */
 const rememberMs = 60_000
 
-/** How many deliveries one hint may hold. */
+/** How many deliveries one job may hold. */
 export function jobSize({ concurrency, perSecond }: Limits): number {
   return Math.max(1, Math.floor(Math.min(concurrency, (perSecond ?? Infinity) / 4, largestJob)))
 }
 
 /**
- * How many deliveries of one downstream may wait in BullMQ, so that they start well within their lease; the rest
- * waits in PostgreSQL. Pure arithmetic: others tell it what was added, started and counted.
+ * How many deliveries of one downstream may wait in BullMQ, so that they start well within their lease. The rest
+ * waits in PostgreSQL. Pure arithmetic: callers report what was added, started and counted.
  */
 export function prefetchWindow(limits: Limits, now: () => number) {
   const quarterLease = limits.leaseMs / 4000
-  // A rate limit below what the concurrency suggests is what empties the queue.
+  // A rate limit below the concurrency determines how fast the queue empties.
   const smallest = Math.max(
     1,
     Math.min(2 * limits.concurrency, (limits.perSecond ?? Infinity) * quarterLease)
@@ -50,9 +50,9 @@ export function prefetchWindow(limits: Limits, now: () => number) {
   let queued = 0
   let last: Look = { at: now(), jobs: 0, added: 0, addedJobs: 0, taken: 0, started: 0, queued: 0, left: 0 }
   let looks: Look[] = [last]
-  /** What waits in the queue by our own adding, the oldest first. */
+  /** Deliveries that this process added and that still wait, the oldest first. */
   const ages = queueOfAges(limits.leaseMs / 32, now)
-  /** Deliveries in a hint, lately. Until we made some, others' hints count as full: the window errs to the small. */
+  /** Recent size of a job. Before the first own job, jobs of other processes count as full: the window is rather too small. */
   let mean = jobSize(limits)
   let meanKnown = false
 
@@ -60,11 +60,11 @@ export function prefetchWindow(limits: Limits, now: () => number) {
     const t = now()
     const first = looks[0] ?? last
     const seconds = Math.max(1, (t - first.at) / 1000)
-    // Where no worker runs nobody tells of starts: what was added and did not stay must have been started.
+    // Without a worker here nobody reports starts: what was added and has left must have been started.
     return Math.max(started - first.started, last.left - first.left) / seconds
   }
 
-  /** Of a queue that runs dry the pace is that of whoever fills it: what its workers can do was seen before. */
+  /** The pace of an empty queue is that of its producers. It does not show what the workers can do; an earlier pace does. */
   let known = { perSecond: 0, at: -Infinity }
   let waitsSince: number | undefined
   function remember() {
@@ -87,34 +87,34 @@ export function prefetchWindow(limits: Limits, now: () => number) {
       mean += (deliveries / jobs - mean) * weight
       meanKnown = true
     },
-    /** They wait here no longer; whether they start is told apart, for one whose lease is over does not. */
+    /** They have left the queue. Whether they start is reported separately: a delivery with an ended lease does not. */
     taken(deliveries: number) {
       taken += deliveries
     },
     started() {
       started++
     },
-    /** They never wait here. */
+    /** They never enter the queue. */
     spared(deliveries: number) {
       added += deliveries
       taken += deliveries
     },
-    /** To be taken before the count is asked for: what is added while the question is under way counts twice, not never. */
+    /** Read before the count is requested: additions during the request then count twice, and never not at all. */
     look: () => ({ at: now(), added, addedJobs, taken, started, queued }),
     counted(look: Omit<Look, 'jobs' | 'left'>, jobs: number) {
-      // Where the oldest have waited too long to start, a queue that empties says nothing: taken for a pace, it
-      // would bring in thousands that cannot start either, and so again with every lease.
+      // If the oldest jobs have waited too long to start, an emptying queue shows no pace. Otherwise the window would
+      // admit thousands that cannot start either, again and again with every lease.
       const isLate = ages.oldestMs() > limits.leaseMs / 2
       const left = isLate ? 0 : look.added - last.added - (jobs - last.jobs) * mean
       last = { ...look, jobs, left: last.left + left }
       ages.left(look.queued - jobs * mean)
       looks.push(last)
-      // Keep one look that is at least a second old: it is where the last second began.
+      // Keep one count that is at least a second old: there the last second began.
       while (looks.length > 2 && last.at - (looks[1]?.at ?? last.at) >= 1000) looks.shift()
       if (looks.length > 64) looks = looks.slice(-32)
       remember()
     },
-    /** Nothing was added since the last count, and that was 0. */
+    /** Nothing was added since the last count, which was 0. */
     quiet: () => last.jobs === 0 && addedJobs === last.addedJobs,
     countedAt: () => last.at,
     waiting,
@@ -124,7 +124,7 @@ export function prefetchWindow(limits: Limits, now: () => number) {
   }
 }
 
-/** How long the oldest of a queue has waited, to `grainMs`, told how many were added and how many have left so far. */
+/** The age of the oldest job of a queue, accurate to `grainMs`, from the numbers of added and removed ones. */
 function queueOfAges(grainMs: number, now: () => number) {
   const grains: { from: number; upTo: number }[] = []
   return {
@@ -132,7 +132,7 @@ function queueOfAges(grainMs: number, now: () => number) {
       const grain = grains.at(-1)
       if (grain && now() - grain.from < grainMs) grain.upTo = upTo
       else grains.push({ from: now(), upTo })
-      // Others' hints count as ours that have not left: what is this old is old enough.
+      // Jobs of other processes count like our own: an old one is old enough.
       if (grains.length > 64) grains.shift()
     },
     left(upTo: number) {

@@ -22,32 +22,32 @@ export interface ProducerOptions {
   log: Logger
   /** Milliseconds of a monotonic clock. */
   now?: () => number
-  /** How long an add may take: 250 unless a test is not about that. */
+  /** How long an add may take: 250, except in some tests. */
   addMs?: number
 }
 
 export interface Producer {
-  /** Resolves within `addMs` with those that were not added; never rejects. */
+  /** Resolves within `addMs` with the deliveries that were not added. Never rejects. */
   add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]>
-  /** How many more deliveries may be hinted now; 0 while the backend is away. */
+  /** How many more deliveries may be enqueued now. 0 while the backend is away. */
   room(downstream: string): number
-  /** Deliveries waiting in the queue, as well as this process can know. */
+  /** Deliveries waiting in the queue, as far as this process knows. */
   waiting(downstream: string): number
   /** The backend does not answer: nothing can be added. */
   isAway(downstream: string): boolean
-  /** Workers of this process tell of deliveries they took out of the queue, so that room comes back at once. */
+  /** Called by workers of this process for deliveries that left the queue, so that their room is free at once. */
   taken(downstream: string, deliveries: number): void
-  /** And of each that starts in time: that is the pace. */
+  /** Called for each delivery that starts in time: this is the pace. */
   started(downstream: string): void
   /** Deliveries that this process starts without the queue. */
   bypassed(downstream: string, deliveries: number): void
-  /** Ends what is being added, then adds no more. */
+  /** Finishes the running adds, then adds no more. */
   stop(): Promise<void>
 }
 
 const pingMs = 450
 const countMs = 200
-/** A queue where nothing moves is counted this often: others may add to it. */
+/** How often an inactive queue is counted: other processes may add to it. */
 const quietCountMs = 2000
 /** Deliveries in one round trip. */
 const flightSize = 4096
@@ -96,7 +96,7 @@ export function openProducer({
       if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
       return new Promise(resolve => {
         gathered.push({ deliveries, at: now(), resolve })
-        // In a microtask, so that adds of one tick share a job; while a flight is out they gather by themselves.
+        // In a microtask, so that adds of one tick share a job. While an add is running, the next ones gather anyway.
         if (flight || flushing) return
         flushing = true
         queueMicrotask(flush)
@@ -118,8 +118,8 @@ export function openProducer({
       flight = mine
       backend.add(downstream.name, jobs).then(
         () => {
-          // Also when we gave it up: it waits in the queue after all. Its deliveries were released by then, or
-          // are in a later attempt, and a worker's SELECT checks phase and attempt: it will load none of them.
+          // Even after it was given up: the job waits in the queue after all. By then its deliveries were released or have
+          // a later attempt, and the worker's SELECT checks phase and attempt: it loads none of them.
           window.added(deliveries, jobs.length)
           if (flight === mine) land([])
         },
@@ -129,7 +129,7 @@ export function openProducer({
       )
 
       function giveUp() {
-        // Timers run before the sockets are read: after a blocked event loop the answer may be waiting there.
+        // Timers run before sockets are read: after a blocked event loop the answer may already have arrived.
         setImmediate(() => {
           if (flight === mine) lost(`no answer in ${addMs} ms`)
         })
@@ -210,7 +210,7 @@ export function openProducer({
       const began = now()
       if (await answers()) {
         for (const lane of lanes.values()) lane.back()
-        // In this very turn: a lane that is lost right after it must start another.
+        // In this turn: a connection that is lost right after it must start another ping.
         pinging = undefined
         if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
         return
@@ -230,7 +230,7 @@ export function openProducer({
     return withTimeout(pong, pingMs - 50, () => false)
   }
 
-  // One line for an outage, not one for each queue or each try.
+  // One event for an outage, not one for each queue or try.
   function sayAway(reason: string) {
     if (stopping.signal.aborted || now() - saidAwayAt < 10_000) return
     saidAwayAt = now()
@@ -253,7 +253,7 @@ export function openProducer({
     bypassed: (name, deliveries) => lanes.get(name)?.spared(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
-      // Each flight lands or is given up within `addMs`.
+      // Each add ends or is given up within `addMs`.
       while (!flushed()) await sleep(10)
       stopping.abort()
       clearInterval(counting)
@@ -262,7 +262,7 @@ export function openProducer({
   }
 }
 
-/** The deliveries of all calls in one row, cut into jobs. */
+/** The deliveries of all calls in one list, cut into jobs. */
 function chunk(calls: Call[], size: number): DeliveryRef[][] {
   const jobs: DeliveryRef[][] = []
   let job: DeliveryRef[] = []

@@ -2,21 +2,21 @@ import type { Logger } from '../runtime/logger.ts'
 import { Redis, type RedisOptions } from 'ioredis'
 import { withinLimits } from '../transport/redis-replies.ts'
 
-/** What an operator can mend: the message is one line that says what is wrong and what to do. */
+/** An error that an operator can fix. The message is one line with the cause and the fix. */
 export class QueueServerError extends Error {
   override name = 'QueueServerError'
 }
 
-/** How long a start waits for a Redis that does not answer before it goes on without. */
+/** How long a start waits for a Redis that does not answer before it continues without it. */
 const startMs = 2000
-/** A worker blocks this long for a job; the socket must outlive it. */
+/** A worker blocks this long for a job. The socket timeout must be longer. */
 const blockSeconds = 2
-/** BullMQ's largest are a job with its data, and the list of those that stalled. */
+/** The largest replies for BullMQ are a job with its data, and the list of stalled jobs. */
 const replyMost = { bytes: 8_388_608, items: 65_536 }
-/** Of a text of the server's that is said: it is as long as the server likes. */
+/** The part of a server's text that is logged. The server decides its length. */
 const saidMost = 200
 
-/** BullMQ copies it for each blocking connection, and an answer there takes as long as a block lasts. */
+/** BullMQ copies it for each blocking connection, where an answer takes as long as a block. */
 class Consumer extends Redis {
   override duplicate(override?: Partial<RedisOptions>): Redis {
     return super.duplicate({ ...override, socketTimeout: blockSeconds * 1000 + 2000 })
@@ -24,8 +24,8 @@ class Consumer extends Redis {
 }
 
 /**
- * Two clients: producers fail fast and forget (a late hint is worth nothing), workers wait for ever.
- * Blocking clients are copies of the workers' one, made by BullMQ, one for each queue.
+ * Two clients: producers fail fast (a late job is useless), workers wait for ever.
+ * Blocking clients are copies of the workers' client, made by BullMQ, one for each queue.
  */
 export async function openRedis(url: string, prefix: string, log: Logger) {
   const both = {
@@ -35,14 +35,14 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     disconnectTimeout: 200,
     keepAlive: 10_000,
     retryStrategy: (times: number) => Math.min(50 * times, 500),
-    // A primary that became a replica refuses writes on a healthy connection: only a new one finds the new primary.
+    // A primary that became a replica refuses writes on a working connection. Only a new connection finds the new primary.
     reconnectOnError: (error: Error) => error.message.startsWith('READONLY')
   }
   const producer = new Redis(url, {
     ...both,
     maxRetriesPerRequest: 0,
     enableOfflineQueue: false,
-    // A hint given up after 250 ms must not be sent again after a reconnect.
+    // A job that was given up after 250 ms must not be sent again after a reconnect.
     autoResendUnfulfilledCommands: false,
     commandTimeout: 1000,
     socketTimeout: 1000
@@ -50,7 +50,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
   const consumer = new Consumer(url, {
     ...both,
     maxRetriesPerRequest: null,
-    // An answer this late: the network swallowed it. Without this a black-holed connection hangs until TCP
+    // No answer after this time: the network lost it. Without this a black-holed connection hangs until TCP
     // gives up, a quarter of an hour later.
     socketTimeout: 2000
   })
@@ -77,7 +77,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
 
   const close = async () => {
     closing = true
-    // disconnect, not quit: a QUIT waits for an answer that a black hole never gives.
+    // disconnect, not quit: a QUIT waits for an answer, which a black hole never gives.
     producer.disconnect()
     consumer.disconnect()
   }
@@ -110,7 +110,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     onLost: (listener: () => void) => {
       lostListeners.push(listener)
     },
-    // A write, since a server that is out of memory or a replica answers PING all the same.
+    // A write, since a replica, or a server without memory, still answers PING.
     ping: async () => {
       await producer.set(`${prefix}:ping`, '1', 'PX', 10_000)
     },
@@ -147,13 +147,13 @@ function refuseWrongCredentials(error: Error | undefined, place: string) {
   )
 }
 
-/** Throws for a server that is too old; warns of one that may throw hints away. */
+/** Throws if the server is too old. Logs a warning if it may delete jobs. */
 async function check(client: Redis, place: string, log: Logger) {
   let info
   try {
     info = await client.info()
   } catch (error) {
-    // INFO may be forbidden to our user; that is no reason not to work.
+    // Our user may have no right to INFO. The service still works.
     const reason = (error instanceof Error ? error.message : String(error)).slice(0, saidMost)
     if (isCredentials(new Error(reason))) refuseWrongCredentials(new Error(reason), place)
     log.warn({ redis: place, reason }, 'redis.unchecked')
@@ -170,7 +170,7 @@ async function check(client: Redis, place: string, log: Logger) {
   }
 }
 
-/** The one line for a server that cannot do, or undefined. Exported for its test: no such server at hand. */
+/** The error line for an unsuitable server, or undefined. Exported for its test, which has no such server. */
 export function serverProblem(info: string, place: string): string | undefined {
   const version = /^redis_version:(\d+)\.(\d+)\S*/m.exec(info)
   if (!version) return undefined

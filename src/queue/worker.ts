@@ -18,26 +18,26 @@ export interface WorkedDownstream {
 export interface WorkersOptions {
   backend: Backend
   downstreams: WorkedDownstream[]
-  /** Resolves when each delivery of the hint has its slot, or was let go; bounded by the lease. */
+  /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */
   run: (hint: Job) => Promise<void>
   log: Logger
   signal: AbortSignal
 }
 
-/** Small jobs are taken side by side, so that hints of one delivery can fill the concurrency too. */
+/** Small jobs are taken in parallel, so that jobs of one delivery can also fill the concurrency. */
 const mostJobs = 16
 const retryMs = 250
-/** After the stop, for a job that was just being taken; and for taking finished jobs out of the queue. */
+/** Time after the stop for a job that is just being taken, and for removing finished jobs from the queue. */
 const stopMs = 1000
-/** This long without trouble, and a queue is called well again. */
+/** After this time without errors a queue counts as recovered. */
 const wellMs = 3000
 
 /**
- * Takes hints until `signal` aborts; ends when the running ones are over. A job that was already being taken at the
- * abort still runs: whoever runs it knows that we stop, and releases.
+ * Takes jobs until `signal` aborts. Ends when the running ones are done. A job that was being taken during the
+ * abort still runs: its deliveries are released.
  */
 export async function runWorkers(options: WorkersOptions): Promise<void> {
-  // Each downstream waits for it, at its queue and for its slots: many are no leak.
+  // Each downstream listens to it, at its queue and for its slots: many listeners are not a leak.
   setMaxListeners(0, options.signal)
   await Promise.all(options.downstreams.map(downstream => pull(options, downstream)))
 }
@@ -51,7 +51,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   let puller: JobConsumer | undefined
   let held = 0
 
-  // Two jobs always, so that one is loaded while the other's deliveries wait for slots.
+  // Always two jobs, so that one is loaded while the deliveries of the other wait for slots.
   const full = () => running.size >= mostJobs || (running.size >= 2 && held >= downstream.concurrency)
 
   while (!signal.aborted) {
@@ -68,7 +68,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
       trouble.well()
       if (!taken) continue
       start(taken)
-      // Most are over within a turn: then the next is taken in the same round trip that ends this one.
+      // Most jobs end within a turn: one round trip then ends this job and takes the next.
       await turn()
     } catch (error) {
       trouble.say(error)
@@ -76,7 +76,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
     }
   }
   await Promise.all(running)
-  // Without an answer the job is found stalled later and dropped.
+  // Without an answer, the job is later found as stalled and dropped.
   await waitAtMost(stopMs, Promise.all(ending))
   if (puller) await waitAtMost(stopMs, puller.close())
 
@@ -90,7 +90,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
     const end = run
       .then(() => taken.done())
       .catch((error: unknown) => {
-        // Flushed, or held by nobody any more: it is out of the queue, which is all we want.
+        // Flushed, or without an owner: it is out of the queue, and that is enough.
         log.debug({ downstream: queue, reason: reasonOf(error) }, 'job.complete_failed')
       })
       .finally(() => {
@@ -112,7 +112,7 @@ async function runOne(
   }
 }
 
-/** The next job; after the abort only one that was already on its way to us. */
+/** The next job. After the abort, only a job that was already being taken. */
 async function takeUntil(puller: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
@@ -131,7 +131,7 @@ async function takeUntil(puller: JobConsumer, signal: AbortSignal): Promise<Rece
   }
 }
 
-/** One line when a queue's trouble begins and one when it is over, however often it fails in between. */
+/** One event when a queue starts to fail and one when it has recovered, however often it fails in between. */
 function sayOnce(log: Logger, downstream: string) {
   let since: number | undefined
   let lastAt = 0
@@ -142,7 +142,7 @@ function sayOnce(log: Logger, downstream: string) {
       since = lastAt
       log.warn({ downstream, reason: reasonOf(error) }, 'queue.failing')
     },
-    /** BullMQ keeps some failures to itself and answers "no job": a while without any is what counts. */
+    /** BullMQ hides some errors and answers "no job". So a time without any error counts as recovery. */
     well() {
       if (since === undefined || performance.now() - lastAt < wellMs) return
       log.info({ downstream, ms: Math.round(lastAt - since) }, 'queue.recovered')
@@ -151,5 +151,5 @@ function sayOnce(log: Logger, downstream: string) {
   }
 }
 
-/** Cut: a server's error is as long as it likes. */
+/** Cut: the error text of a server may have any length. */
 const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error)).slice(0, 200)

@@ -1,4 +1,4 @@
-// Every error a caller can get, in one table: code -> status, title. Codes are part of the API and never change.
+// All errors that a caller can get: code -> status, title. Codes are part of the API and never change.
 
 import { redact } from '../domain/redact.ts'
 
@@ -45,7 +45,7 @@ export const problems = {
 
 export type ProblemCode = keyof typeof problems
 
-/** RFC 9457, with our stable `code` and, where one member is to blame, a JSON pointer to it. */
+/** RFC 9457, with our stable `code` and, if one member is wrong, a JSON pointer to it. */
 export interface ProblemBody {
   type: string
   title: string
@@ -53,17 +53,17 @@ export interface ProblemBody {
   code: ProblemCode
   detail?: string
   pointer?: string
-  /** Everything that is wrong, where it is more than one thing. */
+  /** All errors, if there are several. */
   errors?: Invalid[]
 }
 
-/** One thing that is wrong with a request, and a JSON pointer to it. */
+/** One error of a request, with a JSON pointer to its place. */
 export interface Invalid {
   detail: string
   pointer: string
 }
 
-/** A refusal that is the caller's to mend. `headers` go out with it (Retry-After, Allow). */
+/** A refusal that the caller can fix. `headers` are sent with it (Retry-After, Allow). */
 export class Problem extends Error {
   readonly code: ProblemCode
   readonly pointer: string | undefined
@@ -84,7 +84,7 @@ export class Problem extends Error {
   }
 }
 
-/** PostgreSQL cannot be asked now. The API answers 503 with `Retry-After`; nothing was promised to anyone. */
+/** PostgreSQL is unavailable. The API answers 503 with `Retry-After`; nothing was promised. */
 export class Unavailable extends Error {
   readonly retryAfterS: number
 
@@ -95,7 +95,7 @@ export class Unavailable extends Error {
   }
 }
 
-/** The most errors that one answer names. */
+/** The most errors in one answer. */
 const namedErrors = 20
 
 export function problemBody(
@@ -121,7 +121,7 @@ const shown = ({ detail, pointer }: Invalid): Invalid => ({
   pointer: printable(pointer)
 })
 
-/** Whatever a caller sent comes back escaped and cut, so that an error page cannot be made to carry a payload. */
+/** Text of a caller is returned escaped and cut, so that an error page cannot carry a payload. */
 function printable(text: string): string {
   const safe = redact(text).replace(
     // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out

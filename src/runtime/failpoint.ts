@@ -1,14 +1,14 @@
-// Moments at which a test may end, stop, delay or break this process. Nothing happens unless FAILPOINTS asks for it.
+// Moments at which a test may end, stop, delay or break this process. Without FAILPOINTS nothing happens.
 import { writeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** Each as near to its moment as a process can stand: where statement and commit are one, "before" is before both. */
+/** Each is as close to its moment as possible. If statement and commit are one, "before" means before both. */
 export const failpoints = [
   'accept.before_commit',
   'accept.after_commit',
   'hint.before',
   'hint.after',
-  // The dispatcher's; what an accept claims is claimed by accept.after_commit.
+  // For the dispatcher. Claims of an accept have accept.after_commit.
   'claim.after_commit',
   'deliver.before_send',
   'deliver.after_send',
@@ -26,19 +26,19 @@ export const failpoints = [
 export type Failpoint = (typeof failpoints)[number]
 
 export interface Fault {
-  /** A throw where nobody waits for the work, as after a commit, ends the process like any bug there. */
+  /** An exception where nobody waits for the work, such as after a commit, ends the process like any bug there. */
   action: 'kill' | 'stop' | 'sleep' | 'throw'
-  /** Of a sleep. The whole process sleeps, as one whose event loop is blocked. */
+  /** For `sleep`. The whole process sleeps, as with a blocked event loop. */
   ms: number
-  /** This hit only, the first being 1; undefined: each. */
+  /** Only at this hit, counted from 1. Undefined: at each hit. */
   hit: number | undefined
-  /** In (0, 1]. */
+  /** A chance in (0, 1]. */
   probability: number
 }
 
 const form = /^([a-z_.]+)=(kill|stop|throw|sleep:(\d{1,6}))(?:#([1-9]\d{0,5})|%([1-9]\d?|100))?$/
 
-/** `accept.before_commit=kill#3,hint.before=sleep:500%10`: on the third hit; in one of ten. Or what is wrong with it. */
+/** `accept.before_commit=kill#3,hint.before=sleep:500%10`: at the third hit; at one of ten hits. Or the error in the text. */
 export function parseFailpoints(text: string): Map<Failpoint, Fault> | string {
   const faults = new Map<Failpoint, Fault>()
   for (const part of text.split(',').map(each => each.trim())) {
@@ -65,12 +65,12 @@ export function armFailpoints(faults: ReadonlyMap<Failpoint, Fault>): void {
   armed = faults.size > 0 ? faults : undefined
 }
 
-/** Does nothing in a process that was not asked for it. */
+/** Does nothing unless FAILPOINTS names it. */
 export function failpoint(name: Failpoint): void {
   if (armed !== undefined) hit(name, armed.get(name))
 }
 
-/** In the midst of `work`: a moment after its start, when its bytes have left, unless it has ended by then. */
+/** During `work`: a moment after its start, when its bytes have left, unless it has ended by then. */
 export function failpointAmid<T>(name: Failpoint, work: Promise<T>): Promise<T> {
   if (!armed?.has(name)) return work
   return Promise.race([work, sleep(200)]).then(() => {
@@ -85,7 +85,7 @@ function hit(name: Failpoint, fault: Fault | undefined): void {
   hits.set(name, count)
   if (fault.hit !== undefined && fault.hit !== count) return
   if (Math.random() >= fault.probability) return
-  // Past the logger, which might not get to write it any more.
+  // Not by the logger, which may not get to write it.
   writeSync(2, `${JSON.stringify({ level: 40, msg: 'failpoint', name, action: fault.action, hit: count })}\n`)
   if (fault.action === 'kill') process.kill(process.pid, 'SIGKILL')
   else if (fault.action === 'stop') process.kill(process.pid, 'SIGSTOP')

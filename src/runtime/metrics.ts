@@ -3,8 +3,8 @@ import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom
 export type Metrics = ReturnType<typeof createMetrics>
 
 /**
- * What this process saw, in the words of the glossary. Labels are only ever names that handlers declare or words of
- * our own, never something a caller chose, so that nobody can grow the number of series.
+ * The numbers of this process, in the words of the glossary. Labels are only names that handlers declare or our own words, never
+ * values of a caller, so that nobody can create more series.
  */
 export function createMetrics({ processMetrics = true } = {}) {
   const registry = new Registry()
@@ -93,7 +93,7 @@ export function createMetrics({ processMetrics = true } = {}) {
     moved(move: string, written: boolean, n = 1) {
       if (n > 0) moves([move, String(written)], n)
     },
-    /** A delivery reached its end. `attempt`: its number, so that the share of direct successes can be told. */
+    /** A delivery ended. `attempt` is its number: it gives the share of first-attempt successes. */
     ended(downstream: string, status: 'HANDLED' | 'FAILED' | 'DELETED', attempt: number, reason = '') {
       ended([downstream, status, reason])
       if (status === 'HANDLED') {
@@ -124,8 +124,8 @@ interface Series {
 }
 
 /**
- * A counter that is kept here and told to prom-client when somebody asks: prom-client hashes all labels at each step, and there
- * are four steps for each task. The values are those of the labels, in their order.
+ * A counter that is copied to prom-client when it is read. prom-client hashes all labels at each step, and each task has four
+ * steps. The values are the label values, in their order.
  */
 function counter(registers: Registry[], name: string, help: string, labelNames: string[]) {
   const all: Series = { labels: {}, n: 0, next: new Map() }
@@ -145,7 +145,7 @@ function counter(registers: Registry[], name: string, help: string, labelNames: 
   })
   return (values: string[], n = 1): void => {
     let one = all
-    // A look for each label: one for all of them needs a text that is made and hashed anew each time.
+    // One look-up per label: a single look-up would need a new text that is hashed each time.
     for (let at = 0; at < values.length; at++) {
       const value = values[at] as string
       let next = one.next.get(value)
@@ -159,10 +159,10 @@ function counter(registers: Registry[], name: string, help: string, labelNames: 
   }
 }
 
-/** A histogram by downstream, kept here as counters are: prom-client's own hashes the label at each observation. */
+/** A histogram by downstream, kept here like the counters: prom-client hashes the label at each observation. */
 class Times extends Histogram<'downstream'> {
   readonly #of: { name: string; help: string; bounds: number[] }
-  /** `counts`: of each bucket alone, and of what is beyond the last one. */
+  /** `counts`: one for each bucket, and one beyond the last bucket. */
   readonly #kept = new Map<string, { counts: number[]; sum: number }>()
 
   constructor(registers: Registry[], name: string, help: string, bounds: number[]) {
@@ -183,7 +183,7 @@ class Times extends Histogram<'downstream'> {
     kept.sum += seconds
   }
 
-  /** What the registry asks for, in prom-client's own form. Buckets count all that is below their bound, as the format wants it. */
+  /** The value in prom-client's form. The format wants cumulative buckets: each counts everything below its bound. */
   async getForPromString() {
     const { name, help, bounds } = this.#of
     const values = [...this.#kept].flatMap(([downstream, { counts, sum }]) => {
@@ -201,7 +201,7 @@ class Times extends Histogram<'downstream'> {
   }
 }
 
-/** 0/0 would print NaN and spoil every average made of it: before the first delivery there is no sample at all. */
+/** 0/0 would print NaN and spoil every average. Before the first delivery there is no sample. */
 function ratio(registers: Registry[], name: string, help: string, value: () => number) {
   return new Gauge({
     name,

@@ -1,6 +1,6 @@
 import { distance } from 'fastest-levenshtein'
 
-/** The known name that was most likely meant: at most `mostAway` letters differ. Undefined when none is near. */
+/** The known name that was most likely meant. At most `mostAway` letters differ. Undefined if none is close. */
 export function nearest(
   name: string,
   known: readonly string[],

@@ -1,6 +1,6 @@
 /**
- * Runs `work` every `ms` (counted from its end) until the signal aborts; resolves when the last run is over. A run that
- * throws is told to `onError` and the next one comes all the same. `work` may return ms until its next run.
+ * Runs `work` every `ms`, counted from its end, until the signal aborts. Resolves when the last run has ended. An exception goes to
+ * `onError`, and the next run follows. `work` may return the ms until its next run.
  */
 export async function repeat(
   ms: number,
@@ -19,7 +19,7 @@ export async function repeat(
   }
 }
 
-/** Ends early, without an error, when the signal aborts. */
+/** Ends early and without an error when the signal aborts. */
 export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise(resolve => {
     const done = (): void => {

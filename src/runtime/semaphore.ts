@@ -1,8 +1,8 @@
-/** How many may be inside at once: whoever brings more in waits until there is room. */
+/** Limits how many may be inside. A caller that enters beyond the limit waits until there is room. */
 export interface Semaphore {
   enter(): void
   leave(): void
-  /** undefined while there is room; else resolves when there is again. */
+  /** Undefined while there is room. Otherwise resolves when there is room again. */
   full(): Promise<void> | undefined
 }
 
@@ -24,9 +24,9 @@ export function semaphore(most: number): Semaphore {
   }
 }
 
-/** Counts what is under way. No Set of it, for the memory's sake (docs/decisions.md). */
+/** Counts running work. It has no Set of it, to save memory (docs/decisions.md). */
 export interface InFlight extends Pick<Semaphore, 'enter' | 'leave'> {
-  /** Resolves when nothing is. */
+  /** Resolves when no work is running. */
   idle(): Promise<void>
 }
 

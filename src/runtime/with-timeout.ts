@@ -1,12 +1,12 @@
-/** Whatever `await` would wait for: what a handler returns may be a query builder, or a promise of another library. */
+/** Anything that `await` accepts: a handler may return a query builder, or a promise of another library. */
 export const isThenable = <T>(value: T | PromiseLike<T>): value is PromiseLike<T> =>
   typeof (value as Partial<PromiseLike<T>> | null | undefined)?.then === 'function'
 
 const expired = Symbol('expired')
 
 /**
- * Settles as `work` does; after `ms` milliseconds as `late` does, which may throw. `work` itself goes on. Where the event loop
- * stood still, an answer that has arrived meanwhile is read first and wins.
+ * Settles like `work`, or after `ms` milliseconds like `late`, which may throw. `work` itself continues. After a blocked event
+ * loop, an answer that has already arrived is read first and wins.
  */
 export async function withTimeout<T, Late>(
   work: PromiseLike<T>,
@@ -29,7 +29,7 @@ export async function withTimeout<T, Late>(
   }
 }
 
-/** Waits for `work`, but no longer than `ms` milliseconds, whatever it comes to. */
+/** Waits for `work`, but at most `ms` milliseconds, and ignores its result. */
 export async function waitAtMost(ms: number, work: Promise<unknown>): Promise<void> {
   await withTimeout(
     work.catch(() => {}),

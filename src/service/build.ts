@@ -39,22 +39,22 @@ export interface ServiceOptions {
   databaseUrl: string
   secret: string
   registry: Registry
-  /** `host:port` of the demo receiver, which may be reached whatever EGRESS_ALLOW says. */
+  /** `host:port` of the demo receiver. It is allowed whatever EGRESS_ALLOW says. */
   demoTarget?: string
   version: string
   log: Logger
 }
 
 export interface Service {
-  /** The address it listens on: the API, or in other roles the health of the process; undefined without PORT there. */
+  /** The address it listens on: of the API, or of the health routes in other roles. Undefined without PORT there. */
   listen(): Promise<string | undefined>
-  /** Drains: nothing new is claimed, what is on its way ends, what is loaded is given back. Cuts off at the limit. */
+  /** Drains: it claims nothing new, finishes open sends and releases loaded deliveries. At the limit it cuts off. */
   stop(): Promise<void>
   /** That limit, ms. */
   stopMs: number
 }
 
-/** For a balancer to see that readyz says no, before the door is shut. */
+/** Time for a balancer to see the 503 of readyz before the port closes. */
 const farewellMs = 1_500
 const lastWordMs = 3_000
 
@@ -80,7 +80,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const { handlers } = registry
   const metrics = createMetrics()
 
-  // Ends the loops; then what is loaded but unsent; then what is on its way; then what cannot be written; then the last loop.
+  // In this order: end the loops, release loaded deliveries, finish open sends, give up failing writes, end the last loop.
   const stopLooking = new AbortController()
   const stopping = new AbortController()
   const cutOff = new AbortController()
@@ -250,7 +250,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
-      // At the limit sends are cut off; what PostgreSQL does not take soon after is found by its lease.
+      // At the limit, sends are cut off. Their leases recover what PostgreSQL does not accept soon after.
       const limit = setTimeout(() => {
         cutOff.abort()
         lastWord = setTimeout(() => giveUp.abort(), lastWordMs)

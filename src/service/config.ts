@@ -1,4 +1,4 @@
-// What the environment asks of us, checked once: a process with a wrong setting does not start.
+// Reads the environment once and checks it: a process with a wrong setting does not start.
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
 import { parseFailpoints, type Failpoint, type Fault } from '../runtime/failpoint.ts'
@@ -12,9 +12,9 @@ export interface Config {
   roles: Set<Role>
   host: string
   port: number
-  /** PORT was said: then processes without the role api serve their health there. */
+  /** PORT is set: processes without the role api then serve their health routes there. */
   portGiven: boolean
-  /** Where downstreams reach `/callback`; no slash at the end. */
+  /** The address at which downstreams reach `/callback`, without a slash at the end. */
   publicUrl: string
   handlersDir?: string
   sweepMs: number
@@ -25,7 +25,7 @@ export interface Config {
   alarmWebhookSecret?: string
   retentionDays: number
   logLevel: string
-  /** None, a number of hops, or a list of addresses. Never all: then the caller would say itself who it is. */
+  /** None, a number of proxies, or a list of addresses. Never all: the caller could then choose its own address. */
   trustProxy: false | string | number
   redisPrefix: string
   pgPool: number
@@ -37,18 +37,18 @@ export interface Config {
   egressAllow: string[] | undefined
   /** Dubbo providers and message brokers, by the name that handlers use. */
   brokers: ReadonlyMap<string, Broker>
-  /** Those whose receipts are read. */
+  /** The brokers from which receipts are read. */
   receiptsFrom: Broker[]
   demo: boolean
   dataDir: string
   failpoints: ReadonlyMap<Failpoint, Fault>
-  /** No DATABASE_URL: PostgreSQL of our own under `dataDir`. */
+  /** No DATABASE_URL: an embedded PostgreSQL under `dataDir`. */
   embedded: boolean
-  /** What is odd but no reason not to start, one line each. */
+  /** Problems that do not prevent a start, one line each. */
   warnings: string[]
 }
 
-/** Settings are wrong; the message says which and what to do, one line each. */
+/** Wrong settings. The message names each and its fix, one line each. */
 export class SettingError extends Error {
   override name = 'SettingError'
 }
@@ -64,17 +64,17 @@ const list = (text: string) =>
 
 type Env = Record<string, string | undefined>
 
-/** The environment of this process, with what a file `.env` in the current folder says of names that are not set. */
+/** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
   try {
     process.loadEnvFile()
-  } catch {} // no such file, which is fine
+  } catch {} // there is no such file
   return process.env
 }
 
 export function readConfig(env: Env): Config {
   const given = Object.fromEntries(
-    // A compose file passes `NAME=` for what is not set. Only for EGRESS_ALLOW is empty a value: nothing.
+    // A compose file passes `NAME=` for a name that is not set. Only for EGRESS_ALLOW empty is a value: nothing.
     Object.entries(env).filter(
       ([name, value]) => Object.hasOwn(settings.shape, name) && (value !== '' || name === 'EGRESS_ALLOW')
     )
@@ -97,13 +97,13 @@ export function readConfig(env: Env): Config {
     ...wrongReceipts(data, brokers),
     ...wrongLists(data)
   ]
-  // Of values that are wrong by themselves nobody can say whether they fit together.
+  // Combinations are checked only if each value is valid.
   if (problems.length === 0) problems.push(...wrongTogether(config))
   if (problems.length > 0) throw new SettingError(problems.join('\n'))
   return config
 }
 
-/** With a complaint for each value that is wrong, and the default in its place: the others are looked at all the same. */
+/** Returns an error for each wrong value and uses its default, so that the others are checked too. */
 function checked(given: Env): { data: Settings; complaints: string[] } {
   const read = settings.safeParse(given)
   if (read.success) return { data: read.data, complaints: [] }
@@ -127,7 +127,7 @@ function complaint(issue: z.core.$ZodIssue, given: Env): string {
   return `${name} ${issue.message}${hidden ? '' : `, but is ${JSON.stringify(given[name])}`}`
 }
 
-/** One variable each goes over BROKERS_JSON. A URL is never repeated: it may hold a password. */
+/** A variable of its own overrides BROKERS_JSON. No message repeats a URL: it may hold a password. */
 function readBrokers(env: Env, json = '{}'): { brokers: Map<string, Broker>; wrong: string[] } {
   const brokers = new Map<string, Broker>()
   const wrong: string[] = []

@@ -4,11 +4,11 @@ import { guard, type Guard } from '../transport/egress/guard.ts'
 export interface EgressOptions {
   config: Config
   databaseUrl: string
-  /** `host:port` of the demo receiver, which may be reached whatever EGRESS_ALLOW says. */
+  /** `host:port` of the demo receiver. It is allowed whatever EGRESS_ALLOW says. */
   demoTarget?: string
 }
 
-/** Where deliveries may go: what EGRESS_ALLOW says, and never our own stores and our own address. */
+/** The allowed targets: as EGRESS_ALLOW says, but never our own stores and our own address. */
 export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guard {
   const demo = demoTarget === undefined ? [] : [demoTarget]
   const allow =

@@ -1,4 +1,4 @@
-// What a process does again and again, until it stops.
+// The periodic work of a process, until it stops.
 import type { Config } from './config.ts'
 import { heartbeat } from '../db/cluster.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
@@ -19,7 +19,7 @@ export interface MaintenanceOptions {
   dispatching: Dispatcher
   log: Logger
   signal: AbortSignal
-  /** Ends the last loop: a process that drains still takes tasks and receipts. */
+  /** Ends the last loop: a draining process still accepts tasks and receipts. */
   drained: AbortSignal
 }
 

@@ -1,4 +1,4 @@
-// What the API can ask for, made of the verbs of delivery/ and the lists of db/.
+// The operations of the API, built from the verbs of delivery/ and the lists of db/.
 import type { ApiDeps } from '../api/deps.ts'
 import type { Config } from './config.ts'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
@@ -38,7 +38,7 @@ export interface OperationsOptions {
   log: Logger
 }
 
-/** What the API can ask for. While PostgreSQL is away, a call rejects with its error, which the API answers with 503. */
+/** The operations of the API. While PostgreSQL is away a call rejects, and the API answers 503. */
 export function operations(options: OperationsOptions): ApiDeps {
   const {
     config,
@@ -120,7 +120,7 @@ export function operations(options: OperationsOptions): ApiDeps {
         queue: options.queueUp() ? 'ok' : 'away',
         draining: options.draining() ? 'yes' : 'no'
       }
-      // Without its queue it still accepts: deliveries wait in PostgreSQL.
+      // It accepts tasks even without its queue: deliveries wait in PostgreSQL.
       return { ok: !around.isDatabaseAway() && !options.draining(), checks }
     },
     overload: () => (options.accept.isFull() ? 1 : null),

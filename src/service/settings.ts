@@ -1,4 +1,4 @@
-// Every setting of Ackbox, in one object. `.env.example` and `docs/config.md` are printed from it.
+// Every setting of Ackbox, in one object. `.env.example` and `docs/config.md` are generated from it.
 import { z } from 'zod'
 import { nearest } from '../runtime/nearest.ts'
 
@@ -14,7 +14,7 @@ const address = (...protocols: string[]) =>
     error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
   })
 
-/** `unset` says what happens without the setting, where that is more than a value. */
+/** `unset` describes the behaviour without the setting, if it is more than a value. */
 export const settings = z.object({
   DATABASE_URL: address('postgres:', 'postgresql:')
     .optional()
@@ -168,13 +168,13 @@ export const settings = z.object({
 })
 export type Settings = z.output<typeof settings>
 
-/** Names that are almost ours: the setting that was meant would silently keep its default. */
+/** Names that nearly match a setting: the setting that was meant would silently keep its default. */
 export function misspelt(env: Record<string, string | undefined>): string[] {
   const ours = Object.keys(settings.shape)
   return Object.keys(env).flatMap(name => {
     if (ours.includes(name)) return []
     const unset = ours.filter(our => env[our] === undefined)
-    // HOME is two letters from HOST, PATH from AUTH: short names must be nearer.
+    // HOME is two letters from HOST, and PATH from AUTH: short names must be closer.
     const meant = nearest(name, unset, our => (our.length < 6 ? 1 : 2))
     return meant === undefined ? [] : [`Unknown setting ${name}. Did you mean ${meant}?`]
   })
