@@ -3,8 +3,8 @@ import type { ApiDeps } from './deps.ts'
 import { mayUse, type Caller } from './auth.ts'
 
 /**
- * Who may call what: any one of the scopes is enough. A route that is missing here stops the start, and the test
- * that walks this table asks every route with every kind of key. HEAD is as GET.
+ * The scopes for each route: any one of them is enough. A route that is missing here stops the start. A test calls every
+ * route with every kind of key. HEAD counts as GET.
  */
 export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'POST /tasks': ['tasks:write'],
@@ -13,7 +13,7 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'GET /tasks/:taskNo': ['tasks:read', 'ops:read'],
   'DELETE /tasks/:taskNo': ['tasks:write', 'ops:write'],
   'POST /tasks/:taskNo/redeliver': ['tasks:write', 'ops:write'],
-  // Its proof is the token of the delivery.
+  // The token of the delivery is its proof.
   'POST /callback': 'open',
   'GET /deliveries': ['ops:read'],
   'GET /alarms': ['ops:read'],
@@ -37,8 +37,8 @@ export function accessTo(method: string, url: string): 'open' | readonly Scope[]
 }
 
 /**
- * What a key has to do with a downstream: `all` of what goes there is its own, `some`, or `none`. A key that is limited to
- * some messageCodes sees what it has a part in, and may stop only what is wholly its own.
+ * Which deliveries of a downstream belong to a key's message codes: `all`, `some`, or `none`. A bound key sees a downstream
+ * if it has some, and may stop it only if it has all.
  */
 export function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'all' | 'some' | 'none' {
   if (caller.messageCodes === null) return 'all'
@@ -47,6 +47,6 @@ export function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers
   return own.length === 0 ? 'none' : own.length === senders.length ? 'all' : 'some'
 }
 
-/** The message codes that a caller may know of. */
+/** The message codes that a caller may know. */
 export const codesFor = (caller: Caller, handlers: ApiDeps['handlers']): readonly string[] =>
   caller.messageCodes ?? [...handlers.keys()]

@@ -1,7 +1,7 @@
 import { BlockList, isIP } from 'node:net'
 import type { ApiDeps } from './deps.ts'
 
-/** Whoever shares this shares limits: an IPv4 address, or the /64 of an IPv6 one, of which a single host may use all. */
+/** The unit of limits: an IPv4 address, or the /64 of an IPv6 address, since a single host may use all of it. */
 export function addressGroup(address: string): string {
   const plain = unmapped(address)
   if (isIP(plain) !== 6) return plain
@@ -13,7 +13,7 @@ export function addressGroup(address: string): string {
   return `${groups.slice(0, 4).join(':')}::/64`
 }
 
-/** Whether a peer is a proxy that TRUST_PROXY names: its connections carry the requests of many callers. */
+/** Whether TRUST_PROXY names this peer as a proxy: its connections carry the requests of many callers. */
 export function proxyCheck(trusted: ApiDeps['trustProxy']): (address: string) => boolean {
   if (typeof trusted !== 'string') return () => trusted !== false && trusted !== 0
   const list = new BlockList()

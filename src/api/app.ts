@@ -19,7 +19,7 @@ import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
 import { Problem, Unavailable } from '../runtime/errors.ts'
 
-/** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it answers those who wait first. `more` adds routes. */
+/** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it first answers waiting callers. `more` adds routes. */
 export async function buildApp(
   deps: ApiDeps,
   more?: (app: App) => void,
@@ -37,7 +37,7 @@ export async function buildApp(
   return app
 }
 
-/** Only what those ask who watch the process: for workers and dispatchers. */
+/** Only the health routes: for workers and dispatchers. */
 export async function buildHealthApp(deps: ApiDeps): Promise<App> {
   const app = bareApp(deps, {})
   healthRoutes(app, deps)
@@ -45,7 +45,7 @@ export async function buildHealthApp(deps: ApiDeps): Promise<App> {
   return app
 }
 
-/** Manners, errors and limits, without a route. */
+/** Request checks, errors and limits, without a route. */
 function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
   const known = paths()
   const keyed = doorkeeper(deps)
@@ -56,7 +56,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
     requestTimeout: serverOptions.requestTimeout,
     maxRequestsPerSocket,
     forceCloseConnections: 'idle',
-    // Ours is a problem, as all refusals are.
+    // Our own answer is problem+json, like all refusals.
     return503OnClosing: false,
     trustProxy: typeof trusted === 'number' ? (_address, hop) => hop < trusted : trusted,
     bodyLimit: 288 * 1024,
@@ -75,7 +75,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
   app.setSerializerCompiler(serializerCompiler)
   app.setErrorHandler((error, _request, reply) => sendProblem(reply, error, deps.log))
   app.decorateRequest('caller', null)
-  // Whoever watches the process must be told the truth about it even when it is slow, or full.
+  // Health checks must get the true state even if the process is slow or full.
   const watched = new Set<string | undefined>(['/healthz', '/readyz', '/metrics'])
   const loop = loopWatch(2_000)
   app.addHook('onRequest', ({ raw, routeOptions }, reply, done) => {
@@ -97,7 +97,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
     done()
   })
 
-  // Bytes, not values: only the strict reader knows the text that has to be kept (read.ts).
+  // Bytes, not values: only the strict reader knows the text to keep (json/reader.ts).
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) =>
     done(null, bytes)
@@ -113,12 +113,12 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
   })
   const absent = (request: FastifyRequest) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))
-    // A page of the docs that is not there: its path knows the method, but there is nothing.
+    // A page of the docs that does not exist: its path knows the method, but there is no page.
     return allow === null || allow.split(', ').includes(request.method)
       ? new Problem('NOT_FOUND')
       : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } })
   }
-  // Before Fastify looks at a body that nobody will read: its type is not what is wrong with the request.
+  // Before Fastify checks a body that is not read: its type is not the error.
   app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? absent(request) : undefined))
   app.setNotFoundHandler((request, reply) => sendProblem(reply, absent(request), deps.log))
 

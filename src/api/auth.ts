@@ -8,7 +8,7 @@ import { Problem } from '../runtime/errors.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Who asks; null on routes open to all. */
+    /** The caller. Null on open routes. */
     caller: Caller | null
   }
 }
@@ -24,17 +24,17 @@ interface Found<Key> {
   at: number
 }
 
-/** With AUTH=off there are no keys, and whoever reaches the loopback address is the operator. */
+/** With AUTH=off there are no keys: whoever reaches the loopback address is the operator. */
 const operator: Caller = { name: 'local', messageCodes: null }
 
 const rememberMs = 5_000
 
-/** Hooks that let through whoever brings a key with one of the scopes; keys are looked up at most every 5 s each. */
+/** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
 export function doorkeeper(
   deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond'>,
   clock: () => number = performance.now.bind(performance)
 ) {
-  // Two, so that made-up keys, of which there are as many as somebody likes, make none forgotten that is one.
+  // Two caches: any number of invented keys must not push out valid keys.
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
   const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
   const looking = new Map<string, Promise<ApiKey | null>>()
@@ -46,7 +46,7 @@ export function doorkeeper(
   }
 
   function lookUp(hashed: string): Promise<ApiKey | null> {
-    // Of the moment it was asked: a key that is revoked meanwhile is out five seconds later at the latest.
+    // The time of the query, so that a revoked key is refused after five seconds at the latest.
     const at = clock()
     const look = deps
       .findKey(hashed)
@@ -74,7 +74,7 @@ export function doorkeeper(
       const hashed = hash('sha256', secret, 'hex')
       const found = remembered(hashed)
       if (found) return admit(found.key)
-      // A producer that comes with many connections at once asks once.
+      // A producer that opens many connections at once causes one look-up.
       const look = looking.get(hashed) ?? lookUp(hashed)
       look.then(admit, done)
 
@@ -92,7 +92,7 @@ export function doorkeeper(
     }
 }
 
-/** The secret is only ever compared as a hash, by an index: how long that takes tells nothing about the secret. */
+/** The secret is compared only as a hash, by an index: the time this takes tells nothing about the secret. */
 function bearer(header: string | undefined): string | null {
   if (header === undefined || header.length > 300) return null
   const [, secret] = /^bearer +(ack_[\w-]{16,200})$/i.exec(header) ?? []

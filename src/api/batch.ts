@@ -10,10 +10,10 @@ import { batchShape, taskBody } from './requests.ts'
 import { Problem } from '../runtime/errors.ts'
 import { readBatch } from '../json/reader.ts'
 
-/** So many bytes of bodies are hashed and checked before others get their turn on the event loop. */
+/** So many bytes of bodies are hashed and checked before the event loop serves others. */
 const turnBytes = 512 * 1024
 
-/** One commit for all that can be accepted; the rest are refused one by one, each in its place. */
+/** One commit for all acceptable tasks. The others are refused one by one, each in its place. */
 export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking): Promise<string> {
   const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
@@ -31,7 +31,7 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking):
   for (const [index, one] of checked.entries())
     if (!(one instanceof Problem) && one.ifNew && !isKnown(one.asked)) checked[index] = one.ifNew
   const asked = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
-  // Others have had their turns since the last look, each perhaps with a batch of its own.
+  // Others have been served since the last check, each perhaps with a batch of its own.
   refuseOverload(deps)
   const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
   const codes = codesFor(asking.caller, deps.handlers)
@@ -60,7 +60,7 @@ function refusal(problem: Problem, taskNo: string | undefined): string {
   return JSON.stringify({ taskNo, ...bodyOf(problem) })
 }
 
-/** As posted, so that the caller finds it again, but only if it may be one: nothing else is echoed. */
+/** As posted, so that the caller recognises it, but only if it is well-formed: nothing else is echoed. */
 function taskNoOf(task: unknown): string | undefined {
   const taskNo = typeof task === 'object' && task !== null && 'taskNo' in task ? task.taskNo : undefined
   return taskBody.shape.taskNo.safeParse(taskNo).data

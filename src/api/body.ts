@@ -9,7 +9,7 @@ export function readBody(body: unknown, shape: JsonShape): JsonRead {
   return readJson(bytesOf(body), shape)
 }
 
-/** Bytes of any kind: a client of a queue may hand over a plain Uint8Array. */
+/** Bytes of any kind: the client of a queue may return a plain Uint8Array. */
 export function bytesOf(body: unknown): Buffer {
   if (body instanceof Uint8Array && body.length > 0)
     return Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.length)
@@ -26,7 +26,7 @@ export function fit<Schema extends ZodType>(
   return read.data
 }
 
-/** The body goes out as the text that came in: a trip through JSON.parse would change what 1e400 or 1.0 says. */
+/** The body is shown as the text that was posted: JSON.parse would change 1e400 or 1.0. */
 export function taskText(task: TaskView): string {
   if (task.messageBody === undefined) return JSON.stringify(task)
   const { messageBody, ...rest } = task

@@ -65,12 +65,12 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
   )
 }
 
-/** What a proxy passes on may be any text that the caller wrote: only an address is kept. */
+/** A proxy may pass on any text that the caller wrote: only an address is stored. */
 function addressOf({ ip, socket }: FastifyRequest): string {
   return isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
 }
 
-/** Each answer also as the one word that the classic protocol has for it. */
+/** Each answer also as the one word of the classic protocol. */
 function spoken(taken: ZodType, refused: ReturnType<typeof refusals>) {
   const word = (text: string) => ({ 'text/plain': { schema: z.literal(text) } })
   return {
@@ -84,7 +84,7 @@ function spoken(taken: ZodType, refused: ReturnType<typeof refusals>) {
   }
 }
 
-/** Only when text is asked for by name and JSON is not liked better; `*\/*` gets JSON. */
+/** Only if text is requested by name and JSON is not preferred; `*\/*` gets JSON. */
 export function wantsText(accept: string | undefined): boolean {
   if (accept === undefined || !/text\/plain/i.test(accept)) return false
   const weights = new Map(

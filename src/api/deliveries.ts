@@ -75,7 +75,7 @@ interface AskedPage {
 
 const dayMs = 86_400_000
 
-/** The part that all lists share: what this key may see, the last 24 hours unless asked otherwise, 50 at a time. */
+/** Common to all lists: only what this key may see, by default the last 24 hours and 50 rows. */
 export function windowOf(
   { messageCode, downstream, from, to, cursor, limit }: AskedPage,
   caller: Caller,

@@ -13,15 +13,15 @@ type Page<Name extends string> = { [name in Name]: object[] } & { nextCursor?: s
 
 export type ApiLog = Pick<Logger, 'error' | 'warn'>
 
-/** What the API needs of the rest, in its own words. Without the database these throw `Unavailable` or its error: the caller gets a 503. */
+/** The functions that the API calls. Without the database they throw `Unavailable` or its error, and the caller gets a 503. */
 export interface ApiDeps {
   accept(request: TaskRequest): Promise<AcceptResult>
-  /** One commit, answers in order; a taskNo twice in it is `created`, then `same` or `conflict`. */
+  /** One commit, answers in order. A taskNo that occurs twice is `created`, then `same` or `conflict`. */
   acceptMany(requests: TaskRequest[]): Promise<AcceptResult[]>
   readTask(taskNo: string): Promise<TaskView | null>
-  /** By taskNo, of those that are known. */
+  /** By taskNo, for known tasks. */
   contentHashes(taskNos: readonly string[]): Promise<ReadonlyMap<string, string>>
-  /** Ends at any terminal state, at the timeout, or when the signal is aborted, with the state of then. `owner` has a share. */
+  /** Resolves with the current state when the task has ended, at the timeout, or when the signal aborts. `owner` has a share of the places. */
   waitTask(
     taskNo: string,
     owner: string,
@@ -30,8 +30,8 @@ export interface ApiDeps {
   ): Promise<TaskView | null | 'busy'>
   listTasks(filter: TaskFilter): ReturnType<typeof listTasks>
   /**
-   * This and the other operations of people leave a row in the audit that says `who`. It is written before the act: an act
-   * without its record would be worse than a record without its act. What does not exist, or has nothing to do, leaves none.
+   * This and the other operations of operators write an audit row with `who`, before the act: an act without its record would be
+   * worse than a record without its act. An operation that finds nothing to do writes none.
    */
   remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing'>
   redeliver(
@@ -41,31 +41,31 @@ export interface ApiDeps {
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>
   listDownstreams(): Promise<readonly { name: string }[]>
-  /** false: no such downstream. Both may be said twice. */
+  /** False: no such downstream. Repeating it is harmless. */
   pause(name: string, who: string): Promise<boolean>
   resume(name: string, who: string): Promise<boolean>
   handlers: ReadonlyMap<string, HandlerShown>
-  /** By sha256 in lower case hex; null for one that is unknown or revoked. */
+  /** By sha256 in lower case hex. Null: unknown or revoked. */
   findKey(hash: string): Promise<ApiKey | null>
   ready(): Promise<{ ok: boolean; checks: Record<string, string> }>
-  /** Seconds after which to ask again, while no more work can be taken. */
+  /** Seconds until the caller may retry, while the process is full. */
   overload(): number | null
-  /** The database's time as well as this process knows it; the host's clock may be wrong. */
+  /** The database's time as far as this process knows it. The host's clock may be wrong. */
   now(): Date
   metrics: Pick<Metrics, 'contentType' | 'render'>
   log: ApiLog
-  /** false: everybody may do everything (loopback only, see AUTH). */
+  /** False: every caller may do everything (loopback only, see AUTH). */
   auth: boolean
   trustProxy: false | string | number
   /** The address it listens on. */
   host: string
-  /** Where others reach it. */
+  /** The address at which others reach it. */
   publicUrl: string
-  /** Requests a second for one API key; undefined: no limit of its own. */
+  /** Requests per second for each API key. Undefined: no limit. */
   keyPerSecond?: number
 }
 
-/** As much of a handler as `GET /handlers` shows. */
+/** The part of a handler that `GET /handlers` shows. */
 export interface HandlerShown {
   messageCode: string
   body: unknown

@@ -15,7 +15,7 @@ const about = `Ackbox delivers tasks to downstreams, again and again until they 
 Post a task, look at it, see its deliveries and attempts; pause a downstream, resume it; deliver again what failed.
 With AUTH on, press *Authorize* and paste a key (\`ack_…\`).`
 
-/** The description of the routes that follow, and Swagger UI over it at /docs. */
+/** The OpenAPI of the routes that follow, and Swagger UI at /docs. */
 export async function docs(app: App): Promise<void> {
   await app.register(swagger, {
     openapi: {
@@ -62,7 +62,7 @@ export async function docs(app: App): Promise<void> {
           'style-src': ["'self'", "'unsafe-inline'"]
         }
       },
-      // Whether there is TLS is for the proxy in front to say.
+      // Only the proxy in front knows whether there is TLS.
       hsts: false
     })
     const files = readFiles()
@@ -114,7 +114,7 @@ function readFiles(): Map<string, File> {
   return new Map(files)
 }
 
-/** The plugin would open a file for each request and leave it open for as long as nobody reads the answer. */
+/** The plugin would open a file for each request, and keep it open while nobody reads the answer. */
 function fromMemory(files: Map<string, File>): RouteHandlerMethod {
   return (request, reply) => {
     const file = files.get((request.params as { '*': string })['*'])

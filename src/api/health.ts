@@ -6,7 +6,7 @@ import type { App } from './typed.ts'
 import { json } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
 
-/** What whoever watches a process asks; every role answers it. */
+/** The health routes. Every role has them. */
 export function healthRoutes(app: App, deps: ApiDeps): void {
   app.get(
     '/metrics',

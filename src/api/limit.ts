@@ -1,10 +1,10 @@
 import { LRUCache } from 'lru-cache'
 
-/** Token buckets by name, a second's worth each. At most `names` are remembered; the one longest unused is forgotten. */
+/** Token buckets by name, each with the tokens of a second. At most `names` are kept; the least recently used is dropped. */
 export function limiter({ perSecond, names = 10_000 }: { perSecond: number; names?: number }) {
   const buckets = new LRUCache<string, { left: number; at: number }>({ max: names })
   return {
-    /** 0: go on. Else the seconds until there is room again. */
+    /** 0: continue. Otherwise the seconds until there is a token. */
     take(name: string, nowMs: number): number {
       const bucket = buckets.get(name) ?? { left: perSecond, at: nowMs }
       buckets.set(name, bucket)

@@ -94,7 +94,7 @@ function shown({ messageCode, body, downstreams }: HandlerShown) {
   }
 }
 
-/** A handler's schema may hold what JSON Schema cannot say, or come from another copy of zod: then there is none. */
+/** A handler's schema may contain types without JSON Schema, or come from another copy of zod: then there is none. */
 function schemaOf(body: unknown): unknown {
   try {
     return body instanceof z.ZodType

@@ -4,9 +4,9 @@ import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
 
 /**
- * Refuses what a page of somebody else makes a browser send (CSRF), and while no key is asked for also what comes under a
- * name that is not ours: its owner may have turned it to this machine, and to the browser its page is then ours (DNS rebinding).
- * With keys a name gives nothing away: the browser keeps neither our key nor our cookie for it.
+ * Refuses requests that a foreign page makes a browser send (CSRF). Without keys it also refuses foreign host names: their owner may
+ * have pointed them to this machine, and the browser would then treat the page as ours (DNS rebinding).
+ * With keys a foreign name is harmless: the browser has neither our key nor our cookie for it.
  */
 export function originGuard({ auth, host, publicUrl }: Pick<ApiDeps, 'auth' | 'host' | 'publicUrl'>) {
   const known = new URL(publicUrl)
@@ -20,10 +20,10 @@ export function originGuard({ auth, host, publicUrl }: Pick<ApiDeps, 'auth' | 'h
     // Browsers always send a Host; old probes that speak HTTP/1.0 do not.
     const authorities = [headers.host, authorityOf(originalUrl)].filter(one => one !== undefined)
     if (!auth && !authorities.every(isServed)) return new Problem('MISDIRECTED', notServed)
-    // They change nothing, and the browser keeps their answers from pages of other origins.
+    // They change nothing, and the browser hides their answers from pages of other origins.
     if (method === 'GET' || method === 'HEAD') return undefined
-    // With keys a foreign page has nothing to abuse but what the browser sends along by itself. Servers that send receipts
-    // come without any of these headers.
+    // With keys a foreign page can abuse only what the browser sends by itself. Servers that send receipts
+    // have none of these headers.
     if (auth && headers.cookie === undefined) return undefined
     const site = headers['sec-fetch-site']
     if (site !== undefined && site !== 'same-origin' && site !== 'none')

@@ -3,14 +3,14 @@ import type { FastifyRequest } from 'fastify'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
 
-/** For a hook: who may come in is known, and nothing of the body is read. */
+/** For a hook: the caller is known, and nothing of the body is read yet. */
 export function unlessOverloaded(deps: Pick<ApiDeps, 'overload'>) {
   return (_request: FastifyRequest, _reply: unknown, _body: unknown, done: (error?: Error) => void): void => {
     done(refusal(deps))
   }
 }
 
-/** To be asked again where much may have come in since: bodies are read side by side. */
+/** Checked again after waits, since bodies are read in parallel and others may have come in. */
 export function refuseOverload(deps: Pick<ApiDeps, 'overload'>): void {
   const problem = refusal(deps)
   if (problem) throw problem
@@ -26,13 +26,13 @@ function refusal(deps: Pick<ApiDeps, 'overload'>): Problem | undefined {
 
 const resolutionMs = 10
 
-/** Whether the event loop runs so late that a request is better refused. It opens no file, so that its timer cannot fail. */
+/** Whether the event loop is so late that requests should be refused. It opens no file, so its timer cannot fail. */
 export function loopWatch(mostMs: number) {
   const delays = monitorEventLoopDelay({ resolution: resolutionMs })
   delays.enable()
   let isLate = false
   const timer = setInterval(() => {
-    // NaN, no sample at all, is late too: the loop stood still all the time.
+    // NaN means no sample: the loop stood still all the time, so it is late too.
     isLate = !(delays.mean / 1e6 - resolutionMs <= mostMs)
     delays.reset()
   }, 1_000).unref()

@@ -1,4 +1,4 @@
-/** Which methods a path has, for 405 and its Allow. */
+/** The methods of each path, for 405 and its Allow. */
 export function paths() {
   const known: { pattern: RegExp; url: string; methods: Set<string> }[] = []
   return {
@@ -11,7 +11,7 @@ export function paths() {
       if (entry.methods.size === 0) known.push(entry)
       for (const method of [methods].flat()) entry.methods.add(method)
     },
-    /** null: there is nothing at that path, whatever the method. */
+    /** Null: no method exists at this path. */
     allowed(target: string): string | null {
       const path = target.split(/[?#]/, 1)[0] ?? ''
       const methods = known.filter(one => one.pattern.test(path)).flatMap(one => [...one.methods])

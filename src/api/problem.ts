@@ -15,7 +15,7 @@ import {
 import { JsonProblem } from '../json/reader.ts'
 import { nearest } from '../runtime/nearest.ts'
 
-/** Everything a request can run into, as the one kind of error that is answered. */
+/** Turns every error of a request into a problem. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof JsonProblem) return new Problem(error.code, error.detail, pointed(error.pointer))
@@ -29,7 +29,7 @@ export function problemOf(error: unknown): Problem {
     error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}
   const known = typeof code === 'string' ? fastifyCodes[code] : undefined
   if (known) return new Problem(known)
-  // What is left below 500 comes from the framework about a request that broke off or was malformed.
+  // Other errors below 500 come from the framework, for a broken or malformed request.
   if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500)
     return new Problem('BAD_REQUEST')
   return new Problem('INTERNAL')
@@ -62,7 +62,7 @@ export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, as
     : reply.type('application/problem+json').send(JSON.stringify(body))
 }
 
-/** Everything that is wrong, each with where it is. zod names the place by path, unknown members by their keys. */
+/** All errors, each with its place. zod names the place by path, and unknown members by their keys. */
 export function invalid(error: $ZodError, at = ''): Problem {
   const errors = error.issues.flatMap(issue => {
     // zod's signs would come out escaped, as all that might be markup.
@@ -81,7 +81,7 @@ function pointer(path: readonly PropertyKey[]): string {
 
 const pointed = (pointer: string | undefined) => (pointer === undefined ? {} : { pointer })
 
-/** The same problem as bytes on a socket, for what Node refuses before there is a request. */
+/** The same problem as bytes on a socket, for requests that Node itself refuses. */
 export function rawProblem(code: ProblemCode, headers: Record<string, string> = {}, detail = ''): string {
   const body = JSON.stringify(problemBody(code, detail))
   const lines = Object.entries({
@@ -104,7 +104,7 @@ const phrases: Record<number, string> = {
   431: 'Request Header Fields Too Large'
 }
 
-/** The task, or the refusal. `codes`: what the caller may have meant. `at` points to where it stands in a batch. */
+/** The task, or the refusal. `codes`: the codes the caller may have meant. `at` points to its place in a batch. */
 export function acceptedTask(
   accepted: AcceptResult,
   messageCode: string,

@@ -4,12 +4,12 @@ import { problemOf } from './problem.ts'
 import { fit, readBody } from './body.ts'
 import { maxDataBytes, receiptBody } from './requests.ts'
 
-/** What came of a receipt that was taken. */
+/** The result of an accepted receipt. */
 export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
 
 /**
- * A receipt as posted to /callback or read from a queue: its JSON, and the token that came with the delivery. Throws the
- * Problem that says why it was not taken, or Unavailable.
+ * A receipt as posted to /callback or read from a queue: its JSON, and the token of the delivery. Throws the Problem with the
+ * reason of a refusal, or Unavailable.
  */
 export async function takeReceipt(
   deps: Pick<ApiDeps, 'receive'>,
@@ -51,7 +51,7 @@ export async function takeReceipt(
   }
 }
 
-/** Whose fault it is that a receipt was not taken. What is not its sender's may be over when it comes again. */
+/** Whether the sender is to blame for a refusal. Other refusals may be over when the receipt comes again. */
 export function faultOf(err: unknown): 'sender' | 'database' | 'ours' {
   const { code } = problemOf(err)
   if (code === 'UNAVAILABLE') return 'database'

@@ -1,9 +1,9 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Problem } from '../runtime/errors.ts'
 
-/** What Node leaves alone and we refuse, before anything of a body is read. Runs for every request: keep it cheap. */
+/** Checks that Node does not do, before a body is read. They run for every request: keep them cheap. */
 export function manners(request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void): void {
-  // Or a browser might take what a caller wrote, a task's body or a downstream's answer, for a script or a page.
+  // Otherwise a browser might treat a task's body or a downstream's answer as a script or a page.
   reply.header('x-content-type-options', 'nosniff')
   done(rudeness(request))
 }
@@ -17,7 +17,7 @@ function rudeness({ raw }: FastifyRequest): Problem | undefined {
     const name = rawHeaders[i]
     if (name?.length === 4 && name.toLowerCase() === 'host') hosts++
   }
-  // Two Hosts: a proxy in front may have gone by the other one.
+  // Two Hosts: a proxy in front may have used the other one.
   if (hosts > 1 || (hosts === 0 && raw.httpVersion === '1.1'))
     return new Problem('BAD_REQUEST', 'exactly one Host is needed')
   const encoding = headers['content-encoding']

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { phases, reasons, receiptResults, statusNumber, alarmKinds, type Status } from '../domain/types.ts'
 
-// What goes over the wire, once: these validate what comes in, type it, and become the OpenAPI. Nothing is coerced.
+// The input schemas. They validate the input, type it, and become the OpenAPI. Nothing is coerced.
 
 export const maxBodyBytes = 262_144
 export const maxDataBytes = 65_536
@@ -77,7 +77,7 @@ export type TaskBody = z.output<typeof taskBody>
 
 export const batchSize = 1_000
 export const batchBody = z.strictObject({ tasks: z.array(taskBody).max(batchSize) })
-/** A batch is refused as a whole for its own shape only; each of its tasks has an answer of its own. */
+/** A batch is refused as a whole only for its own shape. Each of its tasks has its own answer. */
 export const batchShape = z.strictObject({ tasks: z.array(z.unknown()).max(batchSize) })
 
 export const receiptBody = z.strictObject({
@@ -106,11 +106,11 @@ export const redeliverBody = z
 export const taskParams = z.strictObject({ taskNo: z.string().meta({ example: 'order-A-1001' }) })
 export const nameParams = z.strictObject({ name: z.string().meta({ example: 'warehouse' }) })
 
-/** What is of another form names nothing: nobody is asked for it, least of all PostgreSQL, whose text holds no U+0000. */
+/** Text of another form names nothing: it is not looked up. PostgreSQL's text cannot hold U+0000. */
 export const isTaskNo = (text: string): boolean => taskNoForm.test(text)
 export const isDownstream = (text: string): boolean => downstreamForm.test(text)
 
-// A query has only text; these say which text is which value, and refuse the rest.
+// A query has only text. These convert text to values, and refuse the rest.
 const count = (min: number, max: number) =>
   z
     .string()
@@ -163,7 +163,7 @@ export const alarmQuery = z.strictObject({
 const form =
   /^(\d{4})-(\d\d)-(\d\d)[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.(\d{1,12}))?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/
 
-/** The time meant, rounded up to a millisecond so that "not before" stays true; null for what is none after 1970. */
+/** The time, rounded up to a millisecond so that "not before" stays true. Null if it is not a time after 1970. */
 export function instant(text: string): Date | null {
   const parts = form.exec(text)
   if (!parts) return null

@@ -10,7 +10,7 @@ import {
 } from '../domain/types.ts'
 import { problems, type ProblemCode } from '../runtime/errors.ts'
 
-// What comes back, for the OpenAPI and for the tests that hold every answer against it.
+// The output schemas, for the OpenAPI and for the tests, which check every answer against them.
 
 const status = z.enum(Object.keys(statusNumber) as [Status, ...Status[]])
 const time = z.string().meta({ format: 'date-time' })
@@ -146,7 +146,7 @@ export const healthAnswer = z.strictObject({
   checks: z.record(z.string(), z.string()).optional()
 })
 
-/** The problems a route may answer with, by status, each with its codes said; any may be asked under a foreign Host. */
+/** The problems that a route may answer with, by status, with their codes. Any route may get a foreign Host. */
 export function refusals(...codes: ProblemCode[]) {
   const byStatus = new Map<number, ProblemCode[]>()
   for (const code of [...codes, 'MISDIRECTED'] as const)

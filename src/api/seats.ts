@@ -4,26 +4,26 @@ import type { Socket } from 'node:net'
 import { addressGroup } from './address.ts'
 import type { ApiLog } from './deps.ts'
 
-/** How many connections may be open, and for how long one may keep us waiting. */
+/** How many connections may be open, and how long each may be silent. */
 export interface SeatLimits {
   seats: number
-  /** Of one address. Proxies of TRUST_PROXY are not counted. */
+  /** Limit of one address. Proxies of TRUST_PROXY are not counted. */
   perAddress: number
-  /** Beyond `seats`: connections that are told of the health of the process and nothing else. */
+  /** Spare connections beyond `seats`: they are answered about the health of the process only. */
   spare: number
-  /** Requests of one connection that are worked on at a time. The next are read when these are answered. */
+  /** Open requests of one connection. The next ones are read when these are answered. */
   pipelined: number
-  /** Of all connections: parsed requests that wait for that. */
+  /** Parsed requests that wait for that, over all connections. */
   held: number
-  /** When seats are short, the connection of a client that has been silent for so long is closed. */
+  /** If seats are short, the connection of a client that has been silent for this long is closed. */
   graceMs: number
-  /** A client that takes no byte of its answer for so long is cut off. */
+  /** A client that reads no byte of its answer for this long is cut off. */
   unreadMs: number
-  /** A connection without a request under way is closed after so long. Balancers must close theirs before. */
+  /** A connection without an open request is closed after this time. Balancers must close theirs earlier. */
   idleMs: number
 }
 
-/** What a process of the usual size has. One with few descriptors keeps half of them for the rest of its work. */
+/** The limits of a normal process. A process with few descriptors keeps half of them for its other work. */
 export function seatLimits(descriptors = descriptorLimit()): SeatLimits {
   const seats = Math.max(16, Math.min(4_096, Math.floor(descriptors / 2)))
   return {
@@ -51,7 +51,7 @@ interface Address {
   name: string
   isProxy: boolean
   seats: Set<Seat>
-  /** A look for somebody to send away that found nobody is not repeated before, ms. */
+  /** After a search found no connection to close, the next search waits this long, ms. */
   lookAgainAt: number
 }
 
@@ -77,7 +77,7 @@ const mostAtOnce = 32
 /** A connection may always hold so many; more only while there is room for them. */
 const heldEach = 32
 
-/** The connections of a server. When no seat is free, the heaviest address gives up those that keep us waiting. */
+/** The connections of a server. When no seat is free, the address with the most connections loses its silent ones. */
 export function seating(
   limits: SeatLimits,
   isProxy: (address: string) => boolean,

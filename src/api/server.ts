@@ -3,13 +3,13 @@ import type { Socket } from 'node:net'
 import type { Paths } from './paths.ts'
 import { rawProblem } from './problem.ts'
 
-/** Node's own limits are made for trusted peers: 60 s, 300 s, looked at every 30 s, any number of connections. */
+/** Node's own limits are made for trusted peers: 60 s, 300 s, checked every 30 s, any number of connections. */
 export const serverOptions = {
   headersTimeout: 10_000,
   requestTimeout: 15_000,
   connectionsCheckingInterval: 1_000,
   maxHeaderSize: 16_384,
-  // manners.ts counts Hosts and answers with a problem; Node would answer with nothing.
+  // request-checks.ts counts Hosts and answers with a problem; Node would answer without one.
   requireHostHeader: false
 }
 /** Then the connection is closed. High, because Node answers what was pipelined beyond it with an empty 503. */
@@ -21,10 +21,10 @@ export function guardServer(server: Server): void {
   })
 }
 
-/** For requests that are still coming in when the server closes. */
+/** The time for requests that still arrive when the server closes. */
 const closingMs = 5_000
 
-/** A server that closes no longer looks for requests that take too long: one half sent would keep it open for ever. */
+/** A closing server no longer checks for slow requests: a half-sent one would keep it open for ever. */
 export function closeInTime(server: Server): void {
   const late = setTimeout(() => server.closeAllConnections(), closingMs)
   server.once('close', () => clearTimeout(late))
@@ -35,7 +35,7 @@ interface ParserError extends Error {
   rawPacket: unknown
 }
 
-/** What could not become a request: answered as a problem too, and the connection closed. */
+/** Input that is not a request: it gets a problem too, and the connection closes. */
 export function onClientError(paths: Paths) {
   return (error: ParserError, socket: Socket): void => {
     if (error.code === 'ECONNRESET' || !socket.writable || answersAnother(socket)) {

@@ -19,13 +19,13 @@ export interface Asking {
   now: Date
 }
 
-/** One posted task; `ifNew` is the refusal that holds for a new task only: what was accepted once stays accepted. */
+/** One posted task. `ifNew` is a refusal for new tasks only: an accepted task stays accepted. */
 export interface AskedTask {
   asked: TaskRequest
   ifNew: Problem | null
 }
 
-/** Checks all but the handler's own schema. `value` is the envelope, whose body text is number `index` of `read`. */
+/** Checks everything except the handler's schema. `value` is the envelope; its body text is number `index` of `read`. */
 export function askedTask(
   value: unknown,
   read: JsonRead,
@@ -71,8 +71,8 @@ export function askedTask(
 }
 
 /**
- * A key bound to messageCodes must not take, ahead of time, the number that a task of another one will get: that task would be
- * refused for ever. A hashed number shows no messageCode, so it is refused only where a code is long enough to need one.
+ * A key bound to message codes must not use the future number of another code's task: that task would be refused for ever. A
+ * hashed number shows no messageCode, so it is refused only if a code is long enough to need one.
  */
 function isOfOthers(
   taskNo: string,
@@ -89,8 +89,8 @@ function isOfOthers(
 }
 
 /**
- * Which of them are known already. To a key bound to messageCodes only what it posted just so: a refusal that makes no task
- * must not tell whether others have one of this number.
+ * The known tasks among these. For a bound key only tasks with exactly this content: a refusal that creates no task must not
+ * tell whether others have one with this number.
  */
 export async function knownAmong(
   deps: Pick<ApiDeps, 'contentHashes'>,
@@ -132,7 +132,7 @@ function schedule(
 // https://www.w3.org/TR/trace-context/#traceparent-header ; all zeros and version ff are none.
 const trace = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
 
-/** One that is malformed is left out, as its standard asks, and never refused. */
+/** A malformed traceparent is ignored, as its standard asks, and never refused. */
 export function traceparentOf(header: string | string[] | undefined): string | null {
   return typeof header === 'string' && trace.test(header) ? header : null
 }

@@ -71,7 +71,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const read = readBody(request.body, 'task')
       const by = asking(request)
       const { asked, ifNew } = askedTask(read.value, read, 0, '', by)
-      // A task that was accepted in time is known for ever, however late it is posted again.
+      // A task that was accepted in time stays known, however late it is posted again.
       if (ifNew && !(await knownAmong(deps, by.caller, [asked]))(asked)) throw ifNew
       const accepted = await deps.accept(asked)
       return json(
@@ -100,13 +100,13 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
       if (request.query.wait === undefined || first.status !== 'SENDING') return json(reply, taskText(first))
-      // Of those who wait each key has a share; where none are asked for, each address.
+      // Each key has a share of the waiting callers; without keys, each address has one.
       const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
         deps.waitTask(taskNo, owner, (request.query.timeout ?? 30) * 1000, signal)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
-      // Removed meanwhile, or even posted anew by somebody else.
+      // Removed in the meantime, or even posted again by another producer.
       if (!task || !mayUse(callerOf(request), task.messageCode)) throw new Problem('TASK_NOT_FOUND')
       return json(reply, taskText(task))
     }
@@ -224,7 +224,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     }
   )
 
-  // Callers who wait when the process stops are answered with what is known then.
+  // When the process stops, waiting callers get the current state.
   const waiting = new Set<AbortController>()
   app.addHook('preClose', done => {
     for (const one of waiting) one.abort()
@@ -254,7 +254,7 @@ function known({ taskNo }: { taskNo: string }): string {
   return taskNo
 }
 
-/** What a key may not see is not there: that it exists is itself something to know. */
+/** A task that a key may not see does not exist for it: its existence is information too. */
 async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<TaskView> {
   const task = await deps.readTask(taskNo)
   if (!task || !mayUse(caller, task.messageCode)) throw new Problem('TASK_NOT_FOUND')

@@ -11,9 +11,9 @@ import type { output, ZodType } from 'zod'
 import { invalid } from './problem.ts'
 
 /**
- * Parameters and queries are validated and typed by their zod schema. Bodies are not: each route reads its own bytes
- * (read.ts), because only the strict reader knows the text that has to be kept; their schema there is documentation.
- * Answers are not checked either, which would cost more than making them; the tests do that.
+ * zod schemas validate and type parameters and queries. Bodies are not validated here: each route reads its own bytes
+ * (json/reader.ts), because only the strict reader knows the text to keep. Their schema is documentation.
+ * Answers are not checked either: that would cost more than building them. The tests check them.
  */
 export interface Typed extends FastifyTypeProvider {
   validator: this['schema'] extends ZodType ? output<this['schema']> : unknown

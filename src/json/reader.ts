@@ -4,7 +4,7 @@ import { Scan, type Role } from './scanner.ts'
 
 export { JsonProblem } from './source.ts'
 
-/** What a text should be: it says where the member lies that is delivered verbatim. `plain` has none. */
+/** The kind of a text: it tells where its verbatim member is. `plain` has none. */
 export type JsonShape = 'task' | 'batch' | 'receipt' | 'plain'
 
 const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
@@ -14,7 +14,7 @@ const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
   plain: { role: 'plain', verbatim: '' }
 }
 
-/** A text that was read: its value, and the very text of its bodies. */
+/** The result of reading a text: its value, and the exact text of its bodies. */
 export class JsonRead {
   readonly value: unknown
   readonly #source: Source
@@ -30,7 +30,7 @@ export class JsonRead {
     return this.#source.text
   }
 
-  /** The text of `messageBody` (or a receipt's `data`) as it was posted; in a batch, of `tasks[index]`. */
+  /** The exact text of `messageBody` (or of a receipt's `data`); in a batch, of `tasks[index]`. */
   bodyText(index = 0): string | undefined {
     const start = this.#spans[2 * index] ?? 0
     return start === 0 ? undefined : this.#source.cut(start, this.#spans[2 * index + 1] ?? 0)
@@ -42,8 +42,8 @@ export class JsonRead {
 }
 
 /**
- * Reads a strict I-JSON text (RFC 7493) or throws a JsonProblem. What `JSON.parse` and `stringify` would change without
- * a word is refused or, inside a body, kept as text: 9007199254740993, 1e400, two members of one name, 1.0.
+ * Reads a strict I-JSON text (RFC 7493) or throws a JsonProblem. Values that `JSON.parse` and `stringify` would silently
+ * change are refused or, inside a body, kept as text: 9007199254740993, 1e400, two members of one name, 1.0.
  */
 export function readJson(bytes: Uint8Array, shape: JsonShape): JsonRead {
   const source = sourceOf(bytes)
@@ -53,8 +53,8 @@ export function readJson(bytes: Uint8Array, shape: JsonShape): JsonRead {
 }
 
 /**
- * `readJson(bytes, 'batch')` that lets others have their turn: 8 MiB of empty arrays would hold them up for 500 ms.
- * A body too large to be taken is not parsed: in the value `true` stands for it, and `bodyBytes` tells.
+ * `readJson(bytes, 'batch')` with pauses for other work: 8 MiB of empty arrays would block the event loop for 500 ms.
+ * A body that is too large is not parsed: `true` stands for it in the value, and `bodyBytes` has its size.
  */
 export async function readBatch(bytes: Uint8Array, turn: () => Promise<unknown>): Promise<JsonRead> {
   if (bytes.length <= limits.bytes) return readJson(bytes, 'batch')
@@ -62,7 +62,7 @@ export async function readBatch(bytes: Uint8Array, turn: () => Promise<unknown>)
   await turn()
   const { list, elements, members, spans } = scanned(source, 'batch')
   await turn()
-  // Only the elements of a list can be read one by one; what is none is small, or is refused.
+  // Only the elements of a list can be read one by one. Any other text is small, or is refused.
   if (list === undefined || bytes[list.start] !== 0x5b) return readJson(bytes, 'batch')
   const again = (at: Part) => scanned(source, 'batch', at)
   const before = { start: 0, end: list.start }
@@ -93,7 +93,7 @@ function scanned(source: Source, shape: JsonShape, careful?: Part): Scan {
   return scan
 }
 
-/** A name said twice overwrites what it named: the value has fewer members than its text. A careful scan says where. */
+/** A repeated name overwrites the first value: the value has fewer members than the text. A careful scan finds the place. */
 function parse(text: string, members: number, again: (at: Part) => void, ...parts: Part[]): unknown {
   const value: unknown = JSON.parse(text)
   if (countMembers(value) !== members) parts.forEach(again)
