@@ -279,7 +279,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await backend.close()
       await Promise.all(Object.values(ways).map(way => way.close()))
       await Promise.all([sql.end({ timeout: 5 }), reads.end()])
-      // Not before: a look that hangs ends with its connection.
+      // Not earlier: a hanging query ends with its connection.
       await refreshing
     }
   }

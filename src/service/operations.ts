@@ -135,7 +135,7 @@ export function operations(options: OperationsOptions): ApiDeps {
   }
 }
 
-/** A downstream that no handler names any more may still be resumed. */
+/** A downstream without a handler can still be resumed. */
 async function isKnown(reads: Reads, { downstreams }: Registry, name: string): Promise<boolean> {
   return downstreams.has(name) || (await countDownstreams(reads, [])).some(one => one.name === name)
 }
