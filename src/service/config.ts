@@ -79,11 +79,14 @@ export function readConfig(env: Env): Config {
       ([name, value]) => Object.hasOwn(settings.shape, name) && (value !== '' || name === 'EGRESS_ALLOW')
     )
   )
-  const { data, complaints } = checked(given)
-  const { brokers, wrong } = readBrokers(env, data.BROKERS_JSON)
+  const { data, complaints, wrong } = checked(given)
+  const { brokers, wrong: wrongBrokers } = readBrokers(env, data.BROKERS_JSON)
   const failpoints = readFailpoints(data.FAILPOINTS, env)
+  const odd = misspelt(env)
+  const lists = wrongLists(data)
+  if (lists.some(problem => problem.startsWith('ROLE '))) wrong.add('ROLE')
   const config = {
-    ...toConfig(data, brokers, misspelt(env), given['PORT'] !== undefined),
+    ...toConfig(data, brokers, [...odd], given['PORT'] !== undefined),
     failpoints: typeof failpoints === 'string' ? new Map<Failpoint, Fault>() : failpoints
   }
   if (config.failpoints.size > 0)
@@ -92,27 +95,37 @@ export function readConfig(env: Env): Config {
     )
   const problems = [
     ...complaints,
-    ...wrong,
+    ...wrongBrokers,
     ...(typeof failpoints === 'string' ? [`FAILPOINTS ${failpoints}`] : []),
     ...wrongReceipts(data, brokers),
-    ...wrongLists(data)
+    ...lists,
+    // Of a value that is wrong by itself nobody can say whether it fits the others.
+    ...wrongTogether(config, name => wrong.has(name))
   ]
-  // Combinations are checked only if each value is valid.
-  if (problems.length === 0) problems.push(...wrongTogether(config))
-  if (problems.length > 0) throw new SettingError(problems.join('\n'))
+  // A misspelt name may be the very reason why another is said to be missing.
+  if (problems.length > 0) throw new SettingError([...problems, ...odd].join('\n'))
   return config
 }
 
-/** Returns an error for each wrong value and uses its default, so that the others are checked too. */
-function checked(given: Env): { data: Settings; complaints: string[] } {
+/** With a complaint for each value that is wrong, and the default in its place: the others are looked at all the same. */
+function checked(given: Env): { data: Settings; complaints: string[]; wrong: Set<string> } {
   const read = settings.safeParse(given)
-  if (read.success) return { data: read.data, complaints: [] }
+  if (read.success) return { data: read.data, complaints: [], wrong: new Set() }
   const wrong = new Set(read.error.issues.map(issue => String(issue.path[0])))
   const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !wrong.has(name)))
   return {
     data: settings.parse(rest),
-    complaints: read.error.issues.map(issue => complaint(issue, given))
+    complaints: read.error.issues.map(issue => complaint(issue, given)),
+    wrong
   }
+}
+
+/** DATABASE_URL alone, for a command that needs no other setting. Judged as `readConfig` does, in the same words. */
+export function readDatabaseUrl(env: Env): string | undefined {
+  const given = { DATABASE_URL: env['DATABASE_URL'] || undefined }
+  const read = settings.pick({ DATABASE_URL: true }).safeParse(given)
+  if (read.success) return read.data.DATABASE_URL
+  throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
 }
 
 export function readFailpoints(text: string | undefined, env: Env): Map<Failpoint, Fault> | string {
@@ -259,15 +272,17 @@ function wrongLists(s: Settings): string[] {
   return problems
 }
 
-function wrongTogether(config: Config): string[] {
+/** `isWrong`: whether the value of a name was refused already, so that its default stands in `config`. */
+function wrongTogether(config: Config, isWrong: (name: keyof Settings) => boolean): string[] {
   const problems: string[] = []
   const loopback = isLoopback(config.host)
-  if (!config.embedded && config.secret === undefined) {
+  const embedded = config.embedded && !isWrong('DATABASE_URL')
+  if (!embedded && config.secret === undefined && !isWrong('SECRET')) {
     problems.push(
       'SECRET is required with DATABASE_URL: set it to 32 characters or more, the same in every process, e.g. from `openssl rand -base64 32`'
     )
   }
-  if (config.embedded && config.roles.size < roles.length) {
+  if (embedded && roles.some(role => !config.roles.has(role)) && !isWrong('ROLE')) {
     problems.push(
       'ROLE with fewer than api,worker,dispatcher needs DATABASE_URL: the embedded PostgreSQL serves one process'
     )

@@ -70,6 +70,22 @@ t.test('roles are split only where a database is shared', async t => {
   t.match(complaint({ ROLE: ',' }), /ROLE must be some of/)
 })
 
+t.test('a value out of its range hides nothing that is wrong beside it', async t => {
+  const said = complaint({
+    PORT: '70000',
+    DATABASE_URL: databaseUrl,
+    RETENTION_DAY: '7',
+    HOST: '0.0.0.0',
+    AUTH: 'off'
+  })
+  t.match(said, /^PORT must be a whole number from 0 to 65535, but is "70000"$/m)
+  t.match(said, /^Unknown setting RETENTION_DAY\. Did you mean RETENTION_DAYS\?$/m)
+  t.match(said, /^SECRET is required with DATABASE_URL/m)
+  t.match(said, /^AUTH=off is accepted on a loopback HOST only/m)
+  t.notMatch(complaint({ DATABASE_URL: databaseUrl, SECRET: 'short' }), /is required/, 'it is said once')
+  t.notMatch(complaint({ DATABASE_URL: 'mysql://db', ROLE: 'api' }), /ROLE/, 'a database was meant')
+})
+
 t.test('everything wrong is said at once, by name, with what would be right', async t => {
   const said = complaint({
     PORT: '70000',
