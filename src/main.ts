@@ -3,20 +3,19 @@
 import { createServer, type AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
-import { environment, readConfig, SettingError, type Config } from './service/config.ts'
+import { environment, readConfig, type Config } from './service/config.ts'
 import { remind } from './cli/doctor/remind.ts'
+import { explain } from './cli/explain.ts'
 import { demoHeader, dropDemoKey, keepDemoKey, type DemoKey } from './demo/key.ts'
 import { demoEnv, startReceiver, type Receiver } from './demo/receiver.ts'
 import { embeddedSecret, startEmbedded, type Embedded } from './embedded/start.ts'
 import { migrate, pendingMigrations, unknownMigrations } from './db/migrate.ts'
-import { checkServer, DatabaseError, isInfrastructure, openDb } from './db/pool.ts'
+import { checkDatabase, DatabaseError } from './db/pool.ts'
 import { armFailpoints } from './runtime/failpoint.ts'
 import { builtInHandlers } from './handler/files.ts'
-import { HandlersError, loadHandlers } from './handler/load.ts'
-import { QueueServerError } from './queue/redis.ts'
+import { loadHandlers } from './handler/load.ts'
 import { signingSecret } from './domain/tokens.ts'
-import { TransportError, transportNames } from './transport/registry.ts'
-import type { Logger } from './runtime/logger.ts'
+import { transportNames } from './transport/registry.ts'
 import { commandLine, version } from './runtime/package.ts'
 import { buildService, type Service } from './service/build.ts'
 
@@ -117,12 +116,7 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
     await migrate(running.embedded.url, log)
     return running.embedded.url
   }
-  const sql = openDb(config.databaseUrl, { max: 1 })
-  try {
-    await checkServer(sql)
-  } finally {
-    await sql.end({ timeout: 1 })
-  }
+  await checkDatabase(config.databaseUrl)
   const missing = await pendingMigrations(config.databaseUrl)
   if (missing.length > 0) {
     throw new DatabaseError(
@@ -238,26 +232,4 @@ async function fail(err: unknown): Promise<never> {
   await stop().catch(() => {})
   console.error(explain(err))
   process.exit(1)
-}
-
-function explain(err: unknown): string {
-  if (err instanceof SettingError) return err.message.replaceAll(/^/gm, 'ackbox: ')
-  if (
-    err instanceof DatabaseError ||
-    err instanceof HandlersError ||
-    err instanceof QueueServerError ||
-    err instanceof TransportError
-  )
-    return `ackbox: ${err.message}`
-  const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }
-  if (code === 'EADDRINUSE')
-    return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop the program that listens there, or set PORT to a free port`
-  if (code === 'EADDRNOTAVAIL' || code === 'EACCES')
-    return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
-  if (code === 'ENOTFOUND' && address === undefined && !isInfrastructure(err))
-    return `ackbox: ${message}: check HOST`
-  if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
-    return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
-  }
-  return `ackbox: this is a bug\n${err instanceof Error ? err.stack : String(err)}`
 }

@@ -90,6 +90,16 @@ export function isInfrastructure(err: unknown): boolean {
   return ours.test(code) || system.test(code) || server.test(code)
 }
 
+/** Whether the server behind this URL can be reached, and can keep our promise. Throws what is wrong. */
+export async function checkDatabase(url: string): Promise<void> {
+  const sql = openDb(url, { max: 1 })
+  try {
+    await checkServer(sql)
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
 /** Throws a DatabaseError unless this server can keep our promise. */
 export async function checkServer(sql: Sql): Promise<{ version: string }> {
   const [row] = await sql<

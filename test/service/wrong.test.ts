@@ -198,15 +198,23 @@ t.test('missing tables are said, and npm run migrate makes them', { buffered: tr
   t.equal((await call(`${service.url}/readyz`)).status, 200, 'then it starts')
 })
 
-t.test('a migration that cannot reach its database says so in one line', { buffered: true }, async t => {
+t.test('migrate says of a DATABASE_URL just what start says', { buffered: true, jobs: 1 }, async t => {
   const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
-  const env = { PATH: process.env['PATH'], DATABASE_URL: `postgres://a@127.0.0.1:${await freePort()}/a` }
-  const failed = (await promisify(execFile)(process.execPath, [program, 'migrate'], { env }).catch(
-    (err: unknown) => err
-  )) as { code: number; stderr: string }
-  t.equal(failed.code, 1)
-  t.match(failed.stderr.trim().split('\n'), [/^ackbox: the migration did not end \(.*ECONNREFUSED/])
-  t.equal(failed.stderr.trim().split('\n').length, 1)
+  const wrong: [name: string, url: string, says: RegExp][] = [
+    ['no URL at all', 'localhost/ackbox', /DATABASE_URL must be a URL that starts with postgres:\/\//],
+    ['another database', 'mysql://a:hunter2@127.0.0.1/a', /DATABASE_URL must be a URL that starts/],
+    ['nobody listens', `postgres://a@127.0.0.1:${await freePort()}/a`, /cannot be used \(.*ECONNREFUSED/],
+    ['no such database', (await testDb(t)).url.replace(/\/[^/]+$/, '/no-such-database'), /cannot be used/]
+  ]
+  for (const [name, url, says] of wrong) {
+    const env = { PATH: process.env['PATH'], DATABASE_URL: url }
+    const failed = (await promisify(execFile)(process.execPath, [program, 'migrate'], { env }).catch(
+      (err: unknown) => err
+    )) as { code: number; stderr: string }
+    t.equal(failed.code, 1, name)
+    t.match(failed.stderr, says, name)
+    t.same(failed.stderr.trim().split('\n'), await refused(t, withDatabase(url)), `${name}: the same line`)
+  }
 })
 
 t.test(

@@ -1,0 +1,28 @@
+import { DatabaseError, isInfrastructure } from '../db/pool.ts'
+import { HandlersError } from '../handler/load.ts'
+import { QueueServerError } from '../queue/redis.ts'
+import { SettingError } from '../service/config.ts'
+import { TransportError } from '../transport/registry.ts'
+
+/** Why a command could not do its work: one clear line that says what to do, a stack only for what is our bug. */
+export function explain(err: unknown): string {
+  if (err instanceof SettingError) return err.message.replaceAll(/^/gm, 'ackbox: ')
+  if (
+    err instanceof DatabaseError ||
+    err instanceof HandlersError ||
+    err instanceof QueueServerError ||
+    err instanceof TransportError
+  )
+    return `ackbox: ${err.message}`
+  const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }
+  if (code === 'EADDRINUSE')
+    return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
+  if (code === 'EADDRNOTAVAIL' || code === 'EACCES')
+    return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
+  if (code === 'ENOTFOUND' && address === undefined && !isInfrastructure(err))
+    return `ackbox: ${message}: check HOST`
+  if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
+    return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
+  }
+  return `ackbox: this is a bug\n${err instanceof Error ? err.stack : String(err)}`
+}
