@@ -3,8 +3,9 @@ import { guard, type Guard } from '../transport/egress/guard.ts'
 
 export interface EgressOptions {
   config: Config
-  databaseUrl: string
-  /** `host:port` of the demo receiver. It is allowed whatever EGRESS_ALLOW says. */
+  /** Undefined: not known yet, since it is an embedded one that does not run. */
+  databaseUrl: string | undefined
+  /** `host:port` of the demo receiver, which may be reached whatever EGRESS_ALLOW says. */
   demoTarget?: string
 }
 
@@ -13,7 +14,7 @@ export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guar
   const demo = demoTarget === undefined ? [] : [demoTarget]
   const allow =
     config.egressAllow === undefined && config.embedded ? undefined : [...(config.egressAllow ?? []), ...demo]
-  const stores = [databaseUrl, ...(config.redisUrl === undefined ? [] : [config.redisUrl])]
+  const stores = [databaseUrl, config.redisUrl].filter(store => store !== undefined)
   const deny = stores.map(store => {
     const { hostname: host, port, protocol } = new URL(store)
     return `${host || 'localhost'}:${port || (protocol.startsWith('redis') ? 6379 : 5432)}`

@@ -1,4 +1,5 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -67,6 +68,70 @@ t.test('a dry run of what would be refused says how', async t => {
     t.equal(code, 1, args.join(' '))
     t.match(err, says)
   }
+})
+
+t.test('a dry run refuses a url that no request could go to, and says where url was forgotten', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+  t.teardown(() => rmSync(dir, { recursive: true }))
+  writeFileSync(
+    join(dir, 'a.mjs'),
+    `import { defineHandler, url, z } from 'ackbox/handler'
+     const to = (name, request) => [name, { transport: 'http', request }]
+     export default defineHandler({
+       messageCode: 'order.paid',
+       body: z.object({ id: z.string(), kind: z.enum(['new', 'old']), lines: z.array(z.object({ sku: z.string() })) }),
+       downstreams: Object.fromEntries([
+         to('bare', ({ body }) => ({ url: 'shop.example.com/orders/' + body.id })),
+         to('metadata', () => ({ url: 'http://169.254.169.254/latest' })),
+         to('forgot', ({ body }) => ({ url: \`https://shop.example.com/\${body.kind}/\${body.id}?sku=\${body.lines[0].sku}\` })),
+         to('by-hand', ({ body }) => ({ url: new URL('https://shop.example.com/' + encodeURIComponent(body.id)) })),
+         to('tagged', ({ body }) => ({ url: url\`https://shop.example.com/\${body.id}\` })),
+         to('in-the-body', ({ body }) => ({ url: 'https://shop.example.com/', body: body.id }))
+       ])
+     })`
+  )
+  const posted = '{"id":"7","kind":"new","lines":[{"sku":"a"}]}'
+  const { code, out, err } = await handlers(['--dry-run', 'order.paid', posted], { HANDLERS_DIR: dir })
+  const said = (name: string) => out.split(/\n\n/).find(part => part.startsWith(`${name}\n`)) ?? ''
+  t.equal(code, 1)
+  t.match(err, /2 of 6 downstreams would not get it/)
+  t.match(said('bare'), /the attempt would fail: .*must start with http:\/\/ or https:\/\//)
+  t.match(said('metadata'), /the attempt would fail: .*cloud metadata/)
+  t.match(said('forgot'), /WARNING: \/id and \/lines\/0\/sku go into the url without encoding/)
+  t.match(said('forgot'), 'POST https://shop.example.com/new/7?sku=a')
+  for (const name of ['by-hand', 'tagged', 'in-the-body']) t.notMatch(said(name), /WARNING|fail/, name)
+})
+
+t.test('a reader that wants only the first line, as head does, breaks nothing', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+  t.teardown(() => rmSync(dir, { recursive: true }))
+  // From the second one on they wait until the reader has gone.
+  const names = ['first', 'second', 'third', 'fourth']
+  const downstreams = names.map(name => `${name}: { transport: 'http', request: ${name} }`)
+  writeFileSync(
+    join(dir, 'a.mjs'),
+    `import { once } from 'node:events'
+     import { defineHandler, z } from 'ackbox/handler'
+     const first = () => ({ url: 'https://shop.example.com' })
+     const second = async () => (await once(process.stdin.resume(), 'end'), first())
+     const third = async () => first()
+     const fourth = third
+     export default defineHandler({ messageCode: 'a', body: z.any(), downstreams: { ${downstreams.join()} } })`
+  )
+  const program = join(import.meta.dirname, '../../src/cli/ackbox.js')
+  const env = { PATH: process.env['PATH'], HANDLERS_DIR: dir }
+  const child = spawn(process.execPath, [program, 'handlers', '--dry-run', 'a', '1'], {
+    env,
+    stdio: 'pipe'
+  })
+  let err = ''
+  child.stderr.on('data', bytes => (err += String(bytes)))
+  child.stdout.once('data', () => child.stdout.destroy())
+  await once(child.stdout, 'close')
+  child.stdin.end()
+  const [code] = (await once(child, 'close')) as [number | null]
+  t.equal(code, 0)
+  t.equal(err, '')
 })
 
 t.test('--help says how, and so does a flag that is not one', async t => {

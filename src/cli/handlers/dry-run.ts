@@ -1,0 +1,155 @@
+import {
+  type LoadedDownstream,
+  type LoadedHandler,
+  type Requests,
+  durationText
+} from '../../handler/define.ts'
+import type { Registry } from '../../handler/load.ts'
+import { nearest } from '../../runtime/nearest.ts'
+import type { Backoff, Task } from '../../domain/types.ts'
+import { defaultTaskNo } from '../../json/reader.ts'
+import { unencoded } from './unencoded.ts'
+
+/** What the user asked cannot be done; the message says why. */
+export class AskedWrong extends Error {}
+
+export interface DryRunDeps {
+  registry: Registry
+  /** Why no request may go to this URL. */
+  refused: (url: string) => string | undefined
+}
+
+/** Shows what each downstream of a handler would get, and sends nothing. */
+export async function dryRun(
+  { registry: { handlers }, refused }: DryRunDeps,
+  messageCode: string,
+  raw: string,
+  sceneType: string
+): Promise<void> {
+  const handler = handlers.get(messageCode)
+  if (!handler) {
+    const meant = nearest(messageCode, [...handlers.keys()])
+    throw new AskedWrong(
+      `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `there are ${[...handlers.keys()].join(', ')}`}`
+    )
+  }
+  const body = bodyOf(handler, raw)
+  const task: Task = {
+    id: '00000000-0000-7000-8000-000000000000',
+    taskNo: defaultTaskNo(messageCode, sceneType, raw),
+    messageCode,
+    sceneType,
+    messageBody: raw,
+    deliverStartTime: null,
+    needCallback: null,
+    retryTimes: null,
+    extend: null,
+    traceparent: null,
+    createdAt: new Date(),
+    createdBy: 'dry-run'
+  }
+  console.log(`task ${task.taskNo}`)
+  let failed = 0
+  for (const downstream of handler.downstreams) {
+    let lines: string[]
+    try {
+      // One after the other, in the handler's order, as they are read.
+      lines = await wouldGet({ refused, handler, downstream }, task, body, raw)
+    } catch (err) {
+      failed++
+      lines = [`the attempt would fail: ${err instanceof Error ? err.message : String(err)}`]
+    }
+    console.log(`\n${downstream.name}\n${lines.map(line => `  ${line}`).join('\n')}`)
+  }
+  console.log('\nNothing was sent.')
+  if (failed > 0)
+    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get it`)
+}
+
+function bodyOf(handler: LoadedHandler, raw: string): unknown {
+  let value: unknown
+  try {
+    value = JSON.parse(raw)
+  } catch (err) {
+    throw new AskedWrong(`the messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
+  }
+  const read = handler.body.safeParse(value)
+  if (read.success) return read.data
+  const issues = read.error.issues.map(issue => `  /${issue.path.join('/')}  ${issue.message}`)
+  throw new AskedWrong(
+    `POST /tasks would answer 422, for the schema of ${handler.messageCode}:\n${issues.join('\n')}`
+  )
+}
+
+interface Asked extends Pick<DryRunDeps, 'refused'> {
+  handler: LoadedHandler
+  downstream: LoadedDownstream
+}
+
+async function wouldGet(
+  { refused, handler, downstream }: Asked,
+  task: Task,
+  body: unknown,
+  raw: string
+): Promise<string[]> {
+  if (downstream.when?.({ task, body }) === false) return ['nothing: when says no (SKIPPED)']
+  const first = await downstream.beforeSend?.({ task, body, attempt: 1 })
+  if (first && 'skip' in first) return ['nothing: beforeSend skips it']
+  const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
+  const lines =
+    first && 'postponeMs' in first
+      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}; then:`]
+      : []
+  const isHttp = downstream.transport === 'http'
+  if (isHttp) {
+    const why = refused(String((request as Requests['http']).url))
+    if (why !== undefined) throw new Error(why)
+    const names = await unencoded(handler, downstream, task, raw)
+    if (names.length > 0)
+      lines.push(
+        `WARNING: ${names.join(' and ')} ${names.length > 1 ? 'go' : 'goes'} into the url without encoding: a / or ? there asks for something else. Build it with url\`…\``
+      )
+  }
+  const shown = isHttp
+    ? httpLines(request as Requests['http'], task, raw)
+    : otherLines(downstream.transport, request, task, raw)
+  return [...lines, ...shown, ...after(downstream)]
+}
+
+function httpLines(request: Requests['http'], task: Task, raw: string): string[] {
+  const { body = raw } = request
+  return [
+    `${request.method ?? 'POST'} ${String(request.url)}`,
+    ...Object.entries(request.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
+    `ackbox-task-no: ${task.taskNo}`,
+    'and webhook-id, webhook-timestamp, webhook-signature, ackbox-message-code, ackbox-scene-type, ackbox-attempt',
+    typeof body === 'string' ? body : `${body.length} bytes`
+  ]
+}
+
+/** What RPC and queues are asked to do, member by member; where no payload is named it is the messageBody. */
+function otherLines(transport: string, request: object, task: Task, raw: string): string[] {
+  const text = (value: unknown) =>
+    value instanceof Uint8Array
+      ? `${value.length} bytes`
+      : typeof value === 'string'
+        ? value
+        : JSON.stringify(value)
+  const own = Object.entries(request).map(([name, value]) => `${name}: ${text(value)}`)
+  const payload = ['args', 'body', 'value', 'payload', 'fields'].some(name => name in request) ? [] : [raw]
+  return [`by ${transport}`, ...own, `ackbox-task-no: ${task.taskNo}`, ...payload]
+}
+
+function after({ needCallback, policy }: LoadedDownstream): string[] {
+  const tries = `${policy.times ?? 10} tries, waiting ${backoffText(policy.backoff)}`
+  return [
+    needCallback
+      ? `HANDLED once its receipt has come, in ${durationText(policy.receiptTimeoutMs)} a try; ${tries}`
+      : `HANDLED once it is delivered; ${tries}`
+  ]
+}
+
+export function backoffText(backoff: Backoff): string {
+  if (backoff.kind === 'list') return `${backoff.ms.map(durationText).join(' ')} …`
+  return `${durationText(backoff.firstMs)} ×2 … ${durationText(backoff.maxMs)}`
+}
