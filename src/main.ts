@@ -100,10 +100,11 @@ async function main(): Promise<void> {
   )
   // Not awaited: the reminder only warns.
   const { handlers, downstreams } = registry
+  const named = registry.targets.filter(({ url }) => url !== receiver?.url)
   void remind(
     config,
     databaseUrl,
-    { codes: handlers.size, downstreams: downstreams.size },
+    { codes: handlers.size, downstreams: downstreams.size, named },
     log,
     () => stopped
   )

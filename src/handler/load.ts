@@ -23,6 +23,14 @@ export interface SharedDownstream extends Limit {
 export interface Registry {
   handlers: Map<string, LoadedHandler>
   downstreams: Map<string, SharedDownstream>
+  targets: NamedTarget[]
+}
+
+/** An HTTP server that a handler's text names: a value of `env` that is a URL, or an origin that is written out. */
+export interface NamedTarget {
+  file: string
+  name: string
+  url: string
 }
 
 export interface Problem {
@@ -63,11 +71,12 @@ export async function loadHandlers({ dir, builtIn, env, transports }: LoadOption
 
   const problems: Problem[] = []
   const exported: Exported[] = []
+  const targets: NamedTarget[] = []
   const found = files(folder, problems)
   prepareForHandlers({ outside: dir !== undefined, typescript: found.some(({ path }) => isTypeScript(path)) })
   for (const file of found) {
     // One after the other: a name missing in `env` belongs to the file that is being read.
-    exported.push(...(await read(file, env, problems)))
+    exported.push(...(await read(file, env, problems, targets)))
   }
   twice(exported, problems)
   const loaded = exported.flatMap(each => checked(each, transports, problems))
@@ -78,7 +87,7 @@ export async function loadHandlers({ dir, builtIn, env, transports }: LoadOption
       problems.toSorted((a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0))
     )
   }
-  return { handlers: new Map(loaded.map(handler => [handler.messageCode, handler])), downstreams }
+  return { handlers: new Map(loaded.map(handler => [handler.messageCode, handler])), downstreams, targets }
 }
 
 /** The default export of a file, not checked yet. */
@@ -108,7 +117,8 @@ function files(folder: string, problems: Problem[]): HandlerFile[] {
 async function read(
   { path, name: file }: HandlerFile,
   env: LoadOptions['env'],
-  problems: Problem[]
+  problems: Problem[],
+  targets: NamedTarget[]
 ): Promise<Exported[]> {
   const wrong = (what: string, fix: string): [] => {
     problems.push({ file, what, fix })
@@ -123,7 +133,10 @@ async function read(
       failed = err
     }
   })
-  for (const name of namesIn(readFileSync(path, 'utf8'))) if (!env[name]) missing.add(name)
+  const code = readFileSync(path, 'utf8').replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
+  const names = namesIn(code)
+  for (const name of names) if (!env[name]) missing.add(name)
+  targets.push(...targetsIn(code, names, env).map(target => ({ file, ...target })))
   for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name} in the environment`)
   if (failed) {
     // Fixing the missing value also fixes the errors that it caused.
@@ -154,16 +167,30 @@ function checked(
   return []
 }
 
-/** The names that the hooks of a handler will read from `env`. They are found in the source text, before a task needs them. */
-function namesIn(source: string): Set<string> {
-  const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(source)?.[1] ?? ''
+/** The names that a handler's hooks will read from `env`: its text says them, long before a task needs one. */
+function namesIn(code: string): Set<string> {
+  const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim())) return new Set()
-  const code = source.replaceAll(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '')
   const reads = code.matchAll(/(?<![\w$.])env(?:\.([A-Za-z_]\w*)|\[['"](\w+)['"]\])/g)
   return new Set([...reads].map(([, dotted, quoted]) => dotted ?? quoted ?? ''))
 }
 
-/** Checked before anything else, so that it is reported together with the other errors. */
+function targetsIn(
+  code: string,
+  names: Set<string>,
+  env: LoadOptions['env']
+): { name: string; url: string }[] {
+  const written = [...code.matchAll(/\burl`(https?:\/\/[^/?#`$\s]+)/g)].map(([, origin = '']) => origin)
+  return [
+    ...[...new Set(written)].map(url => ({ name: url, url })),
+    ...[...names].flatMap(name => {
+      const url = env[name]
+      return url !== undefined && /^https?:\/\//.test(url) ? [{ name, url }] : []
+    })
+  ]
+}
+
+/** Looked for before anything else is checked, so that it is said in the same breath. */
 function twice(exported: Exported[], problems: Problem[]): void {
   const first = new Map<string, string>()
   for (const { file, handler } of exported) {

@@ -1,5 +1,6 @@
 // The doctor at real servers that are set up wrong, and what is said of them at a start.
 import { execFile } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { Redis } from 'ioredis'
 import postgres from 'postgres'
@@ -9,7 +10,7 @@ import { heartbeat } from '../../src/db/cluster.ts'
 import { lyingProxy } from '../support/proxy.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
-import { plainNode, secret, start } from '../support/service.ts'
+import { folder, plainNode, secret, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -110,6 +111,61 @@ t.test('a Redis that evicts is a thing to fix, and the line that is given fixes 
     t.match(said(after, check), { level: 'OK' }, `${check}, once done as told`)
   await redis.kill()
   t.match(said((await run('doctor', env)).out, 'Redis'), { level: 'FIX', found: /ECONNREFUSED/ })
+})
+
+t.test('targets that may not be reached are told before a task is sent to them', async t => {
+  const dir = folder(t)
+  const handler = (code: string, ...urls: string[]): void => {
+    const to = urls.map(
+      (text, at) => `d${at}: { transport: 'http', request: () => ({ url: url\`${text}/\` }) }`
+    )
+    writeFileSync(
+      path.join(dir, `${code}.mjs`),
+      `import { defineHandler, env, url, z } from 'ackbox/handler'
+       export default defineHandler({ messageCode: '${code}', body: z.any(), downstreams: { ${to.join()} } })`
+    )
+  }
+  handler('some', '${env.WAREHOUSE_URL}', 'https://93.184.215.14')
+  const env = {
+    DATABASE_URL: (await testDb(t)).url,
+    HANDLERS_DIR: dir,
+    WAREHOUSE_URL: 'http://10.2.3.4:8080',
+    EGRESS_ALLOW: '192.168.7.0/24'
+  }
+  t.match(said((await run('doctor', env)).out, 'EGRESS_ALLOW'), {
+    level: 'WARN',
+    found: /^some\.mjs: WAREHOUSE_URL: target 10\.2\.3\.4 is in a private range$/,
+    remedy: 'EGRESS_ALLOW=192.168.7.0/24,10.2.0.0/16, if that is meant'
+  })
+  handler('all', '${env.WAREHOUSE_URL}')
+  const all = said((await run('doctor', env)).out, 'EGRESS_ALLOW')
+  t.match(all, { level: 'FIX', found: /all\.mjs: WAREHOUSE_URL/ }, 'nothing of that handler can be delivered')
+  const [, given = ''] = /EGRESS_ALLOW=(\S+),/.exec(all.remedy ?? '') ?? []
+  t.match(said((await run('doctor', { ...env, EGRESS_ALLOW: given })).out, 'EGRESS_ALLOW'), {
+    level: 'OK',
+    found: '3 targets, none of them is blocked'
+  })
+})
+
+t.test('a broker that is the Redis of the queue is told, whatever its address', async t => {
+  const [redis, other] = await Promise.all([ownRedis(t), ownRedis(t)])
+  if (!redis || !other) return
+  const alias = await lyingProxy(t, new URL(redis.url), answer => answer)
+  const env = {
+    DATABASE_URL: (await testDb(t)).url,
+    REDIS_URL: redis.url,
+    BROKER_OTHER: other.url,
+    EGRESS_ALLOW: `127.0.0.1:${alias},127.0.0.1:${other.port}`
+  }
+  t.match(said((await run('doctor', env)).out, 'Brokers'), { level: 'OK' })
+  const beside = { ...env, BROKER_ALIAS: `redis://127.0.0.1:${alias}`, BROKER_SAME: redis.url }
+  const { out } = await run('doctor', beside)
+  t.match(said(out, 'Brokers'), {
+    level: 'WARN',
+    found: /^BROKER_ALIAS, BROKER_SAME: the server of REDIS_URL/,
+    remedy: 'give the queue a Redis of its own'
+  })
+  t.match(said(out, 'EGRESS_ALLOW'), { level: 'FIX', found: /BROKER_SAME.*this service's own endpoint/ })
 })
 
 t.test('missing tables, rights, roles and keys are told, each with what makes them', async t => {

@@ -1,7 +1,8 @@
 import t from 'tap'
 import { readConfig, type Config } from '../../src/service/config.ts'
 import { checks, type Finding } from '../../src/cli/doctor/checks.ts'
-import type { Looked, PostgresFacts, RedisFacts } from '../../src/cli/doctor/look.ts'
+import type { Looked, PostgresFacts } from '../../src/cli/doctor/look.ts'
+import type { RedisFacts } from '../../src/cli/doctor/redis.ts'
 
 const secret = 'q8Zt2Lw7Vb4Nc1Xm9Kd6Hs3Jf5Gp0RyT'
 const operated = readConfig({
@@ -29,7 +30,13 @@ const postgres: PostgresFacts = {
   roles: ['api', 'worker', 'dispatcher']
 }
 const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'noeviction', appendOnly: true }
-const sound: Looked = { postgres, redis, handlers: { codes: 3, downstreams: 5 } }
+const sound: Looked = {
+  postgres,
+  redis,
+  handlers: { codes: 3, downstreams: 5, named: [] },
+  targets: [{ of: 'a.ts', name: 'WAREHOUSE_URL', refused: undefined }],
+  besideQueue: []
+}
 
 /** What is not OK, by the name of its check. */
 function complaints(looked: Partial<Looked>, config: Partial<Config> = {}): Record<string, Finding> {
@@ -66,7 +73,9 @@ t.test('every complaint comes with the line that fixes it', async t => {
       clockAheadMs: -90_000
     },
     redis: { version: '5.0.7', roundTripMs: 1, evictionPolicy: 'allkeys-lru', appendOnly: false },
-    handlers: { codes: 0, downstreams: 0 }
+    handlers: { codes: 0, downstreams: 0, named: [] },
+    targets: [{ of: 'a.ts', name: 'WAREHOUSE_URL', refused: 'blocked_target: it is far away' }],
+    besideQueue: ['BROKER_STREAMS']
   }
   const found = Object.values(
     complaints(ill, { secret: 'x'.repeat(40), publicUrl: 'http://10.0.0.1', warnings: ['odd'] })

@@ -3,7 +3,9 @@
 import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
 import { commandLine } from '../../runtime/package.ts'
-import type { Looked, PostgresFacts, RedisFacts } from './look.ts'
+import type { Looked, PostgresFacts } from './look.ts'
+import type { RedisFacts } from './redis.ts'
+import type { Target } from './targets.ts'
 
 /** `fix`: a promise is broken, or nothing runs. `warn`: it works, with a drawback. */
 export interface Finding {
@@ -183,6 +185,28 @@ export const checks: Check[] = [
     }
   },
   {
+    name: 'EGRESS_ALLOW',
+    look: ({ targets }, { egressAllow }) => {
+      const refused = targets.filter(target => target.refused !== undefined)
+      if (refused.length === 0) return ok(`${targets.length} targets, none of them is blocked`)
+      const found = refused.map(target => `${target.of}: ${whyOf(target)}`).join('; ')
+      const isLost = (one: Target) =>
+        targets.every(({ of, refused: why }) => of !== one.of || why !== undefined)
+      const say = refused.some(isLost) ? fix : warn
+      return say(found, toAllow(refused, egressAllow))
+    }
+  },
+  {
+    name: 'Brokers',
+    look: ({ besideQueue }, { brokers }) => {
+      if (besideQueue.length === 0) return ok(`${brokers.size}, none of them is the server of REDIS_URL`)
+      return warn(
+        `${besideQueue.join(', ')}: the server of REDIS_URL; streams that fill its memory stop the queue`,
+        'give the queue a Redis of its own'
+      )
+    }
+  },
+  {
     name: 'PUBLIC_URL',
     look: (_, { publicUrl, embedded }) => {
       const { hostname, protocol } = new URL(publicUrl)
@@ -200,7 +224,19 @@ export const checks: Check[] = [
   }
 ]
 
-/** Few different characters, or a short repeated piece: not from a random source. */
+const advice = / to allow it (?:set EGRESS_ALLOW=|add )(\S+)/
+
+const whyOf = ({ name, refused = '' }: Target): string =>
+  `${name}: ${refused.replace('blocked_target: ', '').replace(/; to allow it .*$/, '')}`
+
+/** The whole setting, with what is in it already. */
+function toAllow(refused: Target[], egressAllow: string[] = []): string {
+  const entries = refused.flatMap(target => advice.exec(target.refused ?? '')?.[1] ?? [])
+  if (entries.length === 0) return 'send to another server'
+  return `EGRESS_ALLOW=${[...new Set([...egressAllow, ...entries])].join(',')}, if that is meant`
+}
+
+/** Few different characters, or one short piece again and again: nothing that came from a random source. */
 function isGuessable(secret: string): boolean {
   if (new Set(secret).size < 10) return true
   return /^(.{1,16}?)\1+$/s.test(secret) || /change.?me|password|your.?secret|example/i.test(secret)

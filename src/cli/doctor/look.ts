@@ -1,13 +1,17 @@
-// Collects the facts for the checks. It changes nothing.
-import { Redis } from 'ioredis'
+// Looks up everything the checks judge. Nothing here judges, and nothing here changes anything.
 import type { Config } from '../../service/config.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
 import { liveRoles } from '../../db/cluster.ts'
 import { checkServer, openDb } from '../../db/pool.ts'
 import { demoEnv } from '../../demo/receiver.ts'
 import { builtInHandlers } from '../../handler/files.ts'
-import { loadHandlers } from '../../handler/load.ts'
+import { loadHandlers, type NamedTarget } from '../../handler/load.ts'
 import { transportNames } from '../../transport/registry.ts'
+import { lookAtRedis, type RedisFacts } from './redis.ts'
+import { lookAtTargets, type TargetFacts } from './targets.ts'
+
+/** The receiver of a running demo has an address of its own; it may always be reached. */
+const demoUrl = 'http://demo-receiver'
 
 export interface PostgresFacts {
   version: string
@@ -27,22 +31,22 @@ export interface PostgresFacts {
   roles: string[]
 }
 
-export interface RedisFacts {
-  version: string
-  roundTripMs: number
-  evictionPolicy: string | undefined
-  appendOnly: boolean
-}
-
 interface Failed {
   error: string
 }
 
-export interface Looked {
+export interface Looked extends TargetFacts {
   postgres: PostgresFacts | Failed
   /** Undefined: no REDIS_URL. */
   redis: RedisFacts | Failed | undefined
-  handlers: { codes: number; downstreams: number } | Failed
+  handlers: HandlerFacts | Failed
+}
+
+export interface HandlerFacts {
+  codes: number
+  downstreams: number
+  /** What their texts name as targets. */
+  named: NamedTarget[]
 }
 
 /** `databaseUrl`: from the settings, or of the embedded PostgreSQL. */
@@ -51,11 +55,27 @@ export async function lookAround(config: Config, databaseUrl: string): Promise<L
     lookAtServers(config, databaseUrl),
     lookAtHandlers(config).catch(failed)
   ])
-  return { ...servers, handlers }
+  const named = 'error' in handlers ? [] : handlers.named
+  return { ...servers, ...(await lookAtTargets(config, databaseUrl, named)), handlers }
 }
 
-/** Without the handlers: loading them again would change the `env` of the running ones. */
-export async function lookAtServers(config: Config, databaseUrl: string): Promise<Omit<Looked, 'handlers'>> {
+/** The same for handlers that are at work: loading them once more would change the `env` that they see. */
+export async function lookAgain(
+  config: Config,
+  databaseUrl: string,
+  handlers: HandlerFacts
+): Promise<Looked> {
+  const [servers, targets] = await Promise.all([
+    lookAtServers(config, databaseUrl),
+    lookAtTargets(config, databaseUrl, handlers.named)
+  ])
+  return { ...servers, ...targets, handlers }
+}
+
+async function lookAtServers(
+  config: Config,
+  databaseUrl: string
+): Promise<Omit<Looked, 'handlers' | keyof TargetFacts>> {
   const [postgres, redis] = await Promise.all([
     lookAtPostgres(databaseUrl).catch(failed),
     config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
@@ -115,41 +135,13 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
   }
 }
 
-async function lookAtRedis(url: string): Promise<RedisFacts> {
-  let reason: Error | undefined
-  const redis = new Redis(url, {
-    lazyConnect: true,
-    connectTimeout: 3_000,
-    commandTimeout: 3_000,
-    retryStrategy: () => null
-  })
-  redis.on('error', err => (reason = err))
-  try {
-    await redis.connect()
-    const asked = performance.now()
-    await redis.ping()
-    const roundTripMs = performance.now() - asked
-    const info = await redis.info()
-    const line = (name: string) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
-    return {
-      version: line('redis_version') ?? 'unknown',
-      roundTripMs,
-      evictionPolicy: line('maxmemory_policy'),
-      appendOnly: line('aof_enabled') === '1'
-    }
-  } catch (err) {
-    throw reason ?? err // connect() reports only a closed connection. The event has the cause
-  } finally {
-    redis.disconnect()
-  }
-}
-
 async function lookAtHandlers({ handlersDir, demo }: Config) {
-  const { handlers, downstreams } = await loadHandlers({
+  const { handlers, downstreams, targets } = await loadHandlers({
     ...(handlersDir !== undefined && { dir: handlersDir }),
     builtIn: builtInHandlers,
-    env: demo ? { ...demoEnv('http://demo-receiver'), ...process.env } : process.env,
+    env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,
     transports: transportNames
   })
-  return { codes: handlers.size, downstreams: downstreams.size }
+  const named = targets.filter(({ url }) => !demo || url !== demoUrl)
+  return { codes: handlers.size, downstreams: downstreams.size, named }
 }

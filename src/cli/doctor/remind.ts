@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../../service/config.ts'
 import { checks } from './checks.ts'
-import { lookAtServers, type Looked } from './look.ts'
+import { lookAgain, type HandlerFacts } from './look.ts'
 
 interface Log {
   warn(fields: object, message: string): void
@@ -17,13 +17,13 @@ const laterMs = 10_000
 export async function remind(
   config: Config,
   databaseUrl: string,
-  handlers: Looked['handlers'],
+  handlers: HandlerFacts,
   log: Log,
   isStopped: () => boolean
 ): Promise<void> {
   const look = async (isNow: (name: string) => boolean): Promise<void> => {
     try {
-      const looked = { ...(await lookAtServers(config, databaseUrl)), handlers }
+      const looked = await lookAgain(config, databaseUrl, handlers)
       for (const check of checks.filter(({ name }) => !said.has(name) && isNow(name))) {
         const finding = check.look(looked, config)
         if (isStopped() || finding === undefined || finding.level === 'ok') continue

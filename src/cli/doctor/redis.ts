@@ -1,0 +1,50 @@
+import { Redis } from 'ioredis'
+
+export interface RedisFacts {
+  version: string
+  roundTripMs: number
+  evictionPolicy: string | undefined
+  appendOnly: boolean
+}
+
+export async function lookAtRedis(url: string): Promise<RedisFacts> {
+  return await ask(url, async redis => {
+    const asked = performance.now()
+    await redis.ping()
+    const roundTripMs = performance.now() - asked
+    const info = await redis.info()
+    return {
+      version: lineOf(info, 'redis_version') ?? 'unknown',
+      roundTripMs,
+      evictionPolicy: lineOf(info, 'maxmemory_policy'),
+      appendOnly: lineOf(info, 'aof_enabled') === '1'
+    }
+  })
+}
+
+/** What a running server calls itself, whatever its address. */
+export async function runIdOf(url: string): Promise<string | undefined> {
+  return await ask(url, async redis => lineOf(await redis.info('server'), 'run_id'))
+}
+
+const lineOf = (info: string, name: string): string | undefined =>
+  new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
+
+async function ask<T>(url: string, question: (redis: Redis) => Promise<T>): Promise<T> {
+  let reason: Error | undefined
+  const redis = new Redis(url, {
+    lazyConnect: true,
+    connectTimeout: 3_000,
+    commandTimeout: 3_000,
+    retryStrategy: () => null
+  })
+  redis.on('error', err => (reason = err))
+  try {
+    await redis.connect()
+    return await question(redis)
+  } catch (err) {
+    throw reason ?? err // connect() says only that it is closed; the event says why
+  } finally {
+    redis.disconnect()
+  }
+}

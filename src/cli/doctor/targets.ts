@@ -1,0 +1,79 @@
+// Where this setup would deliver to, judged as a delivery is: by the egress rules, after DNS. Nothing is sent.
+import type { Config } from '../../service/config.ts'
+import { egress } from '../../service/egress.ts'
+import type { NamedTarget } from '../../handler/load.ts'
+import { waitAtMost } from '../../runtime/with-timeout.ts'
+import { at, brokerVariable, reach, transportOf, type Broker } from '../../transport/broker.ts'
+import { endpointOf } from '../../transport/egress/allow-list.ts'
+import { Failure } from '../../transport/egress/guard.ts'
+import { runIdOf } from './redis.ts'
+
+export interface Target {
+  /** Who delivers there: a handler's file, or the setting of a broker. */
+  of: string
+  /** As its file or its setting names it. */
+  name: string
+  /** Why nothing may go there. Undefined: it may, or its name does not resolve now. */
+  refused: string | undefined
+}
+
+export interface TargetFacts {
+  targets: Target[]
+  /** Brokers that are the very server of REDIS_URL. */
+  besideQueue: string[]
+}
+
+const lookMs = 3_000
+
+export async function lookAtTargets(
+  config: Config,
+  databaseUrl: string,
+  named: NamedTarget[]
+): Promise<TargetFacts> {
+  const guard = egress({ config, databaseUrl })
+  const judge = async (of: string, name: string, place: { host: string; port: number }): Promise<Target> => {
+    const target: Target = { of, name, refused: undefined }
+    const looking = reach(guard, place).catch((err: unknown) => {
+      if (err instanceof Failure && err.outcome.alarm !== undefined) target.refused = err.outcome.reason
+    })
+    await waitAtMost(lookMs, looking)
+    return { ...target }
+  }
+  const ofHandlers = named.map(async ({ file, name, url }): Promise<Target> => {
+    const target = guard.check(url)
+    if (!(target instanceof URL)) return { of: file, name, refused: target.reason }
+    const { host, protocol } = target
+    const place = endpointOf(target.port ? host : `${host}:${protocol === 'https:' ? 443 : 80}`)
+    return place ? await judge(file, name, place) : { of: file, name, refused: undefined }
+  })
+  const ofBrokers = [...config.brokers.values()].flatMap(broker =>
+    broker.hosts.map(place => judge(brokerVariable(broker.name), at(place), place))
+  )
+  const targets = await Promise.all([...ofHandlers, ...ofBrokers])
+  return { targets, besideQueue: await besideQueue(config, targets) }
+}
+
+/** By what Redis calls itself: one server may have two names, and two addresses. */
+async function besideQueue({ redisUrl, brokers }: Config, targets: Target[]): Promise<string[]> {
+  const streams = [...brokers.values()].filter(({ scheme }) => transportOf(scheme) === 'redis-stream')
+  if (redisUrl === undefined || streams.length === 0) return []
+  const queue = await runIdOf(redisUrl).catch(() => undefined)
+  const isBeside = async (broker: Broker): Promise<boolean> => {
+    const variable = brokerVariable(broker.name)
+    const ours = targets.filter(({ of }) => of === variable)
+    if (ours.some(({ refused }) => refused?.includes("this service's own endpoint"))) return true
+    if (queue === undefined || ours.some(({ refused }) => refused !== undefined)) return false
+    const ids = await Promise.all(broker.hosts.map(place => runIdOf(urlOf(broker, place)).catch(() => '')))
+    return ids.includes(queue)
+  }
+  const beside = await Promise.all(streams.map(isBeside))
+  return streams.filter((_, index) => beside[index]).map(({ name }) => brokerVariable(name))
+}
+
+function urlOf(
+  { scheme, username = '', password = '' }: Broker,
+  place: { host: string; port: number }
+): string {
+  const login = username || password ? `${encodeURIComponent(username)}:${encodeURIComponent(password)}@` : ''
+  return `${scheme}://${login}${at(place)}`
+}
