@@ -11,46 +11,50 @@ export function createMetrics({ processMetrics = true } = {}) {
   const registers = [registry]
   if (processMetrics) collectDefaultMetrics({ register: registry })
 
-  const accepts = counter(
-    registers,
-    'ackbox_accepts_total',
-    'Tasks posted, by what they came to: created, same, conflict, refused',
-    ['message_code', 'kind']
-  )
-  const attempts = counter(registers, 'ackbox_attempts_total', 'Attempts that ended, by outcome', [
-    'downstream',
-    'outcome'
-  ])
-  const attemptTime = new Times(
-    registers,
-    'ackbox_attempt_seconds',
-    'How long attempts took',
-    [0.005, 0.02, 0.1, 0.5, 2, 10, 60]
-  )
-  const receipts = counter(
-    registers,
-    'ackbox_receipts_total',
-    'Receipts with a valid token, by result and whether they changed anything',
-    ['result', 'applied']
-  )
-  const moves = counter(
-    registers,
-    'ackbox_moves_total',
-    'Moves of deliveries, by name; written="false" means somebody was faster',
-    ['move', 'written']
-  )
-  const ended = counter(
-    registers,
-    'ackbox_deliveries_ended_total',
-    'Deliveries that this process brought to an end, by status and reason',
-    ['downstream', 'status', 'reason']
-  )
-  const lag = new Times(
-    registers,
-    'ackbox_queue_lag_seconds',
-    'From the claim of a delivery to the start of its attempt',
-    [0.005, 0.02, 0.1, 0.5, 2, 10, 30]
-  )
+  const accepts = new Counter({
+    name: 'ackbox_accepts_total',
+    help: 'Tasks posted, by what they came to: created, same, conflict, refused',
+    labelNames: ['message_code', 'kind'],
+    registers
+  })
+  const attempts = new Counter({
+    name: 'ackbox_attempts_total',
+    help: 'Attempts that ended, by outcome',
+    labelNames: ['downstream', 'outcome'],
+    registers
+  })
+  const attemptTime = new Histogram({
+    name: 'ackbox_attempt_seconds',
+    help: 'How long attempts took',
+    labelNames: ['downstream'],
+    buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 60],
+    registers
+  })
+  const receipts = new Counter({
+    name: 'ackbox_receipts_total',
+    help: 'Receipts with a valid token, by result and whether they changed anything',
+    labelNames: ['result', 'applied'],
+    registers
+  })
+  const moves = new Counter({
+    name: 'ackbox_moves_total',
+    help: 'Moves of deliveries, by name; written="false" means somebody was faster',
+    labelNames: ['move', 'written'],
+    registers
+  })
+  const ended = new Counter({
+    name: 'ackbox_deliveries_ended_total',
+    help: 'Deliveries that this process brought to an end, by status and reason',
+    labelNames: ['downstream', 'status', 'reason'],
+    registers
+  })
+  const lag = new Histogram({
+    name: 'ackbox_queue_lag_seconds',
+    help: 'From the claim of a delivery to the start of its attempt',
+    labelNames: ['downstream'],
+    buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 30],
+    registers
+  })
   const waiting = new Gauge({
     name: 'ackbox_queue_waiting',
     help: 'Deliveries that wait in the queue',
@@ -81,21 +85,21 @@ export function createMetrics({ processMetrics = true } = {}) {
 
   return {
     accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused', n = 1) {
-      accepts([messageCode, kind], n)
+      accepts.inc({ message_code: messageCode, kind }, n)
     },
     attempted(downstream: string, outcome: 'delivered' | 'refused' | 'failed', ms: number) {
-      attempts([downstream, outcome])
-      attemptTime.add(downstream, ms / 1000)
+      attempts.inc({ downstream, outcome })
+      attemptTime.observe({ downstream }, ms / 1000)
     },
     received(result: string, applied: boolean) {
-      receipts([result, String(applied)])
+      receipts.inc({ result, applied: String(applied) })
     },
     moved(move: string, written: boolean, n = 1) {
-      if (n > 0) moves([move, String(written)], n)
+      if (n > 0) moves.inc({ move, written: String(written) }, n)
     },
     /** A delivery ended. `attempt` is its number: it gives the share of first-attempt successes. */
     ended(downstream: string, status: 'HANDLED' | 'FAILED' | 'DELETED', attempt: number, reason = '') {
-      ended([downstream, status, reason])
+      ended.inc({ downstream, status, reason })
       if (status === 'HANDLED') {
         handled++
         if (attempt === 1) direct++
@@ -103,7 +107,7 @@ export function createMetrics({ processMetrics = true } = {}) {
         failed++
     },
     started(downstream: string, lagMs: number) {
-      lag.add(downstream, lagMs / 1000)
+      lag.observe({ downstream }, lagMs / 1000)
     },
     waiting(downstream: string, deliveries: number) {
       waiting.set({ downstream }, deliveries)
@@ -116,92 +120,7 @@ export function createMetrics({ processMetrics = true } = {}) {
   }
 }
 
-/** What is counted under the labels that lead to it, and those that go on from there. */
-interface Series {
-  labels: Record<string, string>
-  n: number
-  next: Map<string, Series>
-}
-
-/**
- * A counter that is copied to prom-client when it is read. prom-client hashes all labels at each step, and each task has four
- * steps. The values are the label values, in their order.
- */
-function counter(registers: Registry[], name: string, help: string, labelNames: string[]) {
-  const all: Series = { labels: {}, n: 0, next: new Map() }
-  new Counter({
-    name,
-    help,
-    labelNames,
-    registers,
-    collect() {
-      const tell = (one: Series): void => {
-        if (one.n > 0) this.inc(one.labels, one.n)
-        one.n = 0
-        for (const next of one.next.values()) tell(next)
-      }
-      tell(all)
-    }
-  })
-  return (values: string[], n = 1): void => {
-    let one = all
-    // One look-up per label: a single look-up would need a new text that is hashed each time.
-    for (let at = 0; at < values.length; at++) {
-      const value = values[at] as string
-      let next = one.next.get(value)
-      if (!next) {
-        next = { labels: { ...one.labels, [labelNames[at] as string]: value }, n: 0, next: new Map() }
-        one.next.set(value, next)
-      }
-      one = next
-    }
-    one.n += n
-  }
-}
-
-/** A histogram by downstream, kept here like the counters: prom-client hashes the label at each observation. */
-class Times extends Histogram<'downstream'> {
-  readonly #of: { name: string; help: string; bounds: number[] }
-  /** `counts`: one for each bucket, and one beyond the last bucket. */
-  readonly #kept = new Map<string, { counts: number[]; sum: number }>()
-
-  constructor(registers: Registry[], name: string, help: string, bounds: number[]) {
-    super({ name, help, labelNames: ['downstream'], buckets: bounds, registers })
-    this.#of = { name, help, bounds }
-  }
-
-  add(downstream: string, seconds: number): void {
-    const { bounds } = this.#of
-    let kept = this.#kept.get(downstream)
-    if (!kept) {
-      kept = { counts: new Array<number>(bounds.length + 1).fill(0), sum: 0 }
-      this.#kept.set(downstream, kept)
-    }
-    let at = 0
-    while (at < bounds.length && seconds > (bounds[at] as number)) at++
-    kept.counts[at] = (kept.counts[at] as number) + 1
-    kept.sum += seconds
-  }
-
-  /** The value in prom-client's form. The format wants cumulative buckets: each counts everything below its bound. */
-  async getForPromString() {
-    const { name, help, bounds } = this.#of
-    const values = [...this.#kept].flatMap(([downstream, { counts, sum }]) => {
-      const told = (suffix: string, labels: object, value: number) => ({
-        metricName: name + suffix,
-        labels,
-        sharedLabels: { downstream },
-        value
-      })
-      let count = 0
-      const buckets = counts.map((n, at) => told('_bucket', { le: bounds[at] ?? '+Inf' }, (count += n)))
-      return [...buckets, told('_sum', {}, sum), told('_count', {}, count)]
-    })
-    return { name, help, type: 'histogram', aggregator: 'sum', values }
-  }
-}
-
-/** 0/0 would print NaN and spoil every average. Before the first delivery there is no sample. */
+/** 0/0 would print NaN and spoil every average made of it: before the first delivery there is no sample at all. */
 function ratio(registers: Registry[], name: string, help: string, value: () => number) {
   return new Gauge({
     name,
