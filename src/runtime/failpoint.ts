@@ -1,6 +1,6 @@
 // Moments at which a test may end, stop, delay or break this process. Without FAILPOINTS nothing happens.
 import { writeSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { withTimeout } from './with-timeout.ts'
 
 /** Each is as close to its moment as possible. If statement and commit are one, "before" means before both. */
 export const failpoints = [
@@ -73,7 +73,7 @@ export function failpoint(name: Failpoint): void {
 /** During `work`: a moment after its start, when its bytes have left, unless it has ended by then. */
 export function failpointAmid<T>(name: Failpoint, work: Promise<T>): Promise<T> {
   if (!armed?.has(name)) return work
-  return Promise.race([work, sleep(200)]).then(() => {
+  return withTimeout(work, 200, () => {}).then(() => {
     failpoint(name)
     return work
   })

@@ -29,7 +29,22 @@ export async function withTimeout<T, Late>(
   }
 }
 
-/** Waits for `work`, but at most `ms` milliseconds, and ignores its result. */
+/** Settles as `work` does; undefined once `signal` is aborted. `work` itself goes on, and what it then throws nobody hears. */
+export async function untilAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T | undefined> {
+  work.catch(() => {})
+  if (signal.aborted) return undefined
+  const over = new AbortController()
+  const aborted = new Promise<undefined>(resolve => {
+    signal.addEventListener('abort', () => resolve(undefined), { signal: over.signal })
+  })
+  try {
+    return await Promise.race([work, aborted])
+  } finally {
+    over.abort()
+  }
+}
+
+/** Waits for `work`, but no longer than `ms` milliseconds, whatever it comes to. */
 export async function waitAtMost(ms: number, work: Promise<unknown>): Promise<void> {
   await withTimeout(
     work.catch(() => {}),

@@ -1,7 +1,7 @@
 import type { Logger } from '../runtime/logger.ts'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { at, reach, type Broker } from './broker.ts'
 import { failureOf } from './failure.ts'
+import { untilAborted, withTimeout } from '../runtime/with-timeout.ts'
 import { Failure, type Blocked, type Guard } from './egress/guard.ts'
 
 /** A connection that is up, as its client gave it. */
@@ -94,17 +94,18 @@ export function link<Client>(
   async function within(place: { host: string; port: number }): Promise<Live<Client>> {
     const late = new AbortController()
     const signal = AbortSignal.any([closing.signal, late.signal])
-    const done = new AbortController()
     const opened = reach(deps.guard, place).then(address => open({ ...place, address }, signal))
     // One that comes too late must not stay open
     opened.then(made => signal.aborted && made.end()).catch(() => {})
     try {
-      return await Promise.race([opened, tooLate(place, AbortSignal.any([closing.signal, done.signal]))])
+      const made = await withTimeout(untilAborted(closing.signal, opened), connectMs, () => {
+        throw new Failure({ kind: 'failed', reason: 'connect_timeout', address: at(place) })
+      })
+      if (made) return made
+      throw shutdown()
     } catch (error) {
       late.abort()
       throw error
-    } finally {
-      done.abort()
     }
   }
 
@@ -130,11 +131,6 @@ export function link<Client>(
       live?.end()
     }
   }
-}
-
-async function tooLate(place: { host: string; port: number }, signal: AbortSignal): Promise<never> {
-  await sleep(connectMs, undefined, { signal })
-  throw new Failure({ kind: 'failed', reason: 'connect_timeout', address: at(place) })
 }
 
 const shutdown = (): Failure => new Failure({ kind: 'failed', reason: 'shutdown' } satisfies Blocked)

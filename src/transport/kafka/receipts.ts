@@ -8,6 +8,7 @@ import {
   type Message,
   type MessagesStream
 } from '@platformatic/kafka'
+import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { failed } from './failure.ts'
 import { link, linkOptions, type Link } from './connection.ts'
 import {
@@ -72,7 +73,7 @@ async function took(
       maxBytes: fetchBytes,
       highWaterMark: most
     }
-    const stream = await until(
+    const stream = await untilAborted(
       signal,
       way.within<Stream>(joinMs, done => consumer.consume(options, done))
     )
@@ -83,9 +84,9 @@ async function took(
     // Left by the other end, either may fail after we have gone.
     taking.catch(() => {})
     committing.catch(() => {})
-    await until(signal, Promise.race([taking, committing, way.lost()]))
+    await untilAborted(signal, Promise.race([taking, committing, way.lost()]))
     over.abort()
-    if (signal.aborted) await within(goMs, settle(consumer, done))
+    if (signal.aborted) await waitAtMost(goMs, settle(consumer, done))
   } finally {
     over.abort()
     await way.within(goMs, done => consumer.close(true, done)).catch(() => {})
@@ -187,26 +188,6 @@ export function replyOf({ value, headers }: Pick<Message, 'value' | 'headers'>):
   const texts: Record<string, string> = {}
   for (const [name, text] of headers) texts[String(name).toLowerCase()] = String(text ?? '')
   return { body: value ?? Buffer.alloc(0), headers: texts }
-}
-
-async function until<T>(signal: AbortSignal, work: Promise<T>): Promise<T | undefined> {
-  if (signal.aborted) return undefined
-  const stop = new AbortController()
-  const gone = new Promise<undefined>(resolve => {
-    signal.addEventListener('abort', () => resolve(undefined), { signal: stop.signal })
-  })
-  work.catch(() => {})
-  try {
-    return await Promise.race([work, gone])
-  } finally {
-    stop.abort()
-  }
-}
-
-async function within(ms: number, work: Promise<unknown>): Promise<void> {
-  const timer = new AbortController()
-  await Promise.race([work.catch(() => {}), sleep(ms, undefined, { signal: timer.signal }).catch(() => {})])
-  timer.abort()
 }
 
 /** Which records of each partition are done, and so how far may be committed: never past one that is not. */

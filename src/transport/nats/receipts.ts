@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { AckPolicy, jetstream, jetstreamManager, type Consumer, type JsMsg } from '@nats-io/jetstream'
+import { waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure } from '../egress/guard.ts'
 import { unfit } from '../judged.ts'
 import { natsFailure, natsLink } from './connection.ts'
@@ -134,7 +135,7 @@ async function takeAll(
       most = Math.min(atATime, 2 * most)
     }
   } finally {
-    await Promise.race([Promise.all(open), sleep(finishMs, undefined, { ref: false })])
+    await waitAtMost(finishMs, Promise.all(open))
   }
 }
 

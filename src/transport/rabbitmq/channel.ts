@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Channel, Connection } from 'rabbitmq-client'
 import type { Outcome } from '../../domain/types.ts'
+import { waitAtMost } from '../../runtime/with-timeout.ts'
 import type { Blocked } from '../egress/guard.ts'
 import { maxSize, tooLarge, unroutable, verdict, type Closed, type Verdict } from './failure.ts'
 import { brokenBy, codeOf, type Dialed } from './dial.ts'
@@ -89,9 +90,7 @@ export class Line {
     this.#gone = { kind: 'failed', reason: 'shutdown' }
     const channels = Array.from(this.#lanes.values(), async lane => (await lane).channel.close())
     const polite = Promise.allSettled(channels).then(() => this.#connection.close())
-    let timer: NodeJS.Timeout | undefined
-    await Promise.race([polite, new Promise(done => (timer = setTimeout(done, closeMs)))])
-    clearTimeout(timer)
+    await waitAtMost(closeMs, polite)
     this.#connection.unsafeDestroy()
   }
 

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net'
 import { Connection } from 'rabbitmq-client'
 import { at, reach, type Broker } from '../broker.ts'
+import { untilAborted } from '../../runtime/with-timeout.ts'
 import { failureOf } from '../failure.ts'
 import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
 import { bounded, type MayCome } from './bounded.ts'
@@ -65,26 +66,19 @@ async function connect(
     }),
     mayCome
   )
-  const abort = new AbortController()
-  const stopped = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(new Failure({ kind: 'failed', reason: 'shutdown' })), {
-      signal: abort.signal
-    })
-  })
   const open = new Promise<void>((resolve, reject) => {
     connection.once('connection', resolve)
     // Stays for good: an 'error' that nobody listens to ends the process.
     connection.on('error', reject)
   })
   try {
-    await Promise.race([open, stopped])
+    await untilAborted(signal, open)
+    if (signal.aborted) throw new Failure({ kind: 'failed', reason: 'shutdown' })
     return { connection, address: at({ host: ip, port }) }
   } catch (error) {
     // It would connect again by itself, to an address that nobody judged.
     connection.unsafeDestroy()
     throw error
-  } finally {
-    abort.abort()
   }
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AsyncMessage, Channel, Connection } from 'rabbitmq-client'
+import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { failureOf } from '../failure.ts'
 import { Failure } from '../egress/guard.ts'
 import { brokenBy, codeOf, dial } from './dial.ts'
@@ -99,7 +100,7 @@ async function took(
     if (signal.aborted && consuming) await goodBye(connection, consuming, handling)
     connection.unsafeDestroy()
     // What the last connection brought counts among the hundred that are handled at a time.
-    if (!signal.aborted) await within(settleMs, Promise.all(handling), signal)
+    if (!signal.aborted) await waitAtMost(settleMs, untilAborted(signal, Promise.all(handling)))
   }
 }
 
@@ -185,24 +186,11 @@ export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'hea
 
 /** Stops what comes, waits a moment for what is being handled, and for the server to have read the acknowledgements. */
 async function goodBye(connection: Connection, { channel, tag }: Consuming, handling: Set<Promise<void>>) {
-  const within = async (ms: number, work: Promise<unknown>): Promise<void> => {
-    const timer = new AbortController()
-    await Promise.race([work.catch(() => {}), sleep(ms, undefined, { signal: timer.signal }).catch(() => {})])
-    timer.abort()
-  }
-  await within(goMs, Promise.all([channel.basicCancel(tag), Promise.all(handling)]))
-  await within(
+  await waitAtMost(goMs, Promise.all([channel.basicCancel(tag), Promise.all(handling)]))
+  await waitAtMost(
     goMs / 2,
     channel.close().then(() => connection.close())
   )
-}
-
-async function within(ms: number, work: Promise<unknown>, signal?: AbortSignal): Promise<void> {
-  const timer = new AbortController()
-  const either = signal ? AbortSignal.any([timer.signal, signal]) : timer.signal
-  const over = sleep(ms, undefined, { signal: either }).catch(() => {})
-  await Promise.race([work.catch(() => {}), over])
-  timer.abort()
 }
 
 function problemOf(error: unknown): string {
