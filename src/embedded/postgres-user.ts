@@ -23,24 +23,44 @@ export function commandOf(
   return [binary, args, { uid: runAs.uid, gid: runAs.gid }]
 }
 
-/** PostgreSQL refuses to run as root: then it runs as the user `postgres`, who is made if missing. Else as we do. */
-export function postgresUser(): RunAs | undefined {
+/**
+ * PostgreSQL refuses to run as root. Then it runs as the user who owns what it finds; for a new folder as `postgres`, who is
+ * made if missing. Else as we do.
+ */
+export function postgresUser(dataDir: string): RunAs | undefined {
   if (process.getuid?.() !== 0) return undefined
-  const found = look()
-  if (found) return found
+  return (
+    ownerOf(path.join(dataDir, 'postgres')) ??
+    accountOf(ownerOf(dataDir)?.uid) ??
+    accountOf('postgres') ??
+    made()
+  )
+}
+
+function ownerOf(folder: string): RunAs | undefined {
+  if (!fs.existsSync(folder)) return undefined
+  const { uid, gid } = fs.statSync(folder)
+  return uid === 0 ? undefined : { uid, gid }
+}
+
+function made(): RunAs {
+  const name = 'postgres'
   try {
-    execFileSync('useradd', ['--system', '--user-group', '--no-create-home', 'postgres'], { stdio: 'pipe' })
+    execFileSync('useradd', ['--system', '--user-group', '--no-create-home', name], { stdio: 'pipe' })
+    console.error(
+      `ackbox: PostgreSQL does not run as root: made the user ${name} for it (useradd --system ${name})`
+    )
   } catch (err) {
-    const made = look() // another start may have been faster
-    if (made) return made
+    const other = accountOf(name) // another start may have been faster
+    if (other) return other
     throw new DatabaseError(
-      'PostgreSQL does not run as root, and the user postgres could not be made. Start Ackbox as ' +
-        `a normal user, or make that user: useradd --system postgres (${String(err).split('\n')[0]})`
+      `PostgreSQL does not run as root, and the user ${name} could not be made. Start Ackbox as ` +
+        `a normal user, or make that user: useradd --system ${name} (${String(err).split('\n')[0]})`
     )
   }
-  const made = look()
-  if (!made) throw new DatabaseError('PostgreSQL does not run as root. Start Ackbox as a normal user.')
-  return made
+  const account = accountOf(name)
+  if (!account) throw new DatabaseError('PostgreSQL does not run as root. Start Ackbox as a normal user.')
+  return account
 }
 
 /**
@@ -48,7 +68,11 @@ export function postgresUser(): RunAs | undefined {
  * is: a project under /root is closed to all but root, so there it is root under another name.
  */
 export function readyFor(user: RunAs | undefined, dataDir: string, binary: string): RunAs | undefined {
-  const runAs = user && canReach(user, dataDir, binary) ? user : user && (renamed(user) ?? user)
+  const data = path.join(dataDir, 'postgres')
+  const owner = fs.existsSync(data) ? fs.statSync(data).uid : undefined
+  // What root under another name has made stays with it.
+  const asItself = user && owner !== 0 && canReach(user, dataDir, binary)
+  const runAs = asItself ? user : user && (renamed(user) ?? user)
   try {
     // Others may pass through (not look) when PostgreSQL is another user; the files in it are 0600 each.
     fs.mkdirSync(dataDir, { recursive: true, mode: runAs ? 0o711 : 0o700 })
@@ -60,8 +84,6 @@ export function readyFor(user: RunAs | undefined, dataDir: string, binary: strin
         'give it to the user who runs Ackbox, or set DATA_DIR to another folder.'
     )
   }
-  const data = path.join(dataDir, 'postgres')
-  const owner = fs.existsSync(data) ? fs.statSync(data).uid : undefined
   const wanted = runAs && !runAs.renamed ? runAs.uid : process.getuid?.()
   if (owner !== undefined && wanted !== undefined && owner !== wanted) {
     throw new DatabaseError(
@@ -74,7 +96,7 @@ export function readyFor(user: RunAs | undefined, dataDir: string, binary: strin
     const closed = closedTo(runAs, target)
     if (!closed) continue
     throw new DatabaseError(
-      `As root PostgreSQL runs as the user postgres, who may not enter ${closed}: ` +
+      `As root PostgreSQL runs as user ${runAs.uid}, who may not enter ${closed}: ` +
         (target === dataDir
           ? 'set DATA_DIR to a folder that this user can reach (/var/lib/ackbox), or start Ackbox as a normal user.'
           : `chmod o+x ${closed}, install Ackbox elsewhere (/opt/ackbox), or start it as a normal user.`)
@@ -104,10 +126,12 @@ function closedTo({ uid, gid }: RunAs, target: string): string | undefined {
   return stat.mode & bit ? undefined : target
 }
 
-function look(): RunAs | undefined {
+/** By name or by number; initdb asks for the name of its user, so that a number without one will not do. */
+function accountOf(user: string | number | undefined): RunAs | undefined {
+  if (user === undefined) return undefined
   try {
     const id = (flag: string) =>
-      Number(execFileSync('id', [flag, 'postgres'], { stdio: ['ignore', 'pipe', 'ignore'] }))
+      Number(execFileSync('id', [flag, String(user)], { stdio: ['ignore', 'pipe', 'ignore'] }))
     return { uid: id('-u'), gid: id('-g') }
   } catch {
     return undefined

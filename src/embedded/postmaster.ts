@@ -39,7 +39,7 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   checkClient()
   const dataDir = path.resolve(options.dataDir)
   const binaries = await findBinaries()
-  const runAs = readyFor(postgresUser(), dataDir, binaries.postgres)
+  const runAs = readyFor(postgresUser(dataDir), dataDir, binaries.postgres)
   const data = path.join(dataDir, 'postgres')
   const password = readOrMakeSecret(path.join(dataDir, 'password'), data)
   if (!fs.existsSync(path.join(data, 'PG_VERSION')))

@@ -221,11 +221,28 @@ t.test('trouble with the folder is one line that says what to do', async t => {
   fs.renameSync(`${password}.lost`, password)
   const good = await startEmbedded({ dataDir })
   await good.stop()
-
-  if (!root) return
-  fs.chownSync(path.join(dataDir, 'postgres'), 12_345, 12_345)
-  await refused(dataDir, /belongs to user 12345, but PostgreSQL would run as user \d+: .*chown/)
 })
+
+t.test(
+  'as root PostgreSQL runs as the owner of the folder that it finds',
+  { skip: !root ? 'needs root' : isOpen() ? false : 'other users cannot read this folder' },
+  async t => {
+    const dataDir = folder(t)
+    const nobody = 65_534
+    fs.chownSync(dataDir, nobody, nobody)
+    const first = await startEmbedded({ dataDir })
+    t.equal(fs.statSync(`/proc/${first.pid}`).uid, nobody, 'whose account is known')
+    await first.stop()
+    // As a volume that another machine has filled: here nobody has that number.
+    const data = path.join(dataDir, 'postgres')
+    spawnSync('chown', ['-R', '12345:12345', data])
+    const second = await startEmbedded({ dataDir })
+    t.equal(fs.statSync(`/proc/${second.pid}`).uid, 12_345)
+    await second.stop()
+    const { said } = await holder(t, dataDir, { uid: nobody, gid: nobody })
+    t.match(said.error, /belongs to user 12345, but PostgreSQL would run as user 65534: .*chown/)
+  }
+)
 
 t.test(
   'as root it also runs where the way is closed to everybody else, such as under /root',
