@@ -2,6 +2,7 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseError } from '../db/pool.ts'
+import type { Logger } from '../runtime/logger.ts'
 
 export interface RunAs {
   uid: number
@@ -27,13 +28,13 @@ export function commandOf(
  * PostgreSQL refuses to run as root. Then it runs as the user who owns what it finds; for a new folder as `postgres`, who is
  * made if missing. Else as we do.
  */
-export function postgresUser(dataDir: string): RunAs | undefined {
+export function postgresUser(dataDir: string, log?: Pick<Logger, 'info'>): RunAs | undefined {
   if (process.getuid?.() !== 0) return undefined
   return (
     ownerOf(path.join(dataDir, 'postgres')) ??
     accountOf(ownerOf(dataDir)?.uid) ??
     accountOf('postgres') ??
-    made()
+    made(log)
   )
 }
 
@@ -43,13 +44,11 @@ function ownerOf(folder: string): RunAs | undefined {
   return uid === 0 ? undefined : { uid, gid }
 }
 
-function made(): RunAs {
+function made(log: Pick<Logger, 'info'> | undefined): RunAs {
   const name = 'postgres'
   try {
     execFileSync('useradd', ['--system', '--user-group', '--no-create-home', name], { stdio: 'pipe' })
-    console.error(
-      `ackbox: PostgreSQL does not run as root: made the user ${name} for it (useradd --system ${name})`
-    )
+    log?.info({ user: name }, 'postgres.user_made')
   } catch (err) {
     const other = accountOf(name) // another start may have been faster
     if (other) return other

@@ -9,6 +9,7 @@ import { freePort } from './port.ts'
 import { complaint, environment, findBinaries, initialise } from './initdb.ts'
 import { checkClient, connect, DatabaseError } from '../db/pool.ts'
 import { findRunning, isPostmaster, readPidFile } from './pidfile.ts'
+import type { Logger } from '../runtime/logger.ts'
 import { commandOf, postgresUser, readyFor, type RunAs } from './postgres-user.ts'
 import { randomBytes } from 'node:crypto'
 
@@ -27,6 +28,7 @@ export interface RunOptions {
   port?: number
   /** More `-c name=value`. */
   settings?: Record<string, string>
+  log?: Pick<Logger, 'info'>
 }
 
 const startMs = 60_000
@@ -39,7 +41,7 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   checkClient()
   const dataDir = path.resolve(options.dataDir)
   const binaries = await findBinaries()
-  const runAs = readyFor(postgresUser(dataDir), dataDir, binaries.postgres)
+  const runAs = readyFor(postgresUser(dataDir, options.log), dataDir, binaries.postgres)
   const data = path.join(dataDir, 'postgres')
   const password = readOrMakeSecret(path.join(dataDir, 'password'), data)
   if (!fs.existsSync(path.join(data, 'PG_VERSION')))

@@ -29,7 +29,7 @@ const lock = 1_095_976_779
 export async function startEmbedded({ dataDir, port, log }: EmbeddedOptions): Promise<Embedded> {
   const began = Date.now()
   for (;;) {
-    const postmaster = await runPostmaster(port ? { dataDir, port } : { dataDir })
+    const postmaster = await runPostmaster({ dataDir, ...(port && { port }), ...(log && { log }) })
     const release = await hold(postmaster, dataDir)
     if (!release) continue // it was just being stopped by the one who held it
     if (port && postmaster.port !== port) {
