@@ -1,12 +1,7 @@
 // Talking with the processes of a benchmark: one question, one answer, over Node's own channel.
 import { fork, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-
-const [shebang = ''] = readFileSync(new URL('../src/cli/ackbox.js', import.meta.url), 'utf8').split('\n')
-/** Node's, as `ackbox` has them; for all variants alike. */
-export const nodeFlags = shebang.match(/--\S+/g) ?? []
 
 export interface Child {
   pid: number
@@ -21,7 +16,6 @@ export async function start(file: string, env: Record<string, string> = {}): Pro
   const path = fileURLToPath(new URL(file, import.meta.url))
   const child = fork(path, {
     env: { ...process.env, ...env },
-    execArgv: nodeFlags,
     serialization: 'advanced',
     stdio: ['ignore', 2, 2, 'ipc']
   })

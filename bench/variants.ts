@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
 import { migrate } from '../src/db/migrate.ts'
 import { freePort } from '../src/embedded/port.ts'
-import { nodeFlags, start, stop } from './child.ts'
+import { start, stop } from './child.ts'
 import { until, type Ground } from './ground.ts'
 
 export interface Running {
@@ -138,7 +138,7 @@ export async function runAckbox(
 ): Promise<Running> {
   const port = await freePort()
   const { PATH = '', HOME = '', BENCH_NODE = '', BENCH_PIPELINING = '1' } = process.env
-  const flags = [...nodeFlags, ...BENCH_NODE.split(' ').filter(flag => flag !== '')]
+  const flags = BENCH_NODE.split(' ').filter(flag => flag !== '')
   const settings = {
     DATABASE_URL: ground.urlOf(name),
     ...(redisUrl !== undefined && { REDIS_URL: redisUrl }),

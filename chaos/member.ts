@@ -3,7 +3,6 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { fetch } from 'undici'
-import { nodeFlags } from '../bench/child.ts'
 import { pause } from './client.ts'
 import type { Exit } from './history.ts'
 import { textOf } from './leaks.ts'
@@ -61,7 +60,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
     starting = true
     launches++
     const launchedAt = Date.now()
-    const started = spawn(process.execPath, [...nodeFlags, main], {
+    const started = spawn(process.execPath, [main], {
       env: {
         PATH: process.env['PATH'] ?? '',
         HOME: process.env['HOME'] ?? '',

@@ -1,5 +1,5 @@
-#!/usr/bin/env -S node --max-semi-space-size=32 --heap-growing-percent=80 --no-maglev --no-allocation-site-pretenuring --v8-pool-size=2
-// The program `ackbox`: runs the named command. Node's flags are in the first line, so that no second process is needed.
+#!/usr/bin/env node
+// The program `ackbox`: finds the command and runs it.
 import { nearest } from '../runtime/nearest.ts'
 import { version } from '../runtime/package.ts'
 
