@@ -11,10 +11,16 @@ import { manners, originForm } from './request-checks.ts'
 import { opsRoutes } from './ops.ts'
 import { loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
-import { paths } from './paths.ts'
 import { sendProblem } from './problem.ts'
 import { seating, seatLimits, type SeatLimits } from './seats.ts'
-import { closeInTime, guardServer, maxRequestsPerSocket, onClientError, serverOptions } from './server.ts'
+import {
+  closeInTime,
+  guardServer,
+  maxRequestsPerSocket,
+  onClientError,
+  paths,
+  serverOptions
+} from './server.ts'
 import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
 import { Problem, Unavailable } from '../runtime/errors.ts'

@@ -3,7 +3,6 @@ import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import type { ApiDeps } from './deps.ts'
-import { limiter } from './limit.ts'
 import { Problem } from '../runtime/errors.ts'
 
 declare module 'fastify' {
@@ -106,4 +105,21 @@ export function callerOf(request: FastifyRequest): Caller {
 
 export function mayUse(caller: Caller, messageCode: string): boolean {
   return caller.messageCodes === null || caller.messageCodes.includes(messageCode)
+}
+
+/** Token buckets by name, a second's worth each. At most `names` are remembered; the one longest unused is forgotten. */
+function limiter({ perSecond, names = 10_000 }: { perSecond: number; names?: number }) {
+  const buckets = new LRUCache<string, { left: number; at: number }>({ max: names })
+  return {
+    /** 0: go on. Else the seconds until there is room again. */
+    take(name: string, nowMs: number): number {
+      const bucket = buckets.get(name) ?? { left: perSecond, at: nowMs }
+      buckets.set(name, bucket)
+      bucket.left = Math.min(perSecond, bucket.left + (Math.max(0, nowMs - bucket.at) * perSecond) / 1000)
+      bucket.at = nowMs
+      if (bucket.left < 1) return Math.ceil((1 - bucket.left) / perSecond)
+      bucket.left--
+      return 0
+    }
+  }
 }

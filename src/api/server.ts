@@ -1,6 +1,5 @@
 import { METHODS, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Paths } from './paths.ts'
 import { rawProblem } from './problem.ts'
 
 /** Node's own limits are made for trusted peers: 60 s, 300 s, checked every 30 s, any number of connections. */
@@ -80,4 +79,35 @@ function answerTo({ code, rawPacket }: ParserError, paths: Paths): string {
     default:
       return rawProblem('BAD_REQUEST')
   }
+}
+
+/** Which methods a path has, for 405 and its Allow. */
+export function paths() {
+  const known: { pattern: RegExp; url: string; methods: Set<string> }[] = []
+  return {
+    add(methods: string | string[], url: string) {
+      const entry = known.find(one => one.url === url) ?? {
+        url,
+        pattern: patternOf(url),
+        methods: new Set<string>()
+      }
+      if (entry.methods.size === 0) known.push(entry)
+      for (const method of [methods].flat()) entry.methods.add(method)
+    },
+    /** null: there is nothing at that path, whatever the method. */
+    allowed(target: string): string | null {
+      const path = target.split(/[?#]/, 1)[0] ?? ''
+      const methods = known.filter(one => one.pattern.test(path)).flatMap(one => [...one.methods])
+      return methods.length === 0 ? null : [...new Set(methods)].toSorted().join(', ')
+    }
+  }
+}
+
+type Paths = ReturnType<typeof paths>
+
+function patternOf(url: string): RegExp {
+  const parts = url
+    .split('/')
+    .map(part => (part === '*' ? '.*' : part.startsWith(':') ? '[^/]+' : part.replaceAll('.', '\\.')))
+  return new RegExp(`^${parts.join('/')}$`)
 }

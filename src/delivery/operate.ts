@@ -9,7 +9,7 @@ import type { Cancelled } from './load.ts'
 
 export interface RedeliverDeps {
   sql: Sql
-  record: Complete
+  complete: Complete
   cluster: Cluster
   handlers: ReadonlyMap<string, LoadedHandler>
   /** Something became due. */
@@ -53,7 +53,7 @@ async function startAnew(
       const policy = downstreams.find(one => one.name === downstream)?.policy
       const limit = policy ? limitOf(task.retryTimes, policy) : (task.retryTimes ?? defaultTimes)
       const name = status === 'HANDLED' ? 'repeat' : 'redeliver'
-      return deps.record({ move: { taskId: task.id, downstream, attempt, name, limit } })
+      return deps.complete({ move: { taskId: task.id, downstream, attempt, name, limit } })
     })
   )
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
@@ -63,7 +63,7 @@ async function startAnew(
 
 export interface RemoveDeps {
   sql: Sql
-  record: Complete
+  complete: Complete
   cluster: Cluster
   cancelled: Cancelled
 }
@@ -77,7 +77,7 @@ export const remove = (
 
 /** Stops the SENDING deliveries of a task. A request in flight cannot be stopped, but its outcome changes nothing. */
 async function stop(
-  { sql, record, cancelled }: RemoveDeps,
+  { sql, complete, cancelled }: RemoveDeps,
   taskNo: string,
   written: () => Promise<void>
 ): Promise<TaskView | 'not_found' | 'nothing'> {
@@ -95,7 +95,7 @@ async function stop(
     const done = await Promise.all(
       sending.map(async ({ downstream, attempt }) => {
         cancelled.add(task.id, downstream)
-        return record({ move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' } })
+        return complete({ move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' } })
       })
     )
     stopped += done.filter(one => one === 'moved').length

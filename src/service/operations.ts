@@ -45,7 +45,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     sql,
     reads,
     registry,
-    complete: record,
+    complete,
     dispatching,
     cluster: around,
     waiting,
@@ -68,14 +68,14 @@ export function operations(options: OperationsOptions): ApiDeps {
     listAlarms: filter => listAlarms(reads, filter),
     remove: (taskNo, who) =>
       remove(
-        { sql, record, cluster: around, cancelled: options.cancelled },
+        { sql, complete, cluster: around, cancelled: options.cancelled },
         taskNo,
         written({ who, what: 'task.delete', target: taskNo })
       ),
     redeliver({ who, ...asked }) {
       const { taskNo, downstream = null, force } = asked
       return redeliver(
-        { sql, record, cluster: around, handlers, wake: dispatching.wake },
+        { sql, complete, cluster: around, handlers, wake: dispatching.wake },
         asked,
         written({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
       )

@@ -267,11 +267,12 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     redeliver: (taskNo, { force = false, downstream: name } = {}) =>
       redeliver(
-        { sql, record, cluster: around, handlers, wake: () => wake() },
+        { sql, complete: record, cluster: around, handlers, wake: () => wake() },
         { taskNo, force, ...(name === undefined ? {} : { downstream: name }) },
         async () => {}
       ),
-    remove: taskNo => remove({ sql, record, cluster: around, cancelled: stopped }, taskNo, async () => {}),
+    remove: taskNo =>
+      remove({ sql, complete: record, cluster: around, cancelled: stopped }, taskNo, async () => {}),
     async dispatch() {
       const stop = new AbortController()
       const done = newDispatcher().run(stop.signal)
