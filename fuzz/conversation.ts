@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { campaign } from './campaign.ts'
 import { hostileServer, type Flood, type Script } from './hostile-server.ts'
 import { mutated, mutatedList, rubbish } from './mutate.ts'
-import { subjectProcess } from './process.ts'
+import { playerOf, subjectProcess } from './process.ts'
 import type { Player, Reader } from './reader.ts'
 
 /** One case: what the server says to each connection, the last script to all that follow. */
@@ -115,25 +115,15 @@ async function player<Result>({
       await Promise.all(servers.map(server => server.close()))
     }
   }
-  try {
-    const first = valid.map(script => ({ connections: [script] }))
-    await served([...first, ...first], played => subject.warmUp(played))
-  } catch (error) {
-    await subject.stop()
-    throw error
-  }
-  return {
-    get peakRssMb() {
-      return subject.peakRssMb
-    },
-    get longestBlockMs() {
-      return subject.longestBlockMs
+  return await playerOf<Conversation>(subject, {
+    warmUp() {
+      const first = valid.map(script => ({ connections: [script] }))
+      return served([...first, ...first], played => subject.warmUp(played))
     },
     play: inputs =>
       served(inputs, async played => {
         const results = await subject.play(played)
         for (const [i, input] of inputs.entries()) judge?.(results[i] as Result, input)
-      }),
-    close: () => subject.stop()
-  }
+      })
+  })
 }

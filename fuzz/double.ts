@@ -1,7 +1,9 @@
 // Readers of what a double of a broker answers: one that knows its protocol, and changes of it what the input says.
+import { once } from 'node:events'
+import { createServer, type AddressInfo, type Socket } from 'node:net'
 import type fc from 'fast-check'
 import { campaign } from './campaign.ts'
-import { subjectProcess } from './process.ts'
+import { playerOf, subjectProcess } from './process.ts'
 import type { Player, Reader } from './reader.ts'
 
 export interface DoubleReader<Input> {
@@ -10,7 +12,7 @@ export interface DoubleReader<Input> {
   module: URL
   options: unknown
   inputs: fc.Arbitrary<Input>
-  serve(input: Input): Promise<{ port: number; close(): void }>
+  serve(input: Input): Promise<Double>
   /** The input that changes nothing, and whether the client got what it wanted by it: else nothing would be fuzzed. */
   sound: Input
   isSound(result: unknown): boolean
@@ -38,26 +40,40 @@ async function player<Input>(reader: DoubleReader<Input>): Promise<Player<Input>
       for (const double of doubles) double.close()
     }
   }
-  try {
-    const first = Array<Input>(4).fill(sound)
-    await served(first, played => subject.warmUp(played))
-    const results = await served(first, played => subject.play(played))
-    if (!results.some(isSound)) throw new Error(`a sound conversation failed: ${JSON.stringify(results)}`)
-  } catch (error) {
-    await subject.stop()
-    throw error
-  }
-  return {
-    get peakRssMb() {
-      return subject.peakRssMb
-    },
-    get longestBlockMs() {
-      return subject.longestBlockMs
+  return await playerOf<Input>(subject, {
+    async warmUp() {
+      const first = Array<Input>(4).fill(sound)
+      await served(first, played => subject.warmUp(played))
+      const results = await served(first, played => subject.play(played))
+      if (!results.some(isSound)) throw new Error(`a sound conversation failed: ${JSON.stringify(results)}`)
     },
     async play(inputs) {
       const results = await served(inputs, played => subject.play(played))
       for (const result of results) judge?.(result)
-    },
-    close: () => subject.stop()
+    }
+  })
+}
+
+export interface Double {
+  port: number
+  close(): void
+}
+
+/** A server on a port of its own, for one input. Closed, it drops all that are connected. */
+export async function doubleServer(serve: (socket: Socket, port: number) => void): Promise<Double> {
+  const sockets = new Set<Socket>()
+  const server = createServer(socket => {
+    sockets.add(socket.on('error', () => {}).on('close', () => sockets.delete(socket)))
+    serve(socket, port)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    close() {
+      for (const socket of sockets) socket.destroy()
+      server.close()
+    }
   }
 }

@@ -1,7 +1,7 @@
 // Readers that are functions of a text: played in a process of their own all the same, many at once.
 import type fc from 'fast-check'
 import { campaign } from './campaign.ts'
-import { subjectProcess } from './process.ts'
+import { playerOf, subjectProcess } from './process.ts'
 import type { Player, Reader } from './reader.ts'
 
 export interface Functions<Input> {
@@ -22,22 +22,10 @@ export function functionReader<Input>(options: Functions<Input>): Reader {
 
 async function player<Input>({ module, options = null, valid }: Functions<Input>): Promise<Player<Input>> {
   const subject = await subjectProcess(module, options)
-  try {
-    await subject.warmUp(valid)
-  } catch (error) {
-    await subject.stop()
-    throw error
-  }
-  return {
-    get peakRssMb() {
-      return subject.peakRssMb
-    },
-    get longestBlockMs() {
-      return subject.longestBlockMs
-    },
+  return await playerOf<Input>(subject, {
+    warmUp: () => subject.warmUp(valid),
     async play(inputs) {
       await subject.play(inputs)
-    },
-    close: () => subject.stop()
-  }
+    }
+  })
 }

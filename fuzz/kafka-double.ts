@@ -1,7 +1,7 @@
 // A broker of Kafka in a few lines: it answers what the client asks first, so that rubbish can come at any later answer.
-import { createServer, type AddressInfo, type Socket } from 'node:net'
-import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import { createRecordsBatch, Writer } from '@platformatic/kafka'
+import { doubleServer, type Double } from './double.ts'
 
 /** The API of a request, by its number in the protocol. */
 export const apis = {
@@ -192,17 +192,10 @@ export const framed = (id: Buffer, answer: Buffer): Buffer => {
 /** What takes the place of the sound answer: bytes as they are, or undefined for the sound one. */
 export type Answer = (request: Request, sound: Buffer, socket: Socket) => Buffer | undefined
 
-export interface KafkaDouble {
-  port: number
-  close(): void
-}
-
 /** Serves until it is closed; requests in one packet are told apart. */
-export async function kafkaDouble(topic: string, answer: Answer): Promise<KafkaDouble> {
-  const sockets = new Set<Socket>()
-  const server = createServer(socket => {
+export async function kafkaDouble(topic: string, answer: Answer): Promise<Double> {
+  return await doubleServer((socket, port) => {
     let fetches = 0
-    sockets.add(socket.on('error', () => {}).on('close', () => sockets.delete(socket)))
     let rest: Buffer = Buffer.alloc(0)
     let turn = 0
     socket.on('data', data => {
@@ -219,14 +212,4 @@ export async function kafkaDouble(topic: string, answer: Answer): Promise<KafkaD
       }
     })
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  return {
-    port,
-    close() {
-      for (const socket of sockets) socket.destroy()
-      server.close()
-    }
-  }
 }

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Answered, Asked } from './child.ts'
-import { Finding } from './reader.ts'
+import { Finding, type Player } from './reader.ts'
 
 const bounds = {
   /** Of the whole process, and of what is still held after a collection: RSS is not given back, whatever is let go. */
@@ -61,6 +61,36 @@ export function watched(child: ChildProcess, mayPrint: (line: string) => boolean
       if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
       await closed
     }
+  }
+}
+
+interface Playing<Input> {
+  /** A throw ends the process: by it a subject says that it cannot be fuzzed. */
+  warmUp(): Promise<void>
+  play(inputs: readonly Input[]): Promise<void>
+  close?(): Promise<void>
+}
+
+/** A player whose subject is warm. */
+export async function playerOf<Input>(
+  subject: SubjectProcess,
+  { warmUp, play, close = () => subject.stop() }: Playing<Input>
+): Promise<Player<Input>> {
+  try {
+    await warmUp()
+  } catch (error) {
+    await close()
+    throw error
+  }
+  return {
+    get peakRssMb() {
+      return subject.peakRssMb
+    },
+    get longestBlockMs() {
+      return subject.longestBlockMs
+    },
+    play,
+    close
   }
 }
 

@@ -1,8 +1,8 @@
 // A proxy of RocketMQ in a few lines: HTTP/2 by hand, so that every byte of it can be changed.
-import { createServer, type AddressInfo, type Socket } from 'node:net'
-import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
+import { doubleServer, type Double } from './double.ts'
 
 const frames = { data: 0, headers: 1, settings: 4, ping: 6 }
 const [ack, endStream, endHeaders] = [1, 1, 4]
@@ -70,10 +70,8 @@ export function messageOf(asked: 'route' | 'send', port: number): Buffer {
 export type Answer = (asked: Asked, stream: number, port: number, socket: Socket) => Buffer | undefined
 
 /** What is asked is told by the body of the message, which holds this text. */
-export async function rocketmqDouble(body: string, answer: Answer): Promise<{ port: number; close(): void }> {
-  const sockets = new Set<Socket>()
-  const server = createServer(socket => {
-    sockets.add(socket.on('error', () => {}).on('close', () => sockets.delete(socket)))
+export async function rocketmqDouble(body: string, answer: Answer): Promise<Double> {
+  return await doubleServer((socket, port) => {
     let rest: Buffer = Buffer.alloc(0)
     let isGreeted = false
     socket.write(answer('greeting', 0, port, socket) ?? greeting)
@@ -100,14 +98,4 @@ export async function rocketmqDouble(body: string, answer: Answer): Promise<{ po
       if (given.length > 0) socket.write(given)
     }
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  return {
-    port,
-    close() {
-      for (const socket of sockets) socket.destroy()
-      server.close()
-    }
-  }
 }

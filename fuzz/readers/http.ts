@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { campaign } from '../campaign.ts'
 import { mutated, mutatedList, rubbish, text } from '../mutate.ts'
-import { subjectProcess } from '../process.ts'
+import { playerOf, subjectProcess } from '../process.ts'
 import type { Player } from '../reader.ts'
 import type { HttpInput } from '../subjects/service.ts'
 import { migrate } from '../../src/db/migrate.ts'
@@ -222,19 +222,13 @@ async function open(): Promise<Player<HttpInput>> {
       greets: true
     })
     closers.push(() => subject.stop())
-    await subject.warmUp(valid.map(each => ({ parts: [close(each)] })))
-    return {
-      get peakRssMb() {
-        return subject.peakRssMb
-      },
-      get longestBlockMs() {
-        return subject.longestBlockMs
-      },
+    return await playerOf(subject, {
+      warmUp: () => subject.warmUp(valid.map(each => ({ parts: [close(each)] }))),
       async play(inputs) {
         await subject.play(inputs)
       },
       close: closeAll
-    }
+    })
   } catch (error) {
     await closeAll()
     throw error
