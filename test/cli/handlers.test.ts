@@ -94,9 +94,9 @@ t.test('a dry run refuses a url that no request could go to, and says where url 
   const { code, out, err } = await handlers(['--dry-run', 'order.paid', posted], { HANDLERS_DIR: dir })
   const said = (name: string) => out.split(/\n\n/).find(part => part.startsWith(`${name}\n`)) ?? ''
   t.equal(code, 1)
-  t.match(err, /2 of 6 downstreams would not get it/)
-  t.match(said('bare'), /the attempt would fail: .*must start with http:\/\/ or https:\/\//)
-  t.match(said('metadata'), /the attempt would fail: .*cloud metadata/)
+  t.match(err, /2 of 6 downstreams would not get a request/)
+  t.match(said('bare'), /The attempt would fail: .*must start with http:\/\/ or https:\/\//)
+  t.match(said('metadata'), /The attempt would fail: .*cloud metadata/)
   t.match(said('forgot'), /WARNING: \/id and \/lines\/0\/sku go into the url without encoding/)
   t.match(said('forgot'), 'POST https://shop.example.com/new/7?sku=a')
   for (const name of ['by-hand', 'tagged', 'in-the-body']) t.notMatch(said(name), /WARNING|fail/, name)

@@ -10,7 +10,7 @@ import type { Backoff, Task } from '../../domain/types.ts'
 import { defaultTaskNo } from '../../json/reader.ts'
 import { unencoded } from './unencoded.ts'
 
-/** What the user asked cannot be done; the message says why. */
+/** Wrong arguments, or a task that would be refused. The message says why. */
 export class AskedWrong extends Error {}
 
 export interface DryRunDeps {
@@ -30,7 +30,7 @@ export async function dryRun(
   if (!handler) {
     const meant = nearest(messageCode, [...handlers.keys()])
     throw new AskedWrong(
-      `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `there are ${[...handlers.keys()].join(', ')}`}`
+      `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `the handlers are ${[...handlers.keys()].join(', ')}`}`
     )
   }
   const body = bodyOf(handler, raw)
@@ -53,17 +53,17 @@ export async function dryRun(
   for (const downstream of handler.downstreams) {
     let lines: string[]
     try {
-      // One after the other, in the handler's order, as they are read.
+      // In the order of the handler.
       lines = await wouldGet({ refused, handler, downstream }, task, body, raw)
     } catch (err) {
       failed++
-      lines = [`the attempt would fail: ${err instanceof Error ? err.message : String(err)}`]
+      lines = [`The attempt would fail: ${err instanceof Error ? err.message : String(err)}`]
     }
     console.log(`\n${downstream.name}\n${lines.map(line => `  ${line}`).join('\n')}`)
   }
   console.log('\nNothing was sent.')
   if (failed > 0)
-    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get it`)
+    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
 }
 
 function bodyOf(handler: LoadedHandler, raw: string): unknown {
@@ -71,13 +71,13 @@ function bodyOf(handler: LoadedHandler, raw: string): unknown {
   try {
     value = JSON.parse(raw)
   } catch (err) {
-    throw new AskedWrong(`the messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
+    throw new AskedWrong(`The messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
   }
   const read = handler.body.safeParse(value)
   if (read.success) return read.data
   const issues = read.error.issues.map(issue => `  /${issue.path.join('/')}  ${issue.message}`)
   throw new AskedWrong(
-    `POST /tasks would answer 422, for the schema of ${handler.messageCode}:\n${issues.join('\n')}`
+    `POST /tasks would answer 422. The messageBody does not match the schema of ${handler.messageCode}:\n${issues.join('\n')}`
   )
 }
 
@@ -92,13 +92,13 @@ async function wouldGet(
   body: unknown,
   raw: string
 ): Promise<string[]> {
-  if (downstream.when?.({ task, body }) === false) return ['nothing: when says no (SKIPPED)']
+  if (downstream.when?.({ task, body }) === false) return ['no request: `when` returned false (SKIPPED)']
   const first = await downstream.beforeSend?.({ task, body, attempt: 1 })
-  if (first && 'skip' in first) return ['nothing: beforeSend skips it']
+  if (first && 'skip' in first) return ['no request: `beforeSend` skips it']
   const request = await downstream.request({ task, body, raw, attempt: 1, deliveryId: 'dry-run' })
   const lines =
     first && 'postponeMs' in first
-      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}; then:`]
+      ? [`beforeSend postpones it by ${durationText(first.postponeMs)}, then:`]
       : []
   const isHttp = downstream.transport === 'http'
   if (isHttp) {
@@ -127,7 +127,7 @@ function httpLines(request: Requests['http'], task: Task, raw: string): string[]
   ]
 }
 
-/** What RPC and queues are asked to do, member by member; where no payload is named it is the messageBody. */
+/** The request of RPC and queues, member by member. Without a payload of its own it carries the messageBody. */
 function otherLines(transport: string, request: object, task: Task, raw: string): string[] {
   const text = (value: unknown) =>
     value instanceof Uint8Array
@@ -144,8 +144,8 @@ function after({ needCallback, policy }: LoadedDownstream): string[] {
   const tries = `${policy.times ?? 10} tries, waiting ${backoffText(policy.backoff)}`
   return [
     needCallback
-      ? `HANDLED once its receipt has come, in ${durationText(policy.receiptTimeoutMs)} a try; ${tries}`
-      : `HANDLED once it is delivered; ${tries}`
+      ? `HANDLED when its receipt arrives, within ${durationText(policy.receiptTimeoutMs)} per try; ${tries}`
+      : `HANDLED when it is delivered; ${tries}`
   ]
 }
 
