@@ -1,0 +1,67 @@
+// Which tier a test file belongs to: what it starts decides, and its imports say what it starts. No list to keep.
+import { readdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+
+/** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: minutes, all of test/long. */
+export const tierNames = ['unit', 'db', 'system', 'long'] as const
+export type Tier = (typeof tierNames)[number]
+
+export interface TestFile {
+  /** From the root, as compiled. */
+  compiled: string
+  /** From the root, as written: what people type. */
+  source: string
+  tier: Tier
+}
+
+/** These need what not every machine has, and have a script each. */
+const elsewhere = /^test\/(?:interop|package|image|schemathesis)\//
+const servers = /^test\/support\/(?:postgres|redis)\.js$/
+const programs = /^(?:node:child_process|src\/embedded\/postmaster\.js|test\/support\/own-postgres\.js)$/
+/** Of test/support/service.ts, what starts a process; the rest of it only asks. */
+const starts = /\b(?:start|launch)\b/
+
+interface Import {
+  names: string
+  from: string
+}
+
+/** Every test file below the folder of compiled files. */
+export function testFiles(dist: string): TestFile[] {
+  return readdirSync(path.join(dist, 'test'), { recursive: true, encoding: 'utf8' })
+    .map(name => path.posix.join('test', name.replaceAll(path.sep, '/')))
+    .filter(name => name.endsWith('.test.js') && !elsewhere.test(name))
+    .toSorted()
+    .map(name => ({
+      compiled: path.posix.join('dist', name),
+      source: name.replace(/js$/, 'ts'),
+      tier: name.startsWith('test/long/') ? 'long' : tierOf(dist, name)
+    }))
+}
+
+function tierOf(dist: string, file: string): Tier {
+  const seen = new Set([file])
+  let tier: Tier = 'unit'
+  for (const one of seen) {
+    for (const { names, from } of importsOf(dist, one)) {
+      if (programs.test(from)) return 'system'
+      if (from === 'test/support/service.js') {
+        if (starts.test(names)) return 'system'
+      } else if (servers.test(from)) tier = 'db'
+      else if (from.startsWith('test/')) seen.add(from)
+    }
+  }
+  return tier
+}
+
+function importsOf(dist: string, file: string): Import[] {
+  const text = readFileSync(path.join(dist, file), 'utf8')
+  const found = [
+    ...text.matchAll(/^(?:import|export) ([^'"]*?)\bfrom '([^']+)'/gm),
+    ...text.matchAll(/(\bimport\()'([^']+)'\)/g)
+  ]
+  return found.map(([, names = '', from = '']) => ({
+    names,
+    from: from.startsWith('.') ? path.posix.join(path.posix.dirname(file), from) : from
+  }))
+}

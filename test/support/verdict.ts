@@ -1,0 +1,79 @@
+// What a test file said of itself, in TAP.
+
+export interface Verdict {
+  source: string
+  pass: number
+  fail: number
+  skip: number
+  seconds: number
+  /** Why it counts as failed; undefined: it passed. */
+  failed: string | undefined
+  /** Its output, or the end of it, as far as it says what is wrong. */
+  complaint: string[]
+  /** Titles of what did not run, with the reason. */
+  skipped: string[]
+}
+
+export interface Ended {
+  code: number | null
+  signal: NodeJS.Signals | null
+  seconds: number
+  isLate: boolean
+}
+
+const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?(?:, todo: \d+)?(?:, skip: (\d+))? \}$/m
+
+/** Only a file that counted its assertions to the end has passed. */
+export function verdictOf(source: string, text: string, { code, signal, seconds, isLate }: Ended): Verdict {
+  const counted = counts.exec(text)
+  const [pass, fail, skip] = [1, 2, 3].map(group => Number(counted?.[group] ?? 0)) as [number, number, number]
+  const failed = isLate
+    ? 'it did not end'
+    : signal
+      ? `it was ended by ${signal}`
+      : code !== 0
+        ? `exit code ${code}`
+        : !counted
+          ? 'it ended without a count of its assertions'
+          : pass + skip === 0
+            ? 'it asserts nothing'
+            : fail > 0
+              ? `${fail} failed`
+              : undefined
+  return {
+    source,
+    pass,
+    fail: failed === undefined ? 0 : Math.max(1, fail),
+    skip,
+    seconds,
+    failed,
+    complaint: failed === undefined ? [] : complaintOf(text),
+    skipped: text.split('\n').filter(line => /^\s*ok .* # SKIP|^\s*# SKIP /.test(line))
+  }
+}
+
+/** The assertions that failed with what they compared, then the titles around them; else the last lines. */
+function complaintOf(text: string): string[] {
+  const found: string[] = []
+  let until: RegExp | undefined
+  let isSource = false
+  for (const line of text.split('\n')) {
+    if (/^\s*not ok /.test(line)) {
+      found.push(line)
+      // A title has its time; what it says of itself is only where it stands.
+      until = line.includes(' # time=')
+        ? undefined
+        : new RegExp(`^${/^\s*/.exec(line)?.[0] ?? ''} {2}\\.\\.\\.$`)
+    } else if (until) {
+      const key = /^\s*(\w+):/.exec(line)?.[1]
+      if (key === 'source') isSource = true
+      else if (key === 'diff' || until.test(line)) isSource = false
+      if (!isSource) found.push(line)
+      if (until.test(line)) until = undefined
+    }
+  }
+  return found.length > 0 ? found : text.trimEnd().split('\n').slice(-30)
+}
+
+export const sum = (all: readonly Verdict[], what: 'pass' | 'fail' | 'skip' | 'seconds'): number =>
+  all.reduce((total, one) => total + one[what], 0)
