@@ -1,5 +1,5 @@
 // Which tier a test file belongs to: what it starts decides, and its imports say what it starts. No list to keep.
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 
 /** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: minutes, all of test/long. */
@@ -26,11 +26,12 @@ interface Import {
   from: string
 }
 
-/** Every test file below the folder of compiled files. */
+/** Every test file below the folder of compiled files; not what is left there of a source that is gone. */
 export function testFiles(dist: string): TestFile[] {
   return readdirSync(path.join(dist, 'test'), { recursive: true, encoding: 'utf8' })
     .map(name => path.posix.join('test', name.replaceAll(path.sep, '/')))
     .filter(name => name.endsWith('.test.js') && !elsewhere.test(name))
+    .filter(name => existsSync(path.join(dist, '..', name.replace(/js$/, 'ts'))))
     .toSorted()
     .map(name => ({
       compiled: path.posix.join('dist', name),

@@ -1,8 +1,8 @@
 // A subject that is broken on purpose: each way of it is one thing that the fuzzer must find.
 import { createHash } from 'node:crypto'
 import { connect } from 'node:net'
-import type { Subject } from '../../fuzz/child.ts'
-import type { Played } from '../../fuzz/conversation.ts'
+import type { Subject } from '../../../fuzz/child.ts'
+import type { Played } from '../../../fuzz/conversation.ts'
 
 const leaked: Buffer[] = []
 

@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { freePort } from '../../src/embedded/port.ts'
-import { balancer } from '../support/balancer.ts'
-import { eachOf, postUntilTaken, settled, start } from '../support/service.ts'
-import { repeated, stage, tally } from '../support/stage.ts'
-import { until } from '../support/until.ts'
-import { version } from '../../src/runtime/package.ts'
+import { freePort } from '../../../src/embedded/port.ts'
+import { balancer } from '../../support/balancer.ts'
+import { eachOf, postUntilTaken, settled, start } from '../../support/service.ts'
+import { repeated, stage, tally } from '../../support/stage.ts'
+import { until } from '../../support/until.ts'
+import { version } from '../../../src/runtime/package.ts'
 import { nextRelease } from './next.ts'
 
 t.setTimeout(600_000)

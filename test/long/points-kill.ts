@@ -1,6 +1,6 @@
 import type { Test } from 'tap'
 import { stopwatch } from '../support/stopwatch.ts'
-import { broken, judge, postAgain, rtoMs, sound, story, type Moment } from './story.ts'
+import { broken, judge, postAgain, rtoMs, sound, story, type Moment } from '../fault/story.ts'
 
 /** kill -9 at one moment of a task's way; another process on the same database makes all of it good. */
 export async function killedAt(t: Test, queue: 'redis' | 'postgres', moment: Moment): Promise<void> {

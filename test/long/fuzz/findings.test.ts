@@ -1,7 +1,7 @@
 // A check that cannot fail is none: what is broken on purpose must be found, and found again from what was printed.
 import t from 'tap'
-import { conversationReader } from '../../fuzz/conversation.ts'
-import { Finding, type FindingKind, type RunContext } from '../../fuzz/reader.ts'
+import { conversationReader } from '../../../fuzz/conversation.ts'
+import { Finding, type FindingKind, type RunContext } from '../../../fuzz/reader.ts'
 import type { Way } from './broken.ts'
 
 t.setTimeout(600_000)

@@ -1,4 +1,4 @@
-import type { Moment } from './story.ts'
+import type { Moment } from '../fault/story.ts'
 
 /** Every moment on a task's way, how one gets there, and what a fault there may cost at most. */
 export const moments: Moment[] = [

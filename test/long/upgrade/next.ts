@@ -2,9 +2,9 @@
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { folder } from '../support/service.ts'
+import { folder } from '../../support/service.ts'
 
-const built = path.resolve(import.meta.dirname, '../..')
+const built = path.resolve(import.meta.dirname, '../../..')
 export const project = path.dirname(built)
 
 const additions = [

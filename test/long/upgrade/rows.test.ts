@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
-import { migrate, unknownMigrations } from '../../src/db/migrate.ts'
-import type { Sql } from '../../src/db/pool.ts'
-import { standing } from '../support/rows.ts'
-import { call, launch, settled, start } from '../support/service.ts'
-import { post, stage } from '../support/stage.ts'
+import { migrate, unknownMigrations } from '../../../src/db/migrate.ts'
+import type { Sql } from '../../../src/db/pool.ts'
+import { standing } from '../../support/rows.ts'
+import { call, launch, settled, start } from '../../support/service.ts'
+import { post, stage } from '../../support/stage.ts'
 import { nextMigrations, nextRelease } from './next.ts'
 
 t.setTimeout(600_000)

@@ -1,5 +1,5 @@
 import type { Test } from 'tap'
-import { broken, judge, postAgain, sound, story, type Moment } from './story.ts'
+import { broken, judge, postAgain, sound, story, type Moment } from '../fault/story.ts'
 
 /** SIGSTOP at one moment of a task's way, until another process has made it good; then SIGCONT. */
 export async function stoppedAt(t: Test, queue: 'redis' | 'postgres', moment: Moment): Promise<void> {

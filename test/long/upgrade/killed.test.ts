@@ -3,16 +3,16 @@ import { once } from 'node:events'
 import path from 'node:path'
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
-import { migrate, pendingMigrations } from '../../src/db/migrate.ts'
-import { emptyDb } from '../support/postgres.ts'
-import { plainNode } from '../support/service.ts'
+import { migrate, pendingMigrations } from '../../../src/db/migrate.ts'
+import { emptyDb } from '../../support/postgres.ts'
+import { plainNode } from '../../support/service.ts'
 import { catalog } from './catalog.ts'
 import { halt } from './halt.ts'
 import { nextMigrations } from './next.ts'
 
 t.setTimeout(600_000)
 
-const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+const program = path.resolve(import.meta.dirname, '../../../src/cli/ackbox.js')
 
 async function described(url: string): Promise<string[]> {
   const sql = postgres(url, { max: 1, onnotice: () => {} })
