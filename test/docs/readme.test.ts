@@ -10,6 +10,7 @@ import { settings } from '../../src/service/settings.ts'
 import * as words from '../../src/domain/types.ts'
 import { signingSecret, tokens } from '../../src/domain/tokens.ts'
 import { isThere, program } from '../support/program.ts'
+import { dataFolder } from '../support/cluster.ts'
 import { folder, secret, start } from '../support/service.ts'
 import { commands, page, type Page } from './markdown.ts'
 
@@ -128,7 +129,7 @@ t.test('every command of the README and of operations does what it says', { skip
 t.test('whoever follows docs/receivers.md gets a task HANDLED', { skip: noCurl }, async t => {
   const port = String(await freePort())
   const own = signingSecret(secret, 'warehouse')
-  const env = { DATA_DIR: folder(t), SECRET: secret, PORT: port }
+  const env = { DATA_DIR: await dataFolder(t), SECRET: secret, PORT: port }
   const receiver = program(t, process.execPath, [path.join(root, 'examples/receivers/receiver.mjs')], {
     env: { SIGNING_SECRET: own, ACKBOX_URL: `http://127.0.0.1:${port}`, PORT: '0' }
   })

@@ -5,7 +5,8 @@ import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { isThere, program, type Program } from '../support/program.ts'
-import { call, folder, secret, settled, start } from '../support/service.ts'
+import { dataFolder } from '../support/cluster.ts'
+import { call, secret, settled, start } from '../support/service.ts'
 
 const examples = path.resolve(import.meta.dirname, '../../../examples/receivers')
 const receivers = [
@@ -46,7 +47,7 @@ t.test('the receivers of the docs verify, handle once and send their receipts', 
     PORT: port,
     SECRET: secret,
     HANDLERS_DIR: path.resolve(import.meta.dirname, 'handlers'),
-    DATA_DIR: folder(t),
+    DATA_DIR: await dataFolder(t),
     DEMO: 'off',
     LOG_LEVEL: 'info'
   })

@@ -8,6 +8,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
+import { dataFolder } from '../support/cluster.ts'
 import { plainNode } from '../support/service.ts'
 import { embeddedSecret, startEmbedded } from '../../src/embedded/start.ts'
 import { isAlive } from '../../src/embedded/pidfile.ts'
@@ -73,7 +74,7 @@ t.test('the password and the secret are random, made once, and readable by their
 })
 
 t.test('after kill -9 the next start takes over the database that was left running', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   const { child, said } = await holder(t, dataDir)
   child.kill('SIGKILL')
   await once(child, 'exit')
@@ -88,7 +89,7 @@ t.test('after kill -9 the next start takes over the database that was left runni
 t.test(
   'an orphan on another port than the one we are told to use is ended and started again there',
   async t => {
-    const dataDir = folder(t)
+    const dataDir = await dataFolder(t)
     const { child, said } = await holder(t, dataDir)
     child.kill('SIGKILL')
     await once(child, 'exit')
@@ -102,7 +103,7 @@ t.test(
 )
 
 t.test('after a kill -9 of everything what was committed is there', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   const { child, said } = await holder(t, dataDir)
   child.kill('SIGKILL')
   process.kill(said.pid, 'SIGKILL')
@@ -114,7 +115,7 @@ t.test('after a kill -9 of everything what was committed is there', async t => {
 })
 
 t.test('a second start on the same folder says who holds it, and the first one is unharmed', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   const first = await holder(t, dataDir)
   const second = await holder(t, dataDir)
   t.equal(
@@ -150,7 +151,7 @@ t.test('of three first starts at once one gets it, the others hear so', async t 
 })
 
 t.test('Ctrl-C in the terminal reaches us, not PostgreSQL: we can still write what is in hand', async t => {
-  const { child, said, lines } = await holder(t, folder(t))
+  const { child, said, lines } = await holder(t, await dataFolder(t))
   process.kill(-(child.pid ?? 0), 'SIGINT') // a terminal signals the whole group
   t.match(await lines(), { drained: 1 })
   const [code] = await once(child, 'exit')
@@ -159,7 +160,7 @@ t.test('Ctrl-C in the terminal reaches us, not PostgreSQL: we can still write wh
 })
 
 t.test('a port that is taken: told to use it, we say so; else we take another', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   const first = await startEmbedded({ dataDir })
   await first.stop()
   const thief = net.createServer().listen(first.port, '127.0.0.1')
@@ -175,7 +176,7 @@ t.test('a port that is taken: told to use it, we say so; else we take another', 
 })
 
 t.test('a stale postmaster.pid whose number is another program by now stops nobody', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   const { child, said } = await holder(t, dataDir)
   child.kill('SIGKILL')
   process.kill(said.pid, 'SIGKILL')
@@ -192,7 +193,7 @@ t.test('a stale postmaster.pid whose number is another program by now stops nobo
 })
 
 t.test('an empty postmaster.pid, as of a start at this moment or a crash long ago, stops nobody', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   await (await startEmbedded({ dataDir })).stop()
   fs.writeFileSync(path.join(dataDir, 'postgres/postmaster.pid'), '')
   const next = await startEmbedded({ dataDir })
@@ -201,7 +202,7 @@ t.test('an empty postmaster.pid, as of a start at this moment or a crash long ag
 })
 
 t.test('trouble with the folder is one line that says what to do', async t => {
-  const dataDir = folder(t)
+  const dataDir = await dataFolder(t)
   fs.writeFileSync(path.join(dataDir, 'file'), '')
   const refused = async (dir: string, message: RegExp) =>
     await t.rejects(startEmbedded({ dataDir: dir }), { name: 'DatabaseError', message })

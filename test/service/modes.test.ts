@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { dataFolder } from '../support/cluster.ts'
 import { testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
 import { call, folder, secret, start } from '../support/service.ts'
@@ -37,7 +38,7 @@ t.test('without any setting the printed curl ends HANDLED', { buffered: true }, 
 
 t.test('with a Redis and no DATABASE_URL the printed curl ends HANDLED', { buffered: true }, async t => {
   const redis = await ownRedis(t)
-  if (redis) await firstMinute(t, { REDIS_URL: redis.url })
+  if (redis) await firstMinute(t, { REDIS_URL: redis.url, DATA_DIR: await dataFolder(t) })
 })
 
 t.test(

@@ -6,7 +6,8 @@ import type { AddressInfo } from 'node:net'
 import t, { type Test } from 'tap'
 import type { Page } from 'playwright-core'
 import { browser } from '../support/chromium.ts'
-import { call, folder, start, type Process } from '../support/service.ts'
+import { dataFolder } from '../support/cluster.ts'
+import { call, start, type Process } from '../support/service.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import * as certs from '../transport/certs.ts'
 
@@ -119,7 +120,7 @@ t.test(
     const watched = await browser(t, flags)
     if (!watched) return
     const { page } = watched
-    const service = await start(t, { DATA_DIR: folder(t) })
+    const service = await start(t, { DATA_DIR: await dataFolder(t) })
     t.equal((await call(`${service.url}/tasks`, { ...task('theirs'), delay: 600_000 })).status, 201)
     const other = await foreignServer(t)
     const { port } = new URL(service.url)
@@ -165,7 +166,7 @@ t.test(
       near.pipe(far)
     })
     const publicUrl = `https://ackbox.example:${await listen(t, proxy)}`
-    await start(t, { DATA_DIR: folder(t), PORT: String(port), PUBLIC_URL: publicUrl })
+    await start(t, { DATA_DIR: await dataFolder(t), PORT: String(port), PUBLIC_URL: publicUrl })
 
     for (rewritten of [false, true]) {
       await page.goto(`${publicUrl}/docs`)

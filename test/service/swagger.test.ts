@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
 import type { Page } from 'playwright-core'
 import { browser } from '../support/chromium.ts'
+import { dataFolder } from '../support/cluster.ts'
 import { testDb } from '../support/postgres.ts'
 import { folder, secret, start } from '../support/service.ts'
 import { createKey } from '../../src/db/keys.ts'
@@ -47,7 +48,7 @@ async function opened(
 t.test(
   'somebody who only clicks posts the example, sees it HANDLED, delivers it again and pauses',
   async t => {
-    const seen = await opened(t, { DATA_DIR: folder(t) })
+    const seen = await opened(t, { DATA_DIR: await dataFolder(t) })
     if (!seen) return
     const { page, wrong } = seen
 

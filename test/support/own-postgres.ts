@@ -3,7 +3,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf } from '../../src/embedded/postmaster.ts'
 import { isRunning } from './presence.ts'
-import { folder } from './service.ts'
+import { dataFolder } from './cluster.ts'
 import { until } from './until.ts'
 
 export interface OwnPostgres {
@@ -16,7 +16,8 @@ export interface OwnPostgres {
 }
 
 /** A migrated PostgreSQL that nobody else uses, for tests that stop it, fill its disk or change its settings. */
-export async function ownPostgres(t: Test, dataDir = folder(t)): Promise<OwnPostgres> {
+export async function ownPostgres(t: Test, at?: string): Promise<OwnPostgres> {
+  const dataDir = at ?? (await dataFolder(t))
   const settings = { fsync: 'off', max_connections: '100', max_wal_size: '64MB' }
   let postmaster = await runPostmaster({ dataDir, settings })
   const { port } = postmaster

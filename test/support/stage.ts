@@ -72,13 +72,18 @@ export async function tally(sql: Sql): Promise<Record<string, number>> {
   return Object.fromEntries(rows.map(row => [row.word, row.n]))
 }
 
-/** Tasks that reached the downstream more than once without a timeout on our record that says why (a busy machine has those). */
+/**
+ * Tasks that reached the downstream more than once without a timeout or a lost lease on our record that says why: a busy
+ * machine has those.
+ */
 export async function repeated(sql: Sql, downstream: Sink): Promise<string[]> {
-  const rows = await sql<{ task_no: string; timeouts: number }[]>`
-    select t.task_no, count(a.attempt)::int as timeouts
-    from task t left join attempt a on a.task_id = t.id and a.reason in ('timeout', 'connect_timeout')
-    group by t.id`
-  return rows.filter(row => downstream.count(row.task_no) > 1 + row.timeouts).map(row => row.task_no)
+  const rows = await sql<{ task_no: string; excused: number }[]>`
+    select t.task_no, (
+        select count(*)::int from attempt a
+        where a.task_id = t.id and a.reason in ('timeout', 'connect_timeout')
+      ) + (select sum(d.lost)::int from delivery d where d.task_id = t.id) as excused
+    from task t`
+  return rows.filter(row => downstream.count(row.task_no) > 1 + row.excused).map(row => row.task_no)
 }
 
 /** How the task ended, asked again and again while the service cannot say. */
