@@ -73,7 +73,7 @@ export async function loadHandlers({ dir, builtIn, env, transports }: LoadOption
   const exported: Exported[] = []
   const targets: NamedTarget[] = []
   const found = files(folder, problems)
-  prepareForHandlers({ outside: dir !== undefined, typescript: found.some(({ path }) => isTypeScript(path)) })
+  prepareForHandlers({ folder, typescript: found.some(({ path }) => isTypeScript(path)) })
   for (const file of found) {
     // One after the other: a name missing in `env` belongs to the file that is being read.
     exported.push(...(await read(file, env, problems, targets)))

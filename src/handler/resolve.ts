@@ -1,4 +1,6 @@
 import * as modules from 'node:module'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { initialize, load, resolve } from './hooks.ts'
 import { stripsTypes } from './typescript.ts'
 
@@ -10,27 +12,30 @@ const { registerHooks } = modules as {
 let registered = false
 
 /**
- * Makes `ackbox/handler` resolve in folders outside of the project; inside of it package self-reference does. And makes
- * TypeScript load, where there is some and this Node cannot.
+ * Makes `ackbox/handler` and zod resolve in a folder where they do not by themselves: in our own project package
+ * self-reference does, in one that installed us its node_modules. And makes TypeScript load, where there is some and this
+ * Node cannot.
  */
-export function prepareForHandlers({ outside, typescript }: { outside: boolean; typescript: boolean }): void {
+export function prepareForHandlers({ folder, typescript }: { folder: string; typescript: boolean }): void {
   const handler = import.meta
     .resolve('./define.js')
     .replace(/\.js$/, import.meta.url.endsWith('.ts') ? '.ts' : '.js')
   const reads = stripsTypes || !typescript
-  if (registered || (!outside && reads && resolvesTo('ackbox/handler') === handler)) return
+  if (registered || (reads && findsUs(folder, handler))) return
   registered = true
-  // In this thread where that can be: one of its own costs 20 MiB.
+  // In this thread where that can be: one of its own costs 20 MiB, and a third of a second at every start.
   if (registerHooks) {
     initialize({ handler })
     registerHooks({ resolve, load })
   } else modules.register('./hooks.js', import.meta.url, { data: { handler } })
 }
 
-function resolvesTo(specifier: string): string | undefined {
+/** The very module that this process has read: a second copy would read another `env`. */
+function findsUs(folder: string, handler: string): boolean {
+  const { resolve } = modules.createRequire(join(folder, 'any.js'))
   try {
-    return import.meta.resolve(specifier)
+    return pathToFileURL(resolve('ackbox/handler')).href === handler && resolve('zod') !== ''
   } catch {
-    return undefined
+    return false
   }
 }

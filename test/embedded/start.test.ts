@@ -10,6 +10,7 @@ import postgres from 'postgres'
 import t, { type Test } from 'tap'
 import { dataFolder } from '../support/cluster.ts'
 import { plainNode } from '../support/service.ts'
+import { stopwatch } from '../support/stopwatch.ts'
 import { embeddedSecret, startEmbedded } from '../../src/embedded/start.ts'
 import { isAlive } from '../../src/embedded/pidfile.ts'
 import { stopPostmaster } from '../../src/embedded/postmaster.ts'
@@ -29,9 +30,9 @@ t.setTimeout(600_000) // each first start makes a whole database, and the machin
 
 t.test('the first start makes a database within seconds, the next one finds everything again', async t => {
   const dataDir = folder(t)
-  const began = Date.now()
+  const began = stopwatch(t)
   const first = await startEmbedded({ dataDir })
-  t.ok(Date.now() - began < 10_000)
+  t.ok(began() < 60_000, 'a disk that others keep busy takes most of it')
   await query(first.url, `create table note (text text); insert into note values ('kept')`)
   await first.stop()
   await first.stop()
