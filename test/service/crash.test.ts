@@ -1,77 +1,10 @@
-import t, { type Test } from 'tap'
-import { freePort } from '../../src/embedded/port.ts'
+import t from 'tap'
 import { testDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
-import {
-  eachOf,
-  folder,
-  handlersDir,
-  postUntilTaken,
-  secret,
-  settled,
-  start,
-  type Process
-} from '../support/service.ts'
-import { sink, type Sink } from '../support/sink.ts'
+import { secret } from '../support/service.ts'
+import { common, survives } from './crash.ts'
 
 t.setTimeout(600_000)
-const tasks = 2_000
-
-const common = (downstream: Sink, port: string) => ({
-  PORT: port,
-  HANDLERS_DIR: handlersDir,
-  TEST_SINK: downstream.url,
-  LEASE_MARGIN_MS: '1500',
-  DEMO: 'off',
-  EGRESS_ALLOW: new URL(downstream.url).host
-})
-
-/** kill -9 in the middle of the POSTs, twice; every task that was answered 2xx must end HANDLED. */
-async function survives(
-  t: Test,
-  env: (downstream: Sink, port: string) => Record<string, string>
-): Promise<void> {
-  const downstream = await sink(t)
-  const port = String(await freePort())
-  let service: Process = await start(t, env(downstream, port))
-  const answered: string[] = []
-  let next = 0
-  const producer = async (): Promise<void> => {
-    while (next < tasks) {
-      const n = next++
-      const taskNo = `crash-${n}`
-      await postUntilTaken(() => service.url, { taskNo, messageCode: 'test.receipt', messageBody: { n } })
-      answered.push(taskNo)
-    }
-  }
-  const producers = Promise.all(Array.from({ length: 32 }, producer))
-  for (const at of [500, 1_200]) {
-    await downstream.received(at)
-    const died = await service.kill('SIGKILL')
-    t.equal(died.signal, 'SIGKILL', 'it was killed in the middle')
-    service = await start(t, env(downstream, port))
-  }
-  await producers
-  t.equal(answered.length, tasks, 'every task was answered with 2xx in the end')
-  const ends = await eachOf(answered, taskNo => settled(service.url, taskNo))
-  const wrong = ends.filter(end => end.body?.['status'] !== 'HANDLED')
-  t.same(wrong.slice(0, 3), [], 'all of them ended HANDLED')
-  t.ok(
-    answered.every(taskNo => downstream.count(taskNo) > 0),
-    'and each has reached its downstream'
-  )
-  const twice = answered.filter(taskNo => downstream.count(taskNo) > 1).length
-  t.ok(twice < tasks / 4, `duplicates come from the two kills only: ${twice}`)
-  t.equal((await service.kill('SIGTERM')).code, 0, 'it ends politely')
-}
-
-t.test(
-  'kill -9 in the middle of 2,000 POSTs with receipts loses nothing, on the embedded PostgreSQL alone',
-  async t => {
-    const dataDir = folder(t)
-    await survives(t, (downstream, port) => ({ ...common(downstream, port), DATA_DIR: dataDir }))
-  }
-)
 
 t.test('kill -9 in the middle of 2,000 POSTs with receipts loses nothing, with BullMQ on Redis', async t => {
   const redis = await testRedis(t)
