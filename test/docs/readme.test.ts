@@ -36,7 +36,7 @@ interface Said {
 /** Runs it to its end. */
 async function run(command: string, args: string[], env: Record<string, string>): Promise<Said> {
   const whole = { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env }
-  return promisify(execFile)(command, args, { cwd: root, env: whole, timeout: 60_000 }).then(
+  return promisify(execFile)(command, args, { cwd: root, env: whole, timeout: 300_000 }).then(
     ({ stdout, stderr }) => ({ code: 0, output: stdout + stderr }),
     (err: { code?: number; stdout?: string; stderr?: string; message: string }) => ({
       code: err.code ?? -1,

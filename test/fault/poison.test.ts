@@ -1,7 +1,7 @@
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import { call, start, type Answer } from '../support/service.ts'
-import { settledAt, story } from './story.ts'
+import { call, settled, start } from '../support/service.ts'
+import { story } from './story.ts'
 
 t.setTimeout(600_000)
 
@@ -33,9 +33,7 @@ t.test('a task that kills its worker every time ends FAILED within its limit and
       else await worker.kill('SIGTERM')
     }
   })()
-  let body: Answer['body'] = null
-  for (let tries = 0; tries < 3 && body?.['status'] !== 'FAILED'; tries++)
-    body = (await settledAt(api.url, 'poison')).body
+  const { body } = await settled(api.url, 'poison')
   ended = true
   stop()
   await dying
@@ -67,6 +65,6 @@ t.test('a task is answered again and again unclearly: the same POST converges to
   const sound = await start(t, of.env)
   const task = { taskNo: 'again', messageCode: 'test.fault', messageBody: { n: 1 } }
   t.equal((await call(`${sound.url}/tasks`, task)).status, 200)
-  t.equal((await call(`${sound.url}/tasks/again?wait=HANDLED&timeout=20`)).body?.['status'], 'HANDLED')
+  t.equal((await settled(sound.url, 'again')).body?.['status'], 'HANDLED')
   t.equal((await of.db.sql`select from task`).length, 1)
 })

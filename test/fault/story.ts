@@ -8,7 +8,7 @@ import type { Failpoint } from '../../src/runtime/failpoint.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { testDb, type TestDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
-import { call, postUntilTaken, secret, start, type Answer, type Process } from '../support/service.ts'
+import { postUntilTaken, secret, settled, start, type Process } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 import { until } from '../support/until.ts'
 
@@ -91,10 +91,10 @@ export async function broken(
   const posting = post(one.url, taskNo, way)
   if (way === 'shutdown') {
     await posting
-    await settledAt(one.url, taskNo)
+    await settled(one.url, taskNo)
     void one.kill('SIGTERM')
   }
-  await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`), 40)
+  await until(`${name} is hit`, () => one.output().includes(`"msg":"failpoint","name":"${name}"`))
   if (isHeld) t.equal(sink.requests.length, 1, 'the request is there, and unanswered')
   if (action === 'kill') await one.exited
   else await until('it stands still', () => / T /.test(stat(one.pid)))
@@ -127,9 +127,6 @@ async function post(url: string, taskNo: string, way: Way): Promise<void> {
 export const postAgain = async (url: string, taskNo: string, way: Way): Promise<number> =>
   (await postUntilTaken(() => url, task(taskNo, way))).status
 
-export const settledAt = (url: string, taskNo: string): Promise<Answer> =>
-  call(`${url}/tasks/${taskNo}?wait=HANDLED&timeout=20`)
-
 /** What must hold of the task at the end, seen from outside and in its rows. */
 export async function judge(
   t: Test,
@@ -138,7 +135,7 @@ export async function judge(
   taskNo: string,
   moment: Moment
 ): Promise<void> {
-  const { body } = await settledAt(url, taskNo)
+  const { body } = await settled(url, taskNo)
   const ends = moment.ends ?? 'HANDLED'
   t.equal(body?.['status'], ends)
   const deliveries = (body?.['deliveries'] ?? []) as { attempt: number }[]

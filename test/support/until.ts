@@ -2,7 +2,7 @@
 export async function until(
   what: string,
   look: () => boolean | Promise<boolean>,
-  seconds = 100
+  seconds = 300
 ): Promise<void> {
   for (const end = performance.now() + seconds * 1000; ;) {
     if (await look()) return

@@ -42,7 +42,7 @@ t.test('an upgrade, process by process under load, loses nothing and sends nothi
   )
   const more = async (n: number): Promise<void> => {
     const now = posted.length
-    await until(`${n} more are posted`, () => posted.length >= now + n, 60)
+    await until(`${n} more are posted`, () => posted.length >= now + n)
   }
 
   await more(50)
