@@ -1,7 +1,9 @@
 import { join } from 'node:path'
 import t from 'tap'
-import { emptyDb } from '../support/postgres.ts'
+import { openDb } from '../../src/db/pool.ts'
+import { emptyDb, lockWaits } from '../support/postgres.ts'
 import { program } from '../support/program.ts'
+import { until } from '../support/until.ts'
 
 const migrate = [join(import.meta.dirname, '../../src/cli/ackbox.js'), 'migrate']
 
@@ -25,7 +27,9 @@ t.test('a second migration waits for one that stands still, and both end well', 
   })
   await first.said(/"failpoint".*"hit":7/)
   const second = program(t, process.execPath, migrate, { env: { DATABASE_URL: url } })
-  await new Promise(resolve => setTimeout(resolve, 1_000))
+  const sql = openDb(url, { max: 1, applicationName: 'ackbox test' })
+  t.teardown(() => sql.end({ timeout: 5 }))
+  await until('it waits for the first', async () => (await lockWaits(sql)) === 1)
   t.same(second.lines, [], 'it waits')
   process.kill(first.pid, 'SIGCONT')
   await first.said(/applied 0000_foundation/)

@@ -1,6 +1,14 @@
 import type { Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import { eachOf, handlersDir, postUntilTaken, settled, start, type Process } from '../support/service.ts'
+import {
+  eachOf,
+  handlersDir,
+  postUntilTaken,
+  settled,
+  start,
+  type Answer,
+  type Process
+} from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 
 const tasks = 2_000
@@ -48,7 +56,16 @@ export async function survives(
     answered.every(taskNo => downstream.count(taskNo) > 0),
     'and each has reached its downstream'
   )
-  const twice = answered.filter(taskNo => downstream.count(taskNo) > 1).length
-  t.ok(twice < tasks / 4, `duplicates come from the two kills only: ${twice}`)
+  const twice = answered.filter((taskNo, i) => downstream.count(taskNo) > 1 + timeouts(ends[i]?.body)).length
+  t.ok(
+    twice < tasks / 4,
+    `duplicates come from the two kills, and from timeouts that are on record: ${twice}`
+  )
   t.equal((await service.kill('SIGTERM')).code, 0, 'it ends politely')
+}
+
+/** Attempts that came to an end without an answer: a busy machine has those. */
+function timeouts(body: Answer['body'] | undefined): number {
+  const deliveries = (body?.['deliveries'] ?? []) as { attempts: { reason?: string }[] }[]
+  return deliveries.flatMap(one => one.attempts).filter(({ reason }) => /timeout/.test(reason ?? '')).length
 }

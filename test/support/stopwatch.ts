@@ -30,3 +30,11 @@ export function workedMs(work: () => void): number {
   const { user, system } = process.cpuUsage(before)
   return (user + system) / 1_000
 }
+
+/** ms that processors worked for this process while so much time passed: little, of what does not spin. */
+export async function workedOver(ms: number): Promise<number> {
+  const before = process.cpuUsage()
+  await new Promise(resolve => setTimeout(resolve, ms))
+  const { user, system } = process.cpuUsage(before)
+  return (user + system) / 1_000
+}
