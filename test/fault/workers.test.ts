@@ -4,7 +4,7 @@ import path from 'node:path'
 import t from 'tap'
 import { broken, unaccounted } from '../support/sampler.ts'
 import { call, eachOf, folder, postUntilTaken, start } from '../support/service.ts'
-import { numbered, post, stage, statusAtLast, tally } from '../support/stage.ts'
+import { numbered, post, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -20,7 +20,7 @@ t.test(
     const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
     // Few: hints that nobody takes fill the window of their queue, and then the rest waits in PostgreSQL.
     const tasks = numbered('alone', 10)
-    await eachOf(tasks, taskNo => post(api.url, taskNo, { retryTimes: 1 }))
+    await eachOf(tasks, taskNo => taken(api.url, taskNo, { retryTimes: 1 }))
     await until(
       'four leases have run out',
       async () => {

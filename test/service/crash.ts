@@ -1,21 +1,14 @@
+import path from 'node:path'
 import type { Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import {
-  eachOf,
-  handlersDir,
-  postUntilTaken,
-  settled,
-  start,
-  type Answer,
-  type Process
-} from '../support/service.ts'
+import { eachOf, postUntilTaken, settled, start, type Answer, type Process } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 
 const tasks = 2_000
 
 export const common = (downstream: Sink, port: string) => ({
   PORT: port,
-  HANDLERS_DIR: handlersDir,
+  HANDLERS_DIR: path.resolve(import.meta.dirname, '../support/patient'),
   TEST_SINK: downstream.url,
   LEASE_MARGIN_MS: '1500',
   DEMO: 'off',

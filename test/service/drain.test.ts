@@ -5,7 +5,7 @@ import path from 'node:path'
 import t from 'tap'
 import { balancer } from '../support/balancer.ts'
 import { call, eachOf, settled, start } from '../support/service.ts'
-import { numbered, post, repeated, stage, tally } from '../support/stage.ts'
+import { numbered, post, repeated, stage, taken, tally } from '../support/stage.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { until } from '../support/until.ts'
 
@@ -82,7 +82,7 @@ t.test(
     const env = { ...on.env, HANDLERS_DIR: path.resolve(support, 'long') }
     const service = await start(t, env)
     const tasks = numbered('held', 80)
-    await eachOf(tasks, taskNo => post(service.url, taskNo))
+    await eachOf(tasks, taskNo => taken(service.url, taskNo))
     await downstream.received(50)
     const waiting = settled(service.url, 'held-0', 30)
 
@@ -132,7 +132,7 @@ t.test(
     const env = { ...on.env, HANDLERS_DIR: path.resolve(support, 'long') }
     const service = await start(t, { ...env, SHUTDOWN_MS: '1000' })
     const tasks = numbered('cut', 5)
-    await eachOf(tasks, taskNo => post(service.url, taskNo, { retryTimes: 1 }))
+    await eachOf(tasks, taskNo => taken(service.url, taskNo, { retryTimes: 1 }))
     await downstream.received(5)
     t.same(await service.kill('SIGTERM'), { code: 0, signal: null }, 'it ends politely')
     const cut = await sql<{ reason: string; phase: string; tries_left: number; due: boolean }[]>`

@@ -4,7 +4,7 @@ import type { Test } from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
 import { testDb } from './postgres.ts'
 import { ownRedis, type OwnRedis } from './redis.ts'
-import { call, handlersDir, secret, settled, type Answer } from './service.ts'
+import { call, handlersDir, postUntilTaken, secret, settled, type Answer } from './service.ts'
 import { sink, type Sink, type SinkOptions } from './sink.ts'
 
 export interface Stage {
@@ -57,6 +57,10 @@ export async function post(
 ): Promise<Answer> {
   return call(`${url}/tasks`, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, ...more })
 }
+
+/** As `post`, until it is taken: a busy machine answers 503 now and then. */
+export const taken = (url: string, taskNo: string, more: object = {}): Promise<Answer> =>
+  postUntilTaken(() => url, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, ...more })
 
 export const numbered = (name: string, n: number): string[] =>
   Array.from({ length: n }, (_, i) => `${name}-${i}`)
