@@ -77,17 +77,17 @@ export async function tally(sql: Sql): Promise<Record<string, number>> {
 }
 
 /**
- * Tasks that reached the downstream more than once without a timeout or a lost lease on our record that says why: a busy
+ * Tasks that reached the downstream more often than wanted, without a timeout or a lost lease on our record that says why: a busy
  * machine has those.
  */
-export async function repeated(sql: Sql, downstream: Sink): Promise<string[]> {
+export async function repeated(sql: Sql, downstream: Sink, wanted = 1): Promise<string[]> {
   const rows = await sql<{ task_no: string; excused: number }[]>`
     select t.task_no, (
         select count(*)::int from attempt a
         where a.task_id = t.id and a.reason in ('timeout', 'connect_timeout')
       ) + (select sum(d.lost)::int from delivery d where d.task_id = t.id) as excused
     from task t`
-  return rows.filter(row => downstream.count(row.task_no) > 1 + row.excused).map(row => row.task_no)
+  return rows.filter(row => downstream.count(row.task_no) > wanted + row.excused).map(row => row.task_no)
 }
 
 /** How the task ended, asked again and again while the service cannot say. */
