@@ -11,6 +11,8 @@ import { manners, originForm } from './request-checks.ts'
 import { opsRoutes } from './ops.ts'
 import { loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
+import { outboxRoutes } from './outbox.ts'
+import { paths } from './paths.ts'
 import { sendProblem } from './problem.ts'
 import { seating, seatLimits, type SeatLimits } from './seats.ts'
 import {
@@ -37,6 +39,7 @@ export async function buildApp(
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)
   opsRoutes(app, deps)
+  outboxRoutes(app, deps)
   healthRoutes(app, deps)
   more?.(app)
   await app.ready()

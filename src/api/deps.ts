@@ -1,5 +1,6 @@
 import type { ApiKey } from '../db/keys.ts'
 import type { listAlarms, listDeliveries, listTasks, TaskFilter } from '../db/lists.ts'
+import type { listRejected, RejectedFilter, RejectedRequest } from '../db/rejected.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { RedeliverRequest } from '../delivery/operate.ts'
@@ -44,6 +45,12 @@ export interface ApiDeps {
   /** False: no such downstream. Repeating it is harmless. */
   pause(name: string, who: string): Promise<boolean>
   resume(name: string, who: string): Promise<boolean>
+  listRejected(filter: RejectedFilter): ReturnType<typeof listRejected>
+  /** Both false: there is none that the caller may touch. */
+  retryRejected(request: RejectedRequest): Promise<boolean>
+  removeRejected(request: RejectedRequest): Promise<boolean>
+  /** Rows of the outbox were committed just now. */
+  nudge(): void
   handlers: ReadonlyMap<string, HandlerShown>
   /** By sha256 in lower case hex. Null: unknown or revoked. */
   findKey(hash: string): Promise<ApiKey | null>

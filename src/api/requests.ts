@@ -104,10 +104,14 @@ export const redeliverBody = z
   .optional()
 
 export const taskParams = z.strictObject({ taskNo: z.string().meta({ example: 'order-A-1001' }) })
+export const rejectedParams = z.strictObject({
+  id: z.string().meta({ example: '0199a1b2-c3d4-7e5f-8a6b-0123456789ab' })
+})
 export const nameParams = z.strictObject({ name: z.string().meta({ example: 'warehouse' }) })
 
 /** Text of another form names nothing: it is not looked up. PostgreSQL's text cannot hold U+0000. */
 export const isTaskNo = (text: string): boolean => taskNoForm.test(text)
+export const isUuid = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)
 export const isDownstream = (text: string): boolean => downstreamForm.test(text)
 
 // A query has only text. These convert text to values, and refuse the rest.
@@ -153,6 +157,8 @@ export const deliveryQuery = z.strictObject({
   reason: z.enum(reasons).optional(),
   ...page
 })
+const { messageCode: ofCode, cursor, limit } = page
+export const rejectedQuery = z.strictObject({ messageCode: ofCode, cursor, limit })
 export const alarmQuery = z.strictObject({
   kind: z.enum(alarmKinds).optional(),
   open: flag.optional().describe('true: not resolved yet.'),

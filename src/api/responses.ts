@@ -141,6 +141,23 @@ export const handlersAnswer = z.strictObject({
 })
 export const downstreamsAnswer = z.strictObject({ downstreams: z.array(z.looseObject({ name: z.string() })) })
 export const pausedAnswer = z.strictObject({ name: z.string(), paused: z.boolean() })
+export const rejectedAnswer = z.strictObject({
+  rejected: z.array(
+    z.looseObject({
+      id: z.string(),
+      taskNo: z.string().optional(),
+      messageCode: z.string().optional(),
+      bodyBytes: z.int(),
+      createdBy: z.string().describe('`sql:` and the role that enqueued it.'),
+      createdAt: time,
+      rejectedAt: time,
+      problem: problemAnswer
+    })
+  ),
+  ...more
+})
+export const removedAnswer = z.strictObject({ id: z.string() })
+export const nudgedAnswer = z.strictObject({ nudged: z.boolean() })
 export const healthAnswer = z.strictObject({
   status: z.string(),
   checks: z.record(z.string(), z.string()).optional()

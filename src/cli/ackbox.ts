@@ -15,6 +15,7 @@ const commands: Record<string, { does: string; load: () => Promise<Command> }> =
   dev: { does: 'runs the service, restarts it when a handler changes', load: () => import('./dev.ts') },
   migrate: { does: 'applies the missing migrations to DATABASE_URL', load: () => import('./migrate.ts') },
   key: { does: 'creates, lists and revokes API keys', load: () => import('./key.ts') },
+  outbox: { does: 'lets a role enqueue tasks by SQL', load: () => import('./outbox.ts') },
   doctor: { does: 'checks the setup and prints the fixes', load: () => import('./doctor.ts') },
   handlers: { does: 'lists and checks the handlers', load: () => import('./handlers.ts') },
   demo: { does: 'posts sample tasks and shows their results', load: () => import('./demo.ts') },

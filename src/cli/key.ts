@@ -1,13 +1,12 @@
 // ackbox key: creates, lists and revokes API keys, and prints the signing secret of a downstream.
-import { userInfo } from 'node:os'
 import { parseArgs } from 'node:util'
-import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
+import { environment, readConfig } from '../service/config.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { createKey, listKeys, revokeKey, scopes, type Scope } from '../db/keys.ts'
-import { checkServer, DatabaseError, isInfrastructure, openDb, type Sql } from '../db/pool.ts'
-import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
+import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { signingSecret } from '../domain/tokens.ts'
+import { reportFailure, UsageError, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
 ${commandLine('key list')}
@@ -18,23 +17,11 @@ Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A
 secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
 The command uses the database of DATABASE_URL, or the embedded one.`
 
-/** Wrong arguments. The message says what to type instead. */
-class UsageError extends Error {}
-
 export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
-    if (err instanceof UsageError || err instanceof SettingError || err instanceof DatabaseError) {
-      console.error(err.message)
-    } else if (isInfrastructure(err)) {
-      console.error(`The database cannot be reached. \`${commandLine('doctor')}\` shows why.`)
-    } else if (err instanceof Error && 'code' in err && err.code === '42P01') {
-      console.error(
-        `The database has no tables yet: run ${commandLine('migrate')} (or ${commandLine('start')} for the embedded one)`
-      )
-    } else throw err
-    process.exitCode = 1
+    reportFailure(err)
   }
 }
 
@@ -135,19 +122,6 @@ function downstream(name: string): string {
   return name
 }
 
-/** Without DATABASE_URL: the embedded database. It is started if needed, and then stopped again. */
-async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
-  const own = config.databaseUrl === undefined ? await runPostmaster({ dataDir: config.dataDir }) : null
-  const sql = openDb(own ? urlOf(own) : (config.databaseUrl ?? ''), { max: 1 })
-  try {
-    await checkServer(sql)
-    await act(sql)
-  } finally {
-    await sql.end({ timeout: 5 })
-    if (own && !own.adopted) await stopPostmaster({ pid: own.pid, dataDir: config.dataDir })
-  }
-}
-
 function words(text = ''): string[] {
   return text
     .split(',')
@@ -157,13 +131,4 @@ function words(text = ''): string[] {
 
 function isScope(word: string): word is Scope {
   return scopes.some(scope => scope === word)
-}
-
-/** The user of this shell, for the audit table. It is not verified. */
-function who(): string {
-  try {
-    return `cli:${userInfo().username}`
-  } catch {
-    return 'cli'
-  }
 }

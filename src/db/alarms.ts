@@ -26,11 +26,14 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
       where a.task_id = due.task_id and a.downstream = due.downstream and a.attempt = due.attempt and a.kind = due.kind
       returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
     )
-    select c.*, t.task_no, t.message_code,
+    -- What was rejected has neither a task nor a delivery, and says of itself whatever its producer wrote.
+    select c.*, coalesce(t.task_no, left(r.task_no, 200), '') as task_no,
+      coalesce(t.message_code, left(r.message_code, 200), '') as message_code,
       -- What was blocked, or which certificate was wrong, is said by the attempt.
-      case when c.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason) end as reason
-    from claimed c join task t on t.id = c.task_id
-      join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
+      case when c.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason, r.problem->>'code') end as reason
+    from claimed c left join task t on t.id = c.task_id
+      left join outbox_rejected r on c.kind = 'REJECTED' and r.id = c.task_id
+      left join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
       left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
   return rows.map(row => ({
     taskId: row.task_id,

@@ -3,7 +3,7 @@ import { and, desc, eq, gte, inArray, lt, sql, type SQL } from 'drizzle-orm'
 import { alias, QueryBuilder, type PgColumn } from 'drizzle-orm/pg-core'
 import { plainArray, textArray } from './arrays.ts'
 import type { Reads } from './reads.ts'
-import { alarm, attempt, delivery, downstream, task } from './schema.ts'
+import { alarm, attempt, delivery, downstream, outboxRejected, task } from './schema.ts'
 import {
   attemptView,
   deliveryView,
@@ -44,11 +44,11 @@ const is = (column: PgColumn | SQL, value: string | number | boolean | undefined
 
 const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
 
-const ofMessages = ({ messageCodes, messageCode }: Window): SQL | undefined =>
-  and(
-    messageCodes ? inArray(task.messageCode, [...messageCodes]) : undefined,
-    is(task.messageCode, messageCode)
-  )
+const ofMessages = (
+  { messageCodes, messageCode }: Window,
+  column: PgColumn | SQL = task.messageCode
+): SQL | undefined =>
+  and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))
 
 /** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
 export type TaskFilter = Window & { status?: Status; sceneType?: string; needCallback?: boolean }
@@ -169,16 +169,19 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
   if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
   const rows = await db
     .select({
-      taskNo: task.taskNo,
-      messageCode: task.messageCode,
+      // What was rejected has neither a task nor a delivery, and says of itself whatever its producer wrote.
+      taskNo: sql<string>`coalesce(${task.taskNo}, left(${outboxRejected.taskNo}, 200), '')`,
+      messageCode: sql<string>`coalesce(${task.messageCode}, left(${outboxRejected.messageCode}, 200), '')`,
       alarm,
       status: delivery.status,
       reason: sql<string | null>`
-        case when ${alarm.kind} = 'FAILED' then ${delivery.reason} else coalesce(${attempt.reason}, ${delivery.reason}) end`
+        case when ${alarm.kind} = 'FAILED' then ${delivery.reason}
+          else coalesce(${attempt.reason}, ${delivery.reason}, ${outboxRejected.problem}->>'code') end`
     })
     .from(alarm)
-    .innerJoin(task, eq(task.id, alarm.taskId))
-    .innerJoin(delivery, and(eq(delivery.taskId, alarm.taskId), eq(delivery.downstream, alarm.downstream)))
+    .leftJoin(task, eq(task.id, alarm.taskId))
+    .leftJoin(outboxRejected, and(eq(alarm.kind, 'REJECTED'), eq(outboxRejected.id, alarm.taskId)))
+    .leftJoin(delivery, and(eq(delivery.taskId, alarm.taskId), eq(delivery.downstream, alarm.downstream)))
     .leftJoin(
       attempt,
       and(
@@ -192,7 +195,7 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
         sql`(${alarm.taskId}, ${alarm.downstream}, ${alarm.attempt}, ${alarm.kind})
           < (${id}::uuid, ${name}, ${Number(attemptNo)}::int, ${kind})`,
         gte(alarm.taskId, uuidAt(window.from)),
-        ofMessages(window),
+        ofMessages(window, sql`coalesce(${task.messageCode}, ${outboxRejected.messageCode})`),
         is(alarm.downstream, window.downstream),
         is(alarm.kind, window.kind),
         is(sql`(${alarm.resolvedAt} is null)`, window.open)
@@ -209,7 +212,7 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
     downstream: alarm.downstream,
     attempt: alarm.attempt,
     kind: alarm.kind,
-    status: statusWord(status),
+    ...present('status', status === null ? null : statusWord(status)),
     ...present('reason', reason),
     createdAt: alarm.createdAt.toISOString(),
     ...present('sentAt', iso(alarm.sentAt)),

@@ -11,6 +11,7 @@ import {
   customType,
   index,
   integer,
+  interval,
   jsonb,
   pgTable,
   primaryKey,
@@ -215,6 +216,51 @@ export const apiKey = pgTable('api_key', {
   messageCodes: text('message_codes').array(),
   createdAt: at('created_at').notNull().defaultNow(),
   revokedAt: at('revoked_at')
+})
+
+/** Whatever a producer said: nothing is refused here, what is wrong is refused by the same checks that a POST passes. */
+const enqueued = () => ({
+  taskNo: text('task_no'),
+  messageCode: text('message_code'),
+  sceneType: text('scene_type'),
+  messageBody: text('message_body'),
+  deliverStartTime: at('deliver_start_time'),
+  delay: interval('delay'),
+  deliverBefore: at('deliver_before'),
+  orderingKey: text('ordering_key'),
+  needCallback: boolean('need_callback'),
+  retryTimes: integer('retry_times'),
+  bizType: text('biz_type'),
+  bizKey: text('biz_key'),
+  extend: jsonb('extend'),
+  /** Of enqueue_many: all other members, as they were said. */
+  members: jsonb('members'),
+  traceparent: text('traceparent'),
+  createdAt: at('created_at')
+    .notNull()
+    .default(sql`clock_timestamp()`),
+  createdBy: text('created_by').notNull()
+})
+
+/** Written by ackbox_api.enqueue (by hand in the migration) in the producer's own transaction; rows only come and go. */
+export const outbox = pgTable('outbox', {
+  id: bigserial('id', { mode: 'number' }).primaryKey(),
+  ...enqueued()
+})
+
+/** What was no task, with the problem that a POST of it would have been answered. Its id is that of its alarm, too. */
+export const outboxRejected = pgTable('outbox_rejected', {
+  id: uuid('id').primaryKey(),
+  ...enqueued(),
+  problem: jsonb('problem').notNull(),
+  rejectedAt: at('rejected_at').notNull().defaultNow()
+})
+
+/** Who drains the rows of a shard of ordering keys, and until when. */
+export const outboxLease = pgTable('outbox_lease', {
+  shard: smallint('shard').primaryKey(),
+  owner: text('owner').notNull(),
+  until: at('until').notNull()
 })
 
 /** Who did what. A trigger (by hand in the migration) refuses update and delete. */

@@ -41,7 +41,31 @@ export type InsertResult =
   | { kind: 'known'; contentHash: string | null; taskNo: string }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
-export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
+export const insertTasks = (sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> =>
+  insert(sql, tasks, sql``)
+
+/** The same of rows of the outbox, each beside its task; the same statement takes those away whose task it stored. */
+export const insertFromOutbox = (
+  sql: Sql,
+  tasks: readonly NewTask[],
+  rowIds: readonly number[]
+): Promise<InsertResult[]> =>
+  insert(
+    sql,
+    tasks,
+    sql`, gone as (
+      delete from outbox where id in (
+        select r.row_id
+        from unnest(
+          ${plainArray(rowIds)}::bigint[], ${plainArray(tasks.map(task => task.id))}::uuid[]
+        ) as r (row_id, task_id)
+        where (r.task_id in (select id from stored)) is true
+      )
+    )`
+  )
+
+/** `more`: what else happens in the statement, to those that are `stored`. */
+async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>): Promise<InsertResult[]> {
   const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
   // Everything is told by what is missing, which is nearly always nothing: no list to make, to send and to take apart.
   // `(… in (select …)) is true` is looked up in a hash; as a join of two lists it would cost their product.
@@ -107,7 +131,7 @@ export async function insertTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
       ) w
       where (task_id in (select id from stored)) is true
       returning task_id, downstream, phase
-    )
+    )${more}
     select now() as now,
       (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
         from stored) as created,

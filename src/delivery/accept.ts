@@ -55,6 +55,8 @@ export interface AcceptDeps {
   log: Logger
   /** Limit of characters of bodies that wait for their commit. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
+  /** Shared with whoever else writes tasks here. */
+  places?: Admission
 }
 
 /** Limit of tasks that wait for their commit. */
@@ -81,8 +83,7 @@ interface Store {
  * the commit, and nobody waits for it. Throws Unavailable if PostgreSQL cannot accept it now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
-  const { mostText = 67_108_864 } = deps
-  const places = admission(deps)
+  const { mostText = 67_108_864, places = admission(deps) } = deps
   const writes: Store = {
     text: 0,
     // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
@@ -126,7 +127,7 @@ export function acceptor(deps: AcceptDeps): Accept {
   })
 }
 
-function check(
+export function check(
   deps: AcceptDeps,
   request: TaskRequest
 ): NewTask | Extract<AcceptResult, { kind: 'unknown_code' | 'invalid' }> {
@@ -248,12 +249,12 @@ async function store(
 }
 
 /** One statement, one commit. Then the batch is enqueued, and nobody waits for that. */
-async function write(deps: AcceptDeps, claims: Admission, tasks: NewTask[]): Promise<InsertResult[]> {
+export async function write(deps: AcceptDeps, claims: Admission, tasks: NewTask[], insert = insertTasks) {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   const leasedFrom = performance.now()
   failpoint('accept.before_commit')
   const places = claims.take(tasks)
-  const inserting = insertTasks(deps.sql, tasks)
+  const inserting = insert(deps.sql, tasks)
   // Even if the caller already got 503: claimed deliveries must be enqueued.
   inserting.then(
     inserted => {

@@ -1,5 +1,6 @@
 import { nextDue } from '../db/deliveries.ts'
 import { isInfrastructure } from '../db/pool.ts'
+import { nap } from '../runtime/repeat.ts'
 import { raiseOrphans, rescueOverdue, type RescueDeps } from './rescue.ts'
 import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from './schedule.ts'
 
@@ -115,34 +116,4 @@ async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now
   // A second of overlap: the statement that writes a clock commits a little later.
   memory.since = new Date(now.getTime() - 1_000)
   return true
-}
-
-/** A sleep that can be cut short, even before it begins. */
-function nap(): { take(ms: number, signal: AbortSignal): Promise<void>; end(): void } {
-  let woken = false
-  let end = (): void => {
-    woken = true
-  }
-  return {
-    end: () => end(),
-    take: (ms, signal) =>
-      new Promise(resolve => {
-        if (woken || signal.aborted) {
-          woken = false
-          resolve()
-          return
-        }
-        const done = (): void => {
-          clearTimeout(timer)
-          signal.removeEventListener('abort', done)
-          end = () => {
-            woken = true
-          }
-          resolve()
-        }
-        const timer = setTimeout(done, ms)
-        signal.addEventListener('abort', done)
-        end = done
-      })
-  }
 }

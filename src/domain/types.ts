@@ -8,6 +8,7 @@
 //   receipt     a message that a downstream POSTs to /callback about a delivery
 //   outcome     the result of an attempt: data, never an exception
 //   lease       the time in which the current attempt owns its delivery
+//   outbox row  a task that a producer wrote inside its own transaction; a dispatcher brings it in
 //   hint        a job of the queue: ids and attempt numbers; losing one costs only time
 
 /** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
@@ -36,7 +37,7 @@ export type HandledBy = (typeof handledBys)[number]
 export const receiptResults = ['HANDLED', 'FAILED', 'RETRY', 'PROCESSING'] as const
 export type ReceiptResult = (typeof receiptResults)[number]
 
-export const alarmKinds = ['FAILED', 'NO_HANDLER', 'BLOCKED_TARGET', 'TLS'] as const
+export const alarmKinds = ['FAILED', 'NO_HANDLER', 'BLOCKED_TARGET', 'TLS', 'REJECTED'] as const
 export type AlarmKind = (typeof alarmKinds)[number]
 
 /** A posted task, as handlers and hooks see it. `messageBody` is the text exactly as posted. */

@@ -16,6 +16,7 @@ export const problems = {
   CROSS_ORIGIN: [403, 'Requests from another origin are not allowed'],
   NOT_FOUND: [404, 'Path not found'],
   TASK_NOT_FOUND: [404, 'Task not found'],
+  REJECTED_NOT_FOUND: [404, 'Rejected row not found'],
   DOWNSTREAM_NOT_FOUND: [404, 'Downstream not found'],
   METHOD_NOT_ALLOWED: [405, 'Method not allowed'],
   TIMEOUT: [408, 'The request did not arrive in time'],

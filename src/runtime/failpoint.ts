@@ -19,6 +19,11 @@ export const failpoints = [
   'receipt.after_commit',
   'dispatch.after_select',
   'dispatch.after_commit',
+  // The drain of the outbox; what it stores passes the points of an accept as well.
+  'outbox.after_read',
+  'outbox.after_store',
+  'outbox.before_reject',
+  'outbox.after_reject',
   'alarm.after_send',
   'migrate.step',
   'shutdown.after_drain'

@@ -67,6 +67,27 @@ export function createMetrics({ processMetrics = true } = {}) {
     labelNames: ['downstream'],
     registers
   })
+  const drained = counter(
+    registers,
+    'ackbox_outbox_rows_total',
+    'Rows of the outbox that this process brought to their end: stored, same, rejected',
+    ['result']
+  )
+  const outboxWaiting = new Gauge({
+    name: 'ackbox_outbox_waiting',
+    help: 'Rows in the outbox; of more than 100,000 only so many are counted. Told by dispatchers',
+    registers
+  })
+  const outboxOldest = new Gauge({
+    name: 'ackbox_outbox_oldest_seconds',
+    help: 'Age of the oldest row in the outbox. Told by dispatchers',
+    registers
+  })
+  const outboxRejected = new Gauge({
+    name: 'ackbox_outbox_rejected',
+    help: 'Rows of the outbox that were rejected and wait for somebody. Told by dispatchers',
+    registers
+  })
   let handled = 0
   let direct = 0
   let failed = 0
@@ -114,6 +135,14 @@ export function createMetrics({ processMetrics = true } = {}) {
     },
     oldestDue(downstream: string, ageMs: number) {
       oldestDue.set({ downstream }, Math.max(0, ageMs) / 1000)
+    },
+    drained(result: 'stored' | 'same' | 'rejected', n: number) {
+      if (n > 0) drained([result], n)
+    },
+    outbox({ waiting: rows, oldestMs, rejected }: { waiting: number; oldestMs: number; rejected: number }) {
+      outboxWaiting.set(rows)
+      outboxOldest.set(Math.max(0, oldestMs) / 1000)
+      outboxRejected.set(rejected)
     },
     contentType: registry.contentType,
     render: () => registry.metrics()

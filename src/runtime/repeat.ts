@@ -31,3 +31,33 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
     signal.addEventListener('abort', done)
   })
 }
+
+/** A sleep that can be cut short, also before it began. */
+export function nap(): { take(ms: number, signal: AbortSignal): Promise<void>; end(): void } {
+  let woken = false
+  let end = (): void => {
+    woken = true
+  }
+  return {
+    end: () => end(),
+    take: (ms, signal) =>
+      new Promise(resolve => {
+        if (woken || signal.aborted) {
+          woken = false
+          resolve()
+          return
+        }
+        const done = (): void => {
+          clearTimeout(timer)
+          signal.removeEventListener('abort', done)
+          end = () => {
+            woken = true
+          }
+          resolve()
+        }
+        const timer = setTimeout(done, ms)
+        signal.addEventListener('abort', done)
+        end = done
+      })
+  }
+}

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
 import { buildApp, buildHealthApp } from '../api/app.ts'
+import { outboxReader } from '../api/outbox-row.ts'
 import { faultOf, takeReceipt } from '../api/receipt.ts'
 import type { Config } from './config.ts'
 import { heartbeat, removeNode } from '../db/cluster.ts'
@@ -9,13 +10,15 @@ import { openDb } from '../db/pool.ts'
 import { openReads } from '../db/reads.ts'
 import { egress } from './egress.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { acceptor } from '../delivery/accept.ts'
+import { acceptor, type AcceptDeps } from '../delivery/accept.ts'
+import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
 import { dispatcher } from '../delivery/dispatcher.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { cancelled } from '../delivery/load.ts'
 import { localQueue } from '../delivery/local-queue.ts'
+import { outboxDrainer } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
 import { receiver } from '../delivery/receive.ts'
 import { completer } from '../delivery/complete.ts'
@@ -132,7 +135,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log
   })
   const stopped = cancelled()
-  const accept = acceptor({
+  const writing: AcceptDeps = {
     sql,
     handlers,
     enqueuer: enqueue,
@@ -143,7 +146,10 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     hasWorker: roles.has('worker'),
     metrics,
     log
-  })
+  }
+  const accepting = { ...writing, places: admission(writing) }
+  const accept = acceptor(accepting)
+  const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers), node, metrics, log })
   const deliver = executor({
     cancelled: stopped,
     sql,
@@ -190,6 +196,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     receive,
     complete,
     dispatching,
+    outbox,
     cluster,
     cancelled: stopped,
     waiting,
@@ -238,6 +245,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     secret: options.secret,
     cluster,
     dispatching,
+    outbox,
     log,
     signal: stopLooking.signal,
     drained: drained.signal
@@ -268,6 +276,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await Promise.all([deliver.idle(), farewell])
       await app?.close()
       await accept.idle()
+      await outbox.idle()
       await enqueue.idle()
       await complete.idle()
       failpoint('shutdown.after_drain')

@@ -6,6 +6,7 @@ import { removeOld } from '../db/retention.ts'
 import { repeat } from '../runtime/repeat.ts'
 import { sendAlarms, alarmChannel } from '../delivery/alarms.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
+import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from '../delivery/cluster.ts'
 
@@ -17,6 +18,7 @@ export interface MaintenanceOptions {
   secret: string
   cluster: Cluster
   dispatching: Dispatcher
+  outbox: Outbox
   log: Logger
   signal: AbortSignal
   /** Ends the last loop: a draining process still accepts tasks and receipts. */
@@ -57,6 +59,7 @@ export function startMaintenance(options: MaintenanceOptions): {
   let after: string | null = null
   running.push(
     dispatching.run(signal),
+    options.outbox.run(signal),
     repeat(
       alarmMs,
       async () => ((await sendAlarms({ sql, channel, log })) > 0 ? 0 : alarmMs),

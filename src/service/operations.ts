@@ -2,6 +2,7 @@
 import type { ApiDeps } from '../api/deps.ts'
 import type { Config } from './config.ts'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
+import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
 import { audit, openKeyFinder, type AuditEntry } from '../db/keys.ts'
 import { pause, resume } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
@@ -10,6 +11,7 @@ import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
+import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Complete } from '../delivery/complete.ts'
 import { redeliver, remove } from '../delivery/operate.ts'
@@ -27,6 +29,7 @@ export interface OperationsOptions {
   receive: ApiDeps['receive']
   complete: Complete
   dispatching: Dispatcher
+  outbox: Outbox
   cluster: Cluster
   cancelled: Cancelled
   waiting: Waiters
@@ -112,6 +115,14 @@ export function operations(options: OperationsOptions): ApiDeps {
       dispatching.wake()
       return true
     },
+    listRejected: filter => listRejected(reads, filter),
+    async retryRejected(request) {
+      const isBack = await retryRejected(sql, request)
+      if (isBack) options.outbox.nudge()
+      return isBack
+    },
+    removeRejected: request => removeRejected(sql, request),
+    nudge: options.outbox.nudge,
     handlers,
     findKey: openKeyFinder(sql),
     async ready() {

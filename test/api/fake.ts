@@ -8,6 +8,7 @@ import { z } from 'zod'
 import { buildApp } from '../../src/api/app.ts'
 import type { ApiDeps } from '../../src/api/deps.ts'
 import type { SeatLimits } from '../../src/api/seats.ts'
+import { problemBody } from '../../src/runtime/errors.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import type { App } from '../../src/api/typed.ts'
 
@@ -21,7 +22,27 @@ export function fakeService() {
   const bugs: object[] = []
   const lookups = { keys: 0 }
   const paused = new Set<string>()
+  const nudges = { count: 0 }
   const now = () => new Date()
+  const rejected = [
+    {
+      id: '0199a1b2-c3d4-7e5f-8a6b-0123456789ab',
+      taskNo: 'order-A-1',
+      messageCode: 'order.paid',
+      bodyBytes: 2,
+      createdBy: 'sql:shop',
+      createdAt: now().toISOString(),
+      rejectedAt: now().toISOString(),
+      problem: problemBody('UNKNOWN_CODE', 'order.paid')
+    }
+  ]
+  const take = (id: string, codes: readonly string[] | null, who: string, what: string): boolean => {
+    const at = rejected.findIndex(row => row.id === id && (!codes || codes.includes(row.messageCode)))
+    if (at < 0) return false
+    audits.push({ who, what, target: id })
+    rejected.splice(at, 1)
+    return true
+  }
 
   const accept = (one: TaskRequest): AcceptResult => {
     if (['nobody.knows', 'order.piad'].includes(one.messageCode)) return { kind: 'unknown_code' }
@@ -138,6 +159,16 @@ export function fakeService() {
             )
           },
     listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
+    listRejected: async ({ messageCodes, limit }) => ({
+      rejected: rejected
+        .filter(row => !messageCodes || messageCodes.includes(row.messageCode))
+        .slice(0, limit)
+    }),
+    retryRejected: async ({ id, messageCodes, who }) => take(id, messageCodes, who, 'outbox.retry'),
+    removeRejected: async ({ id, messageCodes, who }) => take(id, messageCodes, who, 'outbox.delete'),
+    nudge: () => {
+      nudges.count++
+    },
     listDownstreams: async () => [{ name: 'warehouse', paused: paused.has('warehouse') }],
     pause: async (name, who) => {
       if (name !== 'warehouse') return false
@@ -196,7 +227,7 @@ export function fakeService() {
       ...key
     })
   }
-  return { deps, stored, asked, receipts, audits, bugs, lookups, keys, addKey }
+  return { deps, stored, asked, receipts, audits, bugs, lookups, nudges, rejected, keys, addKey }
 }
 
 export type Fake = ReturnType<typeof fakeService>

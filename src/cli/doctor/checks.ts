@@ -126,6 +126,20 @@ export const checks: Check[] = [
       `start a process with ROLE=${missing.join()}`
     )
   }),
+  ofPostgres('Outbox', ({ outbox }) => {
+    if (outbox === undefined) return ok('no tables yet')
+    const { waiting, oldestMs, rejected } = outbox
+    const seconds = Math.round(oldestMs / 1000)
+    const rows = waiting === 1 ? '1 row waits' : `${waiting} rows wait`
+    const found = waiting === 0 ? 'empty' : `${rows}, the oldest for ${seconds} s`
+    if (seconds > 60)
+      return warn(found, 'start a process with ROLE=dispatcher; where one lives, its log says outbox.failed')
+    if (rejected === 0) return ok(found)
+    return warn(
+      `${found}; ${rejected} rejected`,
+      'GET /outbox/rejected says why; POST /outbox/rejected/ID/retry, or DELETE'
+    )
+  }),
   ofPostgres('API keys', ({ keys }, { auth }) => {
     if (!auth) return ok('not needed: AUTH is off, on a loopback HOST')
     if (keys === undefined || keys > 0) return ok(keys === undefined ? 'no tables yet' : `${keys} in use`)

@@ -2,6 +2,7 @@
 import type { Config } from '../../service/config.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
 import { liveRoles } from '../../db/cluster.ts'
+import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
 import { checkServer, openDb } from '../../db/pool.ts'
 import { demoEnv } from '../../demo/receiver.ts'
 import { builtInHandlers } from '../../handler/files.ts'
@@ -27,6 +28,8 @@ export interface PostgresFacts {
   keys: number | undefined
   /** Existing tables that this user may not read and write. */
   forbidden: string[]
+  /** Undefined before its migration. */
+  outbox: OutboxState | undefined
   /** Roles of the running processes. */
   roles: string[]
 }
@@ -107,7 +110,8 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
     const forbidden = await sql<{ name: string }[]>`
       select name
       from (values ('task', 'all'), ('delivery', 'all'), ('attempt', 'all'), ('receipt', 'all'), ('alarm', 'all'),
-        ('downstream', 'all'), ('node', 'all'), ('api_key', 'select'), ('audit', 'insert')) as needed (name, what)
+        ('downstream', 'all'), ('node', 'all'), ('outbox', 'all'),
+        ('outbox_rejected', 'all'), ('outbox_lease', 'all'), ('api_key', 'select'), ('audit', 'insert')) as needed (name, what)
       where to_regclass(name) is not null and not case what
         when 'all' then has_table_privilege(name, 'select') and has_table_privilege(name, 'insert')
           and has_table_privilege(name, 'update') and has_table_privilege(name, 'delete')
@@ -118,6 +122,11 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
         ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
         : []
     const alive = table?.there && !forbidden.some(({ name }) => name === 'node') ? await liveRoles(sql) : []
+    const [enqueued] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
+    const outbox =
+      enqueued?.there && !forbidden.some(({ name }) => name.startsWith('outbox'))
+        ? await readOutboxState(sql)
+        : undefined
     return {
       version,
       roundTripMs,
@@ -128,6 +137,7 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       pending,
       keys: keys?.count,
       forbidden: forbidden.map(({ name }) => name),
+      outbox,
       roles: alive
     }
   } finally {

@@ -1,0 +1,91 @@
+import type { OutboxRow } from '../db/outbox.ts'
+import { present } from '../db/views.ts'
+import type { OutboxReader } from '../delivery/drain.ts'
+import { readJson } from '../json/reader.ts'
+import { problemBody, Problem } from '../runtime/errors.ts'
+import type { ApiDeps } from './deps.ts'
+import { acceptedTask, bodyOf, problemOf } from './problem.ts'
+import { maxBodyBytes, maxExtend, taskBody } from './requests.ts'
+import { askedTask, traceparentOf, type AskedTask } from './task-request.ts'
+
+/** Reads rows of the outbox as if they had been posted: by the same reader, schema and rules. */
+export function outboxReader(handlers: ApiDeps['handlers']): OutboxReader {
+  return {
+    read(row) {
+      try {
+        const { asked, ifNew } = askedRow(row, handlers)
+        return { asked, ifNew: ifNew && bodyOf(ifNew) }
+      } catch (err) {
+        return { problem: bodyOf(problemOf(err)) }
+      }
+    },
+    problemOf(refusal, { messageCode }) {
+      try {
+        acceptedTask(refusal, messageCode, [...handlers.keys()])
+      } catch (err) {
+        return bodyOf(problemOf(err))
+      }
+      throw new Error('a refusal is no task')
+    },
+    unwritable: problemBody('INTERNAL', 'PostgreSQL does not take it; the log says why')
+  }
+}
+
+function askedRow(row: OutboxRow, handlers: ApiDeps['handlers']): AskedTask {
+  if (row.messageBody === null && row.bodyBytes > 0) {
+    throw new Problem('BODY_TOO_LARGE', `${row.bodyBytes} bytes of at most ${maxBodyBytes}`, {
+      pointer: '/messageBody'
+    })
+  }
+  if (row.extend === null && row.extendBytes !== null) {
+    throw new Problem('INVALID', `must be at most ${maxExtend.toLocaleString('en')} characters of JSON`, {
+      pointer: '/extend'
+    })
+  }
+  if (row.members === null && row.membersBytes !== null) {
+    throw new Problem('TOO_LARGE', `${row.membersBytes} bytes of other members`)
+  }
+  const parts = Object.entries({ extend: row.extend, members: row.members, messageBody: row.messageBody })
+    .filter(([, text]) => text !== null)
+    .map(([name, text]) => `"${name}":${text}`)
+  const read = readJson(Buffer.from(`{${parts.join()}}`), 'task')
+  const { members, ...rest } = Object(read.value) as Record<string, unknown>
+  // The text was put between braces: one that goes on behind its value must not bring members of its own.
+  if (Object.keys(Object(read.value) as object).length !== parts.length)
+    throw new Problem('NOT_JSON', 'more than one JSON value', { pointer: '/messageBody' })
+  const envelope = { ...columns(row), ...Object(members), ...rest }
+  const by = {
+    caller: { name: row.createdBy, messageCodes: null },
+    handlers,
+    traceparent: traceparentOf(row.traceparent ?? undefined),
+    // A task that was in time then is not late because it waited for us.
+    now: row.createdAt
+  }
+  const { asked, ifNew } = askedTask(envelope, read, 0, '', by)
+  const { start } = asked
+  return {
+    asked:
+      start && 'delayMs' in start
+        ? { ...asked, start: { at: new Date(row.createdAt.getTime() + start.delayMs) } }
+        : asked,
+    ifNew
+  }
+}
+
+/** The members that have columns, as far as a task may have them. What is null or empty was not said. */
+function columns(row: OutboxRow): object {
+  const said = {
+    ...present('taskNo', row.taskNo),
+    ...present('messageCode', row.messageCode),
+    ...present('sceneType', row.sceneType === '' ? null : row.sceneType),
+    ...present('deliverStartTime', row.deliverStartTime),
+    ...present('delay', row.delayMs),
+    ...present('deliverBefore', row.deliverBefore),
+    ...present('orderingKey', row.orderingKey),
+    ...present('needCallback', row.needCallback),
+    ...present('retryTimes', row.retryTimes),
+    ...present('bizType', row.bizType),
+    ...present('bizKey', row.bizKey)
+  }
+  return Object.fromEntries(Object.entries(said).filter(([name]) => name in taskBody.shape))
+}

@@ -1,0 +1,102 @@
+import { nudgedAnswer, refusals, rejectedAnswer, removedAnswer } from './responses.ts'
+import { callerOf, mayUse } from './auth.ts'
+import type { ApiDeps } from './deps.ts'
+import { isUuid, rejectedParams, rejectedQuery } from './requests.ts'
+import { badCursor } from './deliveries.ts'
+import { json } from './body.ts'
+import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+
+export function outboxRoutes(app: App, deps: ApiDeps): void {
+  app.get(
+    '/outbox/rejected',
+    {
+      schema: {
+        tags: ['outbox'],
+        summary: 'Enqueued rows that were no task, the last one rejected first',
+        operationId: 'listRejected',
+        description:
+          'Each with the problem that a POST of it would have been answered. All of them, whatever their age.',
+        querystring: rejectedQuery,
+        response: { 200: rejectedAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const { messageCode, cursor, limit } = request.query
+      const caller = callerOf(request)
+      if (messageCode !== undefined && !mayUse(caller, messageCode))
+        throw new Problem('CODE_FORBIDDEN', '', { pointer: '?/messageCode' })
+      if (cursor !== undefined && !isUuid(cursor)) throw badCursor()
+      const found = await deps.listRejected({
+        messageCodes: caller.messageCodes,
+        limit: limit ?? 50,
+        ...(messageCode === undefined ? {} : { messageCode }),
+        ...(cursor === undefined ? {} : { cursor })
+      })
+      return json(reply, JSON.stringify(found))
+    }
+  )
+
+  const one = { response: refusals('REJECTED_NOT_FOUND', 'CROSS_ORIGIN', ...keyed), params: rejectedParams }
+  app.post(
+    '/outbox/rejected/:id/retry',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['outbox'],
+        summary: 'Try a rejected row again, as if it had been enqueued just now',
+        operationId: 'retryRejected',
+        description: 'For what a new handler takes. It may be rejected again, under another id.',
+        params: one.params,
+        response: { 202: removedAnswer.describe('It is in the outbox again'), ...one.response }
+      }
+    },
+    async (request, reply) => {
+      const { id } = request.params
+      const { name: who, messageCodes } = callerOf(request)
+      if (!isUuid(id) || !(await deps.retryRejected({ id, messageCodes, who })))
+        throw new Problem('REJECTED_NOT_FOUND')
+      return json(reply.code(202), JSON.stringify({ id }))
+    }
+  )
+
+  app.delete(
+    '/outbox/rejected/:id',
+    {
+      schema: {
+        tags: ['outbox'],
+        summary: 'Drop a rejected row for good',
+        operationId: 'deleteRejected',
+        params: one.params,
+        response: { 200: removedAnswer.describe('It is gone'), ...one.response }
+      }
+    },
+    async (request, reply) => {
+      const { id } = request.params
+      const { name: who, messageCodes } = callerOf(request)
+      if (!isUuid(id) || !(await deps.removeRejected({ id, messageCodes, who })))
+        throw new Problem('REJECTED_NOT_FOUND')
+      return json(reply, JSON.stringify({ id }))
+    }
+  )
+
+  app.post(
+    '/outbox/nudge',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['outbox'],
+        summary: 'Rows were committed: look at the outbox now',
+        operationId: 'nudgeOutbox',
+        description: 'Optional: without it they are found within a second.',
+        response: { 202: nudgedAnswer, ...refusals('CROSS_ORIGIN', ...keyed) }
+      }
+    },
+    async (_request, reply) => {
+      deps.nudge()
+      return json(reply.code(202), JSON.stringify({ nudged: true }))
+    }
+  )
+}

@@ -1,0 +1,45 @@
+// What the commands share that change something in the database.
+import { userInfo } from 'node:os'
+import { checkServer, DatabaseError, isInfrastructure, openDb, type Sql } from '../db/pool.ts'
+import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
+import { commandLine } from '../runtime/package.ts'
+import { SettingError, type Config } from '../service/config.ts'
+
+/** What was asked for makes no sense; the message says what to do instead. */
+export class UsageError extends Error {}
+
+/** Says in a line what went wrong and what to do; a bug of ours is thrown. */
+export function reportFailure(err: unknown): void {
+  if (err instanceof UsageError || err instanceof SettingError || err instanceof DatabaseError) {
+    console.error(err.message)
+  } else if (isInfrastructure(err)) {
+    console.error(`The database cannot be reached. \`${commandLine('doctor')}\` says why.`)
+  } else if (err instanceof Error && 'code' in err && err.code === '42P01') {
+    console.error(
+      `The database has no tables yet: ${commandLine('migrate')} (or ${commandLine('start')}, for the embedded one)`
+    )
+  } else throw err
+  process.exitCode = 1
+}
+
+/** Without DATABASE_URL: the embedded one, running or not; one that runs already goes on. */
+export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
+  const own = config.databaseUrl === undefined ? await runPostmaster({ dataDir: config.dataDir }) : null
+  const sql = openDb(own ? urlOf(own) : (config.databaseUrl ?? ''), { max: 1 })
+  try {
+    await checkServer(sql)
+    await act(sql)
+  } finally {
+    await sql.end({ timeout: 5 })
+    if (own && !own.adopted) await stopPostmaster({ pid: own.pid, dataDir: config.dataDir })
+  }
+}
+
+/** Who is at the terminal: for the audit, and no proof of anything. */
+export function who(): string {
+  try {
+    return `cli:${userInfo().username}`
+  } catch {
+    return 'cli'
+  }
+}

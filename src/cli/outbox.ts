@@ -1,0 +1,31 @@
+// ackbox outbox: lets a role of PostgreSQL enqueue tasks inside its own transactions.
+import { parseArgs } from 'node:util'
+import { environment, readConfig } from '../service/config.ts'
+import { grantOutbox } from '../db/outbox.ts'
+import { commandLine } from '../runtime/package.ts'
+import { reportFailure, UsageError, who, withDatabase } from './database.ts'
+
+export const help = `${commandLine('outbox grant ROLE')}
+
+Lets ROLE call ackbox_api.enqueue and ackbox_api.enqueue_many, and nothing else: no table of Ackbox can be read or written
+with it. Whoever may call them may enqueue tasks of every messageCode. To take it back:
+revoke all on all functions in schema ackbox_api from ROLE; revoke usage on schema ackbox_api from ROLE;
+The database is the one of DATABASE_URL, or the embedded one.`
+
+export async function run(args: string[]): Promise<void> {
+  const { positionals } = parseArgs({ args, allowPositionals: true })
+  const [verb, role = '', ...more] = positionals
+  if (verb === undefined) return console.log(help)
+  try {
+    if (verb !== 'grant') throw new UsageError(`There is no "${verb}".\n\n${help}`)
+    if (more.length > 0) throw new UsageError(`What is "${more.join(' ')}"?\n\n${help}`)
+    if (role === '') throw new UsageError(`Say which: ${commandLine('outbox grant ROLE')}`)
+    await withDatabase(readConfig(environment()), async sql => {
+      if (!(await grantOutbox(sql, { role, who: who() })))
+        throw new UsageError(`There is no role "${role}" in this PostgreSQL: create role "${role}" login;`)
+    })
+    console.log(`${role} may call ackbox_api.enqueue and ackbox_api.enqueue_many.`)
+  } catch (err) {
+    reportFailure(err)
+  }
+}

@@ -1,0 +1,189 @@
+// What producers wrote inside their own transactions, on its way to become tasks. Those of no use: rejected.ts.
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+/** What a row says, as far as it may be worth reading: text that is longer than any that is taken is cut. */
+export interface OutboxRow {
+  id: number
+  taskNo: string | null
+  messageCode: string | null
+  sceneType: string | null
+  /** null also where it is larger than any that is taken. */
+  messageBody: string | null
+  bodyBytes: number
+  /** RFC 3339, rounded up to a millisecond; or whatever PostgreSQL calls a time that has no such form. */
+  deliverStartTime: string | null
+  delayMs: number | null
+  deliverBefore: string | null
+  orderingKey: string | null
+  needCallback: boolean | null
+  retryTimes: number | null
+  bizType: string | null
+  bizKey: string | null
+  /** JSON, as is `members`; null also where it is larger than any that is taken. */
+  extend: string | null
+  members: string | null
+  /** As they are stored, which is how large nobody has to find out; null without any. */
+  extendBytes: number | null
+  membersBytes: number | null
+  traceparent: string | null
+  createdAt: Date
+  createdBy: string
+  /** Of its ordering key; null without one. */
+  shard: number | null
+}
+
+export const shardCount = 16
+/** A body of 256 KiB, and white space around it. */
+const mostBodyBytes = 294_912
+const mostMoreBytes = 65_536
+const atOnce = 200
+/** Of bodies that are read at once; one row is read whatever its size. */
+const bytesAtOnce = 4_194_304
+
+export interface OutboxRead {
+  rows: OutboxRow[]
+  /** There are more of them. */
+  isFull: boolean
+  /** Every transaction below it has ended, and is seen or undone. */
+  endedBelow: number
+  /** Every transaction that has begun to write is below it. */
+  begunBelow: number
+}
+
+/** The oldest rows behind `after`, but for those of these shards. They stay where they are: who dies now has lost nothing. */
+export async function readOutbox(
+  sql: Sql,
+  { after, without }: { after: number; without: readonly number[] }
+): Promise<OutboxRead> {
+  const rows = await sql<(OutboxRow & { upto: number; endedBelow: number; begunBelow: number })[]>`
+    select s.*, o.id, left(o.task_no, 200) as "taskNo", left(o.message_code, 200) as "messageCode",
+      left(o.scene_type, 200) as "sceneType", o.size as "bodyBytes", o.upto,
+      case when o.size <= ${mostBodyBytes} then o.message_body end as "messageBody",
+      case when o.deliver_start_time between '1970-01-01Z' and '9999-12-31Z' then to_char(
+        (o.deliver_start_time + interval '999 us') at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
+      ) else o.deliver_start_time::text end as "deliverStartTime",
+      ceil(extract(epoch from o.delay) * 1000)::float8 as "delayMs",
+      case when o.deliver_before between '1970-01-01Z' and '9999-12-31Z' then to_char(
+        (o.deliver_before + interval '999 us') at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
+      ) else o.deliver_before::text end as "deliverBefore",
+      left(o.ordering_key, 300) as "orderingKey", o.need_callback as "needCallback", o.retry_times as "retryTimes",
+      left(o.biz_type, 300) as "bizType", left(o.biz_key, 300) as "bizKey",
+      pg_column_size(o.extend) as "extendBytes", pg_column_size(o.members) as "membersBytes",
+      case when pg_column_size(o.extend) <= ${mostMoreBytes} then o.extend::text end as extend,
+      case when pg_column_size(o.members) <= ${mostMoreBytes} then o.members::text end as members,
+      left(o.traceparent, 100) as traceparent, o.created_at as "createdAt", o.created_by as "createdBy", o.shard
+    from (
+      select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as "endedBelow",
+        pg_snapshot_xmax(pg_current_snapshot())::text::bigint as "begunBelow"
+    ) s left join (
+      select *, sum(size) over (order by id)::float8 as upto
+      from (
+        select *, coalesce(octet_length(message_body), 0) as size, hashtext(ordering_key) & 15 as shard
+        from outbox
+        where id > ${after} and (
+          ordering_key is null or not (hashtext(ordering_key) & 15) = any(${plainArray(without)}::int[])
+        )
+        order by id
+        limit ${atOnce}
+      ) read
+    ) o on o.upto - o.size < ${bytesAtOnce}
+    order by o.id`
+  const [first] = rows
+  if (!first) throw new Error('PostgreSQL did not tell its snapshot')
+  const found = first.id === null ? [] : rows
+  return {
+    rows: found,
+    isFull: found.length === atOnce || (found.at(-1)?.upto ?? 0) >= bytesAtOnce,
+    endedBelow: first.endedBelow,
+    begunBelow: first.begunBelow
+  }
+}
+
+/** Rows whose task is known already, with the same content. Returns how many there still were. */
+export async function removeFromOutbox(sql: Sql, ids: readonly number[]): Promise<number> {
+  const gone = await sql`delete from outbox where id = any(${plainArray(ids)}::bigint[])`
+  return gone.count
+}
+
+/** `id` is a UUID of version 7: the lists of alarms go by it. */
+export interface Rejection {
+  rowId: number
+  id: string
+  problem: object
+}
+
+/** One statement: no row goes that is not kept, and none is kept of which nobody hears. Returns how many there still were. */
+export async function rejectFromOutbox(sql: Sql, rejections: readonly Rejection[]): Promise<number> {
+  const moved = await sql`
+    with gone as (
+      delete from outbox where id = any(${plainArray(rejections.map(one => one.rowId))}::bigint[]) returning *
+    ), kept as (
+      insert into outbox_rejected (
+        id, task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
+        need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by, problem
+      )
+      select r.id, task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
+        need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by, r.problem
+      from gone join unnest(
+        ${plainArray(rejections.map(one => one.rowId))}::bigint[], ${plainArray(rejections.map(one => one.id))}::uuid[],
+        ${textArray(rejections.map(one => JSON.stringify(one.problem)))}::jsonb[]
+      ) as r (row_id, id, problem) on r.row_id = gone.id
+      returning id
+    )
+    insert into alarm (task_id, downstream, attempt, kind) select id, '', 0, 'REJECTED' from kept`
+  return moved.count
+}
+
+/** Takes these shards, or keeps them, for so long; those that are somebody else's are missing in the answer. */
+export async function leaseShards(
+  sql: Sql,
+  owner: string,
+  shards: readonly number[],
+  leaseMs: number
+): Promise<number[]> {
+  const rows = await sql<{ shard: number }[]>`
+    insert into outbox_lease (shard, owner, until)
+    select shard, ${owner}, now() + ${leaseMs} * interval '1 ms'
+    from unnest(${plainArray(shards)}::int[]) as s (shard)
+    order by shard
+    on conflict (shard) do update set owner = excluded.owner, until = excluded.until
+      where outbox_lease.owner = excluded.owner or outbox_lease.until <= now()
+    returning shard`
+  return rows.map(row => row.shard)
+}
+
+export async function releaseShards(sql: Sql, owner: string): Promise<void> {
+  await sql`delete from outbox_lease where owner = ${owner}`
+}
+
+export interface OutboxState {
+  /** Of more than 100,000 only so many are counted. */
+  waiting: number
+  /** Of the oldest; 0 without any. */
+  oldestMs: number
+  rejected: number
+}
+
+export async function readOutboxState(sql: Sql): Promise<OutboxState> {
+  const [row] = await sql<[OutboxState]>`
+    select (select count(*) from (select from outbox limit 100000) o)::int as waiting,
+      coalesce((
+        select extract(epoch from clock_timestamp() - created_at) * 1000 from outbox order by id limit 1
+      ), 0)::float8 as "oldestMs",
+      (select count(*) from (select from outbox_rejected limit 100000) r)::int as rejected`
+  return row
+}
+
+/** Lets a role call the functions of ackbox_api, and nothing else. False: there is no such role. */
+export async function grantOutbox(sql: Sql, { role, who }: { role: string; who: string }): Promise<boolean> {
+  const [found] = await sql<{ statement: string }[]>`
+    select format(
+      'grant usage on schema ackbox_api to %1$I; grant execute on all functions in schema ackbox_api to %1$I', rolname
+    ) as statement
+    from pg_roles where rolname = ${role}`
+  if (!found) return false
+  await sql`insert into audit (who, what, target) values (${who}, 'outbox.granted', ${role})`
+  await sql.unsafe(found.statement)
+  return true
+}

@@ -1,0 +1,169 @@
+import { isDataError } from '../db/batch.ts'
+import { rejectFromOutbox, removeFromOutbox, type OutboxRow } from '../db/outbox.ts'
+import type { Sql } from '../db/pool.ts'
+import { findHashes, insertFromOutbox, type InsertResult, type NewTask } from '../db/tasks.ts'
+import { uuidv7 } from '../domain/ids.ts'
+import type { ProblemBody } from '../runtime/errors.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { check, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
+import type { Admission } from './admission.ts'
+
+/** What is no task yet. */
+export type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
+
+/** The border that a POST passes, for rows. */
+export interface OutboxReader {
+  /** `ifNew` is the refusal that holds for a new task only: what was accepted once stays accepted. */
+  read(row: OutboxRow): { asked: TaskRequest; ifNew: ProblemBody | null } | { problem: ProblemBody }
+  /** What a POST would have been answered. */
+  problemOf(refusal: Refusal, asked: TaskRequest): ProblemBody
+  /** That of a row which we cannot write for a reason that is its own. */
+  unwritable: ProblemBody
+}
+
+export interface DrainDeps {
+  sql: Sql
+  accepting: AcceptDeps & { places: Admission }
+  reader: OutboxReader
+  metrics: Pick<Metrics, 'drained'>
+  log: Logger
+}
+
+export interface Drained {
+  /** Without a final answer: they are still there. */
+  left: number
+  /** Somebody else was faster. */
+  lost: number
+}
+
+/** A row that may become a task. */
+interface Ready {
+  row: OutboxRow
+  asked: TaskRequest
+  task: NewTask
+}
+interface Refused {
+  row: OutboxRow
+  problem: ProblemBody
+}
+
+/**
+ * Brings these rows to their end, in their order: stored and gone by one statement, or known already with the same content and
+ * dropped, or moved to those that were rejected. Whoever dies in between leaves rows behind that the next look finds; who finds
+ * the same rows at the same time finds their tasks stored. Rejects with what PostgreSQL says when it cannot be asked.
+ */
+export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promise<Drained> {
+  const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
+  const late = read.flatMap(one => ('asked' in one && one.ifNew ? [one.asked.taskNo] : []))
+  const known = late.length > 0 ? await findHashes(deps.sql, late) : new Map<string, string>()
+  const checked = read.map(one => {
+    if ('problem' in one) return one
+    const { row, asked, ifNew } = one
+    return ifNew && !known.has(asked.taskNo) ? { row, problem: ifNew } : checkedRow(deps, row, asked)
+  })
+  // Before those behind them are stored: a row that has no final answer yet stops its key.
+  const refused = checked.filter(one => 'problem' in one)
+  const lost = await reject(deps, refused)
+  const stored = await storeAll(
+    deps,
+    checked.filter(one => 'task' in one)
+  )
+  return { left: stored.left, lost: stored.lost + lost }
+}
+
+function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready | Refused {
+  const task = check(deps.accepting, asked)
+  return 'kind' in task ? { row, problem: deps.reader.problemOf(task, asked) } : { row, asked, task }
+}
+
+async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drained> {
+  // The first of a taskNo is written; the others are compared with what is stored then.
+  const firsts = new Map<string, Ready>()
+  for (const one of ready) if (!firsts.has(one.task.taskNo)) firsts.set(one.task.taskNo, one)
+  const written = await store(deps, [...firsts.values()])
+  if (ready.length > 0) failpoint('outbox.after_store')
+  const same: OutboxRow[] = []
+  const others: Refused[] = []
+  let left = 0
+  for (const one of ready) {
+    const { row, asked, task } = one
+    const first = firsts.get(task.taskNo) ?? one
+    const result = written.get(first)
+    if (first === one && (!result || result.kind === 'created')) continue
+    const hash = result?.kind === 'created' ? first.task.contentHash : result?.contentHash
+    // Removed by retention at this very moment, or the first of its number was refused: another look tells.
+    if (hash === undefined || hash === null) left++
+    else if (hash === task.contentHash) same.push(row)
+    else others.push({ row, problem: deps.reader.problemOf({ kind: 'conflict' }, asked) })
+  }
+  const lost = (await drop(deps, same)) + (await reject(deps, others))
+  return { left, lost }
+}
+
+/**
+ * Without an entry: refused by PostgreSQL for what is in it, which nobody foresaw, and rejected. One after the other, so that no
+ * row of a key is stored before the one in front of it has its answer.
+ */
+async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
+  if (ready.length === 0) return new Map()
+  const tasks = ready.map(one => one.task)
+  const rowIds = ready.map(one => one.row.id)
+  try {
+    const results = await write(deps.accepting, deps.accepting.places, tasks, (sql, all) =>
+      insertFromOutbox(sql, all, rowIds)
+    )
+    const stored = tasks.filter((_, index) => results[index]?.kind === 'created')
+    for (const task of stored) deps.accepting.metrics.accepted(task.messageCode, 'created')
+    deps.metrics.drained('stored', stored.length)
+    return new Map(results.flatMap((result, index) => (ready[index] ? [[ready[index], result]] : [])))
+  } catch (err) {
+    if (!isDataError(err)) throw err
+    const [first, second] = ready
+    if (first && !second) {
+      deps.log.error({ err, taskNo: first.task.taskNo, row: first.row.id }, 'outbox.unwritable')
+      await reject(deps, [{ row: first.row, problem: deps.reader.unwritable }])
+      return new Map()
+    }
+    const half = ready.length >> 1
+    const before = await store(deps, ready.slice(0, half))
+    return new Map([...before, ...(await store(deps, ready.slice(half)))])
+  }
+}
+
+/** How many of them somebody else had dropped. */
+async function drop({ sql, metrics }: DrainDeps, rows: readonly OutboxRow[]): Promise<number> {
+  if (rows.length === 0) return 0
+  const dropped = await removeFromOutbox(
+    sql,
+    rows.map(row => row.id)
+  )
+  metrics.drained('same', dropped)
+  return rows.length - dropped
+}
+
+/** How many of them somebody else had brought to their end. */
+async function reject({ sql, metrics, log }: DrainDeps, refused: readonly Refused[]): Promise<number> {
+  if (refused.length === 0) return 0
+  failpoint('outbox.before_reject')
+  const rejections = refused.map(({ row, problem }) => ({ rowId: row.id, id: uuidv7(), problem }))
+  const moved = await rejectFromOutbox(sql, rejections)
+  failpoint('outbox.after_reject')
+  metrics.drained('rejected', moved)
+  for (const [index, { row, problem }] of refused.entries()) {
+    const { taskNo, messageCode, createdBy } = row
+    log.warn(
+      {
+        id: rejections[index]?.id,
+        taskNo,
+        messageCode,
+        createdBy,
+        code: problem.code,
+        detail: problem.detail
+      },
+      'outbox.rejected'
+    )
+  }
+  return refused.length - moved
+}

@@ -1,0 +1,37 @@
+import type { OutboxRead } from '../db/outbox.ts'
+
+/** From which id on to look. Behind it lie rows that are gone, which PostgreSQL may not forget while an old transaction is open. */
+export interface OutboxWindow {
+  floor(): number
+  /** What a look from the floor on saw; `isWhole`: it left no shard out. */
+  saw(read: OutboxRead, isWhole: boolean): void
+}
+
+/** Now and then all is looked at, in case somebody set the sequence back. */
+const fullLookMs = 60_000
+
+/**
+ * An id is taken before its transaction commits, so that a higher one may be seen first. Below the floor is only what no open
+ * transaction can still bring: those that had begun when the highest id was seen have ended, and nothing up to it is left.
+ */
+export function outboxWindow(clock: () => number = performance.now.bind(performance)): OutboxWindow {
+  let floor = 0
+  let next: { id: number; begunBelow: number } | undefined
+  let fullAt = clock() + fullLookMs
+  return {
+    floor() {
+      if (clock() < fullAt) return floor
+      fullAt = clock() + fullLookMs
+      next = undefined
+      return (floor = 0)
+    },
+    saw({ rows, endedBelow, begunBelow }, isWhole) {
+      const last = rows.at(-1)
+      if (next && isWhole && endedBelow >= next.begunBelow && (rows[0]?.id ?? Infinity) > next.id) {
+        floor = next.id
+        next = undefined
+      }
+      if (last) next ??= { id: last.id, begunBelow }
+    }
+  }
+}

@@ -1,0 +1,141 @@
+import { leaseShards, readOutbox, readOutboxState, releaseShards, shardCount } from '../db/outbox.ts'
+import { isInfrastructure } from '../db/pool.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { nap, repeat } from '../runtime/repeat.ts'
+import { drain, type DrainDeps } from './drain.ts'
+import { outboxWindow } from './outbox-window.ts'
+
+export interface OutboxDeps extends DrainDeps {
+  /** The name of this process among those that hold leases. */
+  node: string
+  metrics: Pick<Metrics, 'drained' | 'outbox'>
+  /** How long a shard is somebody's who says nothing more (5 s). */
+  leaseMs?: number
+}
+
+export interface Outbox {
+  /** Looks until the signal aborts; ends when the last look is over. */
+  run(signal: AbortSignal): Promise<void>
+  /** Rows were committed just now: look at once. */
+  nudge(): void
+  /** Resolves when no look is under way that a nudge began. */
+  idle(): Promise<void>
+}
+
+const soonMs = 100
+const idleMs = 1_000
+const stateMs = 5_000
+const allShards = Array.from({ length: shardCount }, (_, shard) => shard)
+
+/** Brings in what producers enqueued in their own transactions. Needs no leader: a row that two of them read is one task. */
+export function outboxDrainer(deps: OutboxDeps): Outbox {
+  const { sql, log, leaseMs = 5_000 } = deps
+  const { cluster, claiming } = deps.accepting
+  const shards = leases(deps, leaseMs)
+  const window = outboxWindow()
+  const waiting = nap()
+  let isRunning = false
+  let restMs = soonMs
+  let failures = 0
+  /** Somebody else was at the same rows: behind them is work for two. Keyed rows are not jumped over. */
+  let behind: number | undefined
+
+  async function look(keyed: boolean): Promise<number> {
+    const without = keyed && behind === undefined ? shards.others() : allShards
+    const read = await readOutbox(sql, { after: behind ?? window.floor(), without })
+    if (behind === undefined) window.saw(read, without.length === 0)
+    const [first] = read.rows
+    if (!first) {
+      const jumped = behind !== undefined
+      behind = undefined
+      return jumped ? 0 : (restMs = Math.min(idleMs, restMs * 2))
+    }
+    failpoint('outbox.after_read')
+    restMs = soonMs
+    const held = await shards.hold(read.rows.flatMap(row => row.shard ?? []))
+    const rows = read.rows.filter(row => row.shard === null || held.has(row.shard))
+    const { left, lost } = await drain(deps, rows)
+    behind = lost > rows.length / 2 ? read.rows.at(-1)?.id : undefined
+    return left === 0 && (read.isFull || rows.length < read.rows.length) ? 0 : restMs
+  }
+
+  async function turn(keyed: boolean): Promise<number> {
+    try {
+      const waitMs = await look(keyed)
+      failures = 0
+      return waitMs
+    } catch (err) {
+      if (isInfrastructure(err)) cluster.setDatabaseAway()
+      log.warn({ err }, 'outbox.failed')
+      behind = undefined
+      return Math.min(2_000, soonMs * 2 ** failures++)
+    }
+  }
+
+  let once: Promise<void> | undefined
+  let again = false
+  /** Without a loop of our own. Rows with a key are left to those who have one, and hold their shards. */
+  async function lookOnce(): Promise<void> {
+    do {
+      again = false
+      while (claiming() && (await turn(false)) === 0);
+    } while (again && claiming())
+    once = undefined
+  }
+
+  return {
+    async run(signal) {
+      isRunning = true
+      const failed = (err: unknown) => log.warn({ err }, 'outbox.state_failed')
+      const telling = repeat(
+        stateMs,
+        async () => deps.metrics.outbox(await readOutboxState(sql)),
+        failed,
+        signal
+      )
+      while (!signal.aborted) await waiting.take(await turn(true), signal)
+      isRunning = false
+      await telling
+      // Or the others would wait for the end of a lease that nobody needs any more.
+      await shards.release()
+    },
+    nudge() {
+      if (isRunning) waiting.end()
+      else if (once) again = true
+      else once = lookOnce()
+    },
+    idle: async () => once
+  }
+}
+
+/**
+ * Whose turn it is with the rows of an ordering key. It keeps two from doing the same work; the order would hold without it, since
+ * whoever reads a row reads all before it that have no final answer, and writes them with it.
+ */
+function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number) {
+  const held = new Map<number, number>()
+  const others = new Map<number, number>()
+  return {
+    /** Those that were somebody else's a moment ago. */
+    others: () => [...others].filter(([, until]) => performance.now() < until).map(([shard]) => shard),
+    /** Those of them that are ours for long enough to write a batch. */
+    async hold(wanted: readonly number[]): Promise<Set<number>> {
+      const all = [...new Set(wanted)]
+      const isOurs = (shard: number) => (held.get(shard) ?? 0) > performance.now() + leaseMs / 2
+      const missing = all.filter(shard => !isOurs(shard))
+      if (missing.length > 0) {
+        const from = performance.now()
+        const ours = new Set(await leaseShards(sql, node, missing, leaseMs))
+        for (const shard of missing) {
+          if (ours.has(shard)) held.set(shard, from + leaseMs)
+          else others.set(shard, from + idleMs)
+        }
+      }
+      return new Set(all.filter(isOurs))
+    },
+    async release(): Promise<void> {
+      if (held.size > 0) await releaseShards(sql, node).catch(() => {}) // they end by themselves
+    }
+  }
+}
