@@ -27,6 +27,7 @@ const postgres: PostgresFacts = {
   pending: [],
   keys: 1,
   forbidden: [],
+  outbox: { waiting: 0, oldestMs: 0, rejected: 0 },
   roles: ['api', 'worker', 'dispatcher']
 }
 const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'noeviction', appendOnly: true }
@@ -69,6 +70,7 @@ t.test('every complaint comes with the line that fixes it', async t => {
       pending: ['0000_a'],
       keys: 0,
       forbidden: ['delivery'],
+      outbox: { waiting: 3, oldestMs: 90_000, rejected: 2 },
       roles: ['api'],
       clockAheadMs: -90_000
     },

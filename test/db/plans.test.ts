@@ -9,7 +9,8 @@ import { readCluster } from '../../src/db/cluster.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { findReceiving, completeReceipts } from '../../src/db/receipts.ts'
 import { completeSends } from '../../src/db/sends.ts'
-import { insertTasks } from '../../src/db/tasks.ts'
+import { readOutbox } from '../../src/db/outbox.ts'
+import { insertFromOutbox, insertTasks, type NewTask } from '../../src/db/tasks.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 import { tried } from '../support/rows.ts'
@@ -41,38 +42,44 @@ const receiptOf = (taskId: string): ReceiptRow => ({
   remote: ''
 })
 
+const newTasks = (): NewTask[] =>
+  Array.from({ length: batch }, () => {
+    const id = uuidv7()
+    return {
+      id,
+      taskNo: id,
+      messageCode: 'order.paid',
+      sceneType: '',
+      messageBody: '{}',
+      contentHash: 'hash',
+      startAt: null,
+      delayMs: null,
+      deliverBefore: null,
+      needCallback: null,
+      retryTimes: null,
+      extend: null,
+      traceparent: null,
+      createdBy: 'test',
+      deliveries: names.map(downstream => ({
+        downstream,
+        skipped: false,
+        claim: true,
+        leaseMs: 20_000,
+        tries: 10,
+        needsReceipt: false
+      }))
+    }
+  })
+
 const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
-  insertTasks: sql =>
-    insertTasks(
+  insertTasks: sql => insertTasks(sql, newTasks()),
+  insertFromOutbox: sql =>
+    insertFromOutbox(
       sql,
-      Array.from({ length: batch }, () => {
-        const id = uuidv7()
-        return {
-          id,
-          taskNo: id,
-          messageCode: 'order.paid',
-          sceneType: '',
-          messageBody: '{}',
-          contentHash: 'hash',
-          startAt: null,
-          delayMs: null,
-          deliverBefore: null,
-          needCallback: null,
-          retryTimes: null,
-          extend: null,
-          traceparent: null,
-          createdBy: 'test',
-          deliveries: names.map(downstream => ({
-            downstream,
-            skipped: false,
-            claim: true,
-            leaseMs: 20_000,
-            tries: 10,
-            needsReceipt: false
-          }))
-        }
-      })
+      newTasks(),
+      Array.from({ length: batch }, (_, n) => n * 4 + 1)
     ),
+  readOutbox: sql => readOutbox(sql, { after: 0, without: [3, 4] }),
   applyMoves: (sql, { inFlight }) =>
     applyMoves(
       sql,
@@ -127,6 +134,8 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
 /** Which indexes each may use, and of how many deliveries it may read the entry (twice where it goes by a bitmap). */
 const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   insertTasks: { indexes: [], reads: 0 },
+  insertFromOutbox: { indexes: ['outbox_pkey'], reads: 0 },
+  readOutbox: { indexes: ['outbox_pkey'], reads: 0 },
   applyMoves: { indexes: ['delivery_pkey', 'alarm_pkey', 'receipt_delivery_idx'], reads: 4 * batch },
   recordReceipts: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
@@ -142,15 +151,34 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
 async function capture(run: (sql: Sql) => Promise<unknown>): Promise<Statement> {
   let seen: Statement | undefined
   const stop = new Error('captured')
-  const fake = (strings: TemplateStringsArray, ...values: Value[]) => {
-    seen = { text: strings.reduce((text, part, n) => `${text}$${n}${part}`), values }
-    return Promise.reject(stop)
-  }
+  const fake = (strings: TemplateStringsArray, ...parts: (Value | Fragment)[]) => ({
+    strings,
+    parts,
+    // What nobody waits for is a piece of another one.
+    then(_: unknown, reject: (err: unknown) => void) {
+      seen = written({ strings, parts })
+      reject(stop)
+    }
+  })
   await run(fake as unknown as Sql).catch((err: unknown) => {
     if (err !== stop) throw err
   })
   if (!seen) throw new Error('nothing was asked')
   return seen
+}
+
+interface Fragment {
+  strings: readonly string[]
+  parts: readonly (Value | Fragment)[]
+}
+
+function written({ strings, parts }: Fragment, values: Value[] = []): Statement {
+  const text = parts.reduce<string>((before, part, n) => {
+    if (typeof part === 'object' && part !== null) return before + written(part, values).text + strings[n + 1]
+    values.push(part)
+    return `${before}$${values.length}${strings[n + 1]}`
+  }, strings[0] ?? '')
+  return { text, values }
 }
 
 const literal = (value: Value): string => {
@@ -225,6 +253,10 @@ async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
     select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'no:' || n, 'order.paid', '', '{"a":1}', 'hash', 'test'
     from generate_series(1, ${sending + ended}::int) n`
   await sql`
+    insert into outbox (task_no, message_code, message_body, ordering_key, created_by)
+    select 'no:' || n, 'order.paid', '{}', case when n % 2 = 0 then 'key ' || n end, 'sql:test'
+    from generate_series(1, least(${sending}::int, 13000)) n`
+  await sql`
     insert into delivery (
       task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt, reason, handled_at, handled_by
     )
@@ -251,7 +283,7 @@ async function tables(t: Test): Promise<Sql> {
   // One connection as the service has them: plans are kept by connection.
   const sql = openDb(url, { max: 1 })
   t.teardown(() => sql.end())
-  for (const table of ['task', 'delivery', 'attempt', 'alarm', 'receipt']) {
+  for (const table of ['task', 'delivery', 'attempt', 'alarm', 'receipt', 'outbox']) {
     await sql.unsafe(`alter table ${table} set (autovacuum_enabled = off)`)
   }
   return sql

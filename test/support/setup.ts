@@ -5,15 +5,18 @@ import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { z } from 'zod'
+import { outboxReader } from '../../src/api/outbox-row.ts'
 import { readTask } from '../../src/db/lists.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import { heartbeat } from '../../src/db/cluster.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { acceptor, type Accept, type TaskRequest } from '../../src/delivery/accept.ts'
+import { acceptor, type Accept, type AcceptDeps, type TaskRequest } from '../../src/delivery/accept.ts'
+import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
 import { dispatcher } from '../../src/delivery/dispatcher.ts'
 import { cancelled } from '../../src/delivery/load.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
+import { outboxDrainer, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
@@ -76,6 +79,11 @@ export interface Story {
   dispatch(): Promise<void>
   /** A dispatcher that goes on looking until the test ends. */
   dispatching(signal?: AbortSignal): { wake(): void; done: Promise<void> }
+  /** As another process has it, which drains the outbox too. */
+  drainer(more?: Partial<OutboxDeps>): Outbox
+  /** One look at the outbox of one that has just started, and all that follows from it. */
+  drain(one?: Outbox): Promise<void>
+  metrics: () => Promise<string>
   /** Nothing is on its way: all hinted, sent as far as it can be, and written. Not while the downstream holds. */
   quiet(): Promise<void>
   /** Time passes, by the database's clock. */
@@ -163,7 +171,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     metrics,
     log
   })
-  const accept = acceptor({
+  const writing: AcceptDeps = {
     sql,
     handlers,
     enqueuer: hinting,
@@ -175,7 +183,10 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     metrics,
     log,
     ...(options.mostText === undefined ? {} : { mostText: options.mostText })
-  })
+  }
+  const accepting = { ...writing, places: admission(writing) }
+  const accept = acceptor(accepting)
+  let drainers = 0
   const receive = receiver({
     sql,
     handlers,
@@ -288,6 +299,24 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       wake = one.wake
       return { wake: one.wake, done }
     },
+    drainer: more =>
+      outboxDrainer({
+        sql,
+        accepting,
+        reader: outboxReader(handlers),
+        node: `drainer ${++drainers}`,
+        metrics,
+        log,
+        ...more
+      }),
+    async drain(one = story.drainer()) {
+      const stop = new AbortController()
+      const done = one.run(stop.signal)
+      stop.abort()
+      await done
+      await quiet()
+    },
+    metrics: metrics.render,
     quiet,
     async later(interval) {
       await sql`
