@@ -14,6 +14,7 @@ npm run bench -- shapes [options]        receipts, batches, many downstreams, se
 npm run bench -- curves [options]        throughput by POSTs in flight, latency by rate, drawn
 npm run bench -- backlog [options]       a million deliveries wait: drain, accepts meanwhile, memory
 npm run bench -- old [options]           five million ended tasks in the tables: what they cost
+npm run bench -- outbox [options]        tasks enqueued by SQL beside posted ones, and how soon they arrive
 npm run bench -- recovery [options]      a worker is killed: when the last of what it had arrives
 npm run bench -- quick                   a tiny run of each, to see that they work
 
@@ -125,6 +126,7 @@ const others: Record<string, () => Promise<{ main(args: string[]): Promise<void>
   curves: () => import('./curves.ts'),
   isolation: () => import('./isolation.ts'),
   old: () => import('./old.ts'),
+  outbox: () => import('./outbox.ts'),
   quick: () => import('./quick.ts'),
   recovery: () => import('./recovery.ts'),
   shapes: () => import('./shapes.ts'),

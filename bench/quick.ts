@@ -4,7 +4,18 @@ import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { hasRedis } from './ground.ts'
 
-const all = ['', 'shapes', 'curves', 'backlog', 'old', 'recovery', 'isolation', 'soak', 'transports']
+const all = [
+  '',
+  'shapes',
+  'curves',
+  'backlog',
+  'old',
+  'recovery',
+  'isolation',
+  'outbox',
+  'soak',
+  'transports'
+]
 /** What can do without Redis does, where there is no redis-server on the path. */
 const withoutRedis: Record<string, string[]> = {
   backlog: ['--mode', 'postgres'],
