@@ -7,17 +7,18 @@ import { claimAlarms } from '../../src/db/alarms.ts'
 import { leaseShards } from '../../src/db/outbox.ts'
 import { listRejected, removeRejected, retryRejected } from '../../src/db/rejected.ts'
 import type { Sql } from '../../src/db/pool.ts'
+import type { Reads } from '../../src/db/reads.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { setup, type SetupOptions, type Story } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
 /** A producer with a connection of its own to the same database. */
-async function shop(t: Test, options: SetupOptions = {}): Promise<Story & { producer: postgres.Sql }> {
-  const { url, sql } = await testDb(t, { max: 8 })
+async function shop(t: Test, options: SetupOptions = {}): Promise<Story & { producer: postgres.Sql; reads: Reads }> {
+  const { url, sql, reads } = await testDb(t, { max: 8 })
   const producer = postgres(url, { max: 4, onnotice: () => {} })
   t.teardown(() => producer.end({ timeout: 1 }))
   const story = await setup(t, { ...options, sql })
-  return { ...story, producer }
+  return { ...story, producer, reads }
 }
 
 const waiting = async (sql: Sql): Promise<number> => {
@@ -25,8 +26,8 @@ const waiting = async (sql: Sql): Promise<number> => {
   return row.n
 }
 const all = { messageCodes: null, limit: 50 }
-const problems = async (sql: Sql): Promise<object[]> =>
-  (await listRejected(sql, all)).rejected.map(({ taskNo, problem }) => ({ taskNo, problem })).toReversed()
+const problems = async (reads: Reads): Promise<object[]> =>
+  (await listRejected(reads, all)).rejected.map(({ taskNo, problem }) => ({ taskNo, problem })).toReversed()
 const taskNos = async (sql: Sql): Promise<string[]> =>
   (await sql<{ task_no: string }[]>`select task_no from task order by id`).map(row => row.task_no)
 
@@ -61,7 +62,7 @@ t.test(
 )
 
 t.test('each way of the call is understood, and what has no number gets one of its own', async t => {
-  const { producer, sql, drain, read } = await shop(t)
+  const { producer, sql, reads, drain, read } = await shop(t)
   const body = { orderId: 'A' }
   const [one] = await producer<
     { no: string }[]
@@ -79,7 +80,7 @@ t.test('each way of the call is understood, and what has no number gets one of i
       {"messageCode": "order.paid", "messageBody": "x"}
     ]') as no`
   await drain()
-  t.same(await problems(sql), [])
+  t.same(await problems(reads), [])
   t.same(
     await taskNos(sql),
     [one, two, three, ...many].map(row => row?.no),
@@ -147,7 +148,7 @@ t.test(
 t.test(
   'what a POST would be refused is not lost: it stands there with the problem, and somebody hears of it',
   async t => {
-    const { producer, sql, drain, lines, downstream } = await shop(t, {
+    const { producer, sql, reads, drain, lines, downstream } = await shop(t, {
       handler: { body: z.object({ orderId: z.string() }) }
     })
     const good = '{"orderId": "1"}'
@@ -271,7 +272,7 @@ t.test(
       { code: 'INVALID', pointer: '/messageBody' },
       { code: 'INVALID', pointer: '/__proto__' }
     ]
-    const seen = await problems(sql)
+    const seen = await problems(reads)
     t.equal(seen.length, expected.length)
     for (const [n, problem] of expected.entries()) t.match(seen[n], { problem }, refused[n]?.[0] ?? '')
     t.same(await taskNos(sql), ['good'], 'and none of them holds up the others')
@@ -292,12 +293,12 @@ t.test(
 )
 
 t.test('a row that was before its handler is taken once that is there, and its alarm is over', async t => {
-  const { producer, sql, drain, handlers, read } = await shop(t)
+  const { producer, sql, reads, drain, handlers, read } = await shop(t)
   await producer`select ackbox_api.enqueue('stock.moved', '{"n":1}', 'stock-1', delay => '1 h')`
   await producer`update outbox set created_at = created_at - interval '2 h'`
   await drain()
   const window = { messageCodes: null, from: new Date(0), limit: 10 }
-  t.match(await listAlarms(sql, window), {
+  t.match(await listAlarms(reads, window), {
     alarms: [
       {
         taskNo: 'stock-1',
@@ -308,9 +309,9 @@ t.test('a row that was before its handler is taken once that is there, and its a
       }
     ]
   })
-  t.match(await listAlarms(sql, { ...window, messageCodes: ['stock.moved'] }), { alarms: { length: 1 } })
-  t.match(await listAlarms(sql, { ...window, messageCodes: ['order.paid'] }), { alarms: { length: 0 } })
-  const [one] = (await listRejected(sql, all)).rejected
+  t.match(await listAlarms(reads, { ...window, messageCodes: ['stock.moved'] }), { alarms: { length: 1 } })
+  t.match(await listAlarms(reads, { ...window, messageCodes: ['order.paid'] }), { alarms: { length: 0 } })
+  const [one] = (await listRejected(reads, all)).rejected
   const id = one?.id ?? ''
   t.equal(
     await retryRejected(sql, { id, messageCodes: ['order.paid'], who: 'op' }),
@@ -320,14 +321,14 @@ t.test('a row that was before its handler is taken once that is there, and its a
   t.equal(await retryRejected(sql, { id, messageCodes: null, who: 'op' }), true)
   t.equal(await retryRejected(sql, { id, messageCodes: null, who: 'op' }), false, 'once')
   await drain()
-  t.match(await problems(sql), [{ taskNo: 'stock-1' }], 'too early')
-  const [again] = (await listRejected(sql, all)).rejected
+  t.match(await problems(reads), [{ taskNo: 'stock-1' }], 'too early')
+  const [again] = (await listRejected(reads, all)).rejected
   t.not(again?.id, id)
   handlers.set('stock.moved', { ...handlers.get('order.paid')!, messageCode: 'stock.moved' })
   await retryRejected(sql, { id: again?.id ?? '', messageCodes: ['stock.moved'], who: 'op' })
   await drain()
   t.match(await read('stock-1'), { status: 'HANDLED' }, 'its delay was over an hour ago')
-  t.match(await listAlarms(sql, window), { alarms: { length: 0 } })
+  t.match(await listAlarms(reads, window), { alarms: { length: 0 } })
   t.match(await sql`select who, what, target, detail from audit`, [
     { who: 'op', what: 'outbox.retry', target: id, detail: { taskNo: 'stock-1', problem: 'UNKNOWN_CODE' } },
     { what: 'outbox.retry' }
@@ -335,10 +336,10 @@ t.test('a row that was before its handler is taken once that is there, and its a
 })
 
 t.test('a row that nobody wants is dropped by somebody, whose name is kept', async t => {
-  const { producer, sql, drain } = await shop(t)
+  const { producer, sql, reads, drain } = await shop(t)
   await producer`select ackbox_api.enqueue('order.piad', '{"secret":1}', 'typo')`
   await drain()
-  const [one] = (await listRejected(sql, all)).rejected
+  const [one] = (await listRejected(reads, all)).rejected
   const request = { id: one?.id ?? '', messageCodes: null, who: 'op' }
   t.equal(await removeRejected(sql, { ...request, messageCodes: ['order.paid'] }), false)
   t.equal(await removeRejected(sql, request), true)
@@ -352,7 +353,7 @@ t.test('a row that nobody wants is dropped by somebody, whose name is kept', asy
 t.test(
   'rows and POSTs of one number and content are one task; other content is a conflict in sight',
   async t => {
-    const { producer, sql, drain, downstream, post } = await shop(t)
+    const { producer, sql, reads, drain, downstream, post } = await shop(t)
     for (let n = 0; n < 3; n++) await producer`select ackbox_api.enqueue('order.paid', '{"n":1}', 'one')`
     await producer`select ackbox_api.enqueue('order.paid', '{"n":2}', 'one')`
     await post({ taskNo: 'posted' })
@@ -363,7 +364,7 @@ t.test(
     await drain()
     t.same((await taskNos(sql)).toSorted(), ['one', 'posted'])
     t.equal(downstream.requests.filter(one => one.taskNo === 'one').length, 1)
-    t.match(await problems(sql), [
+    t.match(await problems(reads), [
       { taskNo: 'one', problem: { status: 409, code: 'TASK_CONFLICT', pointer: '/taskNo' } },
       { taskNo: 'posted', problem: { code: 'TASK_CONFLICT' } },
       { taskNo: 'one', problem: { code: 'TASK_CONFLICT' } }
@@ -375,7 +376,7 @@ t.test(
 t.test(
   'a deadline that passed while the row waited makes a task that is EXPIRED, and a delay counts from its enqueue',
   async t => {
-    const { producer, sql, drain, dispatch, read } = await shop(t)
+    const { producer, sql, reads, drain, dispatch, read } = await shop(t)
     await producer`select ackbox_api.enqueue('order.paid', '1', 'late', deliver_before => now() + interval '1 h')`
     await producer`select ackbox_api.enqueue('order.paid', '1', 'soon', delay => '90 min')`
     // Nobody drained for two hours.
@@ -383,7 +384,7 @@ t.test(
     const [row] = await sql<{ at: Date }[]>`select created_at as at from outbox where task_no = 'soon'`
     await drain()
     await dispatch()
-    t.same(await problems(sql), [])
+    t.same(await problems(reads), [])
     t.match(await read('late'), { status: 'FAILED', deliveries: [{ reason: 'EXPIRED' }] })
     t.match(await read('soon'), {
       status: 'HANDLED',
@@ -395,21 +396,21 @@ t.test(
 t.test(
   'a row that PostgreSQL will not store as a task is put aside, and those around it are stored',
   async t => {
-    const { producer, sql, drain } = await shop(t)
+    const { producer, sql, reads, drain } = await shop(t)
     await sql`
     create function picky() returns trigger language plpgsql as
       $$begin if new.task_no = 'task-17' then raise exception 'no' using errcode = '22003'; end if; return new; end$$`
     await sql`create trigger picky before insert on task for each row execute function picky()`
     await producer`select ackbox_api.enqueue('order.paid', '1', 'task-' || n) from generate_series(1, 50) n`
     await drain()
-    t.match(await problems(sql), [{ taskNo: 'task-17', problem: { status: 500, code: 'INTERNAL' } }])
+    t.match(await problems(reads), [{ taskNo: 'task-17', problem: { status: 500, code: 'INTERNAL' } }])
     t.equal((await taskNos(sql)).length, 49)
     t.equal(await waiting(sql), 0)
   }
 )
 
 t.test('two that drain at once lose nothing and store nothing twice', async t => {
-  const { producer, sql, drainer, quiet, metrics } = await shop(t)
+  const { producer, sql, reads, drainer, quiet, metrics } = await shop(t)
   const stop = new AbortController()
   const running = [1, 2, 3].map(() => drainer().run(stop.signal))
   for (let n = 0; n < 10; n++) {
@@ -423,7 +424,7 @@ t.test('two that drain at once lose nothing and store nothing twice', async t =>
   t.match(await sql`select count(*)::int as n, count(distinct task_no)::int as different from task`, [
     { n: 1500, different: 1500 }
   ])
-  t.equal((await problems(sql)).length, 10)
+  t.equal((await problems(reads)).length, 10)
   const told = await metrics()
   t.match(told, /ackbox_outbox_rows_total\{result="stored"\} 1500\n/)
   t.match(told, /ackbox_outbox_rows_total\{result="rejected"\} 10\n/)
@@ -458,7 +459,7 @@ t.test('a transaction that stays open holds up nothing but itself', async t => {
 })
 
 t.test('rows of one key become tasks in the order of their transactions, whoever drains', async t => {
-  const { producer, sql, drainer, quiet } = await shop(t)
+  const { producer, sql, reads, drainer, quiet } = await shop(t)
   const stop = new AbortController()
   const running = [1, 2].map(() => drainer({ leaseMs: 300 }).run(stop.signal))
   const keys = Array.from({ length: 20 }, (_, n) => `key ${n}`)
@@ -472,7 +473,7 @@ t.test('rows of one key become tasks in the order of their transactions, whoever
   stop.abort()
   await Promise.all(running)
   await quiet()
-  t.same(await problems(sql), [])
+  t.same(await problems(reads), [])
   for (const key of keys) {
     const of = await sql<{ task_no: string }[]>`
       select task_no from task where message_body = ${JSON.stringify(key)} order by created_at, id`
