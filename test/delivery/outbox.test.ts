@@ -13,7 +13,10 @@ import { setup, type SetupOptions, type Story } from '../support/setup.ts'
 import { until } from '../support/until.ts'
 
 /** A producer with a connection of its own to the same database. */
-async function shop(t: Test, options: SetupOptions = {}): Promise<Story & { producer: postgres.Sql; reads: Reads }> {
+async function shop(
+  t: Test,
+  options: SetupOptions = {}
+): Promise<Story & { producer: postgres.Sql; reads: Reads }> {
   const { url, sql, reads } = await testDb(t, { max: 8 })
   const producer = postgres(url, { max: 4, onnotice: () => {} })
   t.teardown(() => producer.end({ timeout: 1 }))
