@@ -7,7 +7,10 @@ export interface OutboxWindow {
   saw(read: OutboxRead, isWhole: boolean): void
 }
 
-/** Now and then all is looked at, in case somebody set the sequence back. */
+/**
+ * Now and then all is looked at: somebody may have set the sequence back, or a backend stood still between taking its id and its
+ * first write, which is when its transaction can be seen.
+ */
 const fullLookMs = 60_000
 
 /**

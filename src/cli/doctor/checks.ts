@@ -35,7 +35,7 @@ const ofRedis = (name: string, look: (facts: RedisFacts) => Finding): Check => (
 const without: Record<Role, string> = {
   api: 'no tasks are accepted',
   worker: 'nothing is delivered',
-  dispatcher: 'scheduled and retried deliveries wait'
+  dispatcher: 'what is due later or again waits, and so does what was enqueued by SQL'
 }
 
 /** Settings of PostgreSQL that make a commit durable. */
