@@ -12,7 +12,6 @@ import { opsRoutes } from './ops.ts'
 import { loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
 import { outboxRoutes } from './outbox.ts'
-import { paths } from './paths.ts'
 import { sendProblem } from './problem.ts'
 import { seating, seatLimits, type SeatLimits } from './seats.ts'
 import {

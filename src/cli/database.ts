@@ -13,10 +13,10 @@ export function reportFailure(err: unknown): void {
   if (err instanceof UsageError || err instanceof SettingError || err instanceof DatabaseError) {
     console.error(err.message)
   } else if (isInfrastructure(err)) {
-    console.error(`The database cannot be reached. \`${commandLine('doctor')}\` says why.`)
+    console.error(`The database cannot be reached. \`${commandLine('doctor')}\` shows why.`)
   } else if (err instanceof Error && 'code' in err && err.code === '42P01') {
     console.error(
-      `The database has no tables yet: ${commandLine('migrate')} (or ${commandLine('start')}, for the embedded one)`
+      `The database has no tables yet: run ${commandLine('migrate')} (or ${commandLine('start')} for the embedded one)`
     )
   } else throw err
   process.exitCode = 1

@@ -67,12 +67,12 @@ export function createMetrics({ processMetrics = true } = {}) {
     labelNames: ['downstream'],
     registers
   })
-  const drained = counter(
-    registers,
-    'ackbox_outbox_rows_total',
-    'Rows of the outbox that this process brought to their end: stored, same, rejected',
-    ['result']
-  )
+  const drained = new Counter({
+    name: 'ackbox_outbox_rows_total',
+    help: 'Rows of the outbox that this process brought to their end: stored, same, rejected',
+    labelNames: ['result'],
+    registers
+  })
   const outboxWaiting = new Gauge({
     name: 'ackbox_outbox_waiting',
     help: 'Rows in the outbox; of more than 100,000 only so many are counted. Told by dispatchers',
@@ -137,7 +137,7 @@ export function createMetrics({ processMetrics = true } = {}) {
       oldestDue.set({ downstream }, Math.max(0, ageMs) / 1000)
     },
     drained(result: 'stored' | 'same' | 'rejected', n: number) {
-      if (n > 0) drained([result], n)
+      if (n > 0) drained.inc({ result }, n)
     },
     outbox({ waiting: rows, oldestMs, rejected }: { waiting: number; oldestMs: number; rejected: number }) {
       outboxWaiting.set(rows)
