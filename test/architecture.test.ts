@@ -17,6 +17,7 @@ const mayUse: Record<string, string[]> = {
   queue: ['runtime', 'transport', 'delivery'],
   api: ['domain', 'json', 'runtime', 'db', 'handler', 'delivery'],
   service: ['domain', 'runtime', 'db', 'embedded', 'transport', 'handler', 'delivery', 'queue', 'api'],
+  producer: [],
   demo: ['domain', 'runtime', 'db', 'service']
 }
 const programs = ['main', 'cli']
@@ -120,6 +121,15 @@ t.test('each library has one home', async t => {
   t.same(wrong, [])
 })
 
+t.test('ackbox/producer loads nothing but itself: it runs in the processes of others', async t => {
+  const theirs = inSrc.filter(file => file.part === 'producer')
+  t.ok(theirs.length > 5)
+  t.same(
+    theirs.flatMap(file => file.libraries),
+    []
+  )
+})
+
 t.test('no file imports itself by a detour', async t => {
   const imports = new Map(files.map(file => [file.path, file.ours]))
   const done = new Set<string>()
@@ -208,7 +218,10 @@ t.test('what holds secrets here goes neither into git nor into an image', async 
 
 t.test('no global fetch goes round the guard of the transport', async t => {
   const senders = inSrc.filter(
-    file => file.part !== 'demo' && /(?<![\w.'`])fetch\(/.test(file.text.replaceAll(/\/\/.*$/gm, ''))
+    // A producer is somebody else's process, and Ackbox the only place that it calls.
+    file =>
+      !['demo', 'producer'].includes(file.part) &&
+      /(?<![\w.'`])fetch\(/.test(file.text.replaceAll(/\/\/.*$/gm, ''))
   )
   t.same(
     senders.map(file => file.path),

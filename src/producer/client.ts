@@ -1,0 +1,201 @@
+// The HTTP API of Ackbox, as a producer uses it.
+import { call, sleep, type Asked, type Target } from './call.ts'
+import { checkTaskNo, postText, written, type Task } from './task.ts'
+import { ProducerError } from './transaction.ts'
+
+export interface ClientOptions {
+  /** Where Ackbox is, like https://ackbox.example.com */
+  url: string
+  /** API key; its scopes say what it may do. */
+  key?: string | undefined
+  /** Of one try, in milliseconds. Default 10,000. */
+  timeoutMs?: number | undefined
+  /** How long what failed is tried again, in milliseconds. Default 30,000; 0: never. */
+  retryForMs?: number | undefined
+}
+
+export interface CallOptions {
+  signal?: AbortSignal | undefined
+}
+
+export type TaskStatus = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED' | 'SKIPPED' | 'PREPARED' | 'CANCELLED'
+
+/** A task as Ackbox tells of it; what is not listed here is there as well. */
+export interface TaskAnswer {
+  taskNo: string
+  messageCode: string
+  sceneType: string
+  status: TaskStatus
+  createdAt: string
+  deliveries: DeliveryAnswer[]
+  messageBody?: unknown
+  [member: string]: unknown
+}
+export interface DeliveryAnswer {
+  downstream: string
+  status: TaskStatus
+  phase?: string
+  reason?: string
+  attempt: number
+  [member: string]: unknown
+}
+
+/** What became of one task of a batch. 201: new; 200: known; else a refusal with its code. */
+export interface BatchResult {
+  taskNo: string
+  status: number
+  task?: TaskAnswer
+  code?: string
+  detail?: string
+  pointer?: string
+}
+
+export interface Client {
+  /** Posts a task; resolves once Ackbox has committed it. A retry is the same task: one without taskNo gets a random one here. */
+  post(task: Task, options?: CallOptions): Promise<TaskAnswer>
+  /** Posts any number of tasks; each has its own result, in their order. */
+  batch(tasks: readonly Task[], options?: CallOptions): Promise<BatchResult[]>
+  read(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
+  /** Waits until the task is at an end, whichever; after `timeoutMs` (default 60,000) gives it as it is. */
+  waitFor(taskNo: string, options?: CallOptions & { timeoutMs?: number | undefined }): Promise<TaskAnswer>
+  /** Delivers again what FAILED; with `force` also what was HANDLED. Not tried again where it may have arrived. */
+  redeliver(
+    taskNo: string,
+    options?: CallOptions & { downstream?: string | undefined; force?: boolean | undefined }
+  ): Promise<TaskAnswer>
+  /** Posts a half message: nothing is delivered before its commit. `halfMessage` does all of its steps. */
+  prepare(task: Task, options?: CallOptions & { checkAfter?: string | undefined }): Promise<TaskAnswer>
+  commit(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
+  rollback(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
+  /** Lets Ackbox ask the producer's check now; gives the task as it is after the answer. */
+  check(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
+  /** Tells Ackbox that rows were committed with `enqueue`: it looks at once. It never throws for want of an answer. */
+  nudge(options?: CallOptions): Promise<void>
+}
+
+/** Tasks and bytes of one request: those that the API takes, with room for what is around them. */
+const most = { tasks: 1_000, bytes: 7 * 1_048_576 }
+/** The API holds an answer so long. */
+const longestWaitS = 60
+
+export function client(options: ClientOptions): Client {
+  const target = targetOf(options)
+  const ask = <Answer>(path: string, asked: Omit<Asked, 'path'>): Promise<Answer> =>
+    call(target, { ...asked, path })
+  const act = (taskNo: string, verb: string, { signal }: CallOptions): Promise<TaskAnswer> =>
+    ask(`${taskPath(taskNo)}/${verb}`, { method: 'POST', signal, isRepeatable: true })
+  const postOne = (
+    task: Task,
+    more: Record<string, unknown>,
+    signal: AbortSignal | undefined
+  ): Promise<TaskAnswer> => {
+    const row = written(task)
+    const { traceparent } = row
+    return ask('tasks', {
+      method: 'POST',
+      body: postText(row, more),
+      traceparent,
+      signal,
+      isRepeatable: true
+    })
+  }
+  return {
+    post: async (task, { signal } = {}) => await postOne(task, {}, signal),
+    prepare: async (task, { checkAfter, signal } = {}) =>
+      await postOne(
+        task,
+        { prepared: true, ...(checkAfter ? { checkBack: { after: checkAfter } } : {}) },
+        signal
+      ),
+    async batch(tasks, { signal } = {}) {
+      const rows = tasks.map(written)
+      const results: BatchResult[] = []
+      for (const texts of parts(rows.map(row => postText(row)))) {
+        const body = `{"tasks":[${texts.join(',')}]}`
+        const answer = await ask<{ results: BatchResult[] }>('tasks/batch', {
+          method: 'POST',
+          body,
+          signal,
+          isRepeatable: true
+        })
+        // A refused one may be told without its taskNo, which it has here.
+        for (const result of answer.results)
+          results.push({ ...result, taskNo: rows[results.length]?.taskNo ?? '' })
+      }
+      return results
+    },
+    read: async (taskNo, { signal } = {}) =>
+      await ask(taskPath(taskNo), { method: 'GET', signal, isRepeatable: true }),
+    async waitFor(taskNo, { timeoutMs = 60_000, signal } = {}) {
+      const end = performance.now() + timeoutMs
+      for (;;) {
+        const leftMs = Math.max(0, end - performance.now())
+        const seconds = Math.min(longestWaitS, Math.max(1, Math.ceil(leftMs / 1_000)))
+        const path = `${taskPath(taskNo)}?wait=HANDLED&timeout=${seconds}`
+        const task = await ask<TaskAnswer>(path, {
+          method: 'GET',
+          waitMs: seconds * 1_000,
+          signal,
+          isRepeatable: true
+        })
+        const isOver = task.status !== 'SENDING' && task.status !== 'PREPARED'
+        if (isOver || performance.now() >= end) return task
+        // The API holds back the answer for a task on its way, and not for a half message.
+        if (task.status === 'PREPARED') await sleep(Math.min(500, leftMs), signal)
+      }
+    },
+    redeliver: async (taskNo, { downstream, force, signal } = {}) =>
+      await ask(`${taskPath(taskNo)}/redeliver`, {
+        method: 'POST',
+        body: JSON.stringify({ downstream, force }),
+        signal,
+        isRepeatable: false
+      }),
+    commit: async (taskNo, given = {}) => await act(taskNo, 'commit', given),
+    rollback: async (taskNo, given = {}) => await act(taskNo, 'rollback', given),
+    check: async (taskNo, given = {}) => await act(taskNo, 'check', given),
+    async nudge({ signal } = {}) {
+      try {
+        await call(
+          { ...target, retryForMs: 0 },
+          { method: 'POST', path: 'outbox/nudge', signal, isRepeatable: false }
+        )
+      } catch {
+        // It would have looked by itself within a second; what was committed is safe without it.
+        signal?.throwIfAborted()
+      }
+    }
+  }
+}
+
+function targetOf({ url, key, timeoutMs = 10_000, retryForMs = 30_000 }: ClientOptions): Target {
+  const base = URL.canParse(url) ? new URL(url) : undefined
+  if (base === undefined || !/^https?:$/.test(base.protocol))
+    throw new ProducerError('url must be where Ackbox is, like https://ackbox.example.com')
+  if (base.username || base.password)
+    throw new ProducerError('url must be without a user and password: give the API key as key.')
+  if (!base.pathname.endsWith('/')) base.pathname += '/'
+  base.search = base.hash = ''
+  return { base, key, timeoutMs, retryForMs }
+}
+
+function taskPath(taskNo: string): string {
+  checkTaskNo(taskNo)
+  return `tasks/${encodeURIComponent(taskNo)}`
+}
+
+function* parts(texts: readonly string[]): Generator<string[]> {
+  let part: string[] = []
+  let bytes = 0
+  for (const text of texts) {
+    const length = Buffer.byteLength(text) + 1
+    if (part.length === most.tasks || (part.length > 0 && bytes + length > most.bytes)) {
+      yield part
+      part = []
+      bytes = 0
+    }
+    part.push(text)
+    bytes += length
+  }
+  if (part.length > 0) yield part
+}

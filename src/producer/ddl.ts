@@ -1,0 +1,122 @@
+// The tables of a producer's own database. Whoever writes them by hand, in any language, needs no more than this text:
+// one INSERT with message_code and message_body is a task.
+//
+// - The rows leave in the order of `id`. Rows of one ordering_key never overtake each other: their shard, the first hex digit
+//   of the key's MD5, is drained by one relay at a time.
+// - A row that Ackbox refuses for good moves to ackbox_outbox_rejected, with the problem it was answered.
+// - message_body is text, so that Ackbox gets the very text that was written. Text that is no JSON is refused by the INSERT.
+// - ackbox_barrier tells which came first: the transaction of a half message, or the check that asked for it.
+
+/** PostgreSQL 13 or newer. Can be run again. */
+const postgres = `\
+create table if not exists ackbox_outbox (
+  id bigint generated always as identity primary key,
+  task_no text not null default gen_random_uuid()::text,
+  message_code text not null,
+  message_body text not null check (message_body::json is not null),
+  scene_type text,
+  deliver_start_time timestamptz,
+  delay_ms bigint,
+  deliver_before timestamptz,
+  ordering_key text,
+  need_callback boolean,
+  retry_times integer,
+  biz_type text,
+  biz_key text,
+  unique_biz boolean,
+  "after" jsonb,
+  extend jsonb,
+  traceparent text,
+  created_at timestamptz not null default clock_timestamp(),
+  shard smallint generated always as ((strpos('0123456789abcdef', left(md5(ordering_key), 1)) - 1)::smallint) stored
+);
+create index if not exists ackbox_outbox_shard_idx on ackbox_outbox (shard, id) where ordering_key is not null;
+
+create table if not exists ackbox_outbox_rejected (
+  id bigint primary key,
+  task_no text not null,
+  message_code text not null,
+  message_body text not null,
+  scene_type text,
+  deliver_start_time timestamptz,
+  delay_ms bigint,
+  deliver_before timestamptz,
+  ordering_key text,
+  need_callback boolean,
+  retry_times integer,
+  biz_type text,
+  biz_key text,
+  unique_biz boolean,
+  "after" jsonb,
+  extend jsonb,
+  traceparent text,
+  created_at timestamptz not null,
+  problem text not null,
+  rejected_at timestamptz not null default clock_timestamp()
+);
+
+create table if not exists ackbox_barrier (
+  task_no text primary key,
+  state text not null check (state in ('COMMITTED', 'ROLLED_BACK')),
+  created_at timestamptz not null default clock_timestamp()
+);
+create index if not exists ackbox_barrier_created_idx on ackbox_barrier (created_at);
+`
+
+/** MySQL 8.0.16 or MariaDB 10.6, or newer. Can be run again. deliver_start_time and deliver_before are in UTC. */
+const mysql = `\
+create table if not exists ackbox_outbox (
+  id bigint not null auto_increment primary key,
+  task_no varchar(128) not null default (uuid()),
+  message_code varchar(64) not null,
+  message_body mediumtext not null check (json_valid(message_body)),
+  scene_type varchar(64),
+  deliver_start_time datetime(6),
+  delay_ms bigint,
+  deliver_before datetime(6),
+  ordering_key varchar(255),
+  need_callback boolean,
+  retry_times integer,
+  biz_type varchar(64),
+  biz_key varchar(128),
+  unique_biz boolean,
+  \`after\` text check (json_valid(\`after\`)),
+  extend text check (json_valid(extend)),
+  traceparent varchar(255),
+  created_at timestamp(6) not null default current_timestamp(6),
+  shard tinyint generated always as (cast(conv(left(md5(ordering_key), 1), 16, 10) as unsigned)) stored,
+  index ackbox_outbox_shard_idx (shard, id)
+) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
+
+create table if not exists ackbox_outbox_rejected (
+  id bigint not null primary key,
+  task_no varchar(128) not null,
+  message_code varchar(64) not null,
+  message_body mediumtext not null,
+  scene_type varchar(64),
+  deliver_start_time datetime(6),
+  delay_ms bigint,
+  deliver_before datetime(6),
+  ordering_key varchar(255),
+  need_callback boolean,
+  retry_times integer,
+  biz_type varchar(64),
+  biz_key varchar(128),
+  unique_biz boolean,
+  \`after\` text,
+  extend text,
+  traceparent varchar(255),
+  created_at timestamp(6) not null default current_timestamp(6),
+  problem text not null,
+  rejected_at timestamp(6) not null default current_timestamp(6)
+) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
+
+create table if not exists ackbox_barrier (
+  task_no varchar(128) not null primary key,
+  state varchar(16) not null check (state in ('COMMITTED', 'ROLLED_BACK')),
+  created_at timestamp(6) not null default current_timestamp(6),
+  index ackbox_barrier_created_idx (created_at)
+) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
+`
+
+export const ddl = { postgres, mysql }

@@ -1,0 +1,94 @@
+// One row in the transaction that the task tells of: committed together, or not at all.
+import { written, type Task, type WrittenTask } from './task.ts'
+import { hasCode, insist, ProducerError, txOf, type PostgresJs, type Tx, type Value } from './transaction.ts'
+
+/**
+ * Hands the task to an Ackbox that lives in the same PostgreSQL database, by its function ackbox_api.enqueue. Gives the taskNo; nothing
+ * is delivered before the commit. A role needs `ackbox outbox grant ROLE` once.
+ */
+export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> {
+  const at = txOf(tx)
+  if (at.dialect !== 'postgres')
+    throw new ProducerError(
+      'enqueue needs the PostgreSQL database that Ackbox is in: from MySQL or MariaDB write to the outbox with outbox(tx, task), and run `ackbox relay`.'
+    )
+  const row = written(task)
+  // Everybody may read this table, and nothing ever waits for such a lock.
+  await insist(at, 'pg_catalog.pg_language in access share mode')
+  const given = columns(row).filter(([, , value]) => value !== null)
+  const list = given.map(([name, type], index) => {
+    const text = `$${index + 1}::text`
+    if (name === 'delay_ms') return `delay => ${text}::float8 * interval '1 millisecond'`
+    return `${name} => ${type === 'text' ? text : `${text}::${type}`}`
+  })
+  try {
+    await at.query(
+      `select ackbox_api.enqueue(${list.join(', ')})`,
+      given.map(([, , value]) => value)
+    )
+  } catch (err) {
+    // invalid_schema_name, undefined_function
+    if (!hasCode(err, ['3F000', '42883'], /3F000|42883/)) throw err
+    const names = given.map(([name]) => name).join(', ')
+    throw new ProducerError(
+      `This database has no function ackbox_api.enqueue with ${names}: either Ackbox is in another one, or its tables are of an older version.`,
+      { cause: err }
+    )
+  }
+  return row.taskNo
+}
+
+/** Writes the task into `ackbox_outbox` of the producer's own PostgreSQL, MySQL or MariaDB, for `ackbox relay`. Gives the taskNo. */
+export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
+  const at = txOf(tx)
+  const row = written(task)
+  await insist(at, 'ackbox_outbox in row exclusive mode')
+  const given = columns(row).filter(([, , value]) => value !== null)
+  const isPostgres = at.dialect === 'postgres'
+  const names = given.map(([name]) => (name === 'after' ? (isPostgres ? '"after"' : '`after`') : name))
+  const marks = given.map(([, type], index) => {
+    if (!isPostgres) return '?'
+    return type === 'text' ? `$${index + 1}::text` : `$${index + 1}::text::${type}`
+  })
+  await at.query(
+    `insert into ackbox_outbox (${names.join(', ')}) values (${marks.join(', ')})`,
+    given.map(([, type, value]) => (isPostgres ? value : forMysql(type, value)))
+  )
+  return row.taskNo
+}
+
+/** Every value as text, with the type that PostgreSQL casts it to: how a driver would write another is its own affair. */
+function columns(row: WrittenTask): [name: string, type: string, value: Value][] {
+  return [
+    ['task_no', 'text', row.taskNo],
+    ['message_code', 'text', row.messageCode],
+    ['message_body', 'text', row.messageBody],
+    ['scene_type', 'text', row.sceneType ?? null],
+    ['deliver_start_time', 'timestamptz', row.deliverStartTime ?? null],
+    ['delay_ms', 'bigint', text(row.delayMs)],
+    ['deliver_before', 'timestamptz', row.deliverBefore ?? null],
+    ['ordering_key', 'text', row.orderingKey ?? null],
+    ['need_callback', 'boolean', text(row.needCallback)],
+    ['retry_times', 'int', text(row.retryTimes)],
+    ['biz_type', 'text', row.bizType ?? null],
+    ['biz_key', 'text', row.bizKey ?? null],
+    ['unique_biz', 'boolean', text(row.uniqueBiz)],
+    ['after', 'jsonb', row.after ?? null],
+    ['extend', 'jsonb', row.extend ?? null],
+    ['traceparent', 'text', row.traceparent ?? null]
+  ]
+}
+
+const text = (value: number | boolean | undefined): Value => (value === undefined ? null : String(value))
+
+function forMysql(type: string, value: Value): Value {
+  if (type === 'boolean') return value === 'true' ? '1' : '0'
+  if (type === 'timestamptz' && value !== null) return utc(value)
+  return value
+}
+
+/** As a datetime of MySQL, which has no zone: in UTC, and rounded up, so that "not before" stays true. */
+function utc(time: string): string {
+  const isFiner = /\.\d{3}\d*[1-9]/.test(time)
+  return new Date(Date.parse(time) + (isFiner ? 1 : 0)).toISOString().replace('T', ' ').replace('Z', '')
+}

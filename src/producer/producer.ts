@@ -1,0 +1,36 @@
+// All that a producer imports comes from here: import { enqueue, outbox, client } from 'ackbox/producer'
+// Nothing else is loaded by it: no library, and no other room.
+export { enqueue, outbox } from './outbox.ts'
+export {
+  client,
+  type BatchResult,
+  type Client,
+  type ClientOptions,
+  type DeliveryAnswer,
+  type TaskAnswer,
+  type TaskStatus
+} from './client.ts'
+export { AckboxError } from './call.ts'
+export { fromMysql2, fromPg } from './drivers.ts'
+export { fromDrizzle, fromKnex, fromKysely, fromPrisma, fromTypeorm } from './builders.ts'
+export {
+  AlreadyDecided,
+  answerCheck,
+  prepared,
+  pruneBarrier,
+  type CheckAnswer,
+  type CheckRequest,
+  type CheckState
+} from './barrier.ts'
+export { halfMessage, UnclearCommit, type HalfMessageDone, type HalfMessageOptions } from './half-message.ts'
+export {
+  ProducerError,
+  type Database,
+  type Dialect,
+  type PostgresJs,
+  type Row,
+  type Tx,
+  type Value
+} from './transaction.ts'
+export { ddl } from './ddl.ts'
+export type { Task } from './task.ts'

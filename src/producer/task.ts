@@ -1,0 +1,153 @@
+import { randomUUID } from 'node:crypto'
+import { ProducerError } from './transaction.ts'
+
+/** A task as producers write it. Only `messageCode` and a body must be there. */
+export type Task = TaskMembers &
+  (
+    | {
+        /** Any JSON value but null. */
+        messageBody: unknown
+        messageBodyText?: undefined
+      }
+    | {
+        /** The JSON text itself, which is delivered as it is: for numbers that JavaScript would round, or a text that is signed. */
+        messageBodyText: string
+        messageBody?: undefined
+      }
+  )
+
+interface TaskMembers {
+  /** Which handler takes it. */
+  messageCode: string
+  /** Your own number of the task: the same one again is the same task. Default: a random one. */
+  taskNo?: string | undefined
+  sceneType?: string | undefined
+  /** Not before this time; text is RFC 3339. */
+  deliverStartTime?: Date | string | undefined
+  /** Not before this many milliseconds after the insertion of the row, or the arrival of the request. */
+  delay?: number | undefined
+  deliverBefore?: Date | string | undefined
+  orderingKey?: string | undefined
+  needCallback?: boolean | undefined
+  retryTimes?: number | undefined
+  bizType?: string | undefined
+  bizKey?: string | undefined
+  uniqueBiz?: boolean | undefined
+  /** taskNos of tasks that must be HANDLED first. */
+  after?: readonly string[] | undefined
+  /** Kept and shown with the task, never delivered. */
+  extend?: object | undefined
+  /** W3C trace context. */
+  traceparent?: string | undefined
+}
+
+/** A task with all that goes over a border as text; what is undefined was left out. */
+export interface WrittenTask {
+  taskNo: string
+  messageCode: string
+  messageBody: string
+  sceneType?: string | undefined
+  deliverStartTime?: string | undefined
+  delayMs?: number | undefined
+  deliverBefore?: string | undefined
+  orderingKey?: string | undefined
+  needCallback?: boolean | undefined
+  retryTimes?: number | undefined
+  bizType?: string | undefined
+  bizKey?: string | undefined
+  uniqueBiz?: boolean | undefined
+  after?: string | undefined
+  extend?: string | undefined
+  traceparent?: string | undefined
+}
+
+const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
+const codeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
+
+/**
+ * Throws for what could never become a task, while the transaction can still be rolled back. The rest is Ackbox's to judge, which
+ * knows the handlers.
+ */
+export function written(task: Task): WrittenTask {
+  const { taskNo = randomUUID(), messageCode } = task
+  checkTaskNo(taskNo)
+  if (!codeForm.test(messageCode))
+    throw new ProducerError(
+      'messageCode must be 1 to 64 of A-Z a-z 0-9 . _ - and start with a letter or digit.'
+    )
+  return {
+    taskNo,
+    messageCode,
+    messageBody: bodyText(task),
+    sceneType: task.sceneType,
+    deliverStartTime: time('deliverStartTime', task.deliverStartTime),
+    delayMs: delay(task.delay),
+    deliverBefore: time('deliverBefore', task.deliverBefore),
+    orderingKey: task.orderingKey,
+    needCallback: task.needCallback,
+    retryTimes: task.retryTimes,
+    bizType: task.bizType,
+    bizKey: task.bizKey,
+    uniqueBiz: task.uniqueBiz,
+    after: task.after && JSON.stringify(task.after),
+    extend: task.extend && JSON.stringify(task.extend),
+    traceparent: task.traceparent
+  }
+}
+
+export function checkTaskNo(taskNo: string): void {
+  if (typeof taskNo !== 'string' || !taskNoForm.test(taskNo))
+    throw new ProducerError(
+      'taskNo must be 1 to 128 of A-Z a-z 0-9 . _ : - and start with a letter or digit.'
+    )
+}
+
+/** The task as the API takes it, with the text of its body kept. */
+export function postText(task: WrittenTask, more: Readonly<Record<string, unknown>> = {}): string {
+  const { messageBody, delayMs, after, extend, traceparent: _, ...plain } = task
+  const members = [
+    ...Object.entries({ ...plain, delay: delayMs, ...more }).map(([name, value]) => [
+      name,
+      JSON.stringify(value)
+    ]),
+    ['messageBody', messageBody],
+    ['after', after],
+    ['extend', extend]
+  ]
+  return `{${members.flatMap(([name, json]) => (json === undefined ? [] : [`"${name}":${json}`])).join(',')}}`
+}
+
+function bodyText({ messageBody, messageBodyText }: Task): string {
+  if (messageBodyText !== undefined) {
+    if (isJson(messageBodyText)) return messageBodyText
+    throw new ProducerError('messageBodyText is no JSON.')
+  }
+  // A map or a bigint is a mistake that JSON.stringify would hide or tell too late.
+  const text = messageBody === null ? undefined : (JSON.stringify(messageBody) as string | undefined)
+  if (text === undefined || text === 'null')
+    throw new ProducerError('messageBody must be any JSON value but null.')
+  return text
+}
+
+function isJson(text: string): boolean {
+  try {
+    return JSON.parse(text) !== null
+  } catch {
+    return false
+  }
+}
+
+function time(name: string, value: Date | string | undefined): string | undefined {
+  if (value === undefined) return undefined
+  const date = new Date(value)
+  if (Number.isNaN(date.getTime())) throw new ProducerError(`${name} is no time.`)
+  if (typeof value === 'string' && !/(?:Z|[+-]\d\d:\d\d)$/i.test(value))
+    throw new ProducerError(`${name} must end in its zone, like 2026-11-20T10:00:00Z.`)
+  return typeof value === 'string' ? value : date.toISOString()
+}
+
+function delay(value: number | undefined): number | undefined {
+  if (value !== undefined && !(Number.isInteger(value) && value >= 0))
+    throw new ProducerError('delay must be a whole number of milliseconds, 0 or more.')
+  return value
+}
