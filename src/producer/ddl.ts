@@ -63,13 +63,16 @@ create table if not exists ackbox_barrier (
 create index if not exists ackbox_barrier_created_idx on ackbox_barrier (created_at);
 `
 
-/** MySQL 8.0.16 or MariaDB 10.6, or newer. Can be run again. deliver_start_time and deliver_before are in UTC. */
+/**
+ * MySQL 8.0.16 or MariaDB 10.6, or newer. Can be run again. deliver_start_time and deliver_before are in UTC. Without the `= 1` MariaDB
+ * calls such a column JSON, and drivers hand out values where the text is wanted.
+ */
 const mysql = `\
 create table if not exists ackbox_outbox (
   id bigint not null auto_increment primary key,
   task_no varchar(128) not null default (uuid()),
   message_code varchar(64) not null,
-  message_body mediumtext not null check (json_valid(message_body)),
+  message_body mediumtext not null check (json_valid(message_body) = 1),
   scene_type varchar(64),
   deliver_start_time datetime(6),
   delay_ms bigint,
@@ -80,8 +83,8 @@ create table if not exists ackbox_outbox (
   biz_type varchar(64),
   biz_key varchar(128),
   unique_biz boolean,
-  \`after\` text check (json_valid(\`after\`)),
-  extend text check (json_valid(extend)),
+  \`after\` text check (json_valid(\`after\`) = 1),
+  extend text check (json_valid(extend) = 1),
   traceparent varchar(255),
   created_at timestamp(6) not null default current_timestamp(6),
   shard tinyint generated always as (cast(conv(left(md5(ordering_key), 1), 16, 10) as unsigned)) stored,
