@@ -5,6 +5,12 @@ import { ProducerError, txOf, type Database, type PostgresJs, type Row, type Tx 
 export type PgNative<From> = From extends { connect: { (): Promise<infer Client>; (callback: never): void } }
   ? Client
   : From
+/** What the `begin` of postgres.js hands to its work. */
+export type PostgresJsNative<From> = From extends {
+  begin: { (work: (native: infer Native) => unknown): unknown; (options: never, work: never): unknown }
+}
+  ? Native
+  : never
 export type Mysql2Native<From> = From extends { getConnection(): Promise<infer Connection> }
   ? Connection
   : From
@@ -92,15 +98,18 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
 }
 
 /** For the `sql` of postgres.js, where a database is asked for; its `tx` needs no adapter. */
-export function fromPostgresJs<Native extends PostgresJs>(sql: PostgresJsSql<Native>): Database<Native> {
+export function fromPostgresJs<From extends PostgresJs>(from: From): Database<PostgresJsNative<From>> {
+  const sql = from as unknown as PostgresJsSql<PostgresJsNative<From>>
+  if (typeof sql.begin !== 'function')
+    throw unlike('halfMessage', 'the `sql` of postgres.js, or a database of a from… function')
   return {
-    ...txOf(sql),
-    within: txOf,
-    begin: async work => (await sql.begin(native => work(native))) as Awaited<ReturnType<typeof work>>
+    ...txOf(from),
+    within: native => txOf(native as unknown as PostgresJs),
+    begin: work => sql.begin(work)
   }
 }
-export interface PostgresJsSql<Native> extends PostgresJs {
-  begin(work: (native: Native) => Promise<unknown>): Promise<unknown>
+interface PostgresJsSql<Native> {
+  begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
 }
 
 async function inTransaction<Result>(

@@ -3,9 +3,12 @@ import { randomUUID } from 'node:crypto'
 import { AlreadyDecided, prepared, stillPrepared } from './barrier.ts'
 import { AckboxError } from './call.ts'
 import type { Client, TaskAnswer } from './client.ts'
-import { fromPostgresJs, type PostgresJsSql } from './drivers.ts'
-import { ProducerError, type Database } from './transaction.ts'
+import { fromPostgresJs, type PostgresJsNative } from './drivers.ts'
+import { ProducerError, type Database, type PostgresJs } from './transaction.ts'
 import type { Task } from './task.ts'
+
+/** A transaction as its own library has it. */
+type NativeOf<Db> = Db extends Database<infer Native> ? Native : PostgresJsNative<Db>
 
 export interface HalfMessageOptions {
   /** How long Ackbox waits before it asks the check by itself, like '35s'. */
@@ -32,14 +35,14 @@ export class UnclearCommit extends ProducerError {
  * throws, its transaction and the message are rolled back, and the same error is thrown. A commit whose answer was lost is left to
  * Ackbox's check, which is asked for at once.
  */
-export async function halfMessage<Native, Result>(
+export async function halfMessage<Db extends Database<unknown> | PostgresJs, Result>(
   ackbox: Client,
-  db: Database<Native> | PostgresJsSql<Native>,
+  db: Db,
   task: Task,
-  work: (tx: Native) => Promise<Result>,
+  work: (tx: NativeOf<Db>) => Promise<Result>,
   { checkAfter, signal }: HalfMessageOptions = {}
 ): Promise<HalfMessageDone<Result>> {
-  const at = 'dialect' in db ? db : (fromPostgresJs(db as never) as unknown as Database<Native>)
+  const at = ('within' in db ? db : fromPostgresJs(db)) as Database<NativeOf<Db>>
   const taskNo = task.taskNo ?? randomUUID()
   const half = await ackbox.prepare({ ...task, taskNo }, { checkAfter, signal })
   if (half.status !== 'PREPARED')

@@ -1,0 +1,51 @@
+// A producer's own database, by a pool of `pg` or of `mysql2`, with one account in it.
+import mysql from 'mysql2/promise'
+import pg from 'pg'
+import type { Test } from 'tap'
+import { ddl, fromMysql2, fromPg, type Database, type Row } from '../../src/producer/producer.ts'
+import { testMariadb } from '../support/mariadb.ts'
+import { emptyDb } from '../support/postgres.ts'
+
+export interface Shop {
+  url: string
+  db: Database<unknown>
+  /** A statement of the shop's own, in a transaction. */
+  run(native: unknown, text: string): Promise<unknown>
+  select(text: string): Promise<readonly Row[]>
+  balance(): Promise<number>
+}
+
+export const pay = 'update account set balance = balance - 7 where id = 1'
+/** The account may not be overdrawn. */
+export const overdraw = 'update account set balance = balance - 700 where id = 1'
+const account =
+  'create table account (id int primary key, balance int not null check (balance >= 0)); insert into account values (1, 500)'
+
+export async function postgresShop(t: Test): Promise<Shop> {
+  const url = await emptyDb(t)
+  const pool = new pg.Pool({ connectionString: url, max: 12 })
+  t.teardown(() => pool.end())
+  await pool.query(ddl.postgres + account)
+  return shop(url, fromPg(pool) as Database<unknown>, async text => (await pool.query<Row>(text)).rows)
+}
+
+/** undefined: no MariaDB is at hand, and the test is skipped. */
+export async function mariadbShop(t: Test): Promise<Shop | undefined> {
+  const mariadb = await testMariadb(t)
+  if (!mariadb) return undefined
+  await mariadb.pool.query(ddl.mysql + account)
+  const pool = mysql.createPool({ uri: mariadb.url, connectionLimit: 12 })
+  t.teardown(() => pool.end())
+  const select = async (text: string) => (await pool.query(text))[0] as Row[]
+  return shop(mariadb.url, fromMysql2(pool) as Database<unknown>, select)
+}
+
+function shop(url: string, db: Database<unknown>, select: Shop['select']): Shop {
+  return {
+    url,
+    db,
+    run: (native, text) => (native as { query(text: string): Promise<unknown> }).query(text),
+    select,
+    balance: async () => Number((await select('select balance from account'))[0]?.['balance'])
+  }
+}
