@@ -13,6 +13,14 @@ export type KyselyNative<From> = From extends {
 }
   ? Inner
   : From
+export type TypeormNative<From> = From extends {
+  transaction: {
+    (work: (native: infer Inner) => Promise<unknown>): unknown
+    (isolation: never, work: never): unknown
+  }
+}
+  ? Inner
+  : From
 export type PrismaNative<From> = From extends {
   $transaction(work: (native: infer Inner) => Promise<unknown>, ...more: never[]): unknown
 }
@@ -134,8 +142,11 @@ interface Typeorm {
 }
 
 /** For TypeORM, on PostgreSQL or MySQL: the manager of a transaction or a query runner; where a database is asked for, a DataSource. */
-export function fromTypeorm<From extends object>(from: From, dialect?: Dialect): Database<Native<From>> {
-  return database<Typeorm, Native<From>>(from, {
+export function fromTypeorm<From extends object>(
+  from: From,
+  dialect?: Dialect
+): Database<TypeormNative<From>> {
+  return database<Typeorm, TypeormNative<From>>(from, {
     name: 'fromTypeorm',
     wanted: 'an EntityManager, a QueryRunner or a DataSource',
     fits: typeorm => typeof typeorm.query === 'function',

@@ -98,6 +98,28 @@ async function story(t: Test, library: Library, shop: Shop): Promise<void> {
     t.same(await shop.rows(), [])
   })
 
+  const { began } = opened
+  if (began) {
+    await t.test('a database of the adapter begins, commits and rolls back', async t => {
+      await t.rejects(
+        began(async ({ tx, run }) => {
+          await run(pay)
+          await outbox(tx, task({ taskNo: 'never' }))
+          throw new Error('no')
+        }),
+        { message: 'no' }
+      )
+      await t.rejects(began(async ({ run }) => void (await run(overdraw))))
+      t.equal(await shop.balance(), 10)
+      await began(async ({ tx, run }) => {
+        await run(pay)
+        await outbox(tx, task())
+      })
+      t.equal(await shop.balance(), 3)
+      t.match(await shop.rows(), [{ task_no: 'order-1-paid' }])
+    })
+  }
+
   await t.test('what is no transaction is refused, with the reason, and nothing is written', async t => {
     for (const [name, outside] of Object.entries(opened.outside)) {
       await t.rejects(outbox(outside, task()), ProducerError, name)

@@ -23,7 +23,7 @@ t.test('MariaDB', async t => {
 
 async function stories(t: Test, shop: Shop): Promise<void> {
   const { db, run, select } = shop
-  const business = (taskNo: string, work = async (_: unknown) => {}) =>
+  const business = (taskNo: string, work: (native: unknown) => Promise<void> = async () => {}) =>
     db.begin(async native => {
       await prepared(db.within(native), taskNo)
       await run(native, pay)

@@ -26,7 +26,7 @@ export async function postgresShop(t: Test): Promise<Shop> {
   const pool = new pg.Pool({ connectionString: url, max: 12 })
   t.teardown(() => pool.end())
   await pool.query(ddl.postgres + account)
-  return shop(url, fromPg(pool) as Database<unknown>, async text => (await pool.query<Row>(text)).rows)
+  return shop(url, fromPg(pool), async text => (await pool.query<Row>(text)).rows)
 }
 
 /** undefined: no MariaDB is at hand, and the test is skipped. */
@@ -37,7 +37,7 @@ export async function mariadbShop(t: Test): Promise<Shop | undefined> {
   const pool = mysql.createPool({ uri: mariadb.url, connectionLimit: 12 })
   t.teardown(() => pool.end())
   const select = async (text: string) => (await pool.query(text))[0] as Row[]
-  return shop(mariadb.url, fromMysql2(pool) as Database<unknown>, select)
+  return shop(mariadb.url, fromMysql2(pool), select)
 }
 
 function shop(url: string, db: Database<unknown>, select: Shop['select']): Shop {

@@ -51,7 +51,7 @@ export async function fakeAckbox(t: Test): Promise<FakeAckbox> {
       return answer(response, 201, task(taskNo))
     }
     const [, taskNo = '', verb] = /^\/tasks\/([^/?]+)(?:\/(\w+))?/.exec(seen.path) ?? []
-    if (verb === undefined) return answer(response, 200, task(taskNo))
+    if (verb === undefined || verb === 'redeliver') return answer(response, 200, task(taskNo))
     const wanted = { commit: 'SENDING', rollback: 'CANCELLED' }[verb]
     const { state } = wanted
       ? { state: wanted }

@@ -52,7 +52,7 @@ t.test('MariaDB', async t => {
 
 async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
   const { db, run } = shop
-  const buy = (taskNo: string, at = db, more = async (_: unknown) => {}) =>
+  const buy = (taskNo: string, at = db, more: (native: unknown) => Promise<void> = async () => {}) =>
     halfMessage(ackbox, at, task(taskNo), async native => {
       t.equal(fake.status(taskNo), 'PREPARED', 'nothing is delivered yet')
       await run(native, pay)

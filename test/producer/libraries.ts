@@ -26,6 +26,8 @@ export interface Library {
 }
 export interface Opened {
   transaction<Result>(work: (inside: Inside) => Promise<Result>): Promise<Result>
+  /** The same by the database that the adapter makes of it, whose work gets the library's own handle. */
+  began?(work: (inside: Inside) => Promise<void>): Promise<void>
   /** What is no transaction, and easily taken for one. */
   outside: Record<string, Tx | PostgresJs>
   close(): Promise<unknown>
@@ -69,6 +71,10 @@ export const onPostgres: Library[] = [
             throw err
           }
         },
+        began: work => {
+          const at = producer.fromPg(pool)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.query(text) }))
+        },
         outside: { 'a pool': producer.fromPg(pool), 'a client': producer.fromPg(client) },
         close: async () => {
           client.release()
@@ -92,6 +98,10 @@ export const onPostgres: Library[] = [
           db.transaction(tx =>
             work({ tx: producer.fromDrizzle(tx), run: text => tx.execute(drizzleSql.raw(text)) })
           ),
+        began: work => {
+          const at = producer.fromDrizzle(db)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.execute(drizzleSql.raw(text)) }))
+        },
         outside: { db: producer.fromDrizzle(db) },
         close: () => pool.end()
       }
@@ -107,6 +117,10 @@ export const onPostgres: Library[] = [
           db.transaction(tx =>
             work({ tx: producer.fromDrizzle(tx), run: text => tx.execute(drizzleSql.raw(text)) })
           ),
+        began: work => {
+          const at = producer.fromDrizzle(db)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.execute(drizzleSql.raw(text)) }))
+        },
         outside: { db: producer.fromDrizzle(db) },
         close: () => client.end({ timeout: 5 })
       }
@@ -121,6 +135,10 @@ export const onPostgres: Library[] = [
           prisma.$transaction(tx =>
             work({ tx: producer.fromPrisma(tx), run: text => tx.$executeRawUnsafe(text) })
           ),
+        began: work => {
+          const at = producer.fromPrisma(prisma)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.$executeRawUnsafe(text) }))
+        },
         outside: { 'the client': producer.fromPrisma(prisma) },
         close: () => prisma.$disconnect()
       }
@@ -150,6 +168,10 @@ export const onMariadb: Library[] = [
             await connection.rollback()
             throw err
           }
+        },
+        began: work => {
+          const at = producer.fromMysql2(pool)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.query(text) }))
         },
         outside: { 'a pool': producer.fromMysql2(pool), 'a connection': producer.fromMysql2(connection) },
         close: async () => {
@@ -201,6 +223,10 @@ export const onMariadb: Library[] = [
           db.transaction(tx =>
             work({ tx: producer.fromDrizzle(tx), run: text => tx.execute(drizzleSql.raw(text)) })
           ),
+        began: work => {
+          const at = producer.fromDrizzle(db)
+          return at.begin(tx => work({ tx: at.within(tx), run: text => tx.execute(drizzleSql.raw(text)) }))
+        },
         outside: { db: producer.fromDrizzle(db) },
         close: () => pool.end()
       }
@@ -220,6 +246,10 @@ function knexes(client: 'pg' | 'mysql2'): Library[] {
             db.transaction(trx =>
               work({ tx: producer.fromKnex(trx), run: async text => await trx.raw(text) })
             ),
+          began: work => {
+            const at = producer.fromKnex(db)
+            return at.begin(trx => work({ tx: at.within(trx), run: async text => await trx.raw(text) }))
+          },
           outside: { 'the knex': producer.fromKnex(db) },
           close: () => db.destroy()
         }
@@ -236,6 +266,10 @@ function kysely(db: Kysely<unknown>): Opened {
         .execute(trx =>
           work({ tx: producer.fromKysely(trx), run: text => kyselySql.raw(text).execute(trx) })
         ),
+    began: work => {
+      const at = producer.fromKysely(db)
+      return at.begin(trx => work({ tx: at.within(trx), run: text => kyselySql.raw(text).execute(trx) }))
+    },
     outside: { 'the Kysely': producer.fromKysely(db) },
     close: () => db.destroy()
   }
@@ -249,6 +283,10 @@ async function typeorm(source: DataSource): Promise<Opened> {
       source.transaction(manager =>
         work({ tx: producer.fromTypeorm(manager), run: text => manager.query(text) })
       ),
+    began: work => {
+      const at = producer.fromTypeorm(source)
+      return at.begin(manager => work({ tx: at.within(manager), run: text => manager.query(text) }))
+    },
     outside: {
       'the DataSource': producer.fromTypeorm(source),
       'its manager': producer.fromTypeorm(source.manager),

@@ -1,0 +1,194 @@
+import { once } from 'node:events'
+import { freePort } from '../../src/embedded/port.ts'
+import t from 'tap'
+import { AckboxError, client, ProducerError } from '../../src/producer/producer.ts'
+import { start } from '../support/service.ts'
+import { stage } from '../support/stage.ts'
+import { answer, fakeAckbox } from './fake-ackbox.ts'
+
+t.setTimeout(600_000)
+
+const task = { messageCode: 'test.plain', messageBody: { n: 1 } }
+
+t.test('against a real service', async t => {
+  const at = await stage(t)
+  if (!at) return
+  const { url } = await start(t, at.env)
+  const ackbox = client({ url })
+
+  await t.test('a task is posted, waited for and read', async t => {
+    const posted = await ackbox.post({ ...task, taskNo: 'plain-1' })
+    t.match(posted, { taskNo: 'plain-1', status: 'SENDING' })
+    t.match(await ackbox.waitFor('plain-1'), { status: 'HANDLED' })
+    t.match(await ackbox.read('plain-1'), { messageBody: { n: 1 }, deliveries: [{ status: 'HANDLED' }] })
+    t.match(await ackbox.redeliver('plain-1', { force: true }), { taskNo: 'plain-1' })
+    t.match(await ackbox.waitFor('plain-1'), { status: 'HANDLED' })
+  })
+
+  await t.test('without a number it gets one', async t => {
+    const { taskNo } = await ackbox.post(task)
+    t.match(taskNo, /^[0-9a-f-]{36}$/)
+    t.match(await ackbox.read(taskNo), { taskNo })
+  })
+
+  await t.test('a batch of any size has a result for each, in order', async t => {
+    const tasks = Array.from({ length: 1_201 }, (_, i) => ({
+      ...task,
+      taskNo: `many-${i}`,
+      delay: 86_400_000
+    }))
+    tasks[3] = { ...tasks[3], taskNo: 'plain-1', delay: 5 } as (typeof tasks)[0]
+    const results = await ackbox.batch(tasks)
+    t.same(
+      results.map(one => one.taskNo),
+      tasks.map(one => one.taskNo)
+    )
+    t.same(new Set(results.map(one => one.status)), new Set([201, 409]))
+    t.match(results[3], { status: 409, code: 'TASK_CONFLICT' })
+  })
+
+  await t.test('what waits in vain is given as it is', async t => {
+    t.match(await ackbox.waitFor('many-7', { timeoutMs: 10 }), { status: 'SENDING' })
+  })
+
+  await t.test('a refusal says what is wrong, by its stable code', async t => {
+    await t.rejects(ackbox.post({ ...task, messageBody: { n: 'one' }, taskNo: 'wrong' }), {
+      name: 'AckboxError',
+      status: 422,
+      code: 'INVALID',
+      pointer: '/messageBody/n',
+      message: /^POST tasks was refused: 422 INVALID: .*\/messageBody\/n/
+    })
+    await t.rejects(ackbox.post({ ...task, retryTimes: 0, needCallback: 'yes' as unknown as boolean }), {
+      errors: [{ pointer: /^\// }, { pointer: /^\// }]
+    })
+    await t.rejects(ackbox.read('nobody'), { status: 404, code: 'TASK_NOT_FOUND' })
+    await t.rejects(ackbox.post({ ...task, messageCode: 'test.unknown' }), { code: 'UNKNOWN_CODE' })
+  })
+
+  await t.test('a nudge never fails', t => t.resolves(ackbox.nudge()))
+})
+
+t.test('a retry is the same task, though the caller gave it no number', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = (_, response, nth) => nth < 4 && answer(response, 503, 'away', { 'retry-after': '0' })
+  await client({ url: fake.url }).post(task)
+  t.equal(fake.seen.length, 4)
+  t.equal(new Set(fake.seen.map(one => one.text)).size, 1)
+})
+
+t.test('an answer that never comes, and a connection that breaks, are tried again', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = (_, response, nth) => {
+    if (nth === 2) response.destroy()
+    return nth < 3
+  }
+  t.match(await client({ url: fake.url, timeoutMs: 300 }).post({ ...task, taskNo: 'again' }), {
+    taskNo: 'again'
+  })
+  t.equal(fake.seen.length, 3)
+})
+
+t.test('it gives up when its time is over, and says what stood in the way', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = (_, response) =>
+    answer(response, 429, { status: 429, code: 'OVERLOADED', title: 'Full' }, { 'retry-after': '3600' })
+  await t.rejects(client({ url: fake.url }).post(task), { code: 'OVERLOADED', retryAfterMs: 3_600_000 })
+  t.equal(fake.seen.length, 1, 'Ackbox asked to be left alone for longer than there is time')
+  const nobody = client({ url: `http://127.0.0.1:${await freePort()}`, retryForMs: 0 })
+  await t.rejects(nobody.read('x'), {
+    code: 'UNREACHABLE',
+    message: /127\.0\.0\.1:\d+ cannot be reached: ECONNREFUSED/
+  })
+})
+
+t.test('what was refused for good is not tried again', async t => {
+  const fake = await fakeAckbox(t)
+  fake.script = (_, response) =>
+    answer(response, 409, { status: 409, code: 'TASK_CONFLICT', title: 'Other content' })
+  await t.rejects(client({ url: fake.url }).post(task), AckboxError)
+  fake.script = (_, response) => answer(response, 502, '<html>bad gateway</html>')
+  await t.rejects(client({ url: fake.url }).redeliver('x', { force: true }), {
+    status: 502,
+    code: undefined,
+    message: /not by Ackbox: <html>/
+  })
+  t.equal(fake.seen.length, 2, 'nor what may have been done, and would be done twice')
+  fake.script = (_, response, nth) =>
+    nth === 3 && answer(response, 429, { status: 429, code: 'OVERLOADED', title: 'Full' })
+  await client({ url: fake.url }).redeliver('x')
+  t.equal(fake.seen.length, 4, 'but what was surely not done')
+})
+
+t.test('an abort ends it at once, whether it sends or waits', async t => {
+  const fake = await fakeAckbox(t)
+  const ackbox = client({ url: fake.url })
+  for (const script of [
+    () => true,
+    (_: unknown, response: Parameters<typeof answer>[0]) =>
+      answer(response, 503, 'away', { 'retry-after': '20' })
+  ]) {
+    const before = fake.seen.length
+    const leave = new AbortController()
+    const arrived = new EventTarget()
+    fake.script = (seen, response) => {
+      setImmediate(() => arrived.dispatchEvent(new Event('seen')))
+      return script(seen, response)
+    }
+    const heard = once(arrived, 'seen')
+    const posted = ackbox.post(task, { signal: leave.signal })
+    const refused = t.rejects(posted, { message: 'enough' })
+    await heard
+    leave.abort(new Error('enough'))
+    await refused
+    t.equal(fake.seen.length, before + 1)
+  }
+})
+
+t.test('the key goes along, to the path of the url and to nobody else', async t => {
+  const fake = await fakeAckbox(t)
+  await client({ url: `${fake.url}/ackbox`, key: 'secret-key' })
+    .post({ ...task, traceparent: '00-1-2-01' })
+    .catch(() => {})
+  t.match(fake.seen[0], {
+    path: '/ackbox/tasks',
+    headers: { authorization: 'Bearer secret-key', traceparent: '00-1-2-01' }
+  })
+  fake.script = (_, response) => answer(response, 307, '', { location: '/elsewhere' })
+  await t.rejects(client({ url: fake.url, key: 'secret-key', retryForMs: 0 }).read('x'), {
+    name: 'AckboxError',
+    status: 307
+  })
+  t.equal(fake.seen.length, 2, 'no redirect is followed')
+})
+
+t.test('a body keeps its own text', async t => {
+  const fake = await fakeAckbox(t)
+  const ackbox = client({ url: fake.url })
+  const text = '{"id": 12345678901234567890, "a": 1.0}'
+  await ackbox.post({ messageCode: 'x', messageBodyText: text, extend: { a: 1 }, after: ['b'] })
+  t.ok(fake.seen[0]?.text.includes(`"messageBody":${text}`))
+  t.match(JSON.parse(fake.seen[0]?.text ?? ''), { messageCode: 'x', extend: { a: 1 }, after: ['b'] })
+})
+
+t.test('what could never be a task is refused before anything is asked', async t => {
+  const fake = await fakeAckbox(t)
+  const ackbox = client({ url: fake.url })
+  const wrong: unknown[] = [
+    { ...task, taskNo: 'no spaces' },
+    { ...task, messageCode: '' },
+    { ...task, messageBody: undefined },
+    { ...task, messageBody: null },
+    { ...task, messageBody: Number.NaN },
+    { messageCode: 'x', messageBodyText: '{' },
+    { ...task, deliverStartTime: 'soon' },
+    { ...task, deliverStartTime: '2026-11-20T10:00:00' },
+    { ...task, delay: 1.5 }
+  ]
+  for (const one of wrong)
+    await t.rejects(ackbox.post(one as typeof task), ProducerError, JSON.stringify(one))
+  await t.rejects(ackbox.read('../keys'), ProducerError)
+  for (const url of ['', 'ackbox', 'ftp://ackbox', 'http://user:pass@ackbox'])
+    t.throws(() => client({ url }), ProducerError)
+  t.equal(fake.seen.length, 0)
+})
