@@ -1,9 +1,10 @@
 // npm run test:package: the tarball of `npm pack`, installed into an empty folder, is what its reader was promised.
 import { spawn } from 'node:child_process'
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { stripTypes } from '../../src/handler/typescript.ts'
 import { version } from '../../src/runtime/package.ts'
 import { call, folder, settled } from '../support/service.ts'
 import { until } from '../support/until.ts'
@@ -102,6 +103,42 @@ t.test('a handler has full types, and the compiler finds what is misspelt', asyn
     output: /typo\.ts.*Property 'nam' does not exist on type '\{ name: string; \}'/
   })
   rmSync(typo)
+})
+
+t.test('a producer has ackbox/producer with its types, for the postgres.js of its own', async t => {
+  const shop = path.join(app, 'shop')
+  mkdirSync(shop)
+  const program = path.join(shop, 'pay.ts')
+  const text = `import postgres from 'postgres'
+import { client, ddl, enqueue, halfMessage, outbox, ProducerError } from 'ackbox/producer'
+const sql = postgres('postgres://127.0.0.1:1/none', { max: 1 })
+const task = { messageCode: 'hello', messageBody: { name: 'world' } }
+export const ways = async (): Promise<string> => {
+  await sql.begin(async tx => [await outbox(tx, task), await enqueue(tx, task)])
+  const { result } = await halfMessage(client({ url: 'http://127.0.0.1:1' }), sql, task, async tx => {
+    await tx\`select 1\`
+    return 'done'
+  })
+  return result
+}
+const refused: string = await outbox(sql, task).catch((err: unknown) => (err as ProducerError).message)
+console.log(refused, ddl.mysql)
+await sql.end()
+`
+  writeFileSync(program, text)
+  writeFileSync(path.join(shop, 'tsconfig.json'), '{ "extends": "../tsconfig.json", "include": ["*.ts"] }')
+  const check = () =>
+    run(app, process.execPath, path.join(root, 'node_modules/typescript/lib/tsc.js'), '-p', 'shop')
+  const fine = await check()
+  t.equal(fine.code, 0, fine.output)
+  const script = path.join(shop, 'pay.mjs')
+  writeFileSync(script, stripTypes(text, program))
+  t.match(await run(app, process.execPath, script), {
+    code: 0,
+    output: /no transaction: the row would be committed by itself[^]*create table if not exists ackbox_outbox/
+  })
+  writeFileSync(program, text.replace("messageCode: 'hello'", 'messageCode: 7'))
+  t.match(await check(), { code: 1, output: /pay\.ts.*Type 'number' is not assignable to type 'string'/ })
 })
 
 t.test('the patch of postgres.js is in it, also where the project has a postgres.js of its own', async t => {
