@@ -1,0 +1,129 @@
+// What stands in the tables, whoever wrote it: the relay reads it, and so do people.
+import { createHash } from 'node:crypto'
+import mysql from 'mysql2/promise'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { fromMysql2, fromPg, outbox, ProducerError, enqueue, type Tx } from '../../src/producer/producer.ts'
+import { mariadbShop, postgresShop, type Shop } from './databases.ts'
+
+t.setTimeout(600_000)
+
+const full = {
+  taskNo: 'order:1.full_x-1',
+  messageCode: 'order.paid',
+  sceneType: 'vip',
+  messageBody: { emoji: '💸', quote: `'"\\` },
+  deliverStartTime: new Date('2026-11-20T10:00:00.123Z'),
+  deliverBefore: '2026-11-20T12:00:00.0000001+01:00',
+  delay: 1_500,
+  orderingKey: 'kunde-ä',
+  needCallback: false,
+  retryTimes: 7,
+  bizType: 'order',
+  bizKey: '1',
+  uniqueBiz: true,
+  after: ['order-0'],
+  extend: { by: 'test' },
+  traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+}
+/** Text in the form of each database, whatever the zone of its session and of ours. */
+const utc = {
+  postgres: (column: string) => `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')`,
+  mysql: (column: string) => `date_format(${column}, '%Y-%m-%d %H:%i:%s.%f')`
+}
+
+t.test('PostgreSQL', async t => {
+  const shop = await postgresShop(t)
+  const client = new pg.Client({ connectionString: shop.url, options: '-c TimeZone=Asia/Tokyo' })
+  await client.connect()
+  t.teardown(() => client.end())
+  await stories(t, shop, work => fromPg(client).begin(native => work(fromPg(native))))
+})
+
+t.test('MariaDB', async t => {
+  const shop = await mariadbShop(t)
+  if (!shop) return
+  const connection = await mysql.createConnection({ uri: shop.url })
+  t.teardown(() => connection.end())
+  await connection.query("set time_zone = '+09:00'")
+  await stories(t, shop, work => fromMysql2(connection).begin(native => work(fromMysql2(native))))
+  await t.rejects(
+    shop.db.begin(native => enqueue(shop.db.within(native), full)),
+    { name: 'ProducerError', message: /ackbox relay/ },
+    'enqueue needs the database of Ackbox'
+  )
+})
+
+async function stories(t: Test, shop: Shop, begin: (work: (tx: Tx) => Promise<unknown>) => Promise<unknown>) {
+  const isPostgres = shop.db.dialect === 'postgres'
+  const time = utc[shop.db.dialect]
+
+  await t.test('every member of a task has its column', async t => {
+    await begin(tx => outbox(tx, full))
+    const [row] = await shop.select(`
+      select o.*, ${time('deliver_start_time')} as start, ${time('deliver_before')} as last
+      from ackbox_outbox o where task_no = '${full.taskNo}'`)
+    const { start, last, message_body: body, after, extend, shard, created_at: at, ...rest } = row ?? {}
+    t.match(rest, {
+      task_no: full.taskNo,
+      message_code: 'order.paid',
+      scene_type: 'vip',
+      delay_ms: isPostgres ? '1500' : 1500,
+      ordering_key: 'kunde-ä',
+      need_callback: isPostgres ? false : 0,
+      retry_times: 7,
+      biz_type: 'order',
+      biz_key: '1',
+      unique_biz: isPostgres ? true : 1,
+      traceparent: full.traceparent
+    })
+    t.equal(body, JSON.stringify(full.messageBody))
+    t.same(isPostgres ? [after, extend] : [JSON.parse(String(after)), JSON.parse(String(extend))], [
+      full.after,
+      full.extend
+    ])
+    t.match(start, '2026-11-20 10:00:00.123')
+    // PostgreSQL rounds to its microseconds; a millisecond more is never too early.
+    t.match(last, isPostgres ? '2026-11-20 11:00:00.000' : '2026-11-20 11:00:00.001')
+    t.equal(shard, Number.parseInt(createHash('md5').update('kunde-ä').digest('hex').charAt(0), 16))
+    t.ok(Math.abs(Date.now() - (at as Date).getTime()) < 600_000)
+  })
+
+  await t.test('one INSERT of a code and a body is a task', async t => {
+    await shop.select(`insert into ackbox_outbox (message_code, message_body) values ('plain', '{"a": 1.0}')`)
+    const [row] = await shop.select(
+      `select task_no, message_body, shard from ackbox_outbox where message_code = 'plain'`
+    )
+    t.match(row, { task_no: /^[0-9a-f-]{36}$/, message_body: '{"a": 1.0}', shard: null })
+  })
+
+  await t.test('a body that is no JSON ends the transaction, and not the message later', async t => {
+    const insert = `insert into ackbox_outbox (message_code, message_body) values ('broken', '{"a": }')`
+    await t.rejects(shop.select(insert))
+    await t.rejects(
+      begin(tx => outbox(tx, { messageCode: 'broken', messageBodyText: '{"a": }' })),
+      ProducerError
+    )
+    t.same(await shop.select(`select task_no from ackbox_outbox where message_code = 'broken'`), [])
+  })
+
+  await t.test('the order of rows is the order of their insertion', async t => {
+    await begin(async tx => {
+      for (let i = 0; i < 20; i++) await outbox(tx, { messageCode: 'many', messageBody: i, orderingKey: 'k' })
+    })
+    const rows = await shop.select(
+      `select message_body from ackbox_outbox where message_code = 'many' order by id`
+    )
+    t.same(
+      rows.map(row => row['message_body']),
+      Array.from({ length: 20 }, (_, i) => String(i))
+    )
+  })
+}
+
+t.test('what is nothing that is known here is refused in words', async t => {
+  const strange = [undefined, null, {}, () => {}, { query: () => {} }]
+  for (const one of strange)
+    await t.rejects(outbox(one as never, full), { name: 'ProducerError', message: /from… function/ })
+  t.throws(() => fromPg({}), { message: /fromPg takes a client or a pool of pg; this is something else/ })
+})
