@@ -8,8 +8,9 @@ import { cache } from './server.ts'
 
 const help = `npm run test:interop -- [name…] [options]
 
-Runs the tests of the transports against real servers: Dubbo, Kafka, NATS, RabbitMQ, Redis, RocketMQ. A name runs only the
-files that begin with it. Kafka, RocketMQ and Dubbo need java (17 or newer) and mvn; the others apt-get and dpkg.
+Runs the tests of the transports against real servers: Dubbo, Kafka, NATS, RabbitMQ, Redis, RocketMQ; and the producers in Java and Go.
+A name runs only the files that begin with it. Kafka, RocketMQ and Dubbo need java (17 or newer) and mvn, the producers go (1.19 or newer)
+too; the others apt-get and dpkg.
 What cannot run is skipped and said; with CI=true it fails.
 
   --list   what there is, and what of it can run here
@@ -25,6 +26,7 @@ const needs: Record<string, string[]> = {
   kafka: java,
   java: java,
   nats: debian,
+  producers: [...java, 'go'],
   rabbitmq: debian,
   redis: debian,
   rocketmq: java,

@@ -4,6 +4,7 @@ import t, { type Test } from 'tap'
 import { ddl, enqueue, outbox, ProducerError, type Task } from '../../src/producer/producer.ts'
 import { testMariadb } from '../support/mariadb.ts'
 import { emptyDb } from '../support/postgres.ts'
+import { enqueueStub } from './databases.ts'
 import { onMariadb, onPostgres, type Library } from './libraries.ts'
 
 t.setTimeout(600_000)
@@ -135,15 +136,7 @@ t.test('enqueue calls the function of an Ackbox in the same database, by any lib
   const url = await emptyDb(t)
   const sql = postgres(url, { max: 1 })
   t.teardown(() => sql.end({ timeout: 5 }))
-  await sql.unsafe(`
-    create schema ackbox_api;
-    create table enqueued (task_no text, message_code text, message_body text, scene_type text, delay interval, start timestamptz);
-    create function ackbox_api.enqueue(
-      message_code text, message_body text, task_no text default null, scene_type text default '',
-      deliver_start_time timestamptz default null, delay interval default null
-    ) returns text language sql as $$
-      insert into enqueued values (task_no, message_code, message_body, scene_type, delay, deliver_start_time) returning task_no
-    $$`)
+  await sql.unsafe(enqueueStub)
   for (const library of onPostgres) {
     await t.test(library.name, async t => {
       const opened = await library.open(url)

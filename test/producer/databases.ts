@@ -49,3 +49,14 @@ function shop(url: string, db: Database<unknown>, select: Shop['select']): Shop 
     balance: async () => Number((await select('select balance from account'))[0]?.['balance'])
   }
 }
+
+/** The function that an Ackbox in the same database has, as far as a producer sees it: it keeps what it is told in `enqueued`. */
+export const enqueueStub = `
+  create schema ackbox_api;
+  create table enqueued (task_no text, message_code text, message_body text, scene_type text, delay interval, start timestamptz);
+  create function ackbox_api.enqueue(
+    message_code text, message_body text, task_no text default null, scene_type text default '',
+    deliver_start_time timestamptz default null, delay interval default null
+  ) returns text language sql as $$
+    insert into enqueued values (task_no, message_code, message_body, scene_type, delay, deliver_start_time) returning task_no
+  $$`

@@ -84,8 +84,8 @@ export async function testMariadb(t: Test): Promise<TestMariadb | undefined> {
     dying.kill(signal)
     await gone
   }
-  await start()
   t.teardown(() => kill())
+  await start()
   const at = { host: '127.0.0.1', port, user: 'root' }
   const admin = await mysql.createConnection(at)
   await admin.query('create database test')

@@ -1,0 +1,39 @@
+package ackbox.example;
+
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.SQLException;
+import java.sql.Statement;
+
+/** Plain JDBC. Pays order 1 and commits, pays order 2 and rolls back. Usage: Shop outbox|enqueue JDBC_URL */
+public final class Shop {
+    static final String PAY = "update account set balance = balance - 7 where id = 1";
+    static final String BODY = "{\"note\": \"né à Zürich, 支付\", \"total\": 7.00}";
+
+    public static void main(String[] args) throws SQLException {
+        try (Connection connection = DriverManager.getConnection(args[1])) {
+            try {
+                put(connection, args[0], "java-0");
+            } catch (IllegalStateException refused) {
+                System.out.println("refused: " + refused.getMessage());
+            }
+            connection.setAutoCommit(false);
+            pay(connection, args[0], "java-1");
+            connection.commit();
+            pay(connection, args[0], "java-2");
+            connection.rollback();
+        }
+    }
+
+    private static void pay(Connection connection, String way, String taskNo) throws SQLException {
+        try (Statement statement = connection.createStatement()) {
+            statement.executeUpdate(PAY);
+        }
+        put(connection, way, taskNo);
+    }
+
+    private static void put(Connection connection, String way, String taskNo) throws SQLException {
+        if (way.equals("enqueue")) Outbox.enqueue(connection, taskNo, "order.paid", BODY);
+        else Outbox.put(connection, taskNo, "order.paid", BODY);
+    }
+}
