@@ -138,7 +138,7 @@ await sql.end()
     output: /no transaction: the row would be committed by itself[^]*create table if not exists ackbox_outbox/
   })
   writeFileSync(program, text.replace("messageCode: 'hello'", 'messageCode: 7'))
-  t.match(await check(), { code: 1, output: /pay\.ts.*Type 'number' is not assignable to type 'string'/ })
+  t.match(await check(), { code: 1, output: /pay\.ts[^]*Type 'number' is not assignable to type 'string'/ })
 })
 
 t.test('the patch of postgres.js is in it, also where the project has a postgres.js of its own', async t => {
