@@ -1,7 +1,16 @@
 // Which came first: the transaction of a half message, or the check that asked for it. Both insert the same key, and a database lets
 // one of them in. So a check answered ROLLED_BACK stays true: the transaction that comes after it finds the row and fails.
 import { checkTaskNo } from './task.ts'
-import { hasCode, insist, isInside, ProducerError, txOf, type PostgresJs, type Tx } from './transaction.ts'
+import {
+  hasCode,
+  insist,
+  isInside,
+  ProducerError,
+  txOf,
+  withTables,
+  type PostgresJs,
+  type Tx
+} from './transaction.ts'
 
 export type CheckState = 'COMMITTED' | 'ROLLED_BACK' | 'UNKNOWN'
 export interface CheckAnswer {
@@ -33,10 +42,11 @@ export class AlreadyDecided extends ProducerError {
 export async function prepared(tx: Tx | PostgresJs, taskNo: string): Promise<void> {
   checkTaskNo(taskNo)
   const at = txOf(tx)
-  await insist(at, 'ackbox_barrier in row exclusive mode')
+  await withTables(at, () => insist(at, 'ackbox_barrier in row exclusive mode'))
   const mark = at.dialect === 'postgres' ? '$1::text' : '?'
   try {
-    await at.query(`insert into ackbox_barrier (task_no, state) values (${mark}, 'COMMITTED')`, [taskNo])
+    const insert = `insert into ackbox_barrier (task_no, state) values (${mark}, 'COMMITTED')`
+    await withTables(at, () => at.query(insert, [taskNo]))
   } catch (err) {
     if (!hasCode(err, ['23505', 'ER_DUP_ENTRY', 1062], /23505|\b1062\b/)) throw err
     throw new AlreadyDecided(
@@ -73,7 +83,7 @@ export async function answerCheck(
   const at = txOf(db)
   if (at.dialect === 'mysql' && (await isInside(at))) throw new ProducerError(within)
   try {
-    if (since > Date.now() - horizonMs) await rollBackUnlessThere(at, taskNo)
+    if (since > Date.now() - horizonMs) await withTables(at, () => rollBackUnlessThere(at, taskNo))
     // A statement of its own: the first one cannot see what was committed while it waited.
     const [row] =
       at.dialect === 'postgres'

@@ -1,6 +1,15 @@
 // One row in the transaction that the task tells of: committed together, or not at all.
 import { written, type Task, type WrittenTask } from './task.ts'
-import { hasCode, insist, ProducerError, txOf, type PostgresJs, type Tx, type Value } from './transaction.ts'
+import {
+  hasCode,
+  insist,
+  ProducerError,
+  txOf,
+  withTables,
+  type PostgresJs,
+  type Tx,
+  type Value
+} from './transaction.ts'
 
 /**
  * Hands the task to an Ackbox that lives in the same PostgreSQL database, by its function ackbox_api.enqueue. Gives the taskNo; nothing
@@ -42,7 +51,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
 export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
   const at = txOf(tx)
   const row = written(task)
-  await insist(at, 'ackbox_outbox in row exclusive mode')
+  await withTables(at, () => insist(at, 'ackbox_outbox in row exclusive mode'))
   const given = columns(row).filter(([, , value]) => value !== null)
   const isPostgres = at.dialect === 'postgres'
   const names = given.map(([name]) => (name === 'after' ? (isPostgres ? '"after"' : '`after`') : name))
@@ -50,10 +59,9 @@ export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
     if (!isPostgres) return '?'
     return type === 'text' ? `$${index + 1}::text` : `$${index + 1}::text::${type}`
   })
-  await at.query(
-    `insert into ackbox_outbox (${names.join(', ')}) values (${marks.join(', ')})`,
-    given.map(([, type, value]) => (isPostgres ? value : forMysql(type, value)))
-  )
+  const values = given.map(([, type, value]) => (isPostgres ? value : forMysql(type, value)))
+  const insert = `insert into ackbox_outbox (${names.join(', ')}) values (${marks.join(', ')})`
+  await withTables(at, () => at.query(insert, values))
   return row.taskNo
 }
 

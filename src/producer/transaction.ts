@@ -77,6 +77,20 @@ export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
 const noTransaction = [['25P01'], /25P01/] as const
 const noSavepoint = [['ER_SP_DOES_NOT_EXIST', 1305], /\b1305\b/] as const
 
+/** The work, with a word for a database that has not got our tables yet. */
+export async function withTables<Result>({ dialect }: Tx, work: () => Promise<Result>): Promise<Result> {
+  try {
+    return await work()
+  } catch (err) {
+    // undefined_table
+    if (!hasCode(err, ['42P01', 'ER_NO_SUCH_TABLE', 1146], /42P01|\b1146\b/)) throw err
+    throw new ProducerError(
+      `This database has no table for it: \`npx ackbox relay --print-ddl ${dialect}\` prints those that are needed.`,
+      { cause: err }
+    )
+  }
+}
+
 /** Libraries wrap what the driver threw, each in its own way. Some keep the code in the message only. */
 export function hasCode(err: unknown, codes: readonly (string | number)[], text?: RegExp): boolean {
   const seen = new Set<unknown>()

@@ -3,7 +3,15 @@ import { createHash } from 'node:crypto'
 import mysql from 'mysql2/promise'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { fromMysql2, fromPg, outbox, ProducerError, enqueue, type Tx } from '../../src/producer/producer.ts'
+import {
+  fromMysql2,
+  fromPg,
+  outbox,
+  ProducerError,
+  enqueue,
+  prepared,
+  type Tx
+} from '../../src/producer/producer.ts'
 import { mariadbShop, postgresShop, type Shop } from './databases.ts'
 
 t.setTimeout(600_000)
@@ -105,6 +113,22 @@ async function stories(t: Test, shop: Shop, begin: (work: (tx: Tx) => Promise<un
       ProducerError
     )
     t.same(await shop.select(`select task_no from ackbox_outbox where message_code = 'broken'`), [])
+  })
+
+  await t.test('a database without the tables is told where they are', async t => {
+    const hidden = {
+      ackbox_outbox: () => begin(tx => outbox(tx, full)),
+      ackbox_barrier: () => begin(tx => prepared(tx, 'x'))
+    }
+    for (const [table, work] of Object.entries(hidden)) {
+      await shop.select(`alter table ${table} rename to hidden`)
+      await t.rejects(
+        work(),
+        { name: 'ProducerError', message: /ackbox relay --print-ddl (postgres|mysql)/ },
+        table
+      )
+      await shop.select(`alter table hidden rename to ${table}`)
+    }
   })
 
   await t.test('the order of rows is the order of their insertion', async t => {
