@@ -12,7 +12,7 @@ import {
   prepared,
   type Tx
 } from '../../src/producer/producer.ts'
-import { mariadbShop, postgresShop, type Shop } from './databases.ts'
+import { enqueueStub, mariadbShop, postgresShop, type Shop } from './databases.ts'
 
 t.setTimeout(600_000)
 
@@ -144,6 +144,26 @@ async function stories(t: Test, shop: Shop, begin: (work: (tx: Tx) => Promise<un
     )
   })
 }
+
+t.test('a role needs no more than INSERT on the outbox, and SELECT too on the barrier', async t => {
+  const shop = await postgresShop(t)
+  const role = `shop_${process.pid}`
+  await shop.select(`${enqueueStub}; alter function ackbox_api.enqueue security definer; create role ${role}`)
+  t.teardown(() => shop.select(`drop owned by ${role}; drop role ${role}`))
+  await shop.select(`
+    grant usage on schema ackbox_api to ${role};
+    grant insert on ackbox_outbox to ${role};
+    grant insert, select on ackbox_barrier to ${role}`)
+  await shop.db.begin(async native => {
+    await shop.run(native, `set local role ${role}`)
+    const tx = shop.db.within(native)
+    await prepared(tx, 'granted')
+    await outbox(tx, full)
+    await enqueue(tx, { messageCode: 'x', messageBody: 1 })
+  })
+  t.equal((await shop.select('select from ackbox_outbox')).length, 1)
+  t.equal((await shop.select('select from enqueued')).length, 1)
+})
 
 t.test('what is nothing that is known here is refused in words', async t => {
   const strange = [undefined, null, {}, () => {}, { query: () => {} }]
