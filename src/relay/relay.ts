@@ -1,0 +1,101 @@
+// Moves rows from a producer's `ackbox_outbox` into Ackbox: post, then remove, in one transaction of the producer's database.
+import { repeat } from '../runtime/repeat.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { postRows, TargetAway, type Target } from './post.ts'
+import type { OutboxRow, Share, Source, Verdict } from './source.ts'
+
+export interface RelayDeps {
+  source: Source
+  target: Target
+  log: Logger
+  /** Rows of one batch at most. */
+  batch: number
+  /** How many batches of rows without a key are under way at once. */
+  concurrency: number
+  /** Told of each batch. */
+  onBatch?: (done: { accepted: number; rejected: number; kept: number; ms: number }) => void
+  /** Told when a side cannot be reached, and when it can again. */
+  onHealth?: (fault: string | null) => void
+}
+
+/** How soon an empty outbox is looked at again: at once after rows, then more and more rarely. */
+const idleMs = { first: 100, most: 1_000 }
+const backoffMs = { first: 200, most: 30_000 }
+
+/** Relays until the signal aborts; ends when the batches under way are over. */
+export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void> {
+  const workers = Array.from({ length: deps.concurrency }, () =>
+    worker(deps, signal, () => drain(deps, 'unkeyed'))
+  )
+  const keyed = worker(deps, signal, async () => {
+    const drained = await Promise.all((await deps.source.shards()).map(shard => drain(deps, shard)))
+    return drained.reduce((sum, one) => sum + one, 0)
+  })
+  await Promise.all([...workers, keyed])
+}
+
+/** Relays all there is now, and ends. Throws what stands in the way. Returns how many rows left the outbox. */
+export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<number> {
+  let removed = 0
+  for (;;) {
+    const shards = await deps.source.shards()
+    const turns = await Promise.all(
+      (['unkeyed', ...shards] as Share[]).map(share => (signal.aborted ? 0 : drain(deps, share)))
+    )
+    const now = turns.reduce((sum, one) => sum + one, 0)
+    removed += now
+    if (now === 0 || signal.aborted) return removed
+  }
+}
+
+/** Drains a share once; how many rows left. Throws where a row got no final answer, once the others are removed. */
+async function drain(deps: RelayDeps, share: Share): Promise<number> {
+  const { seen, removed } = await deps.source.drain(share, deps.batch, rows => post(deps, rows))
+  if (removed < seen) throw new TargetAway(`${seen - removed} of ${seen} tasks got no final answer`)
+  return removed
+}
+
+async function post(deps: RelayDeps, rows: OutboxRow[]): Promise<Verdict[]> {
+  const from = performance.now()
+  const verdicts = await postRows(deps.target, rows)
+  const count = (kind: Verdict['kind']): number => verdicts.filter(one => one.kind === kind).length
+  const done = { accepted: count('accepted'), rejected: count('rejected'), kept: count('kept') }
+  verdicts.forEach((verdict, index) => {
+    if (verdict.kind === 'rejected')
+      deps.log.warn({ taskNo: rows[index]?.taskNo, problem: verdict.problem.slice(0, 500) }, 'relay.rejected')
+  })
+  deps.log.debug({ rows: rows.length, ...done }, 'relay.batch')
+  deps.onBatch?.({ ...done, ms: performance.now() - from })
+  return verdicts
+}
+
+/** One loop: works while there are rows, looks more rarely when there are none, backs off while a side is away. */
+async function worker(deps: RelayDeps, signal: AbortSignal, turn: () => Promise<number>): Promise<void> {
+  let idle = idleMs.first
+  let failures = 0
+  await repeat(
+    0,
+    async () => {
+      try {
+        const removed = await turn()
+        if (failures > 0) deps.log.info({}, 'relay.recovered')
+        failures = 0
+        deps.onHealth?.(null)
+        idle = removed > 0 ? idleMs.first : Math.min(idle * 1.5, idleMs.most)
+        return removed > 0 ? 0 : idle
+      } catch (err) {
+        failures++
+        const { message } = err as Error
+        deps.onHealth?.(message)
+        const waitMs = Math.max(
+          err instanceof TargetAway ? (err.retryAfterMs ?? 0) : 0,
+          Math.min(backoffMs.first * 2 ** (failures - 1), backoffMs.most) * (0.5 + Math.random() / 2)
+        )
+        deps.log.warn({ failures, waitMs: Math.round(waitMs), reason: message }, 'relay.waiting')
+        return waitMs
+      }
+    },
+    () => {},
+    signal
+  )
+}

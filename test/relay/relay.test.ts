@@ -1,0 +1,265 @@
+import { createServer, type ServerResponse } from 'node:http'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { openDb } from '../../src/db/pool.ts'
+import { freePort } from '../../src/embedded/port.ts'
+import { ddl } from '../../src/producer/ddl.ts'
+import { testMariadb } from '../support/mariadb.ts'
+import { emptyDb } from '../support/postgres.ts'
+import { program, type Program } from '../support/program.ts'
+import { start } from '../support/service.ts'
+import { stage } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+const bin = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+
+type Kind = keyof typeof ddl
+const kinds: Kind[] = ['postgres', 'mysql']
+
+interface Producer {
+  url: string
+  /** Runs one statement in a transaction, which commits unless told otherwise. */
+  run(statement: string, end?: 'commit' | 'rollback'): Promise<void>
+  /** taskNo and problem of what was refused. */
+  rejected(): Promise<{ task_no: string; problem: string }[]>
+  /** Rows that still wait. */
+  waiting(): Promise<number>
+}
+
+/** A database of the producer's own with its tables; undefined: there is none of this kind here. */
+async function producer(t: Test, kind: Kind): Promise<Producer | undefined> {
+  const made = kind === 'postgres' ? await onPostgres(t) : await onMariadb(t)
+  return (
+    made && {
+      url: made.url,
+      run: made.run,
+      rejected: () => made.read('select task_no, problem from ackbox_outbox_rejected order by id'),
+      async waiting() {
+        const [row] = await made.read<{ n: number }>('select count(*) as n from ackbox_outbox')
+        return Number(row?.n)
+      }
+    }
+  )
+}
+
+async function onPostgres(t: Test) {
+  const url = await emptyDb(t)
+  const sql = openDb(url, { max: 4, applicationName: 'producer' })
+  t.teardown(() => sql.end({ timeout: 5 }))
+  await sql.unsafe(ddl.postgres)
+  return {
+    url,
+    read: async <Row>(text: string): Promise<Row[]> =>
+      [...(await sql.unsafe<(Row & object)[]>(text))] as Row[],
+    async run(statement: string, end = 'commit') {
+      const undone = new Error('undone')
+      await sql
+        .begin(async tx => {
+          await tx.unsafe(statement)
+          if (end === 'rollback') throw undone
+        })
+        .catch((err: unknown) => {
+          if (err !== undone) throw err
+        })
+    }
+  }
+}
+
+async function onMariadb(t: Test) {
+  const mariadb = await testMariadb(t)
+  if (!mariadb) return undefined
+  await mariadb.pool.query(ddl.mysql)
+  return {
+    url: mariadb.url,
+    read: async <Row>(text: string): Promise<Row[]> => (await mariadb.pool.query(text))[0] as Row[],
+    async run(statement: string, end = 'commit') {
+      await mariadb.pool.query(`begin; ${statement}; ${end}`)
+    }
+  }
+}
+
+const literal = (value: string | null): string => (value === null ? 'null' : `'${value}'`)
+const insert = (rows: [taskNo: string, code: string, body: string, orderingKey?: string | null][]): string =>
+  `insert into ackbox_outbox (task_no, message_code, message_body, ordering_key) values ` +
+  rows.map(([taskNo, code, body, key = null]) => `(${[taskNo, code, body, key].map(literal).join()})`).join()
+
+function relay(t: Test, from: string, to: string, ...more: string[]): Program {
+  return program(t, process.execPath, [bin, 'relay', '--from', from, '--to', to, ...more], {
+    env: { LOG_LEVEL: 'debug' }
+  })
+}
+
+/** An Ackbox of the test's own: it remembers what it took by taskNo, and misbehaves as told. */
+async function ackbox(t: Test, answer: (response: ServerResponse, nth: number) => boolean = () => false) {
+  const taken = new Map<string, number>()
+  const order: string[] = []
+  let nth = 0
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      const { tasks } = JSON.parse(Buffer.concat(chunks).toString()) as { tasks: { taskNo: string }[] }
+      if (answer(response, nth++)) return
+      for (const { taskNo } of tasks) {
+        if (!taken.has(taskNo)) order.push(taskNo)
+        taken.set(taskNo, (taken.get(taskNo) ?? 0) + 1)
+      }
+      response.end(JSON.stringify({ results: tasks.map(({ taskNo }) => ({ taskNo, status: 201 })) }))
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, taken, order }
+}
+
+for (const kind of kinds) {
+  t.test(`${kind}: what commits arrives and is delivered, what rolls back leaves nothing`, async t => {
+    const on = await stage(t)
+    const from = on && (await producer(t, kind))
+    if (!from) return
+    const service = await start(t, on.env)
+    await from.run(insert([['kept', 'test.plain', '{"n": 1e0}']]))
+    await from.run(insert([['undone', 'test.plain', '{"n": 2}']]), 'rollback')
+    const relaying = relay(t, from.url, service.url)
+    await until('the first one is delivered', () => on.downstream.requests.length > 0)
+    t.equal(on.downstream.requests[0]?.body, '{"n": 1e0}', 'the body is the very text of the row')
+    await until('the outbox is empty', async () => (await from.waiting()) === 0)
+    t.equal(on.downstream.count('undone'), 0)
+    t.equal(await relaying.stop(), 0, 'SIGTERM ends it with 0')
+  })
+
+  t.test(
+    `${kind}: a refused row keeps its problem, takes no other with it, and comes again on demand`,
+    async t => {
+      const on = await stage(t)
+      const from = on && (await producer(t, kind))
+      if (!from) return
+      const service = await start(t, on.env)
+      const large = JSON.stringify('x'.repeat(300_000))
+      await from.run(
+        insert([
+          ['fine-1', 'test.plain', '{"n": 1}'],
+          ['unknown', 'test.plian', '{"n": 3}'],
+          ['twice', 'test.plain', '{"n": 1, "n": 2}'],
+          ['large', 'test.plain', large],
+          ['bad no', 'test.plain', '{"n": 1}'],
+          ['fine-2', 'test.plain', '{"n": 2}']
+        ])
+      )
+      await relay(t, from.url, service.url, '--once').said(/^6 rows left the outbox/)
+      const codes = (await from.rejected()).map(row => [
+        row.task_no,
+        (JSON.parse(row.problem) as { code: string }).code
+      ])
+      t.same(codes, [
+        ['unknown', 'UNKNOWN_CODE'],
+        ['twice', 'NOT_I_JSON'],
+        ['large', 'BODY_TOO_LARGE'],
+        ['bad no', 'INVALID']
+      ])
+      await until('the fine ones are delivered', () =>
+        ['fine-1', 'fine-2'].every(taskNo => on.downstream.count(taskNo) === 1)
+      )
+      await from.run(
+        `update ackbox_outbox_rejected set message_code = 'test.plain' where task_no = 'unknown'`
+      )
+      await relay(t, from.url, service.url, '--retry-rejected').said(
+        /^4 rejected rows are in the outbox again/
+      )
+      await relay(t, from.url, service.url, '--once').said(/^4 rows left the outbox/)
+      await until('the mended one is delivered', () => on.downstream.count('unknown') === 1)
+      t.equal((await from.rejected()).length, 3)
+    }
+  )
+
+  t.test(`${kind}: while Ackbox is away, or is none at all, every row stays; then all arrive`, async t => {
+    const faults: ((response: ServerResponse) => void)[] = [
+      response => void response.writeHead(503, { 'retry-after': '0' }).end('{}'),
+      response => void response.writeHead(401).end('{}'),
+      response => void response.destroy(),
+      response => void response.end('<html>'),
+      response => void response.end('{"results":[]}')
+    ]
+    const target = await ackbox(t, (response, nth) => {
+      faults[nth]?.(response)
+      return nth < faults.length
+    })
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(insert(Array.from({ length: 20 }, (_, n) => [`n-${n}`, 'test.plain', '{}'])))
+    await relay(t, from.url, target.url, '--concurrency', '1').said(/relay.recovered/)
+    await until('the outbox is empty', async () => (await from.waiting()) === 0)
+    t.equal(target.taken.size, 20)
+    t.same(await from.rejected(), [])
+  })
+
+  t.test(
+    `${kind}: relays die of kill -9: every row arrives, and the rows of a key in their order`,
+    async t => {
+      const target = await ackbox(t)
+      const from = await producer(t, kind)
+      if (!from) return
+      const rows = 2_000
+      await from.run(
+        insert(
+          Array.from({ length: rows }, (_, n) => [
+            `n-${n}`,
+            'test.plain',
+            '{}',
+            n % 3 > 0 ? `key-${n % 7}` : null
+          ])
+        )
+      )
+      const running: Program[] = []
+      for (let kills = 0; kills < 5; kills++) {
+        const one = relay(t, from.url, target.url, '--batch', '20')
+        running.push(one)
+        await one.said(/relay.batch|relay.ready/)
+        if (running.length > 2) await running.shift()?.stop('SIGKILL')
+      }
+      await until('the outbox is empty', async () => (await from.waiting()) === 0)
+      t.equal(target.taken.size, rows)
+      for (let key = 0; key < 7; key++) {
+        const numbers = target.order
+          .map(taskNo => Number(taskNo.slice(2)))
+          .filter(n => n % 3 > 0 && n % 7 === key)
+        t.ok(numbers.length > 100)
+        t.same(
+          numbers,
+          numbers.toSorted((a, b) => a - b),
+          `key ${key}`
+        )
+      }
+    }
+  )
+}
+
+t.test('it serves its health and metrics, and says in one line what it lacks', async t => {
+  const target = await ackbox(t)
+  const from = await producer(t, 'postgres')
+  if (!from) return
+  await from.run(insert([['one', 'test.plain', '{}']]))
+  const port = await freePort()
+  await relay(t, from.url, target.url, '--listen', `127.0.0.1:${port}`).said(/relay.batch/)
+  await until('the row is counted', async () => {
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
+    return (
+      text.includes('ackbox_relay_rows_total{result="accepted"} 1') &&
+      text.includes('ackbox_relay_waiting_rows 0')
+    )
+  })
+  t.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200)
+  const lacking = relay(t, await emptyDb(t), target.url)
+  await lacking.said(/--print-ddl postgres/)
+  t.equal(await lacking.stop(), 1)
+  const printing = program(t, process.execPath, [bin, 'relay', '--print-ddl', 'mysql'], { env: {} })
+  await printing.said(/create table if not exists ackbox_outbox/)
+})
