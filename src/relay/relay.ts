@@ -40,7 +40,7 @@ export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<n
   for (;;) {
     const shards = await deps.source.shards()
     const turns = await Promise.all(
-      (['unkeyed', ...shards] as Share[]).map(share => (signal.aborted ? 0 : drain(deps, share)))
+      (['unkeyed', ...shards] as Share[]).map(async share => (signal.aborted ? 0 : await drain(deps, share)))
     )
     const now = turns.reduce((sum, one) => sum + one, 0)
     removed += now
