@@ -35,9 +35,7 @@ export interface ApiDeps {
    * worse than a record without its act. An operation that finds nothing to do writes none.
    */
   remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing'>
-  redeliver(
-    request: RedeliverRequest & { who: string }
-  ): Promise<TaskView | 'not_found' | 'nothing' | 'expired'>
+  redeliver(request: RedeliverRequest): Promise<TaskView | 'not_found' | 'nothing' | 'expired'>
   receive(receipt: ReceiptRequest): Promise<ReceiveResult>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>

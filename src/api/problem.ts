@@ -117,6 +117,8 @@ export function acceptedTask(
       return accepted.task
     case 'conflict':
       throw new Problem('TASK_CONFLICT', 'with other content', { pointer: `${at}/taskNo` })
+    case 'biz_conflict':
+      throw new Problem('BIZ_CONFLICT', accepted.by, { pointer: `${at}/bizKey` })
     case 'unknown_code':
       throw unknownCode(messageCode, codes, `${at}/messageCode`)
     case 'invalid':

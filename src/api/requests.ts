@@ -27,6 +27,15 @@ const rfc3339 = z
   .meta({ format: 'date-time' })
 const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value)
 
+/** Any text but control characters, which no index and no query should hold. */
+const bizText = (most: number) =>
+  z
+    .string()
+    .regex(
+      new RegExp(`^[^\\u0000-\\u001f\\u007f-\\u009f]{1,${most}}$`, 'u'),
+      `must be 1 to ${most} characters, none of them a control character`
+    )
+
 export const taskBody = z.strictObject({
   taskNo: taskNo
     .optional()
@@ -71,7 +80,17 @@ export const taskBody = z.strictObject({
       type: 'object',
       additionalProperties: true,
       description: 'Kept and shown with the task, never delivered. At most 1,024 characters.'
-    })
+    }),
+  bizType: bizText(64)
+    .optional()
+    .describe('What kind of business thing it is about, to search for it later. Only with bizKey.'),
+  bizKey: bizText(128).optional().describe('Which one of that kind. Only with bizType.'),
+  uniqueBiz: z
+    .boolean()
+    .optional()
+    .describe(
+      'Of one messageCode at most one task that says true may have this bizType and bizKey, whatever their taskNo.'
+    )
 })
 export type TaskBody = z.output<typeof taskBody>
 
@@ -149,6 +168,8 @@ export const taskQuery = z.strictObject({
   status: z.enum(statuses).optional(),
   sceneType: sceneType.optional(),
   needCallback: flag.optional(),
+  bizType: bizText(64).optional().describe('Then without from: of all times.'),
+  bizKey: bizText(128).optional().describe('Only with bizType.'),
   ...page
 })
 export const deliveryQuery = z.strictObject({

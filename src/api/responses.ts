@@ -72,6 +72,7 @@ const delivery = z
     deliveredAt: time.optional(),
     handledAt: time.optional(),
     handledBy: z.enum(handledBys).optional(),
+    updatedBy: z.string().optional().describe('The key that redelivered or deleted it last.'),
     attempts: z.array(attempt).optional(),
     receipts: z.array(receipt).optional()
   })
@@ -90,6 +91,9 @@ export const taskAnswer = z
     retryTimes: z.int().optional(),
     extend: z.unknown().optional(),
     createdBy: z.string().optional(),
+    bizType: z.string().optional(),
+    bizKey: z.string().optional(),
+    uniqueBiz: z.boolean().optional(),
     messageBody: z
       .unknown()
       .optional()

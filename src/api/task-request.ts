@@ -44,6 +44,7 @@ export function askedTask(
   const text = read.bodyText(index) ?? ''
   const sceneType = task.sceneType ?? ''
   const times = schedule(task, now, at)
+  const biz = bizOf(task, at)
   const byDefault = () => defaultTaskNo(task.messageCode, sceneType, text)
   const taken = task.taskNo !== undefined && isOfOthers(task.taskNo, caller, handlers, byDefault)
   return {
@@ -60,7 +61,8 @@ export function askedTask(
       retryTimes: task.retryTimes ?? null,
       extend: task.extend === undefined ? null : JSON.stringify(task.extend),
       traceparent,
-      createdBy: caller.name
+      createdBy: caller.name,
+      biz
     },
     ifNew: taken
       ? new Problem('INVALID', 'has the form of the default numbers of another messageCode', {
@@ -101,6 +103,15 @@ export async function knownAmong(
   const stored = await deps.contentHashes(asked.map(one => one.taskNo))
   return ({ taskNo, contentHash }) =>
     caller.messageCodes === null ? stored.has(taskNo) : stored.get(taskNo) === contentHash
+}
+
+/** Both or neither, so that a search for one finds all of it. */
+function bizOf({ bizType, bizKey, uniqueBiz }: TaskBody, at: string): NonNullable<TaskRequest['biz']> | null {
+  if (bizType !== undefined && bizKey !== undefined)
+    return { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
+  if (bizType === undefined && bizKey === undefined && !uniqueBiz) return null
+  const missing = bizType === undefined ? 'bizType' : 'bizKey'
+  throw new Problem('INVALID', 'say bizType and bizKey, or neither', { pointer: `${at}/${missing}` })
 }
 
 const yearMs = 366 * 86_400_000

@@ -58,6 +58,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
             'BODY_TOO_LARGE',
             'UNKNOWN_CODE',
             'TASK_CONFLICT',
+            'BIZ_CONFLICT',
             'CODE_FORBIDDEN',
             'OVERLOADED',
             'CROSS_ORIGIN',
@@ -124,9 +125,15 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { status, sceneType, needCallback, ...page } = request.query
+      const { status, sceneType, needCallback, bizType, bizKey, ...page } = request.query
+      if (bizKey !== undefined && bizType === undefined)
+        throw new Problem('INVALID', 'say its bizType too', { pointer: '?/bizKey' })
+      // Who looks for one order wants all of it; its own index makes that cheap.
+      if (bizType !== undefined) page.from ??= new Date(0)
       const found = await deps.listTasks({
         ...windowOf(page, callerOf(request), deps.now()),
+        ...(bizType === undefined ? {} : { bizType }),
+        ...(bizKey === undefined ? {} : { bizKey }),
         ...(status === undefined ? {} : { status }),
         ...(sceneType === undefined ? {} : { sceneType }),
         ...(needCallback === undefined ? {} : { needCallback })

@@ -51,7 +51,14 @@ const ofMessages = (
   and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))
 
 /** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
-export type TaskFilter = Window & { status?: Status; sceneType?: string; needCallback?: boolean }
+export type TaskFilter = Window & {
+  status?: Status
+  sceneType?: string
+  needCallback?: boolean
+  bizType?: string
+  /** Only with a bizType. */
+  bizKey?: string
+}
 
 const part = alias(delivery, 'part')
 const isSending = sql`bool_or(${part.status} = 0)`
@@ -67,6 +74,9 @@ function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
   )
   return and(
     ofMessages(filter),
+    // By an index of its own.
+    is(task.bizType, filter.bizType),
+    is(task.bizKey, filter.bizKey),
     is(task.sceneType, filter.sceneType),
     ofParts && sql`${new QueryBuilder().select({ ofParts }).from(part).where(eq(part.taskId, task.id))}`
   )
@@ -75,13 +85,14 @@ function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {
   if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
-  const rows = await (filter.status === 'FAILED' ? failedIds : taskIds)(reads, filter)
+  const find = filter.status === 'FAILED' && filter.bizType === undefined ? failedIds : taskIds
+  const rows = await find(reads, filter)
   const { page, next } = paged(filter, rows, row => row.id)
   const tasks = await reads.tasks.execute({ ids: plainArray(page.map(row => row.id)) })
   return { tasks: tasks.map(row => taskView(row, row.deliveries)), ...next }
 }
 
-/** One more than a page, by the primary key. */
+/** One more than a page, by the primary key, or by that of a business thing. */
 function taskIds({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
   return db
     .select({ id: task.id })

@@ -18,6 +18,7 @@ import {
   smallint,
   text,
   timestamp,
+  uniqueIndex,
   uuid,
   type AnyPgColumn
 } from 'drizzle-orm/pg-core'
@@ -70,9 +71,21 @@ export const task = pgTable(
     state: text('state').notNull().default('ACTIVE'),
     createdAt: at('created_at').notNull().defaultNow(),
     createdBy: text('created_by').notNull(),
-    traceparent: text('traceparent')
+    traceparent: text('traceparent'),
+    bizType: text('biz_type'),
+    bizKey: text('biz_key'),
+    uniqueBiz: boolean('unique_biz')
   },
-  t => [check('task_state_check', oneOf(t.state, taskStates))]
+  t => [
+    check('task_state_check', oneOf(t.state, taskStates)),
+    // Partial, both: a task without a business key has no entry in them.
+    index('task_biz_idx')
+      .on(t.bizType, t.bizKey, t.id)
+      .where(sql`${t.bizType} is not null`),
+    uniqueIndex('task_unique_biz_key')
+      .on(t.messageCode, t.bizType, t.bizKey)
+      .where(sql`${t.uniqueBiz}`)
+  ]
 )
 
 /** The only hot row. Fillfactor 70 (by hand in the migration) leaves room for its next versions on the same page. */
@@ -95,7 +108,9 @@ export const delivery = pgTable(
     handledAt: at('handled_at'),
     handledBy: text('handled_by').$type<HandledBy>(),
     createdAt: at('created_at').notNull().defaultNow(),
-    updatedAt: at('updated_at').notNull().defaultNow()
+    updatedAt: at('updated_at').notNull().defaultNow(),
+    /** The operator who changed it last; null: nobody ever did. */
+    updatedBy: text('updated_by')
   },
   t => [
     primaryKey({ name: 'delivery_pkey', columns: [t.taskId, t.downstream] }),

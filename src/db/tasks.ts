@@ -1,6 +1,7 @@
 import type { Sql } from './pool.ts'
 import type { delivery, Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
+import { findBizTaken, type Biz } from './biz.ts'
 import { statusWord } from './views.ts'
 import type { Status } from '../domain/types.ts'
 
@@ -20,6 +21,7 @@ export interface NewTask {
   extend: string | null
   traceparent: string | null
   createdBy: string
+  biz?: Biz | null
   deliveries: NewDelivery[]
 }
 
@@ -39,6 +41,8 @@ export type InsertResult =
   | { kind: 'created'; at: Date; inFlight: number[] }
   /** contentHash null: retention removed it at this very moment. */
   | { kind: 'known'; contentHash: string | null; taskNo: string }
+  /** Another task has its business key; `by` is that one's taskNo. */
+  | { kind: 'biz_taken'; by: string }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
 export const insertTasks = (sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> =>
@@ -66,18 +70,38 @@ export const insertFromOutbox = (
 
 /** `more`: what else happens in the statement, to those that are `stored`. */
 async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>): Promise<InsertResult[]> {
-  const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
-  // Everything is told by what is missing, which is nearly always nothing: no list to make, to send and to take apart.
-  // `(… in (select …)) is true` is looked up in a hash; as a join of two lists it would cost their product.
-  const [done] = await sql<[{ now: Date; created: string | null; waiting: string | null }]>`
+  const [done] = await sql<[Done]>`
     with stored as (
+      ${inserting(sql, tasks, 'ACTIVE')}
+    ), delivered as (
+      ${delivering(sql, tasks)}
+    )${more}
+    ${telling(sql, tasks)}`
+  return orKnown(sql, tasks, insertedOf(done, tasks))
+}
+
+/** What the statements tell that store tasks: by what is missing, which is nearly always nothing: no list to make, to send and to take apart. */
+export interface Done {
+  now: Date
+  created: string | null
+  waiting: string | null
+}
+
+export const telling = (sql: Sql, tasks: readonly NewTask[]) => sql`
+    select now() as now,
+      (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
+        from stored) as created,
+      (select string_agg(task_id || downstream, ',') from delivered where phase = 'WAITING') as waiting`
+
+/** The CTE `stored` of a statement that stores tasks. */
+export const inserting = (sql: Sql, tasks: readonly NewTask[], state: string) => sql`
       insert into task (
         id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
-        need_callback, retry_times, extend, state, created_at, created_by, traceparent
+        need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz
       )
       select id, task_no, message_code, scene_type, message_body, content_hash,
         coalesce(start_at, now() + delay_ms * interval '1 ms'),
-        need_callback, retry_times, extend, 'ACTIVE', now(), created_by, traceparent
+        need_callback, retry_times, extend, ${state}::text, now(), created_by, traceparent, biz_type, biz_key, unique_biz
       from unnest(
         ${plainArray(tasks.map(task => task.id))}::uuid[], ${textArray(tasks.map(task => task.taskNo))}::text[],
         ${textArray(tasks.map(task => task.messageCode))}::text[], ${textArray(tasks.map(task => task.sceneType))}::text[],
@@ -86,15 +110,25 @@ async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>
         ${plainArray(tasks.map(task => task.delayMs))}::float8[],
         ${plainArray(tasks.map(task => task.needCallback))}::boolean[], ${plainArray(tasks.map(task => task.retryTimes))}::int[],
         ${textArray(tasks.map(task => task.extend))}::jsonb[], ${textArray(tasks.map(task => task.createdBy))}::text[],
-        ${textArray(tasks.map(task => task.traceparent))}::text[]
+        ${textArray(tasks.map(task => task.traceparent))}::text[], ${textArray(tasks.map(task => task.biz?.type))}::text[],
+        ${textArray(tasks.map(task => task.biz?.key))}::text[],
+        ${plainArray(tasks.map(task => task.biz?.unique || null))}::boolean[]
       ) as a (
         id, task_no, message_code, scene_type, message_body, content_hash, start_at, delay_ms,
-        need_callback, retry_times, extend, created_by, traceparent
+        need_callback, retry_times, extend, created_by, traceparent, biz_type, biz_key, unique_biz
       )
       order by task_no
-      on conflict (task_no) do nothing
-      returning id
-    ), delivered as (
+      -- Of its number or of its business key: which, the second statement tells.
+      on conflict do nothing
+      returning id`
+
+/**
+ * The CTE `delivered`: deliveries of those in `stored`, the first claim included. `(… in (select …)) is true` is looked up in
+ * a hash; as a join of two lists it would cost their product.
+ */
+export function delivering(sql: Sql, tasks: readonly NewTask[]) {
+  const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
+  return sql`
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
         needs_receipt, deliver_before, reason, created_at, updated_at
@@ -130,28 +164,48 @@ async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>
         )
       ) w
       where (task_id in (select id from stored)) is true
-      returning task_id, downstream, phase
-    )${more}
-    select now() as now,
-      (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
-        from stored) as created,
-      (select string_agg(task_id || downstream, ',') from delivered where phase = 'WAITING') as waiting`
+      returning task_id, downstream, phase`
+}
+
+/** undefined: not stored by this statement. */
+export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult | undefined)[] {
   const created = done.created === null ? null : new Set(done.created.split(','))
   const waiting = done.waiting === null ? null : new Set(done.waiting.split(','))
-  const inserted = tasks.map((task): InsertResult | undefined => {
+  return tasks.map(task => {
     if (created && !created.has(task.id)) return undefined
     const inFlight = task.deliveries.flatMap(({ downstream, skipped }, at) =>
       skipped || waiting?.has(task.id + downstream) ? [] : [at]
     )
     return { kind: 'created', at: done.now, inFlight }
   })
-  // Of the rows that `on conflict do nothing` left out: the insert's own snapshot cannot see them.
-  const missing = tasks.filter((_, index) => !inserted[index]).map(task => task.taskNo)
-  const known = missing.length ? await findHashes(sql, missing) : new Map<string, string>()
-  return tasks.map(
-    (task, index) =>
-      inserted[index] ?? { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? null }
+}
+
+/** Of the rows that `on conflict do nothing` left out: the insert's own snapshot cannot see them. */
+export async function orKnown(
+  sql: Sql,
+  tasks: readonly NewTask[],
+  inserted: readonly (InsertResult | undefined)[]
+): Promise<InsertResult[]> {
+  const missing = tasks.filter((_, index) => !inserted[index])
+  const known = missing.length
+    ? await findHashes(
+        sql,
+        missing.map(task => task.taskNo)
+      )
+    : new Map<string, string>()
+  const taken = await findBizTaken(
+    sql,
+    missing.filter(task => !known.has(task.taskNo))
   )
+  return tasks.map((task, index) => {
+    const by = taken.get(task)
+    return (
+      inserted[index] ??
+      (by === undefined
+        ? { kind: 'known', taskNo: task.taskNo, contentHash: known.get(task.taskNo) ?? null }
+        : { kind: 'biz_taken', by })
+    )
+  })
 }
 
 /** content_hash by taskNo; unknown ones are missing. */

@@ -57,10 +57,11 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         ${plainArray(effect.map(e => e.tries))}::int[], ${plainArray(effect.map(e => e.lost))}::int[],
         ${plainArray(moves.map(move => move.limit))}::int[],
         ${plainArray(moves.map(move => move.reason))}::text[], ${plainArray(moves.map(move => move.handledBy))}::text[],
-        ${plainArray(moves.map(move => move.name === 'sent' || move.name === 'handled'))}::boolean[]
+        ${plainArray(moves.map(move => move.name === 'sent' || move.name === 'handled'))}::boolean[],
+        ${textArray(moves.map(move => move.by))}::text[]
       ) with ordinality as m (
         task_id, downstream, attempt, from_bits, any_of_round, overdue, status, phase, after_ms,
-        tries, lost, tries_anew, reason, handled_by, delivered, ord
+        tries, lost, tries_anew, reason, handled_by, delivered, by_operator, ord
       )
     ), locked as materialized (
       select d.status as old_status, m.*
@@ -93,7 +94,8 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
           else d.delivered_at end,
         handled_at = case when l.status = 1 then now() end,
         handled_by = l.handled_by,
-        updated_at = now()
+        updated_at = now(),
+        updated_by = coalesce(l.by_operator, d.updated_by)
       from locked l
       where d.task_id = l.task_id and d.downstream = l.downstream
       returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.status, l.delivered,

@@ -28,6 +28,8 @@ export interface DeliveryView {
   deliveredAt?: string
   handledAt?: string
   handledBy?: HandledBy
+  /** The operator who redelivered or deleted it last. */
+  updatedBy?: string
   attempts?: AttemptView[]
   receipts?: ReceiptView[]
 }
@@ -70,6 +72,9 @@ export interface TaskView {
   retryTimes?: number
   extend?: unknown
   createdBy?: string
+  bizType?: string
+  bizKey?: string
+  uniqueBiz?: boolean
   messageBody?: string
   deliveries: DeliveryView[]
 }
@@ -87,6 +92,7 @@ type DeliveryShown = Pick<
   | 'deliveredAt'
   | 'handledAt'
   | 'handledBy'
+  | 'updatedBy'
 >
 
 export const deliveryView = (row: DeliveryShown): DeliveryView => ({
@@ -99,7 +105,8 @@ export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   ...present('nextActionAt', iso(row.nextActionAt)),
   ...present('deliveredAt', iso(row.deliveredAt)),
   ...present('handledAt', iso(row.handledAt)),
-  ...present('handledBy', row.handledBy)
+  ...present('handledBy', row.handledBy),
+  ...present('updatedBy', row.updatedBy)
 })
 
 type TaskShown = Pick<
@@ -113,6 +120,9 @@ type TaskShown = Pick<
   | 'extend'
   | 'createdAt'
   | 'createdBy'
+  | 'bizType'
+  | 'bizKey'
+  | 'uniqueBiz'
 >
 
 export function taskView(row: TaskShown, parts: readonly DeliveryShown[]): TaskView {
@@ -129,6 +139,9 @@ export function taskView(row: TaskShown, parts: readonly DeliveryShown[]): TaskV
     ...present('retryTimes', row.retryTimes),
     ...present('extend', row.extend),
     createdBy: row.createdBy,
+    ...present('bizType', row.bizType),
+    ...present('bizKey', row.bizKey),
+    ...present('uniqueBiz', row.uniqueBiz),
     deliveries
   }
 }
@@ -175,9 +188,11 @@ export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<M
   const rows = await sql<(TaskShown & DeliveryShown)[]>`
     select t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
       t.deliver_start_time as "deliverStartTime", t.need_callback as "needCallback", t.retry_times as "retryTimes",
-      t.extend, t.created_at as "createdAt", t.created_by as "createdBy", d.downstream, d.status, d.phase,
+      t.extend, t.created_at as "createdAt", t.created_by as "createdBy", t.biz_type as "bizType", t.biz_key as "bizKey",
+      t.unique_biz as "uniqueBiz", d.downstream, d.status, d.phase,
       d.next_action_at as "nextActionAt", d.attempt, d.tries_left as "triesLeft", d.deliver_before as "deliverBefore",
-      d.reason, d.delivered_at as "deliveredAt", d.handled_at as "handledAt", d.handled_by as "handledBy"
+      d.reason, d.delivered_at as "deliveredAt", d.handled_at as "handledAt", d.handled_by as "handledBy",
+      d.updated_by as "updatedBy"
     from task t join delivery d on d.task_id = t.id
     where t.task_no = any(${textArray(taskNos)}::text[])
     order by t.task_no, d.downstream`

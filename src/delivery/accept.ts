@@ -4,13 +4,12 @@ import type { Sql } from '../db/pool.ts'
 import { insertTasks, type InsertResult, type NewTask } from '../db/tasks.ts'
 import { Unavailable, type Invalid } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
+import type { LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { limitOf } from '../domain/retry-policy.ts'
-import type { Task } from '../domain/types.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import { admission, type Admission } from './admission.ts'
-import { createdView, loadedOf } from './accepted-task.ts'
+import { createdView, loadedOf, taskOf } from './accepted-task.ts'
+import { fanOut } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import { messageOf } from './hooks.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -31,11 +30,13 @@ export interface TaskRequest {
   extend: string | null
   traceparent: string | null
   createdBy: string
+  biz?: NewTask['biz']
 }
 
 export type AcceptResult =
   | { kind: 'created' | 'same'; task: TaskView }
   | { kind: 'conflict' }
+  | { kind: 'biz_conflict'; by: string }
   | { kind: 'unknown_code' }
   | { kind: 'invalid'; detail: string; pointer: string; errors: readonly Invalid[] }
 
@@ -143,9 +144,8 @@ export function check(
     const [first = { detail: 'does not fit the schema of its handler', pointer: '/messageBody' }] = errors
     return { kind: 'invalid', ...first, errors }
   }
-  const id = uuidv7()
-  return {
-    id,
+  const task: NewTask = {
+    id: uuidv7(),
     taskNo: request.taskNo,
     messageCode: request.messageCode,
     sceneType: request.sceneType,
@@ -159,16 +159,14 @@ export function check(
     extend: request.extend,
     traceparent: request.traceparent,
     createdBy: request.createdBy,
-    deliveries: handler.downstreams.map(downstream => ({
-      downstream: downstream.name,
-      skipped: isSkipped(deps, downstream, request, id, body.data),
-      claim: false, // until it is written
-      leaseMs: downstream.limit.timeoutMs + deps.leaseMarginMs,
-      tries: limitOf(request.retryTimes, downstream.policy),
-      needsReceipt:
-        downstream.needCallback === undefined ? false : (request.needCallback ?? downstream.needCallback)
-    }))
+    biz: request.biz ?? null,
+    deliveries: []
   }
+  task.deliveries = fanOut(deps, handler, task, () => ({
+    task: taskOf(task, deps.cluster.now()),
+    body: body.data
+  }))
+  return task
 }
 
 /** A schema that throws (for example a transform that parses any text as JSON) refuses the body. */
@@ -188,37 +186,6 @@ function parse(
 /** RFC 6901, section 3. */
 const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~', '~0').replaceAll('/', '~1')
 
-function isSkipped(
-  { log, cluster }: AcceptDeps,
-  downstream: LoadedDownstream,
-  request: TaskRequest,
-  id: string,
-  body: unknown
-): boolean {
-  if (!downstream.when) return false
-  const task: Task = {
-    id,
-    taskNo: request.taskNo,
-    messageCode: request.messageCode,
-    sceneType: request.sceneType,
-    messageBody: request.messageBody,
-    deliverStartTime: request.start && 'at' in request.start ? request.start.at : null,
-    needCallback: request.needCallback,
-    retryTimes: request.retryTimes,
-    extend: request.extend === null ? null : (JSON.parse(request.extend) as unknown),
-    traceparent: request.traceparent,
-    createdAt: cluster.now(),
-    createdBy: request.createdBy
-  }
-  try {
-    return !downstream.when({ task, body })
-  } catch (err) {
-    // One delivery too many is better than a missing one.
-    log.warn({ err, taskNo: request.taskNo, downstream: downstream.name }, 'hook.when_failed')
-    return false
-  }
-}
-
 async function store(
   deps: AcceptDeps,
   writes: Store,
@@ -236,6 +203,10 @@ async function store(
   if (inserted.kind === 'created') {
     deps.metrics.accepted(task.messageCode, 'created')
     return { kind: 'created', task: createdView(task, inserted, request.extend) }
+  }
+  if (inserted.kind === 'biz_taken') {
+    deps.metrics.accepted(task.messageCode, 'conflict')
+    return { kind: 'biz_conflict', by: inserted.by }
   }
   if (inserted.contentHash !== null && inserted.contentHash !== task.contentHash) {
     deps.metrics.accepted(task.messageCode, 'conflict')

@@ -1,3 +1,4 @@
+import type { Task } from '../domain/types.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { InsertResult, NewDelivery, NewTask } from '../db/tasks.ts'
 import { present, taskStatus, type DeliveryView, type TaskView } from '../db/views.ts'
@@ -42,30 +43,37 @@ export function createdView(
     ...present('retryTimes', task.retryTimes),
     ...(extend === null ? {} : { extend: JSON.parse(extend) as unknown }),
     createdBy: task.createdBy,
+    ...bizView(task.biz),
     deliveries
   }
 }
 
+const bizView = (biz: NewTask['biz']) =>
+  biz ? { bizType: biz.type, bizKey: biz.key, ...present('uniqueBiz', biz.unique || null) } : {}
+
 const startOf = ({ startAt, delayMs }: NewTask, at: Date): Date | null =>
   startAt ?? (delayMs === null ? null : new Date(at.getTime() + delayMs))
+
+/** As handlers and hooks see it. `at`: when it is stored, or was. */
+export const taskOf = (task: NewTask, at: Date): Task => ({
+  id: task.id,
+  taskNo: task.taskNo,
+  messageCode: task.messageCode,
+  sceneType: task.sceneType,
+  messageBody: task.messageBody,
+  deliverStartTime: startOf(task, at),
+  needCallback: task.needCallback,
+  retryTimes: task.retryTimes,
+  extend: task.extend === null ? null : (JSON.parse(task.extend) as unknown),
+  traceparent: task.traceparent,
+  createdAt: at,
+  createdBy: task.createdBy
+})
 
 /** A delivery that was just committed with its first claim, as a worker would read it. */
 export function loadedOf(task: NewTask, delivery: NewDelivery, at: Date): LoadedDelivery {
   return {
-    task: {
-      id: task.id,
-      taskNo: task.taskNo,
-      messageCode: task.messageCode,
-      sceneType: task.sceneType,
-      messageBody: task.messageBody,
-      deliverStartTime: startOf(task, at),
-      needCallback: task.needCallback,
-      retryTimes: task.retryTimes,
-      extend: task.extend === null ? null : (JSON.parse(task.extend) as unknown),
-      traceparent: task.traceparent,
-      createdAt: at,
-      createdBy: task.createdBy
-    },
+    task: taskOf(task, at),
     downstream: delivery.downstream,
     attempt: 1,
     triesLeft: delivery.tries - 1,

@@ -92,6 +92,12 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
     const first = firsts.get(task.taskNo) ?? one
     const result = written.get(first)
     if (first === one && (!result || result.kind === 'created')) continue
+    if (result?.kind === 'biz_taken') {
+      if (first === one)
+        others.push({ row, problem: deps.reader.problemOf({ kind: 'biz_conflict', by: result.by }, asked) })
+      else left++
+      continue
+    }
     const hash = result?.kind === 'created' ? first.task.contentHash : result?.contentHash
     // Removed by retention at this very moment, or the first of its number was refused: another look tells.
     if (hash === undefined || hash === null) left++

@@ -21,6 +21,7 @@ export interface RedeliverRequest {
   taskNo: string
   downstream?: string
   force: boolean
+  who: string
 }
 
 /**
@@ -53,7 +54,7 @@ async function startAnew(
       const policy = downstreams.find(one => one.name === downstream)?.policy
       const limit = policy ? limitOf(task.retryTimes, policy) : (task.retryTimes ?? defaultTimes)
       const name = status === 'HANDLED' ? 'repeat' : 'redeliver'
-      return deps.complete({ move: { taskId: task.id, downstream, attempt, name, limit } })
+      return deps.complete({ move: { taskId: task.id, downstream, attempt, name, limit, by: request.who } })
     })
   )
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
@@ -72,13 +73,16 @@ export interface RemoveDeps {
 export const remove = (
   deps: RemoveDeps,
   taskNo: string,
+  who: string,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing'> => orUnavailable(deps.cluster, stop(deps, taskNo, written))
+): Promise<TaskView | 'not_found' | 'nothing'> =>
+  orUnavailable(deps.cluster, stop(deps, taskNo, who, written))
 
 /** Stops the SENDING deliveries of a task. A request in flight cannot be stopped, but its outcome changes nothing. */
 async function stop(
   { sql, complete, cancelled }: RemoveDeps,
   taskNo: string,
+  who: string,
   written: () => Promise<void>
 ): Promise<TaskView | 'not_found' | 'nothing'> {
   let isWritten = false
@@ -95,7 +99,9 @@ async function stop(
     const done = await Promise.all(
       sending.map(async ({ downstream, attempt }) => {
         cancelled.add(task.id, downstream)
-        return complete({ move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED' } })
+        return complete({
+          move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED', by: who }
+        })
       })
     )
     stopped += done.filter(one => one === 'moved').length

@@ -154,6 +154,8 @@ export interface Move {
   limit?: number
   /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean
+  /** The operator who asks for it. */
+  by?: string
   /** For `receive`: only while it is SENDING, as it was when it was read. */
   sending?: true
 }

@@ -21,6 +21,7 @@ export const problems = {
   METHOD_NOT_ALLOWED: [405, 'Method not allowed'],
   TIMEOUT: [408, 'The request did not arrive in time'],
   TASK_CONFLICT: [409, 'A task with this taskNo exists, with other content'],
+  BIZ_CONFLICT: [409, 'A task of this messageCode exists for this bizType and bizKey'],
   NOTHING_TO_STOP: [409, 'No delivery of this task can be stopped'],
   NOTHING_TO_REDELIVER: [409, 'No delivery of this task can be redelivered'],
   TASK_EXPIRED: [409, 'The deliverBefore of this task has passed'],

@@ -73,10 +73,11 @@ export function operations(options: OperationsOptions): ApiDeps {
       remove(
         { sql, complete, cluster: around, cancelled: options.cancelled },
         taskNo,
+        who,
         written({ who, what: 'task.delete', target: taskNo })
       ),
-    redeliver({ who, ...asked }) {
-      const { taskNo, downstream = null, force } = asked
+    redeliver(asked) {
+      const { taskNo, downstream = null, force, who } = asked
       return redeliver(
         { sql, complete, cluster: around, handlers, wake: dispatching.wake },
         asked,

@@ -60,7 +60,7 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   await until('the receipt waits', async () => (await lockWaits(sql)) === 1)
   const again = redeliver(
     { sql, complete: another, cluster: story.around, handlers: story.handlers, wake: () => {} },
-    { taskNo, force: false },
+    { taskNo, force: false, who: 'operator' },
     async () => {}
   )
   await until('both wait', async () => (await lockWaits(sql)) === 2)

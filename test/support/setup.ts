@@ -279,11 +279,16 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     redeliver: (taskNo, { force = false, downstream: name } = {}) =>
       redeliver(
         { sql, complete: record, cluster: around, handlers, wake: () => wake() },
-        { taskNo, force, ...(name === undefined ? {} : { downstream: name }) },
+        { taskNo, force, who: 'operator', ...(name === undefined ? {} : { downstream: name }) },
         async () => {}
       ),
     remove: taskNo =>
-      remove({ sql, complete: record, cluster: around, cancelled: stopped }, taskNo, async () => {}),
+      remove(
+        { sql, complete: record, cluster: around, cancelled: stopped },
+        taskNo,
+        'operator',
+        async () => {}
+      ),
     async dispatch() {
       const stop = new AbortController()
       const done = newDispatcher().run(stop.signal)
