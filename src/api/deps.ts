@@ -19,7 +19,8 @@ export interface ApiDeps {
   accept(request: TaskRequest): Promise<AcceptResult>
   /** One commit, answers in order. A taskNo that occurs twice is `created`, then `same` or `conflict`. */
   acceptMany(requests: TaskRequest[]): Promise<AcceptResult[]>
-  readTask(taskNo: string): Promise<TaskView | null>
+  /** `codes`: of these messageCodes are the other tasks that it names; null: of all. */
+  readTask(taskNo: string, codes?: readonly string[] | null): Promise<TaskView | null>
   /** By taskNo, for known tasks. */
   contentHashes(taskNos: readonly string[]): Promise<ReadonlyMap<string, string>>
   /** Resolves with the current state when the task has ended, at the timeout, or when the signal aborts. `owner` has a share of the places. */
@@ -27,7 +28,8 @@ export interface ApiDeps {
     taskNo: string,
     owner: string,
     timeoutMs: number,
-    signal: AbortSignal
+    signal: AbortSignal,
+    codes: readonly string[] | null
   ): Promise<TaskView | null | 'busy'>
   listTasks(filter: TaskFilter): ReturnType<typeof listTasks>
   /**
@@ -35,7 +37,9 @@ export interface ApiDeps {
    * worse than a record without its act. An operation that finds nothing to do writes none.
    */
   remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing'>
-  redeliver(request: RedeliverRequest): Promise<TaskView | 'not_found' | 'nothing' | 'expired'>
+  redeliver(
+    request: RedeliverRequest
+  ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted'>
   receive(receipt: ReceiptRequest): Promise<ReceiveResult>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>

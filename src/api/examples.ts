@@ -15,7 +15,8 @@ export const taskExamples = {
       retryTimes: 5,
       extend: { department: 'sales' }
     }
-  }
+  },
+  'Once for each order': { value: { ...paid, bizType: 'order', bizKey: 'A-1001', uniqueBiz: true } }
 }
 
 export const batchExamples = {
@@ -24,6 +25,14 @@ export const batchExamples = {
       tasks: [
         { taskNo: 'order-B-1', ...paid },
         { taskNo: 'order-B-2', ...paid }
+      ]
+    }
+  },
+  'One after the other': {
+    value: {
+      tasks: [
+        { taskNo: 'order-C-1', ...paid },
+        { taskNo: 'order-C-2', ...paid, after: ['order-C-1'] }
       ]
     }
   }

@@ -90,6 +90,14 @@ export const taskBody = z.strictObject({
     .optional()
     .describe(
       'Of one messageCode at most one task that says true may have this bizType and bizKey, whatever their taskNo.'
+    ),
+  after: z
+    .array(taskNo)
+    .min(1)
+    .max(32)
+    .optional()
+    .describe(
+      'Tasks that exist already, in a batch also earlier ones of it: nothing is delivered before each of them is HANDLED.'
     )
 })
 export type TaskBody = z.output<typeof taskBody>

@@ -94,6 +94,14 @@ export const taskAnswer = z
     bizType: z.string().optional(),
     bizKey: z.string().optional(),
     uniqueBiz: z.boolean().optional(),
+    after: z
+      .array(z.string())
+      .optional()
+      .describe('The tasks it waits for, or waited for. Where one task is read or posted.'),
+    before: z
+      .array(z.string())
+      .optional()
+      .describe('Tasks that were posted to wait for it, at most 100. Only where one task is read.'),
     messageBody: z
       .unknown()
       .optional()

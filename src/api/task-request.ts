@@ -62,7 +62,8 @@ export function askedTask(
       extend: task.extend === undefined ? null : JSON.stringify(task.extend),
       traceparent,
       createdBy: caller.name,
-      biz
+      biz,
+      after: task.after === undefined ? null : { taskNos: task.after, codes: caller.messageCodes }
     },
     ifNew: taken
       ? new Problem('INVALID', 'has the form of the default numbers of another messageCode', {

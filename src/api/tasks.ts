@@ -104,7 +104,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       // Each key has a share of the waiting callers; without keys, each address has one.
       const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
-        deps.waitTask(taskNo, owner, (request.query.timeout ?? 30) * 1000, signal)
+        deps.waitTask(taskNo, owner, (request.query.timeout ?? 30) * 1000, signal, caller.messageCodes)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
       // Removed in the meantime, or even posted again by another producer.
@@ -184,6 +184,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
             'TASK_NOT_FOUND',
             'NOTHING_TO_REDELIVER',
             'TASK_EXPIRED',
+            'PREREQUISITE_DELETED',
             'CROSS_ORIGIN',
             ...unread,
             ...keyed
@@ -205,6 +206,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       })
       if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
       if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
+      if (task === 'prerequisite_deleted')
+        throw new Problem('PREREQUISITE_DELETED', 'force delivers it all the same')
       if (task === 'expired') throw new Problem('TASK_EXPIRED', 'force delivers it all the same')
       return json(reply, taskText(task))
     }
@@ -263,7 +266,7 @@ function known({ taskNo }: { taskNo: string }): string {
 
 /** A task that a key may not see does not exist for it: its existence is information too. */
 async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<TaskView> {
-  const task = await deps.readTask(taskNo)
+  const task = await deps.readTask(taskNo, caller.messageCodes)
   if (!task || !mayUse(caller, task.messageCode)) throw new Problem('TASK_NOT_FOUND')
   return task
 }

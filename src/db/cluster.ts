@@ -36,6 +36,8 @@ export interface ClusterState {
   paused: Set<string>
   /** Downstream to the age in ms of its oldest due and unclaimed delivery; none due: no entry. */
   oldestDueMs: Map<string, number>
+  /** Some task waits for another. */
+  dependents: boolean
 }
 
 export async function readCluster(sql: Sql, downstreams: readonly string[]): Promise<ClusterState> {
@@ -48,6 +50,7 @@ export async function readCluster(sql: Sql, downstreams: readonly string[]): Pro
         dispatchers: number
         paused: string[] | null
         due: Record<string, number> | null
+        dependents: boolean
       }
     ]
   >`
@@ -55,6 +58,7 @@ export async function readCluster(sql: Sql, downstreams: readonly string[]): Pro
       (select count(*) from node where roles like '%worker%' and seen_at > now() - interval '15 s')::int as workers,
       (select count(*) from node where roles like '%dispatcher%' and seen_at > now() - interval '15 s')::int as dispatchers,
       (select array_agg(name) from downstream where paused_at is not null) as paused,
+      exists (select from dependency where done_at is null) as dependents,
       (select json_object_agg(o.name, extract(epoch from now() - d.next_action_at) * 1000)
         from unnest(${textArray(downstreams)}::text[]) as o (name) cross join lateral (
           select w.next_action_at, w.phase
@@ -69,7 +73,8 @@ export async function readCluster(sql: Sql, downstreams: readonly string[]): Pro
     workers: row.workers,
     dispatchers: row.dispatchers,
     paused: new Set(row.paused ?? []),
-    oldestDueMs: new Map(Object.entries(row.due ?? {}))
+    oldestDueMs: new Map(Object.entries(row.due ?? {})),
+    dependents: row.dependents
   }
 }
 

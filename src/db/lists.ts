@@ -14,6 +14,7 @@ import {
   taskView,
   type TaskView
 } from './views.ts'
+import { uuidAt } from '../domain/ids.ts'
 import { statusNumber, type Status } from '../domain/types.ts'
 
 /** What every list can be narrowed by. `cursor` is the last page's; a list goes from the newest to the oldest. */
@@ -29,12 +30,6 @@ export interface Window {
 
 const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const highest = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
-
-/** The lowest uuid v7 of a time (RFC 9562, section 5.7: 48 bits of Unix ms come first). */
-function uuidAt(at: Date): string {
-  const hex = Math.max(0, at.getTime()).toString(16).padStart(12, '0')
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-0000-0000-000000000000`
-}
 
 const upTo = (window: Window): string => window.cursor ?? (window.to ? uuidAt(window.to) : highest)
 
@@ -247,12 +242,19 @@ function paged<Row>(
 /**
  * One task whole: body text, deliveries, each with its attempts and receipts, all of one moment: by one statement, since of
  * several each sees a moment of its own, and a FAILED delivery could be shown without the attempt that failed it. null: unknown.
+ * `codes`: of these messageCodes are the other tasks that it names; null: of all.
  */
-export async function readTask(reads: Reads, taskNo: string): Promise<TaskView | null> {
-  const row = await reads.task.execute({ taskNo })
+export async function readTask(
+  reads: Reads,
+  taskNo: string,
+  codes: readonly string[] | null = null
+): Promise<TaskView | null> {
+  const row = await reads.task.execute({ taskNo, codes: codes && textArray(codes) })
   if (!row) return null
   return {
     ...taskView(row, row.deliveries),
+    ...present('after', row.after),
+    ...present('before', row.before),
     messageBody: row.messageBody,
     deliveries: row.deliveries.map(one => ({
       ...deliveryView(one),
@@ -273,6 +275,7 @@ export function countDownstreams({ db }: Reads, names: readonly string[]) {
       waiting: counted('waiting'),
       inFlight: counted('in_flight'),
       awaitingReceipt: counted('awaiting_receipt'),
+      blocked: counted('blocked'),
       failed: counted('failed')
     })
     .from(sql`(select unnest(${textArray(names)}::text[]) as name union select name from downstream) n`)
@@ -281,6 +284,7 @@ export function countDownstreams({ db }: Reads, names: readonly string[]) {
       select count(*) filter (where phase = 'WAITING')::int as waiting,
         count(*) filter (where phase = 'IN_FLIGHT')::int as in_flight,
         count(*) filter (where phase = 'AWAITING_RECEIPT')::int as awaiting_receipt,
+        count(*) filter (where phase = 'BLOCKED')::int as blocked,
         (select count(*) from delivery f where f.downstream = n.name and f.status = 2)::int as failed
       from delivery d where d.downstream = n.name and d.status = 0
     ) c`)

@@ -1,4 +1,5 @@
 import { asc, desc, eq, relations, sql } from 'drizzle-orm'
+import type { PgColumn } from 'drizzle-orm/pg-core'
 import { drizzle } from 'drizzle-orm/postgres-js'
 import { openDb, readConnections } from './pool.ts'
 import * as tables from './schema.ts'
@@ -27,6 +28,30 @@ const schema = {
   }))
 }
 
+/** The most that a task names of those that wait for it. */
+const namedBefore = 100
+
+/** Of the others that a task names only those of these messageCodes; null: of all. */
+const ofCodes = sql`(${sql.placeholder('codes')}::text[] is null or other.message_code = any(${sql.placeholder('codes')}::text[]))`
+
+const afterOf = (id: PgColumn) =>
+  sql<string[] | null>`(
+    select array_agg(other.task_no order by other.task_no)
+    from dependency x join task other on other.id = x.after_id
+    where x.task_id = ${id} and ${ofCodes}
+  )`.as('after')
+
+const beforeOf = (id: PgColumn) =>
+  sql<string[] | null>`(
+    select array_agg(first.task_no) from (
+      select other.task_no
+      from dependency x join task other on other.id = x.task_id
+      where x.after_id = ${id} and ${ofCodes}
+      order by x.task_id
+      limit ${sql.raw(String(namedBefore))}
+    ) first
+  )`.as('before')
+
 export type Reads = ReturnType<typeof openReads>
 
 /**
@@ -42,6 +67,7 @@ export function openReads(url: string) {
     task: db.query.task
       .findFirst({
         where: eq(task.taskNo, sql.placeholder('taskNo')),
+        extras: fields => ({ after: afterOf(fields.id), before: beforeOf(fields.id) }),
         with: {
           deliveries: {
             orderBy: asc(delivery.downstream),

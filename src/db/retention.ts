@@ -22,6 +22,9 @@ export async function removeOld(
     ), resting as materialized (
       select id from looked l
       where not exists (select from delivery d where d.task_id = l.id and d.status = 0)
+        -- Somebody still waits for it, perhaps for its redelivery. One that is named at this very moment goes all the same:
+        -- then whoever named it ends as if it had been deleted, with an alarm.
+        and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
     ), locked as materialized (
       -- As they are now and not in our snapshot: one that is redelivered at this very moment must stay.
       select d.task_id, d.status
@@ -35,6 +38,7 @@ export async function removeOld(
     ), receipts as (delete from receipt using old where receipt.task_id = old.id),
     attempts as (delete from attempt using old where attempt.task_id = old.id),
     alarms as (delete from alarm using old where alarm.task_id = old.id),
+    dependencies as (delete from dependency using old where dependency.task_id = old.id),
     deliveries as (delete from delivery using old where delivery.task_id = old.id),
     tasks as (delete from task using old where task.id = old.id returning 1)
     select (select count(*) from tasks)::int as removed, (select count(*) from looked)::int as looked,

@@ -137,6 +137,23 @@ export const delivery = pgTable(
   ]
 )
 
+/** A row for each task that another one waits for; `done_at`: it waits for it no longer. */
+export const dependency = pgTable(
+  'dependency',
+  {
+    taskId: uuid('task_id').notNull(),
+    afterId: uuid('after_id').notNull(),
+    doneAt: at('done_at')
+  },
+  t => [
+    primaryKey({ name: 'dependency_pkey', columns: [t.taskId, t.afterId] }),
+    index('dependency_after_idx').on(t.afterId, t.taskId),
+    index('dependency_open_idx')
+      .on(t.taskId)
+      .where(sql`${t.doneAt} is null`)
+  ]
+)
+
 /** Append-only; written even when the move it belongs to touched no row. */
 export const attempt = pgTable(
   'attempt',

@@ -2,8 +2,9 @@ import type { Sql } from './pool.ts'
 import type { delivery, Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { findBizTaken, type Biz } from './biz.ts'
+import type { Invalid } from '../runtime/errors.ts'
 import { statusWord } from './views.ts'
-import type { Status } from '../domain/types.ts'
+import type { Reason, Status } from '../domain/types.ts'
 
 /** A task to store. Its text members are as posted; times are Dates; `delayMs` counts from the database's now. */
 export interface NewTask {
@@ -22,7 +23,18 @@ export interface NewTask {
   traceparent: string | null
   createdBy: string
   biz?: Biz | null
+  /** It waits for these tasks. */
+  after?: After | null
   deliveries: NewDelivery[]
+}
+
+/** The tasks to wait for, by number. */
+export interface After {
+  taskNos: readonly string[]
+  /** The messageCodes that whoever posts may know of; null: all. */
+  codes: readonly string[] | null
+  /** What came later in the same call does not count, though it is stored by now. */
+  later?: ReadonlySet<string>
 }
 
 export interface NewDelivery {
@@ -43,6 +55,8 @@ export type InsertResult =
   | { kind: 'known'; contentHash: string | null; taskNo: string }
   /** Another task has its business key; `by` is that one's taskNo. */
   | { kind: 'biz_taken'; by: string }
+  /** It names tasks to wait for that it cannot wait for. */
+  | { kind: 'invalid'; errors: readonly Invalid[] }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
 export const insertTasks = (sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> =>
@@ -91,7 +105,7 @@ export const telling = (sql: Sql, tasks: readonly NewTask[]) => sql`
     select now() as now,
       (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
         from stored) as created,
-      (select string_agg(task_id || downstream, ',') from delivered where phase = 'WAITING') as waiting`
+      (select string_agg(task_id || downstream, ',') from delivered where phase <> 'IN_FLIGHT') as waiting`
 
 /** The CTE `stored` of a statement that stores tasks. */
 export const inserting = (sql: Sql, tasks: readonly NewTask[], state: string) => sql`
@@ -126,7 +140,11 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: string) =>
  * The CTE `delivered`: deliveries of those in `stored`, the first claim included. `(… in (select …)) is true` is looked up in
  * a hash; as a join of two lists it would cost their product.
  */
-export function delivering(sql: Sql, tasks: readonly NewTask[]) {
+export function delivering(
+  sql: Sql,
+  tasks: readonly NewTask[],
+  unclaimed: 'WAITING' | 'BLOCKED' = 'WAITING'
+) {
   const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
   return sql`
       insert into delivery (
@@ -137,6 +155,7 @@ export function delivering(sql: Sql, tasks: readonly NewTask[]) {
         case phase
           when 'IN_FLIGHT' then now() + lease_ms * interval '1 ms'
           when 'WAITING' then greatest(now(), least(start_at, deliver_before))
+          when 'BLOCKED' then coalesce(deliver_before, '9999-12-31Z')
         end,
         case phase when 'IN_FLIGHT' then 1 else 0 end,
         case phase when 'IN_FLIGHT' then tries - 1 else tries end,
@@ -147,7 +166,7 @@ export function delivering(sql: Sql, tasks: readonly NewTask[]) {
           case
             when skipped then null
             when claim and coalesce(start_at, now() + delay_ms * interval '1 ms', now()) <= now() then 'IN_FLIGHT'
-            else 'WAITING'
+            else ${unclaimed}::text
           end as phase
         from unnest(
           ${plainArray(rows.map(row => row.task.id))}::uuid[], ${textArray(rows.map(row => row.delivery.downstream))}::text[],
@@ -220,16 +239,22 @@ export interface TaskState {
   id: string
   messageCode: string
   retryTimes: number | null
-  deliveries: { downstream: string; status: Status; attempt: number; expired: boolean }[]
+  deliveries: {
+    downstream: string
+    status: Status
+    attempt: number
+    expired: boolean
+    reason: Reason | null
+  }[]
 }
 
 /** null: no such task. */
 export async function readTaskState(sql: Sql, taskNo: string): Promise<TaskState | null> {
   const rows = await sql<
     (Pick<Row<typeof task>, 'id' | 'message_code' | 'retry_times'> &
-      Pick<Row<typeof delivery>, 'downstream' | 'status' | 'attempt'> & { expired: boolean })[]
+      Pick<Row<typeof delivery>, 'downstream' | 'status' | 'attempt' | 'reason'> & { expired: boolean })[]
   >`
-    select t.id, t.message_code, t.retry_times, d.downstream, d.status, d.attempt,
+    select t.id, t.message_code, t.retry_times, d.downstream, d.status, d.attempt, d.reason,
       coalesce(d.deliver_before <= now(), false) as expired
     from task t join delivery d on d.task_id = t.id
     where t.task_no = ${taskNo}
@@ -244,7 +269,8 @@ export async function readTaskState(sql: Sql, taskNo: string): Promise<TaskState
           downstream: row.downstream,
           status: statusWord(row.status),
           attempt: row.attempt,
-          expired: row.expired
+          expired: row.expired,
+          reason: row.reason
         }))
       }
     : null

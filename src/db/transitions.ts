@@ -1,5 +1,5 @@
 import { effects, stateBits, type Move } from '../domain/transitions.ts'
-import type { AlarmKind } from '../domain/types.ts'
+import { phases, type AlarmKind } from '../domain/types.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { attempt, receipt } from './schema.ts'
@@ -64,12 +64,12 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         tries, lost, tries_anew, reason, handled_by, delivered, by_operator, ord
       )
     ), locked as materialized (
-      select d.status as old_status, m.*
+      select d.status as old_status, d.phase as old_phase, m.*
       from m join delivery d on d.task_id = m.task_id and d.downstream = m.downstream
       where case when m.any_of_round then m.attempt between d.round_from and d.attempt else m.attempt = d.attempt end
         and m.from_bits & (case d.phase
-          when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4
-          else case d.status when 2 then 8 when 1 then 16 else 32 end end) <> 0
+          when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4 when 'BLOCKED' then 8
+          else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
         and (not m.overdue or d.next_action_at + interval '0' <= now())
       order by d.task_id, d.downstream
       for no key update of d
@@ -98,7 +98,7 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         updated_by = coalesce(l.by_operator, d.updated_by)
       from locked l
       where d.task_id = l.task_id and d.downstream = l.downstream
-      returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.status, l.delivered,
+      returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.old_phase, l.status, l.delivered,
         d.created_at
     ), tried as (
       select * from unnest(
@@ -141,9 +141,10 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
       update alarm a set resolved_at = now()
       from moved m left join tried t on t.task_id = m.task_id and t.downstream = m.downstream
       -- Spares the many that go well at once the look for an alarm: there is none before a second try or a minute.
-      where (m.old_status = 2 or m.status = -1 or m.attempt > 1 or m.created_at < now() - interval '1 minute')
+      where (m.old_status = 2 or m.old_phase = 'BLOCKED' or m.status = -1 or m.attempt > 1 or m.created_at < now() - interval '1 minute')
         -- Whatever was wrong is over once it is delivered, at its end, or in a new round; whoever sends has a handler.
-        and (m.old_status = 2 or m.delivered or m.status in (1, -1) or t.task_id is not null and a.kind = 'NO_HANDLER')
+        and (m.old_status = 2 or m.delivered or m.status in (1, -1) or t.task_id is not null and a.kind = 'NO_HANDLER'
+          or m.old_phase = 'BLOCKED' and a.kind = 'DEPENDENCY_FAILED')
         and a.task_id = m.task_id and a.downstream = m.downstream and a.resolved_at is null
     ), kept as (
       insert into receipt (task_id, downstream, attempt, result, reason, data, applied, late, remote)
@@ -185,7 +186,7 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
   return applied
 }
 
-const sendingBits = stateBits(['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'])
+const sendingBits = stateBits(phases)
 const fromBits = ({ name, sending }: Move): number =>
   sending ? effects[name].fromBits & sendingBits : effects[name].fromBits
 

@@ -75,6 +75,9 @@ export interface TaskView {
   bizType?: string
   bizKey?: string
   uniqueBiz?: boolean
+  /** The tasks it was posted to wait for, and some that wait for it; only those that whoever asks may see. */
+  after?: string[]
+  before?: string[]
   messageBody?: string
   deliveries: DeliveryView[]
 }
@@ -102,7 +105,8 @@ export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   ...present('reason', row.reason),
   attempt: row.attempt,
   triesLeft: row.triesLeft,
-  ...present('nextActionAt', iso(row.nextActionAt)),
+  // Of what waits for others it would be the year 9999.
+  ...present('nextActionAt', row.phase === 'BLOCKED' ? null : iso(row.nextActionAt)),
   ...present('deliveredAt', iso(row.deliveredAt)),
   ...present('handledAt', iso(row.handledAt)),
   ...present('handledBy', row.handledBy),

@@ -1,6 +1,5 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import { readTasks, type TaskView } from '../db/views.ts'
-import type { Sql } from '../db/pool.ts'
 import { insertTasks, type InsertResult, type NewTask } from '../db/tasks.ts'
 import { Unavailable, type Invalid } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -8,12 +7,14 @@ import type { LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import { admission, type Admission } from './admission.ts'
+import { inTurn } from './in-turn.ts'
+import { writeDependents, type AfterDeps } from './after.ts'
 import { createdView, loadedOf, taskOf } from './accepted-task.ts'
 import { fanOut } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import { messageOf } from './hooks.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { orUnavailable, type Cluster } from './cluster.ts'
+import { orUnavailable } from './cluster.ts'
 
 /** A posted task, checked except by the handler's schema. `body` is the parsed `messageBody`. */
 export interface TaskRequest {
@@ -31,6 +32,7 @@ export interface TaskRequest {
   traceparent: string | null
   createdBy: string
   biz?: NewTask['biz']
+  after?: NewTask['after']
 }
 
 export type AcceptResult =
@@ -40,11 +42,9 @@ export type AcceptResult =
   | { kind: 'unknown_code' }
   | { kind: 'invalid'; detail: string; pointer: string; errors: readonly Invalid[] }
 
-export interface AcceptDeps {
-  sql: Sql
+export interface AcceptDeps extends AfterDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   enqueuer: Enqueuer
-  cluster: Cluster
   leaseMarginMs: number
   /** This process is also a worker: it need not read back the tasks that it accepts. */
   hasWorker: boolean
@@ -73,6 +73,8 @@ export interface Accept {
 
 interface Store {
   tasks: Batcher<NewTask, InsertResult>
+  /** Tasks that wait for others. */
+  dependents: Batcher<NewTask, InsertResult>
   /** Characters of the waiting bodies: 5,000 large ones would be more than a gigabyte. */
   text: number
   /** The current task with this taskNo. */
@@ -89,6 +91,8 @@ export function acceptor(deps: AcceptDeps): Accept {
     text: 0,
     // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
     tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
+    // One at a time and whole: they keep their order.
+    dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
     // A producer that repeats a batch looks up all its tasks at once.
     known: batcher({
       max: 200,
@@ -102,12 +106,13 @@ export function acceptor(deps: AcceptDeps): Accept {
     const checked = request.map(one => check(deps, one))
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
+    const put = inTurn((task, at) => store(deps, writes, task, request[at] as TaskRequest))
     return Promise.all(
       checked.map(async (one, index): Promise<AcceptResult> => {
         if ('kind' in one) return one
         const first = firsts.get(one.taskNo)
         if (!first) {
-          const done = store(deps, writes, one, request[index] as TaskRequest)
+          const done = put(one, index)
           firsts.set(one.taskNo, { contentHash: one.contentHash, done })
           return done
         }
@@ -123,8 +128,8 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   return Object.assign(accept, {
     many,
-    idle: () => writes.tasks.idle(),
-    isFull: () => writes.tasks.size > mostWaiting || writes.text > mostText
+    idle: async () => void (await Promise.all([writes.tasks.idle(), writes.dependents.idle()])),
+    isFull: () => writes.tasks.size + writes.dependents.size > mostWaiting || writes.text > mostText
   })
 }
 
@@ -160,6 +165,7 @@ export function check(
     traceparent: request.traceparent,
     createdBy: request.createdBy,
     biz: request.biz ?? null,
+    after: request.after ?? null,
     deliveries: []
   }
   task.deliveries = fanOut(deps, handler, task, () => ({
@@ -196,13 +202,17 @@ async function store(
   writes.text += length
   let inserted: InsertResult
   try {
-    inserted = await writes.tasks.add(task)
+    inserted = await (task.after ? writes.dependents : writes.tasks).add(task)
   } finally {
     writes.text -= length
   }
   if (inserted.kind === 'created') {
     deps.metrics.accepted(task.messageCode, 'created')
     return { kind: 'created', task: createdView(task, inserted, request.extend) }
+  }
+  if (inserted.kind === 'invalid') {
+    const [first = { detail: '', pointer: '/after' }] = inserted.errors
+    return { kind: 'invalid', ...first, errors: inserted.errors }
   }
   if (inserted.kind === 'biz_taken') {
     deps.metrics.accepted(task.messageCode, 'conflict')
@@ -216,7 +226,8 @@ async function store(
   // Retention removed it between the two statements: the same POST creates it again.
   if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
   deps.metrics.accepted(task.messageCode, 'same')
-  return { kind: 'same', task: view }
+  // Whoever posts the same content names the same tasks.
+  return { kind: 'same', task: task.after ? { ...view, after: [...task.after.taskNos] } : view }
 }
 
 /** One statement, one commit. Then the batch is enqueued, and nobody waits for that. */

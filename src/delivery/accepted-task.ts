@@ -25,10 +25,12 @@ export function createdView(
     return {
       downstream: delivery.downstream,
       status: 'SENDING',
-      phase: claimed ? 'IN_FLIGHT' : 'WAITING',
+      phase: claimed ? 'IN_FLIGHT' : task.after ? 'BLOCKED' : 'WAITING',
       attempt: claimed ? 1 : 0,
       triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
-      nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString()
+      ...(task.after
+        ? {}
+        : { nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString() })
     }
   })
   return {
@@ -44,6 +46,7 @@ export function createdView(
     ...(extend === null ? {} : { extend: JSON.parse(extend) as unknown }),
     createdBy: task.createdBy,
     ...bizView(task.biz),
+    ...present('after', task.after && [...task.after.taskNos]),
     deliveries
   }
 }

@@ -19,6 +19,10 @@ export interface Cluster {
   setDatabaseAway(): void
   /** When the database last answered this question, by `performance.now()`. */
   seenAt(): number
+  /** Some task waits for another, or may: whoever ends one has to look. */
+  hasDependents(): boolean
+  /** One was accepted here just now. */
+  setDependents(): void
   /** The database's time, as far as this process knows it without a query. */
   now(): Date
   refresh(): Promise<void>
@@ -41,6 +45,8 @@ export function openCluster(
   let away = false
   let seenAt = -Infinity
   let aheadMs = 0
+  let dependents = false
+  let dependentsAt = -Infinity
 
   return {
     isPaused: name => paused.has(name),
@@ -60,8 +66,14 @@ export function openCluster(
       away = true
     },
     seenAt: () => seenAt,
+    hasDependents: () => dependents,
+    setDependents() {
+      dependents = true
+      dependentsAt = performance.now()
+    },
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
+      const askedAt = performance.now()
       const seen = await readCluster(sql, downstreams)
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
@@ -70,6 +82,8 @@ export function openCluster(
       paused = seen.paused
       workers = seen.workers
       dispatchers = seen.dispatchers
+      // What was accepted while it was asked, it may not have seen.
+      dependents = seen.dependents || dependentsAt > askedAt
       for (const name of downstreams) {
         const ageMs = seen.oldestDueMs.get(name) ?? 0
         onOldest(name, ageMs)

@@ -6,6 +6,7 @@ import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/send
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
+import { moves, statusOf } from '../domain/transitions.ts'
 import type { Outcome } from '../domain/types.ts'
 
 export interface Complete {
@@ -21,11 +22,14 @@ export interface Complete {
 export function completer({
   sql,
   metrics,
-  giveUp
+  giveUp,
+  ended
 }: {
   sql: Sql
   metrics: Pick<Metrics, 'moved' | 'ended'>
   giveUp: AbortSignal
+  /** Hears of the tasks of which a delivery has ended, once that is committed. */
+  ended?: (taskIds: readonly string[]) => void
 }): Complete {
   const batch: Batcher<Completion, Applied> = batcher({
     max: 200,
@@ -40,10 +44,15 @@ export function completer({
       const isWhole = Array.isArray(written)
       if (isWhole) failpoint('record.after_commit')
       const applied = isWhole ? written : written.outs
+      const over: string[] = []
       for (const [index, { move }] of items.entries()) {
         const one = applied[index]
-        if (move && one) count(metrics, move, one)
+        if (!move || !one) continue
+        count(metrics, move, one)
+        if ((one === 'moved' || one === 'late') && statusOf(moves[move.name].to) !== 'SENDING')
+          over.push(move.taskId)
       }
+      if (over.length > 0) ended?.(over)
       return written
     }
   })

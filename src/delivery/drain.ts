@@ -74,6 +74,12 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
 }
 
 function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready | Refused {
+  // Rows are stored as they come, and none of them is let go later.
+  if (asked.after) {
+    const detail = 'a task that waits for others cannot be enqueued: POST it'
+    const refusal = { kind: 'invalid' as const, detail, pointer: '/after', errors: [] }
+    return { row, problem: deps.reader.problemOf(refusal, asked) }
+  }
   const task = check(deps.accepting, asked)
   return 'kind' in task ? { row, problem: deps.reader.problemOf(task, asked) } : { row, asked, task }
 }
@@ -98,9 +104,10 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
       else left++
       continue
     }
-    const hash = result?.kind === 'created' ? first.task.contentHash : result?.contentHash
+    const hash =
+      result?.kind === 'created' ? first.task.contentHash : result?.kind === 'known' && result.contentHash
     // Removed by retention at this very moment, or the first of its number was refused: another look tells.
-    if (hash === undefined || hash === null) left++
+    if (!hash) left++
     else if (hash === task.contentHash) same.push(row)
     else others.push({ row, problem: deps.reader.problemOf({ kind: 'conflict' }, asked) })
   }

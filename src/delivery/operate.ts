@@ -32,20 +32,23 @@ export const redeliver = (
   deps: RedeliverDeps,
   request: RedeliverRequest,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> =>
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted'> =>
   orUnavailable(deps.cluster, startAnew(deps, request, written))
 
 async function startAnew(
   deps: RedeliverDeps,
   request: RedeliverRequest,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing' | 'expired'> {
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted'> {
   const task = await readTaskState(deps.sql, request.taskNo)
   if (!task) return 'not_found'
   const eligible = task.deliveries
     .filter(one => one.status === 'FAILED' || (request.force && one.status === 'HANDLED'))
     .filter(one => request.downstream === undefined || one.downstream === request.downstream)
-  const wanted = request.force ? eligible : eligible.filter(one => !one.expired)
+  const timely = request.force ? eligible : eligible.filter(one => !one.expired)
+  // What never went, since what it waited for was deleted, goes without it only when somebody says so.
+  const wanted = request.force ? timely : timely.filter(one => one.reason !== 'DEPENDENCY_DELETED')
+  if (timely.length > wanted.length && wanted.length === 0) return 'prerequisite_deleted'
   if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
   await written()
   const downstreams = deps.handlers.get(task.messageCode)?.downstreams ?? []

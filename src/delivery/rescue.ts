@@ -56,7 +56,7 @@ export async function rescueOverdue(
 
 function moveOf({ handlers, cluster, random }: RescueDeps, one: Overdue): Move {
   const key = { taskId: one.taskId, downstream: one.downstream, attempt: one.attempt, overdue: true }
-  if (one.phase === 'WAITING') return { ...key, name: 'fail', reason: 'EXPIRED' }
+  if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
   const policy =
     handlers.get(one.messageCode)?.downstreams.find(d => d.name === one.downstream)?.policy ?? defaultPolicy
   const lost = {

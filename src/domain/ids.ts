@@ -48,6 +48,14 @@ function put(at: number, number: number, count = 2): void {
   text[at + count - 1] = digits[number & 0xf] ?? 0
 }
 
+export const lowestUuid = '00000000-0000-0000-0000-000000000000'
+
+/** The lowest UUID v7 of a time: 48 bits of Unix ms come first. */
+export function uuidAt(at: Date): string {
+  const hex = Math.max(0, at.getTime()).toString(16).padStart(12, '0')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-0000-0000-000000000000`
+}
+
 /** The `webhook-id`: the same on every attempt, so that a downstream can tell a repeat. Holds no dot. */
 export function deliveryId(taskId: string, downstream: string): string {
   return `${taskId}_${downstream}`

@@ -6,6 +6,7 @@ export const states: readonly State[] = [
   'WAITING',
   'IN_FLIGHT',
   'AWAITING_RECEIPT',
+  'BLOCKED',
   'FAILED',
   'HANDLED',
   'DELETED'
@@ -35,6 +36,14 @@ export const moves = {
     clock: 'now + lease',
     who: 'accept, dispatcher',
     when: 'it is due and its downstream is open'
+  },
+  unblock: {
+    from: ['BLOCKED'],
+    to: 'WAITING',
+    tries: 0,
+    clock: 'now, or its start time',
+    who: 'whoever ends the last one it waits for, accept, dispatcher',
+    when: 'every task that it waits for is HANDLED'
   },
   release: {
     from: ['IN_FLIGHT'],
@@ -78,12 +87,12 @@ export const moves = {
     when: 'it failed, no receipt came in time, or the receipt was RETRY'
   },
   fail: {
-    from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING'],
+    from: ['IN_FLIGHT', 'AWAITING_RECEIPT', 'WAITING', 'BLOCKED'],
     to: 'FAILED',
     tries: 0,
     clock: null,
-    who: 'worker, dispatcher, callback',
-    when: 'the retry limit is reached, it was refused, it expired, or the receipt was FAILED'
+    who: 'worker, dispatcher, callback, operator',
+    when: 'the retry limit is reached, it was refused, it expired, the receipt was FAILED, or a task that it waits for was deleted'
   },
   skip: {
     from: ['IN_FLIGHT'],
@@ -94,7 +103,7 @@ export const moves = {
     when: "the handler's beforeSend skips it"
   },
   receive: {
-    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED'],
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED', 'FAILED'],
     to: 'HANDLED',
     tries: 0,
     clock: null,
@@ -127,7 +136,7 @@ export const moves = {
     when: 'requested with force'
   },
   delete: {
-    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'],
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED'],
     to: 'DELETED',
     tries: 0,
     clock: null,
@@ -163,7 +172,7 @@ export interface Move {
 export const statusOf = (place: State): Status =>
   place === 'FAILED' || place === 'HANDLED' || place === 'DELETED' ? place : 'SENDING'
 export const phaseOf = (place: State): Phase | null =>
-  place === 'WAITING' || place === 'IN_FLIGHT' || place === 'AWAITING_RECEIPT' ? place : null
+  place === 'FAILED' || place === 'HANDLED' || place === 'DELETED' ? null : place
 
 /** A set of states as bits, in the order of `states`: this form of a guard goes to SQL. */
 export const stateBits = (set: readonly State[]): number =>
@@ -256,6 +265,7 @@ export function printStates(): string {
     '|---|---|---|---|---|---|---|',
     ...rows,
     '',
+    'BLOCKED: it waits for other tasks, by `after`. Its clock is its deliverBefore, or the year 9999.',
     '`receive` accepts any attempt of the current round. Every other move accepts only the current attempt.',
     'A move to FAILED writes its alarm in the same statement. `receive` and `redeliver` from FAILED resolve it.',
     '',

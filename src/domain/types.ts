@@ -9,6 +9,7 @@
 //   outcome     the result of an attempt: data, never an exception
 //   lease       the time in which the current attempt owns its delivery
 //   outbox row  a task that a producer wrote inside its own transaction; a dispatcher brings it in
+//   prerequisite  a task that another one, its dependent, names in `after` and waits for
 //   hint        a job of the queue: ids and attempt numbers; losing one costs only time
 
 /** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
@@ -16,7 +17,7 @@ export const statusNumber = { DELETED: -1, SENDING: 0, HANDLED: 1, FAILED: 2 } a
 export type Status = keyof typeof statusNumber
 
 /** The phase of a SENDING delivery. Null in every other status. */
-export const phases = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'] as const
+export const phases = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED'] as const
 export type Phase = (typeof phases)[number]
 
 /** Why a delivery ended. */
@@ -27,7 +28,8 @@ export const reasons = [
   'RECEIPT_FAILED',
   'EXPIRED',
   'SKIPPED',
-  'DELETED'
+  'DELETED',
+  'DEPENDENCY_DELETED'
 ] as const
 export type Reason = (typeof reasons)[number]
 
@@ -37,7 +39,14 @@ export type HandledBy = (typeof handledBys)[number]
 export const receiptResults = ['HANDLED', 'FAILED', 'RETRY', 'PROCESSING'] as const
 export type ReceiptResult = (typeof receiptResults)[number]
 
-export const alarmKinds = ['FAILED', 'NO_HANDLER', 'BLOCKED_TARGET', 'TLS', 'REJECTED'] as const
+export const alarmKinds = [
+  'FAILED',
+  'NO_HANDLER',
+  'BLOCKED_TARGET',
+  'TLS',
+  'REJECTED',
+  'DEPENDENCY_FAILED'
+] as const
 export type AlarmKind = (typeof alarmKinds)[number]
 
 /** A posted task, as handlers and hooks see it. `messageBody` is the text exactly as posted. */

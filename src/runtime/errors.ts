@@ -25,6 +25,7 @@ export const problems = {
   NOTHING_TO_STOP: [409, 'No delivery of this task can be stopped'],
   NOTHING_TO_REDELIVER: [409, 'No delivery of this task can be redelivered'],
   TASK_EXPIRED: [409, 'The deliverBefore of this task has passed'],
+  PREREQUISITE_DELETED: [409, 'A task that this one waited for was deleted'],
   TASK_DELETED: [409, 'This delivery was deleted'],
   TOO_LARGE: [413, 'The request is too large'],
   BODY_TOO_LARGE: [413, 'messageBody is too large'],

@@ -14,6 +14,7 @@ import { acceptor, type AcceptDeps } from '../delivery/accept.ts'
 import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
 import { dispatcher } from '../delivery/dispatcher.ts'
+import { dependents } from '../delivery/dependents.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { cancelled } from '../delivery/load.ts'
@@ -109,7 +110,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     )
   }
   const producer = openProducer({ backend, downstreams: limits, log })
-  const complete = completer({ sql, metrics, giveUp: giveUp.signal })
+  const complete = completer({ sql, metrics, giveUp: giveUp.signal, ended: ids => waitingFor.ended(ids) })
   const limiters = new Map(
     limits.map(one => [one.name, limiter({ ...one, share: () => 1 / Math.max(1, cluster.workers()) })])
   )
@@ -134,9 +135,11 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     random,
     log
   })
+  const waitingFor = dependents({ sql, complete, cluster, wake: dispatching.wake, log })
   const stopped = cancelled()
   const writing: AcceptDeps = {
     sql,
+    dependents: waitingFor,
     handlers,
     enqueuer: enqueue,
     cluster,
@@ -246,6 +249,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     cluster,
     dispatching,
     outbox,
+    dependents: waitingFor,
     log,
     signal: stopLooking.signal,
     drained: drained.signal
@@ -278,7 +282,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await accept.idle()
       await outbox.idle()
       await enqueue.idle()
+      // What ended last may let others go.
       await complete.idle()
+      await waitingFor.idle()
       failpoint('shutdown.after_drain')
       clearTimeout(limit)
       clearTimeout(lastWord)

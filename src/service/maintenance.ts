@@ -5,6 +5,7 @@ import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { removeOld } from '../db/retention.ts'
 import { repeat } from '../runtime/repeat.ts'
 import { sendAlarms, alarmChannel } from '../delivery/alarms.ts'
+import type { Dependents } from '../delivery/dependents.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -19,6 +20,7 @@ export interface MaintenanceOptions {
   cluster: Cluster
   dispatching: Dispatcher
   outbox: Outbox
+  dependents: Dependents
   log: Logger
   signal: AbortSignal
   /** Ends the last loop: a draining process still accepts tasks and receipts. */
@@ -36,7 +38,7 @@ export function startMaintenance(options: MaintenanceOptions): {
   running: Promise<void>[]
   refreshing: Promise<void>
 } {
-  const { config, sql, node, version, cluster, dispatching, log, signal, drained } = options
+  const { config, sql, node, version, cluster, dispatching, dependents, log, signal, drained } = options
   const roles = [...config.roles].join(',')
   const failed =
     (what: string) =>
@@ -45,7 +47,16 @@ export function startMaintenance(options: MaintenanceOptions): {
       log.warn({ err }, `${what}.failed`)
     }
   // Without it what a slow statement of the drain set would never be cleared, and all that comes would hear 503.
-  const refreshing = repeat(refreshMs, cluster.refresh, failed('refresh'), drained)
+  const refreshing = repeat(
+    refreshMs,
+    async () => {
+      await cluster.refresh()
+      // At once: who waits has waited for this look already. It never rejects, and what it says is not waited for.
+      if (config.roles.has('dispatcher') && !signal.aborted) void dependents.sweep()
+    },
+    failed('refresh'),
+    drained
+  )
   const running = [repeat(beatMs, () => heartbeat(sql, { id: node, roles, version }), failed('beat'), signal)]
   if (!config.roles.has('dispatcher')) return { running, refreshing }
   const channel =

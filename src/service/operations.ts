@@ -61,10 +61,10 @@ export function operations(options: OperationsOptions): ApiDeps {
   return {
     accept: options.accept,
     acceptMany: asked => options.accept.many(asked),
-    readTask: taskNo => readTask(reads, taskNo),
+    readTask: (taskNo, codes) => readTask(reads, taskNo, codes),
     contentHashes: taskNos => findHashes(sql, taskNos),
-    async waitTask(taskNo, owner, timeoutMs, signal) {
-      return (await waiting.wait(taskNo, owner, timeoutMs, signal)) ?? readTask(reads, taskNo)
+    async waitTask(taskNo, owner, timeoutMs, signal, codes) {
+      return (await waiting.wait(taskNo, owner, timeoutMs, signal)) ?? readTask(reads, taskNo, codes)
     },
     listTasks: filter => listTasks(reads, filter),
     listDeliveries: filter => listDeliveries(reads, filter),

@@ -7,7 +7,15 @@ t.test(
   'I35: the counts that operators see are those of the rows, in every phase and by downstream',
   async t => {
     const { sql, reads } = await testDb(t)
-    const places = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'HANDLED', 'FAILED', 'DELETED'] as const
+    const places = [
+      'WAITING',
+      'IN_FLIGHT',
+      'AWAITING_RECEIPT',
+      'HANDLED',
+      'FAILED',
+      'DELETED',
+      'BLOCKED'
+    ] as const
     for (const [d, downstream] of ['warehouse', 'points'].entries()) {
       for (const [p, place] of places.entries()) {
         // Another number each, so that none can stand for another.
@@ -16,16 +24,17 @@ t.test(
       }
     }
     const seen = await countDownstreams(reads, ['points', 'warehouse', 'unused'])
-    for (const { name, waiting, inFlight, awaitingReceipt, failed } of seen) {
+    for (const { name, waiting, inFlight, awaitingReceipt, blocked, failed } of seen) {
       const rows = await sql<{ status: number; phase: string | null }[]>`
       select status, phase from delivery where downstream = ${name}`
       const count = (word: string) => rows.filter(row => row.phase === word).length
       t.same(
-        { waiting, inFlight, awaitingReceipt, failed },
+        { waiting, inFlight, awaitingReceipt, blocked, failed },
         {
           waiting: count('WAITING'),
           inFlight: count('IN_FLIGHT'),
           awaitingReceipt: count('AWAITING_RECEIPT'),
+          blocked: count('BLOCKED'),
           failed: rows.filter(row => row.status === 2).length
         },
         name

@@ -5,13 +5,14 @@ import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { claimDue, findOverdue, nextDue, loadDeliveries } from '../../src/db/deliveries.ts'
 import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
+import { closeDependencies, findDependents } from '../../src/db/dependents.ts'
 import { readCluster } from '../../src/db/cluster.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { findReceiving, completeReceipts } from '../../src/db/receipts.ts'
 import { completeSends } from '../../src/db/sends.ts'
 import { readOutbox } from '../../src/db/outbox.ts'
 import { insertFromOutbox, insertTasks, type NewTask } from '../../src/db/tasks.ts'
-import { uuidv7 } from '../../src/domain/ids.ts'
+import { lowestUuid, uuidv7 } from '../../src/domain/ids.ts'
 import { testDb } from '../support/postgres.ts'
 import { tried } from '../support/rows.ts'
 
@@ -128,7 +129,15 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       sql,
       taskNos.map(taskNo => ({ taskNo, downstream: 'warehouse', issuedMs: Date.now() }))
     ),
-  look: sql => readCluster(sql, names)
+  look: sql => readCluster(sql, names),
+  findDependents: (sql, { inFlight }) =>
+    findDependents(sql, { ids: inFlight, ended: inFlight }, lowestUuid, 500),
+  closeDependencies: (sql, { inFlight, sent }) =>
+    closeDependencies(
+      sql,
+      inFlight,
+      sent.map(id => [id, id])
+    )
 }
 
 /** Which indexes each may use, and of how many deliveries it may read the entry (twice where it goes by a bitmap). */
@@ -144,7 +153,19 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   nextDue: { indexes: ['delivery_due_idx'], reads: names.length },
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
-  look: { indexes: ['delivery_due_idx'], reads: names.length }
+  look: { indexes: ['delivery_due_idx', 'dependency_open_idx'], reads: names.length },
+  findDependents: {
+    indexes: [
+      'dependency_after_idx',
+      'dependency_open_idx',
+      'dependency_pkey',
+      'task_pkey',
+      'delivery_pkey',
+      'alarm_pkey'
+    ],
+    reads: 8 * batch
+  },
+  closeDependencies: { indexes: ['dependency_open_idx', 'dependency_after_idx', 'dependency_pkey'], reads: 0 }
 }
 
 /** The statement a function would run: its text as PostgreSQL gets it, and its values. */
@@ -266,6 +287,11 @@ async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
       1, 9, false, case when n > ${sending} and n % 50 = 0 then 'SEND_EXHAUSTED' end,
       case when n > ${sending} then now() end, case when n > ${sending} then 'send' end
     from generate_series(1, ${sending + ended}::int) n`
+  // Each of the first waits for the one after it, as nobody would have it.
+  await sql`
+    insert into dependency (task_id, after_id)
+    select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, ('00000000-0000-7000-8000-' || lpad(to_hex(n + 1), 12, '0'))::uuid
+    from generate_series(1, 1000) n`
 }
 
 const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`
@@ -281,7 +307,7 @@ async function tables(t: Test): Promise<Sql> {
   // One connection as the service has them: plans are kept by connection.
   const sql = openDb(url, { max: 1 })
   t.teardown(() => sql.end())
-  for (const table of ['task', 'delivery', 'attempt', 'alarm', 'receipt', 'outbox']) {
+  for (const table of ['task', 'delivery', 'attempt', 'alarm', 'receipt', 'outbox', 'dependency']) {
     await sql.unsafe(`alter table ${table} set (autovacuum_enabled = off)`)
   }
   return sql

@@ -2,7 +2,7 @@ import t from 'tap'
 import { removeOld } from '../../src/db/retention.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { states, type State, type DeliveryState } from '../../src/domain/transitions.ts'
+import { phaseOf, states, type State, type DeliveryState } from '../../src/domain/transitions.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
@@ -31,7 +31,7 @@ t.test('only what is old and at rest goes, with all that hangs on it', async t =
     const old = await standing(sql, at(place), { taskId: idOf(31) })
     const young = await standing(sql, at(place), { taskId: idOf(29) })
     kept.push(young)
-    if (['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT'].includes(place)) kept.push(old)
+    if (phaseOf(place) !== null) kept.push(old)
   }
   const half = await standing(sql, at('HANDLED'), { taskId: idOf(40) })
   await standing(sql, at('WAITING'), { taskId: half, downstream: 'points' })
@@ -46,7 +46,7 @@ t.test('only what is old and at rest goes, with all that hangs on it', async t =
   t.same(await removeOld(sql, 30, 100, null), { removed: 3, next: null })
   const left = await sql<{ id: string }[]>`select id from task`
   t.same(left.map(row => row.id).toSorted(), kept.toSorted())
-  t.same(await rows(sql), { task: 10, delivery: 11, attempt: 11, receipt: 11, alarm: 11 })
+  t.same(await rows(sql), { task: 12, delivery: 13, attempt: 13, receipt: 13, alarm: 13 })
 })
 
 t.test('it walks in bounded batches, past those that must stay', async t => {
@@ -83,4 +83,23 @@ t.test('what is redelivered at the very moment of its removal stays', async t =>
   t.match(await removing, { removed: 0 })
   t.match(await sql`select phase from delivery`, [{ phase: 'WAITING' }])
   t.equal((await rows(sql))['task'], 1)
+})
+
+t.test('what somebody still waits for stays, however old, and goes when nobody does', async t => {
+  const { sql } = await testDb(t)
+  const [held, done] = [
+    await standing(sql, at('FAILED'), { taskId: idOf(40) }),
+    await standing(sql, at('HANDLED'), { taskId: idOf(40) })
+  ]
+  const waits = await standing(sql, at('BLOCKED'), { taskId: idOf(39) })
+  await sql`
+    insert into dependency (task_id, after_id, done_at) values (${waits}, ${held}, null), (${waits}, ${done}, now())`
+  t.match(await removeOld(sql, 30, 100, null), { removed: 1 })
+  t.same([...(await sql`select id from task order by id`)], [{ id: held }, { id: waits }])
+  await sql`update dependency set done_at = now()`
+  await applyMoves(sql, [
+    { move: { taskId: waits, downstream: 'warehouse', attempt: 1, name: 'delete', reason: 'DELETED' } }
+  ])
+  t.match(await removeOld(sql, 30, 100, null), { removed: 2 })
+  t.equal((await sql`select from dependency`).length, 0)
 })

@@ -79,8 +79,9 @@ t.test('any sequence of moves leads PostgreSQL and the model to the same place',
   const step = fc.record({ name: fc.constantFrom(...moveNames), back: fc.constantFrom(0, 0, 0, 1, 2) })
   const walks = fc.sample(fc.array(step, { minLength: 10, maxLength: 25 }), { numRuns: 60, seed: 20 })
   const start: DeliveryState = { place: 'WAITING', attempt: 0, triesLeft: 30, lost: 0, roundFrom: 1 }
-  const models = walks.map(() => start)
-  const ids = await Promise.all(walks.map(() => standing(sql, start)))
+  // Half of them wait for others first.
+  const models = walks.map((_, n): DeliveryState => (n % 2 ? start : { ...start, place: 'BLOCKED' }))
+  const ids = await Promise.all(models.map(model => standing(sql, model)))
   // All walks take their nth step in one batch, as in life.
   for (let n = 0; n < 25; n++) {
     const moves: Move[] = []

@@ -21,18 +21,25 @@ import { statusNumber } from '../../src/domain/types.ts'
 // Written by hand from the picture in the design, and not from the table: from place to place by move.
 const drawn: { [move in MoveName]: { [from in State]?: State } } = {
   claim: { WAITING: 'IN_FLIGHT' },
+  unblock: { BLOCKED: 'WAITING' },
   release: { IN_FLIGHT: 'WAITING' },
   lose: { IN_FLIGHT: 'WAITING' },
   sent: { IN_FLIGHT: 'AWAITING_RECEIPT' },
   handled: { IN_FLIGHT: 'HANDLED' },
   retry: { IN_FLIGHT: 'WAITING', AWAITING_RECEIPT: 'WAITING' },
-  fail: { IN_FLIGHT: 'FAILED', AWAITING_RECEIPT: 'FAILED', WAITING: 'FAILED' },
+  fail: { IN_FLIGHT: 'FAILED', AWAITING_RECEIPT: 'FAILED', WAITING: 'FAILED', BLOCKED: 'FAILED' },
   skip: { IN_FLIGHT: 'DELETED' },
-  receive: { WAITING: 'HANDLED', IN_FLIGHT: 'HANDLED', AWAITING_RECEIPT: 'HANDLED', FAILED: 'HANDLED' },
+  receive: {
+    WAITING: 'HANDLED',
+    IN_FLIGHT: 'HANDLED',
+    AWAITING_RECEIPT: 'HANDLED',
+    BLOCKED: 'HANDLED',
+    FAILED: 'HANDLED'
+  },
   extend: { AWAITING_RECEIPT: 'AWAITING_RECEIPT', WAITING: 'AWAITING_RECEIPT' },
   redeliver: { FAILED: 'WAITING' },
   repeat: { HANDLED: 'WAITING' },
-  delete: { WAITING: 'DELETED', IN_FLIGHT: 'DELETED', AWAITING_RECEIPT: 'DELETED' }
+  delete: { WAITING: 'DELETED', IN_FLIGHT: 'DELETED', AWAITING_RECEIPT: 'DELETED', BLOCKED: 'DELETED' }
 }
 
 const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
@@ -82,7 +89,17 @@ t.test(
     t.match(change('lose', 'IN_FLIGHT'), { attempt: 5, triesLeft: 4, lost: 2, roundFrom: 3 })
     t.match(change('redeliver', 'FAILED'), { attempt: 5, triesLeft: 7, lost: 0, roundFrom: 6 })
     t.match(change('repeat', 'HANDLED'), { attempt: 5, triesLeft: 7, lost: 0, roundFrom: 6 })
-    for (const name of ['sent', 'handled', 'retry', 'fail', 'skip', 'receive', 'extend', 'delete'] as const) {
+    for (const name of [
+      'unblock',
+      'sent',
+      'handled',
+      'retry',
+      'fail',
+      'skip',
+      'receive',
+      'extend',
+      'delete'
+    ] as const) {
       const from = moves[name].from[0]
       t.match(change(name, from), { attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }, name)
     }
@@ -125,7 +142,15 @@ const event: fc.Arbitrary<Event> = fc.oneof(
     weight: 1,
     arbitrary: fc.record({
       do: fc.constant('move' as const),
-      name: fc.constantFrom<MoveName>('receive', 'extend', 'redeliver', 'repeat', 'delete', 'release'),
+      name: fc.constantFrom<MoveName>(
+        'receive',
+        'extend',
+        'redeliver',
+        'repeat',
+        'delete',
+        'release',
+        'unblock'
+      ),
       back: fc.integer({ min: 0, max: 3 })
     })
   }
@@ -138,10 +163,21 @@ const policy: Policy = {
 }
 
 t.test('whatever happens, in whatever order, a delivery keeps its promises', async () => {
-  const story = fc.tuple(fc.integer({ min: 1, max: 5 }), fc.boolean(), fc.array(event, { maxLength: 60 }))
+  const story = fc.tuple(
+    fc.integer({ min: 1, max: 5 }),
+    fc.boolean(),
+    fc.boolean(),
+    fc.array(event, { maxLength: 60 })
+  )
   fc.assert(
-    fc.property(story, ([retryTimes, needsReceipt, events]) => {
-      let now: DeliveryState = { place: 'WAITING', attempt: 0, triesLeft: retryTimes, lost: 0, roundFrom: 1 }
+    fc.property(story, ([retryTimes, needsReceipt, isBlocked, events]) => {
+      let now: DeliveryState = {
+        place: isBlocked ? 'BLOCKED' : 'WAITING',
+        attempt: 0,
+        triesLeft: retryTimes,
+        lost: 0,
+        roundFrom: 1
+      }
       let rounds = 1
       let claims = 0
       let free = 0

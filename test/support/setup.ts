@@ -15,6 +15,7 @@ import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
 import { dispatcher } from '../../src/delivery/dispatcher.ts'
 import { cancelled } from '../../src/delivery/load.ts'
+import { dependents, type Dependents } from '../../src/delivery/dependents.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
 import { outboxDrainer, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
@@ -63,6 +64,7 @@ export interface Story {
   record: Complete
   hinter: Enqueuer
   around: Cluster
+  waitingFor: Dependents
   lines: Line[]
   handlers: Map<string, LoadedHandler>
   stopping: AbortController
@@ -133,7 +135,13 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const giveUp = new AbortController()
   const downstream = new ScriptedDownstream()
   const around = openCluster(sql, names, () => {})
-  const record = completer({ sql, metrics, giveUp: giveUp.signal })
+  const record = completer({
+    sql,
+    metrics,
+    giveUp: giveUp.signal,
+    ended: taskIds => waitingFor.ended(taskIds)
+  })
+  const waitingFor = dependents({ sql, complete: record, cluster: around, wake: () => wake(), log })
   const stopped = cancelled()
   const queue = new FakeQueue(async job => {
     const [first] = job
@@ -173,6 +181,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   })
   const writing: AcceptDeps = {
     sql,
+    dependents: waitingFor,
     handlers,
     enqueuer: hinting,
     cluster: around,
@@ -224,6 +233,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     // Each may give work to the others; twice around and all is done.
     for (let round = 0; round < 3; round++) {
       await accept.idle()
+      await waitingFor.idle()
       await turn()
       await hinting.idle()
       await queue.idle()
@@ -245,6 +255,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     record,
     hinter: hinting,
     around,
+    waitingFor,
     lines,
     handlers,
     stopping,

@@ -1,0 +1,214 @@
+// Tasks that wait for others. A row of `dependency` is open while its task still waits; only open ones are ever looked for.
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import {
+  delivering,
+  insertedOf,
+  inserting,
+  orKnown,
+  telling,
+  type Done,
+  type InsertResult,
+  type NewTask
+} from './tasks.ts'
+
+/** A task that exists, as one that may be waited for. */
+export interface Found {
+  id: string
+  state: string
+  messageCode: string
+  contentHash: string
+}
+
+/** By taskNo; unknown ones are missing. */
+export async function findTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, Found>> {
+  const rows = await sql<(Found & { task_no: string })[]>`
+    select task_no, id, state, message_code as "messageCode", content_hash as "contentHash" from task where task_no = any(${textArray(taskNos)}::text[])`
+  return new Map(rows.map(({ task_no, ...found }) => [task_no, found]))
+}
+
+/** One task waits for another; `isNew`: which is stored by the same statement, if nobody takes its number first. */
+export interface Wait {
+  taskId: string
+  afterId: string
+  isNew: boolean
+}
+
+/**
+ * Group commit of tasks that wait for others: all their deliveries are BLOCKED. Rejects, with nothing stored, where a task that
+ * is waited for was to be stored here and was not: then they are to be stored one by one. taskNos are distinct.
+ */
+export async function insertDependents(
+  sql: Sql,
+  tasks: readonly NewTask[],
+  waits: readonly Wait[]
+): Promise<InsertResult[]> {
+  const [done] = await sql<[Done]>`
+    with stored as (
+      ${inserting(sql, tasks, 'ACTIVE')}
+    ), delivered as (
+      ${delivering(sql, tasks, 'BLOCKED')}
+    ), waiting as (
+      insert into dependency (task_id, after_id)
+      -- The table refuses null, and so everything.
+      select task_id, case when not is_new or (after_id in (select id from stored)) is true then after_id end
+      from unnest(
+        ${plainArray(waits.map(one => one.taskId))}::uuid[], ${plainArray(waits.map(one => one.afterId))}::uuid[],
+        ${plainArray(waits.map(one => one.isNew))}::boolean[]
+      ) as w (task_id, after_id, is_new)
+      where (task_id in (select id from stored)) is true
+    )
+    ${telling(sql, tasks)}`
+  return orKnown(sql, tasks, insertedOf(done, tasks))
+}
+
+/** Did insertDependents reject as it says it does? */
+export const isNotStored = (err: unknown): boolean =>
+  err instanceof Error &&
+  'code' in err &&
+  err.code === '23502' &&
+  'column_name' in err &&
+  err.column_name === 'after_id'
+
+/** A task that waits, with what its prerequisites have come to. */
+export interface Dependent {
+  taskId: string
+  taskNo: string
+  messageCode: string
+  /** ms until its start time. */
+  startMs: number
+  /** Its deliveries that are BLOCKED. `alarmed`: people have been told that a prerequisite FAILED. */
+  blocked: { downstream: string; attempt: number; alarmed: boolean }[]
+  /** How many it still waits for, by what they are. */
+  sending: number
+  failed: number
+  deleted: number
+  /** Ids of those that need not be waited for any more. */
+  done: string[]
+}
+
+/**
+ * Tasks that wait: those of `ids`, and all that wait for one of `ended`, by id from `from` on. A prerequisite is as the visible status of a task:
+ * FAILED if any of its deliveries is, HANDLED if any is; one that everybody skipped is done too.
+ */
+export async function findDependents(
+  sql: Sql,
+  { ids, ended }: { ids: readonly string[]; ended: readonly string[] },
+  from: string,
+  limit: number
+): Promise<Dependent[]> {
+  const rows = await sql<
+    {
+      task_id: string
+      task_no: string
+      message_code: string
+      start_ms: number
+      blocked: Dependent['blocked'] | null
+      sending: number
+      failed: number
+      deleted: number
+      done: string | null
+    }[]
+  >`
+    with waiting as materialized (
+      select task_id
+      from (
+        select x.task_id from dependency x where x.after_id = any(${plainArray(ended)}::uuid[]) and x.done_at is null
+        union
+        select x.task_id from dependency x where x.task_id = any(${plainArray(ids)}::uuid[]) and x.done_at is null
+      ) x
+      where task_id > ${from}::uuid
+      order by task_id
+      limit ${limit}
+    )
+    select w.task_id, t.task_no, t.message_code,
+      coalesce(greatest(0, extract(epoch from t.deliver_start_time - now())::float8 * 1000), 0) as start_ms,
+      (select json_agg(json_build_object('downstream', d.downstream, 'attempt', d.attempt, 'alarmed', exists (
+          select from alarm a
+          where a.task_id = d.task_id and a.downstream = d.downstream and a.attempt = d.attempt
+            and a.kind = 'DEPENDENCY_FAILED' and a.resolved_at is null
+        )) order by d.downstream)
+        from delivery d where d.task_id = w.task_id and d.phase = 'BLOCKED') as blocked,
+      p.sending, p.failed, p.deleted, p.done
+    from waiting w
+    cross join lateral (select * from task where id = w.task_id offset 0) t
+    cross join lateral (
+      select count(*) filter (where o.is = 'sending')::int as sending, count(*) filter (where o.is = 'failed')::int as failed,
+        count(*) filter (where o.is = 'deleted')::int as deleted,
+        string_agg(x.after_id::text, ',') filter (where o.is = 'done') as done
+      from dependency x cross join lateral (
+        select case
+          when bool_or(d.status = 0) then 'sending'
+          when bool_or(d.status = 2) then 'failed'
+          when bool_or(d.status = 1) or bool_and(d.reason = 'SKIPPED') then 'done'
+          else 'deleted' end as is
+        from delivery d where d.task_id = x.after_id
+      ) o
+      where x.task_id = w.task_id and x.done_at is null
+    ) p
+    order by w.task_id`
+  return rows.map(row => ({
+    taskId: row.task_id,
+    taskNo: row.task_no,
+    messageCode: row.message_code,
+    startMs: row.start_ms,
+    blocked: row.blocked ?? [],
+    sending: row.sending,
+    failed: row.failed,
+    deleted: row.deleted,
+    done: row.done?.split(',') ?? []
+  }))
+}
+
+/** Ids of tasks that wait, by id from `from` on. */
+export async function findWaiting(sql: Sql, from: string, limit: number): Promise<string[]> {
+  const rows = await sql<{ task_id: string }[]>`
+    select distinct task_id from dependency
+    where done_at is null and task_id > ${from}::uuid
+    order by task_id
+    limit ${limit}`
+  return rows.map(row => row.task_id)
+}
+
+/** They wait no longer: each of `tasks` for anything, and each of `pairs` for the one it names. */
+export async function closeDependencies(
+  sql: Sql,
+  tasks: readonly string[],
+  pairs: readonly (readonly [taskId: string, afterId: string])[]
+): Promise<void> {
+  await sql`
+    with closed as materialized (
+      select x.task_id, x.after_id
+      from dependency x
+      where x.done_at is null and x.task_id = any(${plainArray([...tasks, ...pairs.map(([taskId]) => taskId)])}::uuid[])
+        and (x.task_id = any(${plainArray(tasks)}::uuid[]) or (x.task_id, x.after_id) in (
+          select * from unnest(
+            ${plainArray(pairs.map(([taskId]) => taskId))}::uuid[], ${plainArray(pairs.map(([, afterId]) => afterId))}::uuid[]
+          )
+        ))
+      -- What another one closes at this moment need not be closed twice.
+      for no key update skip locked
+    )
+    update dependency x set done_at = now()
+    from closed c
+    where x.task_id = c.task_id and x.after_id = c.after_id`
+}
+
+/** People hear, once for each of these deliveries, that it waits for one that FAILED. */
+export async function raiseDependencyFailed(
+  sql: Sql,
+  deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
+): Promise<void> {
+  await sql`
+    insert into alarm (task_id, downstream, attempt, kind)
+    select d.task_id, d.downstream, d.attempt, 'DEPENDENCY_FAILED'
+    from unnest(
+      ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[],
+      ${plainArray(deliveries.map(one => one.attempt))}::int[]
+    ) as a (task_id, downstream, attempt)
+    -- One that was let go meanwhile has resolved its alarm, and would never do so again.
+    join delivery d on d.task_id = a.task_id and d.downstream = a.downstream and d.attempt = a.attempt and d.phase = 'BLOCKED'
+    where d.task_id = any(${plainArray(deliveries.map(one => one.taskId))}::uuid[])
+    order by d.task_id, d.downstream
+    on conflict do nothing`
+}

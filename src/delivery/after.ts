@@ -1,0 +1,104 @@
+import { findTasks, insertDependents, isNotStored, type Wait } from '../db/dependents.ts'
+import type { Sql } from '../db/pool.ts'
+import type { InsertResult, NewTask } from '../db/tasks.ts'
+import { Unavailable, type Invalid } from '../runtime/errors.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import { orUnavailable, type Cluster } from './cluster.ts'
+import type { Dependents } from './dependents.ts'
+
+export interface AfterDeps {
+  sql: Sql
+  cluster: Cluster
+  dependents: Pick<Dependents, 'accepted'>
+}
+
+/**
+ * Group commit of tasks that wait for others, in their order: an earlier one of the batch may be waited for. Those that name what they
+ * cannot wait for are not stored. Throws Unavailable when PostgreSQL cannot take them now.
+ */
+export async function writeDependents(deps: AfterDeps, tasks: NewTask[]): Promise<InsertResult[]> {
+  if (deps.cluster.isDatabaseAway()) throw new Unavailable()
+  failpoint('accept.before_commit')
+  const writing = write(deps, tasks)
+  // Also when the caller has been told 503 already.
+  writing.then(
+    inserted => {
+      failpoint('accept.after_commit')
+      const created = tasks.filter((_, at) => inserted[at]?.kind === 'created')
+      if (created.length > 0) deps.dependents.accepted(created.map(task => task.id))
+    },
+    () => {}
+  )
+  return orUnavailable(deps.cluster, writing)
+}
+
+async function write({ sql }: AfterDeps, tasks: NewTask[]): Promise<InsertResult[]> {
+  try {
+    return await insert(sql, tasks)
+  } catch (err) {
+    if (!isNotStored(err)) throw err
+    // Somebody else came first with one that others of these wait for. One by one each finds what is stored by then.
+    const results: InsertResult[] = []
+    for (const task of tasks) results.push(...(await insert(sql, [task])))
+    return results
+  }
+}
+
+async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
+  const named = tasks.flatMap(task => [task.taskNo, ...(task.after?.taskNos ?? [])])
+  const stored = await findTasks(sql, [...new Set(named)])
+  const fresh = new Map<string, NewTask>()
+  const waits: Wait[] = []
+  const answered = new Map<NewTask, InsertResult>()
+  for (const task of tasks) {
+    const known = stored.get(task.taskNo)
+    if (known) {
+      answered.set(task, { kind: 'known', taskNo: task.taskNo, contentHash: known.contentHash })
+      continue
+    }
+    const found = resolve(task, stored, fresh)
+    if (found.errors.length > 0) {
+      answered.set(task, { kind: 'invalid', errors: found.errors })
+      continue
+    }
+    fresh.set(task.taskNo, task)
+    waits.push(...found.waits)
+  }
+  const taken = [...fresh.values()]
+  const inserted = taken.length === 0 ? [] : await insertDependents(sql, taken, waits)
+  // What waits is not on its way.
+  for (const [at, result] of inserted.entries())
+    answered.set(taken[at]!, result.kind === 'created' ? { ...result, inFlight: [] } : result)
+  return tasks.map(task => {
+    const result = answered.get(task)
+    if (!result) throw new Error('insertDependents answered for fewer tasks than it was given')
+    return result
+  })
+}
+
+/** What a task waits for, or everything that is wrong with that. */
+function resolve(
+  task: NewTask,
+  stored: Awaited<ReturnType<typeof findTasks>>,
+  fresh: ReadonlyMap<string, NewTask>
+): { waits: Wait[]; errors: Invalid[] } {
+  const { taskNos = [], codes = null, later } = task.after ?? {}
+  const waits = new Map<string, Wait>()
+  const errors: Invalid[] = []
+  for (const [at, taskNo] of taskNos.entries()) {
+    const known = later?.has(taskNo) ? undefined : stored.get(taskNo)
+    const own = fresh.get(taskNo)
+    const messageCode = known?.messageCode ?? own?.messageCode
+    const id = known?.id ?? own?.id
+    // What a key may not know of is answered like what does not exist.
+    if (id === undefined || messageCode === undefined || (codes && !codes.includes(messageCode)))
+      errors.push({ detail: 'is not the number of a task', pointer: `/after/${at}` })
+    else if (known && known.state !== 'ACTIVE')
+      errors.push({
+        detail: `is the number of a task that is ${known.state}, for which none can wait`,
+        pointer: `/after/${at}`
+      })
+    else waits.set(id, { taskId: task.id, afterId: id, isNew: !known })
+  }
+  return { waits: [...waits.values()], errors }
+}

@@ -1,0 +1,141 @@
+import { batcher } from '../db/batch.ts'
+import {
+  closeDependencies,
+  findDependents,
+  findWaiting,
+  raiseDependencyFailed,
+  type Dependent
+} from '../db/dependents.ts'
+import { isInfrastructure, type Sql } from '../db/pool.ts'
+import { dependentVerdict } from '../domain/dependencies.ts'
+import type { Move } from '../domain/transitions.ts'
+import { lowestUuid, uuidAt } from '../domain/ids.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Cluster } from './cluster.ts'
+import type { Complete } from './complete.ts'
+
+export interface DependentsDeps {
+  sql: Sql
+  complete: Complete
+  cluster: Pick<Cluster, 'hasDependents' | 'setDependents' | 'now'>
+  /** Something became due. */
+  wake: () => void
+  log: Logger
+}
+
+/**
+ * Lets go of tasks that wait for others. Whoever ends a task looks for what waits for it, and whoever accepts one that waits looks at what it
+ * waits for, each by a statement of its own after its commit: of two that commit at once the later one sees both. What a process did not live
+ * to look at, or did not yet know that somebody waits for, the sweep finds.
+ */
+export interface Dependents {
+  /** Deliveries of these tasks have ended. Asks PostgreSQL nothing while no task waits for another. */
+  ended(taskIds: readonly string[]): void
+  /** These were accepted, and wait. */
+  accepted(taskIds: readonly string[]): void
+  /** Looks at tasks that wait: once around for some thousands, else at a part and at the youngest. */
+  sweep(): Promise<void>
+  /** Resolves when nothing waits to be looked at. */
+  idle(): Promise<void>
+}
+
+const lookedAtOnce = 500
+/** A sweep stays a small part of what the database does, however many wait. */
+const sweepPage = 1_000
+const sweepPages = 5
+/** So young that a process may not have known that somebody waits. */
+const youngMs = 10_000
+
+type Asked = { ended: string } | { accepted: string }
+
+export function dependents(deps: DependentsDeps): Dependents {
+  const { sql, cluster, log } = deps
+  const looks = batcher<Asked, void>({
+    max: lookedAtOnce,
+    inFlight: 1,
+    async write(asked) {
+      const ended = asked.flatMap(one => ('ended' in one ? one.ended : []))
+      const ids = asked.flatMap(one => ('accepted' in one ? one.accepted : []))
+      await look(deps, { ids: [...new Set([...ids, ...ended])], ended: [...new Set(ended)] })
+      return asked.map(() => undefined)
+    }
+  })
+  const add = (asked: Asked): void => {
+    looks.add(asked).catch((err: unknown) => failed(log, err))
+  }
+  let from = lowestUuid
+  let sweeping = false
+
+  async function sweep(): Promise<void> {
+    for (let pages = 0; pages < sweepPages; pages++) {
+      const ids = await findWaiting(sql, from, sweepPage)
+      await look(deps, { ids, ended: [] })
+      from = ids.length < sweepPage ? lowestUuid : (ids.at(-1) ?? lowestUuid)
+      if (from === lowestUuid) return
+    }
+    const young = uuidAt(new Date(cluster.now().getTime() - youngMs))
+    await look(deps, { ids: await findWaiting(sql, young, sweepPage), ended: [] })
+  }
+
+  return {
+    ended(taskIds) {
+      if (cluster.hasDependents()) for (const ended of taskIds) add({ ended })
+    },
+    accepted(taskIds) {
+      cluster.setDependents()
+      for (const accepted of taskIds) add({ accepted })
+    },
+    async sweep() {
+      if (sweeping || !cluster.hasDependents()) return
+      sweeping = true
+      await sweep()
+        .catch((err: unknown) => failed(log, err))
+        .finally(() => (sweeping = false))
+    },
+    idle: () => looks.idle()
+  }
+}
+
+function failed(log: Logger, err: unknown): void {
+  // The sweep finds them.
+  if (isInfrastructure(err)) log.debug({ err }, 'dependents.failed')
+  else log.error({ err }, 'dependents.failed')
+}
+
+/** Looks at tasks that wait, and does with each what its prerequisites say. */
+async function look(deps: DependentsDeps, asked: { ids: string[]; ended: string[] }): Promise<void> {
+  for (let from = lowestUuid; asked.ids.length + asked.ended.length > 0;) {
+    const found = await findDependents(deps.sql, asked, from, lookedAtOnce)
+    await settle(deps, found)
+    const last = found.at(-1)
+    if (!last || found.length < lookedAtOnce) return
+    from = last.taskId
+  }
+}
+
+/** First the moves, then the rows that say that they wait: where a process dies in between, the next look closes them. */
+async function settle({ sql, complete, wake, log }: DependentsDeps, found: Dependent[]): Promise<void> {
+  const moves: Move[] = []
+  const over: string[] = []
+  const done: [taskId: string, afterId: string][] = []
+  const held: { taskId: string; downstream: string; attempt: number }[] = []
+  for (const one of found) {
+    const { taskId, blocked } = one
+    // One that has ended on its own, or was let go by somebody who did not live to say so, waits no longer.
+    const verdict = blocked.length === 0 ? 'over' : dependentVerdict(one)
+    if (verdict === 'hold' || verdict === 'wait') for (const id of one.done) done.push([taskId, id])
+    else over.push(taskId)
+    for (const { downstream, attempt, alarmed } of blocked) {
+      const key = { taskId, downstream, attempt }
+      if (verdict === 'unblock') moves.push({ ...key, name: 'unblock', afterMs: one.startMs })
+      if (verdict === 'fail') moves.push({ ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' })
+      if (verdict === 'hold' && !alarmed) held.push(key)
+    }
+    if (verdict === 'hold' && blocked.some(({ alarmed }) => !alarmed))
+      log.warn({ taskNo: one.taskNo, messageCode: one.messageCode, failed: one.failed }, 'dependent.held')
+  }
+  const applied = await Promise.all(moves.map(move => complete({ move })))
+  if (held.length > 0) await raiseDependencyFailed(sql, held)
+  if (over.length + done.length > 0) await closeDependencies(sql, over, done)
+  if (moves.some(({ name }, at) => name === 'unblock' && applied[at] === 'moved')) wake()
+}

@@ -1,0 +1,202 @@
+// What becomes of tasks that wait when those they wait for end in any way: a real PostgreSQL, and a downstream and a clock in the test's hands.
+import t, { type Test } from 'tap'
+import { failed } from '../support/scripted.ts'
+import { asked } from '../support/asked.ts'
+import { until } from '../support/until.ts'
+import { setup, type Story, type SetupOptions } from '../support/setup.ts'
+
+const after = (...taskNos: string[]) => ({ after: { taskNos, codes: null } })
+
+/** A dispatcher goes on looking, so that whatever is let go is sent. */
+async function running(t: Test, options: SetupOptions = {}): Promise<Story> {
+  const story = await setup(t, options)
+  story.dispatching()
+  return story
+}
+
+t.test(
+  'one that FAILED holds what waits for it, people hear of it, and a redelivery that works lets it go',
+  async t => {
+    const story = await running(t)
+    const { post, quiet, delivery, downstream, sql, redeliver } = story
+    downstream.next({ kind: 'refused', reason: 'http_410' })
+    const first = await post()
+    await quiet()
+    const second = await post(after(first))
+    await quiet()
+    t.match(await delivery(second), { phase: 'BLOCKED' })
+    const open = () =>
+      sql`select t.task_no, a.kind, a.attempt from alarm a join task t on t.id = a.task_id where resolved_at is null order by 1`
+    t.match(
+      [...(await open())].filter(row => row['kind'] === 'DEPENDENCY_FAILED'),
+      [{ task_no: second, attempt: 0 }]
+    )
+    await story.waitingFor.sweep()
+    t.equal((await open()).length, 2, 'said once')
+    await redeliver(first)
+    await until('it is HANDLED', async () => (await delivery(second)).status === 'HANDLED')
+    t.equal((await open()).length, 0, 'and over now')
+  }
+)
+
+t.test('of one that FAILED a late receipt lets go what waits for it', async t => {
+  const { post, quiet, delivery, downstream, receive, later, dispatch } = await setup(t, {
+    downstream: { needCallback: true }
+  })
+  const first = await post({ retryTimes: 1 })
+  await quiet()
+  await later('61 s')
+  await dispatch()
+  t.match(await delivery(first), { status: 'FAILED', reason: 'RECEIPT_TIMEOUT' })
+  const second = await post(after(first))
+  await quiet()
+  t.match(await delivery(second), { phase: 'BLOCKED' })
+  await receive({ taskNo: first })
+  await quiet()
+  await dispatch()
+  t.equal(downstream.requests.length, 2)
+})
+
+t.test(
+  'what waits for one that was deleted ends FAILED, with an alarm; only force sends it all the same',
+  async t => {
+    const { post, queue, quiet, delivery, remove, redeliver, sql, dispatch } = await setup(t)
+    queue.mode = 'hold'
+    const first = await post()
+    const second = await post(after(first))
+    const third = await post(after(second))
+    await remove(first)
+    await quiet()
+    t.match(await delivery(second), { status: 'FAILED', reason: 'DEPENDENCY_DELETED', attempt: 0 })
+    t.match(await delivery(third), { phase: 'BLOCKED' }, 'it waits for one that FAILED, which may be mended')
+    const kinds = await sql<{ kind: string }[]>`select kind from alarm where resolved_at is null order by 1`
+    t.same(
+      kinds.map(row => row.kind),
+      ['DEPENDENCY_FAILED', 'FAILED']
+    )
+    t.equal(await redeliver(second), 'prerequisite_deleted')
+    queue.mode = 'deliver'
+    await redeliver(second, { force: true })
+    await dispatch()
+    await dispatch()
+    t.match(await delivery(second), { status: 'HANDLED' })
+    t.match(await delivery(third), { status: 'HANDLED' })
+    t.equal((await sql`select from alarm where resolved_at is null`).length, 0)
+  }
+)
+
+t.test('one deleted before it was named ends what waits for it in the same way', async t => {
+  const { post, queue, quiet, delivery, remove } = await setup(t)
+  queue.mode = 'hold'
+  const first = await post()
+  await remove(first)
+  const second = await post(after(first))
+  await quiet()
+  t.match(await delivery(second), { status: 'FAILED', reason: 'DEPENDENCY_DELETED' })
+})
+
+t.test('one that every downstream skipped counts as done', async t => {
+  const { post, quiet, delivery, dispatch } = await setup(t, {
+    downstreams: { warehouse: { when: ({ task }) => task.sceneType !== 'skip' } }
+  })
+  const first = await post({ sceneType: 'skip' })
+  t.match(await delivery(first), { reason: 'SKIPPED' })
+  const second = await post(after(first))
+  await quiet()
+  await dispatch()
+  t.match(await delivery(second), { status: 'HANDLED' })
+})
+
+t.test('of several deliveries all must have ended, and those that were skipped do not matter', async t => {
+  const { accept, read, quiet, downstream, dispatch } = await setup(t, {
+    downstreams: {
+      points: {},
+      warehouse: {},
+      audit: { when: () => false }
+    }
+  })
+  downstream.holds = true
+  await accept.many([asked({ taskNo: 'first' }), asked({ taskNo: 'second', ...after('first') })])
+  await downstream.received(2)
+  downstream.answer()
+  t.match(await read('second'), {
+    deliveries: [{ status: 'DELETED' }, { phase: 'BLOCKED' }, { phase: 'BLOCKED' }]
+  })
+  downstream.answer()
+  downstream.holds = false
+  await quiet()
+  await dispatch()
+  t.match(await read('second'), { status: 'HANDLED' })
+})
+
+t.test('what waits past its deliverBefore ends FAILED, EXPIRED, and waits no longer', async t => {
+  const { post, queue, delivery, later, dispatch, sql, waitingFor } = await setup(t)
+  queue.mode = 'hold'
+  const first = await post()
+  const second = await post({ ...after(first), deliverBefore: new Date(Date.now() + 60_000) })
+  await dispatch()
+  t.match(await delivery(second), { phase: 'BLOCKED' })
+  await later('61 s')
+  await dispatch()
+  t.match(await delivery(second), { status: 'FAILED', reason: 'EXPIRED', attempt: 0 })
+  await waitingFor.sweep()
+  t.equal((await sql`select from dependency where done_at is null`).length, 0)
+})
+
+t.test('let go before its start time it waits for that, and not one moment less', async t => {
+  const { post, quiet, delivery, later, dispatch, downstream, sql } = await setup(t)
+  const first = await post()
+  const [{ now }] = await sql<[{ now: Date }]>`select now() as now`
+  const start = new Date(now.getTime() + 60_000)
+  const second = await post({ ...after(first), start: { at: start } })
+  await quiet()
+  const { phase, nextActionAt = '' } = await delivery(second)
+  t.equal(phase, 'WAITING')
+  t.ok(Date.parse(nextActionAt) >= start.getTime() && Date.parse(nextActionAt) < start.getTime() + 10_000)
+  await later('50 s')
+  await dispatch()
+  t.equal(downstream.requests.length, 1)
+  await later('20 s')
+  await dispatch()
+  t.equal(downstream.requests.length, 2)
+})
+
+t.test('what waits can be deleted, and what waits for that hears of it', async t => {
+  const { post, queue, quiet, delivery, remove, sql } = await setup(t)
+  queue.mode = 'hold'
+  const first = await post()
+  const second = await post(after(first))
+  const third = await post(after(second))
+  await remove(second)
+  await quiet()
+  t.match(await delivery(second), { status: 'DELETED' })
+  t.match(await delivery(third), { status: 'FAILED', reason: 'DEPENDENCY_DELETED' })
+  t.equal((await sql`select from dependency where done_at is null`).length, 0)
+})
+
+t.test('a paused downstream gets what is let go when it is resumed', async t => {
+  const { post, queue, quiet, delivery, sql, around, dispatch, record } = await setup(t)
+  queue.mode = 'hold'
+  const first = await post()
+  const second = await post(after(first))
+  await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'me')`
+  await around.refresh()
+  const [{ id }] = await sql<[{ id: string }]>`select id from task where task_no = ${first}`
+  await record({
+    move: { taskId: id, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' }
+  })
+  await quiet()
+  await dispatch()
+  t.match(await delivery(second), { phase: 'WAITING', attempt: 0 })
+})
+
+t.test('a failed attempt of what is waited for changes nothing: it is on its way still', async t => {
+  const { post, quiet, delivery, downstream, sql } = await setup(t)
+  downstream.next(failed)
+  const first = await post()
+  const second = await post(after(first))
+  await quiet()
+  t.match(await delivery(first), { phase: 'WAITING', attempt: 1 })
+  t.match(await delivery(second), { phase: 'BLOCKED' })
+  t.equal((await sql`select from alarm`).length, 0)
+})

@@ -1,0 +1,30 @@
+// A client that counts the statements that go through it. A statement may be made of fragments: only what is awaited is one.
+import type { Sql } from '../../src/db/pool.ts'
+
+export interface Counted {
+  sql: Sql
+  /** Statements so far. */
+  statements(): number
+}
+
+export function counted(sql: Sql): Counted {
+  const awaited = new WeakSet<object>()
+  let statements = 0
+  const counting = new Proxy(sql, {
+    apply(target, self, args: unknown[]) {
+      const query: unknown = Reflect.apply(target, self, args)
+      if (!(query instanceof Promise)) return query
+      return new Proxy(query, {
+        get(of, name) {
+          if (name === 'then' && !awaited.has(of)) {
+            awaited.add(of)
+            statements++
+          }
+          const member: unknown = Reflect.get(of, name, of)
+          return typeof member === 'function' ? member.bind(of) : member
+        }
+      })
+    }
+  })
+  return { sql: counting, statements: () => statements }
+}
