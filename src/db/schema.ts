@@ -78,7 +78,6 @@ export const task = pgTable(
   },
   t => [
     check('task_state_check', oneOf(t.state, taskStates)),
-    // Partial, both: a task without a business key has no entry in them.
     index('task_biz_idx')
       .on(t.bizType, t.bizKey, t.id)
       .where(sql`${t.bizType} is not null`),
@@ -109,7 +108,6 @@ export const delivery = pgTable(
     handledBy: text('handled_by').$type<HandledBy>(),
     createdAt: at('created_at').notNull().defaultNow(),
     updatedAt: at('updated_at').notNull().defaultNow(),
-    /** The operator who changed it last; null: nobody ever did. */
     updatedBy: text('updated_by')
   },
   t => [

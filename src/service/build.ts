@@ -282,9 +282,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await accept.idle()
       await outbox.idle()
       await enqueue.idle()
-      // What ended last may let others go.
-      await complete.idle()
-      await waitingFor.idle()
+      await complete.idle().then(waitingFor.idle)
       failpoint('shutdown.after_drain')
       clearTimeout(limit)
       clearTimeout(lastWord)
