@@ -13,6 +13,9 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'GET /tasks/:taskNo': ['tasks:read', 'ops:read'],
   'DELETE /tasks/:taskNo': ['tasks:write', 'ops:write'],
   'POST /tasks/:taskNo/redeliver': ['tasks:write', 'ops:write'],
+  'POST /tasks/:taskNo/commit': ['tasks:write', 'ops:write'],
+  'POST /tasks/:taskNo/rollback': ['tasks:write', 'ops:write'],
+  'POST /tasks/:taskNo/check': ['tasks:write', 'ops:write'],
   // The token of the delivery is its proof.
   'POST /callback': 'open',
   'GET /deliveries': ['ops:read'],

@@ -6,6 +6,7 @@ import { callbackRoutes } from './callback.ts'
 import { deliveryRoutes } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { docs } from './docs.ts'
+import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
 import { manners, originForm } from './request-checks.ts'
 import { opsRoutes } from './ops.ts'
@@ -35,6 +36,7 @@ export async function buildApp(
   const app = bareApp(deps, limits)
   await docs(app)
   taskRoutes(app, deps)
+  halfRoutes(app, deps)
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)
   opsRoutes(app, deps)

@@ -3,6 +3,7 @@ import type { listAlarms, listDeliveries, listTasks, TaskFilter } from '../db/li
 import type { listRejected, RejectedFilter, RejectedRequest } from '../db/rejected.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
+import type { NotEnded } from '../delivery/half.ts'
 import type { RedeliverRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -36,10 +37,14 @@ export interface ApiDeps {
    * This and the other operations of operators write an audit row with `who`, before the act: an act without its record would be
    * worse than a record without its act. An operation that finds nothing to do writes none.
    */
-  remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing'>
+  remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   redeliver(
     request: RedeliverRequest
-  ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted'>
+  ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'>
+  /** These three leave a row in the audit where it was posted by somebody else. */
+  commit(taskNo: string, who: string): Promise<TaskView | NotEnded | 'no_handler'>
+  rollBack(taskNo: string, who: string): Promise<TaskView | NotEnded>
+  check(taskNo: string, who: string): Promise<TaskView | NotEnded>
   receive(receipt: ReceiptRequest): Promise<ReceiveResult>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>
@@ -78,6 +83,7 @@ export interface ApiDeps {
 export interface HandlerShown {
   messageCode: string
   body: unknown
+  checkBack?: unknown
   downstreams: readonly {
     name: string
     transport: string

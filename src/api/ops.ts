@@ -79,10 +79,12 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
   }
 }
 
-function shown({ messageCode, body, downstreams }: HandlerShown) {
+function shown({ messageCode, body, checkBack, downstreams }: HandlerShown) {
   return {
     messageCode,
     body: schemaOf(body),
+    /** It takes half messages. */
+    prepared: checkBack !== undefined,
     downstreams: downstreams.map(({ name, transport, needCallback, policy, limit }) => ({
       name,
       transport,

@@ -121,6 +121,8 @@ export function acceptedTask(
       throw new Problem('BIZ_CONFLICT', accepted.by, { pointer: `${at}/bizKey` })
     case 'unknown_code':
       throw unknownCode(messageCode, codes, `${at}/messageCode`)
+    case 'no_check_back':
+      throw new Problem('NO_CHECK_BACK', '', { pointer: `${at}/prepared` })
     case 'invalid':
       throw new Problem('INVALID', accepted.detail, {
         pointer: at + accepted.pointer,

@@ -1,5 +1,14 @@
 import { z } from 'zod'
-import { phases, reasons, receiptResults, statusNumber, alarmKinds, type Status } from '../domain/types.ts'
+import {
+  alarmKinds,
+  phases,
+  reasons,
+  receiptResults,
+  statusNumber,
+  taskStatuses,
+  type Status
+} from '../domain/types.ts'
+import { durationMs } from '../handler/define.ts'
 
 // The input schemas. They validate the input, type it, and become the OpenAPI. Nothing is coerced.
 
@@ -35,6 +44,11 @@ const bizText = (most: number) =>
       new RegExp(`^[^\\u0000-\\u001f\\u007f-\\u009f]{1,${most}}$`, 'u'),
       `must be 1 to ${most} characters, none of them a control character`
     )
+
+function isCheckAfter(text: string): boolean {
+  const ms = durationMs(text)
+  return ms !== undefined && ms >= 1_000 && ms <= 86_400_000
+}
 
 export const taskBody = z.strictObject({
   taskNo: taskNo
@@ -98,7 +112,25 @@ export const taskBody = z.strictObject({
     .optional()
     .describe(
       'Tasks that exist already, in a batch also earlier ones of it: nothing is delivered before each of them is HANDLED.'
-    )
+    ),
+  prepared: z
+    .boolean()
+    .optional()
+    .describe(
+      'true: a half message. Nothing is delivered before POST /tasks/{taskNo}/commit; its handler needs a checkBack.'
+    ),
+  checkBack: z
+    .strictObject({
+      after: z
+        .string()
+        .refine(isCheckAfter, `must be a time from 1s to 24h, like 35s, 5m or 2h`)
+        .optional()
+        .describe(
+          'How long to wait before the producer is asked what became of it, and between the next times. Default 35s.'
+        )
+    })
+    .optional()
+    .describe('Of one that is prepared only.')
 })
 export type TaskBody = z.output<typeof taskBody>
 
@@ -173,7 +205,7 @@ export const waitQuery = z.strictObject({
   timeout: count(1, 60).optional().describe('Seconds to hold it at most. Default 30.')
 })
 export const taskQuery = z.strictObject({
-  status: z.enum(statuses).optional(),
+  status: z.enum(taskStatuses).optional(),
   sceneType: sceneType.optional(),
   needCallback: flag.optional(),
   bizType: bizText(64).optional().describe('Then without from: of all times.'),

@@ -1,11 +1,13 @@
 import { z } from 'zod'
 import {
   alarmKinds,
+  checkAnswers,
   handledBys,
   phases,
   reasons,
   receiptResults,
   statusNumber,
+  taskStatuses,
   type Status
 } from '../domain/types.ts'
 import { problems, type ProblemCode } from '../runtime/errors.ts'
@@ -78,12 +80,27 @@ const delivery = z
   })
   .meta({ id: 'Delivery' })
 
+const prepared = z
+  .looseObject({
+    preparedAt: time,
+    checks: z.int().describe('How often its producer was asked.'),
+    nextCheckAt: time.optional(),
+    lastAnswer: z.enum(checkAnswers).optional().describe('NONE: nothing that can be understood.'),
+    lastReason: z.string().optional().describe('Why it is none.'),
+    lastCheckedAt: time.optional(),
+    endedAt: time.optional(),
+    endedBy: z.string().optional().describe('Name of a key, or check: and the number of that check.')
+  })
+  .meta({ id: 'Prepared' })
+
 export const taskAnswer = z
   .looseObject({
     taskNo: z.string(),
     messageCode: z.string(),
     sceneType: z.string(),
-    status,
+    status: z
+      .enum(taskStatuses)
+      .describe('PREPARED: neither committed nor rolled back yet. CANCELLED: rolled back.'),
     createdAt: time,
     deliverStartTime: time.optional(),
     deliverBefore: time.optional(),
@@ -106,6 +123,9 @@ export const taskAnswer = z
       .unknown()
       .optional()
       .meta({ description: 'The very text that was posted; only where one task is read.' }),
+    prepared: prepared
+      .optional()
+      .describe('Of one that was posted as prepared; who has just committed it is answered without.'),
     deliveries: z.array(delivery)
   })
   .meta({ id: 'Task' })

@@ -2,6 +2,7 @@ import type { TaskRequest } from '../delivery/accept.ts'
 import { mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { fit } from './body.ts'
+import { durationMs } from '../handler/define.ts'
 import { instant, maxBodyBytes, taskBody, type TaskBody } from './requests.ts'
 import { Problem } from '../runtime/errors.ts'
 import {
@@ -63,7 +64,8 @@ export function askedTask(
       traceparent,
       createdBy: caller.name,
       biz,
-      after: task.after === undefined ? null : { taskNos: task.after, codes: caller.messageCodes }
+      after: task.after === undefined ? null : { taskNos: task.after, codes: caller.messageCodes },
+      ...preparedOf(task, at)
     },
     ifNew: taken
       ? new Problem('INVALID', 'has the form of the default numbers of another messageCode', {
@@ -71,6 +73,21 @@ export function askedTask(
         })
       : times.late
   }
+}
+
+const checkAfterMs = 35_000
+
+function preparedOf(
+  { prepared = false, checkBack, after }: TaskBody,
+  at: string
+): Pick<TaskRequest, 'prepared'> {
+  if (prepared && after)
+    throw new Problem('INVALID', 'a half message cannot wait for others', { pointer: `${at}/after` })
+  if (prepared) return { prepared: { checkAfterMs: durationMs(checkBack?.after) ?? checkAfterMs } }
+  if (checkBack === undefined) return {}
+  throw new Problem('INVALID', 'is of a prepared task: say prepared: true too', {
+    pointer: `${at}/checkBack`
+  })
 }
 
 /**

@@ -48,7 +48,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         summary: 'Accept one task',
         operationId: 'acceptTask',
         description:
-          'Answered once the task is committed. The same taskNo with the same content again is answered 200, with its present status.',
+          'Answered once the task is committed. The same taskNo with the same content again is answered 200, with its present status. One that is prepared is delivered only once POST /tasks/{taskNo}/commit says so.',
         body: taskBody.meta({ 'x-examples': taskExamples }),
         response: {
           201: taskAnswer.describe('Accepted'),
@@ -57,6 +57,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
             ...unread,
             'BODY_TOO_LARGE',
             'UNKNOWN_CODE',
+            'NO_CHECK_BACK',
             'TASK_CONFLICT',
             'BIZ_CONFLICT',
             'CODE_FORBIDDEN',
@@ -100,7 +101,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const taskNo = known(request.params)
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
-      if (request.query.wait === undefined || first.status !== 'SENDING') return json(reply, taskText(first))
+      if (request.query.wait === undefined || !isOpen(first)) return json(reply, taskText(first))
       // Each key has a share of the waiting callers; without keys, each address has one.
       const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
@@ -153,7 +154,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         params: taskParams,
         response: {
           200: taskAnswer,
-          ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', 'CROSS_ORIGIN', ...keyed)
+          ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', 'TASK_PREPARED', 'CROSS_ORIGIN', ...keyed)
         }
       }
     },
@@ -163,6 +164,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const task = await deps.remove(taskNo, who)
       if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
       if (task === 'nothing') throw new Problem('NOTHING_TO_STOP')
+      if (task === 'prepared') throw new Problem('TASK_PREPARED')
       return json(reply, taskText(task))
     }
   )
@@ -183,6 +185,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
           ...refusals(
             'TASK_NOT_FOUND',
             'NOTHING_TO_REDELIVER',
+            'TASK_PREPARED',
             'TASK_EXPIRED',
             'PREREQUISITE_DELETED',
             'CROSS_ORIGIN',
@@ -208,6 +211,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
       if (task === 'prerequisite_deleted')
         throw new Problem('PREREQUISITE_DELETED', 'force delivers it all the same')
+      if (task === 'prepared') throw new Problem('TASK_PREPARED')
       if (task === 'expired') throw new Problem('TASK_EXPIRED', 'force delivers it all the same')
       return json(reply, taskText(task))
     }
@@ -259,7 +263,10 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
   }
 }
 
-function known({ taskNo }: { taskNo: string }): string {
+/** There is something to wait for: a half message that nobody ended yet may still become one that is HANDLED. */
+const isOpen = ({ status }: TaskView): boolean => status === 'SENDING' || status === 'PREPARED'
+
+export function known({ taskNo }: { taskNo: string }): string {
   if (!isTaskNo(taskNo)) throw new Problem('TASK_NOT_FOUND')
   return taskNo
 }
@@ -271,7 +278,7 @@ async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<T
   return task
 }
 
-async function mine(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
+export async function mine(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
   if (caller.messageCodes) await visible(deps, caller, taskNo)
   return caller.name
 }

@@ -93,6 +93,8 @@ function list({ handlers, downstreams }: Registry): void {
     'timeout'
   ]
   console.log(aligned([head, ...rows], 5))
+  const half = [...handlers.values()].filter(one => one.checkBack).map(one => one.messageCode)
+  if (half.length > 0) console.log(`\nhalf messages: ${half.join(', ')}`)
   console.log(`\n${handlers.size} handlers, ${downstreams.size} downstreams, no errors`)
 }
 

@@ -15,6 +15,7 @@ ${commandLine('key secret DOWNSTREAM')}
 
 Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A key is shown only once, when it is created.
 secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
+With check:MESSAGECODE instead: the secret by which producers of half messages verify checks.
 The command uses the database of DATABASE_URL, or the embedded one.`
 
 export async function run(args: string[]): Promise<void> {
@@ -115,7 +116,7 @@ async function revoke(sql: Sql, id: string): Promise<void> {
 }
 
 function downstream(name: string): string {
-  if (!/^[a-z][a-z0-9-]{0,31}$/.test(name))
+  if (!/^[a-z][a-z0-9-]{0,31}$|^check:[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(name))
     throw new UsageError(
       `The name of the downstream is missing or invalid: ${commandLine('key secret DOWNSTREAM')}`
     )

@@ -30,9 +30,10 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
     select c.*, coalesce(t.task_no, left(r.task_no, 200), '') as task_no,
       coalesce(t.message_code, left(r.message_code, 200), '') as message_code,
       -- What was blocked, or which certificate was wrong, is said by the attempt.
-      case when c.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason, r.problem->>'code') end as reason
+      case when c.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason, r.problem->>'code', p.last_reason, p.last_answer) end as reason
     from claimed c left join task t on t.id = c.task_id
       left join outbox_rejected r on c.kind = 'REJECTED' and r.id = c.task_id
+      left join prepared p on c.kind = 'PREPARED_STUCK' and p.task_id = c.task_id
       left join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
       left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
   return rows.map(row => ({

@@ -3,7 +3,7 @@ import { and, desc, eq, gte, inArray, lt, sql, type SQL } from 'drizzle-orm'
 import { alias, QueryBuilder, type PgColumn } from 'drizzle-orm/pg-core'
 import { plainArray, textArray } from './arrays.ts'
 import type { Reads } from './reads.ts'
-import { alarm, attempt, delivery, downstream, outboxRejected, task } from './schema.ts'
+import { alarm, attempt, delivery, downstream, outboxRejected, prepared, task } from './schema.ts'
 import {
   attemptView,
   deliveryView,
@@ -14,40 +14,15 @@ import {
   taskView,
   type TaskView
 } from './views.ts'
+import { is, ofMessages, paged, upTo, uuid, type Window } from './window.ts'
 import { uuidAt } from '../domain/ids.ts'
-import { statusNumber, type Status } from '../domain/types.ts'
-
-/** What every list can be narrowed by. `cursor` is the last page's; a list goes from the newest to the oldest. */
-export interface Window {
-  messageCodes: readonly string[] | null
-  messageCode?: string
-  downstream?: string
-  from: Date
-  to?: Date
-  cursor?: string
-  limit: number
-}
-
-const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-const highest = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
-
-const upTo = (window: Window): string => window.cursor ?? (window.to ? uuidAt(window.to) : highest)
-
-/** A condition where a value is asked for. Values of an enumeration come from requests as any text. */
-const is = (column: PgColumn | SQL, value: string | number | boolean | undefined): SQL | undefined =>
-  value === undefined ? undefined : eq(column as PgColumn, value)
+import { statusNumber, type Status, type TaskStatus } from '../domain/types.ts'
 
 const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
 
-const ofMessages = (
-  { messageCodes, messageCode }: Window,
-  column: PgColumn | SQL = task.messageCode
-): SQL | undefined =>
-  and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))
-
 /** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
 export type TaskFilter = Window & {
-  status?: Status
+  status?: TaskStatus
   sceneType?: string
   needCallback?: boolean
   bizType?: string
@@ -80,15 +55,19 @@ function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {
   if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
-  const find = filter.status === 'FAILED' && filter.bizType === undefined ? failedIds : taskIds
-  const rows = await find(reads, filter)
+  const { status } = filter
+  const rows = await (status === 'FAILED' && filter.bizType === undefined
+    ? failedIds(reads, filter)
+    : status === 'PREPARED' || status === 'CANCELLED'
+      ? halfIds(reads, filter, status)
+      : taskIds(reads, filter, status))
   const { page, next } = paged(filter, rows, row => row.id)
   const tasks = await reads.tasks.execute({ ids: plainArray(page.map(row => row.id)) })
   return { tasks: tasks.map(row => taskView(row, row.deliveries)), ...next }
 }
 
 /** One more than a page, by the primary key, or by that of a business thing. */
-function taskIds({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
+function taskIds({ db }: Reads, filter: TaskFilter, status: Status | undefined): Promise<{ id: string }[]> {
   return db
     .select({ id: task.id })
     .from(task)
@@ -96,10 +75,35 @@ function taskIds({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
       and(
         lt(task.id, upTo(filter)),
         gte(task.id, uuidAt(filter.from)),
-        ofTask(filter, is(visibleStatus, number(filter.status)))
+        // One that is not ACTIVE has no deliveries, and their aggregate would say DELETED.
+        status && eq(task.state, 'ACTIVE'),
+        ofTask(filter, is(visibleStatus, number(status)))
       )
     )
     .orderBy(desc(task.id))
+    .limit(filter.limit + 1)
+}
+
+/** The same for half messages that have no deliveries: of a downstream, or with receipts owed, there are none of them. */
+function halfIds(
+  { db }: Reads,
+  filter: TaskFilter,
+  state: 'PREPARED' | 'CANCELLED'
+): Promise<{ id: string }[]> {
+  return db
+    .select({ id: task.id })
+    .from(prepared)
+    .innerJoin(task, eq(task.id, prepared.taskId))
+    .where(
+      and(
+        lt(prepared.taskId, upTo(filter)),
+        gte(prepared.taskId, uuidAt(filter.from)),
+        is(sql`(${prepared.nextActionAt} is not null)`, state === 'PREPARED'),
+        eq(task.state, state),
+        ofTask(filter, undefined)
+      )
+    )
+    .orderBy(desc(prepared.taskId))
     .limit(filter.limit + 1)
 }
 
@@ -179,15 +183,22 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
       taskNo: sql<string>`coalesce(${task.taskNo}, left(${outboxRejected.taskNo}, 200), '')`,
       messageCode: sql<string>`coalesce(${task.messageCode}, left(${outboxRejected.messageCode}, 200), '')`,
       alarm,
-      status: delivery.status,
+      state: task.state,
+      // What is not about a delivery is about its task.
+      status: sql<number>`coalesce(${delivery.status}, (${new QueryBuilder()
+        .select({ status: visibleStatus })
+        .from(part)
+        .where(eq(part.taskId, task.id))}))`,
       reason: sql<string | null>`
         case when ${alarm.kind} = 'FAILED' then ${delivery.reason}
-          else coalesce(${attempt.reason}, ${delivery.reason}, ${outboxRejected.problem}->>'code') end`
+          else coalesce(${attempt.reason}, ${delivery.reason}, ${outboxRejected.problem}->>'code',
+            ${prepared.lastReason}, ${prepared.lastAnswer}) end`
     })
     .from(alarm)
     .leftJoin(task, eq(task.id, alarm.taskId))
     .leftJoin(outboxRejected, and(eq(alarm.kind, 'REJECTED'), eq(outboxRejected.id, alarm.taskId)))
     .leftJoin(delivery, and(eq(delivery.taskId, alarm.taskId), eq(delivery.downstream, alarm.downstream)))
+    .leftJoin(prepared, and(eq(prepared.taskId, alarm.taskId), eq(alarm.kind, 'PREPARED_STUCK')))
     .leftJoin(
       attempt,
       and(
@@ -212,13 +223,14 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
   const { page, next } = paged(window, rows, ({ alarm: { taskId, ...last } }) =>
     [taskId, last.downstream, last.attempt, last.kind].join(':')
   )
-  const alarms = page.map(({ taskNo, messageCode, alarm, status, reason }) => ({
+  const alarms = page.map(({ taskNo, messageCode, alarm, state, status, reason }) => ({
     taskNo,
     messageCode,
     downstream: alarm.downstream,
     attempt: alarm.attempt,
     kind: alarm.kind,
-    ...present('status', status === null ? null : statusWord(status)),
+    // One of a rejected row has no task.
+    ...present('status', state === null ? null : state === 'ACTIVE' ? statusWord(status) : state),
     ...present('reason', reason),
     createdAt: alarm.createdAt.toISOString(),
     ...present('sentAt', iso(alarm.sentAt)),
@@ -226,17 +238,6 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
     tries: alarm.tries
   }))
   return { alarms, ...next }
-}
-
-/** The page of rows that are one more than it, where there are more. */
-function paged<Row>(
-  { limit }: Window,
-  rows: readonly Row[],
-  cursorOf: (row: Row) => string
-): { page: Row[]; next: { nextCursor?: string } } {
-  const page = rows.slice(0, limit)
-  const last = page.at(-1)
-  return { page, next: rows.length > limit && last ? { nextCursor: cursorOf(last) } : {} }
 }
 
 /**

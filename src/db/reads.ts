@@ -4,11 +4,14 @@ import { drizzle } from 'drizzle-orm/postgres-js'
 import { openDb, readConnections } from './pool.ts'
 import * as tables from './schema.ts'
 
-const { task, delivery, attempt, receipt } = tables
+const { task, delivery, attempt, receipt, prepared } = tables
 
 const schema = {
   ...tables,
-  ofTask: relations(task, ({ many }) => ({ deliveries: many(delivery) })),
+  ofTask: relations(task, ({ one, many }) => ({
+    deliveries: many(delivery),
+    prepared: one(prepared, { fields: [task.id], references: [prepared.taskId] })
+  })),
   ofDelivery: relations(delivery, ({ one, many }) => ({
     task: one(task, { fields: [delivery.taskId], references: [task.id] }),
     attempts: many(attempt),
@@ -69,6 +72,7 @@ export function openReads(url: string) {
         where: eq(task.taskNo, sql.placeholder('taskNo')),
         extras: fields => ({ after: afterOf(fields.id), before: beforeOf(fields.id) }),
         with: {
+          prepared: true,
           deliveries: {
             orderBy: asc(delivery.downstream),
             with: {
@@ -83,7 +87,7 @@ export function openReads(url: string) {
       .findMany({
         columns: { messageBody: false },
         where: sql`${task.id} = any(${sql.placeholder('ids')}::uuid[])`,
-        with: { deliveries: { orderBy: asc(delivery.downstream) } },
+        with: { prepared: true, deliveries: { orderBy: asc(delivery.downstream) } },
         orderBy: desc(task.id)
       })
       .prepare('tasks'),

@@ -1,7 +1,7 @@
 import type { Sql } from './pool.ts'
 
 /**
- * Removes up to `limit` tasks older than `days` of which nothing is SENDING, with all that hangs on them, walking from
+ * Removes up to `limit` tasks older than `days` of which nothing is SENDING and that are not PREPARED, with all that hangs on them, walking from
  * the oldest on. `after` is where the last call stopped; null starts over and, as `next`, says that the end is reached.
  */
 export async function removeOld(
@@ -12,7 +12,7 @@ export async function removeOld(
 ): Promise<{ removed: number; next: string | null }> {
   const [row] = await sql<[{ removed: number; looked: number; next: string | null }]>`
     with looked as materialized (
-      select id from task
+      select id, state from task
       where id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
         -- uuid v7 begins with its time: a bound on the key, so that the walk ends where the young ones begin
         and id < (lpad(to_hex((extract(epoch from now() - ${days}::int * interval '1 day') * 1000)::bigint), 12, '0')
@@ -21,7 +21,8 @@ export async function removeOld(
       limit ${limit}
     ), resting as materialized (
       select id from looked l
-      where not exists (select from delivery d where d.task_id = l.id and d.status = 0)
+      -- One that was never ended must not be forgotten, however old it is.
+      where l.state <> 'PREPARED' and not exists (select from delivery d where d.task_id = l.id and d.status = 0)
         -- Somebody still waits for it, perhaps for its redelivery. One that is named at this very moment goes all the same:
         -- then whoever named it ends as if it had been deleted, with an alarm.
         and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
@@ -37,6 +38,7 @@ export async function removeOld(
       where not exists (select from locked d where d.task_id = r.id and d.status = 0)
     ), receipts as (delete from receipt using old where receipt.task_id = old.id),
     attempts as (delete from attempt using old where attempt.task_id = old.id),
+    halves as (delete from prepared using old where prepared.task_id = old.id),
     alarms as (delete from alarm using old where alarm.task_id = old.id),
     dependencies as (delete from dependency using old where dependency.task_id = old.id),
     deliveries as (delete from delivery using old where delivery.task_id = old.id),

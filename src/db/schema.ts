@@ -8,7 +8,6 @@ import {
   bigserial,
   boolean,
   check,
-  customType,
   index,
   integer,
   interval,
@@ -17,10 +16,8 @@ import {
   primaryKey,
   smallint,
   text,
-  timestamp,
   uniqueIndex,
-  uuid,
-  type AnyPgColumn
+  uuid
 } from 'drizzle-orm/pg-core'
 import {
   alarmKinds,
@@ -34,8 +31,12 @@ import {
   type Outcome,
   type Phase,
   type Reason,
+  type TaskState,
   type ReceiptResult
 } from '../domain/types.ts'
+import { at, bytea, oneOf } from './columns.ts'
+
+export { prepared } from './prepared-table.ts'
 
 const outcomes = ['delivered', 'refused', 'failed'] as const satisfies Outcome['kind'][]
 const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const
@@ -44,14 +45,6 @@ const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const
 export type Row<T extends Table> = InferSelectModel<T, { dbColumnNames: true }>
 
 /** Bytes, or in JSON their hex form. */
-const bytea = customType<{ data: Uint8Array; driverData: Uint8Array | string }>({
-  dataType: () => 'bytea',
-  fromDriver: value => (typeof value === 'string' ? Buffer.from(value.slice(2), 'hex') : value)
-})
-const at = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true })
-const oneOf = (column: AnyPgColumn, words: readonly (string | number)[]) =>
-  sql`${column} in (${sql.raw(words.map(word => (typeof word === 'number' ? word : `'${word}'`)).join(', '))})`
-
 /** Immutable but for `state`. The body is the very text that was posted: jsonb would reorder, round and refuse. */
 export const task = pgTable(
   'task',
@@ -68,7 +61,7 @@ export const task = pgTable(
     retryTimes: smallint('retry_times'),
     orderingKey: text('ordering_key'),
     extend: jsonb('extend'),
-    state: text('state').notNull().default('ACTIVE'),
+    state: text('state').$type<TaskState>().notNull().default('ACTIVE'),
     createdAt: at('created_at').notNull().defaultNow(),
     createdBy: text('created_by').notNull(),
     traceparent: text('traceparent'),

@@ -4,7 +4,7 @@ import { plainArray, textArray } from './arrays.ts'
 import { findBizTaken, type Biz } from './biz.ts'
 import type { Invalid } from '../runtime/errors.ts'
 import { statusWord } from './views.ts'
-import type { Reason, Status } from '../domain/types.ts'
+import type { Reason, Status, TaskState } from '../domain/types.ts'
 
 /** A task to store. Its text members are as posted; times are Dates; `delayMs` counts from the database's now. */
 export interface NewTask {
@@ -25,6 +25,10 @@ export interface NewTask {
   biz?: Biz | null
   /** It waits for these tasks. */
   after?: After | null
+  /** Posted as prepared: no delivery is made, and its producer is asked from then on. */
+  prepared?: { checkAfterMs: number }
+  /** It was stored as prepared, and is committed now: only its deliveries are new. `by`: who said so. */
+  committed?: { by: string; createdAt: Date }
   deliveries: NewDelivery[]
 }
 
@@ -108,7 +112,7 @@ export const telling = (sql: Sql, tasks: readonly NewTask[]) => sql`
       (select string_agg(task_id || downstream, ',') from delivered where phase <> 'IN_FLIGHT') as waiting`
 
 /** The CTE `stored` of a statement that stores tasks. */
-export const inserting = (sql: Sql, tasks: readonly NewTask[], state: string) => sql`
+export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState) => sql`
       insert into task (
         id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
         need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz
@@ -235,8 +239,9 @@ export async function findHashes(sql: Sql, taskNos: readonly string[]): Promise<
 }
 
 /** A task's deliveries as an operator's act needs them. */
-export interface TaskState {
+export interface Standing {
   id: string
+  state: TaskState
   messageCode: string
   retryTimes: number | null
   deliveries: {
@@ -249,41 +254,41 @@ export interface TaskState {
 }
 
 /** null: no such task. */
-export async function readTaskState(sql: Sql, taskNo: string): Promise<TaskState | null> {
+export async function readTaskState(sql: Sql, taskNo: string): Promise<Standing | null> {
   const rows = await sql<
-    (Pick<Row<typeof task>, 'id' | 'message_code' | 'retry_times'> &
-      Pick<Row<typeof delivery>, 'downstream' | 'status' | 'attempt' | 'reason'> & { expired: boolean })[]
+    (Pick<Row<typeof task>, 'id' | 'state' | 'message_code' | 'retry_times'> &
+      Pick<Row<typeof delivery>, 'status' | 'attempt' | 'reason'> & {
+        downstream: string | null
+        expired: boolean
+      })[]
   >`
-    select t.id, t.message_code, t.retry_times, d.downstream, d.status, d.attempt, d.reason,
+    select t.id, t.state, t.message_code, t.retry_times, d.downstream, d.status, d.attempt, d.reason,
       coalesce(d.deliver_before <= now(), false) as expired
-    from task t join delivery d on d.task_id = t.id
+    from task t left join delivery d on d.task_id = t.id
     where t.task_no = ${taskNo}
     order by d.downstream`
   const [first] = rows
   return first
     ? {
         id: first.id,
+        state: first.state,
         messageCode: first.message_code,
         retryTimes: first.retry_times,
-        deliveries: rows.map(row => ({
-          downstream: row.downstream,
-          status: statusWord(row.status),
-          attempt: row.attempt,
-          expired: row.expired,
-          reason: row.reason
-        }))
+        deliveries: rows.flatMap(({ downstream, status, attempt, expired, reason }) =>
+          downstream === null ? [] : [{ downstream, status: statusWord(status), attempt, expired, reason }]
+        )
       }
     : null
 }
 
-/** The taskNos among these whose every delivery has come to rest, and those that do not exist. */
+/** The taskNos among these whose every delivery has come to rest, and those that do not exist. A PREPARED one has still to get its deliveries. */
 export async function findEnded(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
   const rows = await sql<{ task_no: string }[]>`
     select w.task_no
     from unnest(${textArray(taskNos)}::text[]) as w (task_no)
     where not exists (
-      select from task t join delivery d on d.task_id = t.id
-      where t.task_no = w.task_no and d.status = 0
+      select from task t left join delivery d on d.task_id = t.id and d.status = 0
+      where t.task_no = w.task_no and (d.task_id is not null or t.state = 'PREPARED')
     )`
   return new Set(rows.map(row => row.task_no))
 }

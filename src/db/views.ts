@@ -1,7 +1,15 @@
 // Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, nothing where there is nothing.
 import type { Sql } from './pool.ts'
-import type { attempt, delivery, receipt, task } from './schema.ts'
-import { statusNumber, type HandledBy, type Phase, type Reason, type Status } from '../domain/types.ts'
+import type { attempt, delivery, prepared, receipt, Row, task } from './schema.ts'
+import {
+  statusNumber,
+  type CheckAnswer,
+  type HandledBy,
+  type Phase,
+  type Reason,
+  type Status,
+  type TaskStatus
+} from '../domain/types.ts'
 import { textArray } from './arrays.ts'
 
 const words = new Map<number, Status>(
@@ -64,7 +72,7 @@ export interface TaskView {
   taskNo: string
   messageCode: string
   sceneType: string
-  status: Status
+  status: TaskStatus
   createdAt: string
   deliverStartTime?: string
   deliverBefore?: string
@@ -79,7 +87,21 @@ export interface TaskView {
   after?: string[]
   before?: string[]
   messageBody?: string
+  /** Of one that was posted as prepared. */
+  prepared?: PreparedView
   deliveries: DeliveryView[]
+}
+
+export interface PreparedView {
+  preparedAt: string
+  /** How often its producer was asked. */
+  checks: number
+  nextCheckAt?: string
+  lastAnswer?: CheckAnswer
+  lastReason?: string
+  lastCheckedAt?: string
+  endedAt?: string
+  endedBy?: string
 }
 
 type DeliveryShown = Pick<
@@ -127,18 +149,38 @@ type TaskShown = Pick<
   | 'bizType'
   | 'bizKey'
   | 'uniqueBiz'
+  | 'state'
 >
 
-export function taskView(row: TaskShown, parts: readonly DeliveryShown[]): TaskView {
+type PreparedShown = Omit<
+  typeof prepared.$inferSelect,
+  'taskId' | 'messageCode' | 'leasedUntil' | 'answered' | 'unanswered' | 'checkAfterMs' | 'delayMs'
+>
+
+const preparedView = (row: PreparedShown): PreparedView => ({
+  preparedAt: row.preparedAt.toISOString(),
+  checks: row.checks,
+  ...present('nextCheckAt', iso(row.nextActionAt)),
+  ...present('lastAnswer', row.lastAnswer),
+  ...present('lastReason', row.lastReason),
+  ...present('lastCheckedAt', iso(row.lastCheckedAt)),
+  ...present('endedAt', iso(row.endedAt)),
+  ...present('endedBy', row.endedBy)
+})
+
+export function taskView(
+  row: TaskShown & { prepared: PreparedShown | null },
+  parts: readonly DeliveryShown[]
+): TaskView {
   const deliveries = parts.map(deliveryView)
   return {
     taskNo: row.taskNo,
     messageCode: row.messageCode,
     sceneType: row.sceneType,
-    status: taskStatus(deliveries),
+    status: row.state === 'ACTIVE' ? taskStatus(deliveries) : row.state,
     createdAt: row.createdAt.toISOString(),
     ...present('deliverStartTime', iso(row.deliverStartTime)),
-    ...present('deliverBefore', iso(parts[0]?.deliverBefore ?? null)),
+    ...present('deliverBefore', iso((parts[0] ?? row.prepared)?.deliverBefore ?? null)),
     ...present('needCallback', row.needCallback),
     ...present('retryTimes', row.retryTimes),
     ...present('extend', row.extend),
@@ -146,6 +188,7 @@ export function taskView(row: TaskShown, parts: readonly DeliveryShown[]): TaskV
     ...present('bizType', row.bizType),
     ...present('bizKey', row.bizKey),
     ...present('uniqueBiz', row.uniqueBiz),
+    ...present('prepared', row.prepared && preparedView(row.prepared)),
     deliveries
   }
 }
@@ -189,18 +232,44 @@ export const receiptView = (row: typeof receipt.$inferSelect): ReceiptView => ({
  * producer's repeated POST: by the hot pool, which no list holds up.
  */
 export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
-  const rows = await sql<(TaskShown & DeliveryShown)[]>`
+  // Of a half message without deliveries all columns of `d` are null.
+  const rows = await sql<(TaskShown & DeliveryShown & { half: PreparedJson | null })[]>`
     select t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
       t.deliver_start_time as "deliverStartTime", t.need_callback as "needCallback", t.retry_times as "retryTimes",
       t.extend, t.created_at as "createdAt", t.created_by as "createdBy", t.biz_type as "bizType", t.biz_key as "bizKey",
       t.unique_biz as "uniqueBiz", d.downstream, d.status, d.phase,
       d.next_action_at as "nextActionAt", d.attempt, d.tries_left as "triesLeft", d.deliver_before as "deliverBefore",
       d.reason, d.delivered_at as "deliveredAt", d.handled_at as "handledAt", d.handled_by as "handledBy",
-      d.updated_by as "updatedBy"
-    from task t join delivery d on d.task_id = t.id
+      d.updated_by as "updatedBy",
+      t.state, case when t.state <> 'ACTIVE' then (select row_to_json(p) from prepared p where p.task_id = t.id) end as half
+    from task t left join delivery d on d.task_id = t.id
     where t.task_no = any(${textArray(taskNos)}::text[])
     order by t.task_no, d.downstream`
-  const parts = new Map<string, (TaskShown & DeliveryShown)[]>()
+  const parts = new Map<string, (typeof rows)[number][]>()
   for (const row of rows) parts.set(row.taskNo, [...(parts.get(row.taskNo) ?? []), row])
-  return new Map([...parts].flatMap(([taskNo, of]) => (of[0] ? [[taskNo, taskView(of[0], of)]] : [])))
+  return new Map([...parts].flatMap(([taskNo, of]) => (of[0] ? [[taskNo, taskOf(of[0], of)]] : [])))
+}
+
+/** A row of `prepared` as json: its times are texts. */
+type PreparedJson = {
+  [name in keyof Row<typeof prepared>]: Row<typeof prepared>[name] extends Date | null
+    ? string | null
+    : Row<typeof prepared>[name]
+}
+
+function taskOf(row: TaskShown & { half: PreparedJson | null }, parts: readonly DeliveryShown[]): TaskView {
+  const { half } = row
+  const time = (text: string | null) => (text === null ? null : new Date(text))
+  const shown = half && {
+    preparedAt: new Date(half.prepared_at ?? 0),
+    checks: half.checks,
+    nextActionAt: time(half.next_action_at),
+    deliverBefore: time(half.deliver_before),
+    lastAnswer: half.last_answer,
+    lastReason: half.last_reason,
+    lastCheckedAt: time(half.last_checked_at),
+    endedAt: time(half.ended_at),
+    endedBy: half.ended_by
+  }
+  return taskView({ ...row, prepared: shown }, half ? [] : parts)
 }

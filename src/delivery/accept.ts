@@ -1,5 +1,6 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import { readTasks, type TaskView } from '../db/views.ts'
+import { commitTasks } from '../db/prepared.ts'
 import { insertTasks, type InsertResult, type NewTask } from '../db/tasks.ts'
 import { Unavailable, type Invalid } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -10,6 +11,7 @@ import { admission, type Admission } from './admission.ts'
 import { inTurn } from './in-turn.ts'
 import { writeDependents, type AfterDeps } from './after.ts'
 import { createdView, loadedOf, taskOf } from './accepted-task.ts'
+import { commits, prepare } from './commits.ts'
 import { fanOut } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import { messageOf } from './hooks.ts'
@@ -33,13 +35,15 @@ export interface TaskRequest {
   createdBy: string
   biz?: NewTask['biz']
   after?: NewTask['after']
+  /** A half message: no delivery before it is committed. */
+  prepared?: { checkAfterMs: number }
 }
 
 export type AcceptResult =
   | { kind: 'created' | 'same'; task: TaskView }
   | { kind: 'conflict' }
   | { kind: 'biz_conflict'; by: string }
-  | { kind: 'unknown_code' }
+  | { kind: 'unknown_code' | 'no_check_back' }
   | { kind: 'invalid'; detail: string; pointer: string; errors: readonly Invalid[] }
 
 export interface AcceptDeps extends AfterDeps {
@@ -66,6 +70,8 @@ const mostWaiting = 5_000
 export interface Accept {
   (request: TaskRequest): Promise<AcceptResult>
   many(request: readonly TaskRequest[]): Promise<AcceptResult[]>
+  /** Makes and claims the deliveries of what was prepared; 'known' where it is PREPARED no more. */
+  commit(task: NewTask): Promise<InsertResult>
   idle(): Promise<void>
   /** Too many tasks or too much text wait for their commit: callers should come back later. */
   isFull(): boolean
@@ -75,6 +81,7 @@ interface Store {
   tasks: Batcher<NewTask, InsertResult>
   /** Tasks that wait for others. */
   dependents: Batcher<NewTask, InsertResult>
+  prepared: Batcher<NewTask, InsertResult>
   /** Characters of the waiting bodies: 5,000 large ones would be more than a gigabyte. */
   text: number
   /** The current task with this taskNo. */
@@ -93,6 +100,7 @@ export function acceptor(deps: AcceptDeps): Accept {
     tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
     // One at a time and whole: they keep their order.
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
+    prepared: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => prepare(deps, tasks) }),
     // A producer that repeats a batch looks up all its tasks at once.
     known: batcher({
       max: 200,
@@ -102,6 +110,8 @@ export function acceptor(deps: AcceptDeps): Accept {
       }
     })
   }
+  const committing = commits(tasks => write(deps, places, tasks, commitTasks))
+  const all = [writes.tasks, writes.dependents, writes.prepared, committing]
   const many = async (request: readonly TaskRequest[]): Promise<AcceptResult[]> => {
     const checked = request.map(one => check(deps, one))
     // The first task with a taskNo is written. The others in the same call are compared with it.
@@ -128,17 +138,19 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   return Object.assign(accept, {
     many,
-    idle: async () => void (await Promise.all([writes.tasks.idle(), writes.dependents.idle()])),
-    isFull: () => writes.tasks.size + writes.dependents.size > mostWaiting || writes.text > mostText
+    commit: (task: NewTask) => committing.add(task),
+    idle: async () => void (await Promise.all(all.map(one => one.idle()))),
+    isFull: () => all.some(one => one.size > mostWaiting) || writes.text + committing.text > mostText
   })
 }
 
 export function check(
   deps: AcceptDeps,
   request: TaskRequest
-): NewTask | Extract<AcceptResult, { kind: 'unknown_code' | 'invalid' }> {
+): NewTask | Extract<AcceptResult, { kind: 'unknown_code' | 'no_check_back' | 'invalid' }> {
   const handler = deps.handlers.get(request.messageCode)
   if (!handler) return { kind: 'unknown_code' }
+  if (request.prepared && !handler.checkBack) return { kind: 'no_check_back' }
   const body = parse(deps, handler, request)
   if ('threw' in body) return { kind: 'invalid', detail: body.threw, pointer: '/messageBody', errors: [] }
   if (!body.success) {
@@ -168,6 +180,7 @@ export function check(
     after: request.after ?? null,
     deliveries: []
   }
+  if (request.prepared) return { ...task, prepared: request.prepared } // `when` is asked when it is committed
   task.deliveries = fanOut(deps, handler, task, () => ({
     task: taskOf(task, deps.cluster.now()),
     body: body.data
@@ -202,7 +215,9 @@ async function store(
   writes.text += length
   let inserted: InsertResult
   try {
-    inserted = await (task.after ? writes.dependents : writes.tasks).add(task)
+    inserted = await (task.prepared ? writes.prepared : task.after ? writes.dependents : writes.tasks).add(
+      task
+    )
   } finally {
     writes.text -= length
   }

@@ -1,7 +1,7 @@
 import type { Task } from '../domain/types.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { InsertResult, NewDelivery, NewTask } from '../db/tasks.ts'
-import { present, taskStatus, type DeliveryView, type TaskView } from '../db/views.ts'
+import { present, taskStatus, type DeliveryView, type PreparedView, type TaskView } from '../db/views.ts'
 
 /** A task that was just committed, as the API shows it. It is built from the written values, without reading them back. */
 export function createdView(
@@ -9,7 +9,8 @@ export function createdView(
   { at, inFlight }: Extract<InsertResult, { kind: 'created' }>,
   extend: string | null
 ): TaskView {
-  const start = startOf(task, at)
+  // The delay of a half message counts from its commit.
+  const start = task.prepared ? task.startAt : startOf(task, at)
   const due = start && start > at ? start : at
   const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
     const claimed = inFlight.includes(index)
@@ -37,8 +38,8 @@ export function createdView(
     taskNo: task.taskNo,
     messageCode: task.messageCode,
     sceneType: task.sceneType,
-    status: taskStatus(deliveries),
-    createdAt: at.toISOString(),
+    status: task.prepared ? 'PREPARED' : taskStatus(deliveries),
+    createdAt: (task.committed?.createdAt ?? at).toISOString(),
     ...present('deliverStartTime', start?.toISOString()),
     ...present('deliverBefore', task.deliverBefore?.toISOString()),
     ...present('needCallback', task.needCallback),
@@ -47,12 +48,19 @@ export function createdView(
     createdBy: task.createdBy,
     ...bizView(task.biz),
     ...present('after', task.after && [...task.after.taskNos]),
+    ...present('prepared', task.prepared && preparedAt(at, task.prepared.checkAfterMs)),
     deliveries
   }
 }
 
 const bizView = (biz: NewTask['biz']) =>
   biz ? { bizType: biz.type, bizKey: biz.key, ...present('uniqueBiz', biz.unique || null) } : {}
+
+const preparedAt = (at: Date, checkAfterMs: number): PreparedView => ({
+  preparedAt: at.toISOString(),
+  checks: 0,
+  nextCheckAt: new Date(at.getTime() + checkAfterMs).toISOString()
+})
 
 const startOf = ({ startAt, delayMs }: NewTask, at: Date): Date | null =>
   startAt ?? (delayMs === null ? null : new Date(at.getTime() + delayMs))
@@ -69,7 +77,7 @@ export const taskOf = (task: NewTask, at: Date): Task => ({
   retryTimes: task.retryTimes,
   extend: task.extend === null ? null : (JSON.parse(task.extend) as unknown),
   traceparent: task.traceparent,
-  createdAt: at,
+  createdAt: task.committed?.createdAt ?? at,
   createdBy: task.createdBy
 })
 

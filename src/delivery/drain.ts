@@ -75,9 +75,18 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
 
 function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready | Refused {
   // Rows are stored as they come, and none of them is let go later.
-  if (asked.after) {
-    const detail = 'a task that waits for others cannot be enqueued: POST it'
-    const refusal = { kind: 'invalid' as const, detail, pointer: '/after', errors: [] }
+  const [what, pointer] = asked.after
+    ? ['a task that waits for others', '/after']
+    : asked.prepared
+      ? ['a half message', '/prepared']
+      : []
+  if (what && pointer) {
+    const refusal = {
+      kind: 'invalid' as const,
+      detail: `${what} cannot be enqueued: POST it`,
+      pointer,
+      errors: []
+    }
     return { row, problem: deps.reader.problemOf(refusal, asked) }
   }
   const task = check(deps.accepting, asked)

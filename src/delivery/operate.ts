@@ -32,16 +32,17 @@ export const redeliver = (
   deps: RedeliverDeps,
   request: RedeliverRequest,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted'> =>
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> =>
   orUnavailable(deps.cluster, startAnew(deps, request, written))
 
 async function startAnew(
   deps: RedeliverDeps,
   request: RedeliverRequest,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted'> {
+): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> {
   const task = await readTaskState(deps.sql, request.taskNo)
   if (!task) return 'not_found'
+  if (task.state === 'PREPARED') return 'prepared'
   const eligible = task.deliveries
     .filter(one => one.status === 'FAILED' || (request.force && one.status === 'HANDLED'))
     .filter(one => request.downstream === undefined || one.downstream === request.downstream)
@@ -78,7 +79,7 @@ export const remove = (
   taskNo: string,
   who: string,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing'> =>
+): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
   orUnavailable(deps.cluster, stop(deps, taskNo, who, written))
 
 /** Stops the SENDING deliveries of a task. A request in flight cannot be stopped, but its outcome changes nothing. */
@@ -87,13 +88,14 @@ async function stop(
   taskNo: string,
   who: string,
   written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing'> {
+): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> {
   let isWritten = false
   let stopped = 0
   // Each turn that comes too late saw the delivery change once more.
   for (let turn = 0; turn < 10; turn++) {
     const task = await readTaskState(sql, taskNo)
     if (!task) return 'not_found'
+    if (task.state === 'PREPARED') return 'prepared'
     const sending = task.deliveries.filter(one => one.status === 'SENDING')
     if (sending.length > 0 && !isWritten) {
       await written()

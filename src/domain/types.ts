@@ -11,10 +11,23 @@
 //   outbox row  a task that a producer wrote inside its own transaction; a dispatcher brings it in
 //   prerequisite  a task that another one, its dependent, names in `after` and waits for
 //   hint        a job of the queue: ids and attempt numbers; losing one costs only time
+//   half message  a task posted as prepared: nothing is delivered until it is committed
+//   check       asking its producer what became of it, while nobody says (check-back)
 
 /** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
 export const statusNumber = { DELETED: -1, SENDING: 0, HANDLED: 1, FAILED: 2 } as const
 export type Status = keyof typeof statusNumber
+
+/** Of a task: before its deliveries are made, or where they never will be, a word of its own. */
+export const taskStatuses = ['DELETED', 'SENDING', 'HANDLED', 'FAILED', 'PREPARED', 'CANCELLED'] as const
+export type TaskStatus = (typeof taskStatuses)[number]
+
+/** What is kept in `task.state`. ACTIVE: it has deliveries, and their status is its status. */
+export type TaskState = 'ACTIVE' | 'PREPARED' | 'CANCELLED'
+
+/** What a producer says of its half message when it is asked. NONE: nothing that can be understood. */
+export const checkAnswers = ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN', 'NONE'] as const
+export type CheckAnswer = (typeof checkAnswers)[number]
 
 /** The phase of a SENDING delivery. Null in every other status. */
 export const phases = ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED'] as const
@@ -45,7 +58,8 @@ export const alarmKinds = [
   'BLOCKED_TARGET',
   'TLS',
   'REJECTED',
-  'DEPENDENCY_FAILED'
+  'DEPENDENCY_FAILED',
+  'PREPARED_STUCK'
 ] as const
 export type AlarmKind = (typeof alarmKinds)[number]
 

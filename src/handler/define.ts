@@ -125,6 +125,15 @@ export interface HandlerReceipt {
 /** The result of `onReceipt`. Undefined: keep the result of the receipt. */
 export type OnReceipt = Answers['onReceipt']
 
+/** Where the producer of a half message is asked, and with what headers of its own. The body and the signature are ours. */
+export interface CheckBackRequest {
+  url: HttpRequest['url']
+  headers?: Record<string, string>
+}
+
+/** Where to ask what became of a half message, while nobody says. */
+type CheckBack = (about: { task: Readonly<Task> }) => Awaitable<CheckBackRequest>
+
 export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record<string, TransportName>> {
   /** The `messageCode` of the tasks. Each code has one handler. */
   messageCode: string
@@ -134,6 +143,11 @@ export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record
   downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
   /** May turn a receipt's HANDLED into RETRY or FAILED. An exception means RETRY. */
   onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
+  /**
+   * Where to ask the producer of a half message (`prepared: true`) that was neither committed nor rolled back. Without it
+   * this messageCode takes none. It answers 200 and `{"state": "COMMITTED" | "ROLLED_BACK" | "UNKNOWN"}`.
+   */
+  checkBack?: CheckBack
 }
 
 /** The template for one messageCode. Export it as default from a file in `handlers/`. */
@@ -173,6 +187,7 @@ export interface LoadedHandler {
   body: z.ZodType
   downstreams: LoadedDownstream[]
   onReceipt?(about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
+  checkBack?: CheckBack
 }
 
 interface Forms {

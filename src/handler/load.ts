@@ -256,3 +256,7 @@ function report(folder: string, problems: Problem[]): string {
   const count = problems.length === 1 ? 'One thing is' : `${problems.length} things are`
   return `${count} wrong with the handlers in ${folder}:\n${lines.join('\n')}`
 }
+
+/** ms. */
+export const longestTimeout = ({ downstreams }: Registry): number =>
+  Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))

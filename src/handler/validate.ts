@@ -18,7 +18,7 @@ export interface Wrong {
 }
 
 const fields = {
-  handler: ['messageCode', 'body', 'downstreams', 'onReceipt'],
+  handler: ['messageCode', 'body', 'downstreams', 'onReceipt', 'checkBack'],
   downstream: [
     'transport',
     'request',
@@ -62,11 +62,11 @@ export function checkHandler(
   if (!isObject(body) || !('_zod' in body)) {
     wrong(`body is ${show(body)}, not a zod 4 schema`, "body: z.object({ … }), with z from 'ackbox/handler'")
   }
-  const onReceipt = hook('', exported, 'onReceipt')
+  const hooks = { ...hook('', exported, 'onReceipt'), ...hook('', exported, 'checkBack') }
   const downstreams = destinations(exported['downstreams'])
   if (wrongs.length > 0) return wrongs
   // All members were checked above. Only here that becomes a type.
-  return { messageCode, file, body, downstreams, ...onReceipt } as LoadedHandler
+  return { messageCode, file, body, downstreams, ...hooks } as LoadedHandler
 
   function code(value: unknown): unknown {
     if (typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(value)) return value

@@ -25,6 +25,7 @@ export const failpoints = [
   'outbox.before_reject',
   'outbox.after_reject',
   'alarm.after_send',
+  'check.after_answer',
   'migrate.step',
   'shutdown.after_drain'
 ] as const

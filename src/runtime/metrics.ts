@@ -1,4 +1,5 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { CheckAnswer } from '../domain/types.ts'
 
 export type Metrics = ReturnType<typeof createMetrics>
 
@@ -88,6 +89,31 @@ export function createMetrics({ processMetrics = true } = {}) {
     help: 'Rows of the outbox that were rejected and wait for somebody. Told by dispatchers',
     registers
   })
+  const checks = new Counter({
+    name: 'ackbox_checks_total',
+    help: 'Producers asked about a half message, by answer',
+    labelNames: ['message_code', 'answer'],
+    registers
+  })
+  const halves = new Counter({
+    name: 'ackbox_prepared_ended_total',
+    help: 'Half messages that this process ended, by state and by whose word: producer, check',
+    labelNames: ['message_code', 'state', 'by'],
+    registers
+  })
+  // Told by dispatchers only: of a process without that role there is no sample.
+  const prepared = new Gauge({
+    name: 'ackbox_prepared_tasks',
+    help: 'Tasks that are PREPARED: neither committed nor rolled back',
+    registers
+  })
+  const oldestPrepared = new Gauge({
+    name: 'ackbox_prepared_oldest_seconds',
+    help: 'Age of the oldest task that is PREPARED',
+    registers
+  })
+  prepared.remove()
+  oldestPrepared.remove()
   let handled = 0
   let direct = 0
   let failed = 0
@@ -143,6 +169,16 @@ export function createMetrics({ processMetrics = true } = {}) {
       outboxWaiting.set(rows)
       outboxOldest.set(Math.max(0, oldestMs) / 1000)
       outboxRejected.set(rejected)
+    },
+    checked(messageCode: string, answer: CheckAnswer) {
+      checks.inc({ message_code: messageCode, answer })
+    },
+    halfEnded(messageCode: string, state: 'COMMITTED' | 'ROLLED_BACK', by: 'producer' | 'check') {
+      halves.inc({ message_code: messageCode, state, by })
+    },
+    prepared(tasks: number, oldestMs: number) {
+      prepared.set(tasks)
+      oldestPrepared.set(oldestMs / 1000)
     },
     contentType: registry.contentType,
     render: () => registry.metrics()

@@ -25,7 +25,8 @@ import { receiver } from '../delivery/receive.ts'
 import { completer } from '../delivery/complete.ts'
 import { openCluster } from '../delivery/cluster.ts'
 import { waiters } from '../delivery/wait.ts'
-import type { Registry } from '../handler/load.ts'
+import { longestTimeout, type Registry } from '../handler/load.ts'
+import { halfMessages } from './half.ts'
 import { startMaintenance } from './maintenance.ts'
 import { createMetrics } from '../runtime/metrics.ts'
 import { operations } from './operations.ts'
@@ -75,11 +76,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const sql = openDb(options.databaseUrl, { max: config.pgPool })
   const reads = openReads(options.databaseUrl)
   const names = [...registry.downstreams.keys()]
-  const limits = [...registry.downstreams.values()].map(({ name, concurrency, perSecond, timeoutMs }) => ({
-    name,
-    concurrency,
-    perSecond,
-    leaseMs: timeoutMs + config.leaseMarginMs
+  const limits = [...registry.downstreams.values()].map(one => ({
+    ...one,
+    leaseMs: one.timeoutMs + config.leaseMarginMs
   }))
   const { handlers } = registry
   const metrics = createMetrics()
@@ -153,6 +152,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const accepting = { ...writing, places: admission(writing) }
   const accept = acceptor(accepting)
   const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers), node, metrics, log })
+  const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })
   const deliver = executor({
     cancelled: stopped,
     sql,
@@ -197,6 +197,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     registry,
     accept,
     receive,
+    half,
     complete,
     dispatching,
     outbox,
@@ -250,6 +251,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     dispatching,
     outbox,
     dependents: waitingFor,
+    checker: half.checker,
     log,
     signal: stopLooking.signal,
     drained: drained.signal
@@ -279,8 +281,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await Promise.all([working, local.idle()])
       await Promise.all([deliver.idle(), farewell])
       await app?.close()
-      await accept.idle()
-      await outbox.idle()
+      await accept.idle().then(outbox.idle)
       await enqueue.idle()
       await complete.idle().then(waitingFor.idle)
       failpoint('shutdown.after_drain')
@@ -290,13 +291,10 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await removeNode(sql, node).catch(() => {})
       await producer.stop()
       await backend.close()
-      await Promise.all(Object.values(ways).map(way => way.close()))
+      await Promise.all([half, ...Object.values(ways)].map(way => way.close()))
       await Promise.all([sql.end({ timeout: 5 }), reads.end()])
       // Not earlier: a hanging query ends with its connection.
       await refreshing
     }
   }
 }
-
-const longestTimeout = ({ downstreams }: Registry): number =>
-  Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))

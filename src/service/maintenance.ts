@@ -8,6 +8,7 @@ import { sendAlarms, alarmChannel } from '../delivery/alarms.ts'
 import type { Dependents } from '../delivery/dependents.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Outbox } from '../delivery/outbox.ts'
+import type { Checker } from '../delivery/checker.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from '../delivery/cluster.ts'
 
@@ -21,6 +22,7 @@ export interface MaintenanceOptions {
   dispatching: Dispatcher
   outbox: Outbox
   dependents: Dependents
+  checker: Checker
   log: Logger
   signal: AbortSignal
   /** Ends the last loop: a draining process still accepts tasks and receipts. */
@@ -30,6 +32,7 @@ export interface MaintenanceOptions {
 const beatMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
+const checkMs = 1_000
 const retentionMs = 60_000
 const retentionBatch = 1_000
 
@@ -38,7 +41,8 @@ export function startMaintenance(options: MaintenanceOptions): {
   running: Promise<void>[]
   refreshing: Promise<void>
 } {
-  const { config, sql, node, version, cluster, dispatching, dependents, log, signal, drained } = options
+  const { config, sql, node, version, cluster, dispatching, dependents, checker, log, signal, drained } =
+    options
   const roles = [...config.roles].join(',')
   const failed =
     (what: string) =>
@@ -71,6 +75,8 @@ export function startMaintenance(options: MaintenanceOptions): {
   running.push(
     dispatching.run(signal),
     options.outbox.run(signal),
+    // What was asked is answered, and written, before anything is closed.
+    repeat(checkMs, checker.look, failed('checks'), signal).then(checker.idle),
     repeat(
       alarmMs,
       async () => ((await sendAlarms({ sql, channel, log })) > 0 ? 0 : alarmMs),

@@ -19,6 +19,7 @@ import type { Cluster } from '../delivery/cluster.ts'
 import type { Waiters } from '../delivery/wait.ts'
 import type { Registry } from '../handler/load.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import type { HalfMessages } from './half.ts'
 
 export interface OperationsOptions {
   config: Config
@@ -27,6 +28,7 @@ export interface OperationsOptions {
   registry: Registry
   accept: Accept
   receive: ApiDeps['receive']
+  half: HalfMessages
   complete: Complete
   dispatching: Dispatcher
   outbox: Outbox
@@ -84,6 +86,9 @@ export function operations(options: OperationsOptions): ApiDeps {
         written({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
       )
     },
+    commit: options.half.commit,
+    rollBack: options.half.rollBack,
+    check: options.half.check,
     receive: options.receive,
     async listDownstreams() {
       const counts = await countDownstreams(reads, names)

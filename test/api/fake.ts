@@ -44,6 +44,19 @@ export function fakeService() {
     return true
   }
 
+  /** As the second phase ends a half message. */
+  const end = (taskNo: string, who: string, status: 'SENDING' | 'CANCELLED') => {
+    const task = stored.get(taskNo)?.task
+    if (!task) return 'not_found'
+    if (task.prepared === undefined) return 'not_prepared'
+    if (task.status === 'PREPARED') {
+      audits.push({ who, what: 'task.end', target: taskNo })
+      task.status = status
+    }
+    if (task.status === status) return brief(task)
+    return status === 'SENDING' ? 'rolled_back' : 'committed'
+  }
+
   const accept = (one: TaskRequest): AcceptResult => {
     if (['nobody.knows', 'order.piad'].includes(one.messageCode)) return { kind: 'unknown_code' }
     asked.push(one)
@@ -56,11 +69,12 @@ export function fakeService() {
       taskNo: one.taskNo,
       messageCode: one.messageCode,
       sceneType: one.sceneType,
-      status: 'SENDING',
+      status: one.prepared ? 'PREPARED' : 'SENDING',
       createdAt: now().toISOString(),
       createdBy: one.createdBy,
       messageBody: one.messageBody,
       ...(one.extend === null ? {} : { extend: JSON.parse(one.extend) as unknown }),
+      ...(one.prepared ? { prepared: { preparedAt: now().toISOString(), checks: 0 } } : {}),
       deliveries: [
         {
           downstream: 'warehouse',
@@ -131,6 +145,13 @@ export function fakeService() {
       audits.push({ who, what: 'task.redeliver', target: taskNo })
       task.status = 'SENDING'
       return task
+    },
+    commit: async (taskNo, who) => end(taskNo, who, 'SENDING'),
+    rollBack: async (taskNo, who) => end(taskNo, who, 'CANCELLED'),
+    check: async taskNo => {
+      const known = stored.get(taskNo)
+      if (!known) return 'not_found'
+      return known.task.status === 'PREPARED' ? brief(known.task) : 'not_prepared'
     },
     receive: async receipt => {
       if (receipt.token !== 'good') return 'unauthorized'

@@ -228,7 +228,7 @@ t.test('the same is said at a start, by one that starts all the same', async t =
   await until('they had their time', () => lines().some(({ check }) => check === 'Roles'))
   t.match(
     lines().find(({ check }) => check === 'Roles'),
-    { msg: 'doctor.warn', remedy: 'start one with ROLE=worker' }
+    { msg: 'doctor.warn', remedy: 'start a process with ROLE=worker' }
   )
   t.equal((await service.kill('SIGTERM')).code, 0)
 })

@@ -55,6 +55,38 @@ t.test('a dry run shows what each downstream would get, and whom it leaves out',
   t.match(out, 'Nothing was sent.')
 })
 
+t.test(
+  'a handler of half messages is listed as one, and a dry run says where its producer is asked',
+  async t => {
+    const dir = mkdtempSync(join(tmpdir(), 'handlers-'))
+    t.teardown(() => rmSync(dir, { recursive: true }))
+    const handler = (checkBack: string) =>
+      writeFileSync(
+        join(dir, 'a.mjs'),
+        `import { defineHandler, env, url, z } from 'ackbox/handler'
+      export default defineHandler({
+        messageCode: 'order.paid', body: z.unknown(), checkBack: ${checkBack},
+        downstreams: { shop: { transport: 'http', request: () => ({ url: url\`http://shop.test/\` }) } }
+      })`
+      )
+    const env = { HANDLERS_DIR: dir, SHOP_URL: 'http://shop.test' }
+    handler('({ task }) => ({ url: url`${env.SHOP_URL}/check/${task.taskNo}`, headers: { via: "ackbox" } })')
+    t.match(await handlers([], env), { code: 0, out: /half messages: order\.paid/ })
+    t.match(await handlers(['--dry-run', 'order.paid', '{}'], env), {
+      code: 0,
+      out: /\ncheck back\n {2}POST http:\/\/shop\.test\/check\/order\.paid%3A%3A\w{32}\n {2}via: ackbox\n/
+    })
+    handler('() => { throw new Error("no shop") }')
+    t.match(await handlers(['--dry-run', 'order.paid', '{}'], env), { out: /nobody would be asked: no shop/ })
+    handler('"http://shop.test"')
+    t.match(await handlers([], env), {
+      code: 1,
+      err: /checkBack is 'http:\/\/shop\.test'\n.*checkBack is a function/
+    })
+    t.match(await handlers([], { HANDLERS_DIR: dir }), { code: 1 })
+  }
+)
+
 t.test('a dry run of what would be refused says how', async t => {
   const table: [args: string[], says: RegExp][] = [
     [['order.piad', '{}'], /no handler has messageCode 'order\.piad': did you mean 'order\.paid'\?/],

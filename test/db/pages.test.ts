@@ -1,12 +1,6 @@
 import t from 'tap'
-import {
-  countDownstreams,
-  listAlarms,
-  listDeliveries,
-  listTasks,
-  readTask,
-  type Window
-} from '../../src/db/lists.ts'
+import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../../src/db/lists.ts'
+import type { Window } from '../../src/db/window.ts'
 import { isInfrastructure } from '../../src/db/pool.ts'
 import { openReads } from '../../src/db/reads.ts'
 import { type State, type DeliveryState, states } from '../../src/domain/transitions.ts'

@@ -5,6 +5,8 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { access } from '../../src/api/access.ts'
 import { createKey, revokeKey, scopes, type Scope } from '../../src/db/keys.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { defaultTaskNo } from '../../src/json/reader.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 import { plainNode, start, type Process } from '../support/service.ts'
@@ -70,6 +72,15 @@ async function producer(t: Test): Promise<{ on: Stage; one: Process; admin: stri
   return { on, one, admin }
 }
 
+/** A row of the outbox that was rejected; its id. */
+async function rejectedRow(sql: Sql, messageCode: string): Promise<string> {
+  const id = uuidv7()
+  await sql`
+    insert into outbox_rejected (id, task_no, message_code, message_body, scene_type, created_by, problem)
+    values (${id}, ${`rejected-${id}`}, ${messageCode}, '{"n":1}', '', 'sql:shop', '{"status":422}')`
+  return id
+}
+
 t.test('what others posted is not there for a key of other message codes, by whatever route', async t => {
   const { on, one, admin } = await producer(t)
   const { key } = await createKey(on.sql, {
@@ -125,6 +136,11 @@ t.test('what others posted is not there for a key of other message codes, by wha
     { status: 403, body: { code: 'CODE_FORBIDDEN' } },
     'they tell of everybody'
   )
+  const row = await rejectedRow(on.sql, 'test.receipt')
+  t.notMatch((await ask('GET /outbox/rejected')).text, row, 'a rejected row of others')
+  for (const act of [`POST /outbox/rejected/${row}/retry`, `DELETE /outbox/rejected/${row}`])
+    t.match(await ask(act), { status: 404, body: { code: 'REJECTED_NOT_FOUND' } }, act)
+  t.equal((await ask('POST /outbox/nudge')).status, 202)
   const theirs = { taskNo: 'theirs-new', messageCode: 'test.receipt', messageBody: { n: 1 } }
   t.equal((await ask('POST /tasks', theirs)).status, 403)
   t.match((await ask('POST /tasks/batch', { tasks: [theirs] })).body, { results: [{ status: 403 }] })
@@ -137,7 +153,10 @@ t.test('what others posted is not there for a key of other message codes, by wha
   t.same([...traces], [], 'and nothing was even tried')
   const guarded = Object.keys(access).filter(route => access[route] !== 'open')
   const met = [...asked].map(route =>
-    route.replace(/\/(?:theirs|nobody)[\w-]*/, '/:taskNo').replace(/\/(?:plain|receipted)/, '/:name')
+    route
+      .replace(/\/(?:theirs|nobody)[\w-]*/, '/:taskNo')
+      .replace(/\/(?:plain|receipted)/, '/:name')
+      .replace(row, ':id')
   )
   t.same(
     guarded.filter(route => !met.includes(route)),
@@ -318,6 +337,14 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
   }
   const ok = async (route: string, body?: unknown) => t.equal((await call(route, body)).status, 200, route)
   let id = ''
+  let rejected = ''
+  const { key } = await createKey(sql, {
+    name: 'another',
+    scopes: ['tasks:write'],
+    messageCodes: null,
+    who: 'test'
+  })
+  const shop = caller(both[0].url, key)
   const acts: [act: string, perform: () => Promise<unknown>, row: object][] = [
     [
       'key create',
@@ -359,7 +386,39 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
         await ok('DELETE /tasks/later')
       },
       { who: 'admin', what: 'task.delete', target: 'later' }
-    ]
+    ],
+    [
+      'POST /outbox/rejected/:id/retry',
+      async () => {
+        rejected = await rejectedRow(sql, 'test.plain')
+        t.equal((await call(`POST /outbox/rejected/${rejected}/retry`)).status, 202)
+      },
+      { who: 'admin', what: 'outbox.retry' }
+    ],
+    [
+      'DELETE /outbox/rejected/:id',
+      async () => {
+        rejected = await rejectedRow(sql, 'test.plain')
+        await ok(`DELETE /outbox/rejected/${rejected}`)
+      },
+      { who: 'admin', what: 'outbox.delete' }
+    ],
+    ...(['check', 'rollback', 'commit'] as const).map(
+      (how): [act: string, perform: () => Promise<unknown>, row: object] => [
+        `POST /tasks/:taskNo/${how}`,
+        async () => {
+          const task = {
+            taskNo: `half-${how}`,
+            messageCode: 'test.plain',
+            messageBody: { n: 1 },
+            prepared: true
+          }
+          t.equal((await shop('POST /tasks', task)).status, 201)
+          await ok(`POST /tasks/half-${how}/${how}`)
+        },
+        { who: 'admin', what: `task.${how}`, target: `half-${how}` }
+      ]
+    )
   ]
   for (const [act, perform, row] of acts) {
     const [last] = await sql<{ id: number }[]>`select coalesce(max(id), 0)::int as id from audit`
@@ -368,11 +427,13 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
     t.match([...rows], [row], act)
     t.equal(rows.length, 1, `${act}: one row`)
     if (act.startsWith('key')) t.equal(rows[0]?.['target'], id, act)
+    if (act.includes('/outbox/')) t.equal(rows[0]?.['target'], rejected, act)
   }
   const mayAct = Object.keys(access).filter(route => access[route]?.includes('ops:write' satisfies Scope))
   const told = new Set(acts.map(([act]) => act))
   t.same(
-    mayAct.filter(route => !told.has(route)),
+    // Producers nudge too, all the time: it changes nothing.
+    mayAct.filter(route => !told.has(route) && route !== 'POST /outbox/nudge'),
     [],
     'a new act needs its row here'
   )

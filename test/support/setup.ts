@@ -24,6 +24,7 @@ import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { redeliver, remove } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/define.ts'
+import type { Logger } from '../../src/runtime/logger.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import { limiter } from '../../src/queue/limiter.ts'
 import { tokens } from '../../src/domain/tokens.ts'
@@ -43,7 +44,7 @@ export interface SetupOptions {
   /** Members of the only downstream, `warehouse`, or several downstreams by name. */
   downstream?: Partial<LoadedDownstream>
   downstreams?: { [name: string]: Partial<LoadedDownstream> }
-  handler?: Partial<Pick<LoadedHandler, 'body' | 'onReceipt'>>
+  handler?: Partial<Pick<LoadedHandler, 'body' | 'onReceipt' | 'checkBack'>>
   transport?: Transport
   /** By default as in a process of all roles; false where another process takes what is accepted. */
   hasWorker?: boolean
@@ -66,6 +67,7 @@ export interface Story {
   around: Cluster
   waitingFor: Dependents
   lines: Line[]
+  log: Logger
   handlers: Map<string, LoadedHandler>
   stopping: AbortController
   cutOff: AbortController
@@ -257,6 +259,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     around,
     waitingFor,
     lines,
+    log,
     handlers,
     stopping,
     cutOff,
@@ -340,6 +343,10 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
           deliver_before = deliver_before - ${interval}::text::interval,
           delivered_at = delivered_at - ${interval}::text::interval,
           created_at = created_at - ${interval}::text::interval`
+      await sql`
+        update prepared set next_action_at = next_action_at - ${interval}::text::interval,
+          leased_until = leased_until - ${interval}::text::interval,
+          prepared_at = prepared_at - ${interval}::text::interval`
       await sql`
         update alarm set next_action_at = next_action_at - ${interval}::text::interval,
           created_at = created_at - ${interval}::text::interval`

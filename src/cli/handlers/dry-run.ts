@@ -61,9 +61,21 @@ export async function dryRun(
     }
     console.log(`\n${downstream.name}\n${lines.map(line => `  ${line}`).join('\n')}`)
   }
+  if (handler.checkBack)
+    console.log(`\ncheck back\n${(await checkLines(handler.checkBack, task)).join('\n')}`)
   console.log('\nNothing was sent.')
   if (failed > 0)
     throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
+}
+
+/** Where its producer would be asked if it was a half message. */
+async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, task: Task): Promise<string[]> {
+  try {
+    const { url, headers = {} } = await checkBack({ task })
+    return [`  POST ${String(url)}`, ...Object.entries(headers).map(([name, value]) => `  ${name}: ${value}`)]
+  } catch (err) {
+    return [`  nobody would be asked: ${err instanceof Error ? err.message : String(err)}`]
+  }
 }
 
 function bodyOf(handler: LoadedHandler, raw: string): unknown {

@@ -10,5 +10,6 @@ export default defineHandler({
       retry: { times: 10, backoff: ['200ms', '500ms', '1s'] },
       limit: { concurrency: 50, timeout: '2s' }
     }
-  }
+  },
+  checkBack: () => ({ url: url`${env.TEST_SINK}/check` })
 })

@@ -1,0 +1,100 @@
+import { callerOf } from './auth.ts'
+import { json, taskText } from './body.ts'
+import type { ApiDeps } from './deps.ts'
+import { refuseOverload, unlessOverloaded } from './overload.ts'
+import { taskParams } from './requests.ts'
+import { refusals, taskAnswer } from './responses.ts'
+import { known, mine } from './tasks.ts'
+import type { App } from './typed.ts'
+import type { NotEnded } from '../delivery/half.ts'
+import type { TaskView } from '../db/views.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+const refused = ['TASK_NOT_FOUND', 'NOT_PREPARED', 'CROSS_ORIGIN', ...keyed] as const
+
+/** The second phase of a half message. Each may be said again; who comes second with the other word hears 409. */
+export function halfRoutes(app: App, deps: ApiDeps): void {
+  app.post(
+    '/tasks/:taskNo/commit',
+    {
+      bodyLimit: 4096,
+      preParsing: unlessOverloaded(deps),
+      schema: {
+        tags: ['tasks'],
+        summary: 'Commit a prepared task: deliver it',
+        operationId: 'commitTask',
+        description:
+          'Its deliveries are made now: delay counts from here, and when is asked now. Again is 200. The body is not looked at.',
+        params: taskParams,
+        response: { 200: taskAnswer, ...refusals(...refused, 'TASK_ROLLED_BACK', 'OVERLOADED') }
+      }
+    },
+    async (request, reply) => {
+      refuseOverload(deps)
+      const taskNo = known(request.params)
+      const who = await mine(deps, callerOf(request), taskNo)
+      return json(reply, taskText(shown(await deps.commit(taskNo, who))))
+    }
+  )
+
+  app.post(
+    '/tasks/:taskNo/rollback',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['tasks'],
+        summary: 'Roll a prepared task back: it is CANCELLED, and never delivered',
+        operationId: 'rollBackTask',
+        description: 'Again is 200. The body is not looked at.',
+        params: taskParams,
+        response: { 200: taskAnswer, ...refusals(...refused, 'TASK_COMMITTED') }
+      }
+    },
+    async (request, reply) => {
+      const taskNo = known(request.params)
+      const who = await mine(deps, callerOf(request), taskNo)
+      return json(reply, taskText(shown(await deps.rollBack(taskNo, who))))
+    }
+  )
+
+  app.post(
+    '/tasks/:taskNo/check',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['tasks'],
+        summary: 'Ask the producer of a prepared task now what became of it',
+        operationId: 'checkTask',
+        description:
+          'Answered once the producer has answered, or not, with the task as it is then: prepared.lastAnswer says what it said. While it is being asked already, with the task as it is.',
+        params: taskParams,
+        response: { 200: taskAnswer, ...refusals(...refused, 'TASK_COMMITTED', 'TASK_ROLLED_BACK') }
+      }
+    },
+    async (request, reply) => {
+      const taskNo = known(request.params)
+      const who = await mine(deps, callerOf(request), taskNo)
+      return json(reply, taskText(shown(await deps.check(taskNo, who))))
+    }
+  )
+}
+
+function shown(done: TaskView | NotEnded | 'no_handler'): TaskView {
+  switch (done) {
+    case 'not_found':
+      throw new Problem('TASK_NOT_FOUND')
+    case 'not_prepared':
+      throw new Problem('NOT_PREPARED')
+    case 'committed':
+      throw new Problem('TASK_COMMITTED')
+    case 'rolled_back':
+      throw new Problem('TASK_ROLLED_BACK', 'its status is CANCELLED')
+    case 'no_handler':
+      throw new Problem('UNAVAILABLE', 'this process has no handler for its messageCode', {
+        headers: { 'retry-after': '1' }
+      })
+    default:
+      return done
+  }
+}

@@ -1,0 +1,45 @@
+import { sql } from 'drizzle-orm'
+import { bigint, check, index, integer, pgTable, text, uuid } from 'drizzle-orm/pg-core'
+import { checkAnswers, type CheckAnswer } from '../domain/types.ts'
+import { at, oneOf } from './columns.ts'
+
+/**
+ * Beside a task that was posted as prepared: what is kept until its deliveries are made, and how its producer is asked.
+ * While the task is PREPARED it has a clock, when the producer is asked next; the row stays behind as evidence of who ended it.
+ */
+export const prepared = pgTable(
+  'prepared',
+  {
+    taskId: uuid('task_id').primaryKey(),
+    messageCode: text('message_code').notNull(),
+    nextActionAt: at('next_action_at'),
+    /** A process is asking; until then nobody else does. */
+    leasedUntil: at('leased_until'),
+    /** How often the producer was asked: the fence of an answer. */
+    checks: integer('checks').notNull().default(0),
+    /** How often it said UNKNOWN. */
+    answered: integer('answered').notNull().default(0),
+    /** How often in a row it said nothing. */
+    unanswered: integer('unanswered').notNull().default(0),
+    lastAnswer: text('last_answer').$type<CheckAnswer>(),
+    lastReason: text('last_reason'),
+    lastCheckedAt: at('last_checked_at'),
+    checkAfterMs: bigint('check_after_ms', { mode: 'number' }).notNull(),
+    preparedAt: at('prepared_at').notNull().defaultNow(),
+    /** As posted: counted from the commit. */
+    delayMs: bigint('delay_ms', { mode: 'number' }),
+    deliverBefore: at('deliver_before'),
+    endedAt: at('ended_at'),
+    /** Who said it: the name of a key, or `check`. */
+    endedBy: text('ended_by')
+  },
+  t => [
+    index('prepared_due_idx')
+      .on(t.messageCode, t.nextActionAt)
+      .where(sql`${t.nextActionAt} is not null`),
+    check('prepared_ended_has_no_clock', sql`(${t.nextActionAt} is null) = (${t.endedAt} is not null)`),
+    check('prepared_ended_has_hand', sql`(${t.endedAt} is null) = (${t.endedBy} is null)`),
+    check('prepared_last_answer_check', oneOf(t.lastAnswer, checkAnswers)),
+    check('prepared_numbers_check', sql`${t.checks} >= 0 and ${t.answered} >= 0 and ${t.unanswered} >= 0`)
+  ]
+)

@@ -1,0 +1,251 @@
+// Half messages: tasks that were posted as prepared. Whoever ends one changes `task.state` from PREPARED, which only one can.
+import { plainArray, textArray } from './arrays.ts'
+import { taskOf, type TaskRow } from './deliveries.ts'
+import type { Sql } from './pool.ts'
+import {
+  delivering,
+  insertedOf,
+  inserting,
+  orKnown,
+  telling,
+  type Done,
+  type InsertResult,
+  type NewTask
+} from './tasks.ts'
+import type { CheckAnswer, Task, TaskState } from '../domain/types.ts'
+
+/** Who ends it by the producer's answer: its check of this number. A key's name holds no colon. */
+export const byCheck = (check: number): string => `check:${check}`
+
+/** Group commit of prepared tasks: no delivery, and a clock for the first check. taskNos are distinct. */
+export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
+  // A delay counts from the commit, and until then nobody knows its time. None is delivered: nothing of it can be waiting.
+  const timeless = tasks.map(task => ({ ...task, delayMs: null }))
+  const [done] = await sql<[Done]>`
+    with stored as (
+      ${inserting(sql, timeless, 'PREPARED')}
+    ), delivered as (
+      insert into prepared (
+        task_id, message_code, next_action_at, check_after_ms, prepared_at, delay_ms, deliver_before
+      )
+      select id, message_code, now() + check_after_ms * interval '1 ms', check_after_ms, now(), delay_ms, deliver_before
+      from unnest(
+        ${plainArray(tasks.map(task => task.id))}::uuid[], ${textArray(tasks.map(task => task.messageCode))}::text[],
+        ${plainArray(tasks.map(task => task.prepared?.checkAfterMs))}::bigint[],
+        ${plainArray(tasks.map(task => task.delayMs))}::bigint[],
+        ${textArray(tasks.map(task => task.deliverBefore?.toISOString()))}::timestamptz[]
+      ) as p (id, message_code, check_after_ms, delay_ms, deliver_before)
+      where (id in (select id from stored)) is true
+      returning task_id, message_code as downstream, null::text as phase
+    )
+    ${telling(sql, tasks)}`
+  return orKnown(sql, tasks, insertedOf(done, tasks))
+}
+
+/**
+ * Group commit of commits: makes the deliveries of those that are still PREPARED, as an accept makes its own. The others are
+ * `known`: somebody else ended them. Tasks are distinct.
+ */
+export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
+  const ids = plainArray(tasks.map(task => task.id))
+  const [done] = await sql<[Done]>`
+    with locked as materialized (
+      select id from task where id = any(${ids}::uuid[]) and state = 'PREPARED' order by id for update
+    ), stored as (
+      update task t set state = 'ACTIVE',
+        deliver_start_time = coalesce(t.deliver_start_time, now() + a.delay_ms * interval '1 ms')
+      from unnest(${ids}::uuid[], ${plainArray(tasks.map(task => task.delayMs))}::float8[]) as a (id, delay_ms)
+      where t.id = any(${ids}::uuid[]) and t.id = a.id and (t.id in (select id from locked)) is true
+      returning t.id
+    ), ended as (
+      update prepared p set next_action_at = null, leased_until = null, ended_at = now(), ended_by = a.ended_by,
+        last_answer = case when a.ended_by like 'check:%' then 'COMMITTED' else p.last_answer end
+      from unnest(${ids}::uuid[], ${textArray(tasks.map(task => task.committed?.by))}::text[]) as a (id, ended_by)
+      where p.task_id = any(${ids}::uuid[]) and p.task_id = a.id and (p.task_id in (select id from stored)) is true
+    ), resolved as (
+      update alarm set resolved_at = now()
+      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
+    ), delivered as (
+      ${delivering(sql, tasks)}
+    )
+    ${telling(sql, tasks)}`
+  return insertedOf(done, tasks).map(
+    (one, index) => one ?? { kind: 'known', taskNo: tasks[index]?.taskNo ?? '', contentHash: null }
+  )
+}
+
+/** False: it is PREPARED no more. */
+export async function rollBackTask(sql: Sql, taskId: string, by: string): Promise<boolean> {
+  const rows = await sql`
+    with stored as (
+      update task set state = 'CANCELLED' where id = ${taskId} and state = 'PREPARED' returning id
+    ), ended as (
+      update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${by},
+        last_answer = case when ${by} like 'check:%' then 'ROLLED_BACK' else last_answer end
+      where task_id in (select id from stored)
+    ), resolved as (
+      update alarm set resolved_at = now()
+      where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
+    )
+    select id from stored`
+  return rows.length > 0
+}
+
+const taskColumns = (sql: Sql) => sql`
+  t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback, t.retry_times,
+  t.extend, t.traceparent, t.created_at, t.created_by`
+
+/** A half message as whoever ends it needs it. */
+export interface HalfMessage {
+  task: Task
+  state: TaskState
+  delayMs: number | null
+  deliverBefore: Date | null
+}
+
+interface HalfRow extends TaskRow {
+  state: TaskState
+  is_half: boolean
+  delay_ms: number | null
+  deliver_before: Date | null
+}
+
+/** null: no such task; 'never': it was not posted as prepared. */
+export async function readHalf(sql: Sql, taskNo: string): Promise<HalfMessage | 'never' | null> {
+  const [row] = await sql<HalfRow[]>`
+    select ${taskColumns(sql)}, t.state, p.task_id is not null as is_half, p.delay_ms::float8 as delay_ms, p.deliver_before
+    from task t left join prepared p on p.task_id = t.id
+    where t.task_no = ${taskNo}`
+  if (!row) return null
+  if (!row.is_half) return 'never'
+  return { task: taskOf(row), state: row.state, delayMs: row.delay_ms, deliverBefore: row.deliver_before }
+}
+
+/** A producer that this process, and no other, may ask now. */
+export interface ClaimedCheck {
+  task: Task
+  preparedAt: Date
+  /** The number of this check: the fence of its answer. */
+  check: number
+  checkAfterMs: number
+  /** How often it said UNKNOWN before, and how often in a row it said nothing. */
+  answered: number
+  unanswered: number
+  /** Since it was prepared, by the database's clock. */
+  ageMs: number
+}
+
+interface CheckRow extends TaskRow {
+  prepared_at: Date
+  checks: number
+  check_after_ms: number
+  answered: number
+  unanswered: number
+  age_ms: number
+}
+
+const checkOf = (row: CheckRow): ClaimedCheck => ({
+  task: taskOf(row),
+  preparedAt: row.prepared_at,
+  check: row.checks,
+  checkAfterMs: row.check_after_ms,
+  answered: row.answered,
+  unanswered: row.unanswered,
+  ageMs: row.age_ms
+})
+
+const checkColumns = (sql: Sql) => sql`
+  ${taskColumns(sql)}, p.prepared_at, p.checks, p.check_after_ms::float8 as check_after_ms, p.answered, p.unanswered,
+  extract(epoch from now() - p.prepared_at)::float8 * 1000 as age_ms`
+
+/**
+ * Claims what is due, up to `room` and so many of each messageCode, and of others than `codes` what nobody took for a minute. A claim is a lease: if
+ * its process dies another one asks again.
+ */
+export async function claimChecks(
+  sql: Sql,
+  rooms: readonly { messageCode: string; room: number }[],
+  {
+    codes,
+    room,
+    orphans,
+    leaseMs
+  }: { codes: readonly string[]; room: number; orphans: number; leaseMs: number }
+): Promise<ClaimedCheck[]> {
+  const rows = await sql<CheckRow[]>`
+    with due as materialized (
+      select d.task_id
+      from unnest(${textArray(rooms.map(one => one.messageCode))}::text[], ${plainArray(rooms.map(one => one.room))}::int[]) as c (message_code, room)
+      cross join lateral (
+        select task_id from prepared
+        where message_code = c.message_code and next_action_at <= now()
+        order by next_action_at
+        limit c.room
+        for no key update skip locked
+      ) d
+      limit ${room}
+    ), orphaned as materialized (
+      select task_id from prepared
+      where next_action_at <= now() - interval '1 minute' and message_code <> all(${textArray(codes)}::text[])
+      limit ${orphans}
+      for no key update skip locked
+    ), p as (
+      update prepared set checks = checks + 1, next_action_at = now() + ${leaseMs}::float8 * interval '1 ms',
+        leased_until = now() + ${leaseMs}::float8 * interval '1 ms'
+      where task_id in (select task_id from due union all select task_id from orphaned)
+      returning *
+    )
+    select ${checkColumns(sql)} from p join task t on t.id = p.task_id`
+  return rows.map(checkOf)
+}
+
+/** One, asked for by hand, due or not. null: it is PREPARED no more, or somebody is asking at this very moment. */
+export async function claimCheck(sql: Sql, taskId: string, leaseMs: number): Promise<ClaimedCheck | null> {
+  const rows = await sql<CheckRow[]>`
+    with p as (
+      update prepared set checks = checks + 1, next_action_at = now() + ${leaseMs}::float8 * interval '1 ms',
+        leased_until = now() + ${leaseMs}::float8 * interval '1 ms'
+      where task_id = ${taskId} and next_action_at is not null and (leased_until is null or leased_until <= now())
+      returning *
+    )
+    select ${checkColumns(sql)} from p join task t on t.id = p.task_id`
+  return rows.map(checkOf)[0] ?? null
+}
+
+/** What a check came to that ended nothing. */
+export interface CheckRecord {
+  taskId: string
+  check: number
+  answer: CheckAnswer
+  reason: string | null
+  /** Until the next check. */
+  waitMs: number
+  isStuck: boolean
+}
+
+/** False: it was ended meanwhile, or is being asked anew. */
+export async function recordCheck(sql: Sql, one: CheckRecord): Promise<boolean> {
+  const rows = await sql`
+    with told as (
+      update prepared set leased_until = null, last_answer = ${one.answer}, last_reason = ${one.reason},
+        last_checked_at = now(), next_action_at = now() + ${one.waitMs}::float8 * interval '1 ms',
+        answered = answered + case when ${one.answer} = 'UNKNOWN' then 1 else 0 end,
+        unanswered = case when ${one.answer} = 'NONE' then unanswered + 1 else 0 end
+      where task_id = ${one.taskId} and checks = ${one.check} and next_action_at is not null
+      returning task_id
+    ), raised as (
+      insert into alarm (task_id, downstream, attempt, kind)
+      select task_id, '', 0, 'PREPARED_STUCK' from told where ${one.isStuck}::boolean
+      on conflict (task_id, downstream, attempt, kind) do nothing
+    )
+    select from told`
+  return rows.length > 0
+}
+
+/** How many are PREPARED, and since when the oldest of them, ms. */
+export async function countPrepared(sql: Sql): Promise<{ count: number; oldestMs: number }> {
+  const [row] = await sql<[{ count: number; oldest_ms: number | null }]>`
+    select count(*)::int as count, extract(epoch from now() - min(prepared_at))::float8 * 1000 as oldest_ms
+    from prepared where next_action_at is not null`
+  return { count: row.count, oldestMs: row.oldest_ms ?? 0 }
+}

@@ -1,0 +1,125 @@
+import type { ClaimedCheck } from '../db/prepared.ts'
+import { signingSecret } from '../domain/tokens.ts'
+import type { CheckAnswer } from '../domain/types.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import type { HttpRequest } from '../transport/http/http.ts'
+import { signer, type Sign } from '../transport/sign.ts'
+import type { Answer, Transport } from '../transport/types.ts'
+import { inHookTime, messageOf } from './hooks.ts'
+
+export interface AskDeps {
+  handlers: ReadonlyMap<string, LoadedHandler>
+  transport: Transport<HttpRequest>
+  secret: string
+  secretPrevious: string | undefined
+  /** Requests at once to the producer of one messageCode. */
+  concurrency: number
+  /** Aborts when we can wait no longer. */
+  cutOff: AbortSignal
+  /** The host's clock will do: receivers allow minutes. */
+  now?: () => Date
+}
+
+/** What the producer said; `reason` says why it is nothing. */
+export interface Asked {
+  answer: CheckAnswer
+  reason: string | null
+}
+
+/** Asks the producer of a half message what became of it. Never rejects for what the world does. */
+export type Ask = (claim: ClaimedCheck) => Promise<Asked>
+
+/** The longest that a check may take; the barrier of a producer answers within 2 s. */
+export const checkTimeoutMs = 5_000
+
+/** The name under which a secret is derived from SECRET. A downstream's name holds no colon. */
+export const checkSecretName = (messageCode: string): string => `check:${messageCode}`
+
+const nothing = (reason: string): Asked => ({ answer: 'NONE', reason: reason.slice(0, 500) })
+const members = new Set(['url', 'headers'])
+
+export function asker({
+  handlers,
+  transport,
+  secret,
+  secretPrevious,
+  concurrency,
+  cutOff,
+  now = () => new Date()
+}: AskDeps): Ask {
+  const signers = new Map<string, Sign>()
+  const signed = (messageCode: string): Sign => {
+    const name = checkSecretName(messageCode)
+    const secrets = secretPrevious === undefined ? [secret] : [secret, secretPrevious]
+    const sign = signers.get(name) ?? signer(secrets.map(one => signingSecret(one, name)))
+    signers.set(name, sign)
+    return sign
+  }
+
+  return async claim => {
+    const { task, check, preparedAt } = claim
+    const { checkBack } = handlers.get(task.messageCode) ?? {}
+    if (!checkBack) return nothing('no handler here says where to ask')
+    let request: HttpRequest
+    try {
+      request = { ...checked(await inHookTime('checkBack', checkBack({ task }))), body: bodyOf(claim) }
+    } catch (err) {
+      return nothing(`checkBack threw: ${messageOf(err)}`)
+    }
+    let said: CheckAnswer | undefined
+    const outcome = await transport.send(
+      request,
+      {
+        downstream: checkSecretName(task.messageCode),
+        timeoutMs: checkTimeoutMs,
+        limit: { concurrency },
+        signal: cutOff,
+        headers(payload) {
+          const id = `check_${task.id}_${check}`
+          const timestamp = Math.floor(now().getTime() / 1000)
+          return {
+            'webhook-id': id,
+            'webhook-timestamp': String(timestamp),
+            'webhook-signature': signed(task.messageCode)(id, timestamp, payload),
+            'ackbox-task-no': task.taskNo,
+            'ackbox-message-code': task.messageCode,
+            'ackbox-scene-type': task.sceneType,
+            'ackbox-check': String(check),
+            'ackbox-prepared-at': preparedAt.toISOString(),
+            ...(task.traceparent === null ? {} : { traceparent: task.traceparent })
+          }
+        }
+      },
+      answer => (said = stateOf(answer)) !== undefined
+    )
+    if (outcome.kind === 'delivered' && said) return { answer: said, reason: null }
+    if (outcome.kind === 'delivered' || outcome.reason === 'not_accepted')
+      return nothing('not answered with 200 and a state')
+    return nothing(outcome.reason)
+  }
+}
+
+const bodyOf = ({ task, check, preparedAt }: ClaimedCheck): string =>
+  JSON.stringify({
+    taskNo: task.taskNo,
+    messageCode: task.messageCode,
+    sceneType: task.sceneType,
+    preparedAt: preparedAt.toISOString(),
+    check
+  })
+
+/** From JavaScript anything may come. */
+function checked(made: unknown): Pick<HttpRequest, 'url' | 'headers'> {
+  if (typeof made !== 'object' || made === null || !('url' in made))
+    throw new TypeError('it returned no { url }')
+  const other = Object.keys(made).find(name => !members.has(name))
+  if (other !== undefined) throw new TypeError(`it has no member ${other}: there are url, headers`)
+  return made as Pick<HttpRequest, 'url' | 'headers'>
+}
+
+/** Only 200 and one of the three words: whatever else answers under this address says nothing of a half message. */
+function stateOf({ status, json }: Answer): CheckAnswer | undefined {
+  if (status !== 200 || typeof json !== 'object' || json === null || !('state' in json)) return undefined
+  const { state } = json
+  return state === 'COMMITTED' || state === 'ROLLED_BACK' || state === 'UNKNOWN' ? state : undefined
+}

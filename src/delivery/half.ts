@@ -1,0 +1,194 @@
+// The second phase of a half message: it is committed or rolled back by its producer's word, and by no guess.
+import {
+  byCheck,
+  claimCheck,
+  readHalf,
+  recordCheck,
+  rollBackTask,
+  type ClaimedCheck,
+  type HalfMessage
+} from '../db/prepared.ts'
+import type { Sql } from '../db/pool.ts'
+import type { NewTask } from '../db/tasks.ts'
+import { readTasks, type TaskView } from '../db/views.ts'
+import { nextCheck } from '../domain/check-policy.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { createdView } from './accepted-task.ts'
+import type { Accept } from './accept.ts'
+import { checkTimeoutMs, type Ask } from './ask.ts'
+import { orUnavailable, type Cluster } from './cluster.ts'
+import { fanOut } from './fan-out.ts'
+
+export interface HalfDeps {
+  sql: Sql
+  handlers: ReadonlyMap<string, LoadedHandler>
+  accept: Pick<Accept, 'commit'>
+  ask: Ask
+  cluster: Cluster
+  leaseMarginMs: number
+  /** In [0, 1): the jitter. */
+  random: () => number
+  metrics: Pick<Metrics, 'checked' | 'halfEnded'>
+  log: Logger
+}
+
+/** Why it cannot be ended as asked: unknown, never prepared, or ended the other way before. */
+export type NotEnded = 'not_found' | 'not_prepared' | 'committed' | 'rolled_back'
+
+/** Called before the change, with who posted it. */
+type Written = (createdBy: string) => Promise<void>
+
+const unaudited: Written = async () => {}
+
+/** The lease of a check: nobody else asks meanwhile. */
+export const checkLeaseMs = ({ leaseMarginMs }: Pick<HalfDeps, 'leaseMarginMs'>): number =>
+  checkTimeoutMs + leaseMarginMs
+
+/** Makes its deliveries, as if it were accepted now. Again is fine. 'no_handler': another process may have it. */
+export const commit = (
+  deps: HalfDeps,
+  taskNo: string,
+  by: string,
+  written: Written = unaudited
+): Promise<TaskView | NotEnded | 'no_handler'> =>
+  orUnavailable(deps.cluster, activate(deps, taskNo, by, written))
+
+async function activate(
+  deps: HalfDeps,
+  taskNo: string,
+  by: string,
+  written: Written
+): Promise<TaskView | NotEnded | 'no_handler'> {
+  const half = await readHalf(deps.sql, taskNo)
+  if (half === null) return 'not_found'
+  if (half === 'never') return 'not_prepared'
+  if (half.state === 'CANCELLED') return 'rolled_back'
+  if (half.state === 'ACTIVE') return read(deps, taskNo)
+  const handler = deps.handlers.get(half.task.messageCode)
+  if (!handler) return 'no_handler'
+  await written(half.task.createdBy)
+  const task = committing(deps, half, handler, by)
+  const inserted = await deps.accept.commit(task)
+  if (inserted.kind === 'created') {
+    ended(deps, half, 'COMMITTED', by)
+    return createdView(task, inserted, task.extend)
+  }
+  // Somebody else ended it at this very moment: now it can be seen how.
+  return activate(deps, taskNo, by, unaudited)
+}
+
+/** As the accept would make it now. A schema that takes its body no more fails attempts, but not this: its producer has committed. */
+function committing(
+  deps: HalfDeps,
+  { task, ...half }: HalfMessage,
+  handler: LoadedHandler,
+  by: string
+): NewTask {
+  return {
+    id: task.id,
+    taskNo: task.taskNo,
+    messageCode: task.messageCode,
+    sceneType: task.sceneType,
+    messageBody: task.messageBody,
+    contentHash: '', // stored already
+    startAt: task.deliverStartTime,
+    delayMs: half.delayMs,
+    deliverBefore: half.deliverBefore,
+    needCallback: task.needCallback,
+    retryTimes: task.retryTimes,
+    extend: task.extend === null ? null : JSON.stringify(task.extend),
+    traceparent: task.traceparent,
+    createdBy: task.createdBy,
+    committed: { by, createdAt: task.createdAt },
+    deliveries: fanOut(deps, handler, task, () => ({
+      task,
+      body: handler.body.parse(JSON.parse(task.messageBody))
+    }))
+  }
+}
+
+/** It will never be delivered. Again is fine. */
+export const rollBack = (
+  deps: HalfDeps,
+  taskNo: string,
+  by: string,
+  written: Written = unaudited
+): Promise<TaskView | NotEnded> => orUnavailable(deps.cluster, cancel(deps, taskNo, by, written))
+
+async function cancel(
+  deps: HalfDeps,
+  taskNo: string,
+  by: string,
+  written: Written
+): Promise<TaskView | NotEnded> {
+  const half = await readHalf(deps.sql, taskNo)
+  if (half === null) return 'not_found'
+  if (half === 'never') return 'not_prepared'
+  if (half.state === 'ACTIVE') return 'committed'
+  if (half.state === 'CANCELLED') return read(deps, taskNo)
+  await written(half.task.createdBy)
+  if (!(await rollBackTask(deps.sql, half.task.id, by))) return cancel(deps, taskNo, by, unaudited)
+  ended(deps, half, 'ROLLED_BACK', by)
+  return read(deps, taskNo)
+}
+
+/** Asks its producer now, and does as it says. What is being asked at this moment is shown as it is. */
+export async function checkNow(
+  deps: HalfDeps,
+  taskNo: string,
+  written: Written = unaudited
+): Promise<TaskView | NotEnded> {
+  const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
+  if (half === null) return 'not_found'
+  if (half === 'never') return 'not_prepared'
+  if (half.state !== 'PREPARED') return half.state === 'ACTIVE' ? 'committed' : 'rolled_back'
+  await written(half.task.createdBy)
+  const claim = await orUnavailable(deps.cluster, claimCheck(deps.sql, half.task.id, checkLeaseMs(deps)))
+  if (claim) await check(deps, claim)
+  return orUnavailable(deps.cluster, read(deps, taskNo))
+}
+
+/** Asks, and does as it is told. */
+export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> {
+  const { task, check: number } = claim
+  const began = performance.now()
+  const { answer, reason } = await deps.ask(claim)
+  failpoint('check.after_answer')
+  const ms = Math.round(performance.now() - began)
+  deps.metrics.checked(task.messageCode, answer)
+  const { taskNo, messageCode } = task
+  deps.log.info({ taskNo, messageCode, check: number, answer, reason, ms }, 'check.done')
+  const stale = (): void => deps.log.info({ taskNo, check: number, answer }, 'check.stale')
+  if (answer === 'COMMITTED') {
+    const done = await commit(deps, taskNo, byCheck(number))
+    if (typeof done === 'string') stale()
+    return
+  }
+  if (answer === 'ROLLED_BACK') {
+    const done = await rollBack(deps, taskNo, byCheck(number))
+    if (typeof done === 'string') stale()
+    return
+  }
+  const next = nextCheck(answer, claim, deps.random())
+  const told = await recordCheck(deps.sql, { taskId: task.id, check: number, answer, reason, ...next })
+  if (!told) stale()
+  else if (next.isStuck)
+    deps.log.warn({ taskNo, messageCode, check: number, answer, reason }, 'prepared.stuck')
+}
+
+function ended(
+  { metrics, log }: HalfDeps,
+  { task }: HalfMessage,
+  state: 'COMMITTED' | 'ROLLED_BACK',
+  by: string
+) {
+  metrics.halfEnded(task.messageCode, state, by.startsWith('check:') ? 'check' : 'producer')
+  log.info({ taskNo: task.taskNo, messageCode: task.messageCode, state, by }, 'prepared.ended')
+}
+
+async function read({ sql }: HalfDeps, taskNo: string): Promise<TaskView | 'not_found'> {
+  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+}

@@ -1,0 +1,135 @@
+// Commit, rollback and check of one half message at the same moment, a thousand times each: one winner, and the others are told.
+import t, { type Test } from 'tap'
+import { claimCheck, readHalf, type ClaimedCheck } from '../../src/db/prepared.ts'
+import type { TaskView } from '../../src/db/views.ts'
+import type { Ask } from '../../src/delivery/ask.ts'
+import { check, commit, rollBack, type NotEnded } from '../../src/delivery/half.ts'
+import type { CheckAnswer } from '../../src/domain/types.ts'
+import { halfStory, preparedTask, type Halves } from '../support/halves.ts'
+import type { Story } from '../support/setup.ts'
+
+t.setTimeout(600_000)
+
+const times = 1_000
+const atOnce = 50
+
+type Said = TaskView | NotEnded | 'no_handler' | void
+const heard = (done: Said): string =>
+  done === undefined
+    ? 'nothing'
+    : typeof done === 'string'
+      ? done
+      : done.status === 'CANCELLED'
+        ? 'CANCELLED'
+        : 'ACTIVE'
+
+/** Fifty races at a time, each with its own start: the event loop, the pool and PostgreSQL decide who is first. */
+async function race(
+  story: Story,
+  ready: (taskNo: string) => Promise<void>,
+  run: (taskNo: string, n: number) => Promise<[state: string, ...heard: string[]]>
+): Promise<Map<string, number>> {
+  const counts = new Map<string, number>()
+  for (let from = 0; from < times; from += atOnce) {
+    const tasks = Array.from({ length: atOnce }, () => preparedTask())
+    await story.accept.many(tasks)
+    await Promise.all(tasks.map(task => ready(task.taskNo)))
+    const all = await Promise.all(tasks.map((task, n) => run(task.taskNo, n)))
+    for (const one of all) counts.set(one.join(' '), (counts.get(one.join(' ')) ?? 0) + 1)
+    await story.quiet()
+  }
+  return counts
+}
+
+const stateOf = async ({ deps }: Halves, taskNo: string): Promise<string> => {
+  const half = await readHalf(deps.sql, taskNo)
+  return half === null || half === 'never' ? String(half) : half.state
+}
+
+/** In another order each time. */
+const shuffled = async <T>(n: number, ...work: (() => Promise<T>)[]): Promise<T[]> => {
+  const order = work.map((_, index) => (index + n) % work.length)
+  const done = new Array<T>(work.length)
+  await Promise.all(order.map(async index => (done[index] = await work[index]!())))
+  return done
+}
+
+/** Exactly those that are ACTIVE were delivered, each once, and each downstream has one row. */
+async function sound(t: Test, story: Story, committed: number): Promise<void> {
+  const [rows] = await story.sql<[{ active: number; deliveries: number; astray: number; open: number }]>`
+    select (select count(*)::int from task where state = 'ACTIVE') as active,
+      (select count(*)::int from delivery) as deliveries,
+      (select count(*)::int from delivery d join task t on t.id = d.task_id where t.state <> 'ACTIVE') as astray,
+      (select count(*)::int from prepared where next_action_at is not null) as open`
+  t.same({ ...rows }, { active: committed, deliveries: committed, astray: 0, open: 0 })
+  t.equal(story.downstream.requests.length, committed, 'each was sent once')
+}
+
+t.test('commit against rollback', async t => {
+  const { story, half } = await halfStory(t, 'http://127.0.0.1:9/')
+  const counts = await race(
+    story,
+    async () => {},
+    async (taskNo, n) => {
+      const [yes, no] = await shuffled<Said>(
+        n,
+        () => commit(half.deps, taskNo, 'shop'),
+        () => rollBack(half.deps, taskNo, 'shop')
+      )
+      return [await stateOf(half, taskNo), heard(yes), heard(no)]
+    }
+  )
+  const yes = counts.get('ACTIVE ACTIVE committed') ?? 0
+  const no = counts.get('CANCELLED rolled_back CANCELLED') ?? 0
+  t.equal(yes + no, times, JSON.stringify([...counts]))
+  t.ok(yes > 0 && no > 0, `both win: ${yes} and ${no}`)
+  await sound(t, story, yes)
+})
+
+for (const answer of ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN'] as const) {
+  t.test(`commit and rollback against a check that says ${answer}`, async t => {
+    const { story, half } = await halfStory(t, 'http://127.0.0.1:9/')
+    const ask: Ask = async () => ({ answer: answer satisfies CheckAnswer, reason: null })
+    const deps = { ...half.deps, ask }
+    const claims = new Map<string, ClaimedCheck>()
+    // Claimed before the start: the race is for who ends it.
+    const ready = async (taskNo: string): Promise<void> => {
+      const one = await readHalf(deps.sql, taskNo)
+      const claim = one === null || one === 'never' ? null : await claimCheck(deps.sql, one.task.id, 60_000)
+      if (claim) claims.set(taskNo, claim)
+    }
+    const checkOf = async (taskNo: string): Promise<void> => {
+      const claim = claims.get(taskNo)
+      if (claim) await check(deps, claim)
+    }
+    const counts = await race(story, ready, async (taskNo, n) => {
+      const [yes, no] = await shuffled<Said>(
+        n,
+        () => commit(deps, taskNo, 'shop'),
+        () => rollBack(deps, taskNo, 'shop'),
+        () => checkOf(taskNo)
+      )
+      return [await stateOf(half, taskNo), heard(yes), heard(no)]
+    })
+    // Whoever agrees with the winner is told so, and the other one that it came too late.
+    const yes = counts.get('ACTIVE ACTIVE committed') ?? 0
+    const no = counts.get('CANCELLED rolled_back CANCELLED') ?? 0
+    t.equal(yes + no, times, JSON.stringify([...counts]))
+    await sound(t, story, yes)
+    const [{ checked: byCheck }] = await story.sql<[{ checked: number }]>`
+      select count(*)::int as checked from prepared where ended_by like 'check:%'`
+    t.ok(answer === 'UNKNOWN' ? byCheck === 0 : byCheck > 0, `${byCheck} were ended by the check`)
+  })
+}
+
+t.test('ten commits of one half message at once make its deliveries once', async t => {
+  const { story, half } = await halfStory(t, 'http://127.0.0.1:9/')
+  const tasks = Array.from({ length: 20 }, () => preparedTask())
+  await story.accept.many(tasks)
+  const all = await Promise.all(
+    tasks.flatMap(({ taskNo }) => Array.from({ length: 10 }, () => commit(half.deps, taskNo, 'shop')))
+  )
+  t.ok(all.every(one => heard(one) === 'ACTIVE'))
+  await story.quiet()
+  await sound(t, story, 20)
+})

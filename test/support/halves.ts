@@ -1,0 +1,151 @@
+// The second phase of half messages over a story of test/support/setup.ts, and a producer that is asked over real HTTP.
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Test } from 'tap'
+import { readTasks, type TaskView } from '../../src/db/views.ts'
+import { asker } from '../../src/delivery/ask.ts'
+import type { TaskRequest } from '../../src/delivery/accept.ts'
+import { checker, type Checker, type CheckerDeps } from '../../src/delivery/checker.ts'
+import { checkNow, commit, rollBack } from '../../src/delivery/half.ts'
+import { createMetrics, type Metrics } from '../../src/runtime/metrics.ts'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { httpTransport } from '../../src/transport/http/http.ts'
+import { asked } from './asked.ts'
+import { setup, type SetupOptions, type Story } from './setup.ts'
+
+export interface SeenCheck {
+  taskNo: string
+  headers: IncomingHttpHeaders
+  body: string
+}
+
+export interface Producer {
+  url: string
+  checks: SeenCheck[]
+  /** What it answers: a state, whatever else as it is written, or nothing at all. */
+  answer: (check: SeenCheck) => Reply | Promise<Reply>
+  /** Resolves when so many checks have come. */
+  asked(count: number): Promise<void>
+}
+
+export type Reply = 'COMMITTED' | 'ROLLED_BACK' | 'UNKNOWN' | 'hang' | { status: number; body: string }
+
+export async function producer(t: Test, first: Producer['answer'] = () => 'UNKNOWN'): Promise<Producer> {
+  const waiting: { count: number; resolve: () => void }[] = []
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      const { headers } = request
+      const seen = {
+        taskNo: String(headers['ackbox-task-no']),
+        headers,
+        body: Buffer.concat(chunks).toString()
+      }
+      one.checks.push(seen)
+      for (const each of waiting) if (one.checks.length >= each.count) each.resolve()
+      void Promise.resolve(one.answer(seen)).then(reply => {
+        if (reply === 'hang') return
+        if (typeof reply === 'object') response.writeHead(reply.status).end(reply.body)
+        else response.writeHead(200).end(JSON.stringify({ state: reply }))
+      })
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(async () => {
+    server.closeAllConnections()
+    await new Promise(resolve => server.close(resolve))
+  })
+  const one: Producer = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/check`,
+    checks: [],
+    answer: first,
+    asked: count =>
+      new Promise(resolve => {
+        if (one.checks.length >= count) resolve()
+        else waiting.push({ count, resolve })
+      })
+  }
+  return one
+}
+
+export interface Halves {
+  deps: CheckerDeps
+  checker: Checker
+  metrics: Metrics
+  /** Posts one as prepared; its taskNo. */
+  prepare(more?: Partial<TaskRequest>): Promise<string>
+  /** One look of a checker, and all that follows from it. */
+  look(): Promise<void>
+  commit(taskNo: string, by?: string): ReturnType<typeof commit>
+  rollBack(taskNo: string, by?: string): ReturnType<typeof rollBack>
+  check(taskNo: string): ReturnType<typeof checkNow>
+  brief(taskNo: string): Promise<TaskView>
+}
+
+/** Another process over the same story has `secret` and handlers of its own. */
+export function halves(t: Test, story: Story, handlers = story.handlers): Halves {
+  const transport = httpTransport({ guard: guard({ allow: undefined, embedded: true, deny: [] }) })
+  const cutOff = new AbortController()
+  const metrics = createMetrics({ processMetrics: false })
+  const deps: CheckerDeps = {
+    sql: story.sql,
+    handlers,
+    accept: story.accept,
+    ask: asker({
+      handlers,
+      transport,
+      secret: 'a test secret',
+      secretPrevious: undefined,
+      concurrency: 16,
+      cutOff: cutOff.signal
+    }),
+    cluster: story.around,
+    leaseMarginMs: 10_000,
+    random: () => 0.5,
+    metrics,
+    log: story.log
+  }
+  const looking = checker(deps)
+  t.teardown(async () => {
+    cutOff.abort()
+    await looking.idle()
+    await transport.close()
+  })
+  return {
+    deps,
+    checker: looking,
+    metrics,
+    async prepare(more) {
+      return await story.post({ prepared: { checkAfterMs: 35_000 }, ...more })
+    },
+    async look() {
+      await looking.look()
+      await looking.idle()
+    },
+    commit: (taskNo, by = 'test') => commit(deps, taskNo, by),
+    rollBack: (taskNo, by = 'test') => rollBack(deps, taskNo, by),
+    check: taskNo => checkNow(deps, taskNo),
+    async brief(taskNo) {
+      const found = (await readTasks(story.sql, [taskNo])).get(taskNo)
+      if (!found) throw new Error(`no task ${taskNo}`)
+      return found
+    }
+  }
+}
+
+/** A story whose handler takes half messages of this producer. */
+export async function halfStory(
+  t: Test,
+  url: string,
+  options: SetupOptions = {}
+): Promise<{ story: Story; half: Halves }> {
+  const story = await setup(t, { ...options, handler: { checkBack: () => ({ url }), ...options.handler } })
+  return { story, half: halves(t, story) }
+}
+
+/** As the API hands a half message on. */
+export const preparedTask = (more: Partial<TaskRequest> = {}): TaskRequest =>
+  asked({ prepared: { checkAfterMs: 35_000 }, ...more })
