@@ -1,6 +1,6 @@
 // What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
-import { and, desc, eq, gte, inArray, lt, sql, type SQL } from 'drizzle-orm'
-import { alias, QueryBuilder, type PgColumn } from 'drizzle-orm/pg-core'
+import { and, desc, eq, gte, lt, sql, type SQL } from 'drizzle-orm'
+import { alias, QueryBuilder } from 'drizzle-orm/pg-core'
 import { plainArray, textArray } from './arrays.ts'
 import type { Reads } from './reads.ts'
 import { alarm, attempt, delivery, downstream, outboxRejected, prepared, task } from './schema.ts'
