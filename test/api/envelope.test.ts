@@ -98,7 +98,10 @@ t.test('what is no task is refused by its kind, and nothing is stored', async t 
     ['extend null', { ...order, extend: null }, 422, 'INVALID'],
     ['extend of more than 1,024 characters', { ...order, extend: { a: 'x'.repeat(1_017) } }, 422, 'INVALID'],
     ['E52 an unknown member', { ...order, colour: 'red' }, 422, 'INVALID'],
-    ['prepared, which is not there yet', { ...order, prepared: false }, 422, 'INVALID'],
+    ['prepared that is no boolean', { ...order, prepared: 'false' }, 422, 'INVALID'],
+    ['checkBack of one that is not prepared', { ...order, checkBack: { after: '35s' } }, 422, 'INVALID'],
+    ['after that names nothing', { ...order, after: [] }, 422, 'INVALID'],
+    ['bizType without bizKey', { ...order, bizType: 'order' }, 422, 'INVALID'],
     ['orderingKey, which is not there yet', { ...order, orderingKey: 'a' }, 422, 'INVALID'],
     [
       'an own __proto__ in the envelope',

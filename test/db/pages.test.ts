@@ -210,7 +210,7 @@ t.test('the counts that ops sees equal the rows', async t => {
   t.match(counts, [
     { name: 'audit', waiting: 0, inFlight: 0, awaitingReceipt: 0, failed: 0, pausedAt: null },
     { name: 'gone', waiting: 0, pausedAt: Date, pausedBy: 'me' },
-    { name: 'points', waiting: 1, inFlight: 1, awaitingReceipt: 1, failed: 1 },
-    { name: 'warehouse', waiting: 1, inFlight: 2, awaitingReceipt: 3, failed: 4 }
+    { name: 'points', waiting: 1, inFlight: 1, awaitingReceipt: 1, blocked: 1, failed: 1 },
+    { name: 'warehouse', waiting: 1, inFlight: 2, awaitingReceipt: 3, blocked: 4, failed: 5 }
   ])
 })

@@ -111,6 +111,7 @@ t.test('what is due in 25 days, or in a year, is not sent now', async t => {
     on.downstream.requests.map(one => one.headers['ackbox-task-no']),
     ['now', 'soon']
   )
+  await settled(url, 'soon') // the record follows the request
   const rows = await on.sql`select phase, attempt from delivery where status = 0`
   t.same(new Set(rows.map(row => `${row['phase']} ${row['attempt']}`)), new Set(['WAITING 0']))
 })
