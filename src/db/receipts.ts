@@ -83,7 +83,7 @@ export const isHandledReceipt = (asked: Completion): asked is HandledReceipt =>
  * here, so that nobody need look at the row before. That both write the same is tested.
  */
 export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt[]): Promise<Applied[]> {
-  // Row by row in the order in which everybody locks, as recordSends.
+  // Row by row in the order in which everybody locks, as completeSends.
   const [done] = await sql<[{ moved: string | null }]>`
     with m as materialized (
       select * from unnest(

@@ -5,7 +5,7 @@ import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 
-/** The group commit of commits. */
+/** Half messages only: the group commit of what their producers commit. Plain tasks go by `tasks` in accept.ts. */
 export interface Commits extends Batcher<NewTask, InsertResult> {
   /** Characters of the bodies in it. */
   readonly text: number
