@@ -208,7 +208,7 @@ export const taskQuery = z.strictObject({
   status: z.enum(taskStatuses).optional(),
   sceneType: sceneType.optional(),
   needCallback: flag.optional(),
-  bizType: bizText(64).optional().describe('Then without from: of all times.'),
+  bizType: bizText(64).optional().describe('With bizKey and without from: of all times.'),
   bizKey: bizText(128).optional().describe('Only with bizType.'),
   ...page
 })

@@ -130,7 +130,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       if (bizKey !== undefined && bizType === undefined)
         throw new Problem('INVALID', 'say its bizType too', { pointer: '?/bizKey' })
       // Who looks for one order wants all of it; its own index makes that cheap.
-      if (bizType !== undefined) page.from ??= new Date(0)
+      if (bizKey !== undefined) page.from ??= new Date(0)
       const found = await deps.listTasks({
         ...windowOf(page, callerOf(request), deps.now()),
         ...(bizType === undefined ? {} : { bizType }),

@@ -56,7 +56,7 @@ function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
 export async function listTasks(reads: Reads, filter: TaskFilter) {
   if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
   const { status } = filter
-  const rows = await (status === 'FAILED' && filter.bizType === undefined
+  const rows = await (status === 'FAILED' && filter.bizKey === undefined
     ? failedIds(reads, filter)
     : status === 'PREPARED' || status === 'CANCELLED'
       ? halfIds(reads, filter, status)

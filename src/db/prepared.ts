@@ -78,7 +78,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
 export async function rollBackTask(sql: Sql, taskId: string, by: string): Promise<boolean> {
   const rows = await sql`
     with stored as (
-      update task set state = 'CANCELLED' where id = ${taskId} and state = 'PREPARED' returning id
+      update task set state = 'CANCELLED', unique_biz = null where id = ${taskId} and state = 'PREPARED' returning id
     ), ended as (
       update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${by},
         last_answer = case when ${by} like 'check:%' then 'ROLLED_BACK' else last_answer end
@@ -101,9 +101,13 @@ export interface HalfMessage {
   state: TaskState
   delayMs: number | null
   deliverBefore: Date | null
+  biz: NewTask['biz']
 }
 
 interface HalfRow extends TaskRow {
+  biz_type: string | null
+  biz_key: string | null
+  unique_biz: boolean | null
   state: TaskState
   is_half: boolean
   delay_ms: number | null
@@ -113,12 +117,20 @@ interface HalfRow extends TaskRow {
 /** null: no such task; 'never': it was not posted as prepared. */
 export async function readHalf(sql: Sql, taskNo: string): Promise<HalfMessage | 'never' | null> {
   const [row] = await sql<HalfRow[]>`
-    select ${taskColumns(sql)}, t.state, p.task_id is not null as is_half, p.delay_ms::float8 as delay_ms, p.deliver_before
+    select ${taskColumns(sql)}, t.state, p.task_id is not null as is_half, p.delay_ms::float8 as delay_ms, p.deliver_before,
+      t.biz_type, t.biz_key, t.unique_biz
     from task t left join prepared p on p.task_id = t.id
     where t.task_no = ${taskNo}`
   if (!row) return null
   if (!row.is_half) return 'never'
-  return { task: taskOf(row), state: row.state, delayMs: row.delay_ms, deliverBefore: row.deliver_before }
+  const { biz_type: type, biz_key: key, unique_biz: unique } = row
+  return {
+    task: taskOf(row),
+    state: row.state,
+    delayMs: row.delay_ms,
+    deliverBefore: row.deliver_before,
+    biz: type === null || key === null ? null : { type, key, unique: unique ?? false }
+  }
 }
 
 /** A producer that this process, and no other, may ask now. */

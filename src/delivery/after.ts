@@ -37,7 +37,11 @@ async function write({ sql }: AfterDeps, tasks: NewTask[]): Promise<InsertResult
     return await insert(sql, tasks)
   } catch (err) {
     if (!isNotStored(err)) throw err
-    // Somebody else came first with one that others of these wait for. One by one each finds what is stored by then.
+    // Somebody else came first with one that others of these wait for: by now it is stored. If that happens again, one by one.
+    const again = await insert(sql, tasks).catch((cause: unknown) => {
+      if (!isNotStored(cause)) throw cause
+    })
+    if (again) return again
     const results: InsertResult[] = []
     for (const task of tasks) results.push(...(await insert(sql, [task])))
     return results

@@ -53,8 +53,7 @@ export const commit = (
   taskNo: string,
   by: string,
   written: Written = unaudited
-): Promise<TaskView | NotEnded | 'no_handler'> =>
-  orUnavailable(deps.cluster, activate(deps, taskNo, by, written))
+): Promise<TaskView | NotEnded | 'no_handler'> => activate(deps, taskNo, by, written)
 
 async function activate(
   deps: HalfDeps,
@@ -62,14 +61,15 @@ async function activate(
   by: string,
   written: Written
 ): Promise<TaskView | NotEnded | 'no_handler'> {
-  const half = await readHalf(deps.sql, taskNo)
+  // Each for itself: that others are committed first is no sign of a database that is away.
+  const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state === 'CANCELLED') return 'rolled_back'
-  if (half.state === 'ACTIVE') return read(deps, taskNo)
+  if (half.state === 'ACTIVE') return orUnavailable(deps.cluster, read(deps, taskNo))
   const handler = deps.handlers.get(half.task.messageCode)
   if (!handler) return 'no_handler'
-  await written(half.task.createdBy)
+  await orUnavailable(deps.cluster, written(half.task.createdBy))
   const task = committing(deps, half, handler, by)
   const inserted = await deps.accept.commit(task)
   if (inserted.kind === 'created') {
@@ -102,6 +102,7 @@ function committing(
     extend: task.extend === null ? null : JSON.stringify(task.extend),
     traceparent: task.traceparent,
     createdBy: task.createdBy,
+    biz: half.biz ?? null,
     committed: { by, createdAt: task.createdAt },
     deliveries: fanOut(deps, handler, task, () => ({
       task,

@@ -22,6 +22,11 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
       'enqueue needs the PostgreSQL database that Ackbox is in: from MySQL or MariaDB write to the outbox with outbox(tx, task), and run `ackbox relay`.'
     )
   const row = written(task)
+  for (const name of ['after', 'uniqueBiz'] as const)
+    if (row[name] !== undefined)
+      throw new ProducerError(
+        `enqueue takes no ${name}: POST the task, or write it to the outbox with outbox(tx, task).`
+      )
   // Everybody may read this table, and nothing ever waits for such a lock.
   await insist(at, 'pg_catalog.pg_language in access share mode')
   const given = columns(row).filter(([, , value]) => value !== null)

@@ -50,7 +50,10 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         const rows = await read<Row>(
           connection,
           `select ${members} from ackbox_outbox where ${where} order by id limit ${Number(limit)} for update ${wait}`
-        )
+        ).catch((err: Error & { errno?: number }) => {
+          if (err.errno === lockNowait || err.errno === lockWaitTimeout) return []
+          throw err
+        })
         if (rows.length === 0) return { seen: 0, removed: 0 }
         const read_ = rows.map(rowOf)
         const { accepted, rejected } = sorted(read_, await post(read_))
@@ -118,8 +121,8 @@ const columns = `id, task_no, message_code, message_body, scene_type, deliver_st
   need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent, created_at`
 
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
-const members = `id, task_no, message_code, message_body, scene_type, ${time('deliver_start_time')} as deliver_start_time,
-  delay_ms - timestampdiff(microsecond, created_at, now(6)) / 1000 as delay_ms, ${time('deliver_before')} as deliver_before,
+const members = `id, task_no, message_code, message_body, scene_type, ${time('coalesce(deliver_start_time, timestampadd(microsecond, delay_ms * 1000, created_at))')} as deliver_start_time,
+  case when deliver_start_time is not null then delay_ms end as delay_ms, ${time('deliver_before')} as deliver_before,
   ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent`
 
 interface Row {
@@ -172,10 +175,7 @@ async function read<T>(at: Pool | PoolConnection, query: string): Promise<T[]> {
   return rows as T[]
 }
 
-async function transaction<T extends { seen: number; removed: number } | number>(
-  pool: Pool,
-  work: (connection: PoolConnection) => Promise<T>
-): Promise<T> {
+async function transaction<T>(pool: Pool, work: (connection: PoolConnection) => Promise<T>): Promise<T> {
   const connection = await pool.getConnection()
   try {
     await connection.beginTransaction()
@@ -186,10 +186,10 @@ async function transaction<T extends { seen: number; removed: number } | number>
   } catch (err) {
     // Its end rolls back, and lets go of the rows, whatever state it is in.
     connection.destroy()
-    if ((err as { errno?: number }).errno === lockNowait) return { seen: 0, removed: 0 } as T
     throw err
   }
 }
 
-/** MySQL: ER_LOCK_NOWAIT. */
+/** What NOWAIT is answered: by MySQL ER_LOCK_NOWAIT, by MariaDB ER_LOCK_WAIT_TIMEOUT. */
 const lockNowait = 3572
+const lockWaitTimeout = 1205

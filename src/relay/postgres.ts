@@ -76,11 +76,12 @@ const columns = (tx: Pick<Client, 'unsafe'>) =>
     need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
 
 const members = (tx: Transaction) => {
-  const time = (name: string) => tx`to_char(${tx(name)} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`
+  const time = (at: string) =>
+    tx.unsafe(`to_char((${at}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`)
   return tx`
     id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
-    scene_type as "sceneType", ${time('deliver_start_time')} as "deliverStartTime",
-    (delay_ms - extract(epoch from clock_timestamp() - created_at) * 1000)::float8 as "delayMs",
+    scene_type as "sceneType", ${time("coalesce(deliver_start_time, created_at + delay_ms * interval '1 ms')")} as "deliverStartTime",
+    case when deliver_start_time is not null then delay_ms::float8 end as "delayMs",
     ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
     retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",
     "after"::text as "after", extend::text as extend, traceparent`

@@ -28,8 +28,12 @@ export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void>
     worker(deps, signal, () => drain(deps, 'unkeyed'))
   )
   const keyed = worker(deps, signal, async () => {
-    const drained = await Promise.all((await deps.source.shards()).map(shard => drain(deps, shard)))
-    return drained.reduce((sum, one) => sum + one, 0)
+    const drained = await Promise.allSettled((await deps.source.shards()).map(shard => drain(deps, shard)))
+    // Not before all are over: a stop closes the database behind them.
+    return drained.reduce((sum, one) => {
+      if (one.status === 'rejected') throw one.reason
+      return sum + one.value
+    }, 0)
   })
   await Promise.all([...workers, keyed])
 }

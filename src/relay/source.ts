@@ -8,7 +8,7 @@ export interface OutboxRow {
   messageBody: string
   sceneType: string | null
   deliverStartTime: string | null
-  /** Milliseconds that remain of the row's `delay`, which counts from its insertion. */
+  /** Only beside a deliverStartTime, which Ackbox refuses. Alone it is one: a row that is posted again must be the same task. */
   delayMs: number | null
   deliverBefore: string | null
   orderingKey: string | null

@@ -43,6 +43,8 @@ t.test('a search for a business thing is of all times; for its key alone it is r
   t.match(filters, [{ bizType: 'order', bizKey: '42', from: new Date(0) }])
   t.equal((await app.inject('/tasks?bizType=order&bizKey=42&from=2026-01-01T00:00:00Z')).statusCode, 200)
   t.match(filters[1], { from: new Date('2026-01-01T00:00:00Z') })
+  t.equal((await app.inject('/tasks?bizType=order')).statusCode, 200)
+  t.ok((filters[2]?.from.getTime() ?? 0) > 0, 'a whole kind is not looked for in all times')
   t.match((await app.inject('/tasks?bizKey=42')).json(), { status: 422, pointer: '?/bizKey' })
   t.equal((await app.inject('/tasks?bizType=order&bizKey=%00')).statusCode, 422)
 })

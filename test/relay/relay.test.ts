@@ -98,12 +98,15 @@ function relay(t: Test, from: string, to: string, ...more: string[]): Program {
 async function ackbox(t: Test, answer: (response: ServerResponse, nth: number) => boolean = () => false) {
   const taken = new Map<string, number>()
   const order: string[] = []
+  const bodies: string[] = []
   let nth = 0
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
     request.on('end', () => {
-      const { tasks } = JSON.parse(Buffer.concat(chunks).toString()) as { tasks: { taskNo: string }[] }
+      const body = Buffer.concat(chunks).toString()
+      bodies.push(body)
+      const { tasks } = JSON.parse(body) as { tasks: { taskNo: string }[] }
       if (answer(response, nth++)) return
       for (const { taskNo } of tasks) {
         if (!taken.has(taskNo)) order.push(taskNo)
@@ -118,7 +121,7 @@ async function ackbox(t: Test, answer: (response: ServerResponse, nth: number) =
     server.closeAllConnections()
     server.close()
   })
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, taken, order }
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, taken, order, bodies }
 }
 
 for (const kind of kinds) {
@@ -127,7 +130,8 @@ for (const kind of kinds) {
     const from = on && (await producer(t, kind))
     if (!from) return
     const service = await start(t, on.env)
-    await from.run(insert([['kept', 'test.plain', '{"n": 1e0}']]))
+    await from.run(insert([['kept', 'test.plain', '{"n": 1e0}', 'a key']]))
+    await from.run('update ackbox_outbox set delay_ms = 1')
     await from.run(insert([['undone', 'test.plain', '{"n": 2}']]), 'rollback')
     const relaying = relay(t, from.url, service.url)
     await until('the first one is delivered', () => on.downstream.requests.length > 0)
@@ -196,9 +200,11 @@ for (const kind of kinds) {
     const from = await producer(t, kind)
     if (!from) return
     await from.run(insert(Array.from({ length: 20 }, (_, n) => [`n-${n}`, 'test.plain', '{}'])))
+    await from.run('update ackbox_outbox set delay_ms = 60000')
     await relay(t, from.url, target.url, '--concurrency', '1').said(/relay.recovered/)
     await until('the outbox is empty', async () => (await from.waiting()) === 0)
     t.equal(target.taken.size, 20)
+    t.equal(new Set(target.bodies).size, 1, 'what is posted again is the same, its delay too')
     t.same(await from.rejected(), [])
   })
 
