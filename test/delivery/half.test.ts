@@ -57,6 +57,21 @@ t.test('commit and rollback may be said again; the other one comes too late', as
   t.equal(story.downstream.requests.length, 1, 'what was rolled back reaches nobody')
 })
 
+t.test(
+  'a half message holds its business key until it is rolled back, and shows it when it is committed',
+  async t => {
+    const { story, half } = await halfStory(t, nobody)
+    const biz = { type: 'order', key: '42', unique: true }
+    const prepare = (taskNo: string) => story.accept(preparedTask({ taskNo, biz, contentHash: taskNo }))
+    t.match(await prepare('first'), { kind: 'created' })
+    t.match(await prepare('second'), { kind: 'biz_conflict', by: 'first' })
+    t.equal(statusOf(await half.rollBack('first')), 'CANCELLED')
+    t.match(await prepare('third'), { kind: 'created' }, 'the work that failed is tried again')
+    t.match(await half.commit('third'), { bizType: 'order', bizKey: '42', uniqueBiz: true })
+    await story.quiet()
+  }
+)
+
 t.test('what was never prepared, or never posted, cannot be ended', async t => {
   const { story, half } = await halfStory(t, nobody)
   const plain = await story.post()
