@@ -13,7 +13,7 @@ const ways = {
   uncaught: () => new Promise(resolve => setTimeout(() => resolve(explode()), 1)),
   print: () => process.stdout.write('a library says hello\n'),
   leak: () => leaked.push(Buffer.alloc(100 << 20, 1)),
-  flood: () => Buffer.alloc(100 << 20, 1).length,
+  flood: () => Buffer.alloc(200 << 20, 1).length,
   block: () => {
     for (const began = process.cpuUsage(); process.cpuUsage(began).user < 400_000;)
       createHash('sha1').digest()
