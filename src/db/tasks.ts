@@ -135,7 +135,9 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState)
         id, task_no, message_code, scene_type, message_body, content_hash, start_at, delay_ms,
         need_callback, retry_times, extend, created_by, traceparent, biz_type, biz_key, unique_biz
       )
-      order by task_no
+      -- Everybody takes the keys of both unique indexes in one order, or two batches could wait for each other.
+      order by case when unique_biz then message_code end, case when unique_biz then biz_type end,
+        case when unique_biz then biz_key end, task_no
       -- Of its number or of its business key: which, the second statement tells.
       on conflict do nothing
       returning id`
