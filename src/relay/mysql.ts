@@ -1,5 +1,5 @@
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
-import { RelayError, sorted, type OutboxRow, type Source } from './source.ts'
+import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of the producer's. */
 export async function mysqlSource(url: string, connections: number): Promise<Source> {
@@ -55,8 +55,8 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
           throw err
         })
         if (rows.length === 0) return { seen: 0, removed: 0 }
-        const read_ = rows.map(rowOf)
-        const { accepted, rejected } = sorted(read_, await post(read_))
+        const outboxRows = rows.map(rowOf)
+        const { accepted, rejected } = byVerdict(outboxRows, await post(outboxRows))
         for (const { id, problem } of rejected) {
           await connection.query(
             `insert into ackbox_outbox_rejected (${columns}, problem) select ${columns}, ? from ackbox_outbox where id = ?`,
@@ -123,7 +123,7 @@ const columns = `id, task_no, message_code, message_body, scene_type, deliver_st
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
 const members = `id, task_no, message_code, message_body, scene_type, ${time('coalesce(deliver_start_time, timestampadd(microsecond, delay_ms * 1000, created_at))')} as deliver_start_time,
   case when deliver_start_time is not null then delay_ms end as delay_ms, ${time('deliver_before')} as deliver_before,
-  ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent`
+  need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend`
 
 interface Row {
   id: string | number
@@ -134,7 +134,6 @@ interface Row {
   deliver_start_time: string | null
   delay_ms: string | number | null
   deliver_before: string | null
-  ordering_key: string | null
   need_callback: number | null
   retry_times: number | null
   biz_type: string | null
@@ -142,7 +141,6 @@ interface Row {
   unique_biz: number | null
   after: unknown
   extend: unknown
-  traceparent: string | null
 }
 
 const rowOf = (row: Row): OutboxRow => ({
@@ -154,15 +152,13 @@ const rowOf = (row: Row): OutboxRow => ({
   deliverStartTime: row.deliver_start_time,
   delayMs: row.delay_ms === null ? null : Number(row.delay_ms),
   deliverBefore: row.deliver_before,
-  orderingKey: row.ordering_key,
   needCallback: flag(row.need_callback),
   retryTimes: row.retry_times,
   bizType: row.biz_type,
   bizKey: row.biz_key,
   uniqueBiz: flag(row.unique_biz),
   after: json(row.after),
-  extend: json(row.extend),
-  traceparent: row.traceparent
+  extend: json(row.extend)
 })
 
 const flag = (value: number | null): boolean | null => (value === null ? null : value !== 0)

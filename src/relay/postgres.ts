@@ -1,5 +1,5 @@
 import { connect, type Client, type Transaction } from '../db/pool.ts'
-import { RelayError, sorted, type OutboxRow, type Source } from './source.ts'
+import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a PostgreSQL of the producer's, of any version that has SKIP LOCKED (9.5). */
 export function postgresSource(url: string, connections: number): Source {
@@ -30,7 +30,7 @@ export function postgresSource(url: string, connections: number): Source {
         await tx`set local idle_in_transaction_session_timeout = 0`
         const rows = share === 'unkeyed' ? await unkeyed(tx, limit) : await ofShard(tx, share, limit)
         if (rows.length === 0) return { seen: 0, removed: 0 }
-        const { accepted, rejected } = sorted(rows, await post(rows))
+        const { accepted, rejected } = byVerdict(rows, await post(rows))
         if (accepted.length > 0) await tx`delete from ackbox_outbox where id = any(${accepted}::bigint[])`
         if (rejected.length > 0) {
           await tx`
@@ -82,9 +82,9 @@ const members = (tx: Transaction) => {
     id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
     scene_type as "sceneType", ${time("coalesce(deliver_start_time, created_at + delay_ms * interval '1 ms')")} as "deliverStartTime",
     case when deliver_start_time is not null then delay_ms::float8 end as "delayMs",
-    ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
+    ${time('deliver_before')} as "deliverBefore", need_callback as "needCallback",
     retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",
-    "after"::text as "after", extend::text as extend, traceparent`
+    "after"::text as "after", extend::text as extend`
 }
 
 const unkeyed = async (tx: Transaction, limit: number): Promise<OutboxRow[]> =>

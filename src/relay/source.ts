@@ -11,7 +11,6 @@ export interface OutboxRow {
   /** Only beside a deliverStartTime, which Ackbox refuses. Alone it is one: a row that is posted again must be the same task. */
   delayMs: number | null
   deliverBefore: string | null
-  orderingKey: string | null
   needCallback: boolean | null
   retryTimes: number | null
   bizType: string | null
@@ -21,7 +20,6 @@ export interface OutboxRow {
   after: string | null
   /** The text of a JSON object. */
   extend: string | null
-  traceparent: string | null
 }
 
 /** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */
@@ -64,7 +62,7 @@ export class RelayError extends Error {
 }
 
 /** Ids of the rows that leave the outbox, and those of them that were refused with their problems. */
-export function sorted(
+export function byVerdict(
   rows: readonly OutboxRow[],
   verdicts: readonly Verdict[]
 ): { accepted: string[]; rejected: { id: string; problem: string }[] } {
