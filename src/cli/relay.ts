@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { pino } from 'pino'
+import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
 import { commandLine } from '../runtime/package.ts'
 import { relayMetrics } from '../relay/metrics.ts'
@@ -37,7 +38,12 @@ export async function run(args: string[]): Promise<void> {
   } catch (err) {
     const { message, code } = err as NodeJS.ErrnoException
     const isOurs = err instanceof UsageError || err instanceof RelayError
-    console.error(isOurs ? message : `ackbox relay: ${message || code}`)
+    if (isOurs) console.error(message)
+    else if (isInfrastructure(err))
+      console.error(
+        `ackbox relay: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`
+      )
+    else console.error(`ackbox relay: ${message || code}`)
     process.exitCode = 1
   }
 }
