@@ -17,6 +17,8 @@ export interface LoadQuestion {
   rate?: number
   /** In turn; `bench` without. */
   messageCodes?: string[]
+  /** So many ordering keys, in turn; none without. */
+  keys?: number
   /** Tasks of a POST to the batch API; without it each task has a POST of its own. */
   batch?: number
 }
@@ -39,6 +41,7 @@ serve(
     inFlight,
     rate,
     messageCodes = ['bench'],
+    keys,
     batch
   }: LoadQuestion): Promise<LoadReport> => {
     const connections = Array.from({ length: inFlight }, () => connection(new URL(target)))
@@ -53,7 +56,7 @@ serve(
       const number = first + index
       const past = Math.min(index + size, tasks)
       const status = await (batch === undefined
-        ? over.post('/tasks', bodyOf(`${run}-${number}`, number, messageCode))
+        ? over.post('/tasks', bodyOf(`${run}-${number}`, number, messageCode, keys))
         : over.post('/tasks/batch', batchOf(run, number, first + past)))
       if (status < 200 || status > 299) refused += past - index
       else accepts.fill(now(), index, past)

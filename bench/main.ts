@@ -12,6 +12,7 @@ npm run bench -- soak [options]          twice its capacity for minutes: memory,
 npm run bench -- isolation [options]     what nine downstreams feel of a tenth that never answers
 npm run bench -- shapes [options]        receipts, batches, many downstreams, several processes
 npm run bench -- curves [options]        throughput by POSTs in flight, latency by rate, drawn
+npm run bench -- keys [options]          ordering keys: a thousand, and one that is hot
 npm run bench -- backlog [options]       a million deliveries wait: drain, accepts meanwhile, memory
 npm run bench -- old [options]           five million ended tasks in the tables: what they cost
 npm run bench -- outbox [options]        tasks enqueued by SQL beside posted ones, and how soon they arrive
@@ -125,6 +126,7 @@ const others: Record<string, () => Promise<{ main(args: string[]): Promise<void>
   backlog: () => import('./backlog.ts'),
   curves: () => import('./curves.ts'),
   isolation: () => import('./isolation.ts'),
+  keys: () => import('./keys.ts'),
   old: () => import('./old.ts'),
   outbox: () => import('./outbox.ts'),
   quick: () => import('./quick.ts'),

@@ -134,6 +134,8 @@ export interface Way {
   batch?: number
   /** A task has arrived when its receipt was taken. */
   receipts?: boolean
+  /** Ordering keys, in turn. */
+  keys?: number
 }
 
 export async function send(

@@ -4,8 +4,9 @@ export const messageBodyOf = (taskNo: string, index: number | string): string =>
   `{"orderId":"${taskNo}","cents":${index},"note":"${note}"}`
 
 /** What the producers of all benchmarks post. */
-export const bodyOf = (taskNo: string, index: number, messageCode = 'bench'): string =>
+export const bodyOf = (taskNo: string, index: number, messageCode = 'bench', keys = 0): string =>
   `{"taskNo":"${taskNo}","messageCode":"${messageCode}","sceneType":"",` +
+  (keys === 0 ? '' : `"orderingKey":"key-${index % keys}",`) +
   `"messageBody":${messageBodyOf(taskNo, index)}}`
 
 /** The tasks from `first` to before `end` of a run, as one body of the batch API. */

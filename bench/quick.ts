@@ -12,6 +12,7 @@ const all = [
   'old',
   'recovery',
   'isolation',
+  'keys',
   'outbox',
   'soak',
   'transports'

@@ -25,7 +25,7 @@ ${shapes.map(({ name, what }) => `  ${name.padEnd(10)} ${what}`).join('\n')}
   --rounds N     pairs of turns; medians are reported              (5)
   --in-flight N  POSTs in flight, but for batch                    (256)
   --only A,B     these shapes only
-  --mode MODE    where hints wait: redis, postgres or either       (either: redis, where there is a redis-server)
+  --mode MODE    where jobs wait: redis, postgres or either       (either: redis, where there is a redis-server)
   --quick        a tiny run that shows that all of it works
   --help
 

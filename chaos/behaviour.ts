@@ -26,20 +26,28 @@ export interface Behaviour {
 }
 
 /** How it goes for this task all through; a doomed one ends FAILED unless it is mended. */
-export const fateOf = (seed: number, taskNo: string): Fate =>
-  weighted(chance(seed, `fate ${taskNo}`), { good: 66, shaky: 29, doomed: 5 })
+export const fateOf = (seed: number, taskNo: string, doomed = true): Fate =>
+  weighted(chance(seed, `fate ${taskNo}`), { good: 66, shaky: 29, doomed: doomed ? 5 : 0 })
 
 export type Mode = 'well' | 'fail' | 'hang' | 'reset' | 'late'
 
 /** `nth` counts the requests of this delivery from 0; `mode` is what the nemesis makes of the whole sink. */
 export function behaviour(
   seed: number,
-  about: { taskNo: string; downstream: string; nth: number; owed: boolean; mended: boolean },
+  about: {
+    taskNo: string
+    downstream: string
+    nth: number
+    owed: boolean
+    mended: boolean
+    /** Whether there are doomed ones at all. */
+    doomed?: boolean
+  },
   mode: Mode
 ): Behaviour {
   const { taskNo, downstream, nth, owed, mended } = about
   const by = chance(seed, `sink ${taskNo} ${downstream} ${nth}`)
-  const fate = mended ? 'good' : fateOf(seed, taskNo)
+  const fate = mended ? 'good' : fateOf(seed, taskNo, about.doomed)
   const badFor = chance(seed, `bad ${taskNo} ${downstream}`).whole(1, 3)
   const isBad = fate === 'doomed' || (fate === 'shaky' && nth < badFor)
   const answer = mode === 'well' ? (isBad ? badAnswer() : wellAnswer()) : outage(mode)

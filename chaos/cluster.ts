@@ -101,6 +101,7 @@ async function build(
     SECRET: secret,
     [secretVariable]: signing,
     CHAOS_SINK: witness.url,
+    CHAOS_CHECK: witness.url,
     HANDLERS_DIR: join(dist, 'chaos/handlers'),
     EGRESS_ALLOW: new URL(witness.url).host,
     PUBLIC_URL: balancer.url,

@@ -12,6 +12,7 @@ export interface PlannedTask {
   delayMs?: number
   needCallback?: boolean
   retryTimes?: number
+  orderingKey?: string
   /** Posted again with the same content, so long after the first. */
   againAfterMs?: number
   /** Posted again with another body, which must be refused, once the first was taken. */
@@ -42,6 +43,8 @@ export interface Arrival {
   taskNo: string
   downstream: string
   attempt: number
+  /** Its ackbox-sequence; missing without an orderingKey. */
+  sequence?: number
   /** SHA-256 of the body's bytes, hex. */
   hash: string
   signed: boolean
@@ -112,6 +115,7 @@ export interface SeenDelivery {
   downstream: string
   status: 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED'
   attempt: number
+  position?: number
   reason?: string
   handledAt?: string
   handledBy?: string
@@ -163,7 +167,7 @@ export interface History {
   /** Where a canary was found, and which. */
   leaks: { where: string; what: string }[]
   inside: InsideFinding[]
-  /** When a process logged that its queue does not answer: what it was hinting is released, and may be taken all the same. */
+  /** When a process logged that its queue does not answer: what it was adding is released, and may be taken all the same. */
   queueSilent: number[]
   /** Actions that were to run. */
   wanted: string[]

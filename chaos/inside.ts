@@ -45,7 +45,7 @@ function sample(sql: postgres.Sql): Promise<Row[]> {
   const looking = sql<Row[]>`
     select t.task_no, d.downstream, d.attempt,
       d.status = 0 and (d.next_action_at is null
-        or d.next_action_at > now() + ${farthestMs} * interval '1 ms') as orphan
+        or d.phase <> 'BLOCKED' and d.next_action_at > now() + ${farthestMs} * interval '1 ms') as orphan
     from delivery d join task t on t.id = d.task_id
     where d.updated_at > now() - interval '10 s' or d.status = 0`
   return looking.catch(() => [])

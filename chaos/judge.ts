@@ -3,6 +3,7 @@ import type { History } from './history.ts'
 import * as answers from './judge/answers.ts'
 import * as arrivals from './judge/arrivals.ts'
 import { duplicates } from './judge/duplicates.ts'
+import * as keys from './judge/keys.ts'
 import { evidenceOf, type Evidence } from './judge/evidence.ts'
 import type { Charge, Finding } from './judge/finding.ts'
 
@@ -44,7 +45,9 @@ const questions: ((evidence: Evidence) => Finding[])[] = [
   answers.crashed,
   answers.forged,
   answers.rollingPost,
-  answers.inside
+  answers.inside,
+  keys.overtaken,
+  keys.misplaced
 ]
 
 export function judge(history: History, fewest: number): Verdict {

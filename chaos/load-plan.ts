@@ -28,7 +28,8 @@ function planTask(seed: number, by: Chance, n: number, atMs: number): PlannedTas
     body: bodyText(by, n),
     ...(start === 'at' && { startInMs: by.whole(500, 7_000) }),
     ...(start === 'delay' && { delayMs: by.whole(200, 5_000) }),
-    ...(by.hit(0.1) && { needCallback: by.hit(0.5) }),
+    // A code none of whose downstreams takes receipts is refused with true.
+    ...(by.hit(0.1) && { needCallback: by.hit(0.5) && messageCode !== 'chaos.plain' }),
     ...(fate === 'doomed' ? { retryTimes: by.whole(1, 3) } : by.hit(0.1) && { retryTimes: by.whole(20, 40) }),
     ...(more === 'again' && { againAfterMs: by.whole(0, 4_000) }),
     // At the very same moment: two equal POSTs race.

@@ -76,7 +76,8 @@ export const envelope = (task: PlannedTask, startAt: number, body = task.body): 
     ...(task.startInMs !== undefined && { deliverStartTime: new Date(startAt).toISOString() }),
     ...(task.delayMs !== undefined && { delay: task.delayMs }),
     ...(task.needCallback !== undefined && { needCallback: task.needCallback }),
-    ...(task.retryTimes !== undefined && { retryTimes: task.retryTimes })
+    ...(task.retryTimes !== undefined && { retryTimes: task.retryTimes }),
+    ...(task.orderingKey !== undefined && { orderingKey: task.orderingKey })
   }
   return `${JSON.stringify(rest).slice(0, -1)},"messageBody":${body}}`
 }

@@ -3,8 +3,12 @@ import { writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { hasRedis } from '../bench/ground.ts'
 import { judge, type Verdict } from './judge.ts'
-import { mutantProfile, mutants, type Mutant } from './mutants.ts'
-import { help, readOptions, UsageError, type Options } from './options.ts'
+import { hasMariadb } from './mariadb.ts'
+import { mutantProfile, producerMutantProfile, mutants, type Mutant } from './mutants.ts'
+import { help, profiles, readOptions, UsageError, type Options } from './options.ts'
+import { judgeProducers, type ProducerVerdict } from './producers/judge.ts'
+import { runProducers } from './producers/run.ts'
+import { chaosOfReceivers, isForReceivers } from './receivers/main.ts'
 import { report } from './report.ts'
 import { run, type Progress } from './run.ts'
 
@@ -22,6 +26,8 @@ try {
 }
 
 async function main(): Promise<number> {
+  const args = process.argv.slice(2)
+  if (isForReceivers(args)) return await chaosOfReceivers(args, stop.signal)
   const options = readOptions(process.argv.slice(2), process.env)
   if (options === 'help') {
     console.log(help)
@@ -29,6 +35,9 @@ async function main(): Promise<number> {
   }
   if ((options.queue === 'redis' || options.all) && !hasRedis())
     throw new UsageError('no redis-server on the PATH: install Redis 6.2 or newer, or use --mode postgres')
+  const ofProducers = options.profile.isOfProducers || mutants[options.mutant ?? '']?.isOfProducers
+  if ((ofProducers || options.all) && !hasMariadb())
+    throw new UsageError('no mariadbd on the PATH: install MariaDB 10.6 or newer')
   process.once('SIGINT', () => {
     console.error('\nchaos: stopping; once more ends at once')
     stop.abort()
@@ -54,11 +63,14 @@ async function single(options: Options): Promise<Done> {
 async function broken(
   options: Options,
   name: string
-): Promise<Verdict & { mutant: string; isCaught: boolean }> {
+): Promise<AnyVerdict & { mutant: string; isCaught: boolean }> {
   const mutant = mutants[name]
   if (!mutant) throw new UsageError(`--mutant must be one of ${Object.keys(mutants).join(', ')}`)
   console.error(`chaos: mutant ${name}: ${mutant.what}; expected: ${mutant.expects}`)
-  const verdict = await one({ ...options, profile: { ...mutantProfile, only: mutant.only } }, mutant)
+  const profile = mutant.isOfProducers
+    ? { ...producerMutantProfile, isCalm: mutant.isCalm === true }
+    : { ...mutantProfile, only: mutant.only, ...mutant.profile }
+  const verdict = await one({ ...options, profile }, mutant)
   return { mutant: name, isCaught: (verdict.counts[mutant.expects] ?? 0) > 0, ...verdict }
 }
 
@@ -74,6 +86,12 @@ async function all(options: Options): Promise<Done> {
       code = worse(code, codes[verdict.verdict])
       runs.push({ queue, ...verdict })
     }
+    const profile = profiles['producers']
+    for (let seed = options.seed; profile && seed < options.seed + 2 && !stop.signal.aborted; seed++) {
+      const verdict = await one({ ...options, queue, seed, profile })
+      code = worse(code, codes[verdict.verdict])
+      runs.push({ queue, profile: 'producers', ...verdict })
+    }
   }
   for (const name of Object.keys(mutants)) {
     if (stop.signal.aborted) break
@@ -81,7 +99,7 @@ async function all(options: Options): Promise<Done> {
     if (!verdict.isCaught) code = 1
     runs.push({ ...verdict, findings: verdict.findings.slice(0, 3) })
   }
-  const seen = runs.map(one => one as Verdict & { mutant?: string; isCaught?: boolean })
+  const seen = runs.map(one => one as AnyVerdict & { mutant?: string; isCaught?: boolean })
   return {
     said: {
       verdict: code === 0 ? 'green' : code === 1 ? 'red' : 'inconclusive',
@@ -98,27 +116,34 @@ function worse(a: number, b: number): number {
   return a === codes.red || b === codes.red ? codes.red : Math.max(a, b)
 }
 
-async function one(options: Options, mutant?: Mutant): Promise<Verdict> {
-  const { seed, queue, profile } = options
+type AnyVerdict = Verdict | ProducerVerdict
+
+async function one(options: Options, mutant?: Mutant): Promise<AnyVerdict> {
+  const { seed, queue, profile, keep } = options
   console.error(
     `chaos: seed ${seed}, mode ${queue}${options.together ? ', all roles together' : ''}, ${profile.seconds} s at ${profile.rate} tasks a second`
   )
-  const history = await run({
+  const common = {
     seed,
     queue,
     profile,
     root: fileURLToPath(new URL('../..', import.meta.url)),
     ...(mutant && { mutant }),
-    aheadSeconds: mutant?.aheadSeconds ?? options.aheadSeconds,
-    together: options.together,
-    keep: options.keep,
+    keep,
     stop: stop.signal,
     say: teller()
-  })
-  const verdict = judge(history, profile.fewest)
-  if (process.stderr.isTTY) process.stderr.write('\n')
-  console.error(`chaos: ${verdict.verdict} ${JSON.stringify(verdict.counts)}, seed ${seed}`)
+  }
+  if (profile.isOfProducers) return told(judgeProducers(await runProducers(common), profile.fewest))
+  const aheadSeconds = mutant?.aheadSeconds ?? options.aheadSeconds
+  const history = await run({ ...common, aheadSeconds, together: options.together })
+  const verdict = told(judge(history, profile.fewest))
   if (options.report !== undefined) writeFileSync(options.report, report(history, verdict))
+  return verdict
+}
+
+function told<Told extends AnyVerdict>(verdict: Told): Told {
+  if (process.stderr.isTTY) process.stderr.write('\n')
+  console.error(`chaos: ${verdict.verdict} ${JSON.stringify(verdict.counts)}, seed ${verdict.seed}`)
   return verdict
 }
 

@@ -2,24 +2,37 @@
 // copy; src holds nothing of it. Each says which charge it must bring, and which faults bring it to light soonest.
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { keyMutants } from './keys-mutants.ts'
 import type { Charge } from './judge/finding.ts'
 import type { Action } from './nemesis-plan.ts'
 import type { Profile } from './options.ts'
 
-export interface Mutant {
-  what: string
-  /** Below dist/. */
+/** One text in one file below dist/. */
+export interface Change {
   file: string
   from: string
   to: string
+}
+
+export interface Mutant extends Change {
+  what: string
+  /** What would keep it from showing, taken away. */
+  also?: readonly Change[]
   /** Red is not enough: it must be red for this. */
   expects: Charge
   only: Action[]
+  /** It is of the producers' end, and shows in that profile. */
+  isOfProducers?: true
+  /** It shows by itself: nothing is killed. */
+  isCalm?: true
+  /** Instead of mutantProfile's. */
+  profile?: Partial<Profile>
   /** It shows only where workers and dispatchers have another clock than the database. */
   aheadSeconds?: number
 }
 
 export const mutants: Record<string, Mutant> = {
+  ...keyMutants,
   'answer-before-commit': {
     what: 'the POST is answered while its commit is still under way',
     file: 'src/delivery/accept.js',
@@ -66,7 +79,7 @@ export const mutants: Record<string, Mutant> = {
   },
   'forgotten-release': {
     // One that is merely not released is found by its lease within the promised time: that is what leases are for.
-    what: 'what could not be hinted is put off instead of being due at once',
+    what: 'what could not be queued is put off instead of being due at once',
     file: 'src/delivery/enqueue.js',
     from: "move: { taskId, downstream, attempt, name: 'release' }",
     to: "move: { taskId, downstream, attempt, name: 'release', afterMs: 3_600_000 }",
@@ -97,6 +110,59 @@ export const mutants: Record<string, Mutant> = {
     expects: 'early',
     only: ['redis.flush'],
     aheadSeconds: 3_600
+  },
+  'relay-removes-first': {
+    what: 'the relay removes rows, and commits that, before it posts them',
+    file: 'src/relay/postgres.js',
+    from: 'const { accepted, rejected } = byVerdict(rows, await post(rows));',
+    to: `await tx\`delete from ackbox_outbox where id = any(\${rows.map(row => row.id)}::bigint[])\`;
+            await tx.unsafe('commit');
+            const { accepted, rejected } = byVerdict(rows, await post(rows));`,
+    expects: 'lost',
+    only: [],
+    isOfProducers: true
+  },
+  'unknown-commits': {
+    what: 'a half message is committed where its producer does not know yet',
+    file: 'src/delivery/half.js',
+    from: "if (answer === 'COMMITTED') {",
+    to: "if (answer === 'COMMITTED' || answer === 'UNKNOWN') {",
+    expects: 'unexpected',
+    only: [],
+    isOfProducers: true,
+    isCalm: true
+  },
+  'barrier-without-row': {
+    what: 'the transaction of a half message leaves no row for its check',
+    file: 'src/producer/half-message.js',
+    from: `await prepared(tx, taskNo);
+            const result = await work(native);
+            await stillPrepared(tx, taskNo);`,
+    to: 'const result = await work(native);',
+    expects: 'lost',
+    only: [],
+    isOfProducers: true,
+    isCalm: true
+  },
+  'rejected-dropped': {
+    what: 'a row that is no task goes, and is kept nowhere',
+    file: 'src/delivery/drain.js',
+    from: 'await rejectFromOutbox(sql, rejections);',
+    to: 'await removeFromOutbox(sql, rejections.map(one => one.rowId));',
+    expects: 'dropped',
+    only: [],
+    isOfProducers: true,
+    isCalm: true
+  },
+  'released-early': {
+    what: 'a task waits for those that FAILED, and not for those on their way',
+    file: 'src/domain/dependencies.js',
+    from: "return sending > 0 ? 'wait' : 'unblock';",
+    to: "return sending < 0 ? 'wait' : 'unblock';",
+    expects: 'released',
+    only: [],
+    isOfProducers: true,
+    isCalm: true
   }
 }
 
@@ -109,8 +175,18 @@ export const mutantProfile: Omit<Profile, 'only'> = {
   fewest: 100
 }
 
+/** The same for those of producers. */
+export const producerMutantProfile: Profile = {
+  seconds: 20,
+  rate: 14,
+  stopMs: 1_500,
+  drainMs: 0,
+  fewest: 60,
+  isOfProducers: true
+}
+
 /** The mutated text; a place that is not there exactly once means that the mutant no longer breaks what it says. */
-export function mutated({ file, from, to }: Mutant, dist: string): string {
+export function mutated({ file, from, to }: Change, dist: string): string {
   const parts = readFileSync(join(dist, file), 'utf8').split(from)
   const [before, after] = parts
   if (before === undefined || after === undefined || parts.length > 2)
@@ -127,17 +203,11 @@ export function mutated({ file, from, to }: Mutant, dist: string): string {
 export function copyService(root: string, folder: string, mutant?: Mutant): string {
   const copy = join(folder, 'service')
   mkdirSync(copy)
-  for (const part of [
-    'package.json',
-    'src/db/migrations',
-    'dist/src',
-    'dist/chaos/handlers',
-    'dist/chaos/stamp.js',
-    'dist/chaos/terms.js'
-  ])
+  for (const part of ['package.json', 'src/db/migrations', 'dist/src', 'dist/chaos'])
     cpSync(join(root, part), join(copy, part), { recursive: true })
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
   const dist = join(copy, 'dist')
-  if (mutant) writeFileSync(join(dist, mutant.file), mutated(mutant, dist))
+  for (const one of mutant ? [mutant, ...(mutant.also ?? [])] : [])
+    writeFileSync(join(dist, one.file), mutated(one, dist))
   return dist
 }

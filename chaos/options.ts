@@ -11,11 +11,19 @@ export interface Profile {
   drainMs: number
   fewest: number
   only?: Action[]
+  /** Another load and other faults: chaos/producers. */
+  isOfProducers?: true
+  /** Without any of them. */
+  isCalm?: boolean
+  /** Tasks with an orderingKey, so many of each. */
+  perKey?: number
 }
 
 export const profiles: Record<string, Profile> = {
   quick: { seconds: 90, rate: 12, stopMs: 5_000, drainMs: 60_000, fewest: 500 },
-  long: { seconds: 1_800, rate: 12, stopMs: 30_000, drainMs: 120_000, fewest: 500 }
+  long: { seconds: 1_800, rate: 12, stopMs: 30_000, drainMs: 120_000, fewest: 500 },
+  producers: { seconds: 40, rate: 9, stopMs: 3_000, drainMs: 0, fewest: 100, isOfProducers: true },
+  keys: { seconds: 120, rate: 25, stopMs: 5_000, drainMs: 120_000, fewest: 500, perKey: 50 }
 }
 
 export interface Options {
@@ -40,15 +48,18 @@ Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: i
 
   --mode redis|postgres   where BullMQ keeps its jobs (redis)
   --profile quick|long    90 s of load, or 30 min (quick)
+  --profile producers     40 s in which producers commit: enqueued, relayed from PostgreSQL and MariaDB, half messages, posted
+  --profile receivers     receivers with ackbox/consumer die between commit and answer; needs mariadbd
+  --profile keys          tasks with ordering keys, 50 of each, 120 s
   --seconds N             of load, instead of the profile's
-  --rate N                tasks a second (12)
+  --rate N                tasks a second (12; producers 9)
   --seed N                the same load and the same faults again; a new one each time without it
   --ahead SECONDS         workers and dispatchers live on hosts whose clock is ahead; nothing may come of it
   --together              every process has all roles, as one that is started without ROLE
   --report FILE           a page to read: time line, findings, the way of each task that one names
   --json FILE             the verdict into a file too
   --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
-  --all                   both modes with five seeds each, then every mutant; green only if each is as it must be
+  --all                   both modes with five seeds each, producers with both modes, then every mutant; green only if each is as it must be
   --keep                  leaves logs and data where they are, and says where
   --help
 
@@ -66,6 +77,8 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
   const queue = values.mode ?? 'redis'
   if (queue !== 'redis' && queue !== 'postgres') throw new UsageError('--mode must be redis or postgres')
   const mutant = values.mutant ?? (env['MUTANT'] || undefined)
+  const extra = (['report', 'ahead', 'together'] as const).find(name => values[name] !== undefined)
+  if (profile.isOfProducers && extra) throw new UsageError(`--profile producers takes no --${extra}`)
   return {
     seed:
       values.seed === undefined ? Math.floor(Math.random() * 1e9) : whole('seed', values.seed, 0, 2 ** 31),

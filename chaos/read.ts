@@ -63,7 +63,7 @@ export interface ReadBack {
 /** Every task that was ever posted, the refused ones too. */
 export async function readTasks(
   reader: Reader,
-  planned: readonly PlannedTask[],
+  planned: readonly Pick<PlannedTask, 'taskNo'>[],
   onRead: () => void
 ): Promise<ReadBack> {
   const back: ReadBack = { tasks: [], texts: [] }

@@ -5,6 +5,7 @@ import { ask } from './client.ts'
 import type { History, InsideFinding } from './history.ts'
 import { lookInside } from './inside.ts'
 import { leaksIn, saidAt, textOf } from './leaks.ts'
+import { planKeys } from './keys-plan.ts'
 import { planLoad } from './load-plan.ts'
 import { startLoad } from './load.ts'
 import { startMetronome } from './metronome.ts'
@@ -59,7 +60,7 @@ async function play(
   say: () => void
 ): Promise<History> {
   const { url, headers, witness, postgres } = cluster
-  const planned = planLoad(seed, profile)
+  const planned = profile.perKey ? planKeys(seed, profile, profile.perKey) : planLoad(seed, profile)
   const plan = planNemesis(seed, { ...profile, queue })
   const clockAheadMs = await clockAhead(cluster)
   const over = new AbortController()

@@ -26,6 +26,8 @@ export interface Testimony {
 
 const seed = Number(process.env['CHAOS_SEED'])
 const key = Buffer.from((process.env[secretVariable] ?? '').replace('whsec_', ''), 'base64')
+/** Where tasks wait for others none may fail for good. */
+const doomed = process.env['CHAOS_DOOMED'] !== 'off'
 const stop = new AbortController()
 const seen: Testimony = { arrivals: [], receipts: [], tokens: [], alarms: [] }
 const counts = new Map<string, number>()
@@ -109,13 +111,16 @@ function take(request: IncomingMessage, body: Buffer, response: ServerResponse):
   counts.set(delivery, nth + 1)
   arrived.add(taskNo)
   const owed = request.headers['ackbox-callback-url'] !== undefined
-  const planned = behaviour(seed, { taskNo, downstream, nth, owed, mended: mended.has(taskNo) }, mode)
+  const planned = behaviour(seed, { taskNo, downstream, nth, owed, mended: mended.has(taskNo), doomed }, mode)
   const connection = connections.get(request.socket)
   const arrival: Arrival = {
     at,
     taskNo,
     downstream,
     attempt: Number(header(request, 'ackbox-attempt')),
+    ...(request.headers['ackbox-sequence'] !== undefined && {
+      sequence: Number(header(request, 'ackbox-sequence'))
+    }),
     hash: createHash('sha256').update(body).digest('hex'),
     signed: isSigned(request, body),
     owed,

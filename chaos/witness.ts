@@ -22,9 +22,13 @@ export interface Witness {
   close(): Promise<void>
 }
 
-export async function callWitness(seed: number, secret: string): Promise<Witness> {
+export async function callWitness(
+  seed: number,
+  secret: string,
+  more: Record<string, string> = {}
+): Promise<Witness> {
   const child = fork(fileURLToPath(new URL('./sink.js', import.meta.url)), {
-    env: { ...process.env, CHAOS_SEED: String(seed), [secretVariable]: secret },
+    env: { ...process.env, ...more, CHAOS_SEED: String(seed), [secretVariable]: secret },
     serialization: 'advanced',
     stdio: ['ignore', 2, 2, 'ipc']
   })

@@ -19,6 +19,7 @@ import type { Logger } from './runtime/logger.ts'
 import { transportNames } from './transport/registry.ts'
 import { commandLine, version } from './runtime/package.ts'
 import { buildService, type Service } from './service/build.ts'
+import { setupFacts } from './service/presence.ts'
 
 /** A stop that takes this much longer than its limit hangs. */
 const graceMs = 20_000
@@ -70,6 +71,7 @@ async function main(): Promise<void> {
   const { receiver } = running
   const registry = await loadHandlers({
     ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
+    ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
     builtIn: builtInHandlers,
     env: { ...(receiver ? demoEnv(receiver.url) : {}), ...process.env },
     transports: transportNames
@@ -105,7 +107,12 @@ async function main(): Promise<void> {
   void remind(
     config,
     databaseUrl,
-    { codes: handlers.size, downstreams: downstreams.size, named },
+    {
+      codes: handlers.size,
+      downstreams: downstreams.size,
+      named,
+      facts: setupFacts(config, secret, registry)
+    },
     log,
     () => stopped
   )
@@ -203,6 +210,7 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
     '',
     `  Ackbox ${version}`,
     '',
+    `  Dashboard   ${url}/`,
     `  API         ${url}/tasks`,
     `  Swagger UI  ${url}/docs`,
     `  Health      ${url}/healthz   ${url}/readyz   ${url}/metrics`,

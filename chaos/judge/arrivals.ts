@@ -212,7 +212,9 @@ export function overdue({ history, cases, deadline }: Evidence): Finding[] {
   return cases.flatMap(one => {
     if (one.okAt === undefined || asked(one, 'remove').length > 0) return []
     const end = endOf(one) ?? Infinity
-    let dueAt = Math.max(one.okAt, startOf(one))
+    // Behind another of its key it is due when that has ended.
+    const turnAt = one.before === undefined ? 0 : (endOf(one.before) ?? Infinity)
+    let dueAt = Math.max(one.okAt, startOf(one), turnAt)
     for (const arrival of [...one.arrivals, undefined]) {
       const by = deadline(dueAt)
       const at = arrival?.builtAt ?? Infinity

@@ -98,8 +98,8 @@ function causeOf(
     const [fault] = faultsIn(before.builtAt, until, one => one.action.startsWith(action), after)
     if (fault) return fault
   }
-  // A hint without an answer in 250 ms is released; if the queue had it, a worker may have been faster than the release.
-  return isQueueSilent(before.builtAt, arrival.at) ? 'hint given up' : undefined
+  // A job without an answer in 250 ms is released; if the queue had it, a worker may have been faster than the release.
+  return isQueueSilent(before.builtAt, arrival.at) ? 'job given up' : undefined
 }
 
 /**

@@ -28,6 +28,8 @@ export interface Case {
   task: SeenTask | undefined
   seen: SeenDelivery | undefined
   alarms: SeenAlarm[]
+  /** The one in front of it, of its orderingKey. */
+  before?: Case
 }
 
 export interface Evidence {
@@ -41,7 +43,7 @@ export interface Evidence {
   killOf(process: string): Fault | undefined
   /** The stop for which this process stood still at some moment from `from` to `to`. */
   heldIn(process: string, from: number, to: number): Fault | undefined
-  /** A process logged in this time, or shortly before, that it gave up hints which the queue did not answer. */
+  /** A process logged in this time, or shortly before, that it gave up jobs which the queue did not answer. */
   isQueueSilent(from: number, to: number): boolean
   /** The machine worked for at least half of this time. */
   hasWorked(from: number, to: number): boolean
@@ -103,6 +105,7 @@ export function evidenceOf(history: History): Evidence {
       }
     })
   })
+  placeInOrder(cases)
   return {
     history,
     cases,
@@ -122,6 +125,18 @@ export function evidenceOf(history: History): Evidence {
       let by = worked(due, rtoMs)
       for (const [from, to] of stops) if (from < by && to > due) by = Math.max(by, worked(to, rtoMs))
       return by
+    }
+  }
+}
+
+/** Of each downstream and orderingKey, by the positions that the API shows. */
+function placeInOrder(cases: readonly Case[]): void {
+  const keyed = cases.filter(one => one.planned.orderingKey !== undefined && one.seen?.position !== undefined)
+  for (const row of grouped(keyed, one => `${one.downstream} ${one.planned.orderingKey}`).values()) {
+    const sorted = row.toSorted((a, b) => (a.seen?.position ?? 0) - (b.seen?.position ?? 0))
+    for (const [at, one] of sorted.entries()) {
+      const before = sorted[at - 1]
+      if (before) one.before = before
     }
   }
 }

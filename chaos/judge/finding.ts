@@ -19,6 +19,8 @@ export const charges = {
   overdue: 'due, and not attempted within the promised time after the last fault',
   leaked: 'a key, token, secret or password is in a log or in an answer',
   crashed: 'a process ended that nobody had ended, or did not end well at SIGTERM',
+  overtaken: 'sent before the one in front of it, of the same orderingKey, had ended',
+  misplaced: 'its place among those of its orderingKey is not that of its acceptance',
   unexplained: 'delivered again without a failure, a timeout or a kill to explain it',
   forged: 'a receipt with a wrong token was not answered 401',
   rollingPost: 'a POST failed during a rolling restart',
@@ -26,7 +28,13 @@ export const charges = {
   attemptFell: 'inside the database: an attempt number fell (I32)'
 } as const
 
-export type Charge = keyof typeof charges
+/** Those that only the judge of producers knows; the others mean the same there. */
+export const producerCharges = {
+  dropped: 'committed, of no use as a task, and not in sight among the rejected',
+  released: 'sent before what it waits for was HANDLED'
+} as const
+
+export type Charge = keyof typeof charges | keyof typeof producerCharges
 
 export interface Finding {
   charge: Charge

@@ -15,7 +15,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
     const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
     const opening = openBackend({
       redisUrl: url.replace('{port}', String(port)),
-      databaseUrl: '',
+      databaseUrl: () => '',
       prefix: 'ackbox',
       queues: ['orders'],
       log

@@ -1,18 +1,25 @@
 import fastify, { type FastifyRequest } from 'fastify'
 import { accessTo } from './access.ts'
+import { apiKeyRoutes } from './api-keys.ts'
 import { proxyCheck } from './address.ts'
 import { doorkeeper } from './auth.ts'
 import { callbackRoutes } from './callback.ts'
 import { deliveryRoutes } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { docs } from './docs.ts'
+import { eventRoutes } from './events.ts'
+import { dtmRoutes } from './dtm.ts'
 import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
+import { keyRoutes } from './keys.ts'
 import { manners, originForm } from './request-checks.ts'
+import { operationRoutes } from './operations.ts'
+import { operatorRoutes } from './operator.ts'
 import { opsRoutes } from './ops.ts'
 import { loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
 import { outboxRoutes } from './outbox.ts'
+import { reconcileRoutes } from './reconcile.ts'
 import { sendProblem } from './problem.ts'
 import { seating, seatLimits, type SeatLimits } from './seats.ts'
 import {
@@ -23,8 +30,11 @@ import {
   paths,
   serverOptions
 } from './server.ts'
+import { sessionRoutes } from './session.ts'
+import { statsRoutes } from './stats.ts'
 import { taskRoutes } from './tasks.ts'
 import { serializerCompiler, validatorCompiler, type App, type Typed } from './typed.ts'
+import { uiRoutes } from './ui.ts'
 import { Problem, Unavailable } from '../runtime/errors.ts'
 
 /** The HTTP API over `deps`, ready to `listen` or `inject`. Closing it first answers waiting callers. `more` adds routes. */
@@ -40,7 +50,17 @@ export async function buildApp(
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)
   opsRoutes(app, deps)
+  apiKeyRoutes(app, deps)
+  keyRoutes(app, deps)
+  operatorRoutes(app, deps)
+  operationRoutes(app, deps)
   outboxRoutes(app, deps)
+  statsRoutes(app, deps)
+  eventRoutes(app, deps)
+  sessionRoutes(app, deps)
+  uiRoutes(app)
+  reconcileRoutes(app, deps)
+  if (deps.dtmTargets) dtmRoutes(app, deps, deps.dtmTargets)
   healthRoutes(app, deps)
   more?.(app)
   await app.ready()
@@ -70,7 +90,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
     return503OnClosing: false,
     trustProxy: typeof trusted === 'number' ? (_address, hop) => hop < trusted : trusted,
     bodyLimit: 288 * 1024,
-    routerOptions: { maxParamLength: 512 },
+    routerOptions: { maxParamLength: 2_048 },
     rewriteUrl: request => originForm(request.url ?? '/'),
     clientErrorHandler: onClientError(known),
     frameworkErrors: (error, _request, reply) => {

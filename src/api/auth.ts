@@ -1,8 +1,9 @@
-import type { ApiKey, Scope } from '../db/keys.ts'
+import { scopes, type ApiKey, type Scope } from '../db/keys.ts'
 import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import type { ApiDeps } from './deps.ts'
+import { csrfHeader, isOwnWrite, sessionOf } from './session-cookie.ts'
 import { Problem } from '../runtime/errors.ts'
 
 declare module 'fastify' {
@@ -16,6 +17,7 @@ export interface Caller {
   name: string
   /** null: every messageCode. */
   messageCodes: readonly string[] | null
+  scopes: readonly string[]
 }
 
 interface Found<Key> {
@@ -24,13 +26,13 @@ interface Found<Key> {
 }
 
 /** With AUTH=off there are no keys: whoever reaches the loopback address is the operator. */
-const operator: Caller = { name: 'local', messageCodes: null }
+const operator: Caller = { name: 'local', messageCodes: null, scopes }
 
 const rememberMs = 5_000
 
 /** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
 export function doorkeeper(
-  deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond'>,
+  deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond' | 'publicUrl'>,
   clock: () => number = performance.now.bind(performance)
 ) {
   // Two caches: any number of invented keys must not push out valid keys.
@@ -68,7 +70,12 @@ export function doorkeeper(
         request.caller = operator
         return done()
       }
-      const secret = bearer(request.headers.authorization)
+      const { authorization } = request.headers
+      const session = authorization === undefined ? sessionOf(request, deps.publicUrl) : null
+      if (session !== null && !isOwnWrite(request, session))
+        return done(new Problem('CSRF', `send ${csrfHeader} with what GET /session says`))
+      const isDtm = request.routeOptions.url?.startsWith('/api/dtmsvr/')
+      const secret = session ?? bearer(authorization) ?? (isDtm ? basic(authorization) : null)
       if (secret === null) return done(new Problem('UNAUTHORIZED', 'send Authorization: Bearer ack_…'))
       const hashed = hash('sha256', secret, 'hex')
       const found = remembered(hashed)
@@ -85,7 +92,7 @@ export function doorkeeper(
         const seconds = busy?.take(key.id, clock()) ?? 0
         if (seconds > 0)
           return done(new Problem('TOO_MANY_REQUESTS', '', { headers: { 'retry-after': String(seconds) } }))
-        request.caller = { name: key.name, messageCodes: key.messageCodes }
+        request.caller = { name: key.name, messageCodes: key.messageCodes, scopes: key.scopes }
         done()
       }
     }
@@ -95,6 +102,15 @@ export function doorkeeper(
 function bearer(header: string | undefined): string | null {
   if (header === undefined || header.length > 300) return null
   const [, secret] = /^bearer +(ack_[\w-]{16,200})$/i.exec(header) ?? []
+  return secret ?? null
+}
+
+/** DTM's clients know no keys, but HTTP libraries send what stands before the host of a URL: `http://dtm:ack_…@host`. */
+function basic(header: string | undefined): string | null {
+  if (header === undefined || header.length > 300) return null
+  const [, encoded = ''] = /^basic +([\w+/=-]+)$/i.exec(header) ?? []
+  const [, secret] =
+    /^[^:]*:(ack_[\w-]{16,200})$/.exec(Buffer.from(encoded, 'base64').toString('latin1')) ?? []
   return secret ?? null
 }
 

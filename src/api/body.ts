@@ -33,9 +33,16 @@ export function taskText(task: TaskView): string {
   return `${JSON.stringify(rest).slice(0, -1)},"messageBody":${messageBody}}`
 }
 
-export function tasksText(page: { tasks: TaskView[]; nextCursor?: string }): string {
-  const next = page.nextCursor === undefined ? '' : `,"nextCursor":${JSON.stringify(page.nextCursor)}`
-  return `{"tasks":[${page.tasks.map(taskText).join()}]${next}}`
+export function tasksText({
+  tasks,
+  ...next
+}: {
+  tasks: TaskView[]
+  nextCursor?: string
+  partial?: true
+}): string {
+  const more = JSON.stringify(next).slice(1, -1)
+  return `{"tasks":[${tasks.map(taskText).join()}]${more && `,${more}`}}`
 }
 
 export function json(reply: FastifyReply, text: string): FastifyReply {

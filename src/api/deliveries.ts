@@ -1,7 +1,8 @@
+import type { z } from 'zod'
 import { alarmsAnswer, deliveriesAnswer, refusals } from './responses.ts'
 import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { alarmQuery, deliveryQuery } from './requests.ts'
+import { alarmQuery, deliveryQuery, type narrowing } from './requests.ts'
 import type { App } from './typed.ts'
 import { json } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -28,12 +29,12 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { status, phase, reason, ...page } = request.query
+      const { status, phase, ...query } = request.query
       const found = await deps.listDeliveries({
-        ...windowOf(page, callerOf(request), deps.now()),
+        ...windowOf(query, callerOf(request), deps.now()),
+        ...narrowed(query),
         ...(status === undefined ? {} : { status }),
-        ...(phase === undefined ? {} : { phase }),
-        ...(reason === undefined ? {} : { reason })
+        ...(phase === undefined ? {} : { phase })
       })
       if (found === 'bad_cursor') throw badCursor()
       return json(reply, JSON.stringify(found))
@@ -92,6 +93,24 @@ export function windowOf(
     ...(downstream === undefined ? {} : { downstream }),
     ...(to === undefined ? {} : { to }),
     ...(cursor === undefined ? {} : { cursor })
+  }
+}
+
+type Narrowing = { [name in keyof typeof narrowing]?: z.output<(typeof narrowing)[name]> }
+
+/** The filters that tasks and deliveries have in common. */
+export function narrowed(query: Narrowing) {
+  const { sceneType, bizType, bizKey, createdBy, taskNoPrefix, reason, lastReason } = query
+  if (bizKey !== undefined && bizType === undefined)
+    throw new Problem('INVALID', 'say its bizType too', { pointer: '?/bizKey' })
+  return {
+    ...(sceneType === undefined ? {} : { sceneType }),
+    ...(bizType === undefined ? {} : { bizType }),
+    ...(bizKey === undefined ? {} : { bizKey }),
+    ...(createdBy === undefined ? {} : { createdBy }),
+    ...(taskNoPrefix === undefined ? {} : { taskNoPrefix }),
+    ...(reason === undefined ? {} : { reason }),
+    ...(lastReason === undefined ? {} : { lastReason })
   }
 }
 

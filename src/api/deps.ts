@@ -1,17 +1,32 @@
-import type { ApiKey } from '../db/keys.ts'
-import type { listAlarms, listDeliveries, listTasks, TaskFilter } from '../db/lists.ts'
+import type { ApiKey, listKeys as listApiKeys, NewKey } from '../db/keys.ts'
+import type { listAlarms, listTasks } from '../db/lists.ts'
+import type { Key, KeyFilter, listKeys, Passed } from '../db/ordering.ts'
+import type { SetLimits } from '../db/cluster.ts'
+import type { DeliveryFilter, TaskFilter } from '../db/look.ts'
+import type { Counted, Selection } from '../db/operations.ts'
+import type { AuditFilter } from '../db/operator-lists.ts'
+import type { resolveAlarm } from '../db/alarms.ts'
+import type { archiveFailure, FailureFilter } from '../db/failures.ts'
+import type { Differences, Digests, Question } from '../db/reconcile.ts'
 import type { listRejected, RejectedFilter, RejectedRequest } from '../db/rejected.ts'
+import type { StatsFilter } from '../db/statistics.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { NotEnded } from '../delivery/half.ts'
-import type { RedeliverRequest } from '../delivery/operate.ts'
+import type { PushRequest, RedeliverRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
+import type { Watcher } from '../delivery/watch.ts'
+import type { DtmTargets } from '../handler/dtm.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 
-type DeliveryFilter = Parameters<typeof listDeliveries>[1]
 type AlarmFilter = Parameters<typeof listAlarms>[1]
-type Page<Name extends string> = { [name in Name]: object[] } & { nextCursor?: string }
+interface OperationFilter {
+  messageCodes: readonly string[] | null
+  cursor?: string
+  limit: number
+}
+type Page<Name extends string> = { [name in Name]: object[] } & { nextCursor?: string; partial?: true }
 
 export type ApiLog = Pick<Logger, 'error' | 'warn'>
 
@@ -42,22 +57,64 @@ export interface ApiDeps {
     request: RedeliverRequest
   ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'>
   /** These three leave a row in the audit where it was posted by somebody else. */
-  commit(taskNo: string, who: string): Promise<TaskView | NotEnded | 'no_handler'>
+  commit(taskNo: string, who: string, delayMs?: number | null): Promise<TaskView | NotEnded | 'no_handler'>
   rollBack(taskNo: string, who: string): Promise<TaskView | NotEnded>
   check(taskNo: string, who: string): Promise<TaskView | NotEnded>
+  push(request: PushRequest): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'>
+  /** `reason`: the operator's words, for the audit. */
+  settle(
+    request: SettleRequest & { reason: string }
+  ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
+  /** How many FAILED deliveries a bulk redelivery would take. */
+  countFailed(selection: Selection): Promise<Counted>
+  redeliverAll(selection: Selection, who: string): Promise<object>
+  /** `codes` as above. Null: there is none that the caller may see. */
+  readOperation(id: string, codes: readonly string[] | null): Promise<object | null>
+  listOperations(filter: OperationFilter): Promise<Page<'operations'> | 'bad_cursor'>
+  listOperationDeliveries(
+    filter: OperationFilter & { id: string }
+  ): Promise<Page<'deliveries'> | 'bad_cursor' | null>
+  /** False: none runs that the caller may stop. */
+  stopOperation(request: {
+    id: string
+    who: string
+    messageCodes: readonly string[] | null
+  }): Promise<boolean>
+  listAudit(filter: AuditFilter): Promise<Page<'audit'> | 'bad_cursor'>
+  listNodes(): Promise<readonly { yielded: readonly { downstream: string }[] }[]>
+  /** False: no such downstream. Null: back to the handler's. */
+  setLimits(name: string, limits: Partial<SetLimits>, who: string): Promise<boolean>
   receive(receipt: ReceiptRequest): Promise<ReceiveResult>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>
   listDownstreams(): Promise<readonly { name: string }[]>
+  listKeys(filter: KeyFilter): ReturnType<typeof listKeys>
+  /** The task that held the key. */
+  release(key: Key, who: string): Promise<Passed | 'not_held' | 'not_found'>
   /** False: no such downstream. Repeating it is harmless. */
   pause(name: string, who: string): Promise<boolean>
   resume(name: string, who: string): Promise<boolean>
+  /** Compares with what a downstream has handled. */
+  reconcile(question: Question): Promise<Differences | Digests | 'too_many' | 'not_found'>
   listRejected(filter: RejectedFilter): ReturnType<typeof listRejected>
   /** Both false: there is none that the caller may touch. */
   retryRejected(request: RejectedRequest): Promise<boolean>
   removeRejected(request: RejectedRequest): Promise<boolean>
   /** Rows of the outbox were committed just now. */
   nudge(): void
+  readStats(filter: StatsFilter): Promise<object[]>
+  listFailures(filter: FailureFilter): Promise<{ failures: object[]; partial?: true }>
+  /** False: there is none that the caller may touch. */
+  archiveFailure(asked: Parameters<typeof archiveFailure>[1]): Promise<boolean>
+  /** False: the key is unknown or revoked. */
+  createSession(asked: { hash: string; keyHash: string }): Promise<boolean>
+  endSession(hash: string): Promise<void>
+  watch(watcher: Watcher): (() => void) | 'busy'
+  listApiKeys(): ReturnType<typeof listApiKeys>
+  createApiKey(key: NewKey): Promise<{ id: string; key: string }>
+  revokeApiKey(asked: { id: string; who: string }): Promise<boolean>
+  /** False: it was resolved already; null: there is none that the caller may touch. */
+  resolveAlarm(asked: Parameters<typeof resolveAlarm>[1]): Promise<boolean | null>
   handlers: ReadonlyMap<string, HandlerShown>
   /** By sha256 in lower case hex. Null: unknown or revoked. */
   findKey(hash: string): Promise<ApiKey | null>
@@ -75,6 +132,8 @@ export interface ApiDeps {
   host: string
   /** The address at which others reach it. */
   publicUrl: string
+  /** DTM=on. Undefined: its routes do not exist. */
+  dtmTargets?: DtmTargets
   /** Requests per second for each API key. Undefined: no limit. */
   keyPerSecond?: number
 }
@@ -84,6 +143,7 @@ export interface HandlerShown {
   messageCode: string
   body: unknown
   checkBack?: unknown
+  dtm?: unknown
   downstreams: readonly {
     name: string
     transport: string

@@ -24,7 +24,8 @@ export async function docs(app: App): Promise<void> {
       tags: [
         { name: 'tasks', description: 'Post one, see what became of it, deliver it again' },
         { name: 'callback', description: 'Where downstreams say that they handled it' },
-        { name: 'ops', description: 'What goes on, and where to stop it' }
+        { name: 'ops', description: 'What goes on, and where to stop it' },
+        { name: 'dashboard', description: 'What the pages at /ui read: charts, failures by cause, events' }
       ],
       components: {
         securitySchemes: {

@@ -43,9 +43,58 @@ export const redeliverExamples = {
   'One downstream, even if HANDLED': { value: { downstream: 'warehouse', force: true } }
 }
 
+const lately = { downstream: 'warehouse', from: '2026-11-20T00:00:00Z', to: '2026-11-21T00:00:00Z' }
+
+export const reconcileExamples = {
+  'All that it has handled': { value: { ...lately, taskNos: ['order-A-1001', 'order-A-1002'] } },
+  'A digest of all': { value: { ...lately, digest: { '': { count: 2, hash: 'f30f0ebf643ebf78' } } } },
+  'Two of 256 buckets': {
+    value: {
+      ...lately,
+      digest: { d2: { count: 1, hash: 'd2cc29667be0f797' }, '21': { count: 1, hash: '21c327d91fde48ef' } }
+    }
+  }
+}
+
 export const receiptExamples = {
   Handled: { value: { taskNo: 'order-A-1001', messageCode: 'order.paid' } },
   'Come again later': {
     value: { taskNo: 'order-A-1001', messageCode: 'order.paid', result: 'RETRY', reason: 'out of stock' }
+  }
+}
+
+export const pushExamples = {
+  'All that wait': { value: {} },
+  'One downstream': { value: { downstream: 'warehouse' } }
+}
+
+export const settleExamples = {
+  'Mended by hand': { value: { status: 'HANDLED', reason: 'booked by hand in the warehouse' } },
+  'Not wanted any more': {
+    value: { status: 'DELETED', reason: 'the order was cancelled', downstream: 'warehouse' }
+  }
+}
+
+export const redeliverAllExamples = {
+  'How many would it be': { value: { filter: { downstream: 'warehouse' }, dryRun: true } },
+  'What one downstream refused with 503': {
+    value: { filter: { downstream: 'warehouse', reason: 'SEND_EXHAUSTED', lastReason: 'http_503' } }
+  }
+}
+
+export const limitExamples = {
+  'Slower for now': { value: { concurrency: 5, perSecond: 10 } },
+  "Back to the handler's": { value: { concurrency: null, perSecond: null } }
+}
+
+export const signInExamples = { 'A key': { value: { key: 'ack_0123456789abcdef0123456789abcdef' } } }
+
+export const archiveExamples = { 'A note': { value: { note: 'Their outage of Monday; they paid us back' } } }
+
+export const keyExamples = { 'Somebody who looks': { value: { name: 'dashboard', scopes: ['ops:read'] } } }
+
+export const alarmExamples = {
+  'One that FAILED': {
+    value: { taskNo: 'order-A-1001', downstream: 'warehouse', attempt: 10, kind: 'FAILED' }
   }
 }

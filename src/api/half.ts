@@ -34,7 +34,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
       refuseOverload(deps)
       const taskNo = known(request.params)
       const who = await mine(deps, callerOf(request), taskNo)
-      return json(reply, taskText(shown(await deps.commit(taskNo, who))))
+      return json(reply, taskText(ended(await deps.commit(taskNo, who))))
     }
   )
 
@@ -54,7 +54,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = known(request.params)
       const who = await mine(deps, callerOf(request), taskNo)
-      return json(reply, taskText(shown(await deps.rollBack(taskNo, who))))
+      return json(reply, taskText(ended(await deps.rollBack(taskNo, who))))
     }
   )
 
@@ -75,12 +75,13 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = known(request.params)
       const who = await mine(deps, callerOf(request), taskNo)
-      return json(reply, taskText(shown(await deps.check(taskNo, who))))
+      return json(reply, taskText(ended(await deps.check(taskNo, who))))
     }
   )
 }
 
-function shown(done: TaskView | NotEnded | 'no_handler'): TaskView {
+/** The task, or why it could not be ended as asked. */
+export function ended(done: TaskView | NotEnded | 'no_handler'): TaskView {
   switch (done) {
     case 'not_found':
       throw new Problem('TASK_NOT_FOUND')

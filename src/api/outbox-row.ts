@@ -55,7 +55,7 @@ function askedRow(row: OutboxRow, handlers: ApiDeps['handlers']): AskedTask {
     throw new Problem('NOT_JSON', 'more than one JSON value', { pointer: '/messageBody' })
   const envelope = { ...columns(row), ...Object(members), ...rest }
   const by = {
-    caller: { name: row.createdBy, messageCodes: null },
+    caller: { name: row.createdBy, messageCodes: null, scopes: [] },
     handlers,
     traceparent: traceparentOf(row.traceparent ?? undefined),
     // A task that was in time then is not late because it waited for us.

@@ -8,6 +8,7 @@ import {
   taskStatuses,
   type Status
 } from '../domain/types.ts'
+import { messageCodeForm } from '../domain/ids.ts'
 import { durationMs } from '../handler/define.ts'
 
 // The input schemas. They validate the input, type it, and become the OpenAPI. Nothing is coerced.
@@ -18,32 +19,34 @@ export const maxExtend = 1_024
 const yearMs = 366 * 86_400_000
 
 const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
-const taskNo = z
+export const taskNo = z
   .string()
   .regex(taskNoForm, 'must be 1 to 128 of A-Z a-z 0-9 . _ : - and start with a letter or digit')
-const name = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
-const messageCode = z
+export const messageCode = z
   .string()
-  .regex(name, 'must be 1 to 64 of A-Z a-z 0-9 . _ - and start with a letter or digit')
-const sceneType = z
-  .string()
-  .regex(/^(?:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$/, 'must be empty, or up to 64 of A-Z a-z 0-9 . _ -')
+  .regex(messageCodeForm, 'must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit')
 const downstreamForm = /^[a-z][a-z0-9-]{0,31}$/
-const downstream = z.string().regex(downstreamForm, 'must be 1 to 32 of a-z 0-9 - and start with a letter')
-const rfc3339 = z
+export const downstream = z
+  .string()
+  .regex(downstreamForm, 'must be 1 to 32 of a-z 0-9 - and start with a letter')
+export const rfc3339 = z
   .string()
   .refine(text => instant(text) !== null, 'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z')
   .meta({ format: 'date-time' })
 const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Any text but control characters, which no index and no query should hold. */
-const bizText = (most: number) =>
+/** Any text but control characters, which no index, no header and no query should hold. */
+const plainText = (least: number, most: number) =>
   z
     .string()
     .regex(
-      new RegExp(`^[^\\u0000-\\u001f\\u007f-\\u009f]{1,${most}}$`, 'u'),
-      `must be 1 to ${most} characters, none of them a control character`
+      new RegExp(`^[^\\u0000-\\u001f\\u007f-\\u009f]{${least},${most}}$`, 'u'),
+      `must be ${least === 0 ? 'up' : least} to ${most} characters, none of them a control character`
     )
+export const bizText = (most: number) => plainText(1, most)
+export const sceneType = plainText(0, 255)
+
+const orderingKey = bizText(128)
 
 function isCheckAfter(text: string): boolean {
   const ms = durationMs(text)
@@ -105,6 +108,11 @@ export const taskBody = z.strictObject({
     .describe(
       'Of one messageCode at most one task that says true may have this bizType and bizKey, whatever their taskNo.'
     ),
+  orderingKey: orderingKey
+    .optional()
+    .describe(
+      'Deliveries of one downstream with the same key run one after the other, in the order in which they were accepted: the next starts when the one before is HANDLED. 1 to 128 characters.'
+    ),
   after: z
     .array(taskNo)
     .min(1)
@@ -112,6 +120,12 @@ export const taskBody = z.strictObject({
     .optional()
     .describe(
       'Tasks that exist already, in a batch also earlier ones of it: nothing is delivered before each of them is HANDLED.'
+    ),
+  traceparent: z
+    .string()
+    .optional()
+    .describe(
+      'W3C trace context of this task, sent along with its deliveries; overrides the header of that name. No part of the content. One that is malformed is ignored.'
     ),
   prepared: z
     .boolean()
@@ -162,30 +176,74 @@ export const redeliverBody = z
   })
   .optional()
 
+const bucket = z.string().regex(/^[0-9a-f]{0,4}$/, 'must be up to 4 hexadecimal digits, in lower case')
+export const reconcileSize = 10_000
+export const reconcileBody = z.strictObject({
+  downstream: downstream.describe('Whose tasks are compared.'),
+  messageCode: messageCode
+    .optional()
+    .describe('Only its tasks. Default: of every messageCode that the key may use.'),
+  from: rfc3339.describe('Tasks that were created at or after this time.'),
+  to: rfc3339.describe(
+    'And before this time, at most 31 days later. Leave out the last minutes: what is on its way differs.'
+  ),
+  bucket: bucket
+    .optional()
+    .describe(
+      'With taskNos: only tasks whose MD5 of the taskNo begins with these digits, as in a digest that differed.'
+    ),
+  taskNos: z
+    .array(taskNo)
+    .max(reconcileSize)
+    .optional()
+    .describe(
+      'Every task of the time (and bucket) that the downstream has handled. Others, of before or after, do no harm.'
+    ),
+  digest: z
+    .record(bucket, z.strictObject({ count: z.int().min(0), hash: z.string().regex(/^[0-9a-f]{16}$/) }))
+    .refine(all => Object.keys(all).length <= 256, 'must have at most 256 buckets')
+    .refine(all => new Set(Object.keys(all).map(key => key.length)).size === 1, 'needs buckets of one length')
+    .optional()
+    .describe(
+      'Instead of taskNos: of each bucket, which is the beginning of the MD5 of a taskNo, how many there are, and the exclusive or of the first 16 hexadecimal digits of their MD5.'
+    ),
+  cursor: z
+    .string()
+    .regex(/^[\w.:-]{1,200}$/, 'must be the nextCursor of the page before')
+    .optional()
+    .describe('nextCursor of the page before; the rest of the body as it was.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Differences on a page. Default 200.')
+})
+
 export const taskParams = z.strictObject({ taskNo: z.string().meta({ example: 'order-A-1001' }) })
 export const rejectedParams = z.strictObject({
   id: z.string().meta({ example: '0199a1b2-c3d4-7e5f-8a6b-0123456789ab' })
+})
+export const keyParams = z.strictObject({
+  downstream: z.string().meta({ example: 'warehouse' }),
+  key: z.string().meta({ example: 'order-42' })
 })
 export const nameParams = z.strictObject({ name: z.string().meta({ example: 'warehouse' }) })
 
 /** Text of another form names nothing: it is not looked up. PostgreSQL's text cannot hold U+0000. */
 export const isTaskNo = (text: string): boolean => taskNoForm.test(text)
 export const isUuid = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)
+export const isOrderingKey = (text: string): boolean => orderingKey.safeParse(text).success
 export const isDownstream = (text: string): boolean => downstreamForm.test(text)
 
 // A query has only text. These convert text to values, and refuse the rest.
-const count = (min: number, max: number) =>
+export const count = (min: number, max: number) =>
   z
     .string()
     .refine(text => /^\d{1,6}$/.test(text), 'must be a whole number')
     .transform(Number)
     .pipe(z.int().min(min).max(max))
     .meta({ type: 'integer', minimum: min, maximum: max })
-const flag = z.enum(['true', 'false']).transform(text => text === 'true')
-const time = rfc3339.transform(text => instant(text) ?? new Date(Number.NaN))
+export const flag = z.enum(['true', 'false']).transform(text => text === 'true')
+export const time = rfc3339.transform(text => instant(text) ?? new Date(Number.NaN))
 const statuses = Object.keys(statusNumber) as [Status, ...Status[]]
 
-const page = {
+export const page = {
   messageCode: messageCode.optional(),
   downstream: downstream.optional(),
   from: time.optional().describe('Created at or after. Default: the last 24 hours.'),
@@ -204,22 +262,47 @@ export const waitQuery = z.strictObject({
     .describe('Hold the answer until the task is in a terminal state, whichever.'),
   timeout: count(1, 60).optional().describe('Seconds to hold it at most. Default 30.')
 })
+/** What narrows tasks and deliveries alike. */
+export const narrowing = {
+  sceneType: sceneType.optional(),
+  bizType: bizText(64).optional(),
+  bizKey: bizText(128).optional().describe('Only with bizType.'),
+  createdBy: bizText(128).optional().describe('Name of the key that posted it.'),
+  taskNoPrefix: z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/, 'must be the beginning of a taskNo')
+    .optional()
+    .describe('The beginning of its taskNo.'),
+  reason: z.enum(reasons).optional().describe('Why a delivery ended.'),
+  lastReason: bizText(200)
+    .optional()
+    .describe('A part of the text of the last reason, in any case: what the last attempt came to.')
+}
 export const taskQuery = z.strictObject({
   status: z.enum(taskStatuses).optional(),
-  sceneType: sceneType.optional(),
   needCallback: flag.optional(),
-  bizType: bizText(64).optional().describe('With bizKey and without from: of all times.'),
-  bizKey: bizText(128).optional().describe('Only with bizType.'),
+  ...narrowing,
+  bizType: narrowing.bizType.describe('With bizKey and without from: of all times.'),
   ...page
 })
 export const deliveryQuery = z.strictObject({
   status: z.enum(statuses).optional(),
   phase: z.enum(phases).optional(),
-  reason: z.enum(reasons).optional(),
+  ...narrowing,
   ...page
 })
 const { messageCode: ofCode, cursor, limit } = page
 export const rejectedQuery = z.strictObject({ messageCode: ofCode, cursor, limit })
+export const keyQuery = z.strictObject({
+  held: flag.optional().describe('true: only those that a FAILED delivery holds.'),
+  downstream: downstream.optional(),
+  cursor: z
+    .string()
+    .regex(/^[\w.-]{1,800}$/, 'must be the nextCursor of the page before')
+    .optional()
+    .describe('nextCursor of the page before.'),
+  limit
+})
 export const alarmQuery = z.strictObject({
   kind: z.enum(alarmKinds).optional(),
   open: flag.optional().describe('true: not resolved yet.'),

@@ -2,12 +2,14 @@ import { z } from 'zod'
 import {
   alarmKinds,
   checkAnswers,
+  differenceKinds,
   handledBys,
   phases,
   reasons,
   receiptResults,
   statusNumber,
   taskStatuses,
+  waitingCodes,
   type Status
 } from '../domain/types.ts'
 import { problems, type ProblemCode } from '../runtime/errors.ts'
@@ -38,12 +40,13 @@ export const problemAnswer = z
 const attempt = z
   .looseObject({
     attempt: z.int(),
-    outcome: z.string(),
+    outcome: z.string().describe('delivered, probed, refused or failed.'),
     reason: z.string().optional(),
     status: z.int().optional(),
     answer: z.string().optional(),
     address: z.string().optional(),
     warning: z.string().optional(),
+    messageId: z.string().optional().describe('The id that the broker gave the message.'),
     ms: z.number(),
     node: z.string(),
     startedAt: time
@@ -62,6 +65,15 @@ const receipt = z
   })
   .meta({ id: 'Receipt' })
 
+const waitingAnswer = z
+  .looseObject({
+    code: z.enum(waitingCodes),
+    text: z
+      .strictObject({ en: z.string(), zh: z.string() })
+      .describe('Its values as a sentence; times in UTC.')
+  })
+  .meta({ id: 'WaitingFor' })
+
 const delivery = z
   .looseObject({
     downstream: z.string(),
@@ -70,13 +82,28 @@ const delivery = z
     reason: z.enum(reasons).optional(),
     attempt: z.int().describe('Number of the last attempt; only rises.'),
     triesLeft: z.int(),
+    position: z
+      .int()
+      .optional()
+      .describe('Among those of its downstream and orderingKey; as sent in ackbox-sequence.'),
+    outOfOrder: z.literal(true).optional().describe('It lost its place, and goes beside the others.'),
     nextActionAt: time.optional(),
     deliveredAt: time.optional(),
     handledAt: time.optional(),
     handledBy: z.enum(handledBys).optional(),
-    updatedBy: z.string().optional().describe('The key that redelivered or deleted it last.'),
+    updatedAt: time.optional(),
+    updatedBy: z
+      .string()
+      .optional()
+      .describe('The key that changed it last: redelivered, deleted, pushed, settled.'),
+    lastAttemptAt: time.optional().describe('In lists.'),
+    lastReason: z
+      .string()
+      .optional()
+      .describe('In lists: what the last attempt came to, or else what the last receipt said.'),
     attempts: z.array(attempt).optional(),
-    receipts: z.array(receipt).optional()
+    receipts: z.array(receipt).optional(),
+    waitingFor: waitingAnswer.optional().describe('Why it is not over yet. Only where one task is read.')
   })
   .meta({ id: 'Delivery' })
 
@@ -106,6 +133,7 @@ export const taskAnswer = z
     deliverBefore: time.optional(),
     needCallback: z.boolean().optional(),
     retryTimes: z.int().optional(),
+    orderingKey: z.string().optional(),
     extend: z.unknown().optional(),
     createdBy: z.string().optional(),
     bizType: z.string().optional(),
@@ -119,10 +147,9 @@ export const taskAnswer = z
       .array(z.string())
       .optional()
       .describe('Tasks that were posted to wait for it, at most 100. Only where one task is read.'),
-    messageBody: z
-      .unknown()
-      .optional()
-      .meta({ description: 'The very text that was posted; only where one task is read.' }),
+    messageBody: z.unknown().optional().meta({
+      description: 'The very text that was posted; only where one task is read, by a key with tasks:read.'
+    }),
     prepared: prepared
       .optional()
       .describe('Of one that was posted as prepared; who has just committed it is answered without.'),
@@ -131,10 +158,18 @@ export const taskAnswer = z
   .meta({ id: 'Task' })
 
 const more = { nextCursor: z.string().optional() }
-export const tasksAnswer = z.strictObject({ tasks: z.array(taskAnswer), ...more })
+/** Of a list that looks at 20,000 rows at most. */
+const looked = {
+  ...more,
+  partial: z
+    .literal(true)
+    .optional()
+    .describe('Not all was looked at: there may be more behind nextCursor, even if this page is empty.')
+}
+export const tasksAnswer = z.strictObject({ tasks: z.array(taskAnswer), ...looked })
 export const deliveriesAnswer = z.strictObject({
   deliveries: z.array(z.looseObject({ taskNo: z.string(), messageCode: z.string(), ...delivery.shape })),
-  ...more
+  ...looked
 })
 export const alarmsAnswer = z.strictObject({
   alarms: z.array(
@@ -149,6 +184,26 @@ export const alarmsAnswer = z.strictObject({
     })
   ),
   ...more
+})
+export const keysAnswer = z.strictObject({
+  keys: z.array(
+    z.looseObject({
+      downstream: z.string(),
+      orderingKey: z.string(),
+      heldSince: time.optional(),
+      waiting: z.int().describe('Deliveries behind the head; of more than 10,000 only so many are counted.'),
+      head: z
+        .looseObject({ taskNo: z.string(), messageCode: z.string(), status, position: z.int() })
+        .optional()
+        .describe('The one that runs, or that FAILED and holds the key.')
+    })
+  ),
+  ...more
+})
+export const releasedAnswer = z.strictObject({
+  downstream: z.string(),
+  orderingKey: z.string(),
+  taskNo: z.string().optional().describe('Of the delivery that held it, and is out of order now.')
 })
 export const batchAnswer = z.strictObject({
   results: z.array(
@@ -188,6 +243,87 @@ export const rejectedAnswer = z.strictObject({
   ),
   ...more
 })
+const counts = {
+  accepted: z.int(),
+  attempts: z.int(),
+  failedAttempts: z.int(),
+  handled: z.int(),
+  direct: z.int().describe('HANDLED with the first attempt.'),
+  failed: z.int(),
+  exhausted: z.int().describe('FAILED after all their tries.'),
+  p50Ms: z.number().optional().describe('Until HANDLED, from when it was accepted or due first.'),
+  p99Ms: z.number().optional()
+}
+export const statsAnswer = z.strictObject({
+  from: time,
+  to: time,
+  step: z.int().describe('Seconds of a point.'),
+  series: z.array(
+    z.strictObject({
+      downstream: z.string().optional(),
+      points: z
+        .array(z.strictObject({ at: time, ...counts }))
+        .describe('Oldest first. Where nothing happened there is none.'),
+      total: z.strictObject(counts)
+    })
+  )
+})
+export const failuresAnswer = z.strictObject({
+  failures: z.array(
+    z.strictObject({
+      fingerprint: z.string(),
+      downstream: z.string(),
+      reason: z.enum(reasons),
+      status: z.int().optional(),
+      line: z
+        .string()
+        .optional()
+        .describe(
+          'First line of the answer, of the error, or of what the receipt said; numbers and ids are #.'
+        ),
+      failed: z.int().describe('Deliveries that are FAILED with it now.'),
+      failures: z.int().describe('Times that it happened.'),
+      again: z.int().describe('Times that it happened again after a redelivery.'),
+      firstAt: time,
+      lastAt: time,
+      histogram: z.array(z.int()).describe('Failures in each 24th of the time asked for.'),
+      example: z.strictObject({ taskNo: z.string(), messageCode: z.string(), answer: z.string().optional() }),
+      archived: z.strictObject({ note: z.string(), at: time, by: z.string() }).optional()
+    })
+  ),
+  partial: z.boolean().optional().describe('true: there are older ones that it did not look at.')
+})
+export const differencesAnswer = z
+  .strictObject({
+    differences: z.array(
+      z.looseObject({
+        taskNo: z.string(),
+        kind: z
+          .enum(differenceKinds)
+          .describe(
+            'MISSING: HANDLED here, and not among the taskNos. DIFFERS: among them, and not HANDLED here. UNKNOWN: among them, and no delivery of it goes to this downstream.'
+          ),
+        status: status.optional().describe('Here.'),
+        phase: z.enum(phases).optional(),
+        reason: z.enum(reasons).optional(),
+        handledAt: time.optional()
+      })
+    ),
+    ...more
+  })
+  .meta({ id: 'Differences' })
+export const digestsAnswer = z
+  .strictObject({
+    buckets: z.array(
+      z.looseObject({
+        bucket: z.string(),
+        same: z.boolean(),
+        count: z.int().describe('Of tasks that are HANDLED here.'),
+        hash: z.string()
+      })
+    )
+  })
+  .meta({ id: 'Digests' })
 export const removedAnswer = z.strictObject({ id: z.string() })
 export const nudgedAnswer = z.strictObject({ nudged: z.boolean() })
 export const healthAnswer = z.strictObject({

@@ -3,6 +3,7 @@ import { mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { fit } from './body.ts'
 import { durationMs } from '../handler/define.ts'
+import { isDtmTaskNo } from '../handler/dtm.ts'
 import { instant, maxBodyBytes, taskBody, type TaskBody } from './requests.ts'
 import { Problem } from '../runtime/errors.ts'
 import {
@@ -35,6 +36,8 @@ export function askedTask(
   { caller, handlers, traceparent, now }: Asking
 ): AskedTask {
   const task = fit(taskBody, value, at)
+  if (handlers.get(task.messageCode)?.dtm)
+    throw new Problem('INVALID', "takes the messages of DTM's clients only", { pointer: `${at}/messageCode` })
   if (!mayUse(caller, task.messageCode))
     throw new Problem('CODE_FORBIDDEN', '', { pointer: `${at}/messageCode` })
   if (read.bodyBytes(index) > maxBodyBytes) {
@@ -47,7 +50,9 @@ export function askedTask(
   const times = schedule(task, now, at)
   const biz = bizOf(task, at)
   const byDefault = () => defaultTaskNo(task.messageCode, sceneType, text)
-  const taken = task.taskNo !== undefined && isOfOthers(task.taskNo, caller, handlers, byDefault)
+  const { taskNo } = task
+  const taken =
+    taskNo !== undefined && (isDtmTaskNo(taskNo) || isOfOthers(taskNo, caller, handlers, byDefault))
   return {
     asked: {
       taskNo: task.taskNo ?? byDefault(),
@@ -61,14 +66,15 @@ export function askedTask(
       needCallback: task.needCallback ?? null,
       retryTimes: task.retryTimes ?? null,
       extend: task.extend === undefined ? null : JSON.stringify(task.extend),
-      traceparent,
+      traceparent: traceparentOf(task.traceparent) ?? traceparent,
       createdBy: caller.name,
       biz,
+      orderingKey: task.orderingKey ?? null,
       after: task.after === undefined ? null : { taskNos: task.after, codes: caller.messageCodes },
       ...preparedOf(task, at)
     },
     ifNew: taken
-      ? new Problem('INVALID', 'has the form of the default numbers of another messageCode', {
+      ? new Problem('INVALID', 'has the form of the numbers of another messageCode', {
           pointer: `${at}/taskNo`
         })
       : times.late

@@ -13,7 +13,7 @@ import { refuseOverload, unlessOverloaded } from './overload.ts'
 import { bytesOf, fit, readBody, json, taskText, tasksText } from './body.ts'
 import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams, taskQuery, waitQuery } from './requests.ts'
 import type { App } from './typed.ts'
-import { badCursor, windowOf } from './deliveries.ts'
+import { badCursor, narrowed, windowOf } from './deliveries.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const tags = ['tasks'] as const
@@ -101,7 +101,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const taskNo = known(request.params)
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
-      if (request.query.wait === undefined || !isOpen(first)) return json(reply, taskText(first))
+      if (request.query.wait === undefined || !isOpen(first))
+        return json(reply, taskText(forReader(caller, first)))
       // Each key has a share of the waiting callers; without keys, each address has one.
       const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
@@ -110,7 +111,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
       // Removed in the meantime, or even posted again by another producer.
       if (!task || !mayUse(callerOf(request), task.messageCode)) throw new Problem('TASK_NOT_FOUND')
-      return json(reply, taskText(task))
+      return json(reply, taskText(forReader(caller, task)))
     }
   )
 
@@ -126,17 +127,13 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { status, sceneType, needCallback, bizType, bizKey, ...page } = request.query
-      if (bizKey !== undefined && bizType === undefined)
-        throw new Problem('INVALID', 'say its bizType too', { pointer: '?/bizKey' })
+      const { status, needCallback, ...query } = request.query
       // Who looks for one order wants all of it; its own index makes that cheap.
-      if (bizKey !== undefined) page.from ??= new Date(0)
+      if (query.bizKey !== undefined) query.from ??= new Date(0)
       const found = await deps.listTasks({
-        ...windowOf(page, callerOf(request), deps.now()),
-        ...(bizType === undefined ? {} : { bizType }),
-        ...(bizKey === undefined ? {} : { bizKey }),
+        ...windowOf(query, callerOf(request), deps.now()),
+        ...narrowed(query),
         ...(status === undefined ? {} : { status }),
-        ...(sceneType === undefined ? {} : { sceneType }),
         ...(needCallback === undefined ? {} : { needCallback })
       })
       if (found === 'bad_cursor') throw badCursor()
@@ -269,6 +266,13 @@ const isOpen = ({ status }: TaskView): boolean => status === 'SENDING' || status
 export function known({ taskNo }: { taskNo: string }): string {
   if (!isTaskNo(taskNo)) throw new Problem('TASK_NOT_FOUND')
   return taskNo
+}
+
+/** What the task holds is for those who read tasks; operators see what became of it. */
+function forReader({ scopes }: Caller, task: TaskView): TaskView {
+  if (scopes.includes('tasks:read')) return task
+  const { messageBody: _, ...rest } = task
+  return rest
 }
 
 /** A task that a key may not see does not exist for it: its existence is information too. */

@@ -15,11 +15,14 @@ const commands: Record<string, { does: string; load: () => Promise<Command> }> =
   dev: { does: 'runs the service, restarts it when a handler changes', load: () => import('./dev.ts') },
   migrate: { does: 'applies the missing migrations to DATABASE_URL', load: () => import('./migrate.ts') },
   key: { does: 'creates, lists and revokes API keys', load: () => import('./key.ts') },
+  tasks: { does: 'lists, pushes, settles and redelivers tasks', load: () => import('./tasks.ts') },
   outbox: { does: 'lets a role enqueue tasks by SQL', load: () => import('./outbox.ts') },
+  alarms: { does: 'lists the channels of alarms and tests one', load: () => import('./alarms.ts') },
   doctor: { does: 'checks the setup and prints the fixes', load: () => import('./doctor.ts') },
   handlers: { does: 'lists and checks the handlers', load: () => import('./handlers.ts') },
   demo: { does: 'posts sample tasks and shows their results', load: () => import('./demo.ts') },
   relay: { does: "moves tasks from a producer's own database", load: () => import('./relay.ts') },
+  consumer: { does: "prints the tables of a receiver's own database", load: () => import('./consumer.ts') },
   generate: { does: 'writes the generated pages of a clone of Ackbox', load: () => import('./generate.ts') }
 }
 

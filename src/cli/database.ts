@@ -1,16 +1,18 @@
 // What the commands share that change something in the database.
 import { userInfo } from 'node:os'
-import { checkServer, DatabaseError, isInfrastructure, openDb, type Sql } from '../db/pool.ts'
+import { checkServer, DatabaseError, isInfrastructure, locatePrimary, openDb, type Sql } from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
 import { commandLine } from '../runtime/package.ts'
 import { SettingError, type Config } from '../service/config.ts'
+import { TransportError } from '../transport/registry.ts'
 
 /** What was asked for makes no sense; the message says what to do instead. */
 export class UsageError extends Error {}
 
 /** Says in a line what went wrong and what to do; a bug of ours is thrown. */
 export function reportFailure(err: unknown): void {
-  if (err instanceof UsageError || err instanceof SettingError || err instanceof DatabaseError) {
+  const known = [UsageError, SettingError, DatabaseError, TransportError]
+  if (err instanceof Error && known.some(kind => err instanceof kind)) {
     console.error(err.message)
   } else if (isInfrastructure(err)) {
     console.error(`The database cannot be reached. \`${commandLine('doctor')}\` shows why.`)
@@ -25,7 +27,9 @@ export function reportFailure(err: unknown): void {
 /** Without DATABASE_URL: the embedded one, running or not; one that runs already goes on. */
 export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
   const own = config.databaseUrl === undefined ? await runPostmaster({ dataDir: config.dataDir }) : null
-  const sql = openDb(own ? urlOf(own) : (config.databaseUrl ?? ''), { max: 1 })
+  const url = own ? urlOf(own) : (config.databaseUrl ?? '')
+  await locatePrimary(url)
+  const sql = openDb(url, { max: 1 })
   try {
     await checkServer(sql)
     await act(sql)

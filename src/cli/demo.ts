@@ -134,7 +134,7 @@ function whole(name: string, value: string, most: number): number {
 }
 
 /** The key that a service with DEMO=on writes. */
-function keptKey(dataDir = '.ackbox'): string | undefined {
+export function keptKey(dataDir = '.ackbox'): string | undefined {
   try {
     return readFileSync(join(dataDir, 'demo-key'), 'utf8').trim() || undefined
   } catch {

@@ -39,6 +39,7 @@ async function perform(args: string[]): Promise<void> {
   const config = readConfig(environment())
   const registry = await loadHandlers({
     ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
+    ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
     builtIn: builtInHandlers,
     env: config.demo ? { ...demoEnv(demo), ...process.env } : process.env,
     transports: transportNames

@@ -5,6 +5,7 @@ import { embeddedSecret } from '../embedded/start.ts'
 import { createKey, listKeys, revokeKey, scopes, type Scope } from '../db/keys.ts'
 import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
+import { messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { reportFailure, UsageError, who, withDatabase } from './database.ts'
 
@@ -78,7 +79,7 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
   if (unknown.length > 0)
     throw new UsageError(`Unknown scope: ${unknown.join(', ')}. The scopes are ${scopes.join(', ')}.`)
   const codes = words(options.codes)
-  const wrong = codes.filter(code => !/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(code))
+  const wrong = codes.filter(code => !messageCodeForm.test(code))
   if (wrong.length > 0) throw new UsageError(`Invalid messageCode: ${wrong.join(', ')}`)
   const { id, key } = await createKey(sql, {
     name,
@@ -116,7 +117,7 @@ async function revoke(sql: Sql, id: string): Promise<void> {
 }
 
 function downstream(name: string): string {
-  if (!/^[a-z][a-z0-9-]{0,31}$|^check:[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(name))
+  if (!/^[a-z][a-z0-9-]{0,31}$|^check:[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/.test(name))
     throw new UsageError(
       `The name of the downstream is missing or invalid: ${commandLine('key secret DOWNSTREAM')}`
     )

@@ -4,12 +4,14 @@ import { parseArgs } from 'node:util'
 import { pino } from 'pino'
 import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
+import { armFailpoints } from '../runtime/failpoint.ts'
 import { commandLine } from '../runtime/package.ts'
 import { relayMetrics } from '../relay/metrics.ts'
 import { mysqlSource } from '../relay/mysql.ts'
 import { postgresSource } from '../relay/postgres.ts'
 import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
 import { RelayError, type Source } from '../relay/source.ts'
+import { readFailpoints } from '../service/config.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
 
@@ -51,6 +53,9 @@ export async function run(args: string[]): Promise<void> {
 async function perform(args: string[]): Promise<void> {
   const options = read(args)
   if (options.ddl !== undefined) return console.log(options.ddl)
+  const failpoints = readFailpoints(process.env['FAILPOINTS'], process.env)
+  if (typeof failpoints === 'string') throw new UsageError(`FAILPOINTS ${failpoints}`)
+  armFailpoints(failpoints)
   const source = await open(options.from, options.concurrency + 2)
   try {
     await source.check()

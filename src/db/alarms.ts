@@ -2,15 +2,20 @@ import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { alarm, Row, task } from './schema.ts'
 
-/** An alarm that this process may send now; if it dies, another takes it after `againMs`. */
+/** An alarm that no channel knows yet. If the process that claimed it dies, another takes it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
-  Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & { reason: string | null }
+  Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & {
+    reason: string | null
+    /** Of KEY_HELD: the key, and how many wait for it; of more than 10,000 only so many are counted. */
+    held: { orderingKey: string; waiting: number } | null
+  }
 
-/** Alarms not sent yet, oldest first. Each is out of reach for the others until its next try. */
+/** Alarms that were not handed to the channels yet, oldest first. Each is out of reach for the others until its next try. */
 export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
   const rows = await sql<
     (Pick<Row<typeof alarm>, 'task_id' | 'downstream' | 'attempt' | 'kind' | 'created_at' | 'tries'> &
-      Pick<Row<typeof task>, 'task_no' | 'message_code'> & { reason: string | null })[]
+      Pick<Row<typeof task>, 'task_no' | 'message_code'> &
+      Pick<ClaimedAlarm, 'reason' | 'held'>)[]
   >`
     with due as materialized (
       select task_id, downstream, attempt, kind
@@ -27,12 +32,22 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
       returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
     )
     -- What was rejected has neither a task nor a delivery, and says of itself whatever its producer wrote.
-    select c.*, coalesce(t.task_no, left(r.task_no, 200), '') as task_no,
-      coalesce(t.message_code, left(r.message_code, 200), '') as message_code,
+    select c.*, coalesce(t.task_no, left(r.task_no, 200), u.unknown_task_nos[1], '') as task_no,
+      coalesce(t.message_code, left(r.message_code, 200), u.message_code, '') as message_code,
       -- What was blocked, or which certificate was wrong, is said by the attempt.
-      case when c.kind = 'FAILED' then d.reason else coalesce(x.reason, d.reason, r.problem->>'code', p.last_reason, p.last_answer) end as reason
+      case when c.kind = 'FAILED' then d.reason
+        when c.kind = 'MISMATCH' then case when u.downstream is not null then 'UNKNOWN' when d.status = 1 then 'MISSING' else 'DIFFERS' end
+        else coalesce(x.reason, d.reason, r.problem->>'code', p.last_reason, p.last_answer) end as reason,
+      case when c.kind = 'KEY_HELD' then json_build_object('orderingKey', d.ordering_key, 'waiting', (
+        select count(*) from (
+          select from delivery w
+          where w.downstream = d.downstream and w.ordering_key = d.ordering_key and w.position > d.position and w.status = 0
+          limit 10000
+        ) w
+      )) end as held
     from claimed c left join task t on t.id = c.task_id
       left join outbox_rejected r on c.kind = 'REJECTED' and r.id = c.task_id
+      left join reconciliation u on c.kind = 'MISMATCH' and t.id is null and u.unknown_alarm = c.task_id
       left join prepared p on c.kind = 'PREPARED_STUCK' and p.task_id = c.task_id
       left join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
       left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
@@ -44,12 +59,13 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
     attempt: row.attempt,
     kind: row.kind,
     reason: row.reason,
+    held: row.held,
     createdAt: row.created_at,
     tries: row.tries
   }))
 }
 
-/** The channel has taken them. */
+/** Somebody has heard of them: a channel, or only the log. */
 export async function markAlarmsSent(
   sql: Sql,
   alarms: readonly Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>[]
@@ -93,4 +109,32 @@ export async function raiseNoHandler(
     from asked left join open on open.ord = asked.ord
     order by asked.ord`
   return rows.map(row => Math.min(3_600_000, Math.max(60_000, row.age_ms ?? 0)))
+}
+
+/** Somebody has dealt with it. False: it was resolved already; null: there is none that the caller may touch. */
+export async function resolveAlarm(
+  sql: Sql,
+  asked: Pick<ClaimedAlarm, 'taskNo' | 'downstream' | 'attempt' | 'kind'> & {
+    who: string
+    messageCodes: readonly string[] | null
+  }
+): Promise<boolean | null> {
+  const codes = asked.messageCodes && textArray(asked.messageCodes)
+  const [row] = await sql<[{ known: boolean; resolved: boolean }]>`
+    with known as (
+      select a.* from task t join alarm a on a.task_id = t.id
+      where t.task_no = ${asked.taskNo} and a.downstream = ${asked.downstream} and a.attempt = ${asked.attempt}
+        and a.kind = ${asked.kind} and (${codes}::text[] is null or t.message_code = any(${codes}::text[]))
+    ), resolved as (
+      update alarm a set resolved_at = now() from known k
+      where a.task_id = k.task_id and a.downstream = k.downstream and a.attempt = k.attempt and a.kind = k.kind
+        and a.resolved_at is null
+      returning a.kind
+    ), told as (
+      insert into audit (who, what, target, detail)
+      select ${asked.who}, 'alarm.resolve', ${asked.taskNo},
+        jsonb_build_object('downstream', ${asked.downstream}::text, 'kind', kind) from resolved
+    )
+    select exists (select from known) as known, exists (select from resolved) as resolved`
+  return row.known ? row.resolved : null
 }

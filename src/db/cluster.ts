@@ -1,15 +1,56 @@
 import { textArray } from './arrays.ts'
+import type { YieldedDownstream } from './cluster-tables.ts'
 import type { Sql } from './pool.ts'
 
+/** What a process says of itself. Those that must agree are compared (see `disagreements`). */
+export interface NodeFacts {
+  id: string
+  roles: string
+  version: string
+  /** Fingerprints: of SECRET, then of SECRET_PREVIOUS where there is one. */
+  secrets?: readonly string[]
+  queue?: string
+  handlers?: string
+  /** When its worker reached each downstream last, ms since 1970 by the database's clock. */
+  reached?: Readonly<Record<string, number>>
+  yielded?: readonly YieldedDownstream[]
+}
+
 /** Says that this process lives; forgets the ones that have been silent for an hour. */
-export async function heartbeat(
-  sql: Sql,
-  node: { id: string; roles: string; version: string }
-): Promise<void> {
+export async function heartbeat(sql: Sql, node: NodeFacts): Promise<void> {
+  const { id, roles, version, secrets, queue = null, handlers = null, reached = {}, yielded = [] } = node
   await sql`
     with gone as (delete from node where seen_at < now() - interval '1 hour')
-    insert into node (id, roles, version, seen_at) values (${node.id}, ${node.roles}, ${node.version}, now())
-    on conflict (id) do update set roles = excluded.roles, version = excluded.version, seen_at = now()`
+    insert into node (id, roles, version, seen_at, secrets, queue, handlers, reached, yielded)
+    values (${id}, ${roles}, ${version}, now(), ${secrets ? textArray(secrets) : null}::text[], ${queue}, ${handlers},
+      ${sql.json(reached)}, ${sql.json(yielded as never)})
+    on conflict (id) do update set roles = excluded.roles, version = excluded.version, seen_at = now(),
+      secrets = excluded.secrets, queue = excluded.queue, handlers = excluded.handlers,
+      reached = excluded.reached, yielded = excluded.yielded`
+}
+
+/** The processes that live. */
+export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
+  const rows = await sql<
+    {
+      id: string
+      roles: string
+      version: string
+      secrets: string[] | null
+      queue: string | null
+      handlers: string | null
+    }[]
+  >`
+    select id, roles, version, secrets, queue, handlers from node
+    where seen_at > now() - interval '15 s' order by id`
+  return rows.map(({ id, roles, version, secrets, queue, handlers }) => ({
+    id,
+    roles,
+    version,
+    ...(secrets && { secrets }),
+    ...(queue !== null && { queue }),
+    ...(handlers !== null && { handlers })
+  }))
 }
 
 /** Says goodbye: the others share what it did at once. */
@@ -34,13 +75,34 @@ export interface ClusterState {
   dispatchers: number
   /** Downstreams that are paused. */
   paused: Set<string>
+  /** By downstream: limits that an operator has set. Null: the handler's. */
+  limits: Map<string, SetLimits>
+  /** By downstream: when another worker reached it last, ms since 1970. */
+  reachedByOthers: Map<string, number>
+  /** Downstreams at which another worker starts nothing until it knows whether others reach them. */
+  doubtedByOthers: string[]
   /** Downstream to the age in ms of its oldest due and unclaimed delivery; none due: no entry. */
   oldestDueMs: Map<string, number>
   /** Some task waits for another. */
   dependents: boolean
+  /** Of some orderingKey the next one may go. */
+  promotions: boolean
+  /** Keys whose head is FAILED; of more than 10,000 only so many. */
+  heldKeys: number
 }
 
-export async function readCluster(sql: Sql, downstreams: readonly string[]): Promise<ClusterState> {
+/** Limits of a downstream that an operator has set. Null: the handler's. */
+export interface SetLimits {
+  concurrency: number | null
+  perSecond: number | null
+}
+
+/** `node`: this process, whose own sends do not count as those of others. */
+export async function readCluster(
+  sql: Sql,
+  downstreams: readonly string[],
+  node = ''
+): Promise<ClusterState> {
   const [row] = await sql<
     [
       {
@@ -49,8 +111,13 @@ export async function readCluster(sql: Sql, downstreams: readonly string[]): Pro
         workers: number
         dispatchers: number
         paused: string[] | null
+        limits: Record<string, SetLimits> | null
+        reached: Record<string, number> | null
+        doubted: string[] | null
         due: Record<string, number> | null
         dependents: boolean
+        promotions: boolean
+        held_keys: number
       }
     ]
   >`
@@ -58,7 +125,16 @@ export async function readCluster(sql: Sql, downstreams: readonly string[]): Pro
       (select count(*) from node where roles like '%worker%' and seen_at > now() - interval '15 s')::int as workers,
       (select count(*) from node where roles like '%dispatcher%' and seen_at > now() - interval '15 s')::int as dispatchers,
       (select array_agg(name) from downstream where paused_at is not null) as paused,
+      (select json_object_agg(name, json_build_object('concurrency', concurrency, 'perSecond', per_second))
+        from downstream where concurrency is not null or per_second is not null) as limits,
+      (select json_object_agg(name, at) from (
+        select r.key as name, max(r.value::float8) as at from node cross join jsonb_each_text(reached) r
+        where id <> ${node} and seen_at > now() - interval '15 s' group by r.key) r) as reached,
+      (select array_agg(distinct y->>'downstream') from node cross join jsonb_array_elements(yielded) y
+        where id <> ${node} and seen_at > now() - interval '15 s' and (y->>'isDoubt')::boolean) as doubted,
       exists (select from dependency where done_at is null) as dependents,
+      exists (select from promotion) as promotions,
+      (select count(*) from (select from ordering where held_at is not null limit 10000) o)::int as held_keys,
       (select json_object_agg(o.name, extract(epoch from now() - d.next_action_at) * 1000)
         from unnest(${textArray(downstreams)}::text[]) as o (name) cross join lateral (
           select w.next_action_at, w.phase
@@ -73,8 +149,13 @@ export async function readCluster(sql: Sql, downstreams: readonly string[]): Pro
     workers: row.workers,
     dispatchers: row.dispatchers,
     paused: new Set(row.paused ?? []),
+    limits: new Map(Object.entries(row.limits ?? {})),
+    reachedByOthers: new Map(Object.entries(row.reached ?? {})),
+    doubtedByOthers: row.doubted ?? [],
     oldestDueMs: new Map(Object.entries(row.due ?? {})),
-    dependents: row.dependents
+    dependents: row.dependents,
+    promotions: row.promotions,
+    heldKeys: row.held_keys
   }
 }
 
@@ -88,4 +169,32 @@ export async function pause(sql: Sql, name: string, who: string): Promise<void> 
 
 export async function resume(sql: Sql, name: string): Promise<void> {
   await sql`update downstream set paused_at = null, paused_by = null where name = ${name}`
+}
+
+/** Limits that hold until they are set again; a member that is not named stays as it is, null is the handler's. Audited. */
+export async function setLimits(
+  sql: Sql,
+  name: string,
+  limits: Partial<SetLimits>,
+  who: string
+): Promise<void> {
+  const { concurrency = null, perSecond = null } = limits
+  const [hasConcurrency, hasPerSecond] = ['concurrency' in limits, 'perSecond' in limits]
+  await sql`
+    with before as (
+      select concurrency, per_second from downstream where name = ${name}
+    ), changed as (
+      insert into downstream (name, concurrency, per_second, limits_at, limits_by)
+      values (${name}, ${concurrency}, ${perSecond}, now(), ${who})
+      on conflict (name) do update set
+        concurrency = case when ${hasConcurrency}::boolean then excluded.concurrency else downstream.concurrency end,
+        per_second = case when ${hasPerSecond}::boolean then excluded.per_second else downstream.per_second end,
+        limits_at = now(), limits_by = excluded.limits_by
+      returning concurrency, per_second
+    )
+    insert into audit (who, what, target, detail)
+    select ${who}, 'downstream.limits', ${name}, jsonb_build_object(
+      'before', (select jsonb_build_object('concurrency', concurrency, 'perSecond', per_second) from before),
+      'after', jsonb_build_object('concurrency', concurrency, 'perSecond', per_second))
+    from changed`
 }

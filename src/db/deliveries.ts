@@ -8,6 +8,8 @@ export interface LoadedDelivery {
   task: Task
   downstream: string
   attempt: number
+  /** The first attempt of its round. */
+  roundFrom: number
   triesLeft: number
   lost: number
   needsReceipt: boolean
@@ -15,24 +17,32 @@ export interface LoadedDelivery {
   leaseMs: number
   /** ms until `deliverBefore`; null without one. */
   beforeMs: number | null
+  round: number
+  /** The start of the round, by the database's clock, and how long ago it was. */
+  roundAt: Date
+  roundMs: number
+  /** Among those of its orderingKey; below zero: out of order. null without a key. */
+  position: number | null
 }
 
-/** The deliveries of one hint that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. */
+/** The deliveries of one job that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. */
 export async function loadDeliveries(
   sql: Sql,
   downstream: string,
-  hinted: readonly (readonly [taskId: string, attempt: number])[]
+  queued: readonly (readonly [taskId: string, attempt: number])[]
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
   // list once for each of its rows.
   const rows = await sql<LoadedRow[]>`
-    select d.attempt, d.tries_left, d.lost, d.needs_receipt,
+    select d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt, d.position,
       extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_ms,
       extract(epoch from d.deliver_before - now())::float8 * 1000 as before_ms,
+      coalesce(d.round, 1) as round, coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)) as round_at,
+      extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms,
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
-      t.retry_times, t.extend, t.traceparent, t.created_at, t.created_by
+      t.retry_times, t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by
     from unnest(
-      ${plainArray(hinted.map(([taskId]) => taskId))}::uuid[], ${plainArray(hinted.map(([, attempt]) => attempt))}::int[]
+      ${plainArray(queued.map(([taskId]) => taskId))}::uuid[], ${plainArray(queued.map(([, attempt]) => attempt))}::int[]
     ) as h (task_id, attempt)
     cross join lateral (
       select * from delivery
@@ -43,22 +53,33 @@ export async function loadDeliveries(
     task: taskOf(row),
     downstream,
     attempt: row.attempt,
+    roundFrom: row.round_from,
     triesLeft: row.tries_left,
     lost: row.lost,
     needsReceipt: row.needs_receipt,
     leaseMs: row.lease_ms,
-    beforeMs: row.before_ms
+    beforeMs: row.before_ms,
+    position: row.position,
+    round: row.round,
+    roundAt: row.round_at,
+    roundMs: row.round_ms
   }))
 }
 
 type LoadedRow = TaskRow &
-  Pick<Row<typeof delivery>, 'attempt' | 'tries_left' | 'lost' | 'needs_receipt'> & {
+  Pick<
+    Row<typeof delivery>,
+    'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
+  > & {
     lease_ms: number
     before_ms: number | null
+    round: number
+    round_at: Date
+    round_ms: number
   }
 
 /** A row of `task`, as far as handlers and hooks see it. */
-export type TaskRow = Omit<Row<typeof task>, 'seq' | 'content_hash' | 'ordering_key' | 'state'>
+export type TaskRow = Omit<Row<typeof task>, 'seq' | 'content_hash' | 'state'>
 
 export const taskOf = (row: TaskRow): Task => ({
   id: row.id,
@@ -69,6 +90,7 @@ export const taskOf = (row: TaskRow): Task => ({
   deliverStartTime: row.deliver_start_time,
   needCallback: row.need_callback,
   retryTimes: row.retry_times,
+  orderingKey: row.ordering_key,
   extend: row.extend,
   traceparent: row.traceparent,
   createdAt: row.created_at,
@@ -117,7 +139,8 @@ export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<C
     )
     update delivery d set
       phase = 'IN_FLIGHT', attempt = d.attempt + 1, tries_left = d.tries_left - 1,
-      next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now()
+      next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now(),
+      round_at = case when d.attempt < d.round_from then now() else d.round_at end
     from due
     -- By its place on disk, which the lock above holds still: to join by key, a large backlog was read whole. Where another
     -- moved it between the two, it is not claimed now, and found by the next look.
@@ -130,7 +153,7 @@ export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<C
 export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 'retryTimes'> &
   Pick<
     typeof delivery.$inferSelect,
-    'taskId' | 'downstream' | 'attempt' | 'triesLeft' | 'lost' | 'needsReceipt'
+    'taskId' | 'downstream' | 'attempt' | 'triesLeft' | 'lost' | 'needsReceipt' | 'orderingKey'
   > & { phase: Phase }
 
 /**
@@ -147,13 +170,13 @@ export async function findOverdue(
     (Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_times'> &
       Pick<
         Row<typeof delivery>,
-        'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt'
+        'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'ordering_key'
       > & {
         phase: Phase
       })[]
   >`
     select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
-      d.needs_receipt, t.retry_times
+      d.needs_receipt, d.ordering_key, t.retry_times
     from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
       select w.*
       from delivery w
@@ -173,6 +196,7 @@ export async function findOverdue(
     triesLeft: row.tries_left,
     lost: row.lost,
     needsReceipt: row.needs_receipt,
+    orderingKey: row.ordering_key,
     retryTimes: row.retry_times
   }))
 }

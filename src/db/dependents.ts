@@ -46,9 +46,7 @@ export async function insertDependents(
   const [done] = await sql<[Done]>`
     with stored as (
       ${inserting(sql, tasks, 'ACTIVE')}
-    ), delivered as (
-      ${delivering(sql, tasks, 'BLOCKED')}
-    ), waiting as (
+    ),${delivering(sql, tasks, 'BLOCKED')}, waiting as (
       insert into dependency (task_id, after_id)
       -- The table refuses null, and so everything.
       select task_id, case when not is_new or (after_id in (select id from stored)) is true then after_id end
@@ -78,7 +76,7 @@ export interface Dependent {
   /** ms until its start time. */
   startMs: number
   /** Its deliveries that are BLOCKED. `alarmed`: people have been told that a prerequisite FAILED. */
-  blocked: { downstream: string; attempt: number; alarmed: boolean }[]
+  blocked: { downstream: string; orderingKey: string | null; attempt: number; alarmed: boolean }[]
   /** How many it still waits for, by what they are. */
   sending: number
   failed: number
@@ -123,7 +121,7 @@ export async function findDependents(
     )
     select w.task_id, t.task_no, t.message_code,
       coalesce(greatest(0, extract(epoch from t.deliver_start_time - now())::float8 * 1000), 0) as start_ms,
-      (select json_agg(json_build_object('downstream', d.downstream, 'attempt', d.attempt, 'alarmed', exists (
+      (select json_agg(json_build_object('downstream', d.downstream, 'orderingKey', d.ordering_key, 'attempt', d.attempt, 'alarmed', exists (
           select from alarm a
           where a.task_id = d.task_id and a.downstream = d.downstream and a.attempt = d.attempt
             and a.kind = 'DEPENDENCY_FAILED' and a.resolved_at is null
@@ -170,17 +168,21 @@ export async function findWaiting(sql: Sql, from: string, limit: number): Promis
   return rows.map(row => row.task_id)
 }
 
-/** They wait no longer: each of `tasks` for anything, and each of `pairs` for the one it names. */
+/**
+ * They wait no longer: each of `tasks` for anything, and each of `pairs` for the one it names. Those with an orderingKey leave word that
+ * it is to be looked at: whoever closes the last one, of two at once.
+ */
 export async function closeDependencies(
   sql: Sql,
   tasks: readonly string[],
   pairs: readonly (readonly [taskId: string, afterId: string])[]
 ): Promise<void> {
+  const ids = plainArray([...tasks, ...pairs.map(([taskId]) => taskId)])
   await sql`
     with closed as materialized (
       select x.task_id, x.after_id
       from dependency x
-      where x.done_at is null and x.task_id = any(${plainArray([...tasks, ...pairs.map(([taskId]) => taskId)])}::uuid[])
+      where x.done_at is null and x.task_id = any(${ids}::uuid[])
         and (x.task_id = any(${plainArray(tasks)}::uuid[]) or (x.task_id, x.after_id) in (
           select * from unnest(
             ${plainArray(pairs.map(([taskId]) => taskId))}::uuid[], ${plainArray(pairs.map(([, afterId]) => afterId))}::uuid[]
@@ -188,6 +190,11 @@ export async function closeDependencies(
         ))
       -- What another one closes at this moment need not be closed twice.
       for no key update skip locked
+    ), turns as (
+      insert into promotion (downstream, ordering_key)
+      select d.downstream, d.ordering_key
+      from delivery d
+      where d.task_id = any(${ids}::uuid[]) and d.phase = 'BLOCKED' and d.position > 0
     )
     update dependency x set done_at = now()
     from closed c

@@ -59,11 +59,14 @@ export async function revokeKey(sql: Sql, { id, who }: { id: string; who: string
   return rows.length > 0
 }
 
-/** In their order; null: unknown or revoked. */
+/** By the hash of a key or of a session, in their order; null: unknown, revoked or over. */
 async function findKeys(sql: Sql, hashes: readonly string[]): Promise<(ApiKey | null)[]> {
   const rows = await sql<(ApiKey & { hash: string })[]>`
     select hash, id, name, scopes, message_codes as "messageCodes" from api_key
-    where hash = any(${plainArray(hashes)}::text[]) and revoked_at is null`
+    where hash = any(${plainArray(hashes)}::text[]) and revoked_at is null
+    union all
+    select s.hash, k.id, k.name, k.scopes, k.message_codes from session s join api_key k on k.id = s.key_id
+    where s.hash = any(${plainArray(hashes)}::text[]) and s.expires_at > now() and k.revoked_at is null`
   const found = new Map(rows.map(({ hash, ...key }) => [hash, key]))
   return hashes.map(hash => found.get(hash) ?? null)
 }
@@ -106,12 +109,20 @@ export interface AuditEntry {
   who: string
   what: string
   target?: string
-  detail?: Record<string, string | number | boolean | null>
+  detail?: { [name: string]: AuditDetail }
 }
+type AuditDetail =
+  | string
+  | number
+  | boolean
+  | null
+  | undefined
+  | AuditDetail[]
+  | { [name: string]: AuditDetail }
 
 /** Who did what; never a body, a key or a token. */
 export async function audit(sql: Sql, { who, what, target, detail }: AuditEntry): Promise<void> {
   await sql`
     insert into audit (who, what, target, detail)
-    values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail) : null})`
+    values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
 }

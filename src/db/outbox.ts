@@ -100,6 +100,12 @@ export async function readOutbox(
   }
 }
 
+/** Is there a row behind `after`? An index says so, which makes it the cheapest look there is. */
+export async function hasOutbox(sql: Sql, after: number): Promise<boolean> {
+  const rows = await sql`select from outbox where id > ${after} limit 1`
+  return rows.count > 0
+}
+
 /** Rows whose task is known already, with the same content. Returns how many there still were. */
 export async function removeFromOutbox(sql: Sql, ids: readonly number[]): Promise<number> {
   const gone = await sql`delete from outbox where id = any(${plainArray(ids)}::bigint[])`

@@ -1,4 +1,5 @@
 import postgres from 'postgres'
+import { findPrimary, follow, hostUrls, primaryUrl } from './hosts.ts'
 
 export type Sql = postgres.Sql<{ bigint: number }>
 /** One that takes types as they come. */
@@ -27,8 +28,9 @@ export class DatabaseError extends Error {
  * A client of postgres.js as we patch it. Without the patch a lost connection can end the process, or leave a statement
  * outside of its transaction: rather no start than that. npm skips the patch in silence where it runs no scripts.
  */
-export const connect = ((...args: Parameters<typeof postgres>) => {
-  const sql = postgres(...args)
+export const connect = ((url: string, options: postgres.Options<Record<string, never>>) => {
+  const sql = postgres(primaryUrl(url), options)
+  follow(url, sql.options)
   // An option of the patch; without it, it is dropped.
   if ('silence_timeout' in sql.options) return sql
   throw new DatabaseError(
@@ -41,6 +43,9 @@ export function checkClient(): void {
   connect('postgres://127.0.0.1/ackbox', { max: 1 })
 }
 
+/** With several hosts, another one may answer. */
+const severalConnectSeconds = 2
+
 /**
  * The hot pool. Statements go through it one by one: never `begin` or `reserve` across awaits.
  * bigint comes as a number (all of ours stay below 2^53), timestamptz as a Date.
@@ -50,7 +55,7 @@ export function openDb(url: string, options: OpenOptions): Sql {
   const settings = {
     max: options.max,
     fetch_types: true,
-    connect_timeout: 5,
+    connect_timeout: hostUrls(url).length > 1 ? severalConnectSeconds : 5,
     // The default waits up to 20 s before it tries again, long after PostgreSQL is back.
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
     onnotice: options.onnotice ?? (() => {}),
@@ -91,8 +96,53 @@ export function isInfrastructure(err: unknown): boolean {
   return ours.test(code) || system.test(code) || server.test(code)
 }
 
+/**
+ * With several hosts in the URL: finds the one that takes writes, moves all clients of this process there, and ends what they still
+ * have open on the one before, if that lives and is read-only. Resolves to the hosts if they changed, `host:port`.
+ */
+export async function locatePrimary(url: string): Promise<{ from: string; to: string } | undefined> {
+  const moved = await findPrimary(url, isWritable)
+  if (!moved) return undefined
+  await endSessions(moved.from).catch(() => {})
+  return { from: new URL(moved.from).host, to: new URL(moved.to).host }
+}
+
+const probe = (url: string) =>
+  connect(url, {
+    max: 1,
+    connect_timeout: severalConnectSeconds,
+    fetch_types: false,
+    onnotice: () => {},
+    connection: { application_name: 'ackbox locate', statement_timeout: 2_000 }
+  })
+
+async function isWritable(url: string): Promise<boolean> {
+  const sql = probe(url)
+  try {
+    const [row] = await sql<{ writable: boolean }[]>`
+      select not pg_is_in_recovery() and current_setting('default_transaction_read_only') = 'off' as writable`
+    return row?.writable === true
+  } finally {
+    void sql.end({ timeout: 1 })
+  }
+}
+
+/** A primary that became read-only keeps its connections: each of ours would go on failing there. */
+async function endSessions(url: string): Promise<void> {
+  const sql = probe(url)
+  try {
+    await sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where usename = current_user and datname = current_database() and pid <> pg_backend_pid()
+        and application_name like 'ackbox%'`
+  } finally {
+    void sql.end({ timeout: 1 })
+  }
+}
+
 /** Whether the server behind this URL can be reached, and can keep our promise. Throws what is wrong. */
 export async function checkDatabase(url: string): Promise<void> {
+  await locatePrimary(url)
   const sql = openDb(url, { max: 1 })
   try {
     await checkServer(sql)
@@ -101,15 +151,28 @@ export async function checkDatabase(url: string): Promise<void> {
   }
 }
 
+const direct =
+  'Point DATABASE_URL to PostgreSQL itself, not to a pooler such as pgbouncer: Ackbox keeps few connections (PG_POOL), with settings, prepared statements and LISTEN.'
+
+function poolerRefuses(err: unknown): never {
+  const { message = '' } = err as { message?: string }
+  if (/unsupported startup parameter/.test(message))
+    throw new DatabaseError(`A pooler answers (${message}). ${direct}`)
+  throw err
+}
+
 /** Throws a DatabaseError unless this server can keep our promise. */
 export async function checkServer(sql: Sql): Promise<{ version: string }> {
   const [row] = await sql<
-    { version: string; number: number; encoding: string; readonly: string; replica: boolean }[]
+    { version: string; number: number; encoding: string; readonly: string; replica: boolean; ours: boolean }[]
   >`
     select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
            current_setting('server_encoding') as encoding,
-           current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica`
+           current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica,
+           current_setting('enable_seqscan') = 'off' as ours`.catch(poolerRefuses)
   if (!row) throw new DatabaseError('PostgreSQL did not answer the question for its version.')
+  // A pooler that ignores them would take away synchronous_commit too.
+  if (!row.ours) throw new DatabaseError(`The settings of our sessions are lost on their way. ${direct}`)
   if (row.number < 140_000) {
     throw new DatabaseError(
       `PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`

@@ -21,6 +21,8 @@ export const byCheck = (check: number): string => `check:${check}`
 export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
   // A delay counts from the commit, and until then nobody knows its time. None is delivered: nothing of it can be waiting.
   const timeless = tasks.map(task => ({ ...task, delayMs: null }))
+  // Its place among those of its orderingKey is that of its commit.
+  const unplaced = tasks.map(task => ({ ...task, orderingKey: null }))
   const [done] = await sql<[Done]>`
     with stored as (
       ${inserting(sql, timeless, 'PREPARED')}
@@ -38,7 +40,7 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
       where (id in (select id from stored)) is true
       returning task_id, message_code as downstream, null::text as phase
     )
-    ${telling(sql, tasks)}`
+    ${telling(sql, unplaced)}`
   return orKnown(sql, tasks, insertedOf(done, tasks))
 }
 
@@ -65,9 +67,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
     ), resolved as (
       update alarm set resolved_at = now()
       where task_id in (select id from stored) and kind = 'PREPARED_STUCK' and resolved_at is null
-    ), delivered as (
-      ${delivering(sql, tasks)}
-    )
+    ),${delivering(sql, tasks)}
     ${telling(sql, tasks)}`
   return insertedOf(done, tasks).map(
     (one, index) => one ?? { kind: 'known', taskNo: tasks[index]?.taskNo ?? '', contentHash: null }
@@ -93,7 +93,7 @@ export async function rollBackTask(sql: Sql, taskId: string, by: string): Promis
 
 const taskColumns = (sql: Sql) => sql`
   t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback, t.retry_times,
-  t.extend, t.traceparent, t.created_at, t.created_by`
+  t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by`
 
 /** A half message as whoever ends it needs it. */
 export interface HalfMessage {

@@ -1,4 +1,4 @@
-import { asc, desc, eq, relations, sql } from 'drizzle-orm'
+import { asc, desc, eq, relations, sql, type SQL } from 'drizzle-orm'
 import type { PgColumn } from 'drizzle-orm/pg-core'
 import { drizzle } from 'drizzle-orm/postgres-js'
 import { openDb, readConnections } from './pool.ts'
@@ -55,6 +55,16 @@ const beforeOf = (id: PgColumn) =>
     ) first
   )`.as('before')
 
+/** What the last attempt came to, or else what the last receipt said. */
+export const lastReason = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`coalesce(
+  (select a.reason from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
+    order by a.attempt desc limit 1),
+  (select r.reason from receipt r where r.task_id = ${taskId} and r.downstream = ${downstream} order by r.id desc limit 1))`
+
+export const lastAttemptAt = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`(
+  select a.started_at from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
+  order by a.attempt desc limit 1)`
+
 export type Reads = ReturnType<typeof openReads>
 
 /**
@@ -87,7 +97,16 @@ export function openReads(url: string) {
       .findMany({
         columns: { messageBody: false },
         where: sql`${task.id} = any(${sql.placeholder('ids')}::uuid[])`,
-        with: { prepared: true, deliveries: { orderBy: asc(delivery.downstream) } },
+        with: {
+          prepared: true,
+          deliveries: {
+            orderBy: asc(delivery.downstream),
+            extras: fields => ({
+              lastAttemptAt: lastAttemptAt(fields.taskId, fields.downstream).as('last_attempt_at'),
+              lastReason: lastReason(fields.taskId, fields.downstream).as('last_reason')
+            })
+          }
+        },
         orderBy: desc(task.id)
       })
       .prepare('tasks'),

@@ -7,6 +7,11 @@ import type { Sql } from './pool.ts'
 import type { delivery, Row } from './schema.ts'
 import { statusWord } from './views.ts'
 
+/** Takes the place of what was posted as `extend`. `extend` is JSON. */
+export async function setExtend(sql: Sql, taskId: string, extend: string): Promise<void> {
+  await sql`update task set extend = ${extend}::text::jsonb where id = ${taskId}::uuid`
+}
+
 /** The delivery a receipt speaks of, as it stands now. */
 export interface ReceivingDelivery {
   task: Task
@@ -42,7 +47,7 @@ export async function findReceiving(
     select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
       extract(epoch from now() - d.delivered_at)::float8 * 1000 as delivered_ms,
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
-      t.retry_times, t.extend, t.traceparent, t.created_at, t.created_by
+      t.retry_times, t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by
     from unnest(
       ${textArray(asked.map(one => one.taskNo))}::text[], ${textArray(asked.map(one => one.downstream))}::text[],
       ${plainArray(asked.map(one => one.issuedMs))}::float8[]

@@ -1,7 +1,7 @@
 import type { Sql } from './pool.ts'
 
 /**
- * Removes up to `limit` tasks older than `days` of which nothing is SENDING and that are not PREPARED, with all that hangs on them, walking from
+ * Removes up to `limit` tasks older than `days` of which nothing is SENDING or holds an orderingKey and that are not PREPARED, with all that hangs on them, walking from
  * the oldest on. `after` is where the last call stopped; null starts over and, as `next`, says that the end is reached.
  */
 export async function removeOld(
@@ -26,6 +26,8 @@ export async function removeOld(
         -- Somebody still waits for it, perhaps for its redelivery. One that is named at this very moment goes all the same:
         -- then whoever named it ends as if it had been deleted, with an alarm.
         and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
+        -- One that FAILED and is in order holds its key, or will when its turn comes.
+        and not exists (select from delivery d where d.task_id = l.id and d.status = 2 and d.position > 0)
     ), locked as materialized (
       -- As they are now and not in our snapshot: one that is redelivered at this very moment must stay.
       select d.task_id, d.status
@@ -38,6 +40,7 @@ export async function removeOld(
       where not exists (select from locked d where d.task_id = r.id and d.status = 0)
     ), receipts as (delete from receipt using old where receipt.task_id = old.id),
     attempts as (delete from attempt using old where attempt.task_id = old.id),
+    failures as (delete from failure using old where failure.task_id = old.id),
     halves as (delete from prepared using old where prepared.task_id = old.id),
     alarms as (delete from alarm using old where alarm.task_id = old.id),
     dependencies as (delete from dependency using old where dependency.task_id = old.id),

@@ -5,6 +5,7 @@
 
 import { sql, type InferSelectModel, type Table } from 'drizzle-orm'
 import {
+  bigint,
   bigserial,
   boolean,
   check,
@@ -20,15 +21,13 @@ import {
   uuid
 } from 'drizzle-orm/pg-core'
 import {
-  alarmKinds,
   handledBys,
   phases,
   reasons,
   receiptResults,
   statusNumber,
-  type AlarmKind,
+  type AttemptEnd,
   type HandledBy,
-  type Outcome,
   type Phase,
   type Reason,
   type TaskState,
@@ -36,16 +35,21 @@ import {
 } from '../domain/types.ts'
 import { at, bytea, oneOf } from './columns.ts'
 
+export { dependency, ordering, promotion } from './order-tables.ts'
+export { alarm, alarmChannel, alarmGroup, alarmSend } from './alarm-tables.ts'
 export { prepared } from './prepared-table.ts'
+export { reconciliation } from './reconciliation-table.ts'
+export { downstream, node } from './cluster-tables.ts'
+export { operation, operationDelivery } from './operation-tables.ts'
+export { failure, failureArchive, session, statMinute } from './dashboard-tables.ts'
 
-const outcomes = ['delivered', 'refused', 'failed'] as const satisfies Outcome['kind'][]
+const outcomes = ['delivered', 'probed', 'refused', 'failed'] as const satisfies AttemptEnd['kind'][]
 const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const
 
 /** A row of a table by the names of its columns, as plain SQL answers it. */
 export type Row<T extends Table> = InferSelectModel<T, { dbColumnNames: true }>
 
-/** Bytes, or in JSON their hex form. */
-/** Immutable but for `state`. The body is the very text that was posted: jsonb would reorder, round and refuse. */
+/** Immutable but for `state`, and `extend` where an onReceipt sets it. The body is the very text that was posted: jsonb would reorder, round and refuse. */
 export const task = pgTable(
   'task',
   {
@@ -94,6 +98,8 @@ export const delivery = pgTable(
     lost: smallint('lost').notNull().default(0),
     roundFrom: integer('round_from').notNull().default(1),
     needsReceipt: boolean('needs_receipt').notNull(),
+    orderingKey: text('ordering_key'),
+    position: bigint('position', { mode: 'number' }),
     deliverBefore: at('deliver_before'),
     reason: text('reason').$type<Reason>(),
     deliveredAt: at('delivered_at'),
@@ -101,17 +107,38 @@ export const delivery = pgTable(
     handledBy: text('handled_by').$type<HandledBy>(),
     createdAt: at('created_at').notNull().defaultNow(),
     updatedAt: at('updated_at').notNull().defaultNow(),
-    updatedBy: text('updated_by')
+    updatedBy: text('updated_by'),
+    /** Null in the first round. */
+    round: smallint('round'),
+    /** When the round was claimed first; null: when the row was created. */
+    roundAt: at('round_at')
   },
   t => [
     primaryKey({ name: 'delivery_pkey', columns: [t.taskId, t.downstream] }),
-    // Each index is paid for on every task: these two and no more.
+    // Each index is paid for on every task: these two and no more. Those of ordering keys have no entry without one.
     index('delivery_due_idx')
       .on(t.downstream, t.nextActionAt)
       .where(sql`${t.status} = 0`),
     index('delivery_failed_idx')
       .on(t.downstream, t.taskId)
       .where(sql`${t.status} = 2`),
+    uniqueIndex('delivery_position_key')
+      .on(t.downstream, t.orderingKey, t.position)
+      .where(sql`${t.orderingKey} is not null`),
+    // Two heads are impossible.
+    uniqueIndex('delivery_head_key')
+      .on(t.downstream, t.orderingKey)
+      .where(
+        sql`${t.position} > 0 and ${oneOf(
+          t.phase,
+          phases.filter(phase => phase !== 'BLOCKED')
+        )}`
+      ),
+    check(
+      'delivery_position_check',
+      sql`(${t.orderingKey} is null) = (${t.position} is null) and ${t.position} is distinct from 0`
+    ),
+    check('delivery_blocked_in_order', sql`${t.position} > 0 or ${t.phase} is distinct from 'BLOCKED'`),
     check('delivery_status_check', oneOf(t.status, Object.values(statusNumber))),
     // A SENDING delivery always has a clock and a phase, and nothing else ever has: no orphan, no zombie.
     check('delivery_sending_has_clock', sql`(${t.status} = 0) = (${t.nextActionAt} is not null)`),
@@ -128,23 +155,6 @@ export const delivery = pgTable(
   ]
 )
 
-/** A row for each task that another one waits for; `done_at`: it waits for it no longer. */
-export const dependency = pgTable(
-  'dependency',
-  {
-    taskId: uuid('task_id').notNull(),
-    afterId: uuid('after_id').notNull(),
-    doneAt: at('done_at')
-  },
-  t => [
-    primaryKey({ name: 'dependency_pkey', columns: [t.taskId, t.afterId] }),
-    index('dependency_after_idx').on(t.afterId, t.taskId),
-    index('dependency_open_idx')
-      .on(t.taskId)
-      .where(sql`${t.doneAt} is null`)
-  ]
-)
-
 /** Append-only; written even when the move it belongs to touched no row. */
 export const attempt = pgTable(
   'attempt',
@@ -152,7 +162,7 @@ export const attempt = pgTable(
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
-    outcome: text('outcome').$type<Outcome['kind']>().notNull(),
+    outcome: text('outcome').$type<AttemptEnd['kind']>().notNull(),
     reason: text('reason'),
     statusCode: integer('status_code'),
     answer: bytea('answer'),
@@ -162,7 +172,9 @@ export const attempt = pgTable(
     warning: text('warning'),
     ms: integer('ms').notNull(),
     node: text('node').notNull(),
-    startedAt: at('started_at').notNull()
+    startedAt: at('started_at').notNull(),
+    /** The broker's own. */
+    messageId: text('message_id')
   },
   t => [
     primaryKey({ name: 'attempt_pkey', columns: [t.taskId, t.downstream, t.attempt] }),
@@ -191,44 +203,6 @@ export const receipt = pgTable(
     check('receipt_result_check', oneOf(t.result, receiptResults))
   ]
 )
-
-/** What people must hear. Written by the move itself; claimed and retried like deliveries. */
-export const alarm = pgTable(
-  'alarm',
-  {
-    taskId: uuid('task_id').notNull(),
-    downstream: text('downstream').notNull(),
-    attempt: integer('attempt').notNull(),
-    kind: text('kind').$type<AlarmKind>().notNull(),
-    createdAt: at('created_at').notNull().defaultNow(),
-    sentAt: at('sent_at'),
-    resolvedAt: at('resolved_at'),
-    tries: integer('tries').notNull().default(0),
-    nextActionAt: at('next_action_at').notNull().defaultNow()
-  },
-  t => [
-    primaryKey({ name: 'alarm_pkey', columns: [t.taskId, t.downstream, t.attempt, t.kind] }),
-    index('alarm_unsent_idx')
-      .on(t.nextActionAt)
-      .where(sql`${t.sentAt} is null`),
-    check('alarm_kind_check', oneOf(t.kind, alarmKinds))
-  ]
-)
-
-/** A row once it was ever paused. */
-export const downstream = pgTable('downstream', {
-  name: text('name').primaryKey(),
-  pausedAt: at('paused_at'),
-  pausedBy: text('paused_by')
-})
-
-/** Heartbeats. */
-export const node = pgTable('node', {
-  id: text('id').primaryKey(),
-  roles: text('roles').notNull(),
-  version: text('version').notNull(),
-  seenAt: at('seen_at').notNull().defaultNow()
-})
 
 /** `hash` is the sha256 of the key in hex; the key itself is shown once and kept nowhere. */
 export const apiKey = pgTable('api_key', {
@@ -287,11 +261,15 @@ export const outboxLease = pgTable('outbox_lease', {
 })
 
 /** Who did what. A trigger (by hand in the migration) refuses update and delete. */
-export const audit = pgTable('audit', {
-  id: bigserial('id', { mode: 'number' }).primaryKey(),
-  at: at('at').notNull().defaultNow(),
-  who: text('who').notNull(),
-  what: text('what').notNull(),
-  target: text('target'),
-  detail: jsonb('detail')
-})
+export const audit = pgTable(
+  'audit',
+  {
+    id: bigserial('id', { mode: 'number' }).primaryKey(),
+    at: at('at').notNull().defaultNow(),
+    who: text('who').notNull(),
+    what: text('what').notNull(),
+    target: text('target'),
+    detail: jsonb('detail')
+  },
+  t => [index('audit_target_idx').on(t.target, t.id)]
+)

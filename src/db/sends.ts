@@ -35,10 +35,11 @@ export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]):
         ${textArray(sends.map(one => one.attempt.address))}::text[],
         ${textArray(sends.map(one => one.attempt.warning))}::text[],
         ${plainArray(sends.map(one => one.attempt.ms))}::int[], ${textArray(sends.map(one => one.attempt.node))}::text[],
-        ${plainArray(sends.map(one => one.attempt.startedAt.getTime()))}::float8[]
+        ${plainArray(sends.map(one => one.attempt.startedAt.getTime()))}::float8[],
+        ${textArray(sends.map(one => one.attempt.messageId))}::text[]
       ) as m (
         task_id, downstream, attempt, receipt_ms, handled_by,
-        status_code, answer, headers, address, warning, ms, node, started_ms
+        status_code, answer, headers, address, warning, ms, node, started_ms, message_id
       )
       order by task_id, downstream
     ), moved as (
@@ -56,10 +57,11 @@ export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]):
       returning d.task_id, d.downstream, d.attempt, d.created_at
     ), written as (
       insert into attempt (
-        task_id, downstream, attempt, outcome, status_code, answer, headers, address, warning, ms, node, started_at
+        task_id, downstream, attempt, outcome, status_code, answer, headers, address, warning, ms, node, started_at,
+        message_id
       )
       select task_id, downstream, attempt, 'delivered', status_code, answer, headers, address, warning, ms, node,
-        to_timestamp(started_ms / 1000)
+        to_timestamp(started_ms / 1000), message_id
       from m
       on conflict do nothing
       returning task_id, downstream

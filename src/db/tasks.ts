@@ -1,10 +1,10 @@
 import type { Sql } from './pool.ts'
-import type { delivery, Row, task } from './schema.ts'
+import type { Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { findBizTaken, type Biz } from './biz.ts'
+import { delivered, deliveredInOrder, placesOf, tellingPlaces, type Place } from './new-deliveries.ts'
 import type { Invalid } from '../runtime/errors.ts'
-import { statusWord } from './views.ts'
-import type { Reason, Status, TaskState } from '../domain/types.ts'
+import type { TaskState } from '../domain/types.ts'
 
 /** A task to store. Its text members are as posted; times are Dates; `delayMs` counts from the database's now. */
 export interface NewTask {
@@ -23,6 +23,7 @@ export interface NewTask {
   traceparent: string | null
   createdBy: string
   biz?: Biz | null
+  orderingKey?: string | null
   /** It waits for these tasks. */
   after?: After | null
   /** Posted as prepared: no delivery is made, and its producer is asked from then on. */
@@ -30,6 +31,14 @@ export interface NewTask {
   /** It was stored as prepared, and is committed now: only its deliveries are new. `by`: who said so. */
   committed?: { by: string; createdAt: Date }
   deliveries: NewDelivery[]
+  /** Stored by the same statement, as is a task of its own. */
+  steps?: NewSteps
+}
+
+/** What is delivered beside a task: one after the other behind it, or all at once. */
+export interface NewSteps {
+  inSequence: boolean
+  tasks: NewTask[]
 }
 
 /** The tasks to wait for, by number. */
@@ -52,9 +61,9 @@ export interface NewDelivery {
   needsReceipt: boolean
 }
 
-/** What became of one NewTask. `inFlight` are indexes into its deliveries. */
+/** What became of one NewTask. `inFlight` are indexes into its deliveries; `places` are by them, with an orderingKey. */
 export type InsertResult =
-  | { kind: 'created'; at: Date; inFlight: number[] }
+  | { kind: 'created'; at: Date; inFlight: number[]; places?: (Place | undefined)[] }
   /** contentHash null: retention removed it at this very moment. */
   | { kind: 'known'; contentHash: string | null; taskNo: string }
   /** Another task has its business key; `by` is that one's taskNo. */
@@ -91,9 +100,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>
   const [done] = await sql<[Done]>`
     with stored as (
       ${inserting(sql, tasks, 'ACTIVE')}
-    ), delivered as (
-      ${delivering(sql, tasks)}
-    )${more}
+    ),${delivering(sql, tasks)}${more}
     ${telling(sql, tasks)}`
   return orKnown(sql, tasks, insertedOf(done, tasks))
 }
@@ -103,23 +110,31 @@ export interface Done {
   now: Date
   created: string | null
   waiting: string | null
+  /** With an orderingKey only. */
+  places?: string | null
 }
 
 export const telling = (sql: Sql, tasks: readonly NewTask[]) => sql`
     select now() as now,
       (select case when count(*) < ${tasks.length} then coalesce(string_agg(id::text, ','), '') end
         from stored) as created,
-      (select string_agg(task_id || downstream, ',') from delivered where phase <> 'IN_FLIGHT') as waiting`
+      (select string_agg(task_id || downstream, ',') from delivered where phase <> 'IN_FLIGHT') as waiting${
+        hasKey(tasks) ? tellingPlaces(sql) : sql``
+      }`
 
-/** The CTE `stored` of a statement that stores tasks. */
-export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState) => sql`
+/** The CTE `stored` of a statement that stores tasks. `only`: a condition for all of them. */
+export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState, only = sql``) => sql`
       insert into task (
         id, task_no, message_code, scene_type, message_body, content_hash, deliver_start_time,
-        need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz
+        need_callback, retry_times, extend, state, created_at, created_by, traceparent, biz_type, biz_key, unique_biz${
+          hasKey(tasks) ? sql`, ordering_key` : sql``
+        }
       )
       select id, task_no, message_code, scene_type, message_body, content_hash,
         coalesce(start_at, now() + delay_ms * interval '1 ms'),
-        need_callback, retry_times, extend, ${state}::text, now(), created_by, traceparent, biz_type, biz_key, unique_biz
+        need_callback, retry_times, extend, ${state}::text, now(), created_by, traceparent, biz_type, biz_key, unique_biz${
+          hasKey(tasks) ? sql`, ordering_key` : sql``
+        }
       from unnest(
         ${plainArray(tasks.map(task => task.id))}::uuid[], ${textArray(tasks.map(task => task.taskNo))}::text[],
         ${textArray(tasks.map(task => task.messageCode))}::text[], ${textArray(tasks.map(task => task.sceneType))}::text[],
@@ -130,11 +145,16 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState)
         ${textArray(tasks.map(task => task.extend))}::jsonb[], ${textArray(tasks.map(task => task.createdBy))}::text[],
         ${textArray(tasks.map(task => task.traceparent))}::text[], ${textArray(tasks.map(task => task.biz?.type))}::text[],
         ${textArray(tasks.map(task => task.biz?.key))}::text[],
-        ${plainArray(tasks.map(task => task.biz?.unique || null))}::boolean[]
+        ${plainArray(tasks.map(task => task.biz?.unique || null))}::boolean[]${
+          hasKey(tasks) ? sql`, ${textArray(tasks.map(task => task.orderingKey))}::text[]` : sql``
+        }
       ) as a (
         id, task_no, message_code, scene_type, message_body, content_hash, start_at, delay_ms,
-        need_callback, retry_times, extend, created_by, traceparent, biz_type, biz_key, unique_biz
+        need_callback, retry_times, extend, created_by, traceparent, biz_type, biz_key, unique_biz${
+          hasKey(tasks) ? sql`, ordering_key` : sql``
+        }
       )
+      ${only}
       -- Everybody takes the keys of both unique indexes in one order, or two batches could wait for each other.
       order by case when unique_biz then message_code end, case when unique_biz then biz_type end,
         case when unique_biz then biz_key end, task_no
@@ -142,66 +162,41 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState)
       on conflict do nothing
       returning id`
 
-/**
- * The CTE `delivered`: deliveries of those in `stored`, the first claim included. `(… in (select …)) is true` is looked up in
- * a hash; as a join of two lists it would cost their product.
- */
+const hasKey = (tasks: readonly NewTask[]): boolean => tasks.some(task => task.orderingKey)
+
+/** The CTE `delivered`, and those that it needs. Without an orderingKey none of them is in the statement. */
 export function delivering(
   sql: Sql,
   tasks: readonly NewTask[],
   unclaimed: 'WAITING' | 'BLOCKED' = 'WAITING'
 ) {
-  const rows = tasks.flatMap(task => task.deliveries.map(delivery => ({ task, delivery })))
-  return sql`
-      insert into delivery (
-        task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
-        needs_receipt, deliver_before, reason, created_at, updated_at
-      )
-      select task_id, downstream, case when skipped then -1 else 0 end, phase,
-        case phase
-          when 'IN_FLIGHT' then now() + lease_ms * interval '1 ms'
-          when 'WAITING' then greatest(now(), least(start_at, deliver_before))
-          when 'BLOCKED' then coalesce(deliver_before, '9999-12-31Z')
-        end,
-        case phase when 'IN_FLIGHT' then 1 else 0 end,
-        case phase when 'IN_FLIGHT' then tries - 1 else tries end,
-        0, 1, needs_receipt, deliver_before, case when skipped then 'SKIPPED' end, now(), now()
-      from (
-        select task_id, downstream, skipped, lease_ms, tries, needs_receipt, deliver_before,
-          coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start_at,
-          case
-            when skipped then null
-            when claim and coalesce(start_at, now() + delay_ms * interval '1 ms', now()) <= now() then 'IN_FLIGHT'
-            else ${unclaimed}::text
-          end as phase
-        from unnest(
-          ${plainArray(rows.map(row => row.task.id))}::uuid[], ${textArray(rows.map(row => row.delivery.downstream))}::text[],
-          ${plainArray(rows.map(row => row.delivery.skipped))}::boolean[],
-          ${plainArray(rows.map(row => row.delivery.claim))}::boolean[],
-          ${plainArray(rows.map(row => row.delivery.leaseMs))}::float8[],
-          ${plainArray(rows.map(row => row.delivery.tries))}::int[],
-          ${plainArray(rows.map(row => row.delivery.needsReceipt))}::boolean[],
-          ${textArray(rows.map(row => row.task.deliverBefore?.toISOString()))}::timestamptz[],
-          ${textArray(rows.map(row => row.task.startAt?.toISOString()))}::timestamptz[],
-          ${plainArray(rows.map(row => row.task.delayMs))}::float8[]
-        ) as w (
-          task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, start_at, delay_ms
-        )
-      ) w
-      where (task_id in (select id from stored)) is true
-      returning task_id, downstream, phase`
+  const rows = tasks.flatMap(task =>
+    task.deliveries.map(delivery => ({
+      ...delivery,
+      taskId: task.id,
+      deliverBefore: task.deliverBefore,
+      startAt: task.startAt,
+      delayMs: task.delayMs,
+      orderingKey: task.orderingKey ?? null,
+      waits: task.after != null
+    }))
+  )
+  return hasKey(tasks) ? deliveredInOrder(sql, rows) : delivered(sql, rows, unclaimed)
 }
 
 /** undefined: not stored by this statement. */
 export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult | undefined)[] {
   const created = done.created === null ? null : new Set(done.created.split(','))
   const waiting = done.waiting === null ? null : new Set(done.waiting.split(','))
+  const places = placesOf(done.places)
   return tasks.map(task => {
     if (created && !created.has(task.id)) return undefined
     const inFlight = task.deliveries.flatMap(({ downstream, skipped }, at) =>
       skipped || waiting?.has(task.id + downstream) ? [] : [at]
     )
-    return { kind: 'created', at: done.now, inFlight }
+    if (!task.orderingKey) return { kind: 'created', at: done.now, inFlight }
+    const ofKey = task.deliveries.map(({ downstream }) => places.get(task.id + downstream))
+    return { kind: 'created', at: done.now, inFlight, places: ofKey }
   })
 }
 
@@ -238,59 +233,4 @@ export async function findHashes(sql: Sql, taskNos: readonly string[]): Promise<
   const rows = await sql<Pick<Row<typeof task>, 'task_no' | 'content_hash'>[]>`
     select task_no, content_hash from task where task_no = any(${textArray(taskNos)}::text[])`
   return new Map(rows.map(row => [row.task_no, row.content_hash]))
-}
-
-/** A task's deliveries as an operator's act needs them. */
-export interface Standing {
-  id: string
-  state: TaskState
-  messageCode: string
-  retryTimes: number | null
-  deliveries: {
-    downstream: string
-    status: Status
-    attempt: number
-    expired: boolean
-    reason: Reason | null
-  }[]
-}
-
-/** null: no such task. */
-export async function readTaskState(sql: Sql, taskNo: string): Promise<Standing | null> {
-  const rows = await sql<
-    (Pick<Row<typeof task>, 'id' | 'state' | 'message_code' | 'retry_times'> &
-      Pick<Row<typeof delivery>, 'status' | 'attempt' | 'reason'> & {
-        downstream: string | null
-        expired: boolean
-      })[]
-  >`
-    select t.id, t.state, t.message_code, t.retry_times, d.downstream, d.status, d.attempt, d.reason,
-      coalesce(d.deliver_before <= now(), false) as expired
-    from task t left join delivery d on d.task_id = t.id
-    where t.task_no = ${taskNo}
-    order by d.downstream`
-  const [first] = rows
-  return first
-    ? {
-        id: first.id,
-        state: first.state,
-        messageCode: first.message_code,
-        retryTimes: first.retry_times,
-        deliveries: rows.flatMap(({ downstream, status, attempt, expired, reason }) =>
-          downstream === null ? [] : [{ downstream, status: statusWord(status), attempt, expired, reason }]
-        )
-      }
-    : null
-}
-
-/** The taskNos among these whose every delivery has come to rest, and those that do not exist. A PREPARED one has still to get its deliveries. */
-export async function findEnded(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
-  const rows = await sql<{ task_no: string }[]>`
-    select w.task_no
-    from unnest(${textArray(taskNos)}::text[]) as w (task_no)
-    where not exists (
-      select from task t left join delivery d on d.task_id = t.id and d.status = 0
-      where t.task_no = w.task_no and (d.task_id is not null or t.state = 'PREPARED')
-    )`
-  return new Set(rows.map(row => row.task_no))
 }

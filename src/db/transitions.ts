@@ -1,5 +1,6 @@
 import { effects, stateBits, type Move } from '../domain/transitions.ts'
-import { phases, type AlarmKind } from '../domain/types.ts'
+import { fingerprint, firstLine } from '../domain/fingerprint.ts'
+import { phases, type AlarmKind, type Task } from '../domain/types.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { attempt, receipt } from './schema.ts'
@@ -16,6 +17,12 @@ export type ReceiptRow = Omit<typeof receipt.$inferSelect, 'id' | 'applied' | 'l
 /** A move, with the attempt or the receipt that led to it. A receipt that moves nothing is only kept. */
 export interface Completion {
   move: Move | null
+  /** For the metrics, like the next. */
+  messageCode?: string | undefined
+  /** For the statistics, where it is at hand. */
+  task?: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
+  /** Its first try led to it. Where nobody says, the attempt's number does. */
+  isFirstTry?: boolean | undefined
   attempt?: AttemptRow
   receipt?: ReceiptRow
 }
@@ -45,6 +52,9 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
   const received = numbered.filter(hasReceipt)
   const effect = moves.map(move => effects[move.name])
   const ids = plainArray(moves.map(move => move.taskId))
+  // Of an orderingKey; the statement without is one of the hot path.
+  const anew = moves.some(({ name, orderingKey }) => name === 'requeue' || (name === 'repeat' && orderingKey))
+  const failures = moving.filter(one => one.move.name === 'fail').map(failureOf)
   const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
@@ -70,7 +80,9 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         and m.from_bits & (case d.phase
           when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4 when 'BLOCKED' then 8
           else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
-        and (not m.overdue or d.next_action_at + interval '0' <= now())
+        and (not m.overdue or d.next_action_at + interval '0' <= now())${
+          anew ? sql` and (m.phase is distinct from 'BLOCKED' or d.position > 0)` : sql``
+        }
       order by d.task_id, d.downstream
       for no key update of d
     ), moved as (
@@ -81,11 +93,16 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
           -- Never in the past: the dispatcher looks only at clocks that ran out since its last look.
           when 'WAITING' then greatest(now(), least(now() + l.after_ms * interval '1 ms',
             case when l.tries_anew is null or d.deliver_before > now() then d.deliver_before end))
-          when 'AWAITING_RECEIPT' then now() + l.after_ms * interval '1 ms'
+          when 'AWAITING_RECEIPT' then now() + l.after_ms * interval '1 ms'${
+            anew
+              ? sql` when 'BLOCKED' then coalesce(case when d.deliver_before > now() then d.deliver_before end, '9999-12-31Z')`
+              : sql``
+          }
         end,
         tries_left = coalesce(l.tries_anew, d.tries_left + l.tries),
         lost = case when l.tries_anew is null then d.lost + l.lost else 0 end,
         round_from = case when l.tries_anew is null then d.round_from else d.attempt + 1 end,
+        round = case when l.tries_anew is null then d.round else coalesce(d.round, 1) + 1 end,
         deliver_before = case when l.tries_anew is null or d.deliver_before > now() then d.deliver_before end,
         reason = l.reason,
         delivered_at = case
@@ -95,11 +112,16 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         handled_at = case when l.status = 1 then now() end,
         handled_by = l.handled_by,
         updated_at = now(),
-        updated_by = coalesce(l.by_operator, d.updated_by)
+        updated_by = coalesce(l.by_operator, d.updated_by)${
+          // What was HANDLED once has had its turn.
+          anew
+            ? sql`, position = case when l.old_status = 1 then -abs(d.position) else d.position end`
+            : sql``
+        }
       from locked l
       where d.task_id = l.task_id and d.downstream = l.downstream
       returning d.task_id, d.downstream, d.attempt, d.round_from, l.ord, l.old_status, l.old_phase, l.status, l.delivered,
-        d.created_at
+        d.created_at, d.reason
     ), tried as (
       select * from unnest(
         ${plainArray(tried.map(row => row.move.taskId))}::uuid[], ${textArray(tried.map(row => row.move.downstream))}::text[],
@@ -112,21 +134,32 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         ${textArray(tried.map(row => row.attempt.warning))}::text[],
         ${plainArray(tried.map(row => row.attempt.ms))}::int[], ${textArray(tried.map(row => row.attempt.node))}::text[],
         ${plainArray(tried.map(row => row.attempt.startedAt.getTime()))}::float8[],
-        ${plainArray(tried.map(row => row.attempt.alarm))}::text[]
+        ${plainArray(tried.map(row => row.attempt.alarm))}::text[],
+        ${textArray(tried.map(row => row.attempt.messageId))}::text[]
       ) as t (
         task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
-        ms, node, started_ms, alarm
+        ms, node, started_ms, alarm, message_id
       )
     ), written as (
       insert into attempt (
         task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
-        ms, node, started_at
+        ms, node, started_at, message_id
       )
       select task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, warning,
-        ms, node, to_timestamp(started_ms / 1000)
+        ms, node, to_timestamp(started_ms / 1000), message_id
       from tried
       on conflict do nothing
       returning task_id, downstream
+    ), failed as (
+      insert into failure (task_id, downstream, attempt, message_code, fingerprint, reason, status_code, line)
+      select m.task_id, m.downstream, m.attempt, t.message_code, f.fingerprint, m.reason, f.status_code, f.line
+      from unnest(
+        ${plainArray(failures.map(one => one.taskId))}::uuid[], ${textArray(failures.map(one => one.downstream))}::text[],
+        ${plainArray(failures.map(one => one.fingerprint))}::text[], ${plainArray(failures.map(one => one.statusCode))}::int[],
+        ${textArray(failures.map(one => one.line))}::text[]
+      ) as f (task_id, downstream, fingerprint, status_code, line)
+      join moved m on m.task_id = f.task_id and m.downstream = f.downstream and m.status = 2
+      cross join lateral (select message_code from task where id = m.task_id offset 0) t
     ), alarmed as (
       insert into alarm (task_id, downstream, attempt, kind)
       select task_id, downstream, attempt, 'FAILED' from moved where status = 2
@@ -184,6 +217,19 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
     else if (one.attempt && !written.has(at)) applied[one.index] = 'zombie'
   })
   return applied
+}
+
+/** What a failure looks like: by the answer, or else by the error or what the receipt said. */
+function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
+  const facts = {
+    downstream: move.downstream,
+    reason: move.reason ?? '',
+    statusCode: attempt?.statusCode ?? null,
+    line: firstLine(
+      attempt?.answer ? Buffer.from(attempt.answer).toString() : (attempt?.reason ?? receipt?.reason)
+    )
+  }
+  return { ...facts, taskId: move.taskId, fingerprint: fingerprint(facts) }
 }
 
 const sendingBits = stateBits(phases)

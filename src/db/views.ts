@@ -10,6 +10,7 @@ import {
   type Status,
   type TaskStatus
 } from '../domain/types.ts'
+import type { WaitingFor } from '../domain/waiting-for.ts'
 import { textArray } from './arrays.ts'
 
 const words = new Map<number, Status>(
@@ -32,14 +33,24 @@ export interface DeliveryView {
   reason?: Reason
   attempt: number
   triesLeft: number
+  /** Among those of its orderingKey. */
+  position?: number
+  /** It has lost its place, and goes beside the others. */
+  outOfOrder?: true
   nextActionAt?: string
   deliveredAt?: string
   handledAt?: string
   handledBy?: HandledBy
-  /** The operator who redelivered or deleted it last. */
+  updatedAt?: string
+  /** The operator who changed it last. */
   updatedBy?: string
+  lastAttemptAt?: string
+  /** What the last attempt came to, or else what the last receipt said. */
+  lastReason?: string
   attempts?: AttemptView[]
   receipts?: ReceiptView[]
+  /** Only where one task is read. */
+  waitingFor?: WaitingFor & { text: { en: string; zh: string } }
 }
 
 export interface AttemptView {
@@ -51,6 +62,8 @@ export interface AttemptView {
   headers?: unknown
   address?: string
   warning?: string
+  /** The broker's own id of the message. */
+  messageId?: string
   ms: number
   node: string
   startedAt: string
@@ -78,6 +91,7 @@ export interface TaskView {
   deliverBefore?: string
   needCallback?: boolean
   retryTimes?: number
+  orderingKey?: string
   extend?: unknown
   createdBy?: string
   bizType?: string
@@ -112,13 +126,14 @@ type DeliveryShown = Pick<
   | 'nextActionAt'
   | 'attempt'
   | 'triesLeft'
+  | 'position'
   | 'deliverBefore'
   | 'reason'
   | 'deliveredAt'
   | 'handledAt'
   | 'handledBy'
   | 'updatedBy'
->
+> & { updatedAt?: Date; lastAttemptAt?: Date | string | null; lastReason?: string | null }
 
 export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   downstream: row.downstream,
@@ -127,12 +142,21 @@ export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   ...present('reason', row.reason),
   attempt: row.attempt,
   triesLeft: row.triesLeft,
+  ...placeView(row.position),
   // Of what waits for others it would be the year 9999.
   ...present('nextActionAt', row.phase === 'BLOCKED' ? null : iso(row.nextActionAt)),
   ...present('deliveredAt', iso(row.deliveredAt)),
   ...present('handledAt', iso(row.handledAt)),
   ...present('handledBy', row.handledBy),
-  ...present('updatedBy', row.updatedBy)
+  ...present('updatedAt', row.updatedAt?.toISOString()),
+  ...present('updatedBy', row.updatedBy),
+  ...present('lastAttemptAt', row.lastAttemptAt && new Date(row.lastAttemptAt).toISOString()),
+  ...present('lastReason', row.lastReason)
+})
+
+export const placeView = (position: number | null | undefined) => ({
+  ...present('position', position && Math.abs(position)),
+  ...present('outOfOrder', position && position < 0 ? (true as const) : null)
 })
 
 type TaskShown = Pick<
@@ -143,6 +167,7 @@ type TaskShown = Pick<
   | 'deliverStartTime'
   | 'needCallback'
   | 'retryTimes'
+  | 'orderingKey'
   | 'extend'
   | 'createdAt'
   | 'createdBy'
@@ -183,6 +208,7 @@ export function taskView(
     ...present('deliverBefore', iso((parts[0] ?? row.prepared)?.deliverBefore ?? null)),
     ...present('needCallback', row.needCallback),
     ...present('retryTimes', row.retryTimes),
+    ...present('orderingKey', row.orderingKey),
     ...present('extend', row.extend),
     createdBy: row.createdBy,
     ...present('bizType', row.bizType),
@@ -211,6 +237,7 @@ export const attemptView = (row: typeof attempt.$inferSelect): AttemptView => ({
   ...present('headers', row.headers === null ? null : (JSON.parse(row.headers) as unknown)),
   ...present('address', row.address),
   ...present('warning', row.warning),
+  ...present('messageId', row.messageId),
   ms: row.ms,
   node: row.node,
   startedAt: row.startedAt.toISOString()
@@ -236,9 +263,9 @@ export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<M
   const rows = await sql<(TaskShown & DeliveryShown & { half: PreparedJson | null })[]>`
     select t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
       t.deliver_start_time as "deliverStartTime", t.need_callback as "needCallback", t.retry_times as "retryTimes",
-      t.extend, t.created_at as "createdAt", t.created_by as "createdBy", t.biz_type as "bizType", t.biz_key as "bizKey",
+      t.ordering_key as "orderingKey", t.extend, t.created_at as "createdAt", t.created_by as "createdBy", t.biz_type as "bizType", t.biz_key as "bizKey",
       t.unique_biz as "uniqueBiz", d.downstream, d.status, d.phase,
-      d.next_action_at as "nextActionAt", d.attempt, d.tries_left as "triesLeft", d.deliver_before as "deliverBefore",
+      d.next_action_at as "nextActionAt", d.attempt, d.tries_left as "triesLeft", d.position, d.deliver_before as "deliverBefore",
       d.reason, d.delivered_at as "deliveredAt", d.handled_at as "handledAt", d.handled_by as "handledBy",
       d.updated_by as "updatedBy",
       t.state, case when t.state <> 'ACTIVE' then (select row_to_json(p) from prepared p where p.task_id = t.id) end as half
@@ -272,4 +299,16 @@ function taskOf(row: TaskShown & { half: PreparedJson | null }, parts: readonly 
     endedBy: half.ended_by
   }
   return taskView({ ...row, prepared: shown }, half ? [] : parts)
+}
+
+/** The taskNos among these whose every delivery has come to rest, and those that do not exist. A PREPARED one has still to get its deliveries. */
+export async function findEnded(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
+  const rows = await sql<{ task_no: string }[]>`
+    select w.task_no
+    from unnest(${textArray(taskNos)}::text[]) as w (task_no)
+    where not exists (
+      select from task t left join delivery d on d.task_id = t.id and d.status = 0
+      where t.task_no = w.task_no and (d.task_id is not null or t.state = 'PREPARED')
+    )`
+  return new Set(rows.map(row => row.task_no))
 }

@@ -24,13 +24,23 @@ export const upTo = (window: Window): string => window.cursor ?? (window.to ? uu
 
 /** The page of rows that are one more than it, where there are more. */
 export function paged<Row>(
-  { limit }: Window,
+  { limit }: Pick<Window, 'limit'>,
   rows: readonly Row[],
   cursorOf: (row: Row) => string
 ): { page: Row[]; next: { nextCursor?: string } } {
   const page = rows.slice(0, limit)
   const last = page.at(-1)
   return { page, next: rows.length > limit && last ? { nextCursor: cursorOf(last) } : {} }
+}
+
+/** The same of rows of a bounded look: where it ended before the page was full, the page is partial, and the next one goes on there. */
+export function pagedLook<Row>(
+  window: Window,
+  { rows, until }: { rows: readonly Row[]; until?: string },
+  cursorOf: (row: Row) => string
+): { page: Row[]; next: { nextCursor?: string; partial?: true } } {
+  if (until === undefined) return paged(window, rows, cursorOf)
+  return { page: rows.slice(0, window.limit), next: { nextCursor: until, partial: true } }
 }
 
 /** A condition where a value is asked for. Values of an enumeration come from requests as any text. */
@@ -42,3 +52,17 @@ export const ofMessages = (
   column: PgColumn | SQL = task.messageCode
 ): SQL | undefined =>
   and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))
+
+/** A list looks at so many rows at most; then it says that it is partial, and where to go on. */
+export const mostLooked = 20_000
+/** What is more is not counted. */
+export const mostCounted = 10_000
+
+/** A count as the API says it: `10,000+` beyond 10,000; `37+` where not all was looked at. */
+export const countText = (count: number, isPartial = false): number | string => {
+  if (count > mostCounted) return `${mostCounted.toLocaleString('en')}+`
+  return isPartial ? `${count.toLocaleString('en')}+` : count
+}
+
+/** In a LIKE pattern, text that stands for itself. */
+export const literally = (text: string): string => text.replaceAll(/[\\%_]/g, char => `\\${char}`)

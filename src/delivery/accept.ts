@@ -2,19 +2,20 @@ import { batcher, type Batcher } from '../db/batch.ts'
 import { readTasks, type TaskView } from '../db/views.ts'
 import { commitTasks } from '../db/prepared.ts'
 import { insertTasks, type InsertResult, type NewTask } from '../db/tasks.ts'
-import { Unavailable, type Invalid } from '../runtime/errors.ts'
+import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import { admission, type Admission } from './admission.ts'
-import { inTurn } from './in-turn.ts'
 import { writeDependents, type AfterDeps } from './after.ts'
+import { batchOf, inTurn } from './in-turn.ts'
+import { withSteps, writeSteps } from './steps.ts'
 import { createdView, loadedOf, taskOf } from './accepted-task.ts'
-import { commits, prepare } from './commits.ts'
-import { fanOut } from './fan-out.ts'
+import { halfCommits, prepare } from './half-commits.ts'
+import { fanOut, noReceipts, takesReceipts } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
-import { messageOf } from './hooks.ts'
+import { bySchema, type InvalidBody } from './schema.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable } from './cluster.ts'
 
@@ -34,6 +35,7 @@ export interface TaskRequest {
   traceparent: string | null
   createdBy: string
   biz?: NewTask['biz']
+  orderingKey?: NewTask['orderingKey']
   after?: NewTask['after']
   /** A half message: no delivery before it is committed. */
   prepared?: { checkAfterMs: number }
@@ -44,7 +46,7 @@ export type AcceptResult =
   | { kind: 'conflict' }
   | { kind: 'biz_conflict'; by: string }
   | { kind: 'unknown_code' | 'no_check_back' }
-  | { kind: 'invalid'; detail: string; pointer: string; errors: readonly Invalid[] }
+  | InvalidBody
 
 export interface AcceptDeps extends AfterDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -79,9 +81,12 @@ export interface Accept {
 
 interface Store {
   tasks: Batcher<NewTask, InsertResult>
+  ordered: Batcher<NewTask, InsertResult>
   /** Tasks that wait for others. */
   dependents: Batcher<NewTask, InsertResult>
   prepared: Batcher<NewTask, InsertResult>
+  /** With others beside them: each in a statement of its own. */
+  steps: Batcher<NewTask, InsertResult>
   /** Characters of the waiting bodies: 5,000 large ones would be more than a gigabyte. */
   text: number
   /** The current task with this taskNo. */
@@ -99,8 +104,17 @@ export function acceptor(deps: AcceptDeps): Accept {
     // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
     tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
     // One at a time and whole: they keep their order.
+    ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, places, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
     prepared: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => prepare(deps, tasks) }),
+    steps: batcher({
+      max: 1,
+      inFlight: 4,
+      write: tasks =>
+        Promise.all(
+          tasks.map(task => writeSteps(deps, task, (all, insert) => write(deps, places, all, insert)))
+        )
+    }),
     // A producer that repeats a batch looks up all its tasks at once.
     known: batcher({
       max: 200,
@@ -110,8 +124,8 @@ export function acceptor(deps: AcceptDeps): Accept {
       }
     })
   }
-  const committing = commits(tasks => write(deps, places, tasks, commitTasks))
-  const all = [writes.tasks, writes.dependents, writes.prepared, committing]
+  const committing = halfCommits(tasks => write(deps, places, tasks, commitTasks))
+  const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many = async (request: readonly TaskRequest[]): Promise<AcceptResult[]> => {
     const checked = request.map(one => check(deps, one))
     // The first task with a taskNo is written. The others in the same call are compared with it.
@@ -138,7 +152,7 @@ export function acceptor(deps: AcceptDeps): Accept {
   }
   return Object.assign(accept, {
     many,
-    commit: (task: NewTask) => committing.add(task),
+    commit: (task: NewTask) => (task.steps ? writes.steps : committing).add(task),
     idle: async () => void (await Promise.all(all.map(one => one.idle()))),
     isFull: () => all.some(one => one.size > mostWaiting) || writes.text + committing.text > mostText
   })
@@ -151,16 +165,9 @@ export function check(
   const handler = deps.handlers.get(request.messageCode)
   if (!handler) return { kind: 'unknown_code' }
   if (request.prepared && !handler.checkBack) return { kind: 'no_check_back' }
-  const body = parse(deps, handler, request)
-  if ('threw' in body) return { kind: 'invalid', detail: body.threw, pointer: '/messageBody', errors: [] }
-  if (!body.success) {
-    const errors = body.error.issues.map(({ message, path }) => ({
-      detail: message,
-      pointer: ['', 'messageBody', ...path.map(escapePointer)].join('/')
-    }))
-    const [first = { detail: 'does not fit the schema of its handler', pointer: '/messageBody' }] = errors
-    return { kind: 'invalid', ...first, errors }
-  }
+  if (request.needCallback && !takesReceipts(handler)) return noReceipts
+  const body = bySchema(deps, handler, request)
+  if ('kind' in body) return body
   const task: NewTask = {
     id: uuidv7(),
     taskNo: request.taskNo,
@@ -177,6 +184,7 @@ export function check(
     traceparent: request.traceparent,
     createdBy: request.createdBy,
     biz: request.biz ?? null,
+    orderingKey: request.orderingKey ?? null,
     after: request.after ?? null,
     deliveries: []
   }
@@ -185,25 +193,9 @@ export function check(
     task: taskOf(task, deps.cluster.now()),
     body: body.data
   }))
-  return task
+  const whole = withSteps(deps, task, handler, deps.cluster.now())
+  return whole === 'no_handler' ? { kind: 'unknown_code' } : whole
 }
-
-/** A schema that throws (for example a transform that parses any text as JSON) refuses the body. */
-function parse(
-  { log }: AcceptDeps,
-  { body }: LoadedHandler,
-  { taskNo, messageCode, body: value }: TaskRequest
-) {
-  try {
-    return body.safeParse(value)
-  } catch (err) {
-    log.warn({ err, taskNo, messageCode }, 'schema.failed')
-    return { threw: `the schema of its handler threw: ${messageOf(err)}` }
-  }
-}
-
-/** RFC 6901, section 3. */
-const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~', '~0').replaceAll('/', '~1')
 
 async function store(
   deps: AcceptDeps,
@@ -215,9 +207,7 @@ async function store(
   writes.text += length
   let inserted: InsertResult
   try {
-    inserted = await (task.prepared ? writes.prepared : task.after ? writes.dependents : writes.tasks).add(
-      task
-    )
+    inserted = await writes[batchOf(task)].add(task)
   } finally {
     writes.text -= length
   }
@@ -246,7 +236,12 @@ async function store(
 }
 
 /** One statement, one commit. Then the batch is enqueued, and nobody waits for that. */
-export async function write(deps: AcceptDeps, claims: Admission, tasks: NewTask[], insert = insertTasks) {
+export async function write(
+  deps: AcceptDeps,
+  claims: Admission,
+  tasks: NewTask[],
+  insert: (sql: AcceptDeps['sql'], tasks: NewTask[]) => Promise<InsertResult[]> = insertTasks
+): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   const leasedFrom = performance.now()
   failpoint('accept.before_commit')
@@ -277,7 +272,7 @@ function enqueue(deps: AcceptDeps, tasks: NewTask[], inserted: InsertResult[], l
       if (!delivery) continue
       const claim: ClaimedDelivery = { taskId: task.id, downstream: delivery.downstream, attempt: 1 }
       if (deps.hasWorker)
-        claim.loaded = { delivery: loadedOf(task, delivery, one.at), leasedFrom, isAccepted: true }
+        claim.loaded = { delivery: loadedOf(task, delivery, one, at), leasedFrom, isAccepted: true }
       claimed.push(claim)
     }
   }
@@ -288,7 +283,8 @@ function enqueue(deps: AcceptDeps, tasks: NewTask[], inserted: InsertResult[], l
     const one = inserted[index]
     if (one?.kind !== 'created' || task.startAt !== null || task.delayMs !== null) return
     for (const [at, { downstream, skipped, claim }] of task.deliveries.entries()) {
-      if (skipped || claim || one.inFlight.includes(at) || cluster.isPaused(downstream)) continue
+      const isBlocked = one.places?.[at]?.isBlocked
+      if (skipped || claim || isBlocked || one.inFlight.includes(at) || cluster.isPaused(downstream)) continue
       cluster.leaveBehind(downstream)
       behind = true
     }

@@ -1,12 +1,19 @@
 import type { Task } from '../domain/types.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { InsertResult, NewDelivery, NewTask } from '../db/tasks.ts'
-import { present, taskStatus, type DeliveryView, type PreparedView, type TaskView } from '../db/views.ts'
+import {
+  placeView,
+  present,
+  taskStatus,
+  type DeliveryView,
+  type PreparedView,
+  type TaskView
+} from '../db/views.ts'
 
 /** A task that was just committed, as the API shows it. It is built from the written values, without reading them back. */
 export function createdView(
   task: NewTask,
-  { at, inFlight }: Extract<InsertResult, { kind: 'created' }>,
+  { at, inFlight, places }: Extract<InsertResult, { kind: 'created' }>,
   extend: string | null
 ): TaskView {
   // The delay of a half message counts from its commit.
@@ -23,13 +30,16 @@ export function createdView(
         triesLeft: delivery.tries
       }
     }
+    const place = places?.[index]
+    const isBlocked = place?.isBlocked ?? (task.after !== undefined && task.after !== null)
     return {
       downstream: delivery.downstream,
       status: 'SENDING',
-      phase: claimed ? 'IN_FLIGHT' : task.after ? 'BLOCKED' : 'WAITING',
+      phase: claimed ? 'IN_FLIGHT' : isBlocked ? 'BLOCKED' : 'WAITING',
       attempt: claimed ? 1 : 0,
       triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
-      ...(task.after
+      ...placeView(place?.position),
+      ...(isBlocked
         ? {}
         : { nextActionAt: (claimed ? new Date(at.getTime() + delivery.leaseMs) : due).toISOString() })
     }
@@ -44,6 +54,7 @@ export function createdView(
     ...present('deliverBefore', task.deliverBefore?.toISOString()),
     ...present('needCallback', task.needCallback),
     ...present('retryTimes', task.retryTimes),
+    ...present('orderingKey', task.orderingKey),
     ...(extend === null ? {} : { extend: JSON.parse(extend) as unknown }),
     createdBy: task.createdBy,
     ...bizView(task.biz),
@@ -75,6 +86,7 @@ export const taskOf = (task: NewTask, at: Date): Task => ({
   deliverStartTime: startOf(task, at),
   needCallback: task.needCallback,
   retryTimes: task.retryTimes,
+  orderingKey: task.orderingKey ?? null,
   extend: task.extend === null ? null : (JSON.parse(task.extend) as unknown),
   traceparent: task.traceparent,
   createdAt: task.committed?.createdAt ?? at,
@@ -82,15 +94,25 @@ export const taskOf = (task: NewTask, at: Date): Task => ({
 })
 
 /** A delivery that was just committed with its first claim, as a worker would read it. */
-export function loadedOf(task: NewTask, delivery: NewDelivery, at: Date): LoadedDelivery {
+export function loadedOf(
+  task: NewTask,
+  delivery: NewDelivery,
+  { at, places }: Extract<InsertResult, { kind: 'created' }>,
+  index: number
+): LoadedDelivery {
   return {
     task: taskOf(task, at),
     downstream: delivery.downstream,
     attempt: 1,
+    roundFrom: 1,
     triesLeft: delivery.tries - 1,
     lost: 0,
     needsReceipt: delivery.needsReceipt,
     leaseMs: delivery.leaseMs,
-    beforeMs: task.deliverBefore === null ? null : task.deliverBefore.getTime() - at.getTime()
+    beforeMs: task.deliverBefore === null ? null : task.deliverBefore.getTime() - at.getTime(),
+    position: places?.[index]?.position ?? null,
+    round: 1,
+    roundAt: at,
+    roundMs: 0
   }
 }

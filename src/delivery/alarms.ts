@@ -18,7 +18,15 @@ export interface AlarmMessage {
   kind: string
   count: number
   /** The first 100. */
-  deliveries: { taskNo: string; attempt: number; reason?: string; createdAt: string }[]
+  deliveries: {
+    taskNo: string
+    attempt: number
+    reason?: string
+    /** Of KEY_HELD, with how many wait for it. */
+    orderingKey?: string
+    waiting?: number
+    createdAt: string
+  }[]
 }
 
 export interface AlarmDeps {
@@ -54,9 +62,9 @@ function group(alarms: ClaimedAlarm[]): ClaimedAlarm[][] {
 
 /** The alarms that the channel accepted. */
 async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): Promise<ClaimedAlarm[]> {
-  for (const { taskNo, messageCode, downstream, attempt, kind, reason, tries } of alarms) {
+  for (const { taskNo, messageCode, downstream, attempt, kind, reason, held, tries } of alarms) {
     // Logged once: an unavailable channel must not fill the log with the same alarm.
-    if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason }, 'alarm')
+    if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason, ...held }, 'alarm')
   }
   const [first] = alarms
   if (!channel || !first) return alarms
@@ -66,10 +74,11 @@ async function sendGroup({ channel, log }: AlarmDeps, alarms: ClaimedAlarm[]): P
     downstream: first.downstream,
     kind: first.kind,
     count: alarms.length,
-    deliveries: alarms.slice(0, named).map(({ taskNo, attempt, reason, createdAt }) => ({
+    deliveries: alarms.slice(0, named).map(({ taskNo, attempt, reason, held, createdAt }) => ({
       taskNo,
       attempt,
       ...(reason === null ? {} : { reason }),
+      ...held,
       createdAt: createdAt.toISOString()
     }))
   }

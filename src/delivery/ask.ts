@@ -5,6 +5,7 @@ import type { LoadedHandler } from '../handler/define.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
 import { signer, type Sign } from '../transport/sign.ts'
 import type { Answer, Transport } from '../transport/types.ts'
+import { headerText } from './headers.ts'
 import { inHookTime, messageOf } from './hooks.ts'
 
 export interface AskDeps {
@@ -58,11 +59,12 @@ export function asker({
 
   return async claim => {
     const { task, check, preparedAt } = claim
-    const { checkBack } = handlers.get(task.messageCode) ?? {}
+    const { checkBack, dtm } = handlers.get(task.messageCode) ?? {}
     if (!checkBack) return nothing('no handler here says where to ask')
     let request: HttpRequest
     try {
-      request = { ...checked(await inHookTime('checkBack', checkBack({ task }))), body: bodyOf(claim) }
+      const where = checked(await inHookTime('checkBack', checkBack({ task })))
+      request = dtm ? { ...where, method: 'GET' } : { ...where, body: bodyOf(claim) }
     } catch (err) {
       return nothing(`checkBack threw: ${messageOf(err)}`)
     }
@@ -83,18 +85,21 @@ export function asker({
             'webhook-signature': signed(task.messageCode)(id, timestamp, payload),
             'ackbox-task-no': task.taskNo,
             'ackbox-message-code': task.messageCode,
-            'ackbox-scene-type': task.sceneType,
+            'ackbox-scene-type': headerText(task.sceneType),
             'ackbox-check': String(check),
             'ackbox-prepared-at': preparedAt.toISOString(),
             ...(task.traceparent === null ? {} : { traceparent: task.traceparent })
           }
         }
       },
-      answer => (said = stateOf(answer)) !== undefined
+      answer => (said = dtm ? dtm.checkAnswer(answer) : stateOf(answer)) !== undefined
     )
+    // Among DTM's answers are 409 and 425; an answer that broke off is none.
+    if (dtm && said && outcome.kind === 'failed' && /^http_4\d\d$/.test(outcome.reason))
+      return { answer: said, reason: null }
     if (outcome.kind === 'delivered' && said) return { answer: said, reason: null }
     if (outcome.kind === 'delivered' || outcome.reason === 'not_accepted')
-      return nothing('not answered with 200 and a state')
+      return nothing(dtm ? 'not answered as DTM asks' : 'not answered with 200 and a state')
     return nothing(outcome.reason)
   }
 }

@@ -1,4 +1,4 @@
-import { readCluster } from '../db/cluster.ts'
+import { readCluster, type SetLimits } from '../db/cluster.ts'
 import { type Sql, isInfrastructure } from '../db/pool.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
@@ -14,6 +14,10 @@ export interface Cluster {
   leaveBehind(downstream: string): void
   workers(): number
   dispatchers(): number
+  /** When another worker reached this downstream last, ms since 1970 by the database's clock. */
+  reachedByOthersAt(downstream: string): number
+  /** Downstreams at which another worker starts nothing until it knows whether others reach them. */
+  doubtedByOthers(): readonly string[]
   /** The database cannot be written: no new sends, accepts or receipts. */
   isDatabaseAway(): boolean
   setDatabaseAway(): void
@@ -23,6 +27,8 @@ export interface Cluster {
   hasDependents(): boolean
   /** One was accepted here just now. */
   setDependents(): void
+  /** Of some orderingKey the next one may go, and whoever knows has not looked yet. */
+  hasPromotions(): boolean
   /** The database's time, as far as this process knows it without a query. */
   now(): Date
   refresh(): Promise<void>
@@ -31,12 +37,23 @@ export interface Cluster {
 /** A queue whose oldest delivery is younger than this is not behind. */
 const behindMs = 2_500
 
+export interface ClusterOptions {
+  /** The id of this process. */
+  node?: string
+  /** Gets the limits that operators have set, at each look. */
+  onLimits?: (limits: ReadonlyMap<string, SetLimits>) => void
+}
+
 /** `onOldest` gets the age of the oldest due, unclaimed delivery of every downstream. 0: none. */
 export function openCluster(
   sql: Sql,
   downstreams: readonly string[],
-  onOldest: (downstream: string, ageMs: number) => void
+  onHeldKeys: (keys: number) => void,
+  onOldest: (downstream: string, ageMs: number) => void,
+  { node, onLimits }: ClusterOptions = {}
 ): Cluster {
+  let reached: ReadonlyMap<string, number> = new Map()
+  let doubted: readonly string[] = []
   let paused = new Set<string>()
   const behind = new Set<string>()
   const told = new Set<string>()
@@ -47,6 +64,7 @@ export function openCluster(
   let aheadMs = 0
   let dependents = false
   let dependentsAt = -Infinity
+  let promotions = false
 
   return {
     isPaused: name => paused.has(name),
@@ -61,6 +79,8 @@ export function openCluster(
     },
     workers: () => workers,
     dispatchers: () => dispatchers,
+    reachedByOthersAt: name => reached.get(name) ?? 0,
+    doubtedByOthers: () => doubted,
     isDatabaseAway: () => away,
     setDatabaseAway() {
       away = true
@@ -71,10 +91,11 @@ export function openCluster(
       dependents = true
       dependentsAt = performance.now()
     },
+    hasPromotions: () => promotions,
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
       const askedAt = performance.now()
-      const seen = await readCluster(sql, downstreams)
+      const seen = await readCluster(sql, downstreams, node)
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
       seenAt = performance.now()
@@ -82,8 +103,13 @@ export function openCluster(
       paused = seen.paused
       workers = seen.workers
       dispatchers = seen.dispatchers
+      reached = seen.reachedByOthers
+      doubted = seen.doubtedByOthers
+      onLimits?.(seen.limits)
       // What was accepted while it was asked, it may not have seen.
       dependents = seen.dependents || dependentsAt > askedAt
+      promotions = seen.promotions
+      onHeldKeys(seen.heldKeys)
       for (const name of downstreams) {
         const ageMs = seen.oldestDueMs.get(name) ?? 0
         onOldest(name, ageMs)

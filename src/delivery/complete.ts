@@ -1,18 +1,28 @@
 import { batcher, type Batcher, type Partly } from '../db/batch.ts'
+import type { Key } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
 import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import type { Statistics } from '../runtime/statistics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
 import { moves, statusOf } from '../domain/transitions.ts'
-import type { Outcome } from '../domain/types.ts'
+import type { AttemptEnd } from '../domain/types.ts'
 
 export interface Complete {
   (asked: Completion): Promise<Applied>
   /** Resolves when nothing waits to be written. */
   idle(): Promise<void>
+}
+
+/** Whoever lets go of what waits for an end hears of it, once that is committed. */
+export interface Ended {
+  /** Of tasks of which a delivery has ended. */
+  ended(taskIds: readonly string[]): void
+  /** Of their orderingKeys, where they have any. */
+  promote(keys: readonly Key[]): void
 }
 
 /**
@@ -23,13 +33,12 @@ export function completer({
   sql,
   metrics,
   giveUp,
-  ended
+  successors
 }: {
   sql: Sql
-  metrics: Pick<Metrics, 'moved' | 'ended'>
+  metrics: Pick<Metrics, 'moved' | 'ended'> & { statistics?: Statistics }
   giveUp: AbortSignal
-  /** Hears of the tasks of which a delivery has ended, once that is committed. */
-  ended?: (taskIds: readonly string[]) => void
+  successors?: () => Ended
 }): Complete {
   const batch: Batcher<Completion, Applied> = batcher({
     max: 200,
@@ -45,14 +54,21 @@ export function completer({
       if (isWhole) failpoint('record.after_commit')
       const applied = isWhole ? written : written.outs
       const over: string[] = []
-      for (const [index, { move }] of items.entries()) {
+      const keys: Key[] = []
+      for (const [index, item] of items.entries()) {
         const one = applied[index]
+        const { move } = item
         if (!move || !one) continue
-        count(metrics, move, one)
-        if ((one === 'moved' || one === 'late') && statusOf(moves[move.name].to) !== 'SENDING')
-          over.push(move.taskId)
+        count(metrics, item, move, one)
+        if (metrics.statistics) measure(metrics.statistics, item, move, one)
+        if (one !== 'moved' && one !== 'late') continue
+        const { downstream, orderingKey } = move
+        const isOver = statusOf(moves[move.name].to) !== 'SENDING'
+        if (isOver) over.push(move.taskId)
+        if (orderingKey && (isOver || move.name === 'requeue')) keys.push({ downstream, orderingKey })
       }
-      if (over.length > 0) ended?.(over)
+      if (over.length > 0) successors?.().ended(over)
+      if (keys.length > 0) successors?.().promote(keys)
       return written
     }
   })
@@ -60,22 +76,38 @@ export function completer({
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
-/** Whether a caller waits for it. Nobody waits for the outcome of an attempt. */
-const isUrgent = ({ attempt }: Completion): boolean => attempt === undefined
+/** Whether a caller waits for it, or the next of its orderingKey. Nobody waits for the outcome of another attempt. */
+const isUrgent = ({ attempt, move }: Completion): boolean => attempt === undefined || !!move?.orderingKey
 
 function count(
   metrics: Pick<Metrics, 'moved' | 'ended'>,
+  { messageCode, isFirstTry }: Completion,
   move: NonNullable<Completion['move']>,
   applied: Applied
 ): void {
   const written = applied === 'moved' || applied === 'late'
   metrics.moved(move.name, written)
   if (!written) return
-  if (move.name === 'handled' || move.name === 'receive')
-    metrics.ended(move.downstream, 'HANDLED', move.attempt)
-  if (move.name === 'fail') metrics.ended(move.downstream, 'FAILED', move.attempt, move.reason)
-  if (move.name === 'delete' || move.name === 'skip')
-    metrics.ended(move.downstream, 'DELETED', move.attempt, move.reason)
+  const status = statusOf(moves[move.name].to)
+  if (status === 'SENDING') return
+  const delivery = { messageCode, downstream: move.downstream, isFirstTry: isFirstTry ?? move.attempt <= 1 }
+  metrics.ended(delivery, status, move.reason)
+}
+
+function measure(
+  statistics: Statistics,
+  { task, attempt }: Completion,
+  move: NonNullable<Completion['move']>,
+  applied: Applied
+): void {
+  const code = task?.messageCode ?? ''
+  if (attempt && applied !== 'zombie')
+    statistics.attempted(move.downstream, code, attempt.outcome === 'delivered')
+  if (applied !== 'moved' && applied !== 'late') return
+  if (move.name === 'handled' || move.name === 'receive') {
+    const since = task?.deliverStartTime ?? task?.createdAt
+    if (since) statistics.handled(move.downstream, code, move.attempt, since.getTime())
+  } else if (move.name === 'fail') statistics.failed(move.downstream, code, move.reason === 'SEND_EXHAUSTED')
 }
 
 /** The items of one statement, with their places in the batch. */
@@ -127,19 +159,23 @@ async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | P
   return applied
 }
 
+/** Characters that are kept of a broker's id. Those of the brokers known here have at most 300. */
+const mostMessageId = 512
+
 /** The row of an attempt, without the secrets that were sent with it. */
 export function attemptRow(
-  outcome: Outcome,
+  outcome: AttemptEnd,
   { ms, startedAt, node }: Pick<AttemptRow, 'ms' | 'startedAt' | 'node'>
 ): AttemptRow {
   return {
     outcome: outcome.kind,
-    reason: outcome.kind === 'delivered' ? null : storable(outcome.reason),
+    reason: 'reason' in outcome ? storable(outcome.reason) : null,
     statusCode: outcome.status ?? null,
     answer: outcome.answer?.length ? redactBytes(outcome.answer) : null,
     headers: outcome.headers?.length ? redact(JSON.stringify(outcome.headers)) : null,
     address: outcome.address ?? null,
     warning: outcome.warning === undefined ? null : storable(outcome.warning),
+    messageId: outcome.messageId === undefined ? null : storable(outcome.messageId.slice(0, mostMessageId)),
     alarm: outcome.kind === 'failed' ? (outcome.alarm ?? null) : null,
     ms,
     startedAt,

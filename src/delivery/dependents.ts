@@ -6,6 +6,7 @@ import {
   raiseDependencyFailed,
   type Dependent
 } from '../db/dependents.ts'
+import type { Key } from '../db/ordering.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { dependentVerdict } from '../domain/dependencies.ts'
 import type { Move } from '../domain/transitions.ts'
@@ -18,6 +19,8 @@ export interface DependentsDeps {
   sql: Sql
   complete: Complete
   cluster: Pick<Cluster, 'hasDependents' | 'setDependents' | 'now'>
+  /** Looks at keys of which the next one may go. */
+  promote: (keys: readonly Key[]) => void
   /** Something became due. */
   wake: () => void
   log: Logger
@@ -114,10 +117,15 @@ async function look(deps: DependentsDeps, asked: { ids: string[]; ended: string[
 }
 
 /** First the moves, then the rows that say that they wait: where a process dies in between, the next look closes them. */
-async function settle({ sql, complete, wake, log }: DependentsDeps, found: Dependent[]): Promise<void> {
+async function settle(
+  { sql, complete, promote, wake, log }: DependentsDeps,
+  found: Dependent[]
+): Promise<void> {
   const moves: Move[] = []
   const over: string[] = []
   const done: [taskId: string, afterId: string][] = []
+  // Whether it is their turn too, only whoever holds the key can say.
+  const turns: Key[] = []
   const held: { taskId: string; downstream: string; attempt: number }[] = []
   for (const one of found) {
     const { taskId, blocked } = one
@@ -125,17 +133,22 @@ async function settle({ sql, complete, wake, log }: DependentsDeps, found: Depen
     const verdict = blocked.length === 0 ? 'over' : dependentVerdict(one)
     if (verdict === 'hold' || verdict === 'wait') for (const id of one.done) done.push([taskId, id])
     else over.push(taskId)
-    for (const { downstream, attempt, alarmed } of blocked) {
-      const key = { taskId, downstream, attempt }
-      if (verdict === 'unblock') moves.push({ ...key, name: 'unblock', afterMs: one.startMs })
+    for (const { downstream, attempt, orderingKey, alarmed } of blocked) {
+      const key = { taskId, downstream, attempt, orderingKey }
+      if (verdict === 'unblock' && orderingKey !== null) turns.push({ downstream, orderingKey })
+      else if (verdict === 'unblock') moves.push({ ...key, name: 'unblock', afterMs: one.startMs })
       if (verdict === 'fail') moves.push({ ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' })
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
     if (verdict === 'hold' && blocked.some(({ alarmed }) => !alarmed))
       log.warn({ taskNo: one.taskNo, messageCode: one.messageCode, failed: one.failed }, 'dependent.held')
   }
-  const applied = await Promise.all(moves.map(move => complete({ move })))
+  const codes = new Map(found.map(one => [one.taskId, one.messageCode]))
+  const applied = await Promise.all(
+    moves.map(move => complete({ move, messageCode: codes.get(move.taskId) }))
+  )
   if (held.length > 0) await raiseDependencyFailed(sql, held)
   if (over.length + done.length > 0) await closeDependencies(sql, over, done)
+  if (turns.length > 0) promote(turns)
   if (moves.some(({ name }, at) => name === 'unblock' && applied[at] === 'moved')) wake()
 }

@@ -40,9 +40,9 @@ export interface Enqueuer {
 export function enqueuer(queue: Queue, complete: Complete): Enqueuer {
   const busy = inFlight()
   const enqueueOrRelease = async (deliveries: ClaimedDelivery[]): Promise<void> => {
-    failpoint('hint.before')
+    failpoint('queue.before_add')
     const left = await queue.add(deliveries)
-    failpoint('hint.after')
+    failpoint('queue.after_add')
     // If the release fails too, the lease ends. The delivery is late, but not lost.
     await Promise.allSettled(
       left.map(({ taskId, downstream, attempt }) =>

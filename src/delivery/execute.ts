@@ -4,9 +4,9 @@ import type { Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, type Decision } from '../domain/retry-policy.ts'
+import { decide, isFirstTry, limitOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
-import type { Outcome } from '../domain/types.ts'
+import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, type Complete } from './complete.ts'
@@ -14,6 +14,9 @@ import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { DeliveryHeaders } from './headers.ts'
+import { askDownstream } from './probe.ts'
+import { attemptEnded } from './attempt-ended.ts'
+import type { Reach } from './reach.ts'
 import { semaphore, inFlight, type Semaphore } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
 
@@ -24,15 +27,22 @@ export interface SlotLimiter {
   free(): void
 }
 
+/** Called for each attempt that ended, when somebody traces. */
+export type Traced = (delivery: LoadedDelivery, outcome: AttemptEnd, move: string, startedAt: Date) => void
+
 export interface ExecuteDeps {
   sql: Sql
   handlers: ReadonlyMap<string, LoadedHandler>
   transports: { readonly [name: string]: Transport }
   /** One for each downstream. */
   slots: ReadonlyMap<string, SlotLimiter>
+  /** Limits that hold now, where they are not the handler's. */
+  limits?: ReadonlyMap<string, { concurrency: number; pipelining?: number }>
   /** Called for each delivery that starts in time: the room in its queue follows. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
+  /** Undefined: it is the only worker. */
+  reach?: Pick<Reach, 'attempted' | 'isClosed'>
   cancelled: Cancelled
   complete: Complete
   cluster: Cluster
@@ -44,7 +54,8 @@ export interface ExecuteDeps {
   cutOff: AbortSignal
   /** Random number in [0, 1), for the jitter. */
   random: () => number
-  metrics: Pick<Metrics, 'attempted' | 'started'>
+  metrics: Pick<Metrics, 'attempted' | 'firstAttempt' | 'started'>
+  traced?: Traced | undefined
   log: Logger
 }
 
@@ -67,12 +78,13 @@ const mostLoaded = 3
 const yes = (): boolean => true
 const no = (): boolean => false
 
-/** A loaded delivery with its handler. `expiresAt` is the end of its lease by our monotonic clock. */
+/** A loaded delivery with its handler. By our monotonic clock its lease ends at `expiresAt`, and it is sent no more at `forgetAt`. */
 interface Owned {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
   expiresAt: number
   beforeAt: number
+  forgetAt: number
 }
 
 export function executor(deps: ExecuteDeps): Execute {
@@ -112,9 +124,7 @@ export function executor(deps: ExecuteDeps): Execute {
 
 /** No handler here knows the downstream: released with growing pauses, not counted, with one alarm. */
 async function postpone(deps: ExecuteDeps, delivery: LoadedDelivery): Promise<void> {
-  const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [
-    { taskId: delivery.task.id, downstream: delivery.downstream, attempt: delivery.attempt }
-  ])
+  const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [keyOf(delivery)])
   await release(deps, delivery, afterMs)
 }
 
@@ -126,10 +136,11 @@ const keyOf = ({
   task,
   downstream,
   attempt
-}: LoadedDelivery): Pick<Move, 'taskId' | 'downstream' | 'attempt'> => ({
+}: LoadedDelivery): Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey'> => ({
   taskId: task.id,
   downstream,
-  attempt
+  attempt,
+  orderingKey: task.orderingKey
 })
 
 /** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer is here. */
@@ -143,23 +154,33 @@ async function attempt(
   const startedAt = new Date()
   const began = performance.now()
   let owned: Owned | undefined
-  let sent: Outcome | Move | undefined
+  let sent: AttemptEnd | Move | undefined
   try {
     const confirmed = deps.cancelled.confirm(deps.sql, loaded)
-    owned = ownedOf(confirmed instanceof Promise ? await confirmed : confirmed, downstream)
+    owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
     sent = owned && (await send(deps, owned))
   } finally {
     slots.free()
   }
   if (!owned || !sent) return
   if ('name' in sent) {
-    await deps.complete({ move: sent })
+    await deps.complete({ move: sent, messageCode: owned.delivery.task.messageCode })
     return
   }
   failpoint('deliver.after_answer')
   const ms = Math.round(performance.now() - began)
   const { delivery } = owned
   deps.metrics.attempted(downstream.name, sent.kind, ms)
+  if (sent.kind !== 'probed' && deps.reach?.attempted(downstream.name, sent, began)) {
+    const row = { ...attemptRow(sent, { ms, startedAt, node: deps.node }), alarm: null }
+    const release = { move: 'release', afterMs: 0 } as const
+    const applied = await deps.complete({ move: moveOf(delivery, release), attempt: row })
+    await attemptEnded(deps, { delivery, downstream, outcome: sent, decision: release, ms, applied })
+    return
+  }
+  const { messageCode } = delivery.task
+  const isFirst = isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
+  if (isFirst && sent.kind !== 'probed') deps.metrics.firstAttempt(messageCode, downstream.name, sent.kind)
   const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
   const decision = decide(
     cut ? { kind: 'shutdown' } : sent,
@@ -172,38 +193,51 @@ async function attempt(
     downstream.policy,
     deps.random()
   )
+  deps.traced?.(delivery, sent, decision.move, startedAt)
   const row = attemptRow(sent, { ms, startedAt, node: deps.node })
   unwritten.enter()
   try {
-    const applied = await deps.complete({ move: moveOf(delivery, decision), attempt: row })
-    say(deps, delivery, sent, decision, ms, applied)
+    const applied = await deps.complete({
+      move: moveOf(delivery, decision),
+      messageCode,
+      isFirstTry: isFirst,
+      attempt: row,
+      task: delivery.task
+    })
+    await attemptEnded(deps, { delivery, downstream, outcome: sent, decision, ms, applied })
   } finally {
     unwritten.leave()
   }
 }
 
-function ownedOf(loaded: LeasedDelivery | undefined, downstream: LoadedDownstream): Owned | undefined {
+function ownedOf(
+  { headers }: ExecuteDeps,
+  loaded: LeasedDelivery | undefined,
+  downstream: LoadedDownstream
+): Owned | undefined {
   if (!loaded) return undefined
   const { delivery, leasedFrom } = loaded
   return {
     delivery,
     downstream,
     expiresAt: leasedFrom + delivery.leaseMs,
-    beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs
+    beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs,
+    forgetAt: leasedFrom + headers.forgetMs - delivery.roundMs
   }
 }
 
 /** The time for this attempt, ms. 0: it must not start now. */
 function timeLeft(
-  { cluster, stopping }: ExecuteDeps,
-  { delivery, downstream, expiresAt, beforeAt }: Owned
+  { cluster, stopping, reach }: ExecuteDeps,
+  { delivery, downstream, expiresAt, beforeAt, forgetAt }: Owned
 ): number {
   const now = performance.now()
   if (
     stopping.aborted ||
     cluster.isPaused(delivery.downstream) ||
     cluster.isDatabaseAway() ||
-    now >= beforeAt
+    reach?.isClosed(delivery.downstream) ||
+    now >= Math.min(beforeAt, forgetAt)
   )
     return 0
   const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
@@ -212,27 +246,43 @@ function timeLeft(
 }
 
 /** The outcome of the send, or the move that releases the delivery unsent. */
-async function send(deps: ExecuteDeps, owned: Owned): Promise<Outcome | Move> {
+async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move> {
   const { delivery, downstream } = owned
   const letGo = { ...keyOf(delivery), name: 'release' } as const
+  if (performance.now() >= owned.forgetAt) return { ...keyOf(delivery), name: 'fail', reason: 'EXPIRED' }
   if (timeLeft(deps, owned) === 0) return letGo
   deps.started(delivery.downstream)
   const about = new LazyHookContext(deps.handlers, delivery)
+  const transport = deps.transports[downstream.transport]
+  if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
   let request: unknown
   try {
     const wish = downstream.beforeSend && (await inHookTime('beforeSend', downstream.beforeSend(about)))
     if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
     if (wish) return { ...letGo, afterMs: postponed(wish.postponeMs) }
+  } catch (err) {
+    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+  }
+  let deadline = Infinity
+  let unanswered: string | undefined
+  if (downstream.probe && delivery.attempt > 1) {
+    const timeoutMs = timeLeft(deps, owned) / 2
+    if (timeoutMs === 0) return letGo
+    // The probe and the send share the time of one.
+    deadline = performance.now() + downstream.limit.timeoutMs
+    const asked = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs })
+    if (typeof asked === 'object') return asked
+    unanswered = asked
+  }
+  try {
     request = await inHookTime('request', downstream.request(about))
   } catch (err) {
     return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
   }
   failpoint('deliver.before_send')
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
-  const timeoutMs = timeLeft(deps, owned)
+  const timeoutMs = Math.min(timeLeft(deps, owned), deadline - performance.now())
   if (timeoutMs === 0) return letGo
-  const transport = deps.transports[downstream.transport]
-  if (!transport) return { kind: 'failed', reason: `no transport ${downstream.transport}` }
   const { accepted } = downstream
   deps.metrics.started(
     downstream.name,
@@ -242,53 +292,27 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<Outcome | Move> {
     request,
     {
       downstream: downstream.name,
-      limit: downstream.limit,
+      limit: deps.limits?.get(downstream.name) ?? downstream.limit,
       timeoutMs,
       signal: deps.cutOff,
       raw: delivery.task.messageBody,
+      ...(delivery.task.orderingKey !== null && { orderingKey: delivery.task.orderingKey }),
       headers: payload => deps.headers.headers(delivery, payload)
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
-  return redactRequestSecrets(await failpointAmid('deliver.after_send', sending), request)
+  const outcome = redactRequestSecrets(await failpointAmid('deliver.after_send', sending), request)
+  return unanswered === undefined || outcome.warning !== undefined
+    ? outcome
+    : { ...outcome, warning: unanswered }
 }
 
 function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
-  const move: Move = { taskId: task.id, downstream, attempt, name: decision.move }
+  const { id: taskId, orderingKey } = task
+  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move }
   // No spread: for each attempt it would cost as much as the whole decision.
   if ('afterMs' in decision) move.afterMs = decision.afterMs
   if ('reason' in decision) move.reason = decision.reason
   if ('handledBy' in decision) move.handledBy = decision.handledBy
   return move
-}
-
-/** One line for each attempt that ended. A success is logged at debug: at thousands a second the line costs more than the send. */
-function say(
-  { log }: ExecuteDeps,
-  delivery: LoadedDelivery,
-  outcome: Outcome,
-  decision: Decision,
-  ms: number,
-  applied: string
-): void {
-  const stale = applied === 'stale' || applied === 'zombie'
-  // A line that is not written is not built either.
-  const isQuiet = outcome.kind === 'delivered' && !stale && log.isLevelEnabled?.('debug') === false
-  if (isQuiet && (log.ended === undefined || decision.move !== 'handled')) return
-  const fields = {
-    taskNo: delivery.task.taskNo,
-    messageCode: delivery.task.messageCode,
-    downstream: delivery.downstream,
-    attempt: delivery.attempt,
-    outcome: outcome.kind,
-    move: decision.move,
-    ms,
-    ...('afterMs' in decision ? { afterMs: decision.afterMs } : {}),
-    ...(outcome.kind === 'delivered' ? {} : { reason: outcome.reason }),
-    ...(outcome.warning === undefined ? {} : { warning: outcome.warning })
-  }
-  if (isQuiet) log.ended?.({ status: 'HANDLED', ...fields })
-  else if (stale) log.info({ ...fields, applied }, 'attempt.stale')
-  else if (outcome.kind === 'delivered') log.debug(fields, 'attempt.done')
-  else log.info(fields, 'attempt.done')
 }

@@ -21,6 +21,7 @@ import type { Accept } from './accept.ts'
 import { checkTimeoutMs, type Ask } from './ask.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import { fanOut } from './fan-out.ts'
+import { withSteps } from './steps.ts'
 
 export interface HalfDeps {
   sql: Sql
@@ -47,19 +48,21 @@ const unaudited: Written = async () => {}
 export const checkLeaseMs = ({ leaseMarginMs }: Pick<HalfDeps, 'leaseMarginMs'>): number =>
   checkTimeoutMs + leaseMarginMs
 
-/** Makes its deliveries, as if it were accepted now. Again is fine. 'no_handler': another process may have it. */
+/** Makes its deliveries, as if it were accepted now; `delayMs` in place of its own. Again is fine. 'no_handler': another process may have it. */
 export const commit = (
   deps: HalfDeps,
   taskNo: string,
   by: string,
-  written: Written = unaudited
-): Promise<TaskView | NotEnded | 'no_handler'> => activate(deps, taskNo, by, written)
+  written: Written = unaudited,
+  delayMs: number | null = null
+): Promise<TaskView | NotEnded | 'no_handler'> => activate(deps, taskNo, by, written, delayMs)
 
 async function activate(
   deps: HalfDeps,
   taskNo: string,
   by: string,
-  written: Written
+  written: Written,
+  delayMs: number | null
 ): Promise<TaskView | NotEnded | 'no_handler'> {
   // Each for itself: that others are committed first is no sign of a database that is away.
   const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
@@ -70,14 +73,15 @@ async function activate(
   const handler = deps.handlers.get(half.task.messageCode)
   if (!handler) return 'no_handler'
   await orUnavailable(deps.cluster, written(half.task.createdBy))
-  const task = committing(deps, half, handler, by)
+  const task = committing(deps, { ...half, delayMs: delayMs ?? half.delayMs }, handler, by)
+  if (task === 'no_handler') return task
   const inserted = await deps.accept.commit(task)
   if (inserted.kind === 'created') {
     ended(deps, half, 'COMMITTED', by)
     return createdView(task, inserted, task.extend)
   }
   // Somebody else ended it at this very moment: now it can be seen how.
-  return activate(deps, taskNo, by, unaudited)
+  return activate(deps, taskNo, by, unaudited, delayMs)
 }
 
 /** As the accept would make it now. A schema that takes its body no more fails attempts, but not this: its producer has committed. */
@@ -86,8 +90,8 @@ function committing(
   { task, ...half }: HalfMessage,
   handler: LoadedHandler,
   by: string
-): NewTask {
-  return {
+): NewTask | 'no_handler' {
+  const whole: NewTask = {
     id: task.id,
     taskNo: task.taskNo,
     messageCode: task.messageCode,
@@ -99,6 +103,7 @@ function committing(
     deliverBefore: half.deliverBefore,
     needCallback: task.needCallback,
     retryTimes: task.retryTimes,
+    orderingKey: task.orderingKey,
     extend: task.extend === null ? null : JSON.stringify(task.extend),
     traceparent: task.traceparent,
     createdBy: task.createdBy,
@@ -109,6 +114,7 @@ function committing(
       body: handler.body.parse(JSON.parse(task.messageBody))
     }))
   }
+  return withSteps(deps, whole, handler, deps.cluster.now())
 }
 
 /** It will never be delivered. Again is fine. */
@@ -173,7 +179,8 @@ export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> 
     if (typeof done === 'string') stale()
     return
   }
-  const next = nextCheck(answer, claim, deps.random())
+  const checkAfterMs = deps.handlers.get(messageCode)?.dtm?.askEveryMs(task) ?? claim.checkAfterMs
+  const next = nextCheck(answer, { ...claim, checkAfterMs }, deps.random())
   const told = await recordCheck(deps.sql, { taskId: task.id, check: number, answer, reason, ...next })
   if (!told) stale()
   else if (next.isStuck)

@@ -1,4 +1,5 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { Task } from '../domain/types.ts'
 import type { LoadedDownstream } from '../handler/define.ts'
 import { signingSecret, tokenHeader, type Tokens } from '../domain/tokens.ts'
 import { deliveryId } from '../domain/ids.ts'
@@ -6,57 +7,109 @@ import { signer, type Sign } from '../transport/sign.ts'
 
 /** The headers that every transport carries, signed over exactly the payload that is sent. */
 export interface DeliveryHeaders {
+  /** A delivery is not sent later than this after the start of its round. */
+  forgetMs: number
   headers(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
+  /** Those of a probe: an id of its own, so that nobody takes it for the delivery, and no callback token. */
+  probe(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
 }
 
 export interface HeaderOptions {
-  downstreams: readonly Pick<LoadedDownstream, 'name' | 'secrets'>[]
+  handlers: readonly {
+    messageCode: string
+    downstreams: readonly Pick<LoadedDownstream, 'name' | 'secrets' | 'format' | 'transport'>[]
+  }[]
   secret: string
-  secretPrevious: string | undefined
+  secretPrevious?: string | undefined
   tokens: Tokens
   publicUrl: string
+  forgetMs: number
+  /** When somebody traces: the `traceparent` of the attempt. */
+  traceparentOf?: ((delivery: LoadedDelivery) => string) | undefined
   /** The host's clock is good enough: receivers allow minutes. */
   now?: () => Date
   /** The database's time: tokens are issued by it. */
   databaseNow?: () => Date
 }
 
+/** Percent-encoded UTF-8, as in a URL: a header holds no other text on every transport. Letters, digits and . _ - stay as they are. */
+export const headerText = encodeURIComponent
+
 /** Signing secrets come from the handler. Otherwise they are derived from SECRET (and SECRET_PREVIOUS during a rotation). */
 export function deliveryHeaders({
-  downstreams,
+  handlers,
   secret,
   secretPrevious,
   tokens,
   publicUrl,
+  forgetMs,
+  traceparentOf,
   now = () => new Date(),
   databaseNow = now
 }: HeaderOptions): DeliveryHeaders {
   const signers = new Map<string, Sign>(
-    downstreams.map(({ name, secrets }) => [
-      name,
-      signer(
-        secrets ?? [
-          signingSecret(secret, name),
-          ...(secretPrevious === undefined ? [] : [signingSecret(secretPrevious, name)])
-        ]
-      )
-    ])
+    handlers
+      .flatMap(handler => handler.downstreams)
+      .map(({ name, secrets }) => [
+        name,
+        signer(
+          secrets ?? [
+            signingSecret(secret, name),
+            ...(secretPrevious === undefined ? [] : [signingSecret(secretPrevious, name)])
+          ]
+        )
+      ])
+  )
+  const cloudEvents = new Map(
+    handlers.flatMap(({ messageCode, downstreams }) =>
+      downstreams
+        .filter(({ format }) => format === 'cloudevents')
+        .map(
+          ({ name, transport }) =>
+            [`${name} ${messageCode}`, cloudEventHeaders(transport, publicUrl)] as const
+        )
+    )
   )
   const callbackUrl = `${publicUrl}/callback`
+  const signed = (
+    id: string,
+    { task, downstream, attempt }: LoadedDelivery,
+    payload: string | Uint8Array
+  ): Record<string, string> => {
+    const timestamp = Math.floor(now().getTime() / 1000)
+    const headers: Record<string, string> = {
+      'webhook-id': id,
+      'webhook-timestamp': String(timestamp),
+      'webhook-signature': signers.get(downstream)?.(id, timestamp, payload) ?? '',
+      'ackbox-task-no': task.taskNo,
+      'ackbox-message-code': task.messageCode,
+      'ackbox-scene-type': headerText(task.sceneType),
+      'ackbox-attempt': String(attempt)
+    }
+    if (task.traceparent !== null) headers['traceparent'] = task.traceparent
+    return headers
+  }
   return {
-    headers({ task, downstream, attempt, needsReceipt }, payload) {
+    forgetMs,
+    probe: (delivery, payload) => ({
+      ...signed(`probe_${delivery.task.id}_${delivery.attempt}`, delivery, payload),
+      'ackbox-probe': '1'
+    }),
+    headers(delivery, payload) {
+      const { task, downstream, attempt, needsReceipt, position, round, roundAt } = delivery
       const id = deliveryId(task.id, downstream)
-      const timestamp = Math.floor(now().getTime() / 1000)
-      const headers: Record<string, string> = {
-        'webhook-id': id,
-        'webhook-timestamp': String(timestamp),
-        'webhook-signature': signers.get(downstream)?.(id, timestamp, payload) ?? '',
-        'ackbox-task-no': task.taskNo,
-        'ackbox-message-code': task.messageCode,
-        'ackbox-scene-type': task.sceneType,
-        'ackbox-attempt': String(attempt)
+      const headers = signed(id, delivery, payload)
+      headers['ackbox-round'] = String(round)
+      headers['ackbox-forget-after'] = new Date(roundAt.getTime() + forgetMs).toISOString()
+      if (position !== null) {
+        headers['ackbox-sequence'] = String(Math.abs(position))
+        if (position < 0) headers['ackbox-out-of-order'] = '1'
       }
-      if (task.traceparent !== null) headers['traceparent'] = task.traceparent
+      const ofAttempt = traceparentOf?.(delivery)
+      if (ofAttempt) headers['traceparent'] = ofAttempt
+      const cloudEvent = cloudEvents.size > 0 && cloudEvents.get(`${downstream} ${task.messageCode}`)
+      if (cloudEvent) cloudEvent(headers, id, task)
+      else if (ofAttempt && task.traceparent !== null) headers['ce-traceparent'] = task.traceparent
       if (needsReceipt) {
         headers['ackbox-callback-url'] = callbackUrl
         const issued = databaseNow()
@@ -68,3 +121,31 @@ export function deliveryHeaders({
     }
   }
 }
+
+/**
+ * The attributes of a CloudEvent in binary mode, beside the other headers.
+ * https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md and kafka-protocol-binding.md
+ */
+function cloudEventHeaders(
+  transport: string,
+  source: string
+): (headers: Record<string, string>, id: string, task: Task) => void {
+  const isHttp = transport === 'http'
+  const prefix = isHttp ? 'ce-' : 'ce_'
+  const value = isHttp ? percentEncoded : (text: string): string => text
+  return (headers, id, { taskNo, messageCode, traceparent, createdAt }) => {
+    headers[`${prefix}specversion`] = '1.0'
+    headers[`${prefix}id`] = value(id)
+    headers[`${prefix}source`] = value(source)
+    headers[`${prefix}type`] = value(messageCode)
+    headers[`${prefix}subject`] = value(taskNo)
+    headers[`${prefix}time`] = createdAt.toISOString()
+    if (traceparent !== null) headers[`${prefix}traceparent`] = traceparent
+  }
+}
+
+/** Section 3.1.3.2 of the HTTP binding: all but printable ASCII, and the space, `"` and `%`. */
+const percentEncoded = (text: string): string =>
+  text.replaceAll(/[^!#$&-~]/gu, char =>
+    /^[\uD800-\uDFFF]$/.test(char) ? '%EF%BF%BD' : encodeURIComponent(char)
+  )

@@ -2,7 +2,7 @@ import type { NewTask } from '../db/tasks.ts'
 
 /**
  * The tasks of one call: those that wait for others are stored after all that wait for none, in their order. What of these came later
- * in the call than the one that names it does not count for that one.
+ * in the call than the one that names it does not count for that one. Nor does one overtake another of its orderingKey.
  */
 export function inTurn<Result extends { kind: string }>(
   store: (task: NewTask, at: number) => Promise<Result>
@@ -10,15 +10,24 @@ export function inTurn<Result extends { kind: string }>(
   const created = new Map<string, number>()
   const plain: Promise<unknown>[] = []
   let stored: Promise<unknown> | undefined
+  const keys = new Set<string>()
+  const put: Promise<unknown>[] = []
+  /** They are stored by different statements, and so one by one. */
+  let oneByOne = false
   return (task, at) => {
-    if (task.after) {
-      const { after } = task
+    const { after, orderingKey } = task
+    const isBehind = !!orderingKey && keys.has(orderingKey)
+    if (after || isBehind) {
       // Not at once: all of the call are put in this same turn.
       stored ??= Promise.resolve().then(() => Promise.allSettled(plain))
-      return stored.then(() => {
-        const later = new Set(after.taskNos.filter(taskNo => (created.get(taskNo) ?? -1) > at))
-        return store(later.size > 0 ? { ...task, after: { ...after, later } } : task, at)
+      oneByOne ||= isBehind && !after
+      const done = (oneByOne ? Promise.allSettled([stored, ...put]) : stored).then(() => {
+        const later = new Set(after?.taskNos.filter(taskNo => (created.get(taskNo) ?? -1) > at))
+        return store(after && later.size > 0 ? { ...task, after: { ...after, later } } : task, at)
       })
+      if (orderingKey) keys.add(orderingKey)
+      put.push(done)
+      return done
     }
     const done = store(task, at)
     plain.push(
@@ -29,4 +38,17 @@ export function inTurn<Result extends { kind: string }>(
     )
     return done
   }
+}
+
+/** Which of the batches takes it: those of each are stored by one statement, and in their order where that matters. */
+export function batchOf({
+  prepared,
+  after,
+  orderingKey,
+  steps
+}: NewTask): 'prepared' | 'dependents' | 'ordered' | 'steps' | 'tasks' {
+  if (prepared) return 'prepared'
+  if (after) return 'dependents'
+  if (steps) return 'steps'
+  return orderingKey ? 'ordered' : 'tasks'
 }

@@ -7,7 +7,7 @@ export interface LeasedDelivery {
   delivery: LoadedDelivery
   /** Start of its lease: before the statement that wrote or read it, ms of our monotonic clock. */
   leasedFrom: number
-  /** This process accepted it and has not read it back. */
+  /** This process claimed it itself, when it was accepted or its turn came, and has not read it back. */
   isAccepted: boolean
 }
 

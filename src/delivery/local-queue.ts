@@ -33,7 +33,7 @@ export interface LocalQueue extends Queue {
  * room. So no delivery waits here for long while another process is free, and the queue costs nothing if it is not needed
  * (docs/notes/performance-log.md).
  */
-export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
+export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
   /** By downstream: deliveries that have not asked for a slot yet. */
   const held = new Map<string, number>()
   const running = inFlight()
@@ -52,7 +52,7 @@ export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueu
 
   function start(downstream: string, deliveries: ClaimedDelivery[]): void {
     hold(downstream, deliveries.length)
-    hints.bypassed(downstream, deliveries.length)
+    jobQueue.bypassed(downstream, deliveries.length)
     running.enter()
     void runOne({ downstream, deliveries }).then(() => {
       hold(downstream, -deliveries.length)
@@ -65,17 +65,17 @@ export function localQueue({ queue: hints, run, open, stopping, log }: LocalQueu
 
   return {
     // While the queue is away, this process works without it.
-    room: downstream => (hints.isAway(downstream) ? here(downstream) : hints.room(downstream)),
+    room: downstream => (jobQueue.isAway(downstream) ? here(downstream) : jobQueue.room(downstream)),
     async add(deliveries) {
       const others: ClaimedDelivery[] = []
       for (const [downstream, group] of byDownstream(deliveries)) {
         const most = here(downstream)
         // All or none: two small jobs cost more than a large one. Except if there is no queue for the rest.
-        const mine = group.length <= most || hints.isAway(downstream) ? most : 0
+        const mine = group.length <= most || jobQueue.isAway(downstream) ? most : 0
         if (mine > 0) start(downstream, group.slice(0, mine))
         others.push(...group.slice(mine))
       }
-      return others.length > 0 ? hints.add(others) : []
+      return others.length > 0 ? jobQueue.add(others) : []
     },
     idle: running.idle
   }

@@ -1,11 +1,17 @@
 import { readTasks, type TaskView } from '../db/views.ts'
+import { isKeyHeld, releaseKey, type Key, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
-import { readTaskState } from '../db/tasks.ts'
+import { readTaskState, type Standing } from '../db/standing.ts'
 import type { LoadedHandler } from '../handler/define.ts'
-import { defaultTimes, limitOf } from '../domain/retry-policy.ts'
+import { defaultPolicy, limitOf } from '../domain/retry-policy.ts'
+import { moves, statusOf, type Move } from '../domain/transitions.ts'
+import type { Status } from '../domain/types.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
 import type { Cancelled } from './load.ts'
+
+/** Of each delivery that an operator changes: its status before and after. Called before the first change, for the audit. */
+export type Written = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>
 
 export interface RedeliverDeps {
   sql: Sql
@@ -24,94 +30,217 @@ export interface RedeliverRequest {
   who: string
 }
 
+/** Tries of a new round. */
+export function roundLimit(
+  handlers: RedeliverDeps['handlers'],
+  task: { messageCode: string; retryTimes: number | null },
+  downstream: string
+): number {
+  const known = handlers.get(task.messageCode)?.downstreams.find(one => one.name === downstream)
+  return limitOf(task.retryTimes, known?.policy ?? defaultPolicy)
+}
+
 /**
- * Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. `written` is called before the
- * first change, if there is one. Throws Unavailable if PostgreSQL does not answer.
+ * Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. Throws Unavailable if PostgreSQL does not answer.
  */
 export const redeliver = (
   deps: RedeliverDeps,
   request: RedeliverRequest,
-  written: () => Promise<void>
+  written: Written
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> =>
   orUnavailable(deps.cluster, startAnew(deps, request, written))
 
 async function startAnew(
   deps: RedeliverDeps,
   request: RedeliverRequest,
-  written: () => Promise<void>
+  written: Written
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> {
   const task = await readTaskState(deps.sql, request.taskNo)
   if (!task) return 'not_found'
   if (task.state === 'PREPARED') return 'prepared'
-  const eligible = task.deliveries
-    .filter(one => one.status === 'FAILED' || (request.force && one.status === 'HANDLED'))
-    .filter(one => request.downstream === undefined || one.downstream === request.downstream)
+  const eligible = scoped(task.deliveries, request.downstream).filter(
+    one => one.status === 'FAILED' || (request.force && one.status === 'HANDLED')
+  )
   const timely = request.force ? eligible : eligible.filter(one => !one.expired)
   // What never went, since what it waited for was deleted, goes without it only when somebody says so.
   const wanted = request.force ? timely : timely.filter(one => one.reason !== 'DEPENDENCY_DELETED')
   if (timely.length > wanted.length && wanted.length === 0) return 'prerequisite_deleted'
   if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
-  await written()
-  const downstreams = deps.handlers.get(task.messageCode)?.downstreams ?? []
-  const done = await Promise.all(
-    wanted.map(({ downstream, attempt, status }) => {
-      const policy = downstreams.find(one => one.name === downstream)?.policy
-      const limit = policy ? limitOf(task.retryTimes, policy) : (task.retryTimes ?? defaultTimes)
-      const name = status === 'HANDLED' ? 'repeat' : 'redeliver'
-      return deps.complete({ move: { taskId: task.id, downstream, attempt, name, limit, by: request.who } })
-    })
-  )
+  const asked = wanted.map(({ downstream, attempt, status, orderingKey, position }): Move => {
+    const inOrder = (position ?? 0) > 0
+    const name = status === 'HANDLED' ? 'repeat' : inOrder ? 'requeue' : 'redeliver'
+    const limit = roundLimit(deps.handlers, task, downstream)
+    return { taskId: task.id, downstream, attempt, name, limit, orderingKey, by: request.who }
+  })
+  await writtenOf(written, wanted, asked)
+  const done = await Promise.all(asked.map(move => deps.complete({ move, messageCode: task.messageCode })))
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
   return (await readTasks(deps.sql, [request.taskNo])).get(request.taskNo) ?? 'not_found'
 }
 
-export interface RemoveDeps {
+type Parts = Standing['deliveries']
+
+const writtenOf = (written: Written, parts: Parts, asked: readonly Move[]): Promise<void> =>
+  written(
+    Object.fromEntries(parts.map(one => [one.downstream, one.status])),
+    Object.fromEntries(asked.map(move => [move.downstream, statusOf(moves[move.name].to)]))
+  )
+
+const scoped = (parts: Parts, downstream: string | undefined): Parts =>
+  parts.filter(one => downstream === undefined || one.downstream === downstream)
+
+export interface PushRequest {
+  taskNo: string
+  downstream?: string
+  who: string
+}
+
+/** Ends the backoff of deliveries: they are due now. Neither a start in the future nor a prerequisite can be pushed. */
+export const push = (
+  deps: Pick<RedeliverDeps, 'sql' | 'complete' | 'cluster' | 'wake'>,
+  request: PushRequest,
+  written: Written
+): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'> =>
+  orUnavailable(deps.cluster, endBackoff(deps, request, written))
+
+async function endBackoff(
+  { sql, complete, wake }: Pick<RedeliverDeps, 'sql' | 'complete' | 'wake'>,
+  { taskNo, downstream, who }: PushRequest,
+  written: Written
+): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'> {
+  const task = await readTaskState(sql, taskNo)
+  if (!task) return 'not_found'
+  if (task.state === 'PREPARED') return 'prepared'
+  const parts = scoped(task.deliveries, downstream)
+  const waiting = parts.filter(one => one.phase === 'WAITING' && one.dueMs > 0)
+  // What was never tried waits for its start, which is the producer's word.
+  const tried = waiting.filter(one => one.attempt > 0 && !one.early)
+  if (tried.length === 0) {
+    if (parts.some(one => one.phase === 'BLOCKED')) return 'blocked'
+    return waiting.length > 0 ? 'early' : 'nothing'
+  }
+  const asked = tried.map(({ downstream: name, attempt, reason }): Move => {
+    const move: Move = { taskId: task.id, downstream: name, attempt, name: 'push', by: who }
+    // It stays what it waits for, or a PROCESSING could no longer extend a missing receipt.
+    return reason === null ? move : { ...move, reason }
+  })
+  await writtenOf(written, tried, asked)
+  const done = await Promise.all(asked.map(move => complete({ move, messageCode: task.messageCode })))
+  if (!done.includes('moved')) return 'nothing'
+  wake()
+  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+}
+
+export interface SettleDeps {
   sql: Sql
   complete: Complete
   cluster: Cluster
   cancelled: Cancelled
 }
 
-/** `written` is called before the first change, if there is one. Throws Unavailable if PostgreSQL does not answer: the deletion may still happen. */
-export const remove = (
-  deps: RemoveDeps,
-  taskNo: string,
-  who: string,
-  written: () => Promise<void>
-): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
-  orUnavailable(deps.cluster, stop(deps, taskNo, who, written))
+export interface SettleRequest {
+  taskNo: string
+  downstream?: string
+  status: 'HANDLED' | 'DELETED'
+  who: string
+}
 
-/** Stops the SENDING deliveries of a task. A request in flight cannot be stopped, but its outcome changes nothing. */
-async function stop(
-  { sql, complete, cancelled }: RemoveDeps,
+/** Says how deliveries ended that are open or FAILED; resolves their alarms. A request in flight cannot be stopped. */
+export const settle = (
+  deps: SettleDeps,
+  request: SettleRequest,
+  written: Written
+): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
+  orUnavailable(
+    deps.cluster,
+    end(deps, request, written, ['SENDING', 'FAILED'], key =>
+      request.status === 'HANDLED'
+        ? { ...key, name: 'settle', handledBy: 'operator' }
+        : { ...key, name: 'delete', reason: 'DELETED' }
+    )
+  )
+
+/** Stops the SENDING deliveries of a task. Throws Unavailable if PostgreSQL does not answer: the deletion may still happen. */
+export const remove = (
+  deps: SettleDeps,
   taskNo: string,
   who: string,
-  written: () => Promise<void>
+  written: Written
+): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
+  orUnavailable(
+    deps.cluster,
+    end(deps, { taskNo, who }, written, ['SENDING'], key => ({
+      ...key,
+      name: 'delete',
+      reason: 'DELETED',
+      sending: true
+    }))
+  )
+
+/** A request in flight cannot be stopped, but its outcome changes nothing. */
+async function end(
+  { sql, complete, cancelled }: SettleDeps,
+  request: { taskNo: string; downstream?: string; who: string },
+  written: Written,
+  from: readonly Status[],
+  moveOf: (key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey' | 'by'>) => Move
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> {
+  const { taskNo, downstream, who } = request
   let isWritten = false
-  let stopped = 0
+  let ended = 0
   // Each turn that comes too late saw the delivery change once more.
   for (let turn = 0; turn < 10; turn++) {
     const task = await readTaskState(sql, taskNo)
     if (!task) return 'not_found'
     if (task.state === 'PREPARED') return 'prepared'
-    const sending = task.deliveries.filter(one => one.status === 'SENDING')
-    if (sending.length > 0 && !isWritten) {
-      await written()
+    const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))
+    const asked = parts.map(({ downstream: name, attempt, orderingKey }) =>
+      moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who })
+    )
+    if (parts.length > 0 && !isWritten) {
+      await writtenOf(written, parts, asked)
       isWritten = true
     }
     const done = await Promise.all(
-      sending.map(async ({ downstream, attempt }) => {
-        cancelled.add(task.id, downstream)
-        return complete({
-          move: { taskId: task.id, downstream, attempt, name: 'delete', reason: 'DELETED', by: who }
-        })
+      asked.map(move => {
+        cancelled.add(task.id, move.downstream)
+        return complete({ move, messageCode: task.messageCode })
       })
     )
-    stopped += done.filter(one => one === 'moved').length
-    if (done.every(one => one === 'moved')) break
+    const moved = done.filter(one => one === 'moved' || one === 'late').length
+    ended += moved
+    if (moved === parts.length) break
   }
-  if (stopped === 0) return 'nothing'
+  if (ended === 0) return 'nothing'
   return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+}
+
+export interface ReleaseDeps {
+  sql: Sql
+  cluster: Cluster
+  promote: (keys: readonly Key[]) => void
+}
+
+/**
+ * Lets a key go on that a FAILED delivery holds, which is out of order from then on. `written` is called before the change, if there
+ * is one. Throws Unavailable if PostgreSQL does not answer.
+ */
+export const release = (
+  deps: ReleaseDeps,
+  key: Key,
+  written: () => Promise<void>
+): Promise<Passed | 'not_held' | 'not_found'> => orUnavailable(deps.cluster, pass(deps, key, written))
+
+async function pass(
+  { sql, promote }: ReleaseDeps,
+  key: Key,
+  written: () => Promise<void>
+): Promise<Passed | 'not_held' | 'not_found'> {
+  const isHeld = await isKeyHeld(sql, key)
+  if (!isHeld) return isHeld === null ? 'not_found' : 'not_held'
+  await written()
+  const passed = await releaseKey(sql, key)
+  promote([key])
+  return passed ?? 'not_held'
 }

@@ -1,4 +1,11 @@
-import { leaseShards, readOutbox, readOutboxState, releaseShards, shardCount } from '../db/outbox.ts'
+import {
+  hasOutbox,
+  leaseShards,
+  readOutbox,
+  readOutboxState,
+  releaseShards,
+  shardCount
+} from '../db/outbox.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -25,6 +32,10 @@ export interface Outbox {
 
 const soonMs = 100
 const idleMs = 1_000
+/** Between looks, where an outbox is in use: whether there is a row at all, which an index says. */
+const peekMs = 40
+/** It is in use for so long after a row. */
+const inUseMs = 600_000
 const stateMs = 5_000
 const allShards = Array.from({ length: shardCount }, (_, shard) => shard)
 
@@ -38,6 +49,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
   let isRunning = false
   let restMs = soonMs
   let failures = 0
+  let usedUntil = -Infinity
   /** Somebody else was at the same rows: behind them is work for two. Keyed rows are not jumped over. */
   let behind: number | undefined
 
@@ -53,6 +65,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
     }
     failpoint('outbox.after_read')
     restMs = soonMs
+    usedUntil = performance.now() + inUseMs
     const held = await shards.hold(read.rows.flatMap(row => row.shard ?? []))
     const rows = read.rows.filter(row => row.shard === null || held.has(row.shard))
     const { left, lost } = await drain(deps, rows)
@@ -70,6 +83,17 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
       log.warn({ err }, 'outbox.failed')
       behind = undefined
       return Math.min(2_000, soonMs * 2 ** failures++)
+    }
+  }
+
+  /** Waits for so long, or until there may be a row. */
+  async function rest(restMs: number, signal: AbortSignal): Promise<void> {
+    for (const end = performance.now() + restMs; ;) {
+      const leftMs = end - performance.now()
+      // An outbox that nobody uses is not looked at more often than that; nor is a database that is away.
+      const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
+      if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
+      if (peeks && (await hasOutbox(sql, window.floor()).catch(() => true))) return
     }
   }
 
@@ -94,7 +118,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
         failed,
         signal
       )
-      while (!signal.aborted) await waiting.take(await turn(true), signal)
+      while (!signal.aborted) await rest(await turn(true), signal)
       isRunning = false
       await telling
       // Or the others would wait for the end of a lease that nobody needs any more.

@@ -1,14 +1,14 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import type { Applied, Completion, ReceiptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
-import { findReceiving, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
+import { findReceiving, setExtend, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { LoadedHandler } from '../handler/define.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, defaultPolicy } from '../domain/retry-policy.ts'
+import { decide, defaultPolicy, isFirstTry, limitOf, type Policy } from '../domain/retry-policy.ts'
 import { moves, type Move } from '../domain/transitions.ts'
-import { receiptResults, type ReceiptResult, type Status } from '../domain/types.ts'
+import { receiptResults, type ReceiptResult, type Status, type Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { inHookTime } from './hooks.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -93,7 +93,7 @@ async function take(
   token: TokenClaims
 ): Promise<ReceiveResult> {
   const { downstream, attempt, issuedMs } = token
-  let result: ReceiptResult | undefined
+  let turned: Turned | undefined
   // Each turn that comes too late saw the delivery change once more. It cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
     checkRoom(deps, store)
@@ -105,7 +105,11 @@ async function take(
     if (found.task.messageCode !== request.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
     // The hook is called once, and only if the receipt can still change something.
-    result ??= found.status === 'HANDLED' ? request.result : await askHandler(deps, request, token, found)
+    turned ??=
+      found.status === 'HANDLED' ? { result: request.result } : await askHandler(deps, request, token, found)
+    const { result, extend } = turned
+    // Before the receipt: who is not answered sends it again, and the hook says it again.
+    if (extend !== undefined) await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend))
     const move = moveFor(deps, result, token, found)
     const received = await keep(deps, store, request, {
       taskId: found.task.id,
@@ -113,7 +117,13 @@ async function take(
       attempt,
       result,
       move,
-      status: found.status
+      status: found.status,
+      task: found.task,
+      messageCode: found.task.messageCode,
+      isFirstTry:
+        attempt <= 1 ||
+        (attempt === found.attempt &&
+          isFirstTry(found, limitOf(found.task.retryTimes, policyOf(deps, token, found))))
     })
     if (received) return received
   }
@@ -128,9 +138,12 @@ async function keep(
   one: Pick<ReceiptRow, 'taskId' | 'downstream' | 'attempt' | 'result'> & {
     move: Move | null
     status: Status
+    task: Task
+    messageCode: string
+    isFirstTry: boolean
   }
 ): Promise<ReceiveResult | undefined> {
-  const { taskId, downstream, attempt, result, move } = one
+  const { taskId, downstream, attempt, result, move, task } = one
   // Checked again: many callers may have looked at the same time, or waited for their hooks.
   checkRoom(deps, store)
   failpoint('receipt.before_commit')
@@ -138,6 +151,9 @@ async function keep(
     deps.cluster,
     write(deps, store, {
       move,
+      task,
+      messageCode: one.messageCode,
+      isFirstTry: one.isFirstTry,
       receipt: {
         taskId,
         downstream,
@@ -196,15 +212,21 @@ function statusAfter(move: Move): Status {
   return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
 }
 
+/** What the handler's hook made of a receipt. `extend` is JSON. */
+interface Turned {
+  result: ReceiptResult
+  extend?: string
+}
+
 /** The result after the handler's hook. Only HANDLED can be changed. A hook that throws, hangs or returns nonsense means RETRY. */
 async function askHandler(
   deps: ReceiveDeps,
   request: ReceiptRequest,
   token: TokenClaims,
   found: ReceivingDelivery
-): Promise<ReceiptResult> {
+): Promise<Turned> {
   const handler = deps.handlers.get(found.task.messageCode)
-  if (!handler?.onReceipt) return request.result
+  if (!handler?.onReceipt) return { result: request.result }
   try {
     const turned = await inHookTime(
       'onReceipt',
@@ -220,14 +242,42 @@ async function askHandler(
         body: handler.body.parse(JSON.parse(found.task.messageBody))
       })
     )
-    if (request.result !== 'HANDLED' || turned === undefined) return request.result
-    if ((receiptResults as readonly unknown[]).includes(turned)) return turned
-    throw new TypeError(`onReceipt returned ${String(turned)}`)
+    return turnedOf(request.result, turned)
   } catch (err) {
     deps.log.warn({ err, taskNo: request.taskNo, downstream: token.downstream }, 'hook.on_receipt_failed')
-    return request.result === 'HANDLED' ? 'RETRY' : request.result
+    return { result: request.result === 'HANDLED' ? 'RETRY' : request.result }
   }
 }
+
+/** JavaScript may return anything. Throws for what is no answer. */
+function turnedOf(posted: ReceiptResult, returned: unknown): Turned {
+  const { result = posted, extend } =
+    typeof returned === 'object' && returned !== null
+      ? (returned as { result?: unknown; extend?: unknown })
+      : { result: returned }
+  if (!(receiptResults as readonly unknown[]).includes(result))
+    throw new TypeError(`onReceipt returned ${JSON.stringify(returned)}`)
+  const turned: Turned = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
+  if (extend === undefined) return turned
+  const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'
+  if (text === 'null' || text.length > mostExtend || unstorable.test(text))
+    throw new TypeError(
+      `onReceipt set an extend that is no object of at most ${mostExtend} characters of JSON`
+    )
+  return { ...turned, extend: text }
+}
+
+/** Characters of JSON, as at the POST. */
+const mostExtend = 1_024
+/** jsonb holds neither U+0000 nor half a surrogate pair. */
+const unstorable = /\\u0000|\\ud[89a-f]/i
+
+const policyOf = (
+  { handlers }: ReceiveDeps,
+  { downstream }: TokenClaims,
+  { task }: ReceivingDelivery
+): Policy =>
+  handlers.get(task.messageCode)?.downstreams.find(one => one.name === downstream)?.policy ?? defaultPolicy
 
 /** The move for a receipt. Null: it changes nothing and is only stored. */
 function moveFor(
@@ -236,7 +286,8 @@ function moveFor(
   token: TokenClaims,
   found: ReceivingDelivery
 ): Move | null {
-  const key = { taskId: found.task.id, downstream: token.downstream, attempt: token.attempt }
+  const { id: taskId, orderingKey } = found.task
+  const key = { taskId, downstream: token.downstream, attempt: token.attempt, orderingKey }
   const ofRound = token.attempt >= found.roundFrom && token.attempt <= found.attempt
   if (result === 'HANDLED') {
     if (!ofRound || (found.status !== 'SENDING' && found.status !== 'FAILED')) return null
@@ -244,9 +295,7 @@ function moveFor(
     return found.status === 'SENDING' ? { ...move, sending: true } : move
   }
   if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
-  const policy =
-    deps.handlers.get(found.task.messageCode)?.downstreams.find(one => one.name === token.downstream)
-      ?.policy ?? defaultPolicy
+  const policy = policyOf(deps, token, found)
   if (result === 'PROCESSING') {
     const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
     if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null

@@ -32,7 +32,9 @@ export async function rescueOverdue(
   const overdue = await findOverdue(deps.sql, downstreams, since, overdueAtOnce)
   const moves = overdue.map(one => moveOf(deps, one))
   if (overdue.length > 0) failpoint('dispatch.after_select')
-  const done = await Promise.all(moves.map(move => deps.complete({ move })))
+  const done = await Promise.all(
+    overdue.map((task, at) => deps.complete({ move: moves[at] ?? null, task, messageCode: task.messageCode }))
+  )
   if (overdue.length > 0) failpoint('dispatch.after_commit')
   overdue.forEach((one, index) => {
     const move = moves[index]
@@ -55,7 +57,8 @@ export async function rescueOverdue(
 }
 
 function moveOf({ handlers, cluster, random }: RescueDeps, one: Overdue): Move {
-  const key = { taskId: one.taskId, downstream: one.downstream, attempt: one.attempt, overdue: true }
+  const { taskId, downstream, attempt, orderingKey } = one
+  const key = { taskId, downstream, attempt, orderingKey, overdue: true }
   if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
   const policy =
     handlers.get(one.messageCode)?.downstreams.find(d => d.name === one.downstream)?.policy ?? defaultPolicy

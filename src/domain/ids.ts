@@ -56,7 +56,13 @@ export function uuidAt(at: Date): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-0000-0000-000000000000`
 }
 
+/** The time in a UUID v7. */
+export const timeOf = (id: string): Date => new Date(Number.parseInt(id.replace('-', '').slice(0, 12), 16))
+
 /** The `webhook-id`: the same on every attempt, so that a downstream can tell a repeat. Holds no dot. */
 export function deliveryId(taskId: string, downstream: string): string {
   return `${taskId}_${downstream}`
 }
+
+/** A messageCode, as producers post it and handlers name it. */
+export const messageCodeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/

@@ -1,4 +1,4 @@
-import type { Backoff, HandledBy, Outcome, Reason } from './types.ts'
+import type { AttemptEnd, Backoff, HandledBy, Reason } from './types.ts'
 
 /** The retry policy of a downstream. `times`: tries including the first. Undefined: the default. */
 export interface Policy {
@@ -35,7 +35,7 @@ export interface DeliveryTries {
 
 /** An event of a delivery that needs a decision. */
 export type AttemptResult =
-  | Outcome
+  | AttemptEnd
   /** Cut off by our own shutdown: the request may or may not have arrived. */
   | { kind: 'shutdown' }
   /** The lease ended. */
@@ -46,7 +46,7 @@ export type AttemptResult =
   | { kind: 'receipt'; result: 'RETRY' | 'FAILED' }
 
 export type Decision =
-  | { move: 'handled'; handledBy: HandledBy }
+  | { move: 'handled' | 'probed'; handledBy: HandledBy }
   | { move: 'sent'; afterMs: number }
   | { move: 'retry'; afterMs: number }
   | { move: 'release' | 'lose'; afterMs: number }
@@ -55,6 +55,14 @@ export type Decision =
 /** Tries in total, including the first: the task's limit, else the downstream's, else the default. */
 export const limitOf = (retryTimes: number | null, policy: Policy): number =>
   retryTimes ?? policy.times ?? defaultTimes
+
+/** Whether a claimed delivery is at its first counted try. Attempt numbers have gaps: what was not sent is claimed again. */
+export const isFirstTry = (
+  delivery: { attempt: number; roundFrom: number; lost: number; triesLeft: number },
+  limit: number
+): boolean =>
+  delivery.attempt <= 1 ||
+  (delivery.roundFrom === 1 && delivery.lost === 0 && delivery.triesLeft === limit - 1)
 
 /**
  * The only retry rule. It is pure, without clock or I/O. It decides after a send, a lost lease, a missing receipt, and a
@@ -71,6 +79,8 @@ export function decide(
       if (happened.handled) return { move: 'handled', handledBy: 'answer' }
       if (tried.needsReceipt) return { move: 'sent', afterMs: policy.receiptTimeoutMs }
       return { move: 'handled', handledBy: 'send' }
+    case 'probed':
+      return { move: 'probed', handledBy: 'probe' }
     case 'refused':
       return { move: 'fail', reason: 'REFUSED' }
     case 'failed': {

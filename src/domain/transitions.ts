@@ -43,7 +43,15 @@ export const moves = {
     tries: 0,
     clock: 'now, or its start time',
     who: 'whoever ends the last one it waits for, accept, dispatcher',
-    when: 'every task that it waits for is HANDLED'
+    when: 'every task that it waits for is HANDLED, and it is the head of its orderingKey'
+  },
+  promote: {
+    from: ['BLOCKED'],
+    to: 'IN_FLIGHT',
+    tries: -1,
+    clock: 'now + lease',
+    who: 'whoever ends the one before it, dispatcher',
+    when: 'it is the head of its orderingKey, waits for no other task, is due, and its downstream has room'
   },
   release: {
     from: ['IN_FLIGHT'],
@@ -77,6 +85,14 @@ export const moves = {
     clock: null,
     who: 'worker',
     when: 'it is delivered, and no receipt is expected or the answer was the receipt'
+  },
+  probed: {
+    from: ['IN_FLIGHT'],
+    to: 'HANDLED',
+    tries: 0,
+    clock: null,
+    who: 'worker',
+    when: 'an earlier attempt may have arrived, and its downstream says, when asked, that it has handled the task'
   },
   retry: {
     from: ['IN_FLIGHT', 'AWAITING_RECEIPT'],
@@ -126,6 +142,15 @@ export const moves = {
     who: 'operator',
     when: 'requested'
   },
+  // A move of its own: only whoever holds the key knows whether it is the head.
+  requeue: {
+    from: ['FAILED'],
+    to: 'BLOCKED',
+    tries: 'anew',
+    clock: 'deliverBefore, or the year 9999',
+    who: 'operator',
+    when: 'a redelivery is requested, and it has its place in its orderingKey still'
+  },
   // A move of its own: a receipt that arrives during a redelivery without force must win.
   repeat: {
     from: ['HANDLED'],
@@ -135,13 +160,29 @@ export const moves = {
     who: 'operator',
     when: 'requested with force'
   },
+  push: {
+    from: ['WAITING'],
+    to: 'WAITING',
+    tries: 0,
+    clock: 'now',
+    who: 'operator',
+    when: 'requested while it waits for its next try'
+  },
+  settle: {
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED', 'FAILED'],
+    to: 'HANDLED',
+    tries: 0,
+    clock: null,
+    who: 'operator',
+    when: 'an operator says that it was handled'
+  },
   delete: {
-    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED'],
+    from: ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED', 'FAILED'],
     to: 'DELETED',
     tries: 0,
     clock: null,
     who: 'operator',
-    when: 'requested'
+    when: 'requested; from FAILED only when it is settled'
   }
 } as const satisfies Record<string, Rule>
 
@@ -165,7 +206,9 @@ export interface Move {
   overdue?: boolean
   /** The operator who asks for it. */
   by?: string
-  /** For `receive`: only while it is SENDING, as it was when it was read. */
+  /** Of its delivery, where it has one: the end of one lets the next one go. */
+  orderingKey?: string | null
+  /** Only while it is SENDING, as it was when it was read. */
   sending?: true
 }
 
@@ -234,7 +277,7 @@ export function apply(
   }
   return {
     place: rule.to,
-    attempt: move.name === 'claim' ? at.attempt + 1 : at.attempt,
+    attempt: move.name === 'claim' || move.name === 'promote' ? at.attempt + 1 : at.attempt,
     triesLeft: at.triesLeft + rule.tries,
     lost: at.lost + (rule.lost ?? 0),
     roundFrom: at.roundFrom
@@ -265,9 +308,11 @@ export function printStates(): string {
     '|---|---|---|---|---|---|---|',
     ...rows,
     '',
-    'BLOCKED: it waits for other tasks, by `after`. Its clock is its deliverBefore, or the year 9999.',
+    'BLOCKED: it waits for other tasks, by `after`, or for its turn, by `orderingKey`. Its clock is its deliverBefore, or the year 9999.',
+    'A delivery with an `orderingKey` has a `position`. Below zero it is out of order: never BLOCKED, never a head. `repeat` makes it so,',
+    'and so does passing a FAILED one. Of one downstream and key at most one above zero is WAITING, IN_FLIGHT or AWAITING_RECEIPT.',
     '`receive` accepts any attempt of the current round. Every other move accepts only the current attempt.',
-    'A move to FAILED writes its alarm in the same statement. `receive` and `redeliver` from FAILED resolve it.',
+    'A move to FAILED writes its alarm in the same statement. Every move from FAILED resolves it.',
     '',
     '## State × move',
     '',

@@ -10,8 +10,12 @@
 //   lease       the time in which the current attempt owns its delivery
 //   outbox row  a task that a producer wrote inside its own transaction; a dispatcher brings it in
 //   prerequisite  a task that another one, its dependent, names in `after` and waits for
-//   hint        a job of the queue: ids and attempt numbers; losing one costs only time
+//   orderingKey  deliveries of one downstream with the same one run one after the other, by position; the one that may run is the head
+//   job         what BullMQ holds: ids and attempt numbers; losing one costs only time
 //   half message  a task posted as prepared: nothing is delivered until it is committed
+//   probe       asking a downstream whether it has handled a task, before sending it again
+//   settle      an operator says how a delivery ended
+//   operation   a bulk change in the background, with progress
 //   check       asking its producer what became of it, while nobody says (check-back)
 
 /** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
@@ -46,7 +50,20 @@ export const reasons = [
 ] as const
 export type Reason = (typeof reasons)[number]
 
-export const handledBys = ['send', 'answer', 'receipt'] as const
+/** What an open delivery waits for (waiting-for.ts). */
+export const waitingCodes = [
+  'NEXT_ATTEMPT',
+  'ROOM',
+  'ANSWER',
+  'RECEIPT',
+  'TASK',
+  'PAUSED',
+  'HANDLER',
+  'WORKER',
+  'DISPATCHER'
+] as const
+
+export const handledBys = ['send', 'answer', 'receipt', 'probe', 'operator'] as const
 export type HandledBy = (typeof handledBys)[number]
 
 export const receiptResults = ['HANDLED', 'FAILED', 'RETRY', 'PROCESSING'] as const
@@ -59,9 +76,15 @@ export const alarmKinds = [
   'TLS',
   'REJECTED',
   'DEPENDENCY_FAILED',
-  'PREPARED_STUCK'
+  'PREPARED_STUCK',
+  'KEY_HELD',
+  'MISMATCH'
 ] as const
 export type AlarmKind = (typeof alarmKinds)[number]
+
+/** How what a downstream has handled differs from what is HANDLED here. */
+export const differenceKinds = ['MISSING', 'DIFFERS', 'UNKNOWN'] as const
+export type DifferenceKind = (typeof differenceKinds)[number]
 
 /** A posted task, as handlers and hooks see it. `messageBody` is the text exactly as posted. */
 export interface Task {
@@ -73,6 +96,7 @@ export interface Task {
   deliverStartTime: Date | null
   needCallback: boolean | null
   retryTimes: number | null
+  orderingKey: string | null
   extend: unknown
   traceparent: string | null
   createdAt: Date
@@ -90,6 +114,8 @@ export interface Evidence {
   /** The address of the connection, `ip:port`. */
   address?: string
   warning?: string
+  /** The broker's own id of the message: `topic/partition/offset`, `stream/sequence`, the id of an entry. */
+  messageId?: string
 }
 
 /** The result of an attempt. Failures of the downstream are data; an exception is our own bug. */
@@ -100,6 +126,9 @@ export type Outcome =
   | ({ kind: 'refused'; reason: string } & Evidence)
   /** The downstream may accept it later. `alarm`: the first failure raises an alarm, and retries are slow. */
   | ({ kind: 'failed'; reason: string; retryAfterMs?: number; alarm?: 'BLOCKED_TARGET' | 'TLS' } & Evidence)
+
+/** How an attempt ended. `probed`: nothing was sent, since the downstream said, when asked, that it has handled the task. */
+export type AttemptEnd = Outcome | ({ kind: 'probed' } & Evidence)
 
 /** Waits between tries in ms. `list`: the last value repeats, so one value is a fixed wait. */
 export type Backoff = { kind: 'exponential'; firstMs: number; maxMs: number } | { kind: 'list'; ms: number[] }

@@ -1,7 +1,6 @@
-// A member and not an alias: for an alias the compiler would say 'Duration' and nothing of its forms.
 import type { z } from 'zod'
 import type { Policy } from '../domain/retry-policy.ts'
-import type { ReceiptResult, Task } from '../domain/types.ts'
+import type { CheckAnswer, ReceiptResult, Task } from '../domain/types.ts'
 import type { DubboRequest } from '../transport/dubbo/triple.ts'
 import type { Dubbo2Request } from '../transport/dubbo/classic-request.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
@@ -10,18 +9,22 @@ import type { NatsRequest } from '../transport/nats/nats.ts'
 import type { RabbitmqRequest } from '../transport/rabbitmq/rabbitmq.ts'
 import type { RedisStreamRequest } from '../transport/redis-stream/redis-stream.ts'
 import type { RocketmqRequest } from '../transport/rocketmq/rocketmq.ts'
+import type { CustomOutcome, CustomRequest, CustomTools } from '../transport/custom.ts'
 import type { Answer, Verdict } from '../transport/types.ts'
+import type { Duration } from './duration.ts'
 
 // Handlers import everything from here: import { defineHandler, z, env, url } from 'ackbox/handler'
 export { z } from 'zod'
 export { url } from '../transport/url.ts'
 export { env } from './env.ts'
+export { durationMs, durationText, type Duration } from './duration.ts'
 
 /** The result of `request` for each transport. A new transport adds one line. */
 export interface Requests {
   http: HttpRequest
   dubbo: DubboRequest
   dubbo2: Dubbo2Request
+  custom: CustomRequest
   rabbitmq: RabbitmqRequest
   kafka: KafkaRequest
   rocketmq: RocketmqRequest
@@ -62,21 +65,95 @@ export type HandlerAnswer = Omit<Answer, 'json'> & { readonly json: AskableJson 
 // Members and not aliases: the compiler says what an alias is called, but what a member may be.
 interface Answers {
   beforeSend: void | { skip: true } | { postponeMs: number }
-  onReceipt: 'HANDLED' | 'FAILED' | 'RETRY' | 'PROCESSING' | void
+  onReceipt: ReceiptResult | { result?: ReceiptResult; extend?: { [name: string]: unknown } } | void
 }
 
 /** The result of `beforeSend`. Undefined: send it. */
 export type BeforeSend = Answers['beforeSend']
 
-/** One destination of a handler. Only `transport` and `request` are required. */
-export interface Downstream<Name extends TransportName, Body> {
+/** How an attempt ended, as `afterSend` is told. It is a copy: a change of it changes nothing. */
+export interface AttemptOutcome {
+  /** `probed`: nothing was sent, since `probe` was answered with true. */
+  readonly kind: 'delivered' | 'probed' | 'refused' | 'failed'
+  /** Why it is not delivered: a stable word, perhaps with details behind a colon. */
+  readonly reason?: string
+  /** The HTTP status, or the closest equivalent of the transport. */
+  readonly status?: number
+  /** The broker's own id of the message. */
+  readonly messageId?: string
+  /** From the start of the attempt to its answer. */
+  readonly ms: number
+}
+
+export interface AboutOutcome<Body> extends AboutAttempt<Body> {
+  outcome: AttemptOutcome
+}
+
+/**
+ * How a downstream is asked whether it has handled a task, before a send that may be a repetition: an earlier attempt may have
+ * arrived (timeout, broken connection, lost lease, no receipt in time). Under the timeout of the attempt: half of it at most.
+ */
+export interface Probe<Name extends TransportName, Body> {
+  /** Builds the question, like `request` of the downstream. HTTP: GET by default, and without a body. */
+  request(about: AboutAttempt<Body>): Awaitable<Requests[Name]>
+  /**
+   * Whether this answer says that it has handled the task: `true`, and nothing else, does. It is asked about a 2xx, a 404, a 410
+   * or an RPC result; whatever else comes, and an exception, is no answer.
+   */
+  handled(answer: HandlerAnswer, about: About<Body>): AskableJson | boolean | null | undefined
+  /** If true, it is never sent again without an answer: the attempt fails, and the next one asks again. Default: it is sent. */
+  required?: boolean
+}
+
+/** What leaves the house: a request that the transport sends or, of `custom`, a send of the handler's own. */
+type Leaves<Name extends TransportName, Body> = [Name] extends ['custom']
+  ? {
+      /**
+       * Sends the task, under the same deadline as every transport, and says what came of it. The egress guard sees nothing of it:
+       * never connect to an address that came with the task.
+       */
+      send(about: Sending<Body>, tools: CustomTools): Awaitable<CustomOutcome>
+    }
+  : {
+      /** Builds the request, again for every attempt. An exception fails only that attempt. */
+      request(about: Sending<Body>): Awaitable<Requests[Name]>
+    }
+
+/** Compares by schedule what a downstream has handled with what is HANDLED here. Each difference is an alarm, MISMATCH. */
+export interface Reconcile {
+  /** '1m' to '31d'. The first run comes that long after the handler was first loaded. */
+  every: Duration
+  /** Tasks younger than this are left to the next run: they may be on their way. Default '10m'. */
+  settle?: Duration
+  /**
+   * Every taskNo of this messageCode that the downstream has handled, of the tasks created in [from, to). Others, handled before or after, do no
+   * harm; at most 1,000,000. One process calls it at a time, with five minutes; `signal` aborts after that, or when the process stops.
+   */
+  run(about: {
+    downstream: string
+    from: Date
+    to: Date
+    signal: AbortSignal
+  }): Awaitable<Iterable<string> | AsyncIterable<string>>
+}
+
+/** One destination of a handler. Only `transport` and `request` (of `custom`: `send`) are required. */
+export type Downstream<Name extends TransportName, Body> = Leaves<Name, Body> & DownstreamOptions<Name, Body>
+
+export interface DownstreamOptions<Name extends TransportName, Body> {
   transport: Name
-  /** Builds the request, again for every attempt. An exception fails only that attempt. */
-  request(about: Sending<Body>): Awaitable<Requests[Name]>
   /** Called once, when the task is accepted. If it returns false, this downstream does not get the task. */
   when?(about: About<Body>): boolean
   /** Called before every attempt. `{ skip: true }` ends the delivery, `{ postponeMs }` postpones it. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
+  /**
+   * Told how every attempt ended, once that is written. It cannot change it: an exception, or more than 5 s, is only logged. It is
+   * not told of attempts whose process died.
+   */
+  afterSend?(about: AboutOutcome<Body>): Awaitable<void>
+  /** Asks before sending again. Only transports whose downstream answers: http, dubbo, dubbo2. */
+  probe?: Name extends Answering ? Probe<Name, Body> : never
+  reconcile?: Reconcile
   /**
    * Whether the answer means success. Default: any 2xx, or an RPC result without an exception. 'refused': do not retry.
    * A queue has no answer but its confirmation.
@@ -87,6 +164,11 @@ export interface Downstream<Name extends TransportName, Body> {
    * without `needCallback` never expects a receipt.
    */
   needCallback?: boolean
+  /**
+   * What a FAILED delivery does to those behind it with the same orderingKey. 'hold' (default): they wait until it is redelivered, or its
+   * key is released. 'skip': they go on at once. Must be the same in every handler that names this downstream.
+   */
+  onFailed?: 'hold' | 'skip'
   /** How long to wait for the receipt before the next try. Default '60s'. */
   receiptTimeout?: Duration
   retry?: {
@@ -109,6 +191,11 @@ export interface Downstream<Name extends TransportName, Body> {
      */
     pipelining?: number
   }
+  /**
+   * 'cloudevents': the request is a CloudEvent 1.0 in binary mode, its attributes are headers `ce-…`, or `ce_…` for Kafka. The body
+   * stays as it is.
+   */
+  format?: Name extends 'http' | 'kafka' ? 'cloudevents' : never
   /** Signing secrets (`whsec_…`) instead of the one derived from SECRET. The first is the new one. All signatures are sent. */
   secrets?: string[]
 }
@@ -122,7 +209,10 @@ export interface HandlerReceipt {
   attempt: number
 }
 
-/** The result of `onReceipt`. Undefined: keep the result of the receipt. */
+/**
+ * The result of `onReceipt`. Undefined, or without `result`: keep the result of the receipt. `extend` takes the place of the task's, which
+ * is shown with it and never delivered: an object of at most 1,024 characters of JSON.
+ */
 export type OnReceipt = Answers['onReceipt']
 
 /** Where the producer of a half message is asked, and with what headers of its own. The body and the signature are ours. */
@@ -141,7 +231,7 @@ export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record
   body: Schema
   /** Name → destination. Names are global: handlers with the same downstream share its queue, limits and pause. */
   downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
-  /** May turn a receipt's HANDLED into RETRY or FAILED. An exception means RETRY. */
+  /** May turn a receipt's HANDLED into RETRY or FAILED, and may set the task's `extend`. An exception means RETRY. */
   onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
   /**
    * Where to ask the producer of a half message (`prepared: true`) that was neither committed nor rolled back. Without it
@@ -164,12 +254,29 @@ export interface LoadedDownstream {
   request(about: Sending<unknown>): Awaitable<Requests[TransportName]>
   when?(about: About<unknown>): boolean
   beforeSend?(about: AboutAttempt<unknown>): Awaitable<BeforeSend>
+  afterSend?(about: AboutOutcome<unknown>): Awaitable<void>
+  probe?: LoadedProbe
+  reconcile?: LoadedReconcile
   accepted?(answer: HandlerAnswer, about: About<unknown>): Verdict
   /** Undefined: it has no receipts, and a task's own needCallback does not change that. */
   needCallback?: boolean
+  /** Undefined: 'hold'. */
+  onFailed?: 'hold' | 'skip'
   policy: Policy
   limit: Limit
   secrets?: string[]
+  format?: 'cloudevents'
+}
+
+export interface LoadedReconcile extends Pick<Reconcile, 'run'> {
+  everyMs: number
+  settleMs: number
+}
+
+export interface LoadedProbe {
+  request(about: AboutAttempt<unknown>): Awaitable<Requests[TransportName]>
+  handled(answer: HandlerAnswer, about: About<unknown>): unknown
+  required: boolean
 }
 
 export interface Limit {
@@ -188,30 +295,23 @@ export interface LoadedHandler {
   downstreams: LoadedDownstream[]
   onReceipt?(about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
   checkBack?: CheckBack
+  /** Its tasks come by the wire of DTM alone, and their producers are asked as DTM asks. */
+  dtm?: DtmMessages
 }
 
-interface Forms {
-  duration: number | `${number}ms` | `${number}s` | `${number}m` | `${number}h` | `${number}d`
+/** What is DTM's own about a message. */
+export interface DtmMessages {
+  /** Undefined: it says nothing. */
+  checkAnswer(answer: Answer): CheckAnswer | undefined
+  /** After an UNKNOWN, ms. */
+  askEveryMs(task: Readonly<Task>): number
+  /** What is delivered beside its first step; null: nothing. */
+  steps(task: Readonly<Task>): Steps | null
 }
 
-/** A duration such as '500ms', '10s', '1m', '2h', '1d', or a number of milliseconds. */
-export type Duration = Forms['duration']
-
-const unitMs: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-
-/** Whole milliseconds, or undefined if it is not a duration. */
-export function durationMs(value: unknown): number | undefined {
-  if (typeof value === 'number') return Number.isFinite(value) && value >= 0 ? Math.round(value) : undefined
-  if (typeof value !== 'string') return undefined
-  const [, number, unit] = /^(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)$/.exec(value) ?? []
-  return number && unit ? Math.round(Number(number) * (unitMs[unit] ?? 0)) : undefined
-}
-
-/** The shortest form: 90000 is '90s', 60000 is '1m'. */
-export function durationText(ms: number): string {
-  const [unit, size] = Object.entries(unitMs).findLast(([, each]) => ms >= each && ms % each === 0) ?? [
-    'ms',
-    1
-  ]
-  return `${ms / size}${unit}`
+/** Tasks that are stored by the very statement that makes the deliveries of another one. */
+export interface Steps {
+  /** Each waits for the one before it, the first of these for that other one. */
+  inSequence: boolean
+  tasks: { taskNo: string; messageCode: string; messageBody: string }[]
 }

@@ -4,7 +4,8 @@ import { pathToFileURL } from 'node:url'
 import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
 import { checkHandler } from './validate.ts'
-import type { Limit, LoadedHandler, TransportName } from './define.ts'
+import type { LoadedDownstream, Limit, LoadedHandler, TransportName } from './define.ts'
+import { dtmHandlers, type DtmTargets } from './dtm.ts'
 import { namesMissing, useEnv } from './env.ts'
 import { handlerFiles, type HandlerFile } from './files.ts'
 import { prepareForHandlers } from './resolve.ts'
@@ -14,6 +15,7 @@ import { isTypeScript, placeOf } from './typescript.ts'
 export interface SharedDownstream extends Limit {
   name: string
   transport: TransportName
+  onFailed?: LoadedDownstream['onFailed']
   /** The longest of its handlers' own. */
   receiptTimeoutMs: number
   /** Of the first handler that names it. */
@@ -47,6 +49,8 @@ export interface LoadOptions {
   /** What `env` reads from: process.env, with the demo's defaults under it. */
   env: Readonly<Record<string, string | undefined>>
   transports: readonly string[]
+  /** DTM=on: each has a handler of its own. */
+  dtmTargets?: DtmTargets
 }
 
 /** All errors of all handlers. */
@@ -64,7 +68,13 @@ export class HandlersError extends Error {
  * Loads every handler of a folder. Throws HandlersError with all errors at once.
  * Helpers are in subfolders, or in files whose names start with `_`.
  */
-export async function loadHandlers({ dir, builtIn, env, transports }: LoadOptions): Promise<Registry> {
+export async function loadHandlers({
+  dir,
+  builtIn,
+  env,
+  transports,
+  dtmTargets = new Map()
+}: LoadOptions): Promise<Registry> {
   const folder = resolve(dir ?? builtIn)
   useEnv(env)
   originsFrom(env)
@@ -80,6 +90,7 @@ export async function loadHandlers({ dir, builtIn, env, transports }: LoadOption
   }
   twice(exported, problems)
   const loaded = exported.flatMap(each => checked(each, transports, problems))
+  addDtm(loaded, targets, dtmTargets, problems)
   const downstreams = byName(loaded, problems)
   if (problems.length > 0) {
     throw new HandlersError(
@@ -209,19 +220,45 @@ function twice(exported: Exported[], problems: Problem[]): void {
   }
 }
 
-type Shared = Limit & { transport: TransportName }
+function addDtm(
+  loaded: LoadedHandler[],
+  named: NamedTarget[],
+  targets: DtmTargets,
+  problems: Problem[]
+): void {
+  for (const handler of dtmHandlers(targets)) {
+    const other = loaded.find(one => one.messageCode === handler.messageCode)
+    if (other)
+      problems.push({
+        file: other.file,
+        what: `messageCode '${handler.messageCode}' is that of a target in DTM_TARGETS`,
+        fix: 'give either another name'
+      })
+    else loaded.push(handler)
+  }
+  for (const [name, url] of targets) named.push({ file: 'DTM_TARGETS', name, url })
+}
+
+type Shared = Limit & { transport: TransportName; onFailed?: LoadedDownstream['onFailed'] }
 
 function byName(loaded: LoadedHandler[], problems: Problem[]): Map<string, SharedDownstream> {
   const shared = new Map<string, SharedDownstream>()
   for (const { file, downstreams } of loaded) {
-    for (const { name, transport, limit, policy } of downstreams) {
+    for (const { name, transport, limit, policy, onFailed = 'hold' } of downstreams) {
       const first = shared.get(name)
       if (!first) {
-        shared.set(name, { name, transport, ...limit, receiptTimeoutMs: policy.receiptTimeoutMs, file })
+        shared.set(name, {
+          name,
+          transport,
+          ...limit,
+          onFailed,
+          receiptTimeoutMs: policy.receiptTimeoutMs,
+          file
+        })
         continue
       }
       first.receiptTimeoutMs = Math.max(first.receiptTimeoutMs, policy.receiptTimeoutMs)
-      const differs = difference(first, { transport, ...limit })
+      const differs = difference(first, { transport, ...limit, onFailed })
       if (!differs) continue
       problems.push({
         file,
@@ -235,7 +272,7 @@ function byName(loaded: LoadedHandler[], problems: Problem[]): Map<string, Share
 
 /** The first difference between two definitions of one downstream, with both values. */
 function difference(one: Shared, two: Shared): [string, string] | undefined {
-  const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs', 'pipelining'] as const
+  const names = ['transport', 'concurrency', 'perSecond', 'timeoutMs', 'pipelining', 'onFailed'] as const
   const name = names.find(each => one[each] !== two[each])
   return name && [`${name} ${one[name] ?? 'not set'}`, `${name} ${two[name] ?? 'not set'}`]
 }

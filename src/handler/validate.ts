@@ -1,15 +1,9 @@
+import { messageCodeForm } from '../domain/ids.ts'
 import { defaultBackoff } from '../domain/retry-policy.ts'
 import type { Backoff } from '../domain/types.ts'
-import {
-  type Limit,
-  type LoadedDownstream,
-  type LoadedHandler,
-  durationMs,
-  durationText,
-  type TransportName
-} from './define.ts'
+import { type Limit, type LoadedDownstream, type LoadedHandler, durationMs, durationText } from './define.ts'
+import { checkedRequest } from './checked-request.ts'
 import { nearest } from '../runtime/nearest.ts'
-import { isThenable } from '../runtime/with-timeout.ts'
 
 /** One error of a handler, and how to fix it. */
 export interface Wrong {
@@ -19,23 +13,16 @@ export interface Wrong {
 
 const fields = {
   handler: ['messageCode', 'body', 'downstreams', 'onReceipt', 'checkBack'],
-  downstream: [
-    'transport',
-    'request',
-    'when',
-    'beforeSend',
-    'accepted',
-    'needCallback',
-    'receiptTimeout',
-    'retry',
-    'limit',
-    'secrets'
-  ],
+  downstream:
+    'transport request send when beforeSend afterSend probe reconcile accepted needCallback onFailed receiptTimeout retry limit secrets format'.split(
+      ' '
+    ),
+  probe: ['request', 'handled', 'required'],
+  reconcile: ['every', 'settle', 'run'],
   retry: ['times', 'backoff'],
   limit: ['concurrency', 'perSecond', 'timeout', 'pipelining']
 }
-/** Transports whose answers are passed to `accepted`. */
-const answering = new Set(['http', 'dubbo', 'dubbo2'])
+const answering = new Set(['http', 'dubbo', 'dubbo2']) // their answers are passed to `accepted`
 const minute = 60_000
 const day = 86_400_000
 
@@ -62,17 +49,17 @@ export function checkHandler(
   if (!isObject(body) || !('_zod' in body)) {
     wrong(`body is ${show(body)}, not a zod 4 schema`, "body: z.object({ … }), with z from 'ackbox/handler'")
   }
-  const hooks = { ...hook('', exported, 'onReceipt'), ...hook('', exported, 'checkBack') }
+  const own = hooks('', exported, ['onReceipt', 'checkBack'])
   const downstreams = destinations(exported['downstreams'])
   if (wrongs.length > 0) return wrongs
   // All members were checked above. Only here that becomes a type.
-  return { messageCode, file, body, downstreams, ...hooks } as LoadedHandler
+  return { messageCode, file, body, downstreams, ...own } as LoadedHandler
 
   function code(value: unknown): unknown {
-    if (typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(value)) return value
+    if (typeof value === 'string' && messageCodeForm.test(value)) return value
     return wrong(
       `messageCode is ${show(value)}`,
-      "1 to 64 letters, digits, '.', '_' or '-', a letter or digit first: 'order.paid'"
+      "1 to 255 letters, digits, '.', '_' or '-', a letter or digit first: 'order.paid'"
     )
   }
 
@@ -92,8 +79,12 @@ export function checkHandler(
       return wrong(`${at} is ${show(value)}`, `${name}: { transport: 'http', request: … }`)
     onlyKnown(`${at}.`, value, fields.downstream)
     const transport = transportOf(at, value['transport'])
-    const request = value['request']
-    if (!isFunction(request)) {
+    const { send, request = transport === 'custom' ? sendOf(at, send) : undefined } = value
+    if (send !== undefined && transport && transport !== 'custom')
+      wrong(`${at}.send is for the transport custom, and this is ${transport}`, 'write request instead')
+    if (value['request'] !== undefined && transport === 'custom')
+      wrong(`${at}.request is never asked: custom sends by itself`, 'write send instead')
+    if (!isFunction(request) && transport !== 'custom') {
       wrong(
         `${at}.request is ${show(request)}`,
         'request: ({ body, raw }) => ({ url: url`https://…`, body: raw })'
@@ -105,24 +96,80 @@ export function checkHandler(
         'leave it out'
       )
     }
-    const needCallback = value['needCallback']
+    const { needCallback, onFailed } = value
     if (needCallback !== undefined && typeof needCallback !== 'boolean')
       wrong(`${at}.needCallback is ${show(needCallback)}`, 'write true or false')
+    if (onFailed !== undefined && onFailed !== 'hold' && onFailed !== 'skip')
+      wrong(`${at}.onFailed is ${show(onFailed)}`, "write 'hold' or 'skip'")
+    const format = value['format']
+    if (
+      format !== undefined &&
+      !(format === 'cloudevents' && (transport === 'http' || transport === 'kafka'))
+    )
+      wrong(
+        `${at}.format is ${show(format)}`,
+        "format: 'cloudevents', which http and kafka have, or leave it out"
+      )
     return {
       name,
       transport,
       ...(isFunction(request) && transport ? { request: checkedRequest(transport, name, request) } : {}),
-      ...hook(`${at}.`, value, 'when'),
-      ...hook(`${at}.`, value, 'beforeSend'),
-      ...hook(`${at}.`, value, 'accepted'),
+      ...hooks(`${at}.`, value, ['when', 'beforeSend', 'afterSend', 'accepted']),
+      ...probe(at, value['probe'], transport, name),
+      ...reconcile(`${at}.reconcile`, value['reconcile']),
       ...(needCallback === undefined ? {} : { needCallback }),
+      ...(onFailed === undefined ? {} : { onFailed }),
       policy: {
         ...retry(at, value['retry']),
         receiptTimeoutMs: time(`${at}.receiptTimeout`, value['receiptTimeout'], 60_000, 100, day)
       },
       limit: limit(at, value['limit'], transport),
-      ...secrets(at, value['secrets'])
+      ...secrets(at, value['secrets']),
+      ...(format === undefined ? {} : { format })
     } as LoadedDownstream
+  }
+
+  /** As a request like any other: the transport `custom` calls it within the deadline. */
+  function sendOf(at: string, send: unknown): unknown {
+    if (isFunction(send)) return (about: unknown) => ({ send: (tools: unknown) => send(about, tools) })
+    return wrong(
+      `${at}.send is ${show(send)}`,
+      "send: async ({ raw }, { signal }) => ({ kind: 'delivered' })"
+    )
+  }
+
+  function probe(at: string, value: unknown, transport: string | undefined, name: string): object {
+    if (value === undefined) return {}
+    const example = 'probe: { request: ({ task }) => ({ url: … }), handled: ({ json }) => json?.handled }'
+    if (!isObject(value)) return { probe: wrong(`${at}.probe is ${show(value)}`, example) }
+    onlyKnown(`${at}.probe.`, value, fields.probe)
+    if (transport && !answering.has(transport))
+      wrong(`${at}.probe is never asked: ${transport} has no answer`, 'leave it out')
+    const { request, handled, required = false } = value
+    if (!isFunction(request) || !isFunction(handled))
+      return { probe: wrong(`${at}.probe needs two functions, request and handled`, example) }
+    if (typeof required !== 'boolean')
+      wrong(`${at}.probe.required is ${show(required)}`, 'write true or false')
+    return {
+      probe: { request: checkedRequest(transport ?? '', `${name}'s probe`, request), handled, required }
+    }
+  }
+
+  function reconcile(at: string, value: unknown): object {
+    if (value === undefined) return {}
+    const example = "reconcile: { every: '1d', run: async ({ from, to }) => taskNos }"
+    if (!isObject(value)) return { reconcile: wrong(`${at} is ${show(value)}`, example) }
+    onlyKnown(`${at}.`, value, fields.reconcile)
+    if (!isFunction(value['run'])) wrong(`${at}.run is ${show(value['run'])}`, example)
+    if (value['every'] === undefined) wrong(`${at}.every is missing`, example)
+    const everyMs = time(`${at}.every`, value['every'], day, minute, 31 * day)
+    return {
+      reconcile: {
+        everyMs,
+        settleMs: time(`${at}.settle`, value['settle'], 10 * minute, 1, day),
+        run: value['run']
+      }
+    }
   }
 
   function transportOf(at: string, value: unknown): string | undefined {
@@ -217,11 +264,11 @@ export function checkHandler(
     return ms ?? otherwise
   }
 
-  function hook(at: string, from: Record<string, unknown>, name: string): Record<string, unknown> {
-    const value = from[name]
-    if (value === undefined) return {}
-    if (!isFunction(value)) wrong(`${at}${name} is ${show(value)}`, `${name} is a function`)
-    return { [name]: value }
+  function hooks(at: string, from: Record<string, unknown>, names: string[]): Record<string, unknown> {
+    const given = names.filter(name => from[name] !== undefined)
+    for (const name of given)
+      if (!isFunction(from[name])) wrong(`${at}${name} is ${show(from[name])}`, `${name} is a function`)
+    return Object.fromEntries(given.map(name => [name, from[name]]))
   }
 
   function onlyKnown(at: string, value: Record<string, unknown>, known: string[]): void {
@@ -235,7 +282,7 @@ export function checkHandler(
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null
-const isFunction = (value: unknown): value is (about: unknown) => unknown => typeof value === 'function'
+const isFunction = (value: unknown): value is (...given: unknown[]) => unknown => typeof value === 'function'
 const listed = (names: readonly string[]): string => names.map(name => `'${name}'`).join(', ')
 
 function isSecret(value: string): boolean {
@@ -251,47 +298,4 @@ function show(value: unknown): string {
   if (typeof value === 'number' || typeof value === 'boolean') return String(value)
   if (Array.isArray(value)) return 'a list'
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
-}
-
-const requestFields: Record<TransportName, string[]> = {
-  http: ['url', 'method', 'headers', 'body'],
-  dubbo: ['broker', 'service', 'method', 'args', 'parameters', 'attachments'],
-  dubbo2: ['broker', 'service', 'method', 'types', 'args', 'version', 'group', 'attachments'],
-  rabbitmq: ['broker', 'exchange', 'routingKey', 'headers', 'body'],
-  kafka: ['broker', 'topic', 'key', 'headers', 'value'],
-  rocketmq: ['broker', 'topic', 'tag', 'keys', 'properties', 'group', 'delayMs', 'body'],
-  nats: ['broker', 'subject', 'headers', 'payload'],
-  'redis-stream': ['broker', 'stream', 'maxlen', 'create', 'requestFields']
-}
-
-/**
- * TypeScript lets a function return unknown members. So a `boddy` would be ignored, and the downstream would get something
- * else. Here it fails the attempt, and the error suggests the right name.
- */
-export function checkedRequest(
-  transport: string,
-  downstream: string,
-  request: (about: unknown) => unknown
-): (about: unknown) => unknown {
-  const known = requestFields[transport as TransportName] ?? []
-  return about => {
-    const made = request(about)
-    return isThenable(made) ? Promise.resolve(made).then(check) : check(made)
-  }
-
-  function check(made: unknown): unknown {
-    if (typeof made !== 'object' || made === null) {
-      throw new Error(
-        `the request of ${downstream} is ${made === null ? 'null' : typeof made}, not an object`
-      )
-    }
-    for (const name of Object.keys(made)) {
-      if (known.includes(name)) continue
-      const meant = nearest(name, known)
-      throw new Error(
-        `the request of ${downstream} has no member ${name}: ${meant ? `did you mean ${meant}?` : `there are ${known.join(', ')}`}`
-      )
-    }
-    return made
-  }
 }

@@ -5,12 +5,13 @@ import { Scan, type Role } from './scanner.ts'
 export { JsonProblem } from './source.ts'
 
 /** The kind of a text: it tells where its verbatim member is. `plain` has none. */
-export type JsonShape = 'task' | 'batch' | 'receipt' | 'plain'
+export type JsonShape = 'task' | 'batch' | 'receipt' | 'reconcile' | 'plain'
 
 const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
   task: { role: 'holder', verbatim: 'messageBody' },
   batch: { role: 'batch', verbatim: 'messageBody' },
   receipt: { role: 'holder', verbatim: 'data' },
+  reconcile: { role: 'holder', verbatim: 'taskNos' },
   plain: { role: 'plain', verbatim: '' }
 }
 
@@ -118,9 +119,16 @@ function isNested(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null
 }
 
-/** The classic `messageCode:sceneType:md5(messageBody)`; where that is too long for a taskNo, its SHA-256. */
+/** A sceneType that can be a part of a taskNo. */
+const plainScene = /^[A-Za-z0-9._-]{0,64}$/
+
+/**
+ * The classic `messageCode:sceneType:md5(messageBody)`, with the MD5 of a sceneType that no taskNo may hold, or that is longer than 64;
+ * where all that is too long for a taskNo, its SHA-256.
+ */
 export function defaultTaskNo(messageCode: string, sceneType: string, bodyText: string): string {
-  const classic = `${messageCode}:${sceneType}:${hash('md5', bodyText)}`
+  const scene = plainScene.test(sceneType) ? sceneType : hash('md5', sceneType)
+  const classic = `${messageCode}:${scene}:${hash('md5', bodyText)}`
   return classic.length <= 128 ? classic : hash('sha256', classic)
 }
 
@@ -136,11 +144,11 @@ export function mayBeHashedDefault(taskNo: string, messageCode: string): boolean
 
 const longestSceneType = 64
 
-/** Of an envelope, what is no part of its content, and what is hashed as the text it is. */
-const apart = new Set(['taskNo', 'messageBody'])
+/** Of an envelope, what is no part of its content, and what is hashed as the text it is. Whoever posts again may do so in another trace. */
+const apart = new Set(['taskNo', 'messageBody', 'traceparent'])
 
 /**
- * Equal for two posts of the same content: the members as posted but for `taskNo`, in any order and with any white
+ * Equal for two posts of the same content: the members as posted but for `taskNo` and `traceparent`, in any order and with any white
  * space, and the body's very text.
  */
 export function contentHash(envelope: Record<string, unknown>, bodyText: string): string {

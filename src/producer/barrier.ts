@@ -1,16 +1,15 @@
 // Which came first: the transaction of a half message, or the check that asked for it. Both insert the same key, and a database lets
 // one of them in. So a check answered ROLLED_BACK stays true: the transaction that comes after it finds the row and fails.
-import { checkTaskNo } from './task.ts'
+import { checkTaskNo, ProducerError } from './task.ts'
 import {
   hasCode,
   insist,
   isInside,
-  ProducerError,
   txOf,
   withTables,
   type PostgresJs,
   type Tx
-} from './transaction.ts'
+} from '../adapter/transaction.ts'
 
 export type CheckState = 'COMMITTED' | 'ROLLED_BACK' | 'UNKNOWN'
 export interface CheckAnswer {

@@ -1,7 +1,6 @@
 // The HTTP API of Ackbox, as a producer uses it.
 import { call, sleep, type Asked, type Target } from './call.ts'
-import { checkTaskNo, postText, written, type Task } from './task.ts'
-import { ProducerError } from './transaction.ts'
+import { checkTaskNo, postText, ProducerError, written, type Task } from './task.ts'
 
 export interface ClientOptions {
   /** Where Ackbox is, like https://ackbox.example.com */
@@ -110,7 +109,7 @@ export function client(options: ClientOptions): Client {
     async batch(tasks, { signal } = {}) {
       const rows = tasks.map(written)
       const results: BatchResult[] = []
-      for (const texts of parts(rows.map(row => postText(row)))) {
+      for (const texts of parts(rows.map(row => postText(row, { traceparent: row.traceparent })))) {
         const body = `{"tasks":[${texts.join(',')}]}`
         const answer = await ask<{ results: BatchResult[] }>('tasks/batch', {
           method: 'POST',

@@ -71,9 +71,9 @@ const mysql = `\
 create table if not exists ackbox_outbox (
   id bigint not null auto_increment primary key,
   task_no varchar(128) not null default (uuid()),
-  message_code varchar(64) not null,
+  message_code varchar(255) not null,
   message_body mediumtext not null check (json_valid(message_body) = 1),
-  scene_type varchar(64),
+  scene_type varchar(255),
   deliver_start_time datetime(6),
   delay_ms bigint,
   deliver_before datetime(6),
@@ -94,9 +94,9 @@ create table if not exists ackbox_outbox (
 create table if not exists ackbox_outbox_rejected (
   id bigint not null primary key,
   task_no varchar(128) not null,
-  message_code varchar(64) not null,
+  message_code varchar(255) not null,
   message_body mediumtext not null,
-  scene_type varchar(64),
+  scene_type varchar(255),
   deliver_start_time datetime(6),
   delay_ms bigint,
   deliver_before datetime(6),

@@ -1,14 +1,11 @@
 // Prepare, do, commit: for a producer whose database Ackbox does not share and which runs no relay.
 import { randomUUID } from 'node:crypto'
+import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
+import type { Database, PostgresJs } from '../adapter/transaction.ts'
 import { AlreadyDecided, prepared, stillPrepared } from './barrier.ts'
 import { AckboxError } from './call.ts'
 import type { Client, TaskAnswer } from './client.ts'
-import { fromPostgresJs, type PostgresJsNative } from './drivers.ts'
-import { ProducerError, type Database, type PostgresJs } from './transaction.ts'
-import type { Task } from './task.ts'
-
-/** A transaction as its own library has it. */
-type NativeOf<Db> = Db extends Database<infer Native> ? Native : PostgresJsNative<Db>
+import { ProducerError, type Task } from './task.ts'
 
 export interface HalfMessageOptions {
   /** How long Ackbox waits before it asks the check by itself, like '35s'. */
@@ -42,7 +39,7 @@ export async function halfMessage<Db extends Database<unknown> | PostgresJs, Res
   work: (tx: NativeOf<Db>) => Promise<Result>,
   { checkAfter, signal }: HalfMessageOptions = {}
 ): Promise<HalfMessageDone<Result>> {
-  const at = ('within' in db ? db : fromPostgresJs(db)) as Database<NativeOf<Db>>
+  const at = databaseOf(db)
   const taskNo = task.taskNo ?? randomUUID()
   const half = await ackbox.prepare({ ...task, taskNo }, { checkAfter, signal })
   if (half.status !== 'PREPARED')

@@ -1,15 +1,14 @@
 // One row in the transaction that the task tells of: committed together, or not at all.
-import { written, type Task, type WrittenTask } from './task.ts'
+import { ProducerError, written, type Task, type WrittenTask } from './task.ts'
 import {
   hasCode,
   insist,
-  ProducerError,
   txOf,
   withTables,
   type PostgresJs,
   type Tx,
   type Value
-} from './transaction.ts'
+} from '../adapter/transaction.ts'
 
 /**
  * Hands the task to an Ackbox that lives in the same PostgreSQL database, by its function ackbox_api.enqueue. Gives the taskNo; nothing

@@ -1,5 +1,5 @@
 // All that a producer imports comes from here: import { enqueue, outbox, client } from 'ackbox/producer'
-// Nothing else is loaded by it: no library, and no other room.
+// Nothing else is loaded by it: no library, and no other room than the adapters.
 export { enqueue, outbox } from './outbox.ts'
 export {
   client,
@@ -11,8 +11,8 @@ export {
   type TaskStatus
 } from './client.ts'
 export { AckboxError } from './call.ts'
-export { fromMysql2, fromPg } from './drivers.ts'
-export { fromDrizzle, fromKnex, fromKysely, fromPrisma, fromTypeorm } from './builders.ts'
+export { fromMysql2, fromPg } from '../adapter/drivers.ts'
+export { fromDrizzle, fromKnex, fromKysely, fromPrisma, fromTypeorm } from '../adapter/builders.ts'
 export {
   AlreadyDecided,
   answerCheck,
@@ -24,13 +24,13 @@ export {
 } from './barrier.ts'
 export { halfMessage, UnclearCommit, type HalfMessageDone, type HalfMessageOptions } from './half-message.ts'
 export {
-  ProducerError,
+  AdapterError,
   type Database,
   type Dialect,
   type PostgresJs,
   type Row,
   type Tx,
   type Value
-} from './transaction.ts'
+} from '../adapter/transaction.ts'
 export { ddl } from './ddl.ts'
-export type { Task } from './task.ts'
+export { ProducerError, type Task } from './task.ts'

@@ -1,5 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { ProducerError } from './transaction.ts'
+import { AdapterError } from '../adapter/transaction.ts'
+
+/** A task or a half message that cannot be what it is. Nothing was written. */
+export class ProducerError extends AdapterError {
+  override name = 'ProducerError'
+}
 
 /** A task as producers write it. Only `messageCode` and a body must be there. */
 export type Task = TaskMembers &
@@ -62,7 +67,7 @@ export interface WrittenTask {
 }
 
 const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
-const codeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
+const codeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/
 
 /**
  * Throws for what could never become a task, while the transaction can still be rolled back. The rest is Ackbox's to judge, which
@@ -73,7 +78,7 @@ export function written(task: Task): WrittenTask {
   checkTaskNo(taskNo)
   if (!codeForm.test(messageCode))
     throw new ProducerError(
-      'messageCode must be 1 to 64 of A-Z a-z 0-9 . _ - and start with a letter or digit.'
+      'messageCode must be 1 to 255 of A-Z a-z 0-9 . _ - and start with a letter or digit.'
     )
   return {
     taskNo,

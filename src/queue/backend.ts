@@ -47,7 +47,8 @@ export interface ReceivedJob {
 
 export interface BackendOptions {
   redisUrl?: string | undefined
-  databaseUrl: string
+  /** Asked at each connect. */
+  databaseUrl: () => string
   /** Prefix of every key in Redis. On PostgreSQL jobs are in the schema `bullmq`. */
   prefix: string
   queues: string[]
@@ -64,7 +65,7 @@ async function onRedis(options: BackendOptions, url: string): Promise<Backend> {
   const bull = bullmq(createRedisBackend, {
     producer: redis.producer,
     consumer: redis.consumer,
-    prefix: options.prefix,
+    prefixOf: redis.prefixOf,
     blockSeconds: redis.blockSeconds
   })
   for (const queue of options.queues) bull.open(queue)
@@ -88,7 +89,7 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
   const bull = bullmq(createPostgresBackend, {
     producer: postgres.forBullmq,
     consumer: postgres.forBullmq,
-    prefix: options.prefix,
+    prefixOf: () => options.prefix,
     blockSeconds: postgres.blockSeconds
   })
   // BullMQ keeps the result of its first connection for ever. A queue whose first connection fails is dead,
@@ -118,11 +119,11 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
   }
 }
 
-type HintJob = Job<DeliveryRef[], void, string>
+type DeliveryJob = Job<DeliveryRef[], void, string>
 
 /** A job that this process owns, by its lock. */
 interface Held {
-  job: HintJob
+  job: DeliveryJob
   token: string
 }
 
@@ -138,19 +139,20 @@ const jobOptions = { attempts: 1, removeOnComplete: { count: 0 }, removeOnFail: 
 interface Connections<C> {
   producer: C
   consumer: C
-  prefix: string
+  prefixOf: (queue: string) => string
   blockSeconds: number
 }
 
 function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, connections: Connections<C>) {
   const { Queue, Worker } = withBackend(factory)
   // Our own check of the server warns once. BullMQ's check would print at every connection.
-  const common = { prefix: connections.prefix, skipVersionCheck: true }
+  const common = { skipVersionCheck: true }
   const queues = new Map<string, ReturnType<typeof open>>()
 
   function open(name: string) {
     const queue = new Queue<DeliveryRef[], void, string>(name, {
       ...common,
+      prefix: connections.prefixOf(name),
       connection: connections.producer,
       defaultJobOptions: jobOptions,
       // BullMQ writes its events into a stream that Ackbox does not read.
@@ -178,6 +180,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
   function puller(name: string, lockMs: number, onError: (error: Error) => void) {
     const worker = new Worker<DeliveryRef[], void, string>(name, null, {
       ...common,
+      prefix: connections.prefixOf(name),
       connection: connections.consumer,
       autorun: false,
       drainDelay: connections.blockSeconds,
@@ -210,7 +213,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
         return json && { job: Job.fromJSON(worker, json, id), token: last.held.token }
       }
       const token = `${worker.id}:${takes++}`
-      const job: HintJob | undefined = await worker.getNextJob(token)
+      const job: DeliveryJob | undefined = await worker.getNextJob(token)
       return job && { job, token }
     }
 

@@ -13,6 +13,7 @@ export interface Limiter {
 }
 
 export interface LimiterOptions {
+  /** Both are read at every start: an operator may change them. */
   concurrency: number
   perSecond?: number | undefined
   /** This process's share of the limits: 1 / number of running workers. Read at every start. */
@@ -36,7 +37,8 @@ const paceMs = 100
 /** A first-come semaphore with a token bucket, so that no delivery holds a slot while it waits for a token. */
 export function limiter(options: LimiterOptions): Limiter {
   const now = options.now ?? (() => performance.now())
-  const bucket = options.perSecond === undefined ? undefined : tokens(options.perSecond, options.share, now)
+  let bucket: ReturnType<typeof tokens> | undefined
+  let bucketOf: number | undefined
   const heard = new WeakSet<AbortSignal>()
   let queue: (Waiter | undefined)[] = []
   let head = 0
@@ -48,9 +50,18 @@ export function limiter(options: LimiterOptions): Limiter {
   // At least one each: a concurrency smaller than the number of workers cannot be divided.
   const limit = () => Math.max(1, Math.floor(options.concurrency * options.share() + 1e-9))
 
+  function rated() {
+    const { perSecond } = options
+    if (perSecond === bucketOf) return bucket
+    bucketOf = perSecond
+    bucket = perSecond === undefined ? undefined : tokens(perSecond, options.share, now)
+    return bucket
+  }
+  rated()
+
   function grant() {
     while (waiting > 0 && inUse < limit()) {
-      const wait = bucket?.wait() ?? 0
+      const wait = rated()?.wait() ?? 0
       if (wait > 0) {
         timer ??= setTimeout(() => {
           timer = undefined
@@ -105,7 +116,7 @@ export function limiter(options: LimiterOptions): Limiter {
   }
 
   function tryTake(): boolean {
-    if (waiting > 0 || inUse >= limit() || (bucket?.wait() ?? 0) > 0) return false
+    if (waiting > 0 || inUse >= limit() || (rated()?.wait() ?? 0) > 0) return false
     bucket?.spend()
     inUse++
     return true
@@ -134,7 +145,7 @@ export function limiter(options: LimiterOptions): Limiter {
       const ms = at - pace.since
       if (ms >= paceMs) pace = { since: at, freed: 0, perMs: pace.freed / ms }
       const soon = limit() - inUse - waiting + pace.perMs * soonMs
-      return Math.max(0, Math.floor(Math.min(soon, (bucket?.left() ?? Infinity) - waiting)))
+      return Math.max(0, Math.floor(Math.min(soon, (rated()?.left() ?? Infinity) - waiting)))
     },
     get inUse() {
       return inUse

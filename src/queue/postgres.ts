@@ -9,11 +9,16 @@ const closeMs = 2000
 
 /**
  * A separate pool: BullMQ uses `pg`, and each worker keeps one connection for LISTEN. Jobs are not the
- * truth, so their commits need not wait for the disk.
+ * truth, so their commits need not wait for the disk. `url` is asked at each connect.
  */
-export async function openPostgres(url: string, queues: number, log: Logger) {
+export async function openPostgres(url: () => string, queues: number, log: Logger) {
   const pool = new pg.Pool({
-    connectionString: url,
+    // The primary may be another host by the next connection.
+    Client: class extends pg.Client {
+      constructor(config: pg.ClientConfig = {}) {
+        super({ ...config, connectionString: url() })
+      }
+    },
     application_name: 'ackbox-queue',
     options: `-c search_path=${schema} -c synchronous_commit=off -c jit=off -c statement_timeout=5000`,
     max: queues + 4,
@@ -24,8 +29,6 @@ export async function openPostgres(url: string, queues: number, log: Logger) {
     idleTimeoutMillis: 60_000,
     allowExitOnIdle: false
   })
-  // Every queue and worker listens for its errors.
-  pool.setMaxListeners(0)
   // Every queue and every worker of BullMQ listens for its errors: with six downstreams Node would cry leak.
   pool.setMaxListeners(0)
   let ending: Promise<void> | undefined
@@ -33,7 +36,7 @@ export async function openPostgres(url: string, queues: number, log: Logger) {
   pool.on('error', error => log.debug({ reason: error.message }, 'queue.connection_lost'))
 
   try {
-    await migrate(url)
+    await migrate(url())
   } catch (error) {
     await pool.end()
     throw error
@@ -45,7 +48,9 @@ export async function openPostgres(url: string, queues: number, log: Logger) {
     // Only a safety net: NOTIFY wakes a worker at once. This finds jobs that a lost connection missed.
     blockSeconds: 5,
     ping: async () => {
-      await pool.query('select 1')
+      // A standby answers too, but takes no jobs.
+      const { rows } = await pool.query<{ in_recovery: boolean }>('select pg_is_in_recovery() as in_recovery')
+      if (rows[0]?.in_recovery) throw new Error('this PostgreSQL is a standby')
     },
     close() {
       ending ??= waitAtMost(closeMs, pool.end())

@@ -39,10 +39,8 @@ export function jobSize({ concurrency, perSecond }: Limits): number {
 export function prefetchWindow(limits: Limits, now: () => number) {
   const quarterLease = limits.leaseMs / 4000
   // A rate limit below the concurrency determines how fast the queue empties.
-  const smallest = Math.max(
-    1,
-    Math.min(2 * limits.concurrency, (limits.perSecond ?? Infinity) * quarterLease)
-  )
+  const smallest = () =>
+    Math.max(1, Math.min(2 * limits.concurrency, (limits.perSecond ?? Infinity) * quarterLease))
   let added = 0
   let addedJobs = 0
   let taken = 0
@@ -120,7 +118,7 @@ export function prefetchWindow(limits: Limits, now: () => number) {
     waiting,
     perSecond,
     size: () =>
-      Math.min(largestWindow, Math.max(smallest, Math.max(known.perSecond, perSecond()) * quarterLease))
+      Math.min(largestWindow, Math.max(smallest(), Math.max(known.perSecond, perSecond()) * quarterLease))
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Logger } from '../runtime/logger.ts'
-import { Redis, type RedisOptions } from 'ioredis'
-import { withinLimits } from '../transport/redis-replies.ts'
+import type { Cluster, Redis } from 'ioredis'
+import { placeOf, redisAddress, redisClient } from './redis-client.ts'
 
 /** An error that an operator can fix. The message is one line with the cause and the fix. */
 export class QueueServerError extends Error {
@@ -16,20 +16,13 @@ const replyMost = { bytes: 8_388_608, items: 65_536 }
 /** The part of a server's text that is logged. The server decides its length. */
 const saidMost = 200
 
-/** BullMQ copies it for each blocking connection, where an answer takes as long as a block. */
-class Consumer extends Redis {
-  override duplicate(override?: Partial<RedisOptions>): Redis {
-    return super.duplicate({ ...override, socketTimeout: blockSeconds * 1000 + 2000 })
-  }
-}
-
 /**
  * Two clients: producers fail fast (a late job is useless), workers wait for ever.
  * Blocking clients are copies of the workers' client, made by BullMQ, one for each queue.
  */
 export async function openRedis(url: string, prefix: string, log: Logger) {
   const both = {
-    ...withinLimits(replyMost),
+    limits: replyMost,
     connectTimeout: 1000,
     // A black hole never answers our FIN either.
     disconnectTimeout: 200,
@@ -38,7 +31,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     // A primary that became a replica refuses writes on a working connection. Only a new connection finds the new primary.
     reconnectOnError: (error: Error) => error.message.startsWith('READONLY')
   }
-  const producer = new Redis(url, {
+  const producer = redisClient(url, {
     ...both,
     maxRetriesPerRequest: 0,
     enableOfflineQueue: false,
@@ -47,15 +40,18 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     commandTimeout: 1000,
     socketTimeout: 1000
   })
-  const consumer = new Consumer(url, {
+  const consumer = redisClient(url, {
     ...both,
+    // Where BullMQ blocks for a job, an answer takes as long as a block.
+    blockingTimeoutMs: blockSeconds * 1000 + 2000,
     maxRetriesPerRequest: null,
     // No answer after this time: the network lost it. Without this a black-holed connection hangs until TCP
     // gives up, a quarter of an hour later.
     socketTimeout: 2000
   })
   const lostListeners: (() => void)[] = []
-  const place = `${producer.options.host ?? 'localhost'}:${producer.options.port ?? 6379}`
+  const place = placeOf(url)
+  const inCluster = redisAddress(url)?.kind === 'cluster'
   let lastError: Error | undefined
   let closing = false
   let wasUp = false
@@ -106,6 +102,8 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     producer,
     consumer,
     blockSeconds,
+    // In a cluster all keys of a queue must be in one slot.
+    prefixOf: (queue: string) => (inCluster ? `{${prefix}:${queue}}` : prefix),
     up: () => producer.status === 'ready',
     onLost: (listener: () => void) => {
       lostListeners.push(listener)
@@ -118,7 +116,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
   }
 }
 
-async function untilReady(client: Redis, ms: number): Promise<boolean> {
+async function untilReady(client: Redis | Cluster, ms: number): Promise<boolean> {
   if (client.status === 'ready') return true
   return new Promise(resolve => {
     const done = (ready: boolean) => () => {
@@ -148,7 +146,7 @@ function refuseWrongCredentials(error: Error | undefined, place: string) {
 }
 
 /** Throws if the server is too old. Logs a warning if it may delete jobs. */
-async function check(client: Redis, place: string, log: Logger) {
+async function check(client: Redis | Cluster, place: string, log: Logger) {
   let info
   try {
     info = await client.info()
@@ -165,7 +163,7 @@ async function check(client: Redis, place: string, log: Logger) {
   if (policy && policy !== 'noeviction') {
     log.warn(
       { redis: place, policy },
-      'redis.eviction: it may throw hints away when full, which costs time; set maxmemory-policy noeviction'
+      'redis.eviction: it may throw jobs away when full, which costs time; set maxmemory-policy noeviction'
     )
   }
 }

@@ -19,7 +19,9 @@ export interface WorkersOptions {
   backend: Backend
   downstreams: WorkedDownstream[]
   /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */
-  run: (hint: Job) => Promise<void>
+  run: (job: Job) => Promise<void>
+  /** Resolves when this process may take jobs for it, or when the signal aborts. */
+  opened?: (downstream: string, signal: AbortSignal) => Promise<void>
   log: Logger
   signal: AbortSignal
 }
@@ -60,6 +62,8 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
       continue
     }
     try {
+      await options.opened?.(queue, signal)
+      if (signal.aborted) break
       puller ??= await backend.puller(queue, {
         lockMs: downstream.leaseMs + 60_000,
         onError: error => trouble.say(error)

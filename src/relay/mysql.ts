@@ -1,4 +1,5 @@
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
+import { failpoint } from '../runtime/failpoint.ts'
 import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of the producer's. */
@@ -65,6 +66,7 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         }
         const gone = [...accepted, ...rejected.map(one => one.id)]
         if (gone.length > 0) await connection.query('delete from ackbox_outbox where id in (?)', [gone])
+        failpoint('relay.after_remove')
         return { seen: rows.length, removed: gone.length }
       })
     },
@@ -123,7 +125,7 @@ const columns = `id, task_no, message_code, message_body, scene_type, deliver_st
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
 const members = `id, task_no, message_code, message_body, scene_type, ${time('coalesce(deliver_start_time, timestampadd(microsecond, delay_ms * 1000, created_at))')} as deliver_start_time,
   case when deliver_start_time is not null then delay_ms end as delay_ms, ${time('deliver_before')} as deliver_before,
-  need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend`
+  ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent`
 
 interface Row {
   id: string | number
@@ -134,6 +136,7 @@ interface Row {
   deliver_start_time: string | null
   delay_ms: string | number | null
   deliver_before: string | null
+  ordering_key: string | null
   need_callback: number | null
   retry_times: number | null
   biz_type: string | null
@@ -141,6 +144,7 @@ interface Row {
   unique_biz: number | null
   after: unknown
   extend: unknown
+  traceparent: string | null
 }
 
 const rowOf = (row: Row): OutboxRow => ({
@@ -152,13 +156,15 @@ const rowOf = (row: Row): OutboxRow => ({
   deliverStartTime: row.deliver_start_time,
   delayMs: row.delay_ms === null ? null : Number(row.delay_ms),
   deliverBefore: row.deliver_before,
+  orderingKey: row.ordering_key,
   needCallback: flag(row.need_callback),
   retryTimes: row.retry_times,
   bizType: row.biz_type,
   bizKey: row.biz_key,
   uniqueBiz: flag(row.unique_biz),
   after: json(row.after),
-  extend: json(row.extend)
+  extend: json(row.extend),
+  traceparent: row.traceparent
 })
 
 const flag = (value: number | null): boolean | null => (value === null ? null : value !== 0)

@@ -76,11 +76,13 @@ export function taskText(row: OutboxRow): string | Verdict {
     ['deliverBefore', text(row.deliverBefore)],
     ['needCallback', text(row.needCallback)],
     ['retryTimes', text(row.retryTimes)],
+    ['orderingKey', text(row.orderingKey)],
     ['bizType', text(row.bizType)],
     ['bizKey', text(row.bizKey)],
     ['uniqueBiz', text(row.uniqueBiz)],
     ['after', row.after ?? undefined],
-    ['extend', row.extend ?? undefined]
+    ['extend', row.extend ?? undefined],
+    ['traceparent', text(row.traceparent)]
   ]
   return `{${members.flatMap(([name, json]) => (json === undefined ? [] : [`"${name}":${json}`])).join()}}`
 }

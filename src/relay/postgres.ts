@@ -1,4 +1,5 @@
-import { connect, type Client, type Transaction } from '../db/pool.ts'
+import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
+import { failpoint } from '../runtime/failpoint.ts'
 import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a PostgreSQL of the producer's, of any version that has SKIP LOCKED (9.5). */
@@ -11,6 +12,7 @@ export function postgresSource(url: string, connections: number): Source {
   })
   return {
     async check() {
+      await locatePrimary(url)
       const [found] = await sql<[{ there: boolean }]>`
         select to_regclass('ackbox_outbox') is not null and to_regclass('ackbox_outbox_rejected') is not null as there`
       if (!found.there)
@@ -44,10 +46,12 @@ export function postgresSource(url: string, connections: number): Source {
             )
             insert into ackbox_outbox_rejected (${columns(tx)}, problem) select ${columns(tx)}, problem from gone`
         }
+        failpoint('relay.after_remove')
         return { seen: rows.length, removed: accepted.length + rejected.length }
       })
-      return await done.catch((err: Error & { code?: string }) => {
+      return await done.catch(async (err: Error & { code?: string }) => {
         if (err.code === '55P03') return { seen: 0, removed: 0 }
+        if (isInfrastructure(err)) await locatePrimary(url)
         throw err
       })
     },
@@ -82,9 +86,9 @@ const members = (tx: Transaction) => {
     id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
     scene_type as "sceneType", ${time("coalesce(deliver_start_time, created_at + delay_ms * interval '1 ms')")} as "deliverStartTime",
     case when deliver_start_time is not null then delay_ms::float8 end as "delayMs",
-    ${time('deliver_before')} as "deliverBefore", need_callback as "needCallback",
+    ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
     retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",
-    "after"::text as "after", extend::text as extend`
+    "after"::text as "after", extend::text as extend, traceparent`
 }
 
 const unkeyed = async (tx: Transaction, limit: number): Promise<OutboxRow[]> =>

@@ -1,4 +1,5 @@
 // Moves rows from a producer's `ackbox_outbox` into Ackbox: post, then remove, in one transaction of the producer's database.
+import { failpoint } from '../runtime/failpoint.ts'
 import { repeat } from '../runtime/repeat.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { postRows, TargetAway, type Target } from './post.ts'
@@ -61,7 +62,9 @@ async function drain(deps: RelayDeps, share: Share): Promise<number> {
 
 async function post(deps: RelayDeps, rows: OutboxRow[]): Promise<Verdict[]> {
   const from = performance.now()
+  failpoint('relay.after_read')
   const verdicts = await postRows(deps.target, rows)
+  failpoint('relay.after_post')
   const count = (kind: Verdict['kind']): number => verdicts.filter(one => one.kind === kind).length
   const done = { accepted: count('accepted'), rejected: count('rejected'), kept: count('kept') }
   verdicts.forEach((verdict, index) => {

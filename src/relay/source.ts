@@ -11,6 +11,7 @@ export interface OutboxRow {
   /** Only beside a deliverStartTime, which Ackbox refuses. Alone it is one: a row that is posted again must be the same task. */
   delayMs: number | null
   deliverBefore: string | null
+  orderingKey: string | null
   needCallback: boolean | null
   retryTimes: number | null
   bizType: string | null
@@ -20,6 +21,7 @@ export interface OutboxRow {
   after: string | null
   /** The text of a JSON object. */
   extend: string | null
+  traceparent: string | null
 }
 
 /** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */

@@ -6,8 +6,8 @@ import { withTimeout } from './with-timeout.ts'
 export const failpoints = [
   'accept.before_commit',
   'accept.after_commit',
-  'hint.before',
-  'hint.after',
+  'queue.before_add',
+  'queue.after_add',
   // For the dispatcher. Claims of an accept have accept.after_commit.
   'claim.after_commit',
   'deliver.before_send',
@@ -24,8 +24,17 @@ export const failpoints = [
   'outbox.after_store',
   'outbox.before_reject',
   'outbox.after_reject',
+  // The relay, in a transaction of the producer's database.
+  'relay.after_read',
+  'relay.after_post',
+  'relay.after_remove',
+  // Of the next one of an orderingKey.
+  'promote.before',
+  'promote.after_commit',
   'alarm.after_send',
   'check.after_answer',
+  // What a bulk redelivery takes is written down, and not changed yet.
+  'bulk.after_take',
   'migrate.step',
   'shutdown.after_drain'
 ] as const
@@ -44,13 +53,13 @@ export interface Fault {
 
 const form = /^([a-z_.]+)=(kill|stop|throw|sleep:(\d{1,6}))(?:#([1-9]\d{0,5})|%([1-9]\d?|100))?$/
 
-/** `accept.before_commit=kill#3,hint.before=sleep:500%10`: at the third hit; at one of ten hits. Or the error in the text. */
+/** `accept.before_commit=kill#3,queue.before_add=sleep:500%10`: at the third hit; at one of ten hits. Or the error in the text. */
 export function parseFailpoints(text: string): Map<Failpoint, Fault> | string {
   const faults = new Map<Failpoint, Fault>()
   for (const part of text.split(',').map(each => each.trim())) {
     const [, asked, action = '', ms = '0', hit, percent = '100'] = form.exec(part) ?? []
     if (asked === undefined)
-      return `must be like accept.before_commit=kill#3 or hint.before=sleep:500%10, but holds ${JSON.stringify(part)}`
+      return `must be like accept.before_commit=kill#3 or queue.before_add=sleep:500%10, but holds ${JSON.stringify(part)}`
     const name = failpoints.find(each => each === asked)
     if (name === undefined) return `knows no ${asked}; there are ${failpoints.join(', ')}`
     if (faults.has(name)) return `names ${name} twice`

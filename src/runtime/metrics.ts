@@ -1,16 +1,50 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
-import type { CheckAnswer } from '../domain/types.ts'
+import type { AttemptEnd } from '../domain/types.ts'
+import { openStatistics } from './statistics.ts'
+import { moveNames } from '../domain/transitions.ts'
+import { reasons, receiptResults, type CheckAnswer } from '../domain/types.ts'
 
 export type Metrics = ReturnType<typeof createMetrics>
+
+export interface MetricsOptions {
+  processMetrics?: boolean
+  /** ms since 1970, by the clock of the database as far as it is known. */
+  now?: () => number
+  /** What they send has its series from the start, at 0. */
+  handlers?: Iterable<{ messageCode: string; downstreams: readonly { name: string }[] }>
+  build?: { version: string; queue: string }
+}
+
+/** How many deliveries stand so. Of more than 10,000 only 10,001 are counted. */
+export interface StandingDeliveries {
+  name: string
+  failed: number
+  blocked: number
+  awaitingReceipt: number
+}
 
 /**
  * The numbers of this process, in the words of the glossary. Labels are only names that handlers declare or our own words, never
  * values of a caller, so that nobody can create more series.
  */
-export function createMetrics({ processMetrics = true } = {}) {
+export function createMetrics({
+  processMetrics = true,
+  handlers = [],
+  build,
+  now = Date.now
+}: MetricsOptions = {}) {
+  const statistics = openStatistics(now)
   const registry = new Registry()
   const registers = [registry]
   if (processMetrics) collectDefaultMetrics({ register: registry })
+  const sends = [...handlers].flatMap(({ messageCode, downstreams }) =>
+    downstreams.map(({ name }) => ({ messageCode, downstream: name }))
+  )
+  const codes = new Set(sends.map(one => one.messageCode))
+  const names = new Set(sends.map(one => one.downstream))
+  /** Rows outlive their handlers: their messageCodes make no series of their own. */
+  const codeOf = (messageCode: string | undefined): string =>
+    messageCode !== undefined && (codes.size === 0 || codes.has(messageCode)) ? messageCode : 'unknown'
 
   const accepts = new Counter({
     name: 'ackbox_accepts_total',
@@ -43,12 +77,56 @@ export function createMetrics({ processMetrics = true } = {}) {
     labelNames: ['move', 'written'],
     registers
   })
-  const ended = new Counter({
-    name: 'ackbox_deliveries_ended_total',
-    help: 'Deliveries that this process brought to an end, by status and reason',
-    labelNames: ['downstream', 'status', 'reason'],
+  const firstAttempts = new Counter({
+    name: 'ackbox_first_attempts_total',
+    help: 'First attempts of deliveries that ended, by outcome',
+    labelNames: ['message_code', 'downstream', 'outcome'],
     registers
   })
+  const ended = new Counter({
+    name: 'ackbox_deliveries_ended_total',
+    help: 'Deliveries that this process brought to an end, by status; tries="later" means not with the first try',
+    labelNames: ['message_code', 'downstream', 'status', 'tries'],
+    registers
+  })
+  const endReasons = new Counter({
+    name: 'ackbox_delivery_failures_total',
+    help: 'Deliveries that this process ended FAILED, by reason',
+    labelNames: ['downstream', 'reason'],
+    registers
+  })
+  const yields = new Counter({
+    name: 'ackbox_worker_yields_total',
+    help: 'How often this worker left a downstream to the others that reach it',
+    labelNames: ['downstream'],
+    registers
+  })
+  // Told by dispatchers only: of a process without that role there is no sample.
+  const failedNow = new Gauge({
+    name: 'ackbox_deliveries_failed',
+    help: 'Deliveries that are FAILED; of more than 10,000 only 10,001 are counted. Told by dispatchers',
+    labelNames: ['downstream'],
+    registers
+  })
+  const heldNow = new Gauge({
+    name: 'ackbox_deliveries_held',
+    help: 'Deliveries that are BLOCKED: they wait for other tasks; counted to 20,000. Told by dispatchers',
+    labelNames: ['downstream'],
+    registers
+  })
+  const awaitingNow = new Gauge({
+    name: 'ackbox_deliveries_awaiting_receipt',
+    help: 'Deliveries that wait for their receipt; counted to 20,000. Told by dispatchers',
+    labelNames: ['downstream'],
+    registers
+  })
+  if (build)
+    new Gauge({
+      name: 'ackbox_build_info',
+      help: 'Always 1; its labels say what runs',
+      labelNames: ['version', 'node_version', 'queue'],
+      registers
+    }).set({ version: build.version, node_version: process.versions.node, queue: build.queue }, 1)
   const lag = new Histogram({
     name: 'ackbox_queue_lag_seconds',
     help: 'From the claim of a delivery to the start of its attempt',
@@ -101,6 +179,12 @@ export function createMetrics({ processMetrics = true } = {}) {
     labelNames: ['message_code', 'state', 'by'],
     registers
   })
+  const alarmMessages = new Counter({
+    name: 'ackbox_alarm_messages_total',
+    help: 'Messages to channels of alarms, by outcome: accepted, failed',
+    labelNames: ['channel', 'outcome'],
+    registers
+  })
   // Told by dispatchers only: of a process without that role there is no sample.
   const prepared = new Gauge({
     name: 'ackbox_prepared_tasks',
@@ -114,27 +198,36 @@ export function createMetrics({ processMetrics = true } = {}) {
   })
   prepared.remove()
   oldestPrepared.remove()
-  let handled = 0
-  let direct = 0
-  let failed = 0
-  ratio(
-    registers,
-    'ackbox_direct_success_ratio',
-    'Of the deliveries HANDLED here since the start: those handled with the first attempt',
-    () => direct / handled
-  )
-  ratio(
-    registers,
-    'ackbox_failed_after_retries_ratio',
-    'Of the deliveries ended here since the start: those FAILED at their retry limit',
-    () => failed / (handled + failed)
-  )
+  const heldKeys = new Gauge({
+    name: 'ackbox_held_keys',
+    help: 'Ordering keys that a FAILED delivery holds; of more than 10,000 only so many are counted',
+    registers
+  })
+  for (const messageCode of codes) {
+    for (const kind of acceptKinds) accepts.inc({ message_code: messageCode, kind }, 0)
+  }
+  for (const { messageCode, downstream } of sends) {
+    const labels = { message_code: messageCode, downstream }
+    for (const outcome of outcomes) firstAttempts.inc({ ...labels, outcome }, 0)
+    for (const status of endings)
+      for (const tries of ['first', 'later']) ended.inc({ ...labels, status, tries }, 0)
+  }
+  for (const downstream of names) {
+    for (const outcome of outcomes) attempts.inc({ downstream, outcome }, 0)
+    for (const reason of reasons) if (!endedOtherwise.has(reason)) endReasons.inc({ downstream, reason }, 0)
+    yields.inc({ downstream }, 0)
+  }
+  for (const result of receiptResults)
+    for (const applied of ['true', 'false']) receipts.inc({ result, applied }, 0)
+  for (const move of moveNames) for (const written of ['true', 'false']) moves.inc({ move, written }, 0)
+  for (const result of ['stored', 'same', 'rejected']) drained.inc({ result }, 0)
 
   return {
     accepted(messageCode: string, kind: 'created' | 'same' | 'conflict' | 'refused', n = 1) {
       accepts.inc({ message_code: messageCode, kind }, n)
+      if (kind === 'created') statistics.accepted(messageCode, n)
     },
-    attempted(downstream: string, outcome: 'delivered' | 'refused' | 'failed', ms: number) {
+    attempted(downstream: string, outcome: AttemptEnd['kind'], ms: number) {
       attempts.inc({ downstream, outcome })
       attemptTime.observe({ downstream }, ms / 1000)
     },
@@ -144,14 +237,36 @@ export function createMetrics({ processMetrics = true } = {}) {
     moved(move: string, written: boolean, n = 1) {
       if (n > 0) moves.inc({ move, written: String(written) }, n)
     },
-    /** A delivery ended. `attempt` is its number: it gives the share of first-attempt successes. */
-    ended(downstream: string, status: 'HANDLED' | 'FAILED' | 'DELETED', attempt: number, reason = '') {
-      ended.inc({ downstream, status, reason })
-      if (status === 'HANDLED') {
-        handled++
-        if (attempt === 1) direct++
-      } else if (reason === 'SEND_EXHAUSTED' || reason === 'RECEIPT_TIMEOUT' || reason === 'RECEIPT_FAILED')
-        failed++
+    /** A first try of a delivery ended. */
+    firstAttempt(messageCode: string, downstream: string, outcome: (typeof outcomes)[number]) {
+      firstAttempts.inc({ message_code: codeOf(messageCode), downstream, outcome })
+    },
+    /** A delivery ended, with its first try or a later one. */
+    ended(
+      delivery: { messageCode: string | undefined; downstream: string; isFirstTry: boolean },
+      status: (typeof endings)[number],
+      reason?: string
+    ) {
+      const { messageCode, downstream, isFirstTry } = delivery
+      ended.inc({
+        message_code: codeOf(messageCode),
+        downstream,
+        status,
+        tries: isFirstTry ? 'first' : 'later'
+      })
+      if (status === 'FAILED') endReasons.inc({ downstream, reason: reason ?? 'unknown' })
+    },
+    yielded(downstream: string) {
+      yields.inc({ downstream })
+    },
+    /** Downstreams that no handler names have no series. */
+    standing(counted: readonly StandingDeliveries[]) {
+      for (const { name: downstream, failed, blocked, awaitingReceipt } of counted) {
+        if (names.size > 0 && !names.has(downstream)) continue
+        failedNow.set({ downstream }, failed)
+        heldNow.set({ downstream }, blocked)
+        awaitingNow.set({ downstream }, awaitingReceipt)
+      }
     },
     started(downstream: string, lagMs: number) {
       lag.observe({ downstream }, lagMs / 1000)
@@ -162,6 +277,9 @@ export function createMetrics({ processMetrics = true } = {}) {
     oldestDue(downstream: string, ageMs: number) {
       oldestDue.set({ downstream }, Math.max(0, ageMs) / 1000)
     },
+    heldKeys(keys: number) {
+      heldKeys.set(keys)
+    },
     drained(result: 'stored' | 'same' | 'rejected', n: number) {
       if (n > 0) drained.inc({ result }, n)
     },
@@ -169,6 +287,9 @@ export function createMetrics({ processMetrics = true } = {}) {
       outboxWaiting.set(rows)
       outboxOldest.set(Math.max(0, oldestMs) / 1000)
       outboxRejected.set(rejected)
+    },
+    alarmTold(channel: string, outcome: 'accepted' | 'failed') {
+      alarmMessages.inc({ channel, outcome })
     },
     checked(messageCode: string, answer: CheckAnswer) {
       checks.inc({ message_code: messageCode, answer })
@@ -180,21 +301,15 @@ export function createMetrics({ processMetrics = true } = {}) {
       prepared.set(tasks)
       oldestPrepared.set(oldestMs / 1000)
     },
+    /** The same by minute, for charts. */
+    statistics,
     contentType: registry.contentType,
     render: () => registry.metrics()
   }
 }
 
-/** 0/0 would print NaN and spoil every average made of it: before the first delivery there is no sample at all. */
-function ratio(registers: Registry[], name: string, help: string, value: () => number) {
-  return new Gauge({
-    name,
-    help,
-    registers,
-    collect() {
-      const now = value()
-      if (Number.isFinite(now)) this.set(now)
-      else this.remove()
-    }
-  })
-}
+const outcomes = ['delivered', 'refused', 'failed'] as const
+const endings = ['HANDLED', 'FAILED', 'DELETED'] as const
+const acceptKinds = ['created', 'same', 'conflict', 'refused'] as const
+/** Reasons of what is not FAILED. */
+const endedOtherwise = new Set<string>(['SKIPPED', 'DELETED'])

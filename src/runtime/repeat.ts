@@ -32,8 +32,8 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
-/** A sleep that can be cut short, also before it began. */
-export function nap(): { take(ms: number, signal: AbortSignal): Promise<void>; end(): void } {
+/** A sleep that can be cut short, also before it began; true: it was. */
+export function nap(): { take(ms: number, signal: AbortSignal): Promise<boolean>; end(): void } {
   let woken = false
   let end = (): void => {
     woken = true
@@ -44,20 +44,21 @@ export function nap(): { take(ms: number, signal: AbortSignal): Promise<void>; e
       new Promise(resolve => {
         if (woken || signal.aborted) {
           woken = false
-          resolve()
+          resolve(true)
           return
         }
-        const done = (): void => {
+        const done = (isCut: boolean): void => {
           clearTimeout(timer)
-          signal.removeEventListener('abort', done)
+          signal.removeEventListener('abort', cut)
           end = () => {
             woken = true
           }
-          resolve()
+          resolve(isCut)
         }
-        const timer = setTimeout(done, ms)
-        signal.addEventListener('abort', done)
-        end = done
+        const cut = (): void => done(true)
+        const timer = setTimeout(done, ms, false)
+        signal.addEventListener('abort', cut)
+        end = cut
       })
   }
 }

@@ -1,11 +1,11 @@
 // The one place that builds things and connects them.
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
-import { buildApp, buildHealthApp } from '../api/app.ts'
 import { outboxReader } from '../api/outbox-row.ts'
 import { faultOf, takeReceipt } from '../api/receipt.ts'
 import type { Config } from './config.ts'
-import { heartbeat, removeNode } from '../db/cluster.ts'
+import { primaryUrl } from '../db/hosts.ts'
+import { countDownstreams } from '../db/lists.ts'
 import { openDb } from '../db/pool.ts'
 import { openReads } from '../db/reads.ts'
 import { egress } from './egress.ts'
@@ -14,26 +14,28 @@ import { acceptor, type AcceptDeps } from '../delivery/accept.ts'
 import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
 import { dispatcher } from '../delivery/dispatcher.ts'
-import { dependents } from '../delivery/dependents.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { cancelled } from '../delivery/load.ts'
 import { localQueue } from '../delivery/local-queue.ts'
+import { successors } from '../delivery/ordering.ts'
 import { outboxDrainer } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
+import { reach } from '../delivery/reach.ts'
 import { receiver } from '../delivery/receive.ts'
+import { reconciler } from '../delivery/reconcile.ts'
 import { completer } from '../delivery/complete.ts'
 import { openCluster } from '../delivery/cluster.ts'
 import { waiters } from '../delivery/wait.ts'
 import { longestTimeout, type Registry } from '../handler/load.ts'
 import { halfMessages } from './half.ts'
+import { liveLimits } from './limits.ts'
 import { startMaintenance } from './maintenance.ts'
 import { createMetrics } from '../runtime/metrics.ts'
-import { operations } from './operations.ts'
-import { openBackend } from '../queue/backend.ts'
-import { openProducer } from '../queue/producer.ts'
-import { QueueServerError } from '../queue/redis.ts'
-import { limiter } from '../queue/limiter.ts'
+import { operations, openApp } from './operations.ts'
+import { presence } from './presence.ts'
+import { openQueue } from './queue.ts'
+import { openTracing } from './tracing.ts'
 import { runWorkers } from '../queue/worker.ts'
 import { consumeReceipts } from '../transport/receipt-consumers.ts'
 import { tokenHeader, tokens } from '../domain/tokens.ts'
@@ -76,12 +78,14 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const sql = openDb(options.databaseUrl, { max: config.pgPool })
   const reads = openReads(options.databaseUrl)
   const names = [...registry.downstreams.keys()]
-  const limits = [...registry.downstreams.values()].map(one => ({
-    ...one,
-    leaseMs: one.timeoutMs + config.leaseMarginMs
-  }))
+  const limits = liveLimits(registry, config.leaseMarginMs, () => 1 / Math.max(1, cluster.workers()))
   const { handlers } = registry
-  const metrics = createMetrics()
+  const metrics = createMetrics({
+    now: () => cluster.now().getTime(),
+    handlers: handlers.values(),
+    build: { version: options.version, queue: config.redisUrl === undefined ? 'postgres' : 'redis' }
+  })
+  const tracing = await openTracing({ version: options.version, node, log })
 
   // In this order: end the loops, release loaded deliveries, finish open sends, give up failing writes, end the last loop.
   const stopLooking = new AbortController()
@@ -91,32 +95,26 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const drained = new AbortController()
   let draining = false
 
-  const cluster = openCluster(sql, names, (name, ageMs) => {
-    metrics.oldestDue(name, ageMs)
-    metrics.waiting(name, producer.waiting(name))
-  })
-  const backend = await openBackend({
-    redisUrl: config.redisUrl,
-    databaseUrl: options.databaseUrl,
-    prefix: config.redisPrefix,
-    queues: names,
-    log
-  })
-  if (config.redisUrl !== undefined && !backend.up()) {
-    await backend.close()
-    throw new QueueServerError(
-      `Redis at ${new URL(config.redisUrl).host} cannot be reached: check REDIS_URL, and that the server is up`
-    )
-  }
-  const producer = openProducer({ backend, downstreams: limits, log })
-  const complete = completer({ sql, metrics, giveUp: giveUp.signal, ended: ids => waitingFor.ended(ids) })
-  const limiters = new Map(
-    limits.map(one => [one.name, limiter({ ...one, share: () => 1 / Math.max(1, cluster.workers()) })])
+  const cluster = openCluster(
+    sql,
+    names,
+    metrics.heldKeys,
+    (name, ageMs) => {
+      metrics.oldestDue(name, ageMs)
+      metrics.waiting(name, jobQueue.waiting(name))
+    },
+    { node, onLimits: limits.follow }
   )
+  const tell = (): void => void here.beat().catch(() => {}) // the next one tells it
+  const reaching = reach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
+  const here = presence({ ...options, sql, node, reach: reaching })
+  const databaseUrl = () => primaryUrl(options.databaseUrl)
+  const { backend, jobQueue, limiters } = await openQueue(config, databaseUrl, limits.all, log)
+  const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => waitingFor })
   const local = localQueue({
-    queue: producer,
+    queue: jobQueue,
     run: claims => deliver(claims),
-    open: roles.has('worker') ? name => limiters.get(name)?.open() ?? 0 : () => 0,
+    open: name => (roles.has('worker') && !reaching.isClosed(name) ? (limiters.get(name)?.open() ?? 0) : 0),
     stopping: stopping.signal,
     log
   })
@@ -126,7 +124,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const dispatching = dispatcher({
     sql,
     handlers,
-    downstreams: limits,
+    downstreams: limits.all,
     enqueuer: enqueue,
     complete,
     cluster,
@@ -134,11 +132,10 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     random,
     log
   })
-  const waitingFor = dependents({ sql, complete, cluster, wake: dispatching.wake, log })
   const stopped = cancelled()
   const writing: AcceptDeps = {
     sql,
-    dependents: waitingFor,
+    dependents: { accepted: ids => waitingFor.accepted(ids) },
     handlers,
     enqueuer: enqueue,
     cluster,
@@ -149,8 +146,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics,
     log
   }
+  const waitingFor = successors({ ...writing, complete, downstreams: limits.all, metrics })
   const accepting = { ...writing, places: admission(writing) }
-  const accept = acceptor(accepting)
+  const accept = tracing.accept(acceptor(accepting))
   const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })
   const deliver = executor({
@@ -163,15 +161,18 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     node,
     leaseMarginMs: config.leaseMarginMs,
     slots: limiters,
-    started: producer.started,
+    limits: limits.byName,
+    reach: reaching,
+    started: jobQueue.started,
     headers: deliveryHeaders({
-      downstreams: [...handlers.values()].flatMap(handler => handler.downstreams),
+      ...config,
+      handlers: [...handlers.values()],
       secret: options.secret,
-      secretPrevious: config.secretPrevious,
       tokens: issued,
-      publicUrl: config.publicUrl,
-      databaseNow: () => cluster.now()
+      databaseNow: () => cluster.now(),
+      traceparentOf: tracing.traceparentOf
     }),
+    traced: tracing.attempted,
     stopping: stopping.signal,
     cutOff: cutOff.signal,
     random,
@@ -189,44 +190,41 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log
   })
   const waiting = waiters({ sql, log })
-
   const api = operations({
     config,
     sql,
     reads,
     registry,
     accept,
-    receive,
+    receive: tracing.receive(receive),
     half,
+    waitingFor,
     complete,
     dispatching,
     outbox,
     cluster,
     cancelled: stopped,
     waiting,
-    queued: name => producer.waiting(name),
+    queued: name => jobQueue.waiting(name),
     queueUp: () => backend.up(),
     draining: () => draining,
     metrics,
     log
   })
-  const app = roles.has('api')
-    ? await buildApp(api)
-    : config.portGiven
-      ? await buildHealthApp(api)
-      : undefined
+  const app = await openApp(config, api)
 
-  await heartbeat(sql, { id: node, roles: [...roles].join(','), version: options.version })
+  await here.join()
   await cluster.refresh()
   const working = roles.has('worker')
     ? runWorkers({
         backend,
-        downstreams: limits,
-        async run(hint) {
-          producer.taken(hint.downstream, hint.deliveries.length)
+        downstreams: limits.all,
+        opened: reaching.opened,
+        async run(job) {
+          jobQueue.taken(job.downstream, job.deliveries.length)
           await deliver({
-            downstream: hint.downstream,
-            deliveries: hint.deliveries.map(([taskId, attempt]) => ({ taskId, attempt }))
+            downstream: job.downstream,
+            deliveries: job.deliveries.map(([taskId, attempt]) => ({ taskId, attempt }))
           })
         },
         log,
@@ -241,18 +239,24 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log,
     signal: stopLooking.signal
   })
-  const { running, refreshing } = startMaintenance({
-    config,
+  const { running, refreshing } = await startMaintenance({
+    ...options,
+    reconciler: reconciler({ sql, reads, handlers, node, log }),
     sql,
+    databaseUrl: options.databaseUrl,
     node,
-    version: options.version,
-    secret: options.secret,
+    here,
+    hasNews: reaching.hasNews,
+    standing: async () => metrics.standing(await countDownstreams(reads, names)),
     cluster,
     dispatching,
     outbox,
     dependents: waitingFor,
     checker: half.checker,
-    log,
+    handlers,
+    complete,
+    limits: limits.byName,
+    metrics,
     signal: stopLooking.signal,
     drained: drained.signal
   })
@@ -288,10 +292,10 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       clearTimeout(limit)
       clearTimeout(lastWord)
       drained.abort()
-      await removeNode(sql, node).catch(() => {})
-      await producer.stop()
+      await here.leave().catch(() => {})
+      await jobQueue.stop()
       await backend.close()
-      await Promise.all([half, ...Object.values(ways)].map(way => way.close()))
+      await Promise.all([half, tracing, ...Object.values(ways)].map(way => way.close()))
       await Promise.all([sql.end({ timeout: 5 }), reads.end()])
       // Not earlier: a hanging query ends with its connection.
       await refreshing

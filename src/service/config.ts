@@ -1,10 +1,14 @@
 // Reads the environment once and checks it: a process with a wrong setting does not start.
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
+import { readAlarmChannels } from './alarm-channels.ts'
+import type { ChannelConfig } from '../alarm/channel.ts'
+import type { DtmTargets } from '../handler/dtm.ts'
 import { parseFailpoints, type Failpoint, type Fault } from '../runtime/failpoint.ts'
 import { commandLine } from '../runtime/package.ts'
 import { misspelt, settings, type Settings } from './settings.ts'
 import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
+import { isCidr, isHostPort } from '../transport/egress/allow-list.ts'
 
 export interface Config {
   databaseUrl?: string
@@ -18,12 +22,12 @@ export interface Config {
   publicUrl: string
   handlersDir?: string
   sweepMs: number
-  /** Unset: the longest timeout of a downstream + 5 s. */
+  workerYieldAfter: number
   shutdownMs?: number
   leaseMarginMs: number
-  alarmWebhookUrl?: string
-  alarmWebhookSecret?: string
+  alarmChannels: ChannelConfig[]
   retentionDays: number
+  forgetMs: number
   logLevel: string
   /** None, a number of proxies, or a list of addresses. Never all: the caller could then choose its own address. */
   trustProxy: false | string | number
@@ -39,6 +43,8 @@ export interface Config {
   brokers: ReadonlyMap<string, Broker>
   /** The brokers from which receipts are read. */
   receiptsFrom: Broker[]
+  /** DTM=on: the servers that its clients may name. Undefined: off. */
+  dtmTargets?: DtmTargets
   demo: boolean
   dataDir: string
   failpoints: ReadonlyMap<Failpoint, Fault>
@@ -55,14 +61,13 @@ export class SettingError extends Error {
 
 export const roles = ['api', 'worker', 'dispatcher'] as const
 export type Role = (typeof roles)[number]
+type Env = Record<string, string | undefined>
 
 const list = (text: string) =>
   text
     .split(',')
     .map(part => part.trim())
     .filter(part => part !== '')
-
-type Env = Record<string, string | undefined>
 
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
@@ -81,12 +86,14 @@ export function readConfig(env: Env): Config {
   )
   const { data, complaints, wrong } = checked(given)
   const { brokers, wrong: wrongBrokers } = readBrokers(env, data.BROKERS_JSON)
+  const alarms = readAlarmChannels(env, data)
   const failpoints = readFailpoints(data.FAILPOINTS, env)
   const odd = misspelt(env)
   const lists = wrongLists(data)
   if (lists.some(problem => problem.startsWith('ROLE '))) wrong.add('ROLE')
   const config = {
     ...toConfig(data, brokers, [...odd], given['PORT'] !== undefined),
+    alarmChannels: alarms.channels,
     failpoints: typeof failpoints === 'string' ? new Map<Failpoint, Fault>() : failpoints
   }
   if (config.failpoints.size > 0)
@@ -96,6 +103,7 @@ export function readConfig(env: Env): Config {
   const problems = [
     ...complaints,
     ...wrongBrokers,
+    ...alarms.wrong,
     ...(typeof failpoints === 'string' ? [`FAILPOINTS ${failpoints}`] : []),
     ...wrongReceipts(data, brokers),
     ...lists,
@@ -169,7 +177,7 @@ function readBrokers(env: Env, json = '{}'): { brokers: Map<string, Broker>; wro
 }
 
 /** Whose clients can consume too. */
-const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats'])
+const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats', 'redis-stream'])
 
 function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['brokers']): string[] {
   return list(RECEIPTS_FROM).flatMap(name => {
@@ -178,7 +186,7 @@ function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['broker
     return consumed.has(transportOf(broker.scheme))
       ? []
       : [
-          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka and NATS`
+          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka, NATS and Redis streams`
         ]
   })
 }
@@ -188,7 +196,7 @@ function toConfig(
   brokers: Config['brokers'],
   warnings: string[],
   portGiven: boolean
-): Omit<Config, 'failpoints'> {
+): Omit<Config, 'failpoints' | 'alarmChannels'> {
   const embedded = s.DATABASE_URL === undefined
   const anyHost = s.HOST === '0.0.0.0' || s.HOST === '::'
   const reachedAs = anyHost ? '127.0.0.1' : isIPv6(s.HOST) ? `[${s.HOST}]` : s.HOST
@@ -207,11 +215,11 @@ function toConfig(
     publicUrl: (s.PUBLIC_URL ?? `http://${reachedAs}:${s.PORT}`).replace(/\/+$/, ''),
     ...(s.HANDLERS_DIR !== undefined && { handlersDir: s.HANDLERS_DIR }),
     sweepMs: s.SWEEP_MS,
+    workerYieldAfter: s.WORKER_YIELD_AFTER,
     ...(s.SHUTDOWN_MS !== undefined && { shutdownMs: s.SHUTDOWN_MS }),
     leaseMarginMs: s.LEASE_MARGIN_MS,
-    ...(s.ALARM_WEBHOOK_URL !== undefined && { alarmWebhookUrl: s.ALARM_WEBHOOK_URL }),
-    ...(s.ALARM_WEBHOOK_SECRET !== undefined && { alarmWebhookSecret: s.ALARM_WEBHOOK_SECRET }),
     retentionDays: s.RETENTION_DAYS,
+    forgetMs: s.FORGET_DAYS * 86_400_000,
     logLevel: s.LOG_LEVEL,
     trustProxy: trustProxy(s.TRUST_PROXY),
     redisPrefix: s.REDIS_PREFIX,
@@ -223,6 +231,7 @@ function toConfig(
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     brokers,
     receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),
+    ...(s.DTM === 'on' && { dtmTargets: s.DTM_TARGETS ?? new Map<string, string>() }),
     demo: s.DEMO === undefined ? embedded : s.DEMO === 'on',
     dataDir: s.DATA_DIR,
     embedded,
@@ -235,16 +244,6 @@ const trustProxy = (text: string) =>
 const withPrefixLength = (text: string) => (isIP(text) ? `${text}/${isIPv6(text) ? 128 : 32}` : text)
 const isLoopback = (host: string) =>
   host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
-
-function isCidr(text: string): boolean {
-  const [ip = '', length = '', ...rest] = text.split('/')
-  if (rest.length > 0 || !/^\d{1,3}$/.test(length)) return false
-  return isIP(ip) !== 0 && Number(length) <= (isIPv6(ip) ? 128 : 32)
-}
-const isHostPort = (text: string) => {
-  const [, port = ''] = /^(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})$/.exec(text) ?? []
-  return port !== '' && Number(port) >= 1 && Number(port) <= 65535
-}
 
 function wrongLists(s: Settings): string[] {
   const problems: string[] = []
@@ -275,7 +274,6 @@ function wrongLists(s: Settings): string[] {
 /** `isWrong`: whether the value of a name was refused already, so that its default stands in `config`. */
 function wrongTogether(config: Config, isWrong: (name: keyof Settings) => boolean): string[] {
   const problems: string[] = []
-  const loopback = isLoopback(config.host)
   const embedded = config.embedded && !isWrong('DATABASE_URL')
   if (!embedded && config.secret === undefined && !isWrong('SECRET')) {
     problems.push(
@@ -287,12 +285,17 @@ function wrongTogether(config: Config, isWrong: (name: keyof Settings) => boolea
       'ROLE with fewer than api,worker,dispatcher needs DATABASE_URL: the embedded PostgreSQL serves one process'
     )
   }
-  if (!config.auth && !loopback) {
+  if (config.dtmTargets?.size === 0 && !isWrong('DTM_TARGETS')) {
+    problems.push(
+      'DTM=on needs DTM_TARGETS: the servers to which messages may go, like orders=http://10.2.0.7:8080'
+    )
+  }
+  if (!config.auth && !isLoopback(config.host)) {
     problems.push(
       `AUTH=off is accepted on a loopback HOST only, but HOST is ${config.host}: set AUTH=on and make a key with \`${commandLine('key create NAME --scopes tasks:write')}\``
     )
   }
-  if (config.demo && !config.embedded && !loopback) {
+  if (config.demo && !config.embedded && !isLoopback(config.host)) {
     problems.push(`DEMO=on with DATABASE_URL is accepted on a loopback HOST only, but HOST is ${config.host}`)
   }
   return problems

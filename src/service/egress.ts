@@ -1,4 +1,6 @@
+import { hostUrls } from '../db/hosts.ts'
 import type { Config } from './config.ts'
+import { redisAddress } from '../queue/redis-client.ts'
 import { guard, type Guard } from '../transport/egress/guard.ts'
 
 export interface EgressOptions {
@@ -14,11 +16,12 @@ export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guar
   const demo = demoTarget === undefined ? [] : [demoTarget]
   const allow =
     config.egressAllow === undefined && config.embedded ? undefined : [...(config.egressAllow ?? []), ...demo]
-  const stores = [databaseUrl, config.redisUrl].filter(store => store !== undefined)
-  const deny = stores.map(store => {
-    const { hostname: host, port, protocol } = new URL(store)
-    return `${host || 'localhost'}:${port || (protocol.startsWith('redis') ? 6379 : 5432)}`
-  })
+  const databases = databaseUrl === undefined ? [] : hostUrls(databaseUrl).map(url => new URL(url))
+  const redis = config.redisUrl === undefined ? undefined : redisAddress(config.redisUrl)
+  const deny = [
+    ...databases.map(({ hostname, port }) => `${hostname || 'localhost'}:${port || 5432}`),
+    ...(redis?.nodes.map(({ host, port }) => `${host}:${port}`) ?? [])
+  ]
   return guard({
     allow,
     embedded: config.embedded,

@@ -43,7 +43,7 @@ export function halfMessages(options: HalfOptions): HalfMessages {
     if (who !== createdBy) await audit(sql, { who, what, target })
   }
   return {
-    commit: (taskNo, who) => commit(deps, taskNo, who, written(who, 'task.commit', taskNo)),
+    commit: (taskNo, who, delayMs) => commit(deps, taskNo, who, written(who, 'task.commit', taskNo), delayMs),
     rollBack: (taskNo, who) => rollBack(deps, taskNo, who, written(who, 'task.rollback', taskNo)),
     check: (taskNo, who) => checkNow(deps, taskNo, written(who, 'task.check', taskNo)),
     checker: checker(deps),

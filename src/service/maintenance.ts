@@ -1,28 +1,50 @@
 // The periodic work of a process, until it stops.
 import type { Config } from './config.ts'
-import { heartbeat } from '../db/cluster.ts'
-import { isInfrastructure, type Sql } from '../db/pool.ts'
+import { openChannels } from '../alarm/open.ts'
+import type { AlarmChannel } from '../alarm/types.ts'
+import { routeAlarms, tellChannel } from '../alarm/tell.ts'
+import { releaseUnknownChannels } from '../db/alarm-sends.ts'
+import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
+import { removeKeys, type Key } from '../db/ordering.ts'
+import { removeOldOperations } from '../db/operations.ts'
 import { removeOld } from '../db/retention.ts'
 import { repeat } from '../runtime/repeat.ts'
-import { sendAlarms, alarmChannel } from '../delivery/alarms.ts'
+import { bulk } from '../delivery/bulk.ts'
+import type { Complete } from '../delivery/complete.ts'
+import type { Registry } from '../handler/load.ts'
 import type { Dependents } from '../delivery/dependents.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Outbox } from '../delivery/outbox.ts'
+import type { Reconciler } from '../delivery/reconcile.ts'
 import type { Checker } from '../delivery/checker.ts'
+import { removeOldStatistics, writeStatistics } from '../db/statistics.ts'
 import type { Logger } from '../runtime/logger.ts'
+import type { Metrics } from '../runtime/metrics.ts'
 import type { Cluster } from '../delivery/cluster.ts'
+import type { Presence } from './presence.ts'
 
 export interface MaintenanceOptions {
   config: Config
   sql: Sql
+  databaseUrl: string
   node: string
-  version: string
+  here: Pick<Presence, 'beat'>
+  /** Others wait to hear what this process has reached. */
+  hasNews: () => boolean
+  /** Measures the gauges of what stands. */
+  standing: () => Promise<void>
   secret: string
   cluster: Cluster
   dispatching: Dispatcher
   outbox: Outbox
   dependents: Dependents
   checker: Checker
+  handlers: Registry['handlers']
+  complete: Complete
+  /** Those that hold now. */
+  limits: ReadonlyMap<string, { concurrency: number; perSecond?: number | undefined }>
+  reconciler: Reconciler
+  metrics: Metrics
   log: Logger
   signal: AbortSignal
   /** Ends the last loop: a draining process still accepts tasks and receipts. */
@@ -32,18 +54,27 @@ export interface MaintenanceOptions {
 const beatMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
+/** How often is looked whether an incident is over. */
+const endMs = 10_000
 const checkMs = 1_000
+/** After an error; else it says itself when it looks again. */
+const bulkMs = 1_000
+const standingMs = 15_000
 const retentionMs = 60_000
+const statisticsMs = 10_000
+const removalMs = 600_000
 const retentionBatch = 1_000
 
 /** Each resolves once its signal aborts and its last turn is over: all of `running` by `signal`, `refreshing` by `drained`. */
-export function startMaintenance(options: MaintenanceOptions): {
+export async function startMaintenance(options: MaintenanceOptions): Promise<{
   running: Promise<void>[]
   refreshing: Promise<void>
-} {
-  const { config, sql, node, version, cluster, dispatching, dependents, checker, log, signal, drained } =
-    options
-  const roles = [...config.roles].join(',')
+}> {
+  const { config, sql, databaseUrl, node, here, secret, cluster, dispatching, dependents, checker } = options
+  const { log, signal, drained } = options
+  const { alarmChannels, publicUrl, egressAllow = [] } = config
+  const isDispatcher = config.roles.has('dispatcher')
+  const channels = await openChannels(isDispatcher ? alarmChannels : [], { secret, publicUrl, egressAllow })
   const failed =
     (what: string) =>
     (err: unknown): void => {
@@ -51,49 +82,93 @@ export function startMaintenance(options: MaintenanceOptions): {
       log.warn({ err }, `${what}.failed`)
     }
   // Without it what a slow statement of the drain set would never be cleared, and all that comes would hear 503.
-  const refreshing = repeat(
+  const looking = repeat(
     refreshMs,
     async () => {
+      if (cluster.isDatabaseAway()) {
+        const moved = await locatePrimary(databaseUrl)
+        if (moved) log.warn(moved, 'database.moved')
+      }
       await cluster.refresh()
+      if (options.hasNews()) await here.beat()
       // At once: who waits has waited for this look already. It never rejects, and what it says is not waited for.
-      if (config.roles.has('dispatcher') && !signal.aborted) void dependents.sweep()
+      if (isDispatcher && !signal.aborted) void dependents.sweep()
     },
     failed('refresh'),
     drained
   )
-  const running = [repeat(beatMs, () => heartbeat(sql, { id: node, roles, version }), failed('beat'), signal)]
-  if (!config.roles.has('dispatcher')) return { running, refreshing }
-  const channel =
-    config.alarmWebhookUrl === undefined
-      ? undefined
-      : alarmChannel({
-          url: config.alarmWebhookUrl,
-          secret: config.alarmWebhookSecret ?? options.secret,
-          egressAllow: config.egressAllow ?? []
-        })
+  const flush = () => options.metrics.statistics.flush(counts => writeStatistics(sql, node, counts))
+  const counting = repeat(statisticsMs, flush, failed('statistics'), drained).then(flush)
+  const refreshing = Promise.all([looking, counting.catch(failed('statistics'))]).then(() => {})
+  const running = [repeat(beatMs, here.beat, failed('beat'), signal)]
+  if (!isDispatcher) return { running, refreshing }
+  const redelivering = bulk({
+    ...options,
+    isPaused: cluster.isPaused,
+    limits: name => options.limits.get(name),
+    wake: dispatching.wake
+  })
+  const { reconciler } = options
+  if (reconciler.isUsed)
+    running.push(repeat(checkMs, () => reconciler.look(signal), failed('reconcile'), signal))
   let after: string | null = null
+  let afterKey: Key | null = null
   running.push(
     dispatching.run(signal),
     options.outbox.run(signal),
+    repeat(removalMs, () => removeOldStatistics(sql), failed('statistics'), signal),
     // What was asked is answered, and written, before anything is closed.
     repeat(checkMs, checker.look, failed('checks'), signal).then(checker.idle),
+    repeat(standingMs, options.standing, failed('standing'), signal),
+    repeat(bulkMs, redelivering.look, failed('operation'), signal),
     repeat(
       alarmMs,
-      async () => ((await sendAlarms({ sql, channel, log })) > 0 ? 0 : alarmMs),
+      async () => ((await routeAlarms({ sql, log }, channels)) > 0 ? 0 : alarmMs),
       failed('alarm'),
       signal
     ),
+    // A loop for each: one that is broken or slow keeps nobody else waiting.
+    ...channels.map(channel => telling(options, channel, failed('alarm'))),
+    unknownChannels(options, channels).catch(failed('alarm')),
     repeat(
       retentionMs,
       async () => {
         const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after)
         after = next
         if (removed > 0) log.info({ removed }, 'retention.removed')
-        return next === null ? retentionMs : 100
+        const keys = await removeKeys(sql, retentionBatch, afterKey)
+        afterKey = keys.next
+        const isMore = await removeOldOperations(sql, config.retentionDays, retentionBatch)
+        return next === null && keys.next === null && !isMore ? retentionMs : 100
       },
       failed('retention'),
       signal
     )
   )
   return { running, refreshing }
+}
+
+async function telling(
+  { sql, metrics, log, signal }: MaintenanceOptions,
+  channel: AlarmChannel,
+  onError: (err: unknown) => void
+): Promise<void> {
+  let lookedAt = -Infinity
+  const tell = async (): Promise<number> => {
+    const looksForEnd = performance.now() - lookedAt >= endMs
+    const told = await tellChannel({ sql, metrics, log, signal }, channel, looksForEnd)
+    if (looksForEnd && !told) lookedAt = performance.now()
+    return told ? 0 : alarmMs
+  }
+  await repeat(alarmMs, tell, onError, signal)
+  await channel.close()
+}
+
+/** A channel that was renamed or removed leaves nothing behind that nobody would hear. */
+async function unknownChannels({ sql, log }: MaintenanceOptions, channels: AlarmChannel[]): Promise<void> {
+  const released = await releaseUnknownChannels(
+    sql,
+    channels.map(({ name }) => name)
+  )
+  if (released > 0) log.info({ released }, 'alarm.released')
 }

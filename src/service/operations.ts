@@ -1,9 +1,26 @@
 // The operations of the API, built from the verbs of delivery/ and the lists of db/.
+import { buildApp, buildHealthApp } from '../api/app.ts'
 import type { ApiDeps } from '../api/deps.ts'
+import type { App } from '../api/typed.ts'
 import type { Config } from './config.ts'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
+import { listKeys } from '../db/ordering.ts'
+import { iso, present } from '../db/views.ts'
+import { countText } from '../db/window.ts'
+import { reconcile } from '../db/reconcile.ts'
 import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
-import { audit, openKeyFinder, type AuditEntry } from '../db/keys.ts'
+import { resolveAlarm } from '../db/alarms.ts'
+import { archiveFailure, listFailures } from '../db/failures.ts'
+import {
+  audit,
+  createKey,
+  listKeys as listApiKeys,
+  openKeyFinder,
+  revokeKey,
+  type AuditEntry
+} from '../db/keys.ts'
+import { createSession, endSession } from '../db/sessions.ts'
+import { readStats } from '../db/statistics.ts'
 import { pause, resume } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
@@ -11,15 +28,19 @@ import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
+import type { Successors } from '../delivery/ordering.ts'
 import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Complete } from '../delivery/complete.ts'
-import { redeliver, remove } from '../delivery/operate.ts'
+import { redeliver, release, remove, type Written } from '../delivery/operate.ts'
 import type { Cluster } from '../delivery/cluster.ts'
 import type { Waiters } from '../delivery/wait.ts'
+import { withWaiting } from '../delivery/waiting.ts'
+import { watch } from '../delivery/watch.ts'
 import type { Registry } from '../handler/load.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { HalfMessages } from './half.ts'
+import { isKnown, operatorCalls } from './operator-calls.ts'
 
 export interface OperationsOptions {
   config: Config
@@ -29,6 +50,7 @@ export interface OperationsOptions {
   accept: Accept
   receive: ApiDeps['receive']
   half: HalfMessages
+  waitingFor: Pick<Successors, 'promote'>
   complete: Complete
   dispatching: Dispatcher
   outbox: Outbox
@@ -59,14 +81,23 @@ export function operations(options: OperationsOptions): ApiDeps {
   } = options
   const { handlers } = registry
   const names = [...registry.downstreams.keys()]
-  const written = (deed: AuditEntry) => () => audit(sql, deed)
+  const explaining = { reads, handlers, cluster: around }
+  const written =
+    (deed: AuditEntry): Written =>
+    (before, after) =>
+      audit(sql, { ...deed, detail: { ...deed.detail, before, after } })
   return {
     accept: options.accept,
     acceptMany: asked => options.accept.many(asked),
-    readTask: (taskNo, codes) => readTask(reads, taskNo, codes),
+    async readTask(taskNo, codes = null) {
+      return withWaiting(explaining, await readTask(reads, taskNo, codes), codes)
+    },
     contentHashes: taskNos => findHashes(sql, taskNos),
     async waitTask(taskNo, owner, timeoutMs, signal, codes) {
-      return (await waiting.wait(taskNo, owner, timeoutMs, signal)) ?? readTask(reads, taskNo, codes)
+      return (
+        (await waiting.wait(taskNo, owner, timeoutMs, signal)) ??
+        withWaiting(explaining, await readTask(reads, taskNo, codes), codes)
+      )
     },
     listTasks: filter => listTasks(reads, filter),
     listDeliveries: filter => listDeliveries(reads, filter),
@@ -86,26 +117,60 @@ export function operations(options: OperationsOptions): ApiDeps {
         written({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
       )
     },
+    ...operatorCalls({
+      sql,
+      reads,
+      registry,
+      complete,
+      dispatching,
+      cluster: around,
+      cancelled: options.cancelled,
+      written
+    }),
     commit: options.half.commit,
     rollBack: options.half.rollBack,
     check: options.half.check,
     receive: options.receive,
     async listDownstreams() {
       const counts = await countDownstreams(reads, names)
-      return counts.map(one => {
+      return counts.map(({ partial, limits, ...one }) => {
         const known = registry.downstreams.get(one.name)
+        const { concurrency, perSecond } = known ?? {}
+        const isSet = limits.concurrency !== null || limits.perSecond !== null
         return {
           ...one,
+          waiting: countText(one.waiting),
+          inFlight: countText(one.inFlight),
+          awaitingReceipt: countText(one.awaitingReceipt),
+          blocked: countText(one.blocked),
+          failed: countText(one.failed),
+          ...(partial ? { partial } : {}),
           pausedAt: one.pausedAt?.toISOString(),
           pausedBy: one.pausedBy ?? undefined,
           queued: options.queued(one.name),
           transport: known?.transport,
-          concurrency: known?.concurrency,
-          perSecond: known?.perSecond,
-          timeoutMs: known?.timeoutMs
+          concurrency: limits.concurrency ?? concurrency,
+          perSecond: limits.perSecond ?? perSecond,
+          timeoutMs: known?.timeoutMs,
+          ...(isSet
+            ? {
+                limits: {
+                  ...present('concurrency', limits.concurrency),
+                  ...present('perSecond', limits.perSecond),
+                  ...present('setAt', iso(limits.setAt)),
+                  ...present('setBy', limits.setBy)
+                },
+                handlerLimits: { concurrency, perSecond }
+              }
+            : {})
         }
       })
     },
+    listKeys: filter => listKeys(reads, filter),
+    release: (key, who) =>
+      release({ sql, cluster: around, promote: options.waitingFor.promote }, key, () =>
+        audit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
+      ),
     async pause(name, who) {
       if (!(await isKnown(reads, registry, name))) return false
       await audit(sql, { who, what: 'downstream.pause', target: name })
@@ -121,6 +186,8 @@ export function operations(options: OperationsOptions): ApiDeps {
       dispatching.wake()
       return true
     },
+    reconcile: async question =>
+      (await isKnown(reads, registry, question.downstream)) ? reconcile(reads, question) : 'not_found',
     listRejected: filter => listRejected(reads, filter),
     async retryRejected(request) {
       const isBack = await retryRejected(sql, request)
@@ -129,6 +196,16 @@ export function operations(options: OperationsOptions): ApiDeps {
     },
     removeRejected: request => removeRejected(sql, request),
     nudge: options.outbox.nudge,
+    readStats: filter => readStats(reads, filter),
+    listFailures: filter => listFailures(reads, filter),
+    archiveFailure: asked => archiveFailure(sql, asked),
+    createSession: asked => createSession(sql, asked),
+    endSession: hash => endSession(sql, hash),
+    watch: watch({ sql, log }),
+    listApiKeys: () => listApiKeys(sql),
+    createApiKey: key => createKey(sql, key),
+    revokeApiKey: asked => revokeKey(sql, asked),
+    resolveAlarm: asked => resolveAlarm(sql, asked),
     handlers,
     findKey: openKeyFinder(sql),
     async ready() {
@@ -145,6 +222,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     metrics,
     log,
     auth: config.auth,
+    ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
     ...(config.keyPerSecond !== undefined && { keyPerSecond: config.keyPerSecond }),
     trustProxy: config.trustProxy,
     host: config.host,
@@ -152,7 +230,8 @@ export function operations(options: OperationsOptions): ApiDeps {
   }
 }
 
-/** A downstream without a handler can still be resumed. */
-async function isKnown(reads: Reads, { downstreams }: Registry, name: string): Promise<boolean> {
-  return downstreams.has(name) || (await countDownstreams(reads, [])).some(one => one.name === name)
+/** The API, or what is left of it in other roles: health and metrics, where PORT says so. */
+export async function openApp(config: Config, api: ApiDeps): Promise<App | undefined> {
+  if (config.roles.has('api')) return await buildApp(api)
+  return config.portGiven ? await buildHealthApp(api) : undefined
 }

@@ -1,5 +1,8 @@
 // Every setting of Ackbox, in one object. `.env.example` and `docs/config.md` are generated from it.
 import { z } from 'zod'
+import { hostUrls } from '../db/hosts.ts'
+import { redisAddress } from '../queue/redis-client.ts'
+import { readTargets } from '../handler/dtm.ts'
 import { nearest } from '../runtime/nearest.ts'
 
 const whole = (min: number, max: number) => {
@@ -13,20 +16,35 @@ const address = (...protocols: string[]) =>
   z.string().refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
     error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
   })
+/** One host or several, separated by commas. */
+const addresses = (...protocols: string[]) =>
+  z
+    .string()
+    .refine(
+      text => hostUrls(text).every(url => URL.canParse(url) && protocols.includes(new URL(url).protocol)),
+      { error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}` }
+    )
 
 /** `unset` describes the behaviour without the setting, if it is more than a value. */
 export const settings = z.object({
-  DATABASE_URL: address('postgres:', 'postgresql:')
+  DATABASE_URL: addresses('postgres:', 'postgresql:')
     .optional()
-    .describe('The PostgreSQL that holds all tasks. Version 14 or newer.')
+    .describe(
+      'The PostgreSQL that holds all tasks. Version 14 or newer. With several hosts (`postgres://user:password@a:5432,b:5432/ackbox`), the one that takes writes is used, and another one after a failover.'
+    )
     .meta({
       unset: 'a PostgreSQL of its own under `DATA_DIR`',
       example: 'postgres://ackbox:password@127.0.0.1:5432/ackbox'
     }),
-  REDIS_URL: address('redis:', 'rediss:')
+  REDIS_URL: z
+    .string()
+    .refine(text => redisAddress(text) !== undefined, {
+      error:
+        'must be like redis://host:6379, rediss://host:6379, redis://a:6379,b:6379 or redis+sentinel://a:26379,b:26379/master'
+    })
     .optional()
     .describe(
-      'The Redis for BullMQ. Version 6.2 or newer. It holds jobs only: losing it costs time, never a task.'
+      'The Redis for BullMQ. Version 6.2 or newer. It holds jobs only: losing it costs time, never a task. Several hosts are a Redis Cluster (`redis://a:6379,b:6379`); `redis+sentinel://a:26379,b:26379/master` asks Sentinels for the master.'
     )
     .meta({ unset: 'BullMQ uses the same PostgreSQL', example: 'redis://127.0.0.1:6379' }),
   SECRET: z
@@ -95,7 +113,7 @@ export const settings = z.object({
     .string()
     .optional()
     .describe(
-      'Names of brokers, separated by commas, from whose `ackbox.receipts` receipts are read. Consumers of RabbitMQ, Kafka and NATS can then send receipts without HTTP.'
+      'Names of brokers, separated by commas, from whose `ackbox.receipts` receipts are read. Consumers of RabbitMQ, Kafka, NATS and Redis streams can then send receipts without HTTP.'
     )
     .meta({ unset: 'receipts come to /callback only', example: 'kafka,orders' }),
   HANDLERS_DIR: z
@@ -103,12 +121,35 @@ export const settings = z.object({
     .optional()
     .describe('A folder of handlers: `.ts`, `.mts`, `.js` or `.mjs`.')
     .meta({ unset: 'the handlers that come with the project', example: './handlers' }),
+  DTM: oneOf(['on', 'off'])
+    .default('off')
+    .describe(
+      "Whether the two-phase messages of DTM's clients are taken, at `/api/dtmsvr`. `on` requires `DTM_TARGETS`."
+    ),
+  DTM_TARGETS: z
+    .string()
+    .transform((text, context) => {
+      const targets = readTargets(text)
+      if (typeof targets !== 'string') return targets
+      context.addIssue(targets)
+      return z.NEVER
+    })
+    .optional()
+    .describe(
+      "The servers that DTM's clients may name as steps and as `query_prepared`: name=origin, separated by commas. Each name is a downstream."
+    )
+    .meta({ unset: 'none', example: 'orders=http://10.2.0.7:8080,stock=https://stock.example.com' }),
   LEASE_MARGIN_MS: whole(1_500, 600_000)
     .default(10_000)
     .describe('The length of a lease, in ms, beyond the timeout of its downstream.'),
   SWEEP_MS: whole(10, 60_000)
     .default(1_000)
     .describe('The longest interval between two sweeps for due deliveries, in ms.'),
+  WORKER_YIELD_AFTER: whole(0, 10_000)
+    .default(5)
+    .describe(
+      'After so many failures running on the way to a downstream (no route, DNS, TLS, connection refused), a worker leaves it to the others for 60 s if they reach it. 0: never.'
+    ),
   SHUTDOWN_MS: whole(0, 3_600_000)
     .optional()
     .describe('How long a stopping process may finish its work, in ms.')
@@ -116,6 +157,21 @@ export const settings = z.object({
   RETENTION_DAYS: whole(1, 36_500)
     .default(30)
     .describe('The number of days after which an ended task is removed, counted from its POST.'),
+  FORGET_DAYS: whole(1, 3_650)
+    .default(30)
+    .describe(
+      'The number of days, counted from the start of its round, after which a delivery is not sent again. Receivers may forget it then.'
+    ),
+  ALARM_CHANNELS: z
+    .string()
+    .optional()
+    .describe(
+      'The channels that are told of alarms, as a JSON object of name to URL or to `{"url":…,"secret":…,"kinds":[…],"downstreams":[…],"messageCodes":[…]}`. `ALARM_CHANNEL_<NAME>` sets a single one by its URL.'
+    )
+    .meta({
+      unset: 'only those of `ALARM_CHANNEL_<NAME>` and `ALARM_WEBHOOK_URL`',
+      example: '{"ops":"https://hooks.slack.com/services/T0/B0/KEY"}'
+    }),
   ALARM_WEBHOOK_URL: address('http:', 'https:')
     .optional()
     .describe('The URL to which alarms are POSTed, signed like deliveries.')
@@ -129,6 +185,12 @@ export const settings = z.object({
     .optional()
     .describe('The secret that signs alarms, `whsec_…`.')
     .meta({ unset: 'derived from `SECRET`' }),
+  OTEL_EXPORTER_OTLP_ENDPOINT: address('http:', 'https:')
+    .optional()
+    .describe(
+      'The collector of OpenTelemetry to which traces are sent, by OTLP over HTTP. The other variables `OTEL_…` of its SDK work too. Needs packages: see docs/observability.md.'
+    )
+    .meta({ unset: 'no traces', example: 'http://127.0.0.1:4318' }),
   LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
     .default('info')
     .describe('The lowest level that is logged.'),
@@ -164,7 +226,7 @@ export const settings = z.object({
     .describe(
       'For tests of faults: moments at which this process kills, stops, delays or breaks itself, `name=kill|stop|throw|sleep:ms`, with `#n` for the n-th hit or `%p` for a chance. Refused with `NODE_ENV=production`.'
     )
-    .meta({ unset: 'never', example: 'accept.before_commit=kill#3,hint.before=sleep:500%10' })
+    .meta({ unset: 'never', example: 'accept.before_commit=kill#3,queue.before_add=sleep:500%10' })
 })
 export type Settings = z.output<typeof settings>
 
@@ -172,7 +234,8 @@ export type Settings = z.output<typeof settings>
 export function misspelt(env: Record<string, string | undefined>): string[] {
   const ours = Object.keys(settings.shape)
   return Object.keys(env).flatMap(name => {
-    if (ours.includes(name)) return []
+    // Each names a channel.
+    if (ours.includes(name) || name.startsWith('ALARM_CHANNEL_')) return []
     const unset = ours.filter(our => env[our] === undefined)
     // HOME is two letters from HOST, and PATH from AUTH: short names must be closer.
     const meant = nearest(name, unset, our => (our.length < 6 ? 1 : 2))

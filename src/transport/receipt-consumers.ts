@@ -6,7 +6,8 @@ import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './rec
 const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consume }>>> = {
   rabbitmq: () => import('./rabbitmq/receipts.ts'),
   kafka: () => import('./kafka/receipts.ts'),
-  nats: () => import('./nats/receipts.ts')
+  nats: () => import('./nats/receipts.ts'),
+  'redis-stream': () => import('./redis-stream/receipts.ts')
 }
 
 export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'broker'> {

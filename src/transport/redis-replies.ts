@@ -152,9 +152,12 @@ interface Dialer extends AbstractConnector {
 type ConnectorClass = new (options: unknown) => Dialer
 const inside = createRequire(import.meta.resolve('ioredis'))
 const { default: Connector } = inside('./connectors/StandaloneConnector.js') as { default?: ConnectorClass }
+const { default: SentinelConnector } = inside('./connectors/SentinelConnector/index.js') as {
+  default?: ConnectorClass
+}
 const { default: DataHandler } = inside('./DataHandler.js') as { default?: { prototype: Handler } }
 const shift = DataHandler?.prototype.shiftCommand
-if (!Connector || !DataHandler || !shift || !('dispatch' in DataHandler.prototype))
+if (!Connector || !SentinelConnector || !DataHandler || !shift || !('dispatch' in DataHandler.prototype))
   throw new Error('ioredis has changed: a reply could end the process')
 
 // What the client throws over a reply it throws again in the next tick, where nobody catches: a null that nobody asked for
@@ -174,8 +177,11 @@ DataHandler.prototype.shiftCommand = function (reply) {
 }
 
 /** For the options of a client: its connections, and those of its copies, are held to these limits. */
-export const withinLimits = (limits: ReplyLimits): Pick<RedisOptions, 'Connector'> => ({
-  Connector: class extends Connector {
+export const withinLimits = (
+  limits: ReplyLimits,
+  kind: 'server' | 'sentinel' = 'server'
+): Pick<RedisOptions, 'Connector'> => ({
+  Connector: class extends (kind === 'sentinel' ? SentinelConnector : Connector) {
     override async connect(emit: Emit) {
       return judged(await super.connect(emit), replyJudge(limits))
     }

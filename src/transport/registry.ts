@@ -11,6 +11,7 @@ const makers = {
   http: { load: async () => (await import('./http/http.ts')).httpTransport, needs: [] },
   dubbo: { load: async () => (await import('./dubbo/triple.ts')).dubboTransport, needs: [] },
   dubbo2: { load: async () => (await import('./dubbo/classic.ts')).dubbo2Transport, needs: ['hessian.js@2'] },
+  custom: { load: async () => (await import('./custom.ts')).customTransport, needs: [] },
   rabbitmq: {
     load: async () => (await import('./rabbitmq/rabbitmq.ts')).rabbitmqTransport,
     needs: ['rabbitmq-client@5']

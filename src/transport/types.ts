@@ -14,6 +14,8 @@ export interface SendContext {
   signal: AbortSignal
   /** The text of the task's messageBody: what is sent where a request names no payload of its own. */
   raw?: string
+  /** Of the task, where it has one: the key of a message, where its request names none. */
+  orderingKey?: string
   /** Our headers (webhook-id … ackbox-callback-token), lower case, signed over exactly this payload. */
   headers(payload: string | Uint8Array): Record<string, string>
 }

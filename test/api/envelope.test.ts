@@ -39,7 +39,10 @@ t.test('what is no task is refused by its kind, and nothing is stored', async t 
     ['messageBody missing', { messageCode: 'order.paid' }, 422, 'INVALID'],
     ['messageBody null', { ...order, messageBody: null }, 422, 'INVALID'],
     ['sceneType null', { ...order, sceneType: null }, 422, 'INVALID'],
-    ['sceneType of 65', { ...order, sceneType: 'x'.repeat(65) }, 422, 'INVALID'],
+    ['sceneType of 256', { ...order, sceneType: '会'.repeat(256) }, 422, 'INVALID'],
+    ['sceneType with a control character', { ...order, sceneType: 'vip\u0007' }, 422, 'INVALID'],
+    ['sceneType with a line feed', { ...order, sceneType: 'vip\nvip' }, 422, 'INVALID'],
+    ['sceneType with a C1 control', { ...order, sceneType: 'vip\u0085' }, 422, 'INVALID'],
     ['E35 deliverStartTime null', { ...order, deliverStartTime: null }, 422, 'INVALID'],
     ['E37 deliverStartTime in five years', { ...order, deliverStartTime: ahead(5 * year) }, 422, 'INVALID'],
     ['E38 deliverStartTime 9999', { ...order, deliverStartTime: '9999-12-31T23:59:59Z' }, 422, 'INVALID'],
@@ -102,7 +105,9 @@ t.test('what is no task is refused by its kind, and nothing is stored', async t 
     ['checkBack of one that is not prepared', { ...order, checkBack: { after: '35s' } }, 422, 'INVALID'],
     ['after that names nothing', { ...order, after: [] }, 422, 'INVALID'],
     ['bizType without bizKey', { ...order, bizType: 'order' }, 422, 'INVALID'],
-    ['orderingKey, which is not there yet', { ...order, orderingKey: 'a' }, 422, 'INVALID'],
+    ['orderingKey that is empty', { ...order, orderingKey: '' }, 422, 'INVALID'],
+    ['orderingKey with a control character', { ...order, orderingKey: 'a\n' }, 422, 'INVALID'],
+    ['orderingKey of more than 128 characters', { ...order, orderingKey: 'x'.repeat(129) }, 422, 'INVALID'],
     [
       'an own __proto__ in the envelope',
       '{"messageCode":"order.paid","messageBody":1,"__proto__":{"x":1}}',
@@ -216,6 +221,25 @@ t.test('everything a producer said reaches the service as it was said', async t 
   )
   await inject(app, '/tasks', order, { traceparent: 'nonsense' })
   t.equal(asked[1]?.traceparent, null, 'a malformed traceparent is left out, not refused')
+})
+
+t.test('each task of a batch may have its trace, which is no part of its content', async t => {
+  const { app, asked } = await api(t)
+  const [outer, own] = ['b7ad6b7169203331', 'c8be7c827a314442'].map(
+    span => `00-0af7651916cd43dd8448eb211c80319c-${span}-01`
+  )
+  const tasks = [
+    { ...order, taskNo: 'own', traceparent: own },
+    { ...order, taskNo: 'outer' },
+    { ...order, taskNo: 'malformed', traceparent: 'nonsense' }
+  ]
+  const answer = await inject(app, '/tasks/batch', { tasks }, { traceparent: String(outer) })
+  t.equal(answer.statusCode, 200)
+  t.same(
+    asked.map(one => one.traceparent),
+    [own, outer, outer]
+  )
+  t.equal(asked[0]?.contentHash, asked[1]?.contentHash)
 })
 
 t.test('a problem points at the member that is to blame, and echoes nothing that could do harm', async t => {

@@ -8,6 +8,7 @@ import { z } from 'zod'
 import { buildApp } from '../../src/api/app.ts'
 import type { ApiDeps } from '../../src/api/deps.ts'
 import type { SeatLimits } from '../../src/api/seats.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { problemBody } from '../../src/runtime/errors.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import type { App } from '../../src/api/typed.ts'
@@ -55,6 +56,26 @@ export function fakeService() {
     }
     if (task.status === status) return brief(task)
     return status === 'SENDING' ? 'rolled_back' : 'committed'
+  }
+
+  const operations = new Map<string, ReturnType<typeof operation> & { id: string }>()
+  const limited: { concurrency?: number | null; perSecond?: number | null } = {}
+  const operation = (filter: object, codes: readonly string[] | null, who: string) => ({
+    codes,
+    kind: 'redeliver',
+    state: 'RUNNING',
+    filter,
+    matched: 1,
+    redelivered: 1,
+    skipped: 0,
+    createdAt: now().toISOString(),
+    createdBy: who,
+    updatedAt: now().toISOString()
+  })
+  const shownOperation = ({ codes: _codes, ...one }: ReturnType<typeof operation> & { id: string }) => one
+  const seenOperation = (id: string, codes: readonly string[] | null) => {
+    const one = operations.get(id)
+    return one && (codes === null || one.codes?.every(code => codes.includes(code))) ? one : null
   }
 
   const accept = (one: TaskRequest): AcceptResult => {
@@ -146,6 +167,88 @@ export function fakeService() {
       task.status = 'SENDING'
       return task
     },
+    push: async ({ taskNo, who }) => {
+      const task = stored.get(taskNo)?.task
+      if (!task) return 'not_found'
+      if (task.deliveries[0]?.phase === 'BLOCKED') return 'blocked'
+      if (task.deliveries[0]?.phase !== 'WAITING') return 'nothing'
+      audits.push({ who, what: 'task.push', target: taskNo })
+      return task
+    },
+    settle: async ({ taskNo, who, status }) => {
+      const task = stored.get(taskNo)?.task
+      if (!task) return 'not_found'
+      if (task.status !== 'SENDING' && task.status !== 'FAILED') return 'nothing'
+      audits.push({ who, what: 'task.settle', target: taskNo })
+      task.status = status
+      return task
+    },
+    countFailed: async () => ({ matched: 12_000, partial: false }),
+    redeliverAll: async ({ filter, messageCodes }, who) => {
+      const one = { ...operation(filter, messageCodes, who), id: uuidv7() }
+      operations.set(one.id, one)
+      return shownOperation(one)
+    },
+    readOperation: async (id, codes) => {
+      const one = seenOperation(id, codes)
+      return one && shownOperation(one)
+    },
+    listOperations: async filter =>
+      filter.cursor === 'nonsense'
+        ? 'bad_cursor'
+        : {
+            operations: [...operations.values()]
+              .filter(one => seenOperation(one.id, filter.messageCodes))
+              .map(shownOperation)
+          },
+    listOperationDeliveries: async ({ id, messageCodes, cursor }) =>
+      cursor === 'nonsense'
+        ? 'bad_cursor'
+        : seenOperation(id, messageCodes) && {
+            deliveries: [
+              {
+                taskNo: 'order-A-1001',
+                messageCode: 'order.paid',
+                downstream: 'warehouse',
+                result: 'redelivered',
+                status: 'HANDLED',
+                attempt: 2,
+                failedAgain: false
+              }
+            ]
+          },
+    stopOperation: async ({ id, who }) => {
+      const one = operations.get(id)
+      if (one?.state !== 'RUNNING') return false
+      audits.push({ who, what: 'operation.stop', target: id })
+      one.state = 'STOPPED'
+      return true
+    },
+    listAudit: async filter =>
+      filter.cursor === 'nonsense'
+        ? 'bad_cursor'
+        : {
+            audit: audits
+              .filter(one => filter.target === undefined || one.target === filter.target)
+              .map((one, at) => ({ id: String(at), at: now().toISOString(), ...one }))
+          },
+    listNodes: async () => [
+      {
+        id: 'host-1-a',
+        roles: ['api', 'worker'],
+        version: '1',
+        live: true,
+        startedAt: now().toISOString(),
+        seenAt: now().toISOString(),
+        yielded: [{ downstream: 'warehouse', until: now().toISOString(), reason: 'dns: ENOTFOUND' }]
+      }
+    ],
+    setLimits: async (name, limits, who) => {
+      if (name !== 'warehouse') return false
+      audits.push({ who, what: 'downstream.limits', target: name })
+      Object.assign(limited, limits)
+      return true
+    },
     commit: async (taskNo, who) => end(taskNo, who, 'SENDING'),
     rollBack: async (taskNo, who) => end(taskNo, who, 'CANCELLED'),
     check: async taskNo => {
@@ -180,6 +283,12 @@ export function fakeService() {
             )
           },
     listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
+    listKeys: async () => ({ keys: [] }),
+    release: async ({ downstream, orderingKey }, who) => {
+      audits.push({ who, what: 'key.release', target: `${downstream} ${orderingKey}` })
+      return { taskNo: 'order-A-1', messageCode: 'order.paid' }
+    },
+    reconcile: async question => (question.downstream === 'warehouse' ? { differences: [] } : 'not_found'),
     listRejected: async ({ messageCodes, limit }) => ({
       rejected: rejected
         .filter(row => !messageCodes || messageCodes.includes(row.messageCode))
@@ -190,7 +299,7 @@ export function fakeService() {
     nudge: () => {
       nudges.count++
     },
-    listDownstreams: async () => [{ name: 'warehouse', paused: paused.has('warehouse') }],
+    listDownstreams: async () => [{ name: 'warehouse', paused: paused.has('warehouse'), ...limited }],
     pause: async (name, who) => {
       if (name !== 'warehouse') return false
       audits.push({ who, what: 'downstream.pause', target: name })
@@ -203,6 +312,23 @@ export function fakeService() {
       paused.delete(name)
       return true
     },
+    readStats: async () => [],
+    listFailures: async () => ({ failures: [] }),
+    archiveFailure: async () => true,
+    createSession: async ({ hash: session, keyHash }) => {
+      const key = keys.get(keyHash)
+      if (key) keys.set(session, key)
+      return key !== undefined
+    },
+    endSession: async session => void keys.delete(session),
+    watch: () => 'busy',
+    listApiKeys: async () => [],
+    createApiKey: async ({ who, name }) => {
+      audits.push({ who, what: 'key.created', target: name })
+      return { id: 'key_0123456789ab', key: 'ack_0123456789abcdef' }
+    },
+    revokeApiKey: async () => false,
+    resolveAlarm: async () => true,
     handlers: new Map([
       [
         'order.paid',

@@ -65,7 +65,7 @@ t.test('every route is described, with a summary and a name of its own', async t
   t.equal(new Set(names).size, told.length)
   for (const one of told) t.ok(one.summary, one.route)
   const routes = Object.keys(access)
-    .filter(route => !/docs|openapi/.test(route))
+    .filter(route => !/docs|openapi|dtmsvr|GET \/(?:ui.*)?$/.test(route)) // DTM's are its own, and described in docs/dtm.md
     .map(route => route.replace(/:(\w+)/g, '{$1}'))
   t.same(told.map(one => one.route).toSorted(), routes.toSorted())
 })
@@ -75,16 +75,24 @@ t.test('every example of a body works as it stands', async t => {
   const { app, post, stored } = await api(t)
   let tried = 0
   for (const [url, methods] of Object.entries(paths)) {
-    for (const one of Object.values(methods)) {
+    for (const [method, one] of Object.entries(methods)) {
       if (!one.requestBody) continue
       const media = one.requestBody.content['application/json']
       t.ok(media?.examples, `${url} has examples`)
       for (const [name, { value }] of Object.entries(media?.examples ?? {})) {
         await post({ ...order, taskNo: 'order-A-1001' })
         const known = stored.get('order-A-1001')
-        if (known && url.includes('redeliver')) known.task.status = 'FAILED'
-        const answer = await inject(app, url.replace('{taskNo}', 'order-A-1001'), value, {
-          'ackbox-callback-token': 'good'
+        if (known && /redeliver|settle/.test(url)) known.task.status = 'FAILED'
+        const [first] = known?.task.deliveries ?? []
+        if (first && url.includes('push')) first.phase = 'WAITING'
+        const answer = await app.inject({
+          method: method.toUpperCase() as 'POST',
+          url: url
+            .replace('{taskNo}', 'order-A-1001')
+            .replace('{name}', 'warehouse')
+            .replace('{fingerprint}', '0123456789abcdef'),
+          payload: JSON.stringify(value),
+          headers: { 'content-type': 'application/json', 'ackbox-callback-token': 'good' }
         })
         t.ok(
           answer.statusCode < 300 || answer.statusCode === 409,
@@ -94,7 +102,7 @@ t.test('every example of a body works as it stands', async t => {
       }
     }
   }
-  t.ok(tried >= 8)
+  t.ok(tried >= 16)
 })
 
 t.test('what is answered is what the description says', async t => {

@@ -66,7 +66,7 @@ t.test('a POST that fails in a rolling restart is charged where the machine work
   t.notOk('rollingPost' in judge(story(40), 1).counts, 'a quarter of it')
 })
 
-t.test('what a process gave up hinting, and said so, may arrive twice', async t => {
+t.test('what a process gave up queueing, and said so, may arrive twice', async t => {
   const story = (queueSilent: number[]) =>
     history({
       queueSilent,
@@ -75,7 +75,7 @@ t.test('what a process gave up hinting, and said so, may arrive twice', async t 
     })
   t.match(judge(story([start + 300]), 1), {
     verdict: 'green',
-    duplicates: { causes: { 'hint given up': 1 } }
+    duplicates: { causes: { 'job given up': 1 } }
   })
   t.match(judge(story([start + 600]), 1), { verdict: 'red' })
 })

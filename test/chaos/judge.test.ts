@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { History } from '../../chaos/history.ts'
 import { judge } from '../../chaos/judge.ts'
-import { charges, type Charge } from '../../chaos/judge/finding.ts'
+import { charges } from '../../chaos/judge/finding.ts'
 import {
   arrival,
   call,
@@ -26,8 +26,28 @@ const noRedis =
   '{"msg":"redis.unreachable"}\nackbox: Redis at 127.0.0.1:6379 cannot be reached: check REDIS_URL, and that the server is up\n'
 const other = (n: number) => arrival({ taskNo: 'b', at: start + n })
 
+/** Two tasks of one key, of which the first was HANDLED at 70. */
+function inOrder(about: { secondAt: number; sequence?: number; secondPostedAt?: number }): History {
+  const { secondAt, sequence = 2, secondPostedAt = 5 } = about
+  const key = { orderingKey: 'k' }
+  const posted = { ...call('first', 201, secondPostedAt), taskNo: 'b' }
+  return history({
+    planned: [
+      { ...planned, ...key },
+      { ...planned, ...key, taskNo: 'b' }
+    ],
+    // Where the second was taken first, it ought to stand first.
+    calls: [call('first', 201), posted],
+    arrivals: [
+      arrival({ sequence: 1 }),
+      arrival({ taskNo: 'b', at: start + secondAt, answeredAt: start + secondAt + 5, sequence })
+    ],
+    tasks: [task({ position: 1 }), task({ position: 2, handledAt: iso(secondAt + 10) }, { taskNo: 'b' })]
+  })
+}
+
 /** Each guilty history with the one charge that it must bring, and an innocent one beside it. */
-const stories: [charge: Charge, guilty: History, innocent: History][] = [
+const stories: [charge: keyof typeof charges, guilty: History, innocent: History][] = [
   [
     'lost',
     history({ arrivals: [] }),
@@ -253,6 +273,9 @@ const stories: [charge: Charge, guilty: History, innocent: History][] = [
     })
   ],
   ['orphan', history({ inside: [{ invariant: 'I10', taskNo: 'a', detail: '' }] }), history()],
+  ['overtaken', inOrder({ secondAt: 40 }), inOrder({ secondAt: 80 })],
+  ['overtaken', inOrder({ secondAt: 80, sequence: 7 }), inOrder({ secondAt: 80 })],
+  ['misplaced', inOrder({ secondAt: 80, secondPostedAt: -50 }), inOrder({ secondAt: 80, secondPostedAt: 0 })],
   ['attemptFell', history({ inside: [{ invariant: 'I32', taskNo: 'a', detail: '' }] }), history()]
 ]
 

@@ -10,8 +10,10 @@ const dist = join(import.meta.dirname, '../..')
 
 for (const [name, mutant] of Object.entries(mutants)) {
   t.test(`the mutant ${name} still fits: ${mutant.what}`, async t => {
+    for (const also of mutant.also ?? []) t.ok(mutated(also, dist).includes(also.to))
     const text = mutated(mutant, dist)
     t.ok(text.includes(mutant.to))
+    if (!mutant.file.endsWith('.js')) return
     const file = join(folder(t), 'mutated.mjs')
     writeFileSync(file, text)
     await t.resolves(promisify(execFile)(process.execPath, ['--check', file]), 'and it is a program still')

@@ -28,7 +28,8 @@ const postgres: PostgresFacts = {
   keys: 1,
   forbidden: [],
   outbox: { waiting: 0, oldestMs: 0, rejected: 0 },
-  roles: ['api', 'worker', 'dispatcher']
+  roles: ['api', 'worker', 'dispatcher'],
+  nodes: []
 }
 const redis: RedisFacts = { version: '7.4.1', roundTripMs: 1, evictionPolicy: 'noeviction', appendOnly: true }
 const sound: Looked = {
@@ -71,6 +72,7 @@ t.test('every complaint comes with the line that fixes it', async t => {
       keys: 0,
       forbidden: ['delivery'],
       outbox: { waiting: 3, oldestMs: 90_000, rejected: 2 },
+      nodes: [],
       roles: ['api'],
       clockAheadMs: -90_000
     },

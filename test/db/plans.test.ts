@@ -153,7 +153,10 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   nextDue: { indexes: ['delivery_due_idx'], reads: names.length },
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
-  look: { indexes: ['delivery_due_idx', 'dependency_open_idx'], reads: names.length },
+  look: {
+    indexes: ['delivery_due_idx', 'dependency_open_idx', 'ordering_held_idx', 'promotion_key_idx'],
+    reads: names.length
+  },
   findDependents: {
     indexes: [
       'dependency_after_idx',
@@ -165,7 +168,11 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
     ],
     reads: 8 * batch
   },
-  closeDependencies: { indexes: ['dependency_open_idx', 'dependency_after_idx', 'dependency_pkey'], reads: 0 }
+  closeDependencies: {
+    indexes: ['dependency_open_idx', 'dependency_after_idx', 'dependency_pkey', 'delivery_pkey'],
+    // Which of them have an orderingKey.
+    reads: 4 * batch
+  }
 }
 
 /** The statement a function would run: its text as PostgreSQL gets it, and its values. */

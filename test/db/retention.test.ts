@@ -1,4 +1,6 @@
+import { uuidv7 } from '../../src/domain/ids.ts'
 import t from 'tap'
+import { removeOldOperations } from '../../src/db/operations.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -103,3 +105,25 @@ t.test('what somebody still waits for stays, however old, and goes when nobody d
   t.match(await removeOld(sql, 30, 100, null), { removed: 2 })
   t.equal((await sql`select from dependency`).length, 0)
 })
+
+t.test(
+  'ended operations go with their lists, a bounded number of rows at a time; what runs stays',
+  async t => {
+    const { sql } = await testDb(t)
+    const [old, young, running] = [uuidv7(), uuidv7(), uuidv7()]
+    await sql`
+    insert into operation (id, state, filter, matched, created_by, ended_at) values
+      (${old}, 'DONE', '{}', 5, 'ops', now() - interval '31 days'), (${young}, 'STOPPED', '{}', 1, 'ops', now() - interval '1 day'),
+      (${running}, 'RUNNING', '{}', 1, 'ops', null)`
+    await sql`
+    insert into operation_delivery (operation_id, task_id, downstream, attempt)
+    select id, gen_random_uuid(), 'warehouse', 1 from operation cross join generate_series(1, 5)`
+    const left = async (id: string) =>
+      (await sql`select from operation_delivery where operation_id = ${id}`).length
+    t.equal(await removeOldOperations(sql, 30, 3), true)
+    t.equal(await left(old), 2)
+    while (await removeOldOperations(sql, 30, 3));
+    t.same([await left(old), await left(young), await left(running)], [0, 5, 5])
+    t.same([...(await sql`select id from operation order by id`)], [{ id: young }, { id: running }])
+  }
+)

@@ -107,7 +107,10 @@ t.test('a task costs two indexes and a delivery three: each more is paid for on 
     [
       '(downstream, next_action_at) WHERE (status = 0)',
       '(downstream, task_id) WHERE (status = 2)',
-      '(task_id, downstream)'
+      // Partial: only a delivery that has an orderingKey is in them.
+      "(downstream, ordering_key) WHERE ((\"position\" > 0) AND (phase = ANY (ARRAY['WAITING'::text, 'IN_FLIGHT'::text, 'AWAITING_RECEIPT'::text])))",
+      '(task_id, downstream)',
+      '(downstream, ordering_key, "position") WHERE (ordering_key IS NOT NULL)'
     ]
   )
   const [table] = await sql`select reloptions from pg_class where relname = 'delivery'`

@@ -13,7 +13,8 @@ const full = tried({
   answer: Buffer.from([0, 255, 1]),
   headers: '[["a","{\\"b,c\\"}"]]',
   address: '10.0.0.1:80',
-  warning: 'NULL'
+  warning: 'NULL',
+  messageId: 'orders/0/7'
 })
 
 const ends = [

@@ -163,7 +163,7 @@ t.test('a start time that has passed is due at once', async t => {
   t.match(await delivery(taskNo), { status: 'HANDLED' })
 })
 
-t.test('a hint that was not added is given back uncounted, and the next look sends it', async t => {
+t.test('a job that was not added is given back uncounted, and the next look sends it', async t => {
   const { post, queue, quiet, delivery, dispatch, downstream } = await setup(t)
   queue.mode = 'refuse'
   const taskNo = await post({ retryTimes: 1 })

@@ -3,9 +3,9 @@ import { Webhook } from 'standardwebhooks'
 import t from 'tap'
 import { listAlarms } from '../../src/db/lists.ts'
 import { claimChecks } from '../../src/db/prepared.ts'
-import { sendAlarms } from '../../src/delivery/alarms.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import type { LoadedHandler } from '../../src/handler/define.ts'
+import { scriptedChannel, told } from '../support/channels.ts'
 import { readsOf } from '../support/postgres.ts'
 import { halfStory, halves, producer, type Producer, type Reply } from '../support/halves.ts'
 
@@ -192,10 +192,11 @@ t.test(
         sentAt: undefined
       }
     ])
-    const sent: unknown[] = []
-    const channel = async (message: unknown) => sent.push(message) > 0
-    await sendAlarms({ sql: story.sql, channel, log: story.log })
-    t.match(sent, [{ kind: 'PREPARED_STUCK', count: 1, deliveries: [{ taskNo, reason: 'UNKNOWN' }] }])
+    const channel = scriptedChannel()
+    await told(story, channel)
+    t.match(channel.messages, [
+      { kind: 'PREPARED_STUCK', count: 1, deliveries: [{ taskNo, reason: 'UNKNOWN' }] }
+    ])
     await half.rollBack(taskNo)
     t.match(await alarms(), [{ status: 'CANCELLED', resolvedAt: String }])
   }

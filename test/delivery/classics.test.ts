@@ -33,7 +33,7 @@ t.test(
   }
 )
 
-t.test('the work is handed over after the commit: whoever gets a hint finds its row', async t => {
+t.test('the work is handed over after the commit: whoever gets a job finds its row', async t => {
   const { accept, queue, sql, quiet } = await setup(t)
   const missing: string[] = []
   const add = queue.add.bind(queue)

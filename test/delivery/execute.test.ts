@@ -88,7 +88,7 @@ t.test('the attempt is in the database before the request leaves', async t => {
   downstream.answer()
 })
 
-t.test('one slow request in a hint of many holds up none of the others', async t => {
+t.test('one slow request in a job of many holds up none of the others', async t => {
   const { accept, downstream, sql, record } = await setup(t, {
     downstream: { limit: { concurrency: 2, timeoutMs: 10_000 } }
   })
@@ -110,7 +110,7 @@ t.test('one slow request in a hint of many holds up none of the others', async t
   downstream.answer()
 })
 
-t.test('an old hint is harmless: what is terminal, not due or claimed anew is not sent again', async t => {
+t.test('an old job is harmless: what is terminal, not due or claimed anew is not sent again', async t => {
   const { post, deliver, downstream, quiet, sql, later, dispatch } = await setup(t)
   downstream.next(failed)
   const taskNo = await post()
@@ -164,7 +164,7 @@ t.test(
   }
 )
 
-t.test('a hint that comes with too little lease is given back, uncounted and unsent', async t => {
+t.test('a job that comes with too little lease is given back, uncounted and unsent', async t => {
   const { post, queue, later, delivery, quiet, downstream } = await setup(t, {
     hasWorker: false,
     downstream: { limit: { concurrency: 5, timeoutMs: 10_000 } }
@@ -283,7 +283,7 @@ t.test(
     downstream.holds = false
     await quiet()
     t.match(await read(flying), { status: 'HANDLED' })
-    // Its hint is used up; the lease tells, and it costs no try.
+    // Its job is used up; the lease tells, and it costs no try.
     queue.mode = 'deliver'
     await later('21 s')
     await dispatch()

@@ -33,10 +33,11 @@ t.test('what was accepted here is what a worker would have read', async t => {
     deliveries: [{ taskId, attempt }]
   })
   t.ok(isRead)
-  const { leaseMs, beforeMs, ...rest } = loaded.delivery
-  const { leaseMs: leaseLeft, beforeMs: timeLeft, ...restRead } = read[0]!.delivery
+  const { leaseMs, beforeMs, roundMs, ...rest } = loaded.delivery
+  const { leaseMs: leaseLeft, beforeMs: timeLeft, roundMs: roundAge, ...restRead } = read[0]!.delivery
   t.same(rest, restRead)
   t.ok(claim.loaded!.leasedFrom <= read[0]!.leasedFrom)
+  t.ok(roundAge >= roundMs && roundAge < 5_000, 'its round began with it')
   t.ok(leaseLeft <= leaseMs && leaseLeft > leaseMs - 5_000, `${leaseLeft} of ${leaseMs} ms`)
   t.ok(timeLeft! <= beforeMs! && timeLeft! > beforeMs! - 5_000, `${timeLeft} of ${beforeMs} ms`)
 })

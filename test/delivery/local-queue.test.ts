@@ -6,11 +6,11 @@ import { localQueue } from '../../src/delivery/local-queue.ts'
 const numbered = (count: number, downstream = 'warehouse'): ClaimedDelivery[] =>
   Array.from({ length: count }, (_, n) => ({ downstream, taskId: `${downstream}-${n}`, attempt: 1 }))
 
-/** A process with so many open slots for each downstream, and what became of the hints. */
+/** A process with so many open slots for each downstream, and what became of the jobs. */
 function around(t: Test, slots: Record<string, number>) {
   const queue = { isAway: false }
   const queued: ClaimedDelivery[] = []
-  const started: { hint: ClaimedBatch; end: () => void; fail: (err: Error) => void }[] = []
+  const started: { job: ClaimedBatch; end: () => void; fail: (err: Error) => void }[] = []
   const spared: Record<string, number> = {}
   const errors: unknown[] = []
   const stop = new AbortController()
@@ -27,7 +27,7 @@ function around(t: Test, slots: Record<string, number>) {
         return Promise.resolve(deliveries.slice(0, 1))
       }
     },
-    run: hint => new Promise((resolve, reject) => started.push({ hint, end: () => resolve(), fail: reject })),
+    run: job => new Promise((resolve, reject) => started.push({ job, end: () => resolve(), fail: reject })),
     open: downstream => slots[downstream] ?? 0,
     stopping: stop.signal,
     log: { debug() {}, info() {}, warn() {}, error: fields => errors.push(fields) }
@@ -39,7 +39,7 @@ t.test('what can start here starts here, the rest goes to the queue', async t =>
   const { near, queued, started, spared } = around(t, { warehouse: 5, points: 1 })
   const left = await near.add([...numbered(5), ...numbered(2, 'points'), ...numbered(2, 'ledger')])
   t.same(
-    started.map(one => [one.hint.downstream, one.hint.deliveries.length]),
+    started.map(one => [one.job.downstream, one.job.deliveries.length]),
     [['warehouse', 5]]
   )
   t.same(

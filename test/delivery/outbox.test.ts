@@ -461,6 +461,32 @@ t.test('a transaction that stays open holds up nothing but itself', async t => {
   await quiet()
 })
 
+t.test('an outbox is looked at often while it is in use, and not before', async t => {
+  const { producer, sql, drainer, quiet } = await shop(t)
+  const looks = { whole: 0, peeks: 0 }
+  const counting = new Proxy(sql, {
+    apply(target, self, given: [readonly string[]]) {
+      const text = given[0].join('')
+      if (text.startsWith('select from outbox where')) looks.peeks++
+      if (text.includes('"endedBelow"')) looks.whole++
+      return Reflect.apply(target as never, self, given)
+    }
+  })
+  const stop = new AbortController()
+  t.teardown(() => stop.abort())
+  const running = drainer({ sql: counting }).run(stop.signal)
+  await until('it is idle', () => looks.whole > 4)
+  t.equal(looks.peeks, 0, 'nothing is asked of one that nobody uses but the look of a second')
+  await producer`select ackbox_api.enqueue('order.paid', '1', 'one')`
+  await until('the row is found', async () => (await taskNos(sql)).length === 1)
+  const { whole } = looks
+  await until('it is peeked at', () => looks.peeks > 30)
+  t.ok(looks.whole - whole < 15, `${looks.whole - whole} whole looks meanwhile`)
+  stop.abort()
+  await running
+  await quiet()
+})
+
 t.test('rows of one key become tasks in the order of their transactions, whoever drains', async t => {
   const { producer, sql, reads, drainer, quiet } = await shop(t)
   const stop = new AbortController()

@@ -122,16 +122,17 @@ t.test('on a host whose clock is a day behind no token is older than its task', 
   const issued = tokens({ current: 'a test secret' })
   const createdAt = new Date()
   const { headers } = deliveryHeaders({
-    downstreams: [{ name: 'warehouse' }],
+    handlers: [{ messageCode: 'order.paid', downstreams: [{ name: 'warehouse', transport: 'http' }] }],
     secret: 'a test secret',
     secretPrevious: undefined,
     tokens: issued,
+    forgetMs: 86_400_000,
     publicUrl: 'http://ackbox.test',
     now: () => new Date(createdAt.getTime() - 86_400_000)
   })
   const task = { id: '00000000-0000-7000-8000-000000000000', taskNo: 'one', createdAt, traceparent: null }
   const sent = headers(
-    { task, downstream: 'warehouse', attempt: 1, needsReceipt: true } as LoadedDelivery,
+    { task, downstream: 'warehouse', attempt: 1, needsReceipt: true, roundAt: createdAt } as LoadedDelivery,
     ''
   )
   const told = issued.check(sent['ackbox-callback-token'], 'one', createdAt)

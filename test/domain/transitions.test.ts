@@ -22,10 +22,12 @@ import { statusNumber } from '../../src/domain/types.ts'
 const drawn: { [move in MoveName]: { [from in State]?: State } } = {
   claim: { WAITING: 'IN_FLIGHT' },
   unblock: { BLOCKED: 'WAITING' },
+  promote: { BLOCKED: 'IN_FLIGHT' },
   release: { IN_FLIGHT: 'WAITING' },
   lose: { IN_FLIGHT: 'WAITING' },
   sent: { IN_FLIGHT: 'AWAITING_RECEIPT' },
   handled: { IN_FLIGHT: 'HANDLED' },
+  probed: { IN_FLIGHT: 'HANDLED' },
   retry: { IN_FLIGHT: 'WAITING', AWAITING_RECEIPT: 'WAITING' },
   fail: { IN_FLIGHT: 'FAILED', AWAITING_RECEIPT: 'FAILED', WAITING: 'FAILED', BLOCKED: 'FAILED' },
   skip: { IN_FLIGHT: 'DELETED' },
@@ -38,8 +40,23 @@ const drawn: { [move in MoveName]: { [from in State]?: State } } = {
   },
   extend: { AWAITING_RECEIPT: 'AWAITING_RECEIPT', WAITING: 'AWAITING_RECEIPT' },
   redeliver: { FAILED: 'WAITING' },
+  requeue: { FAILED: 'BLOCKED' },
   repeat: { HANDLED: 'WAITING' },
-  delete: { WAITING: 'DELETED', IN_FLIGHT: 'DELETED', AWAITING_RECEIPT: 'DELETED', BLOCKED: 'DELETED' }
+  push: { WAITING: 'WAITING' },
+  settle: {
+    WAITING: 'HANDLED',
+    IN_FLIGHT: 'HANDLED',
+    AWAITING_RECEIPT: 'HANDLED',
+    BLOCKED: 'HANDLED',
+    FAILED: 'HANDLED'
+  },
+  delete: {
+    WAITING: 'DELETED',
+    IN_FLIGHT: 'DELETED',
+    AWAITING_RECEIPT: 'DELETED',
+    BLOCKED: 'DELETED',
+    FAILED: 'DELETED'
+  }
 }
 
 const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({

@@ -83,7 +83,7 @@ t.test(
     if (!on?.redis) return
     const client = new Redis(on.redis.url)
     t.teardown(() => client.disconnect())
-    // Apart: what a process can start itself it does not hint.
+    // Apart: what a process can start itself it does not queue.
     const service = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
     await start(t, { ...on.env, ROLE: 'worker' })
     await post(service.url, 'before')
@@ -118,13 +118,13 @@ t.test(
     await eachOf(later, taskNo => taken(api.url, taskNo, { delay: 3_600_000 }))
     const queue = await openBackend({
       redisUrl: redis.url,
-      databaseUrl: on.databaseUrl,
+      databaseUrl: () => on.databaseUrl,
       prefix: 'snapshot',
       queues: ['plain'],
       log: { debug() {}, info() {}, warn() {}, error() {} }
     })
     t.teardown(() => queue.close())
-    await until('their hints wait in Redis', async () => (await queue.count('plain')) > 0)
+    await until('their jobs wait in Redis', async () => (await queue.count('plain')) > 0)
     await until('all of them do', async () => {
       const [row] = await sql`select count(*)::int as n from delivery where phase = 'IN_FLIGHT'`
       return row?.['n'] === 40
@@ -153,7 +153,7 @@ t.test(
     // It queues up behind all of the old ones.
     await post(api.url, 'last')
     t.equal(await statusAtLast(api.url, 'last'), 'HANDLED')
-    await until('every old hint was looked at', async () => (await queue.count('plain')) === 0)
+    await until('every old job was looked at', async () => (await queue.count('plain')) === 0)
     t.same(
       [...deleted, ...later].filter(taskNo => downstream.count(taskNo) > 0),
       [],

@@ -18,7 +18,7 @@ t.test(
     if (!on) return
     const { sql, downstream } = on
     const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
-    // Few: hints that nobody takes fill the window of their queue, and then the rest waits in PostgreSQL.
+    // Few: jobs that nobody takes fill the window of their queue, and then the rest waits in PostgreSQL.
     const tasks = numbered('alone', 10)
     await eachOf(tasks, taskNo => taken(api.url, taskNo, { retryTimes: 1 }))
     await until(

@@ -40,6 +40,7 @@ const task: Task = {
   deliverStartTime: null,
   needCallback: null,
   retryTimes: null,
+  orderingKey: null,
   extend: null,
   traceparent: null,
   createdAt: new Date(0),

@@ -51,6 +51,21 @@ const good = {
       accepted: ({ json }) => json?.ok === true },
     http: { ${request}`
   ),
+  'probe.ts': handler(
+    `${request}, probe: { request: ({ task }) => ({ url: url\`\${env.SHOP_URL}/handled/\${task.taskNo}\` }),
+      handled: ({ status, json }, { body }) => status === 200 && json?.handled, required: true },
+    afterSend: async ({ outcome, body, attempt }) => { [outcome.reason?.trim(), outcome.ms.toFixed(), body.cents, attempt] } },
+    points: { transport: 'dubbo', request: ({ body }) => ({ service: 'a.Points', method: 'onPaid', args: [body] }),
+      probe: { request: ({ task }) => ({ service: 'a.Points', method: 'knows', args: [task.taskNo] }), handled: ({ json }) => json }`
+  ),
+  'custom.ts': handler(
+    `transport: 'custom', needCallback: true, async send({ body, raw, task }, { signal, headers, timeoutMs }) {
+      const sent = { to: body.orderId.trim(), raw, headers: headers(raw), aborted: signal.aborted, left: timeoutMs - 5, task }
+      return sent.aborted ? { kind: 'failed', reason: 'away', retryAfterMs: 5 } : { kind: 'delivered', messageId: '7' }
+    } },
+    http: { ${request}`,
+    '\n  onReceipt: ({ receipt, body }) => ({ result: receipt.result, extend: { cents: body.cents } })'
+  ),
   'async.ts': handler(
     "transport: 'http', request: async ({ body }) => ({ url: url`https://a.example/${body.orderId}` }), beforeSend: async () => {}",
     '\n  onReceipt: async () => {}'
@@ -130,6 +145,17 @@ const bad: Record<string, [source: string, says: RegExp]> = {
   'before-send.ts': [
     handler(`${request}, beforeSend: () => ({ postpone: 5 })`),
     /'\{ postpone: number; \}' is not assignable.*postponeMs: number/s
+  ],
+  'custom-outcome.ts': [
+    handler("transport: 'custom', send: async ({ body }) => ({ kind: 'sent', to: body.orderId })"),
+    /"sent"/
+  ],
+  'no-send.ts': [handler("transport: 'custom'"), /Property 'send' is missing/],
+  'probe-of-a-queue.ts': [
+    handler(
+      "transport: 'nats', request: ({ raw }) => ({ subject: 'paid', payload: raw }), probe: { request: () => ({ subject: 'a' }), handled: () => true }"
+    ),
+    /not assignable to type 'undefined'|'never'/
   ],
   'no-body.ts': [
     `${head}export default defineHandler({ messageCode: 'a', downstreams: { w: { ${request} } } })`,

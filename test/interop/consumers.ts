@@ -1,9 +1,11 @@
 // A consumer of each queue, as a downstream would write it: what it is brought, and the way its receipts may go back.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
+import type { Message } from '../../src/consumer/consumer.ts'
 import { freePorts, server, type Server } from './server.ts'
 
-export type Take = (headers: Record<string, string>, body: string) => void
+/** `message` is what the client library itself gives. */
+export type Take = (headers: Record<string, string>, body: string, message: Message) => void
 
 export interface Consumed {
   /** The broker's URL, for BROKER_<NAME>. */
@@ -53,7 +55,11 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       void (async () => {
         for await (const message of messages) {
           const found = message.headers
-          take(texts((found?.keys() ?? []).map(name => [name, found?.get(name)] as const)), message.string())
+          take(
+            texts((found?.keys() ?? []).map(name => [name, found?.get(name)] as const)),
+            message.string(),
+            message
+          )
           message.ack()
         }
       })()
@@ -87,7 +93,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
       const consumer = connection.createConsumer(
         { queue: 'story', queueOptions: { passive: true }, qos: { prefetchCount: 50 } },
         message => {
-          take(texts(Object.entries(message.headers ?? {})), text(message.body))
+          take(texts(Object.entries(message.headers ?? {})), text(message.body), message)
         }
       )
       consumer.on('error', () => {})
@@ -140,7 +146,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
           close = () => new Promise(resolve => consumer.close(true, () => resolve()))
           try {
             const stream = await consumer.consume({ topics: [topic], autocommit: true, mode: 'earliest' })
-            for await (const message of stream) take(texts(message.headers), message.value)
+            for await (const message of stream) take(texts(message.headers), message.value, message)
           } catch {} // the broker is away
           await close()
         }
@@ -197,7 +203,7 @@ export const consumers: Record<string, { needs: string[]; start: Consumer }> = {
                 i % 2 === 0 ? [[name, flat[i + 1] ?? ''] as const] : []
               )
               const fields = texts(pairs)
-              take(fields, fields['body'] ?? '')
+              take(fields, fields['body'] ?? '', { headers: flat })
             }
           }
         }

@@ -8,9 +8,9 @@ import { cache } from './server.ts'
 
 const help = `npm run test:interop -- [name…] [options]
 
-Runs the tests of the transports against real servers: Dubbo, Kafka, NATS, RabbitMQ, Redis, RocketMQ; and the producers in Java and Go.
+Runs the tests of the transports against real servers: Dubbo, Kafka, NATS, RabbitMQ, Redis, RocketMQ; the producers in Java and Go, the receivers in Java and Python, and DTM's client for Python.
 A name runs only the files that begin with it. Kafka, RocketMQ and Dubbo need java (17 or newer) and mvn, the producers go (1.19 or newer)
-too; the others apt-get and dpkg.
+too, dtm python3 and mariadbd; the others apt-get and dpkg.
 What cannot run is skipped and said; with CI=true it fails.
 
   --list   what there is, and what of it can run here
@@ -22,12 +22,14 @@ OUTAGE_SECONDS=60      how long a broker is away in the story of an outage (3)`
 const java = ['java', 'mvn']
 const debian = ['apt-get', 'dpkg']
 const needs: Record<string, string[]> = {
+  dtm: ['python3', 'mariadbd'],
   dubbo: java,
   kafka: java,
   java: java,
   nats: debian,
   producers: [...java, 'go'],
   rabbitmq: debian,
+  receiver: [...java, ...debian],
   redis: debian,
   rocketmq: java,
   shipped: java,

@@ -1,4 +1,4 @@
-// The queue makes no difference to most moments: those around a hint and a send are tried with BullMQ on PostgreSQL too.
+// The queue makes no difference to most moments: those around a job and a send are tried with BullMQ on PostgreSQL too.
 import t from 'tap'
 import { killedAt } from './points-kill.ts'
 import { stoppedAt } from './points-stop.ts'
@@ -7,7 +7,7 @@ import { moments } from './points.ts'
 t.setTimeout(600_000)
 t.jobs = 4
 
-const around = /^(?:hint|deliver\.after|accept\.after)/
+const around = /^(?:queue|deliver\.after|accept\.after)/
 for (const moment of moments.filter(({ name }) => around.test(name))) {
   t.test(`kill -9 at ${moment.name}, postgres: nothing is lost`, { buffered: true }, t =>
     killedAt(t, 'postgres', moment)

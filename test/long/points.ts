@@ -4,9 +4,9 @@ import type { Moment } from '../fault/story.ts'
 export const moments: Moment[] = [
   { name: 'accept.before_commit', way: 'plain', most: 1 },
   { name: 'accept.after_commit', way: 'plain', most: 1 },
-  { name: 'hint.before', way: 'plain', most: 1 },
-  // The hint is there: another worker may take it while this one stands still.
-  { name: 'hint.after', way: 'plain', most: 1 },
+  { name: 'queue.before_add', way: 'plain', most: 1 },
+  // The job is there: another worker may take it while this one stands still.
+  { name: 'queue.after_add', way: 'plain', most: 1 },
   { name: 'claim.after_commit', way: 'later', most: 1 },
   { name: 'deliver.before_send', way: 'plain', most: 1 },
   { name: 'deliver.after_send', way: 'plain', most: 2, isHeld: true },

@@ -111,6 +111,7 @@ t.test('a producer has ackbox/producer with its types, for the postgres.js of it
   const program = path.join(shop, 'pay.ts')
   const text = `import postgres from 'postgres'
 import { client, ddl, enqueue, halfMessage, outbox, ProducerError } from 'ackbox/producer'
+import { receiver } from 'ackbox/consumer'
 const sql = postgres('postgres://127.0.0.1:1/none', { max: 1 })
 const task = { messageCode: 'hello', messageBody: { name: 'world' } }
 export const ways = async (): Promise<string> => {
@@ -121,6 +122,8 @@ export const ways = async (): Promise<string> => {
   })
   return result
 }
+const points = receiver({ secrets: ['whsec_c2VjcmV0'], db: sql, consumer: 'points' })
+export const paid = points.fetch(async (tx, task) => tx\`select \${task.taskNo}\`)
 const refused: string = await outbox(sql, task).catch((err: unknown) => (err as ProducerError).message)
 console.log(refused, ddl.mysql)
 await sql.end()

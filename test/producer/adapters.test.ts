@@ -1,7 +1,7 @@
 // Each adapter against its real library and a real database: committed together, or not at all.
 import postgres from 'postgres'
 import t, { type Test } from 'tap'
-import { ddl, enqueue, outbox, ProducerError, type Task } from '../../src/producer/producer.ts'
+import { AdapterError, ddl, enqueue, outbox, type Task } from '../../src/producer/producer.ts'
 import { testMariadb } from '../support/mariadb.ts'
 import { emptyDb } from '../support/postgres.ts'
 import { enqueueStub } from './databases.ts'
@@ -123,7 +123,7 @@ async function story(t: Test, library: Library, shop: Shop): Promise<void> {
 
   await t.test('what is no transaction is refused, with the reason, and nothing is written', async t => {
     for (const [name, outside] of Object.entries(opened.outside)) {
-      await t.rejects(outbox(outside, task()), ProducerError, name)
+      await t.rejects(outbox(outside, task()), AdapterError, name)
       await t.rejects(outbox(outside, task()), { message: /committed by itself/ }, name)
     }
     t.same(await shop.rows(), [])

@@ -124,7 +124,7 @@ async function stories(t: Test, shop: Shop, begin: (work: (tx: Tx) => Promise<un
       await shop.select(`alter table ${table} rename to hidden`)
       await t.rejects(
         work(),
-        { name: 'ProducerError', message: /ackbox relay --print-ddl (postgres|mysql)/ },
+        { name: 'AdapterError', message: /ackbox relay --print-ddl (postgres|mysql)/ },
         table
       )
       await shop.select(`alter table hidden rename to ${table}`)
@@ -168,6 +168,6 @@ t.test('a role needs no more than INSERT on the outbox, and SELECT too on the ba
 t.test('what is nothing that is known here is refused in words', async t => {
   const strange = [undefined, null, {}, () => {}, { query: () => {} }]
   for (const one of strange)
-    await t.rejects(outbox(one as never, full), { name: 'ProducerError', message: /from… function/ })
+    await t.rejects(outbox(one as never, full), { name: 'AdapterError', message: /from… function/ })
   t.throws(() => fromPg({}), { message: /fromPg takes a client or a pool of pg; this is something else/ })
 })

@@ -4,7 +4,15 @@ import t, { type Test } from 'tap'
 import { emptyDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
 import { stopwatch } from '../support/stopwatch.ts'
-import { downstream, hinted, openTestBackend, openTestHints, patientMs, until, work } from './setup.ts'
+import {
+  downstream,
+  queuedDeliveries,
+  openTestBackend,
+  openTestQueue,
+  patientMs,
+  until,
+  work
+} from './setup.ts'
 
 type Where = { redisUrl: string } | { databaseUrl: string }
 
@@ -18,21 +26,21 @@ for (const [name, open] of [
   ['Redis', onRedis],
   ['PostgreSQL', onPostgres]
 ] as const) {
-  t.test(`hints on ${name}`, async t => {
+  t.test(`jobs on ${name}`, async t => {
     const where = await open(t)
     if (!where) return
 
     t.test('every delivery added comes to a worker once, and leaves nothing behind', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
-      t.same(await hints.add(hinted('shop', 500)), [])
-      t.equal(await backend.count('shop'), 10, '50 in a hint')
+      const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
+      t.same(await jobQueue.add(queuedDeliveries('shop', 500)), [])
+      t.equal(await backend.count('shop'), 10, '50 in a job')
       const worker = work(t, backend, [shop])
       await worker.got(500)
       t.same(
         worker.deliveries().toSorted(),
-        hinted('shop', 500)
+        queuedDeliveries('shop', 500)
           .map(one => one.taskId)
           .toSorted()
       )
@@ -44,19 +52,19 @@ for (const [name, open] of [
     t.test('each downstream has a queue of its own: one that hangs holds up no other', async t => {
       const both = [downstream('shop'), downstream('points')]
       const backend = await openTestBackend(t, where, ['shop', 'points'])
-      const hints = openTestHints(t, backend, both, undefined, patientMs)
-      t.same(await hints.add([...hinted('shop', 3), ...hinted('points', 3, 3)]), [])
+      const jobQueue = openTestQueue(t, backend, both, undefined, patientMs)
+      t.same(await jobQueue.add([...queuedDeliveries('shop', 3), ...queuedDeliveries('points', 3, 3)]), [])
       t.equal(await backend.count('shop'), 1)
       t.equal(await backend.count('points'), 1)
       let release: (() => void) | undefined
-      const worker = work(t, backend, both, async hint => {
-        if (hint.downstream === 'shop')
+      const worker = work(t, backend, both, async job => {
+        if (job.downstream === 'shop')
           await new Promise<void>(resolve => {
             release = resolve
           })
       })
       await worker.got(6)
-      t.same(await hints.add(hinted('points', 100, 6)), [])
+      t.same(await jobQueue.add(queuedDeliveries('points', 100, 6)), [])
       await worker.got(106)
       release?.()
     })
@@ -64,7 +72,7 @@ for (const [name, open] of [
     t.test('one delivery on an idle service is picked up in a few milliseconds', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
+      const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
       const worker = work(t, backend, [shop])
       const watch = stopwatch(t)
       const took: number[] = []
@@ -72,7 +80,7 @@ for (const [name, open] of [
         // Without work for a moment, so that the worker blocks.
         await new Promise(resolve => setTimeout(resolve, 30))
         const began = watch()
-        await hints.add(hinted('shop', 1, i))
+        await jobQueue.add(queuedDeliveries('shop', 1, i))
         await worker.got(i + 1)
         took.push(watch() - began)
       }
@@ -81,12 +89,12 @@ for (const [name, open] of [
       t.ok(median < 500, `median ${median} ms`)
     })
 
-    t.test('a hint added twice comes twice, and does no harm', async t => {
+    t.test('a job added twice comes twice, and does no harm', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
-      await hints.add(hinted('shop', 1))
-      await hints.add(hinted('shop', 1))
+      const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
+      await jobQueue.add(queuedDeliveries('shop', 1))
+      await jobQueue.add(queuedDeliveries('shop', 1))
       const worker = work(t, backend, [shop])
       await worker.got(2)
       t.same(worker.deliveries(), ['task-0', 'task-0'])
@@ -104,27 +112,27 @@ for (const [name, open] of [
       await until('the queue is empty', async () => (await backend.count('shop')) === 0)
     })
 
-    t.test('a hint whose run throws is out of the queue, and the worker goes on', async t => {
+    t.test('a job whose run throws is out of the queue, and the worker goes on', async t => {
       const shop = downstream('shop')
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
+      const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
       let first = true
       const worker = work(t, backend, [shop], () => {
         if (!first) return
         first = false
         throw new Error('a bug')
       })
-      await hints.add(hinted('shop', 1))
+      await jobQueue.add(queuedDeliveries('shop', 1))
       await worker.got(1)
-      await hints.add(hinted('shop', 1, 1))
+      await jobQueue.add(queuedDeliveries('shop', 1, 1))
       await worker.got(2)
       t.same(worker.deliveries(), ['task-0', 'task-1'])
     })
 
-    t.test('a stop waits for the hints that run, and takes no more', async t => {
+    t.test('a stop waits for the jobs that run, and takes no more', async t => {
       const shop = downstream('shop', { concurrency: 1 })
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
+      const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
       const releases: (() => void)[] = []
       let over = 0
       const worker = work(t, backend, [shop], async () => {
@@ -133,7 +141,7 @@ for (const [name, open] of [
         })
         over++
       })
-      await hints.add(hinted('shop', 3))
+      await jobQueue.add(queuedDeliveries('shop', 3))
       await worker.got(2) // one at a time, and the next one ready
       const stopped = worker.stop()
       t.equal(over, 0)
@@ -149,7 +157,7 @@ for (const [name, open] of [
     t.test('a full worker takes no more than it can place', async t => {
       const shop = downstream('shop', { concurrency: 10 })
       const backend = await openTestBackend(t, where, ['shop'])
-      const hints = openTestHints(t, backend, [shop], undefined, patientMs)
+      const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
       const releases: (() => void)[] = []
       const worker = work(
         t,
@@ -160,15 +168,15 @@ for (const [name, open] of [
             releases.push(resolve)
           })
       )
-      await hints.add(hinted('shop', 100))
+      await jobQueue.add(queuedDeliveries('shop', 100))
       await worker.got(20)
-      t.equal(await backend.count('shop'), 8, 'two hints of ten are being placed')
+      t.equal(await backend.count('shop'), 8, 'two jobs of ten are being placed')
       for (let i = 0; i < 10; i++) {
         await worker.got(Math.min(100, 20 + i * 10))
         releases[i]?.()
       }
       await worker.got(100)
-      t.equal(worker.hints.length, 10)
+      t.equal(worker.jobs.length, 10)
     })
   })
 }
@@ -179,8 +187,8 @@ t.test('a worker that died leaves its job: nobody runs it again, and it leaves t
   const prefix = 'stalled-' + process.pid
   const shop = downstream('shop')
   const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { prefix })
-  const hints = openTestHints(t, backend, [shop], undefined, patientMs)
-  await hints.add(hinted('shop', 1))
+  const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
+  await jobQueue.add(queuedDeliveries('shop', 1))
   // The dead worker: takes the job and is never heard of again.
   const dead = await backend.puller('shop', { lockMs: 100, onError: () => {} })
   t.ok(await dead.take())

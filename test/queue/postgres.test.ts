@@ -3,7 +3,15 @@ import t, { type Test } from 'tap'
 import { blackHole } from '../support/blackhole.ts'
 import { emptyDb } from '../support/postgres.ts'
 import { stopwatch, workedOver } from '../support/stopwatch.ts'
-import { downstream, hinted, openTestBackend, openTestHints, recordingLog, until, work } from './setup.ts'
+import {
+  downstream,
+  queuedDeliveries,
+  openTestBackend,
+  openTestQueue,
+  recordingLog,
+  until,
+  work
+} from './setup.ts'
 
 const shop = downstream('shop')
 
@@ -18,12 +26,12 @@ t.setTimeout(600_000)
 async function service(t: Test, databaseUrl: string) {
   const log = recordingLog()
   const backend = await openTestBackend(t, { databaseUrl }, ['shop'], { log: log.log })
-  const hints = openTestHints(t, backend, [shop], log.log)
+  const jobQueue = openTestQueue(t, backend, [shop], log.log)
   const worker = work(t, backend, [shop], () => {}, log.log)
   let made = 0
   return {
     log,
-    hints,
+    jobQueue,
     worker,
     backend,
     well: async (ms = 60_000) => {
@@ -31,7 +39,7 @@ async function service(t: Test, databaseUrl: string) {
       await until(
         'a delivery comes through again',
         async () => {
-          if (hints.room('shop') > 0) await hints.add(hinted('shop', 1, made++))
+          if (jobQueue.room('shop') > 0) await jobQueue.add(queuedDeliveries('shop', 1, made++))
           return worker.deliveries().length > before
         },
         ms
@@ -48,7 +56,7 @@ t.test('processes that start together on an empty database prepare the queue onc
 })
 
 t.test(
-  'PostgreSQL ends every connection of ours, again and again: hints flow again by themselves',
+  'PostgreSQL ends every connection of ours, again and again: jobs flow again by themselves',
   async t => {
     const url = await emptyDb(t)
     const { well, worker } = await service(t, url)
@@ -82,14 +90,14 @@ t.test('PostgreSQL behind a black hole: adds fail in 250 ms, and all comes back 
   const through = new URL(url)
   through.hostname = '127.0.0.1'
   through.port = String(hole.port)
-  const { well, hints } = await service(t, through.href)
+  const { well, jobQueue } = await service(t, through.href)
   await well()
   hole.swallow()
   const began = stopwatch(t)
-  t.same(await hints.add(hinted('shop', 1, 1000)), hinted('shop', 1, 1000))
+  t.same(await jobQueue.add(queuedDeliveries('shop', 1, 1000)), queuedDeliveries('shop', 1, 1000))
   t.ok(began() < 1_000, `${began()} ms`)
   await new Promise(resolve => setTimeout(resolve, 1000))
-  t.equal(hints.room('shop'), 0)
+  t.equal(jobQueue.room('shop'), 0)
   hole.heal()
   const back = stopwatch(t)
   await well()
@@ -104,13 +112,13 @@ t.test('a stop in a black hole ends in time', async t => {
   const through = new URL(url)
   through.hostname = '127.0.0.1'
   through.port = String(hole.port)
-  const { well, worker, hints, backend } = await service(t, through.href)
+  const { well, worker, jobQueue, backend } = await service(t, through.href)
   await well()
   hole.swallow()
-  await hints.add(hinted('shop', 1))
+  await jobQueue.add(queuedDeliveries('shop', 1))
   const began = stopwatch(t)
   await worker.stop()
-  await hints.stop()
+  await jobQueue.stop()
   await backend.close()
   t.ok(began() < 20_000, `${began()} ms`)
   hole.heal()
@@ -124,7 +132,7 @@ t.test('an idle service is quiet', async t => {
     { databaseUrl: url },
     names.map(one => one.name)
   )
-  openTestHints(t, backend, names)
+  openTestQueue(t, backend, names)
   work(t, backend, names)
   await new Promise(resolve => setTimeout(resolve, 1500))
   const used = (await workedOver(4_000)) / 4

@@ -3,7 +3,7 @@ import { jobSize, prefetchWindow } from '../../src/queue/prefetch-window.ts'
 
 const limits = { concurrency: 50, leaseMs: 20_000 }
 
-t.test('a hint holds what can be placed soon', async t => {
+t.test('a job holds what can be placed soon', async t => {
   t.equal(jobSize({ ...limits, concurrency: 10 }), 10)
   t.equal(jobSize({ ...limits, concurrency: 1000 }), 200)
   t.equal(jobSize({ ...limits, perSecond: 40 }), 10, 'a quarter of a second')
@@ -88,7 +88,7 @@ function busy() {
   return clock
 }
 
-t.test('a second in which hints wait and none starts, and the window is small again', async t => {
+t.test('a second in which jobs wait and none starts, and the window is small again', async t => {
   const { window, count } = busy()
   window.added(200, 4)
   for (let i = 0; i < 5; i++) count(4)
@@ -105,7 +105,7 @@ t.test('a pace is remembered while nothing waits, for a minute', async t => {
   t.equal(window.size(), 100)
 })
 
-t.test('a slower pace while hints wait is believed after a second', async t => {
+t.test('a slower pace while jobs wait is believed after a second', async t => {
   const { window, starts, count } = busy()
   window.added(2000, 40)
   for (let i = 0; i < 10; i++) {
@@ -126,7 +126,7 @@ t.test('however fast, at most 10,000 wait', async t => {
   t.equal(window.size(), 10_000)
 })
 
-t.test('jobs that others added count with the size of our own hints, or as full ones', async t => {
+t.test('jobs that others added count with the size of our own jobQueue, or as full ones', async t => {
   const { window, count } = clocked()
   count(3)
   t.equal(window.waiting(), 150)

@@ -1,12 +1,20 @@
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import type { QueuedDelivery } from '../../src/queue/producer.ts'
+import type { QueuedDelivery } from '../../src/queue/job-queue.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { ownRedis } from '../support/redis.ts'
 import { stopwatch, workedOver } from '../support/stopwatch.ts'
-import { downstream, hinted, openTestBackend, openTestHints, recordingLog, until, work } from './setup.ts'
+import {
+  downstream,
+  queuedDeliveries,
+  openTestBackend,
+  openTestQueue,
+  recordingLog,
+  until,
+  work
+} from './setup.ts'
 
 const shop = downstream('shop')
 
@@ -23,22 +31,22 @@ t.setTimeout(600_000)
 async function service(t: Test, redisUrl: string) {
   const log = recordingLog()
   const backend = await openTestBackend(t, { redisUrl }, ['shop'], { log: log.log })
-  const hints = openTestHints(t, backend, [shop], log.log)
+  const jobQueue = openTestQueue(t, backend, [shop], log.log)
   const worker = work(t, backend, [shop], () => {}, log.log)
   let made = 0
   return {
     log,
     backend,
-    hints,
+    jobQueue,
     worker,
-    one: (): QueuedDelivery[] => hinted('shop', 1, made++),
+    one: (): QueuedDelivery[] => queuedDeliveries('shop', 1, made++),
     /** Adds one delivery after the other until one has come through to a worker. */
     well: async (ms = 60_000) => {
       const before = worker.deliveries().length
       await until(
         'a delivery comes through again',
         async () => {
-          if (hints.room('shop') > 0) await hints.add(hinted('shop', 1, made++))
+          if (jobQueue.room('shop') > 0) await jobQueue.add(queuedDeliveries('shop', 1, made++))
           return worker.deliveries().length > before
         },
         ms
@@ -47,18 +55,18 @@ async function service(t: Test, redisUrl: string) {
   }
 }
 
-t.test('Redis is killed and comes back empty: hints flow again by themselves', async t => {
+t.test('Redis is killed and comes back empty: jobs flow again by themselves', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
-  const { hints, worker, one, well, log } = await service(t, redis.url)
+  const { jobQueue, worker, one, well, log } = await service(t, redis.url)
   await well()
   for (let round = 0; round < 3; round++) {
     await redis.kill()
     const began = stopwatch(t)
     const delivery = one()
-    t.same(await hints.add(delivery), delivery)
+    t.same(await jobQueue.add(delivery), delivery)
     t.ok(began() < 1_000)
-    await until('no room', () => hints.room('shop') === 0)
+    await until('no room', () => jobQueue.room('shop') === 0)
     await redis.start()
     const back = stopwatch(t)
     await well()
@@ -71,10 +79,10 @@ t.test('Redis is killed and comes back empty: hints flow again by themselves', a
 t.test('a long outage: no flood of lines, no busy loop', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
-  const { hints, well, log } = await service(t, redis.url)
+  const { jobQueue, well, log } = await service(t, redis.url)
   await well()
   await redis.kill()
-  await until('no room', () => hints.room('shop') === 0)
+  await until('no room', () => jobQueue.room('shop') === 0)
   const used = await workedOver(2_000)
   t.ok(used < 400, `${used} ms of CPU in two seconds`)
   t.ok(log.lines.length < 10, JSON.stringify(log.lines))
@@ -87,16 +95,16 @@ for (const how of ['heal', 'healForNewOnly'] as const) {
     const redis = await ownRedis(t)
     if (!redis) return
     const hole = await blackHole(t, redis)
-    const { hints, one, well } = await service(t, `redis://127.0.0.1:${hole.port}`)
+    const { jobQueue, one, well } = await service(t, `redis://127.0.0.1:${hole.port}`)
     await well()
     hole.swallow()
     const began = stopwatch(t)
     const delivery = one()
-    t.same(await hints.add(delivery), delivery)
+    t.same(await jobQueue.add(delivery), delivery)
     t.ok(began() < 1_000, `${began()} ms`)
-    t.equal(hints.room('shop'), 0)
+    t.equal(jobQueue.room('shop'), 0)
     await new Promise(resolve => setTimeout(resolve, 3000))
-    t.equal(hints.room('shop'), 0)
+    t.equal(jobQueue.room('shop'), 0)
     hole[how]()
     const back = stopwatch(t)
     await well()
@@ -109,13 +117,13 @@ t.test('a stop in a black hole ends in time', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
   const hole = await blackHole(t, redis)
-  const { hints, one, well, worker, backend } = await service(t, `redis://127.0.0.1:${hole.port}`)
+  const { jobQueue, one, well, worker, backend } = await service(t, `redis://127.0.0.1:${hole.port}`)
   await well()
   hole.swallow()
-  await hints.add(one())
+  await jobQueue.add(one())
   const began = stopwatch(t)
   await worker.stop()
-  await hints.stop()
+  await jobQueue.stop()
   await backend.close()
   t.ok(began() < 15_000, `${began()} ms`)
 })
@@ -123,12 +131,12 @@ t.test('a stop in a black hole ends in time', async t => {
 t.test('FLUSHALL and SCRIPT FLUSH in full work: what was there is gone, what comes next flows', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
-  const { hints, worker, well } = await service(t, redis.url)
+  const { jobQueue, worker, well } = await service(t, redis.url)
   const client = new Redis(redis.url)
   t.teardown(() => client.disconnect())
   await well()
   const adding = Promise.all(
-    Array.from({ length: 20 }, (_, i) => hints.add(hinted('shop', 200, 1000 + i * 200)))
+    Array.from({ length: 20 }, (_, i) => jobQueue.add(queuedDeliveries('shop', 200, 1000 + i * 200)))
   )
   await client.flushall()
   t.same((await adding).flat(), [])
@@ -136,22 +144,22 @@ t.test('FLUSHALL and SCRIPT FLUSH in full work: what was there is gone, what com
   await client.script('FLUSH')
   await well()
   const before = worker.deliveries().length
-  await until('bulks too', async () => (await hints.add(hinted('shop', 200, 9000))).length === 0)
+  await until('bulks too', async () => (await jobQueue.add(queuedDeliveries('shop', 200, 9000))).length === 0)
   await worker.got(before + 200)
 })
 
 t.test('Redis out of memory: adds are refused, no room; memory again: it flows', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
-  const { hints, one, well, log } = await service(t, redis.url)
+  const { jobQueue, one, well, log } = await service(t, redis.url)
   const client = new Redis(redis.url)
   t.teardown(() => client.disconnect())
   await well()
   await client.config('SET', 'maxmemory', '1')
   const delivery = one()
-  t.same(await hints.add(delivery), delivery)
+  t.same(await jobQueue.add(delivery), delivery)
   const used = await workedOver(1_500)
-  t.equal(hints.room('shop'), 0, 'it answers, but takes nothing')
+  t.equal(jobQueue.room('shop'), 0, 'it answers, but takes nothing')
   t.ok(used < 400, `${used} ms of CPU`)
   t.ok(log.lines.length < 10, JSON.stringify(log.lines))
   await client.config('SET', 'maxmemory', '0')
@@ -165,10 +173,10 @@ t.test(
     if (!redis) return
     const log = recordingLog()
     const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { log: log.log })
-    const hints = openTestHints(t, backend, [shop], log.log)
+    const jobQueue = openTestQueue(t, backend, [shop], log.log)
     const client = new Redis(redis.url)
     t.teardown(() => client.disconnect())
-    await until('200 are added', async () => (await hints.add(hinted('shop', 200))).length === 0)
+    await until('200 are added', async () => (await jobQueue.add(queuedDeliveries('shop', 200))).length === 0)
     await client.config('SET', 'maxmemory', '1')
     const worker = work(t, backend, [shop], () => {}, log.log)
     const used = await workedOver(1_500)
@@ -182,15 +190,15 @@ t.test(
 t.test('the primary becomes a replica and a primary again', async t => {
   const redis = await ownRedis(t)
   if (!redis) return
-  const { hints, one, well } = await service(t, redis.url)
+  const { jobQueue, one, well } = await service(t, redis.url)
   const client = new Redis(redis.url)
   t.teardown(() => client.disconnect())
   await well()
   await client.replicaof('127.0.0.1', String(await freePort()))
   const delivery = one()
-  t.same(await hints.add(delivery), delivery)
+  t.same(await jobQueue.add(delivery), delivery)
   await new Promise(resolve => setTimeout(resolve, 1000))
-  t.equal(hints.room('shop'), 0)
+  t.equal(jobQueue.room('shop'), 0)
   await client.replicaof('NO', 'ONE')
   await well()
 })
@@ -199,11 +207,11 @@ t.test('a start without Redis: it says so, accepts nothing, and works as soon as
   const redis = await ownRedis(t)
   if (!redis) return
   await redis.kill()
-  const { hints, one, well, log } = await service(t, redis.url)
+  const { jobQueue, one, well, log } = await service(t, redis.url)
   t.ok(log.has('redis.unreachable'))
-  t.equal(hints.room('shop'), 0)
+  t.equal(jobQueue.room('shop'), 0)
   const delivery = one()
-  t.same(await hints.add(delivery), delivery)
+  t.same(await jobQueue.add(delivery), delivery)
   await redis.start()
   await well()
 })
@@ -247,7 +255,7 @@ t.test('an idle service is quiet', async t => {
     { redisUrl: redis.url },
     names.map(one => one.name)
   )
-  openTestHints(t, backend, names)
+  openTestQueue(t, backend, names)
   work(t, backend, names)
   await new Promise(resolve => setTimeout(resolve, 500))
   const client = new Redis(redis.url)

@@ -2,7 +2,7 @@ import type { Logger } from '../../src/runtime/logger.ts'
 import { once, EventEmitter } from 'node:events'
 import type { Test } from 'tap'
 import { openBackend, type Backend, type BackendOptions } from '../../src/queue/backend.ts'
-import { openProducer, type QueuedDelivery, type QueueDownstream } from '../../src/queue/producer.ts'
+import { openJobQueue, type QueuedDelivery, type QueueDownstream } from '../../src/queue/job-queue.ts'
 import { runWorkers, type Job } from '../../src/queue/worker.ts'
 
 let prefixes = 0
@@ -17,7 +17,7 @@ export const downstream = (name: string, more: Partial<QueueDownstream> = {}): Q
   ...more
 })
 
-export const hinted = (name: string, count: number, from = 0): QueuedDelivery[] =>
+export const queuedDeliveries = (name: string, count: number, from = 0): QueuedDelivery[] =>
   Array.from({ length: count }, (_, i) => ({ downstream: name, taskId: `task-${from + i}`, attempt: 1 }))
 
 export interface Line {
@@ -48,16 +48,16 @@ export function recordingLog() {
 
 export async function openTestBackend(
   t: Test,
-  where: { redisUrl?: string; databaseUrl?: string },
+  { redisUrl, databaseUrl = '' }: { redisUrl?: string; databaseUrl?: string },
   queues: string[],
   more: Partial<BackendOptions> = {}
 ): Promise<Backend> {
   const backend = await openBackend({
-    databaseUrl: '',
+    redisUrl,
+    databaseUrl: () => databaseUrl,
     prefix: ownPrefix(),
     queues,
     log: recordingLog().log,
-    ...where,
     ...more
   })
   t.teardown(() => backend.close())
@@ -67,38 +67,38 @@ export async function openTestBackend(
 /** For tests that are not about how long an add may take: a busy machine takes longer. */
 export const patientMs = 300_000
 
-export function openTestHints(
+export function openTestQueue(
   t: Test,
   backend: Backend,
   downstreams: QueueDownstream[],
   log = recordingLog().log,
   addMs?: number
 ) {
-  const hints = openProducer({ backend, downstreams, log, ...(addMs !== undefined && { addMs }) })
-  t.teardown(() => hints.stop())
-  return hints
+  const jobQueue = openJobQueue({ backend, downstreams, log, ...(addMs !== undefined && { addMs }) })
+  t.teardown(() => jobQueue.stop())
+  return jobQueue
 }
 
-/** Workers that note what they were given; `run` decides how long a hint holds its job. */
+/** Workers that note what they were given; `run` decides how long a job holds its place. */
 export function work(
   t: Test,
   backend: Backend,
   downstreams: QueueDownstream[],
-  run: (hint: Job) => void | Promise<void> = () => {},
+  run: (job: Job) => void | Promise<void> = () => {},
   log = recordingLog().log
 ) {
   const stop = new AbortController()
   const events = new EventEmitter().setMaxListeners(0)
-  const hints: Job[] = []
+  const jobs: Job[] = []
   const ended = runWorkers({
     backend,
     downstreams,
     log,
     signal: stop.signal,
-    run: async hint => {
-      hints.push(hint)
-      events.emit('hint')
-      await run(hint)
+    run: async job => {
+      jobs.push(job)
+      events.emit('job')
+      await run(job)
     }
   })
   const stopped = async () => {
@@ -106,14 +106,14 @@ export function work(
     await ended
   }
   t.teardown(stopped)
-  const deliveries = () => hints.flatMap(hint => hint.deliveries.map(([taskId]) => taskId))
+  const deliveries = () => jobs.flatMap(job => job.deliveries.map(([taskId]) => taskId))
   return {
-    hints,
+    jobs,
     deliveries,
     stop: stopped,
     /** When that many deliveries have come. */
     async got(count: number) {
-      while (deliveries().length < count) await once(events, 'hint')
+      while (deliveries().length < count) await once(events, 'job')
     }
   }
 }

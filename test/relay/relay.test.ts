@@ -131,11 +131,14 @@ for (const kind of kinds) {
     if (!from) return
     const service = await start(t, on.env)
     await from.run(insert([['kept', 'test.plain', '{"n": 1e0}', 'a key']]))
-    await from.run('update ackbox_outbox set delay_ms = 1')
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+    await from.run(`update ackbox_outbox set delay_ms = 1, traceparent = '${traceparent}'`)
     await from.run(insert([['undone', 'test.plain', '{"n": 2}']]), 'rollback')
     const relaying = relay(t, from.url, service.url)
     await until('the first one is delivered', () => on.downstream.requests.length > 0)
     t.equal(on.downstream.requests[0]?.body, '{"n": 1e0}', 'the body is the very text of the row')
+    t.equal(on.downstream.requests[0]?.headers['traceparent'], traceparent)
+    t.match(on.downstream.requests[0]?.headers, { 'ackbox-sequence': /^\d{16}$/ }, 'and its key came along')
     await until('the outbox is empty', async () => (await from.waiting()) === 0)
     t.equal(on.downstream.count('undone'), 0)
     t.equal(await relaying.stop(), 0, 'SIGTERM ends it with 0')

@@ -46,13 +46,53 @@ t.test('times are told in buckets, each with all below it', async t => {
   for (const line of expected) t.ok(text.split('\n').includes(line), line)
 })
 
-t.test('the share of direct successes, and of those given up, is told', async t => {
-  const metrics = createMetrics({ processMetrics: false })
-  for (const attempt of [1, 1, 1, 4]) metrics.ended('warehouse', 'HANDLED', attempt)
-  metrics.ended('warehouse', 'FAILED', 10, 'SEND_EXHAUSTED')
-  metrics.ended('warehouse', 'FAILED', 1, 'REFUSED')
-  metrics.ended('warehouse', 'DELETED', 1, 'DELETED')
+const handlers = [{ messageCode: 'order.paid', downstreams: [{ name: 'warehouse' }] }]
+
+t.test('series exist from the start, at 0, for what handlers send and nothing else', async t => {
+  const metrics = createMetrics({
+    processMetrics: false,
+    handlers,
+    build: { version: '1.2.3', queue: 'redis' }
+  })
   const text = await metrics.render()
-  t.match(text, /^ackbox_direct_success_ratio 0\.75$/m)
-  t.match(text, /^ackbox_failed_after_retries_ratio 0\.2$/m)
+  for (const line of [
+    'ackbox_first_attempts_total{message_code="order.paid",downstream="warehouse",outcome="delivered"} 0',
+    'ackbox_deliveries_ended_total{message_code="order.paid",downstream="warehouse",status="FAILED",tries="later"} 0',
+    'ackbox_delivery_failures_total{downstream="warehouse",reason="RECEIPT_TIMEOUT"} 0',
+    'ackbox_attempts_total{downstream="warehouse",outcome="refused"} 0',
+    'ackbox_accepts_total{message_code="order.paid",kind="created"} 0',
+    'ackbox_receipts_total{result="RETRY",applied="false"} 0',
+    'ackbox_moves_total{move="settle",written="true"} 0',
+    'ackbox_worker_yields_total{downstream="warehouse"} 0'
+  ])
+    t.ok(text.split('\n').includes(line), line)
+  t.match(text, /^ackbox_build_info\{version="1\.2\.3",node_version="[\d.]+",queue="redis"\} 1$/m)
+  const count = () => metrics.render().then(all => all.split('\n').length)
+  const before = await count()
+  for (const messageCode of ['gone.one', 'gone.two', undefined])
+    metrics.ended({ messageCode, downstream: 'warehouse', isFirstTry: true }, 'HANDLED')
+  t.equal(await count(), before + 1, 'rows of handlers that are gone make one series together')
+  metrics.standing([
+    { name: 'warehouse', failed: 10_001, blocked: 2, awaitingReceipt: 3 },
+    { name: 'gone', failed: 1, blocked: 0, awaitingReceipt: 0 }
+  ])
+  const standing = await metrics.render()
+  t.match(standing, /^ackbox_deliveries_failed\{downstream="warehouse"\} 10001$/m)
+  t.notMatch(standing, /downstream="gone"/)
+})
+
+t.test('what ended is counted by its tries, and FAILED by its reason', async t => {
+  const metrics = createMetrics({ processMetrics: false, handlers })
+  const one = (isFirstTry: boolean) => ({ messageCode: 'order.paid', downstream: 'warehouse', isFirstTry })
+  for (const isFirst of [true, true, true, false]) metrics.ended(one(isFirst), 'HANDLED')
+  metrics.ended(one(false), 'FAILED', 'SEND_EXHAUSTED')
+  const text = await metrics.render()
+  const labels = 'message_code="order.paid",downstream="warehouse"'
+  for (const line of [
+    `ackbox_deliveries_ended_total{${labels},status="HANDLED",tries="first"} 3`,
+    `ackbox_deliveries_ended_total{${labels},status="HANDLED",tries="later"} 1`,
+    `ackbox_deliveries_ended_total{${labels},status="FAILED",tries="later"} 1`,
+    'ackbox_delivery_failures_total{downstream="warehouse",reason="SEND_EXHAUSTED"} 1'
+  ])
+    t.ok(text.includes(line), line)
 })

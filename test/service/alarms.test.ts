@@ -1,12 +1,13 @@
 // What people hear when a delivery fails for good.
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
-import type { AlarmMessage } from '../../src/delivery/alarms.ts'
+import type { AlarmMessage } from '../../src/alarm/message.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { call, secret, settled, start } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 import { numbered, post, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
+import { channelUrl, vendor } from '../support/vendors.ts'
 
 t.setTimeout(600_000)
 t.jobs = 2
@@ -59,10 +60,9 @@ t.test(
     const messages = heard(receiver, key)
     t.match(messages[0], {
       type: 'ackbox.alarm',
-      messageCode: 'test.plain',
       downstream: 'plain',
       kind: 'FAILED',
-      deliveries: [{ attempt: 1, reason: 'SEND_EXHAUSTED' }]
+      deliveries: [{ messageCode: 'test.plain', attempt: 1, reason: 'SEND_EXHAUSTED' }]
     })
     const taken = sum(messages.slice(2).map(message => message.count))
     t.equal(taken, 1_000, 'what was taken speaks of each of them once')
@@ -112,6 +112,42 @@ t.test('a late receipt and a redelivery resolve their alarms', { buffered: true 
   const resolved = await listed(service.url, 'open=false')
   t.equal(resolved.filter(alarm => alarm['resolvedAt'] !== undefined).length, 2, 'both stay on record')
 })
+
+t.test(
+  'a channel that never answers keeps nobody waiting, and hears what a killed process owed it',
+  { buffered: true },
+  async t => {
+    const on = await stage(t, { answer: () => 410 })
+    if (!on) return
+    let hangs = true
+    const [slow, ding] = [
+      await sink(t, { answer: () => (hangs ? 'hang' : 200) }),
+      await vendor(t, 'dingtalk')
+    ]
+    const env = {
+      ...on.env,
+      ALARM_CHANNELS: JSON.stringify({ slow: `webhook+${slow.url}`, ops: channelUrl('dingtalk', ding) })
+    }
+    const first = await start(t, env)
+    await post(first.url, 'lost')
+    await until('the robot was told', async () => ding.taken.length === 1)
+    t.match(ding.taken, [/1 × FAILED for plain/])
+    await slow.received(1)
+    const owed = () => on.sql`select from alarm_send where channel = 'ops'`
+    await until('that is written down', async () => (await owed()).length === 0)
+    await first.kill('SIGKILL')
+    hangs = false
+    // The lease of the killed process runs out.
+    await on.sql`update alarm_group set next_action_at = now() where tries > 0`
+    const second = await start(t, env)
+    await slow.received(2)
+    await until('nothing is owed', async () => (await on.sql`select from alarm_send`).length === 0)
+    const ids = slow.requests.map(({ headers }) => headers['webhook-id'])
+    t.equal(ids[0], ids[1], 'the same message')
+    t.equal(ding.taken.length, 1, 'and the robot is not told again')
+    for (const { output } of [first, second]) t.notMatch(output(), /canary/i)
+  }
+)
 
 t.test('without a webhook the log says it, in one line for each', { buffered: true }, async t => {
   const on = await stage(t, { answer: () => 410 })

@@ -118,7 +118,7 @@ async function held(redis: Redis): Promise<string> {
   return keys.join('\n') + dumps.join('\n')
 }
 
-t.test('no secret is in the log, an answer, a metric, a row, a hint or what the doctor says', async t => {
+t.test('no secret is in the log, an answer, a metric, a row, a job or what the doctor says', async t => {
   const redis = await ownRedis(t, '--requirepass', secrets.redis)
   if (!redis) return
   const { sql, url } = await testDb(t)
@@ -228,7 +228,7 @@ t.test('no secret is in the log, an answer, a metric, a row, a hint or what the 
   })
   t.match(doctor, /checks, /)
   const client = new Redis(redisUrl)
-  const hints = await held(client)
+  const jobs = await held(client)
   client.disconnect()
 
   await revokeKey(sql, { id, who: 'test' })
@@ -247,7 +247,7 @@ t.test('no secret is in the log, an answer, a metric, a row, a hint or what the 
   t.same(sung(service.output(), all), [], 'the log')
   t.same(sung(asked, all), [], 'answers and metrics')
   t.same(sung(await rows(sql), all), [], 'rows')
-  t.same(sung(hints, all), [], 'hints')
+  t.same(sung(jobs, all), [], 'jobs')
   t.same(sung(doctor, all), [], 'the doctor')
 })
 

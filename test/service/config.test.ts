@@ -13,6 +13,26 @@ const complaint = (env: Record<string, string | undefined>): string => {
   return ''
 }
 
+t.test('DTM is off, and on with the servers that its messages may call', t => {
+  const DTM_TARGETS = 'shop=http://10.2.0.7:8080,stock=https://stock.example.com'
+  t.equal(readConfig({}).dtmTargets, undefined)
+  t.equal(readConfig({ DTM_TARGETS }).dtmTargets, undefined)
+  t.same(
+    [...(readConfig({ DTM: 'on', DTM_TARGETS }).dtmTargets ?? [])],
+    [
+      ['shop', 'http://10.2.0.7:8080'],
+      ['stock', 'https://stock.example.com']
+    ]
+  )
+  t.match(complaint({ DTM: 'on' }), /^DTM=on needs DTM_TARGETS/)
+  t.match(complaint({ DTM: 'yes' }), /^DTM must be one of on, off/)
+  t.match(
+    complaint({ DTM: 'on', DTM_TARGETS: 'http://shop' }),
+    /^DTM_TARGETS must be names and origins, .* but is "http:\/\/shop"$/
+  )
+  t.end()
+})
+
 t.test('without any setting it is a demo on this machine, with everything of its own', async t => {
   const config = readConfig({})
   t.match(config, {
@@ -23,8 +43,10 @@ t.test('without any setting it is a demo on this machine, with everything of its
     auth: false,
     demo: true,
     sweepMs: 1000,
+    workerYieldAfter: 5,
     leaseMarginMs: 10_000,
     retentionDays: 30,
+    forgetMs: 30 * 86_400_000,
     logLevel: 'info',
     trustProxy: false,
     redisPrefix: 'ackbox',
@@ -218,7 +240,7 @@ t.test('a wrong broker is said by name, and its URL is not repeated', t => {
     BROKERS_JSON: '{"a":"kafka:/hunter2","B":"kafka://h","c":7}',
     BROKER_X: 'http://u:hunter2@h',
     BROKER_9: 'kafka://h',
-    BROKER_R: 'redis://h',
+    BROKER_R: 'dubbo://h',
     RECEIPTS_FROM: 'nobody,r'
   }
   const said = complaint(wrong).split('\n')

@@ -101,15 +101,15 @@ t.test(
     open()
     t.same(await leaving, { code: 0, signal: null }, 'it ends politely')
     t.equal(downstream.requests.length, 50, 'what had no slot was not sent')
-    // A hint that no worker took out of its queue needs no giving back: the next worker takes it.
-    const [left] = await sql<{ handed_back: number; hinted: number; handled: number }[]>`
+    // A job that no worker took out of its queue needs no giving back: the next worker takes it.
+    const [left] = await sql<{ handed_back: number; queued: number; handled: number }[]>`
     select count(*) filter (where phase = 'WAITING' and next_action_at <= now() and tries_left = 10)::int as handed_back,
-      count(*) filter (where phase = 'IN_FLIGHT' and attempt = 1 and tries_left = 9)::int as hinted,
+      count(*) filter (where phase = 'IN_FLIGHT' and attempt = 1 and tries_left = 9)::int as queued,
       count(*) filter (where status = 1)::int as handled
     from delivery`
     t.equal(left?.handled, 50, 'what was under way has ended')
     t.ok((left?.handed_back ?? 0) >= 2, `what was loaded waits for anybody, due now: ${left?.handed_back}`)
-    t.equal((left?.handed_back ?? 0) + (left?.hinted ?? 0), 31, 'and that is all there is')
+    t.equal((left?.handed_back ?? 0) + (left?.queued ?? 0), 31, 'and that is all there is')
     t.same(await sql`select id from node`, [], 'nobody counts on it any more')
 
     const next = await start(t, env)

@@ -42,7 +42,7 @@ async function made(): Promise<string> {
 }
 
 /** With the owners. */
-function copy(from: string, to: string): void {
+export function copy(from: string, to: string): void {
   const { status, stderr } = spawnSync('cp', ['-a', `${from}/.`, to], { encoding: 'utf8' })
   if (status !== 0) throw new Error(`cp: ${stderr}`)
 }

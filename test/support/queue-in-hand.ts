@@ -1,6 +1,6 @@
 import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 
-/** The queue: hands hints on at once, or does with them what queues do on bad days. */
+/** The queue: hands jobs on at once, or does with them what queues do on bad days. */
 export class FakeQueue {
   /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. */
   mode: 'deliver' | 'hold' | 'lose' | 'refuse' = 'deliver'

@@ -92,6 +92,7 @@ export const tried = (more: Partial<AttemptRow> = {}): AttemptRow => ({
   headers: null,
   address: null,
   warning: null,
+  messageId: null,
   ms: 12,
   node: 'a',
   startedAt: new Date('2026-01-02T03:04:05.678Z'),

@@ -15,13 +15,13 @@ import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
 import { dispatcher } from '../../src/delivery/dispatcher.ts'
 import { cancelled } from '../../src/delivery/load.ts'
-import { dependents, type Dependents } from '../../src/delivery/dependents.ts'
+import { successors, type Successors } from '../../src/delivery/ordering.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
 import { outboxDrainer, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
-import { redeliver, remove } from '../../src/delivery/operate.ts'
+import { redeliver, release, remove } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/define.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
@@ -46,6 +46,8 @@ export interface SetupOptions {
   downstreams?: { [name: string]: Partial<LoadedDownstream> }
   handler?: Partial<Pick<LoadedHandler, 'body' | 'onReceipt' | 'checkBack'>>
   transport?: Transport
+  /** Default: 30 days. */
+  forgetMs?: number
   /** By default as in a process of all roles; false where another process takes what is accepted. */
   hasWorker?: boolean
   /** A pool of the test's own, for a database that goes away. */
@@ -63,9 +65,9 @@ export interface Story {
   accept: Accept
   deliver: Execute
   record: Complete
-  hinter: Enqueuer
+  enqueuing: Enqueuer
   around: Cluster
-  waitingFor: Dependents
+  waitingFor: Successors
   lines: Line[]
   log: Logger
   handlers: Map<string, LoadedHandler>
@@ -79,6 +81,8 @@ export interface Story {
   receive(asked: Partial<ReceiptRequest> & Pick<ReceiptRequest, 'taskNo'>): Promise<ReceiveResult>
   redeliver(taskNo: string, more?: { force?: boolean; downstream?: string }): ReturnType<typeof redeliver>
   remove(taskNo: string): ReturnType<typeof remove>
+  /** Releases a key of `warehouse`. */
+  release(orderingKey: string): ReturnType<typeof release>
   /** One look of a dispatcher that has just started, and all that follows from it. */
   dispatch(): Promise<void>
   /** A dispatcher that goes on looking until the test ends. */
@@ -88,7 +92,7 @@ export interface Story {
   /** One look at the outbox of one that has just started, and all that follows from it. */
   drain(one?: Outbox): Promise<void>
   metrics: () => Promise<string>
-  /** Nothing is on its way: all hinted, sent as far as it can be, and written. Not while the downstream holds. */
+  /** Nothing is on its way: all queued, sent as far as it can be, and written. Not while the downstream holds. */
   quiet(): Promise<void>
   /** Time passes, by the database's clock. */
   later(interval: string): Promise<void>
@@ -136,14 +140,14 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   setMaxListeners(0, cutOff.signal)
   const giveUp = new AbortController()
   const downstream = new ScriptedDownstream()
-  const around = openCluster(sql, names, () => {})
+  const nothing = (): void => {}
+  const around = openCluster(sql, names, nothing, nothing)
   const record = completer({
     sql,
     metrics,
     giveUp: giveUp.signal,
-    ended: taskIds => waitingFor.ended(taskIds)
+    successors: () => waitingFor
   })
-  const waitingFor = dependents({ sql, complete: record, cluster: around, wake: () => wake(), log })
   const stopped = cancelled()
   const queue = new FakeQueue(async job => {
     const [first] = job
@@ -152,7 +156,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       log.warn({ err }, 'job.failed')
     )
   })
-  const hinting = enqueuer(queue, record)
+  const enqueuing = enqueuer(queue, record)
   const issued = tokens({ current: 'a test secret' })
   const running: Promise<void>[] = []
   const stopAll = new AbortController()
@@ -160,16 +164,20 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   const deliver = executor({
     sql,
     handlers,
-    transports: { http: options.transport ?? downstream },
+    transports: {
+      http: downstream,
+      ...(options.transport && { [all[0]?.transport ?? 'http']: options.transport })
+    },
     slots: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
     cancelled: stopped,
     headers: deliveryHeaders({
-      downstreams: all,
+      handlers: [handler],
       secret: 'a test secret',
       secretPrevious: undefined,
       tokens: issued,
-      publicUrl: 'http://ackbox.test'
+      publicUrl: 'http://ackbox.test',
+      forgetMs: options.forgetMs ?? 30 * 86_400_000
     }),
     complete: record,
     cluster: around,
@@ -183,9 +191,9 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   })
   const writing: AcceptDeps = {
     sql,
-    dependents: waitingFor,
+    dependents: { accepted: ids => waitingFor.accepted(ids) },
     handlers,
-    enqueuer: hinting,
+    enqueuer: enqueuing,
     cluster: around,
     leaseMarginMs,
     wake: () => wake(),
@@ -195,6 +203,12 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     log,
     ...(options.mostText === undefined ? {} : { mostText: options.mostText })
   }
+  const leases = all.map(({ name, limit, onFailed }) => ({
+    name,
+    leaseMs: limit.timeoutMs + leaseMarginMs,
+    onFailed
+  }))
+  const waitingFor = successors({ ...writing, complete: record, downstreams: leases, metrics })
   const accepting = { ...writing, places: admission(writing) }
   const accept = acceptor(accepting)
   let drainers = 0
@@ -209,13 +223,12 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     log,
     ...(options.mostText === undefined ? {} : { mostText: options.mostText })
   })
-  const leases = all.map(({ name, limit }) => ({ name, leaseMs: limit.timeoutMs + leaseMarginMs }))
   const newDispatcher = () =>
     dispatcher({
       sql,
       handlers,
       downstreams: leases,
-      enqueuer: hinting,
+      enqueuer: enqueuing,
       complete: record,
       cluster: around,
       sweepMs,
@@ -237,7 +250,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       await accept.idle()
       await waitingFor.idle()
       await turn()
-      await hinting.idle()
+      await enqueuing.idle()
       await queue.idle()
       await deliver.idle()
       await record.idle()
@@ -255,7 +268,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     accept,
     deliver,
     record,
-    hinter: hinting,
+    enqueuing: enqueuing,
     around,
     waitingFor,
     lines,
@@ -303,12 +316,18 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
         'operator',
         async () => {}
       ),
+    release: orderingKey =>
+      release(
+        { sql, cluster: around, promote: waitingFor.promote },
+        { downstream: 'warehouse', orderingKey },
+        async () => {}
+      ),
     async dispatch() {
       const stop = new AbortController()
       const done = newDispatcher().run(stop.signal)
       stop.abort()
       await done
-      if (downstream.holds) await hinting.idle()
+      if (downstream.holds) await enqueuing.idle()
       else await quiet()
     },
     dispatching(signal = stopAll.signal) {
@@ -342,6 +361,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
         update delivery set next_action_at = next_action_at - ${interval}::text::interval,
           deliver_before = deliver_before - ${interval}::text::interval,
           delivered_at = delivered_at - ${interval}::text::interval,
+          round_at = round_at - ${interval}::text::interval,
           created_at = created_at - ${interval}::text::interval`
       await sql`
         update prepared set next_action_at = next_action_at - ${interval}::text::interval,

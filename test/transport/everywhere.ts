@@ -6,7 +6,10 @@ import { transportNames, transports, type TransportName } from '../../src/transp
 import type { Outcome } from '../../src/domain/types.ts'
 import { parcel } from './parcel.ts'
 
-export const ways: Record<TransportName, { scheme: string; request: object }> = {
+/** A handler's own `send` goes where it likes: no guard, no broker and no bytes of ours. */
+type Guarded = Exclude<TransportName, 'custom'>
+
+export const ways: Record<Guarded, { scheme: string; request: object }> = {
   http: { scheme: 'http', request: {} },
   dubbo: { scheme: 'tri', request: { service: 'com.acme.Points', method: 'onPaid', args: [] } },
   dubbo2: { scheme: 'dubbo', request: { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] } },
@@ -17,7 +20,7 @@ export const ways: Record<TransportName, { scheme: string; request: object }> = 
   'redis-stream': { scheme: 'redis', request: { stream: 'orders' } }
 }
 
-export const everyTransport = transportNames
+export const everyTransport = transportNames.filter((name): name is Guarded => name !== 'custom')
 
 export interface Way {
   send(timeoutMs?: number): Promise<Outcome>
@@ -25,7 +28,7 @@ export interface Way {
 }
 
 /** The transport `name`, whose only target is `place`. It ends with the test at the latest. */
-export async function wayTo(t: Test, name: TransportName, guard: Guard, place: string): Promise<Way> {
+export async function wayTo(t: Test, name: Guarded, guard: Guard, place: string): Promise<Way> {
   const { scheme, request } = ways[name]
   const brokers = new Map<string, Broker>()
   if (name !== 'http') {

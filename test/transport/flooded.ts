@@ -4,7 +4,7 @@ import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
 import { openBackend } from '../../src/queue/backend.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { transports, type TransportName } from '../../src/transport/registry.ts'
+import { transports } from '../../src/transport/registry.ts'
 import { parcel } from './parcel.ts'
 import { ways } from './everywhere.ts'
 
@@ -33,7 +33,7 @@ function brokerOf(name: string, scheme: string): Broker {
   return broker
 }
 
-async function sender(name: TransportName): Promise<Reader> {
+async function sender(name: keyof typeof ways): Promise<Reader> {
   const { scheme, request } = ways[name]
   const brokers = new Map([[name as string, brokerOf(name, scheme)]])
   const transport = (await transports({ guard: egress, brokers, log }, [name]))[name]
@@ -68,7 +68,7 @@ async function receiver(name: string, scheme: string): Promise<Reader> {
 async function queue(): Promise<Reader> {
   const backend = await openBackend({
     redisUrl: `redis://${place}`,
-    databaseUrl: '',
+    databaseUrl: () => '',
     prefix: 'ackbox',
     queues: ['orders'],
     log
@@ -111,7 +111,7 @@ const makers: Record<string, () => Promise<Reader>> = {
 }
 if (kind === 'reply-nats') await import('../../src/transport/nats/receipts.ts')
 if (kind === 'reply-rabbitmq') await import('../../src/transport/rabbitmq/receipts.ts')
-let making = makers[kind] ? undefined : sender(kind as TransportName)
+let making = makers[kind] ? undefined : sender(kind as keyof typeof ways)
 await making
 
 process.on('message', (asked: Asked) => void serve(asked))

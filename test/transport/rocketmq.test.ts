@@ -176,6 +176,18 @@ t.test('a message carries what the request names, and our headers as properties'
   ])
 })
 
+t.test('the orderingKey of the task is the key of a message that names none', async t => {
+  const proxy = await fakeProxy(t)
+  const transport = transportTo(t, `rocketmq://127.0.0.1:${proxy.port}`)
+  const key = { raw: 'x', orderingKey: 'order-42' }
+  await transport.send({ topic: 'orders' }, parcel(key))
+  await transport.send({ topic: 'orders', keys: ['own'] }, parcel(key))
+  t.same(
+    proxy.sent.map(message => message.getSystemProperties()?.toObject().keysList),
+    [['order-42'], ['own']]
+  )
+})
+
 t.test('a message whose kind the topic does not take is refused and not sent', async t => {
   const proxy = await fakeProxy(t)
   const transport = transportTo(t, `rocketmq://127.0.0.1:${proxy.port}`)

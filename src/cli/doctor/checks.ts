@@ -2,6 +2,7 @@
 // if something is wrong.
 import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
+import { disagreements } from '../../service/presence.ts'
 import { commandLine } from '../../runtime/package.ts'
 import type { Looked, PostgresFacts } from './look.ts'
 import type { RedisFacts } from './redis.ts'
@@ -126,6 +127,32 @@ export const checks: Check[] = [
       `start a process with ROLE=${missing.join()}`
     )
   }),
+  {
+    name: 'Processes',
+    look: ({ postgres, handlers }) => {
+      if ('error' in postgres) return undefined
+      const facts = 'error' in handlers ? undefined : handlers.facts
+      const { nodes } = postgres
+      if (nodes.length === 0) return ok('no process runs now')
+      const [found] = facts ? disagreements(facts, nodes) : nodes.flatMap(one => disagreements(one, nodes))
+      if (!found) return ok(`${nodes.length} run, with one SECRET, queue and set of handlers`)
+      const who = found.nodes.join(', ')
+      if (found.what === 'SECRET')
+        return fix(
+          `SECRET is not that of ${who}: receipts for the one are refused by the other`,
+          'set the same SECRET; to change it, keep the old one as SECRET_PREVIOUS'
+        )
+      return found.what === 'queue'
+        ? warn(
+            `the queue is ${found.ours} here, and ${found.theirs} at ${who}: jobs of the one are not seen by the other`,
+            'set the same REDIS_URL and REDIS_PREFIX'
+          )
+        : warn(
+            `the handlers are others than at ${who} (${found.ours}; ${found.theirs})`,
+            'deploy the same handlers; during a deployment this passes'
+          )
+    }
+  },
   ofPostgres('Outbox', ({ outbox }) => {
     if (outbox === undefined) return ok('no tables yet')
     const { waiting, oldestMs, rejected } = outbox

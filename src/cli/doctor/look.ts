@@ -1,12 +1,13 @@
 // Looks up everything the checks judge. Nothing here judges, and nothing here changes anything.
 import type { Config } from '../../service/config.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
-import { liveRoles } from '../../db/cluster.ts'
+import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
-import { checkServer, openDb } from '../../db/pool.ts'
+import { checkServer, locatePrimary, openDb } from '../../db/pool.ts'
 import { demoEnv } from '../../demo/receiver.ts'
 import { builtInHandlers } from '../../handler/files.ts'
 import { loadHandlers, type NamedTarget } from '../../handler/load.ts'
+import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { transportNames } from '../../transport/registry.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
@@ -32,6 +33,8 @@ export interface PostgresFacts {
   outbox: OutboxState | undefined
   /** Roles of the running processes. */
   roles: string[]
+  /** What they say of themselves; none before their migration. */
+  nodes: NodeFacts[]
 }
 
 interface Failed {
@@ -50,6 +53,8 @@ export interface HandlerFacts {
   downstreams: number
   /** What their texts name as targets. */
   named: NamedTarget[]
+  /** What the processes of this setup must have in common. Undefined without a SECRET. */
+  facts?: SetupFacts | undefined
 }
 
 /** `databaseUrl`: from the settings, or of the embedded PostgreSQL. */
@@ -92,6 +97,7 @@ const failed = (err: unknown): Failed => {
 }
 
 async function lookAtPostgres(url: string): Promise<PostgresFacts> {
+  await locatePrimary(url)
   const sql = openDb(url, { max: 1, applicationName: 'ackbox doctor', statementTimeoutMs: 5_000 })
   try {
     const { version } = await checkServer(sql)
@@ -111,17 +117,21 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       select name
       from (values ('task', 'all'), ('delivery', 'all'), ('attempt', 'all'), ('receipt', 'all'), ('alarm', 'all'),
         ('downstream', 'all'), ('node', 'all'), ('outbox', 'all'),
-        ('outbox_rejected', 'all'), ('outbox_lease', 'all'), ('api_key', 'select'), ('audit', 'insert')) as needed (name, what)
+        ('outbox_rejected', 'all'), ('outbox_lease', 'all'), ('operation', 'all'), ('operation_delivery', 'all'),
+        ('api_key', 'select'), ('audit', 'select'), ('audit', 'insert')) as needed (name, what)
       where to_regclass(name) is not null and not case what
         when 'all' then has_table_privilege(name, 'select') and has_table_privilege(name, 'insert')
           and has_table_privilege(name, 'update') and has_table_privilege(name, 'delete')
         else has_table_privilege(name, what) end
-      order by name`
+      group by name order by name`
     const [keys] =
       table?.there && !forbidden.some(({ name }) => name === 'api_key')
         ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
         : []
     const alive = table?.there && !forbidden.some(({ name }) => name === 'node') ? await liveRoles(sql) : []
+    const [told] = await sql<{ there: boolean }[]>`
+      select exists (select from information_schema.columns where table_name = 'node' and column_name = 'secrets') as there`
+    const nodes = told?.there && alive.length > 0 ? await liveNodes(sql) : []
     const [enqueued] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
     const outbox =
       enqueued?.there && !forbidden.some(({ name }) => name.startsWith('outbox'))
@@ -138,20 +148,25 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       keys: keys?.count,
       forbidden: forbidden.map(({ name }) => name),
       outbox,
-      roles: alive
+      roles: alive,
+      nodes
     }
   } finally {
     await sql.end({ timeout: 1 })
   }
 }
 
-async function lookAtHandlers({ handlersDir, demo }: Config) {
-  const { handlers, downstreams, targets } = await loadHandlers({
+async function lookAtHandlers(config: Config) {
+  const { handlersDir, dtmTargets, demo, secret } = config
+  const registry = await loadHandlers({
     ...(handlersDir !== undefined && { dir: handlersDir }),
+    ...(dtmTargets && { dtmTargets }),
     builtIn: builtInHandlers,
     env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,
     transports: transportNames
   })
+  const { handlers, downstreams, targets } = registry
   const named = targets.filter(({ url }) => !demo || url !== demoUrl)
-  return { codes: handlers.size, downstreams: downstreams.size, named }
+  const facts = secret === undefined ? undefined : setupFacts(config, secret, registry)
+  return { codes: handlers.size, downstreams: downstreams.size, named, facts }
 }

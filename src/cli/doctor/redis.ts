@@ -1,4 +1,5 @@
-import { Redis } from 'ioredis'
+import type { Cluster, Redis } from 'ioredis'
+import { redisClient } from '../../queue/redis-client.ts'
 
 export interface RedisFacts {
   version: string
@@ -30,9 +31,10 @@ export async function runIdOf(url: string): Promise<string | undefined> {
 const lineOf = (info: string, name: string): string | undefined =>
   new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
-async function ask<T>(url: string, question: (redis: Redis) => Promise<T>): Promise<T> {
+async function ask<T>(url: string, question: (redis: Redis | Cluster) => Promise<T>): Promise<T> {
   let reason: Error | undefined
-  const redis = new Redis(url, {
+  const redis = redisClient(url, {
+    limits: { bytes: 1_048_576, items: 4_096 },
     lazyConnect: true,
     connectTimeout: 3_000,
     commandTimeout: 3_000,

@@ -9,8 +9,8 @@ interface Log {
 
 /** A start reports these by itself. */
 const said = new Set(['Settings', 'Migrations'])
-/** The first of several processes always starts without the others: this check waits. */
-const later = new Set(['Roles'])
+/** The first of several processes always starts without the others: these checks wait. */
+const later = new Set(['Roles', 'Processes'])
 const laterMs = 10_000
 
 /** Logs at start what the doctor would complain about: few people run it before something hurts. Never rejects. */

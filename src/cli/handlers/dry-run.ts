@@ -43,6 +43,7 @@ export async function dryRun(
     deliverStartTime: null,
     needCallback: null,
     retryTimes: null,
+    orderingKey: null,
     extend: null,
     traceparent: null,
     createdAt: new Date(),
@@ -134,7 +135,7 @@ function httpLines(request: Requests['http'], task: Task, raw: string): string[]
     `${request.method ?? 'POST'} ${String(request.url)}`,
     ...Object.entries(request.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
     `ackbox-task-no: ${task.taskNo}`,
-    'and webhook-id, webhook-timestamp, webhook-signature, ackbox-message-code, ackbox-scene-type, ackbox-attempt',
+    'and webhook-id, webhook-timestamp, webhook-signature, ackbox-message-code, ackbox-scene-type, ackbox-attempt, ackbox-round, ackbox-forget-after',
     typeof body === 'string' ? body : `${body.length} bytes`
   ]
 }

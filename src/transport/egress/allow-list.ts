@@ -1,3 +1,4 @@
+import { isIP, isIPv6 } from 'node:net'
 import { addressOf, allHard, networkOf, type Network } from './address.ts'
 
 /** EGRESS_ALLOW, read: networks for what is merely private, exact `host:port` for everything else. */
@@ -52,4 +53,17 @@ export function endpointOf(text: string): Endpoint | undefined {
   if (!port || !URL.canParse(`http://${text}`)) return undefined
   const host = new URL(`http://${text}`).hostname.replace(/^\[|\]$|\.$/g, '')
   return { host, port: Number(port) }
+}
+
+/** As a setting may say it: an address and the length of its prefix. */
+export function isCidr(text: string): boolean {
+  const [ip = '', length = '', ...rest] = text.split('/')
+  if (rest.length > 0 || !/^\d{1,3}$/.test(length)) return false
+  return isIP(ip) !== 0 && Number(length) <= (isIPv6(ip) ? 128 : 32)
+}
+
+/** As a setting may say it. */
+export const isHostPort = (text: string) => {
+  const [, port = ''] = /^(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})$/.exec(text) ?? []
+  return port !== '' && Number(port) >= 1 && Number(port) <= 65535
 }

@@ -10,7 +10,7 @@ const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
 /** Names and values by turns, the handler's first; or what is wrong with the handler's. */
 export function headersOf(
   own: Record<string, string>,
-  parcel: SendContext,
+  parcel: Pick<SendContext, 'headers'>,
   body: string | Uint8Array
 ): string[] | string {
   const headers = ['user-agent', 'ackbox']

@@ -10,7 +10,7 @@ export interface KafkaRequest {
   /** Which broker; default: the one called `kafka`. */
   broker?: string
   topic: string
-  /** The same key, the same partition: the one that Java's default partitioner takes. */
+  /** The same key, the same partition: the one that Java's default partitioner takes. The task's orderingKey by default. */
   key?: string | Uint8Array
   headers?: Record<string, string>
   /** The text of messageBody by default. */
@@ -102,14 +102,18 @@ const isPayload = (value: unknown): value is string | Uint8Array =>
 
 function messageOf(request: KafkaRequest, parcel: SendContext): Item['message'] {
   const value = request.value ?? parcel.raw ?? ''
+  const key = request.key ?? parcel.orderingKey
   const headers = new Map<Buffer, Buffer>()
-  for (const [name, text] of Object.entries({ ...request.headers, ...parcel.headers(value) }))
+  const ours = parcel.headers(value)
+  // A CloudEvent in binary mode says there what its data is.
+  const type = 'ce_specversion' in ours ? { 'content-type': 'application/json' } : {}
+  for (const [name, text] of Object.entries({ ...type, ...request.headers, ...ours }))
     headers.set(Buffer.from(name), Buffer.from(text))
   return {
     topic: request.topic,
     value: bytes(value),
     headers,
-    ...(request.key !== undefined && { key: bytes(request.key) })
+    ...(key !== undefined && { key: bytes(key) })
   }
 }
 

@@ -92,7 +92,11 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
         address: addressOf(producer, result) ?? at(broker.hosts[0]!)
       } as const
       said(outcomes)
-      for (const each of batch) each.end(outcomes)
+      const ids = placesOf(producer, result, options.messages)
+      for (const [index, each] of batch.entries()) {
+        const messageId = ids[index]
+        each.end(messageId === undefined ? outcomes : { ...outcomes, messageId })
+      }
     } catch (error) {
       const outcome = failed(error)
       // One that is too large must not take its neighbours with it: each is judged alone.
@@ -172,6 +176,31 @@ function sizeOf({ key, value, headers }: MessageToProduce): number {
   if (headers instanceof Map) for (const [name, text] of headers) size += name.length + text.length
   return size
 }
+
+/**
+ * `topic/partition/offset` of each message. The broker confirms the first offset of each partition; those of one partition were
+ * written in the order of the batch.
+ */
+function placesOf(
+  producer: Producer,
+  { offsets = [] }: ProduceResult,
+  messages: readonly MessageToProduce[]
+): (string | undefined)[] {
+  const [only] = offsets
+  const next = new Map(offsets.map(({ partition, offset }) => [partition, offset]))
+  return messages.map(message => {
+    const count = producer.currentMetadata?.topics.get(message.topic)?.partitionsCount ?? 1
+    const partition = offsets.length === 1 ? only!.partition : partitionOf(message) % count
+    const offset = next.get(partition)
+    if (offset === undefined) return undefined
+    next.set(partition, offset + 1n)
+    return `${message.topic}/${partition}/${offset}`
+  })
+}
+
+/** Of a message whose key is as it will be written. */
+const partitionOf = (message: MessageToProduce): number =>
+  Number(compatibilityPartitioner(message, message.key as Buffer))
 
 /** Who leads the partition that was written; of a batch over several, the first. */
 function addressOf(producer: Producer, { offsets }: ProduceResult): string | undefined {

@@ -78,9 +78,15 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       })
       // One that comes after the deadline confirms nothing: the attempt has failed, and its repeat must be swallowed
       if (!flight.over) uncertain.delete(ready.key)
+      const messageId = `${ack.stream}/${ack.seq}`
       return ack.duplicate
-        ? { kind: 'delivered', address, warning: 'duplicate: the stream had it from a former attempt' }
-        : { kind: 'delivered', address }
+        ? {
+            kind: 'delivered',
+            address,
+            messageId,
+            warning: 'duplicate: the stream had it from a former attempt'
+          }
+        : { kind: 'delivered', address, messageId }
     } catch (error) {
       const outcome = outcomeOf(error, address)
       if (settled(error)) uncertain.restore(ready.key)

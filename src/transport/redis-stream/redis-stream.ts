@@ -1,11 +1,9 @@
-import { Redis } from 'ioredis'
 import type { Outcome } from '../../domain/types.ts'
-import { at, type Broker, chosen } from '../broker.ts'
-import { failureOf } from '../failure.ts'
+import { type Broker, chosen } from '../broker.ts'
 import { openSends, reservedName, type Flight } from '../sends.ts'
 import { Failure } from '../egress/guard.ts'
-import { link, type Link, type Live, type Open } from '../connection.ts'
-import { withinLimits } from '../redis-replies.ts'
+import { link, type Link } from '../connection.ts'
+import { isReply, opener, outcomeOf, type Line } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
 /** What a handler's `request` returns for redis-stream. */
@@ -24,13 +22,6 @@ export interface RedisStreamRequest {
   fields?: Record<string, string | Uint8Array>
 }
 
-interface Line {
-  redis: Redis
-  address: string
-  /** When it last answered anything, by performance.now(). */
-  answered: number
-}
-
 const silentMs = 500
 /** Of an id, an error, or INFO, which the client asks for when it connects. */
 const replyMost = { bytes: 262_144, items: 1_024 }
@@ -40,7 +31,7 @@ export function redisStreamTransport(deps: TransportDeps): Transport<RedisStream
   const inFlight = openSends()
 
   function linkOf(broker: Broker): Link<Line> {
-    const known = links.get(broker) ?? link(broker, deps, opener(broker))
+    const known = links.get(broker) ?? link(broker, deps, opener(broker, replyMost))
     links.set(broker, known)
     return known
   }
@@ -103,7 +94,7 @@ async function add(
     // Whatever else answers to XADD is no proof that a stream holds it
     if (typeof id !== 'string' || !/^\d+-\d+$/.test(id))
       return { kind: 'failed', reason: 'protocol: not the id of an entry', address }
-    return { kind: 'delivered', address }
+    return { kind: 'delivered', address, messageId: id }
   } catch (error) {
     const outcome = outcomeOf(error)
     if (!line) return outcome
@@ -139,71 +130,4 @@ function read(request: RedisStreamRequest, parcel: SendContext): Args | string {
     ...own.flatMap(([name, value]) => [name, typeof value === 'string' ? value : Buffer.from(value)]),
     ...Object.entries(ours).flatMap(([name, value]) => (given.has(name) ? [] : [name, value]))
   ]
-}
-
-const opener =
-  (broker: Broker): Open<Line> =>
-  async (place, signal): Promise<Live<Line>> => {
-    const redis = new Redis({
-      ...withinLimits(replyMost),
-      host: place.address,
-      port: place.port,
-      ...(broker.username === undefined ? {} : { username: broker.username }),
-      ...(broker.password === undefined ? {} : { password: broker.password }),
-      ...(broker.tls ? { tls: { servername: place.host } } : {}),
-      db: Number(broker.path || 0),
-      lazyConnect: true,
-      connectTimeout: 5_000,
-      keepAlive: 10_000,
-      connectionName: 'ackbox',
-      // Nothing may run after we said that it failed: no queue, no second sending
-      enableOfflineQueue: false,
-      autoResendUnfulfilledCommands: false,
-      maxRetriesPerRequest: 0,
-      retryStrategy: () => null
-    })
-    const address = at({ host: place.address, port: place.port })
-    let last: unknown
-    redis.on('error', error => (last = error))
-    const gone = new Promise<void>(resolve => redis.once('end', resolve))
-    const end = () => redis.disconnect()
-    signal.addEventListener('abort', end, { once: true })
-    try {
-      await redis.connect()
-    } catch (error) {
-      end()
-      const outcome = outcomeOf(last ?? error)
-      throw new Failure({
-        kind: 'failed',
-        reason: outcome.kind === 'failed' ? outcome.reason : 'connection_closed',
-        address
-      })
-    } finally {
-      signal.removeEventListener('abort', end)
-    }
-    return { client: { redis, address, answered: performance.now() }, gone, end }
-  }
-
-const isReply = (error: unknown): error is Error =>
-  error instanceof Error && /^(?:-?[A-Z]{2,32})(?: |$)/.test(error.message)
-
-const replies: Readonly<Record<string, Outcome>> = {
-  WRONGTYPE: { kind: 'refused', reason: 'wrong_type: the key is not a stream' },
-  OOM: { kind: 'failed', reason: 'full: the server is out of memory' },
-  NOAUTH: { kind: 'failed', reason: 'credentials: the server wants a login' },
-  WRONGPASS: { kind: 'failed', reason: 'credentials: the server refused the login' },
-  NOPERM: { kind: 'failed', reason: 'credentials: the login may not do that' },
-  READONLY: { kind: 'failed', reason: 'readonly: the server is a replica' }
-}
-
-/** The first word of an error tells: it has no code. Its text may hold what was sent, and is never shown. */
-function outcomeOf(error: unknown): Outcome {
-  if (error instanceof Failure) return error.outcome
-  if (isReply(error)) {
-    const [word = ''] = error.message.split(' ')
-    return replies[word] ?? { kind: 'failed', reason: `broker: ${word}` }
-  }
-  if (error instanceof Error && /Connection is closed|isn't writeable/.test(error.message))
-    return { kind: 'failed', reason: 'connection_closed' }
-  return failureOf(error)
 }

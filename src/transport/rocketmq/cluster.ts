@@ -168,7 +168,10 @@ export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'>
     const status = answer.getStatus()
     const code = answer.getEntriesList()[0]?.getStatus()?.getCode() ?? status?.getCode() ?? 0
     const verdict = verdictOf(code)
-    if (!verdict) return { kind: 'delivered', status: code, ...address }
+    if (!verdict) {
+      const messageId = answer.getEntriesList()[0]?.getMessageId() ?? ''
+      return { kind: 'delivered', status: code, ...address, ...(messageId === '' ? {} : { messageId }) }
+    }
     // What it says may be that the topic has changed.
     routes.delete(message.topic)
     return { ...verdict, status: code, answer: Buffer.from(status?.getMessage() ?? ''), ...address }

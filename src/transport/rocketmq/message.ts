@@ -11,6 +11,7 @@ export interface RocketmqRequest {
   broker?: string
   topic: string
   tag?: string
+  /** The task's orderingKey by default. */
   keys?: readonly string[]
   properties?: Record<string, string>
   /** FIFO: messages of one group keep their order. The topic's type must be FIFO. */
@@ -46,7 +47,7 @@ export function messageOf(
   namespace: string
 ): Message | string {
   if (typeof request !== 'object' || request === null) return 'the handler gave no request'
-  const { topic, tag, keys = [], properties = {}, group, delayMs = 0 } = request
+  const { topic, tag, keys = keysOf(parcel), properties = {}, group, delayMs = 0 } = request
   if (typeof topic !== 'string' || topic === '') return 'the topic must be a text'
   if (tag !== undefined && typeof tag !== 'string') return 'the tag must be a text'
   if (!Array.isArray(keys) || !keys.every(key => typeof key === 'string'))
@@ -82,6 +83,8 @@ export function messageOf(
     user.set(name, value)
   return { topic, kind, request: new service.SendMessageRequest().setMessagesList([message]) }
 }
+
+const keysOf = ({ orderingKey }: SendContext): string[] => (orderingKey === undefined ? [] : [orderingKey])
 
 export const resource = (name: string, namespace: string): InstanceType<typeof definition.Resource> =>
   new definition.Resource().setName(name).setResourceNamespace(namespace)

@@ -1,0 +1,73 @@
+// Order by orderingKey: the next one after the end of the one before, in the order of acceptance.
+import { found, isOk, type Case, type Evidence } from './evidence.ts'
+import type { Finding } from './finding.ts'
+
+/** Ms: `now()` is the beginning of a statement, and a clock is read to a millisecond. */
+const toleranceMs = 10
+
+/**
+ * Each is first sent after the one in front of it was HANDLED. So what went well, and the ends, come in the order of positions. And what
+ * a receiver is told, by which it can check that, is the position.
+ */
+export function overtaken({ history, cases }: Evidence): Finding[] {
+  return cases.flatMap(one => {
+    const { before, arrivals, seen } = one
+    const told = arrivals.find(arrival => arrival.sequence !== seen?.position)
+    if (seen?.position !== undefined && told)
+      return [
+        found(one, 'overtaken', `ackbox-sequence was ${told.sequence}, and its position is ${seen.position}`)
+      ]
+    const [first] = arrivals
+    if (!before || !first) return []
+    const handledAt = before.seen?.handledAt
+    if (handledAt === undefined)
+      return [found(one, 'overtaken', `sent, and ${before.planned.taskNo} in front of it was never HANDLED`)]
+    const endedAt = Date.parse(handledAt) - history.clockAheadMs
+    if (first.builtAt + toleranceMs >= endedAt) return []
+    const early = Math.round(endedAt - first.builtAt)
+    return [
+      found(one, 'overtaken', `sent ${early} ms before ${before.planned.taskNo} in front of it was HANDLED`)
+    ]
+  })
+}
+
+/** Who was answered before another was posted comes before it. */
+export function misplaced({ cases }: Evidence): Finding[] {
+  return [...groups(cases).values()].flatMap(row => {
+    // By position: nobody may be posted after the answer of one that stands behind it.
+    let earliest: Case | undefined
+    return row
+      .toSorted((a, b) => (b.seen?.position ?? 0) - (a.seen?.position ?? 0))
+      .flatMap((one): Finding[] => {
+        const isLate = earliest?.okAt !== undefined && earliest.okAt < postedAt(one)
+        const findings = isLate
+          ? [
+              found(
+                one,
+                'misplaced',
+                `posted after ${earliest?.planned.taskNo} was taken, and stands before it`
+              )
+            ]
+          : []
+        if (one.okAt !== undefined && one.okAt < (earliest?.okAt ?? Infinity)) earliest = one
+        return findings
+      })
+  })
+}
+
+function groups(cases: readonly Case[]): Map<string, Case[]> {
+  const all = new Map<string, Case[]>()
+  for (const one of cases) {
+    if (one.planned.orderingKey === undefined || one.seen?.position === undefined) continue
+    const key = `${one.downstream} ${one.planned.orderingKey}`
+    all.set(key, [...(all.get(key) ?? []), one])
+  }
+  return all
+}
+
+const postedAt = ({ calls }: Case): number =>
+  Math.min(
+    ...calls
+      .filter(call => isOk(call.status) && (call.kind === 'first' || call.kind === 'again'))
+      .flatMap(call => call.tries.map(tried => tried.at))
+  )

@@ -1,0 +1,87 @@
+// A MariaDB in a folder of its own, which can be killed and started again.
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import path from 'node:path'
+import { freePort } from '../src/embedded/port.ts'
+
+export interface MariadbServer {
+  port: number
+  /** Answers to `kill -9`. */
+  kill(signal?: NodeJS.Signals): Promise<void>
+  /** Starts it again on its port. */
+  start(): Promise<void>
+  pid(): number
+}
+
+const readyLine = 'ready for connections'
+// Debian keeps it where only root looks.
+const env = { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin:/usr/local/sbin` }
+
+export const hasMariadb = (): boolean => spawnSync('mariadbd', ['--version'], { env }).status === 0
+
+/** `isDurable`: what was committed survives a kill. */
+export async function serveMariadb(
+  home: string,
+  { isDurable }: { isDurable: boolean }
+): Promise<MariadbServer> {
+  const data = path.join(home, 'data')
+  // As root it refuses to start unless it is told to.
+  const user = process.getuid?.() === 0 ? ['--user=root'] : []
+  const made = spawnSync(
+    'mariadb-install-db',
+    [
+      '--no-defaults',
+      `--datadir=${data}`,
+      '--auth-root-authentication-method=normal',
+      '--skip-test-db',
+      ...user
+    ],
+    { env, encoding: 'utf8' }
+  )
+  if (made.status !== 0) throw new Error(made.stdout + made.stderr)
+  const port = await freePort()
+  let child: ChildProcess | undefined
+  const start = async (): Promise<void> => {
+    const starting = spawn(
+      'mariadbd',
+      [
+        '--no-defaults',
+        `--datadir=${data}`,
+        `--port=${port}`,
+        '--bind-address=127.0.0.1',
+        `--socket=${path.join(home, 'socket')}`,
+        `--pid-file=${path.join(home, 'pid')}`,
+        '--skip-name-resolve',
+        `--innodb-flush-log-at-trx-commit=${isDurable ? 1 : 0}`,
+        '--innodb-buffer-pool-size=64M',
+        ...user
+      ],
+      { env, stdio: ['ignore', 'ignore', 'pipe'] }
+    )
+    child = starting
+    let said = ''
+    await new Promise<void>((resolve, reject) => {
+      // Read for as long as it lives: a full pipe would stop it.
+      starting.stderr.setEncoding('utf8').on('data', (text: string) => {
+        if (said.includes(readyLine)) return
+        said += text
+        if (said.includes(readyLine)) resolve()
+      })
+      starting.once('error', reject)
+      starting.once('exit', () => reject(new Error(`mariadbd ended at its start:\n${said}`)))
+    })
+  }
+  await start()
+  return {
+    port,
+    start,
+    pid: () => child?.pid ?? 0,
+    async kill(signal = 'SIGKILL') {
+      const dying = child
+      if (!dying || dying.exitCode !== null || dying.signalCode !== null) return
+      const gone = once(dying, 'exit')
+      dying.kill(signal)
+      await gone
+    }
+  }
+}

@@ -1,0 +1,72 @@
+// What the producers' own tables hold at the end, and what is still on its way out of them.
+import type { RowDataPacket } from 'mysql2/promise'
+import { pause } from '../client.ts'
+import type { Way } from './plan.ts'
+import type { Stand } from './stand.ts'
+
+/** A business row: committed, whatever its producer knows of it. */
+export interface Order {
+  taskNo: string
+  way: Way
+  messageCode: string
+  body: string
+  /** taskNos of those that its task waits for. */
+  after: string[]
+}
+
+interface OrderRow {
+  task_no: string
+  way: Way
+  message_code: string
+  body: string
+  waits_for: string
+}
+
+/** Once the producers are gone: of a COMMIT that was sent the backend alone decides, so it must be gone too. */
+export async function readOrders({ ackboxDb, shopDb, mariadb }: Stand): Promise<Order[]> {
+  for (const { sql } of [ackboxDb, shopDb])
+    for (;;) {
+      const [row] = await sql<[{ n: number }]>`
+        select count(*)::int as n from pg_stat_activity where application_name = 'shop'`
+      if (row.n === 0) break
+      await pause(100)
+    }
+  // A connection of ours that waits is asleep; one of a producer's that was killed rolls back or ends.
+  const busy = `select count(*) as n from information_schema.innodb_trx t join information_schema.processlist p
+    on p.id = t.trx_mysql_thread_id where p.command <> 'Sleep'`
+  while (Number((await mariadb.pool.query<RowDataPacket[]>(busy))[0][0]?.['n']) > 0) await pause(100)
+  const [rows] = await mariadb.pool.query<RowDataPacket[]>('select * from shop_order')
+  const all = [
+    ...(await ackboxDb.sql<OrderRow[]>`select * from shop.shop_order`),
+    ...(await shopDb.sql<OrderRow[]>`select * from shop_order`),
+    ...(rows as OrderRow[])
+  ]
+  return all.map(row => ({
+    taskNo: row.task_no,
+    way: row.way,
+    messageCode: row.message_code,
+    body: row.body,
+    after: JSON.parse(row.waits_for) as string[]
+  }))
+}
+
+/** taskNos of rows that nobody took yet, and of those that a relay moved to the rejected. */
+export async function readOutboxes({ ackboxDb, shopDb, mariadb }: Stand): Promise<{
+  waiting: string[]
+  rejected: string[]
+}> {
+  const numbers = (rows: readonly { task_no: string }[]) => rows.map(row => row.task_no)
+  const inMariadb = async (table: string) =>
+    numbers(
+      (await mariadb.pool.query<RowDataPacket[]>(`select task_no from ${table}`))[0] as { task_no: string }[]
+    )
+  const [own, shop, shopRejected] = await Promise.all([
+    ackboxDb.sql<{ task_no: string }[]>`select task_no from outbox`,
+    shopDb.sql<{ task_no: string }[]>`select task_no from ackbox_outbox`,
+    shopDb.sql<{ task_no: string }[]>`select task_no from ackbox_outbox_rejected`
+  ])
+  return {
+    waiting: [...numbers(own), ...numbers(shop), ...(await inMariadb('ackbox_outbox'))],
+    rejected: [...numbers(shopRejected), ...(await inMariadb('ackbox_outbox_rejected'))]
+  }
+}

@@ -1,0 +1,192 @@
+// One run of producers: work and break, heal, let it come to rest, read both ends. Others judge.
+import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { ask, askUntilClear, pause } from '../client.ts'
+import { textOf } from '../leaks.ts'
+import { unless } from '../load.ts'
+import type { Profile } from '../options.ts'
+import { readTasks, type Reader } from '../read.ts'
+import type { Progress } from '../run.ts'
+import { readOrders, readOutboxes } from './books.ts'
+import type { ProducerHistory } from './judge.ts'
+import { startFaults } from './nemesis.ts'
+import { planFaults, planWork, type Work } from './plan.ts'
+import type { Order, Said } from './producer.ts'
+import { startStand, type Stand, type StandOptions } from './stand.ts'
+import { chance } from '../random.ts'
+
+export interface ProducerRunOptions extends Omit<StandOptions, 'onMessage' | 'isCalm'> {
+  profile: Profile
+  stop: AbortSignal
+  say: (now: Progress) => void
+}
+
+/** Ends a run in which nothing goes on any more; no verdict depends on it. */
+const patienceMs = 45_000
+
+export async function runProducers(options: ProducerRunOptions): Promise<ProducerHistory> {
+  /** Tasks that were answered 2xx to a POST: others may wait for them. */
+  const posted: string[] = []
+  /** pids of producers that have nothing left to post. */
+  const finished = new Set<number>()
+  const stand = await startStand({
+    ...options,
+    isCalm: options.profile.isCalm === true,
+    onMessage(message) {
+      const said = message as Said
+      if (said.kind === 'posted') posted.push(said.taskNo)
+      else finished.add(said.pid)
+    }
+  })
+  try {
+    return await play(options, stand, posted, finished)
+  } finally {
+    await stand.close()
+  }
+}
+
+async function play(
+  { seed, profile, stop, say }: ProducerRunOptions,
+  stand: Stand,
+  posted: readonly string[],
+  finished: ReadonlySet<number>
+): Promise<ProducerHistory> {
+  const { services, relays, producers, witness, url, headers } = stand
+  const planned = planWork(seed, profile)
+  const nemesis = startFaults(stand, planFaults(seed, profile), stop)
+  const began = performance.now()
+  const progress: Progress = { phase: 'load', seconds: 0, posted: 0, answered: 0, arrived: 0, nemesis: '' }
+  const begun: string[] = []
+  const telling = setInterval(() => {
+    progress.seconds = (performance.now() - began) / 1_000
+    progress.posted = begun.length
+    progress.answered = posted.length
+    progress.nemesis = nemesis.doing()
+    void witness.counts().then(
+      ({ tasks }) => (progress.arrived = tasks),
+      () => {}
+    )
+    say(progress)
+  }, 2_000)
+  const over = new AbortController()
+  const reader: Reader = { url, headers, signal: over.signal }
+  try {
+    await hand(stand, planned, posted, begun, seed, stop)
+    await nemesis.done
+    progress.phase = 'healing'
+    for (const one of [...services, ...relays]) one.calm()
+    for (const end = Date.now() + patienceMs; Date.now() < end;) {
+      if (producers.every(one => finished.has(one.pid()))) break
+      for (const one of producers) one.tell({ kind: 'finish' } satisfies Order)
+      await pause(300)
+    }
+    await Promise.all(producers.map(one => one.end()))
+    const orders = await readOrders(stand)
+    progress.phase = 'draining'
+    await rest(stand, reader, stop)
+    const { waiting, rejected: relayed } = await readOutboxes(stand)
+    const rejected = [...relayed, ...(await readRejected(reader))]
+    const back = await readTasks(
+      reader,
+      begun.map(taskNo => ({ taskNo })),
+      () => {}
+    )
+    progress.phase = 'ending'
+    await Promise.all([...services, ...relays].map(one => one.end()))
+    const { arrivals, receipts } = await witness.testimony()
+    return {
+      seed,
+      planned,
+      begun,
+      orders,
+      arrivals,
+      receipts,
+      tasks: back.tasks,
+      waiting,
+      rejected,
+      faults: nemesis.faults,
+      exits: stand.exits,
+      points: pointsIn(stand.folder),
+      checks: stand.checks,
+      interrupted: stop.aborted
+    }
+  } finally {
+    clearInterval(telling)
+    over.abort()
+  }
+}
+
+/** Each work to one of the producers when it is due. What waits for others gets the last that were answered: some are still on their way. */
+async function hand(
+  stand: Stand,
+  planned: readonly Work[],
+  posted: readonly string[],
+  begun: string[],
+  seed: number,
+  stop: AbortSignal
+): Promise<void> {
+  const by = chance(seed, 'after')
+  const began = performance.now()
+  for (const work of planned) {
+    const waitMs = work.atMs - (performance.now() - began)
+    if (waitMs > 0) await unless(stop, waitMs)
+    if (stop.aborted) return
+    const after = work.isDependent ? posted.slice(-by.whole(1, 3)) : []
+    const order: Order = { kind: 'work', work, after }
+    if (by.shuffled(stand.producers).some(one => one.tell(order))) begun.push(work.taskNo)
+  }
+}
+
+/** Resolves when nothing is under way at either end, or when nothing went on for long. */
+async function rest(stand: Stand, reader: Reader, stop: AbortSignal): Promise<void> {
+  let last = ''
+  for (let end = Date.now() + patienceMs; Date.now() < end; await pause(400)) {
+    const { waiting } = await readOutboxes(stand)
+    const prepared = await numbersOf(reader, 'PREPARED')
+    const sending = await numbersOf(reader, 'SENDING')
+    if (waiting.length + prepared.length + sending.length === 0) return
+    // Its own next check may be minutes away, if its producer could not be reached for long.
+    for (const taskNo of prepared)
+      await ask(`${reader.url}/tasks/${taskNo}/check`, { method: 'POST', headers: reader.headers })
+    const { arrivals } = await stand.witness.counts()
+    const now = JSON.stringify([waiting.length, prepared.length, sending.length, arrivals])
+    if (now === last) {
+      if (stop.aborted) return
+      continue
+    }
+    last = now
+    end = Date.now() + patienceMs
+  }
+}
+
+async function get<T>({ url, headers, signal }: Reader, path: string): Promise<T> {
+  const answer = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+  return JSON.parse(answer.text) as T
+}
+
+async function numbersOf(reader: Reader, status: string): Promise<string[]> {
+  const { tasks } = await get<{ tasks: { taskNo: string }[] }>(reader, `/tasks?status=${status}&limit=200`)
+  return tasks.map(({ taskNo }) => taskNo)
+}
+
+async function readRejected(reader: Reader): Promise<string[]> {
+  const all: string[] = []
+  for (let cursor: string | undefined = ''; cursor !== undefined;) {
+    const page: { rejected: { taskNo?: string }[]; nextCursor?: string } = await get(
+      reader,
+      `/outbox/rejected?limit=200${cursor && `&cursor=${encodeURIComponent(cursor)}`}`
+    )
+    all.push(...page.rejected.flatMap(({ taskNo }) => taskNo ?? []))
+    cursor = page.nextCursor
+  }
+  return all
+}
+
+/** How often which failpoint ended a process. */
+function pointsIn(folder: string): Record<string, number> {
+  const points: Record<string, number> = {}
+  for (const file of readdirSync(folder).filter(one => one.endsWith('.log')))
+    for (const [, name = ''] of textOf(join(folder, file)).matchAll(/"msg":"failpoint","name":"([a-z_.]+)"/g))
+      points[name] = (points[name] ?? 0) + 1
+  return points
+}

@@ -1,0 +1,69 @@
+// What the tables of the receivers must say after a run.
+import type { Place } from './terms.ts'
+
+export interface ReceiverHistory {
+  seed: number
+  /** taskNo and points of each task that was answered 2xx. */
+  accepted: readonly { taskNo: string; points: number }[]
+  /** Deliveries that did not end HANDLED, as `taskNo downstream status`. */
+  unhandled: readonly string[]
+  /** Of each database and kind the sum that was granted. */
+  granted: Record<string, number>
+  /** Receipts that were never sent. */
+  unsent: Record<string, number>
+  /** How often a receiver on each database died, and where. */
+  deaths: Record<string, Record<Place, number>>
+  serviceKills: number
+  /** Attempts beside the first of each delivery. */
+  repeats: number
+}
+
+export interface ReceiverVerdict {
+  verdict: 'green' | 'red' | 'inconclusive'
+  seed: number
+  tasks: number
+  points: number
+  granted: Record<string, number>
+  deaths: Record<string, Record<Place, number>>
+  serviceKills: number
+  repeats: number
+  findings: string[]
+  doubts: string[]
+}
+
+const fewestTasks = 100
+/** Between the commit and the answer, on each database. */
+const fewestDeaths = 3
+
+export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {
+  const { seed, accepted, granted, unhandled, unsent, deaths, serviceKills, repeats } = history
+  const points = accepted.reduce((sum, one) => sum + one.points, 0)
+  const findings = [
+    ...unhandled.map(one => `not handled: ${one}`),
+    ...Object.entries(granted)
+      .filter(([, sum]) => sum !== points)
+      .map(([where, sum]) => `${where} granted ${sum} points, and the tasks are worth ${points}`),
+    ...Object.entries(unsent)
+      .filter(([, count]) => count > 0)
+      .map(([where, count]) => `${count} receipts in ${where} were never sent`)
+  ]
+  const doubts = [
+    ...(accepted.length < fewestTasks ? [`${accepted.length} tasks, fewer than ${fewestTasks}`] : []),
+    ...Object.entries(deaths)
+      .filter(([, at]) => at['after-commit'] < fewestDeaths)
+      .map(([where, at]) => `only ${at['after-commit']} deaths between commit and answer on ${where}`),
+    ...(repeats === 0 ? ['nothing was sent twice'] : [])
+  ]
+  return {
+    verdict: findings.length > 0 ? 'red' : doubts.length > 0 ? 'inconclusive' : 'green',
+    seed,
+    tasks: accepted.length,
+    points,
+    granted,
+    deaths,
+    serviceKills,
+    repeats,
+    findings: findings.slice(0, 20),
+    doubts
+  }
+}

@@ -1,0 +1,148 @@
+// One run of receivers: two processes of the service, two receivers on each database; everything dies again and again, then it heals.
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { ask, askUntilClear, pause } from '../client.ts'
+import { chance } from '../random.ts'
+import { unless } from '../load.ts'
+import type { ReceiverHistory } from './judge.ts'
+import { startStand, type Stand } from './stand.ts'
+import type { Place } from './terms.ts'
+
+export interface ReceiverRunOptions {
+  seed: number
+  queue: 'redis' | 'postgres'
+  root: string
+  seconds: number
+  rate: number
+  isBroken: boolean
+  keep: boolean
+  stop: AbortSignal
+  say: (text: string) => void
+}
+
+/** How long it may take to come to rest without any further delivery that ends. */
+const patienceMs = 90_000
+
+export async function runReceivers(options: ReceiverRunOptions): Promise<ReceiverHistory> {
+  const stand = await startStand(options, options.isBroken ? breakOnce : () => {})
+  try {
+    return await play(options, stand)
+  } finally {
+    await stand.close()
+  }
+}
+
+export const handledOnce = 'const repeat = await received.begin(tx, consumer, task);'
+
+/** The mutant: receivers without the table, which handle whatever comes. */
+function breakOnce(dist: string): void {
+  const file = join(dist, 'src/consumer/receiver.js')
+  const parts = readFileSync(file, 'utf8').split(handledOnce)
+  if (parts.length !== 2)
+    throw new Error(`${file} holds the text of its mutant ${parts.length - 1} times instead of once`)
+  writeFileSync(file, parts.join('const repeat = undefined;'))
+}
+
+async function play(
+  { seed, seconds, rate, stop, say }: ReceiverRunOptions,
+  { services, receivers, databases, calm }: Stand
+): Promise<ReceiverHistory> {
+  const by = chance(seed, 'receivers')
+  const accepted: { taskNo: string; points: number }[] = []
+  const over = new AbortController()
+  const open: Promise<void>[] = []
+  let serviceKills = 0
+  const url = () => by.pick(services).url
+  const post = async (taskNo: string, points: number): Promise<void> => {
+    const text = JSON.stringify({ taskNo, messageCode: 'chaos.points', messageBody: { points } })
+    const { status } = await askUntilClear(
+      () => ask(`${url()}/tasks`, { method: 'POST', body: text }),
+      [],
+      over.signal
+    )
+    if (status < 300 && status >= 200) accepted.push({ taskNo, points })
+  }
+  const until = performance.now() + seconds * 1_000
+  const faults = (async () => {
+    while (performance.now() < until && !stop.aborted) {
+      await unless(stop, by.whole(2_000, 5_000))
+      const member = by.pick(services)
+      serviceKills++
+      await member.kill()
+      await member.start()
+    }
+  })()
+  for (let nth = 0; performance.now() < until && !stop.aborted; nth++) {
+    open.push(post(`points-${seed}-${nth}`, by.whole(1, 1_000)))
+    if (nth % (rate * 5) === 0)
+      say(`${nth} posted, ${receivers.reduce((sum, one) => sum + one.launches(), 0)} launches of receivers`)
+    await unless(stop, by.next() * (2_000 / rate))
+  }
+  await faults
+  say('healing')
+  calm()
+  const giveUp = setTimeout(() => over.abort(), patienceMs)
+  await Promise.all(open)
+  clearTimeout(giveUp)
+  const { unhandled, repeats } = await readBack(url, accepted, stop, say)
+  const granted: Record<string, number> = {}
+  const unsent: Record<string, number> = {}
+  for (const [name, { select }] of Object.entries(databases)) {
+    for (const row of await select('select kind, sum(granted) as total from points group by kind'))
+      granted[`${name} ${String(row['kind'])}`] = Number(row['total'])
+    const end = Date.now() + patienceMs
+    for (; Date.now() < end; await pause(200)) {
+      const [row] = await select('select count(*) as total from ackbox_receipt_outbox')
+      unsent[name] = Number(row?.['total'])
+      if (unsent[name] === 0) break
+    }
+  }
+  const deaths: ReceiverHistory['deaths'] = {}
+  for (const { name, said } of receivers) {
+    const where = name.replace(/-\d$/, '')
+    const at = (deaths[where] ??= { 'after-commit': 0, 'before-commit': 0, 'after-receipt': 0 })
+    for (const [, place] of said().matchAll(/^died ([a-z-]+)$/gm)) at[place as Place]++
+  }
+  return { seed, accepted, unhandled, granted, unsent, deaths, serviceKills, repeats }
+}
+
+interface TaskRead {
+  status: string
+  deliveries: { downstream: string; status: string; attempt: number }[]
+}
+
+async function readBack(
+  url: () => string,
+  accepted: readonly { taskNo: string }[],
+  stop: AbortSignal,
+  say: (text: string) => void
+): Promise<{ unhandled: string[]; repeats: number }> {
+  const left = new Set(accepted.map(one => one.taskNo))
+  const last = new Map<string, TaskRead>()
+  let repeats = 0
+  for (let end = Date.now() + patienceMs; left.size > 0 && Date.now() < end && !stop.aborted;) {
+    const before = left.size
+    for (const taskNo of left) {
+      const answer = await ask(`${url()}/tasks/${taskNo}`, {})
+      if (answer.status !== 200) continue
+      const task = JSON.parse(answer.text) as TaskRead
+      last.set(taskNo, task)
+      if (task.status === 'SENDING') continue
+      left.delete(taskNo)
+      repeats += task.deliveries.reduce((sum, one) => sum + one.attempt - 1, 0)
+    }
+    if (left.size < before) end = Date.now() + patienceMs
+    if (left.size > 0) {
+      say(`${left.size} tasks under way`)
+      await pause(500)
+    }
+  }
+  const unhandled = accepted.flatMap(({ taskNo }) => {
+    const task = last.get(taskNo)
+    if (!task) return [`${taskNo} cannot be read`]
+    return task.deliveries
+      .filter(one => one.status !== 'HANDLED')
+      .map(one => `${taskNo} ${one.downstream} ${one.status}`)
+  })
+  return { unhandled, repeats }
+}

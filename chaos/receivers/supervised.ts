@@ -1,0 +1,65 @@
+// A program that is started again whenever it ends, as a supervisor does; and what it said.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { closeSync, openSync } from 'node:fs'
+import { join } from 'node:path'
+import { pause } from '../client.ts'
+import { textOf } from '../leaks.ts'
+
+export interface Supervised {
+  name: string
+  said(): string
+  launches(): number
+  kill(): void
+  /** For good. */
+  end(): Promise<void>
+}
+
+export interface SupervisedOptions {
+  name: string
+  /** The compiled file. */
+  main: string
+  env: Record<string, string>
+  folder: string
+}
+
+/** Between an end and the next start. */
+const pauseMs = 200
+
+export function supervise({ name, main, env, folder }: SupervisedOptions): Supervised {
+  const file = join(folder, `${name}.log`)
+  let child: ChildProcess | undefined
+  let launches = 0
+  let isOver = false
+  const living = (async () => {
+    while (!isOver) {
+      launches++
+      const log = openSync(file, 'a')
+      const started = spawn(process.execPath, [main], {
+        env: {
+          PATH: process.env['PATH'] ?? '',
+          HOME: process.env['HOME'] ?? '',
+          ...env,
+          LAUNCH: `${launches}`
+        },
+        cwd: folder,
+        detached: true,
+        stdio: ['ignore', log, log, 'ipc']
+      })
+      closeSync(log)
+      child = started
+      await new Promise<void>(resolve => started.once('exit', () => resolve()))
+      if (!isOver) await pause(pauseMs)
+    }
+  })()
+  return {
+    name,
+    said: () => textOf(file),
+    launches: () => launches,
+    kill: () => void child?.kill('SIGKILL'),
+    async end() {
+      isOver = true
+      child?.kill('SIGKILL')
+      await living
+    }
+  }
+}

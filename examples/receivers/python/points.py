@@ -1,0 +1,63 @@
+# A receiver that grants points once: DATABASE_URL SIGNING_SECRET ACKBOX_URL PORT python3 points.py
+import os
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlparse
+
+from ackbox_receiver import Receiver, Refuse, Retry
+
+DATABASE_URL = os.environ["DATABASE_URL"]
+DIALECT = "postgres" if DATABASE_URL.startswith("postgres") else "mysql"
+
+
+def connect():
+    if DIALECT == "postgres":
+        import psycopg
+
+        return psycopg.connect(DATABASE_URL)
+    import pymysql
+
+    at = urlparse(DATABASE_URL)
+    return pymysql.connect(host=at.hostname, port=at.port, user=at.username, password=at.password or "", database=at.path[1:])
+
+
+def grant(cursor, body):
+    if body.get("closed"):
+        raise Refuse("the account is closed")
+    if body.get("later"):
+        raise Retry(7)
+    cursor.execute("update points set granted = granted + %s where id = 1", (body["points"],))
+    time.sleep(body.get("seconds", 0))
+    return {"granted": body["points"]}
+
+
+points = Receiver(
+    connect, DIALECT, "points", [os.environ["SIGNING_SECRET"]], os.environ["ACKBOX_URL"],
+    deadline_s=float(os.environ.get("DEADLINE_SECONDS", "8")),
+)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        status, headers, text = points.answer(self.headers, body, grant)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format, *args):
+        pass
+
+
+sys.stdout.reconfigure(encoding="utf-8")
+threading.Thread(target=points.run, args=[threading.Event()], daemon=True).start()
+server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Handler)
+print("listening", server.server_address[1], flush=True)
+server.serve_forever()

@@ -1,0 +1,203 @@
+// Query builders and ORMs. No library is imported: what is used of a handle is looked for in it.
+import { unlike } from './drivers.ts'
+import { AdapterError, type Database, type Dialect, type Row, type Tx, type Value } from './transaction.ts'
+
+/** What a library's `transaction(work)` hands to the work, or the handle itself. */
+export type Native<From> = From extends {
+  transaction(work: (native: infer Inner) => Promise<unknown>, ...more: never[]): unknown
+}
+  ? Inner
+  : From
+export type KyselyNative<From> = From extends {
+  transaction(): { execute(work: (native: infer Inner) => Promise<unknown>): unknown }
+}
+  ? Inner
+  : From
+export type TypeormNative<From> = From extends {
+  transaction: {
+    (work: (native: infer Inner) => Promise<unknown>): unknown
+    (isolation: never, work: never): unknown
+  }
+}
+  ? Inner
+  : From
+export type PrismaNative<From> = From extends {
+  $transaction(work: (native: infer Inner) => Promise<unknown>, ...more: never[]): unknown
+}
+  ? Inner
+  : From
+
+interface Knex {
+  raw(text: string, values: readonly Value[]): Promise<unknown>
+  transaction<Result>(work: (trx: Knex) => Promise<Result>): Promise<Result>
+  isTransaction?: boolean
+  client?: { dialect?: string }
+}
+
+/** For knex, on PostgreSQL or MySQL: its `trx`; where a database is asked for, the knex itself. */
+export function fromKnex<From extends object>(from: From, dialect?: Dialect): Database<Native<From>> {
+  return database<Knex, Native<From>>(from, {
+    name: 'fromKnex',
+    wanted: 'a knex or its trx',
+    fits: knex => typeof knex.raw === 'function',
+    dialect: knex => dialect ?? dialectOf('fromKnex', knex.client?.dialect),
+    isTransaction: knex => knex.isTransaction === true,
+    // It has question marks for every database.
+    query: (knex, text, values) => knex.raw(text.replaceAll(/\$\d+/g, '?'), values),
+    begin: (knex, work) => knex.transaction(work)
+  })
+}
+
+interface Kysely {
+  isTransaction?: boolean
+  executeQuery(query: unknown): Promise<{ rows: Row[] }>
+  transaction(): { execute<Result>(work: (trx: Kysely) => Promise<Result>): Promise<Result> }
+  getExecutor(): { adapter: { supportsReturning: boolean; supportsTransactionalDdl: boolean } }
+}
+
+/** For kysely, on PostgreSQL or MySQL: its `trx`; where a database is asked for, the kysely itself. */
+export function fromKysely<From extends object>(from: From, dialect?: Dialect): Database<KyselyNative<From>> {
+  return database<Kysely, KyselyNative<From>>(from, {
+    name: 'fromKysely',
+    wanted: 'a Kysely or its trx',
+    fits: kysely => typeof kysely.executeQuery === 'function',
+    dialect(kysely) {
+      if (dialect) return dialect
+      const { supportsReturning, supportsTransactionalDdl } = kysely.getExecutor().adapter
+      if (supportsReturning === supportsTransactionalDdl) return supportsReturning ? 'postgres' : 'mysql'
+      return dialectOf('fromKysely', undefined)
+    },
+    isTransaction: kysely => kysely.isTransaction === true,
+    query: (kysely, sql, parameters) =>
+      kysely.executeQuery({
+        sql,
+        parameters,
+        query: { kind: 'RawNode', sqlFragments: [sql], parameters: [] },
+        queryId: { queryId: 'ackbox' }
+      }),
+    begin: (kysely, work) => kysely.transaction().execute(work)
+  })
+}
+
+interface Drizzle {
+  execute(query: unknown): PromiseLike<unknown>
+  transaction<Result>(work: (tx: Drizzle) => Promise<Result>): Promise<Result>
+  rollback?(): never
+  dialect?: object
+}
+// Drizzle names its classes so, for its own `is`.
+const entityKind = Symbol.for('drizzle:entityKind')
+
+/** For drizzle, on PostgreSQL or MySQL with any driver: its `tx`; where a database is asked for, the db itself. */
+export function fromDrizzle<From extends object>(from: From, dialect?: Dialect): Database<Native<From>> {
+  return database<Drizzle, Native<From>>(from, {
+    name: 'fromDrizzle',
+    wanted: 'a db of drizzle or its tx',
+    fits: db => typeof db.execute === 'function',
+    dialect(db) {
+      const made = db.dialect?.constructor as { [entityKind]?: string } | undefined
+      return dialect ?? dialectOf('fromDrizzle', made?.[entityKind])
+    },
+    isTransaction: db => typeof db.rollback === 'function',
+    // Something that gives its SQL, which is all that drizzle asks of its own.
+    query: (db, sql, params) =>
+      db.execute({ getSQL: () => ({ toQuery: () => ({ sql, params: [...params] }) }) }),
+    begin: (db, work) => db.transaction(work)
+  })
+}
+
+interface Prisma {
+  $queryRawUnsafe(text: string, ...values: Value[]): Promise<unknown>
+  $executeRawUnsafe(text: string, ...values: Value[]): Promise<unknown>
+  $transaction<Result>(work: (tx: Prisma) => Promise<Result>): Promise<Result>
+  $connect?(): Promise<void>
+  _activeProvider?: string
+}
+
+/** For Prisma, on PostgreSQL or MySQL: the `tx` of an interactive transaction; where a database is asked for, the client. */
+export function fromPrisma<From extends object>(from: From, dialect?: Dialect): Database<PrismaNative<From>> {
+  return database<Prisma, PrismaNative<From>>(from, {
+    name: 'fromPrisma',
+    wanted: 'a Prisma client or its tx',
+    fits: prisma => typeof prisma.$queryRawUnsafe === 'function',
+    dialect: prisma => dialect ?? dialectOf('fromPrisma', prisma._activeProvider),
+    isTransaction: prisma => typeof prisma.$connect !== 'function',
+    query: (prisma, text, values) =>
+      /^select|\breturning\b/.test(text)
+        ? prisma.$queryRawUnsafe(text, ...values)
+        : prisma.$executeRawUnsafe(text, ...values),
+    begin: (prisma, work) => prisma.$transaction(work)
+  })
+}
+
+interface Typeorm {
+  query(text: string, values: readonly Value[]): Promise<unknown>
+  transaction<Result>(work: (manager: Typeorm) => Promise<Result>): Promise<Result>
+  queryRunner?: { isTransactionActive: boolean }
+  isTransactionActive?: boolean
+  /** Named so since TypeORM 1. */
+  dataSource?: { options: { type: string } }
+  connection?: { options: { type: string } }
+  options?: { type: string }
+}
+
+/** For TypeORM, on PostgreSQL or MySQL: the manager of a transaction or a query runner; where a database is asked for, a DataSource. */
+export function fromTypeorm<From extends object>(
+  from: From,
+  dialect?: Dialect
+): Database<TypeormNative<From>> {
+  return database<Typeorm, TypeormNative<From>>(from, {
+    name: 'fromTypeorm',
+    wanted: 'an EntityManager, a QueryRunner or a DataSource',
+    fits: typeorm => typeof typeorm.query === 'function',
+    dialect: typeorm =>
+      dialect ??
+      dialectOf('fromTypeorm', (typeorm.dataSource ?? typeorm.connection ?? typeorm).options?.type),
+    isTransaction: ({ queryRunner, isTransactionActive }) =>
+      (queryRunner?.isTransactionActive ?? isTransactionActive) === true,
+    query: (typeorm, text, values) => typeorm.query(text, [...values]),
+    begin: (typeorm, work) => typeorm.transaction(work)
+  })
+}
+
+interface Library<Handle> {
+  name: string
+  wanted: string
+  fits(handle: Handle): boolean
+  dialect(handle: Handle): Dialect
+  isTransaction(handle: Handle): boolean
+  query(handle: Handle, text: string, values: readonly Value[]): PromiseLike<unknown>
+  begin<Result>(handle: Handle, work: (native: Handle) => Promise<Result>): Promise<Result>
+}
+
+/** The one place where the structure of a library's handle is taken for granted, after a look at it. */
+function database<Handle, Inner>(from: object, library: Library<Handle>): Database<Inner> {
+  const handle = from as Handle
+  if (!library.fits(handle)) throw unlike(library.name, library.wanted)
+  const dialect = library.dialect(handle)
+  const within = (one: Handle): Tx => ({
+    dialect,
+    query: async (text, values) => rowsOf(await library.query(one, text, values)),
+    ...(library.isTransaction(one) ? {} : { refusal: `What ${library.name} was given is no transaction` })
+  })
+  return {
+    ...within(handle),
+    within: native => within(native as unknown as Handle),
+    begin: work => library.begin(handle, native => work(native as unknown as Inner))
+  }
+}
+
+/** Rows as the drivers below hand them up: an array, `{ rows }`, or `[rows, fields]`. */
+function rowsOf(result: unknown): readonly Row[] {
+  if (Array.isArray(result)) return (Array.isArray(result[0]) ? result[0] : result) as Row[]
+  const { rows } = (typeof result === 'object' && result !== null ? result : {}) as { rows?: Row[] }
+  return rows ?? []
+}
+
+function dialectOf(name: string, told: string | undefined): Dialect {
+  if (told !== undefined && /^(?:pg|postgres|aurora-postgres)/i.test(told)) return 'postgres'
+  if (told !== undefined && /^(?:mysql|mariadb|aurora-mysql)/i.test(told)) return 'mysql'
+  throw new AdapterError(
+    `${name} cannot tell the database${told === undefined ? '' : ` from '${told}'`}: say ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
+  )
+}

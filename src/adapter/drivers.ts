@@ -1,0 +1,155 @@
+// Drivers that speak SQL themselves. No library is imported: what is used of a handle is looked for in it.
+import { AdapterError, txOf, type Database, type PostgresJs, type Row, type Tx } from './transaction.ts'
+
+/** What a pool's `connect` gives, or the client itself. */
+export type PgNative<From> = From extends { connect: { (): Promise<infer Client>; (callback: never): void } }
+  ? Client
+  : From
+/** What the `begin` of postgres.js hands to its work. */
+type PostgresJsNative<From> = From extends {
+  begin: { (work: (native: infer Native) => unknown): unknown; (options: never, work: never): unknown }
+}
+  ? Native
+  : never
+export type Mysql2Native<From> = From extends { getConnection(): Promise<infer Connection> }
+  ? Connection
+  : From
+
+interface PgClient {
+  query(text: string, values?: unknown[]): Promise<{ rows: Row[]; command?: string }>
+  release?(err?: Error): void
+}
+interface PgPool extends PgClient {
+  connect(): Promise<PgClient>
+  totalCount: number
+}
+
+/** For `pg`: a client in a transaction; where a database is asked for, a pool. */
+export function fromPg<From extends object>(from: From): Database<PgNative<From>> {
+  const handle = from as unknown as PgClient | PgPool
+  if (typeof handle.query !== 'function') throw unlike('fromPg', 'a client or a pool of pg')
+  const pool = 'totalCount' in handle ? handle : undefined
+  const within = (client: PgClient): Tx => ({
+    dialect: 'postgres',
+    query: async (text, values) => (await client.query(text, [...values])).rows
+  })
+  return {
+    ...within(handle),
+    ...(pool ? { refusal: 'This is a pool of pg and no transaction' } : {}),
+    within: native => within(native as unknown as PgClient),
+    async begin(work) {
+      const client = pool ? await pool.connect() : handle
+      const statement = async (text: string) => void (await client.query(text))
+      return await inTransaction(
+        statement,
+        () => work(client as unknown as PgNative<From>),
+        err => (pool ? client.release?.(err) : undefined)
+      )
+    }
+  }
+}
+
+interface Mysql2Connection {
+  query(text: string): Promise<[unknown, unknown]>
+  execute(text: string, values: unknown[]): Promise<[unknown, unknown]>
+  release?(): void
+  destroy?(): void
+}
+interface Mysql2Pool extends Mysql2Connection {
+  getConnection(): Promise<Mysql2Connection>
+}
+
+/** For `mysql2`, on MySQL or MariaDB: a connection in a transaction; where a database is asked for, a pool of mysql2/promise. */
+export function fromMysql2<From extends object>(from: From): Database<Mysql2Native<From>> {
+  // Those with callbacks know the way to their other selves.
+  const promised = (one: unknown): Mysql2Connection | Mysql2Pool => {
+    const { promise } = one as { promise?: (this: unknown) => Mysql2Connection }
+    return typeof promise === 'function' ? promise.call(one) : (one as Mysql2Connection)
+  }
+  const handle = promised(from)
+  if (typeof handle.execute !== 'function') throw unlike('fromMysql2', 'a connection or a pool of mysql2')
+  const pool = 'getConnection' in handle ? handle : undefined
+  const within = (connection: Mysql2Connection): Tx => ({
+    dialect: 'mysql',
+    async query(text, values) {
+      const [rows] =
+        values.length === 0 ? await connection.query(text) : await connection.execute(text, [...values])
+      return Array.isArray(rows) ? (rows as Row[]) : []
+    }
+  })
+  return {
+    ...within(handle),
+    ...(pool ? { refusal: 'This is a pool of mysql2 and no transaction' } : {}),
+    within: native => within(promised(native)),
+    async begin(work) {
+      const connection = pool ? await pool.getConnection() : handle
+      const statement = async (text: string) => void (await connection.query(text))
+      return await inTransaction(
+        statement,
+        () => work(connection as unknown as Mysql2Native<From>),
+        err => {
+          // Its state is unknown: it goes, and with it whatever it held.
+          if (err) connection.destroy?.()
+          else if (pool) connection.release?.()
+        }
+      )
+    }
+  }
+}
+
+/** For the `sql` of postgres.js, where a database is asked for; its `tx` needs no adapter. */
+function fromPostgresJs<From extends PostgresJs>(from: From): Database<PostgresJsNative<From>> {
+  const sql = from as unknown as PostgresJsSql<PostgresJsNative<From>>
+  if (typeof sql.begin !== 'function')
+    throw new AdapterError(
+      'This is no database that is known here: take the `sql` of postgres.js as it is, and wrap that of another library with its from… function.'
+    )
+  return {
+    ...txOf(from),
+    within: native => txOf(native as unknown as PostgresJs),
+    begin: work => sql.begin(work)
+  }
+}
+/** A transaction as its own library has it. */
+export type NativeOf<Db> = Db extends Database<infer Native> ? Native : PostgresJsNative<Db>
+
+/** The `sql` of postgres.js needs no adapter. */
+export const databaseOf = <Db extends Database<unknown> | PostgresJs>(db: Db): Database<NativeOf<Db>> =>
+  ('within' in db ? db : fromPostgresJs(db)) as Database<NativeOf<Db>>
+interface PostgresJsSql<Native> {
+  begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
+}
+
+async function inTransaction<Result>(
+  statement: (text: string) => Promise<void>,
+  work: () => Promise<Result>,
+  end: (err?: Error) => void
+): Promise<Result> {
+  try {
+    await statement('begin')
+    const result = await work().catch(async (err: unknown) => {
+      await statement('rollback')
+      throw new WorkFailed(err)
+    })
+    await statement('commit')
+    end()
+    return result
+  } catch (err) {
+    if (!(err instanceof WorkFailed)) {
+      end(err as Error)
+      throw err
+    }
+    end()
+    throw err.cause
+  }
+}
+/** The work threw, and was rolled back: the connection is fine. */
+class WorkFailed extends Error {
+  constructor(cause: unknown) {
+    super('', { cause })
+  }
+}
+
+export function unlike(name: string, wanted: string): AdapterError {
+  return new AdapterError(`${name} takes ${wanted}; this is something else.`)
+}

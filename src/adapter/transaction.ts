@@ -1,0 +1,112 @@
+// The part of a database library that `ackbox/producer` and `ackbox/consumer` need. The functions `from…` make it of each library's own handle.
+
+export type Dialect = 'postgres' | 'mysql'
+
+/** Where statements run: a transaction of the caller's, or the pool beside it. Placeholders are those of the dialect, in the order of the values. */
+export interface Tx {
+  readonly dialect: Dialect
+  query(text: string, values: readonly Value[]): Promise<readonly Row[]>
+  /** Why this is known to be no transaction, where its library tells. */
+  readonly refusal?: string | undefined
+}
+/** Text goes to every database as it is; numbers and times are written as text and cast there. */
+export type Value = string | null
+export type Row = Readonly<Record<string, unknown>>
+
+/** A database that can begin a transaction; `Native` is the library's own handle of one. */
+export interface Database<Native> extends Tx {
+  begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
+  within(native: Native): Tx
+}
+
+/** The `tx` of postgres.js, which needs no adapter; the same for `sql`, where a database is asked for. */
+export interface PostgresJs {
+  unsafe(text: string, values: string[]): PromiseLike<readonly unknown[]>
+}
+
+/** What was given cannot do what was asked of it. The message says why; nothing was written. */
+export class AdapterError extends Error {
+  override name: string = 'AdapterError'
+}
+
+export function txOf(from: Tx | PostgresJs): Tx {
+  const handle = from as (Partial<Tx> & Partial<PostgresJs>) | null
+  if (handle?.dialect !== undefined) return from as Tx
+  if (typeof handle?.unsafe !== 'function')
+    throw new AdapterError(
+      'This is no transaction that is known here: take the `tx` of postgres.js as it is, and wrap that of another library with its from… function.'
+    )
+  const sql = from as PostgresJs
+  const isPool = 'begin' in sql && !('release' in sql)
+  return {
+    dialect: 'postgres',
+    // Its type wants no null in a list of text, but it takes them.
+    query: async (text, values) => (await sql.unsafe(text, values as string[])) as readonly Row[],
+    ...(isPool ? { refusal: 'This is the `sql` of postgres.js and no transaction' } : {})
+  }
+}
+
+const outside =
+  'the row would be committed by itself, whatever becomes of the work that it tells of. Begin a transaction and give what it hands you.'
+
+/**
+ * Throws unless the statements of `tx` run in one transaction. PostgreSQL takes a LOCK TABLE in a transaction only, and `table` gets
+ * the lock that an INSERT takes anyhow. MySQL forgets a savepoint at the end of the statement when there is none.
+ */
+export async function insist(tx: Tx, lock: string): Promise<void> {
+  if (tx.refusal !== undefined) throw new AdapterError(`${tx.refusal}: ${outside}`)
+  if (await isInside(tx, lock)) return
+  throw new AdapterError(`This is a connection outside a transaction, or a pool: ${outside}`)
+}
+
+/** Without a `lock` for MySQL only: PostgreSQL would log the error. */
+export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
+  try {
+    if (tx.dialect === 'postgres') await tx.query(`lock table ${lock}`, [])
+    else {
+      await tx.query('savepoint ackbox_is_here', [])
+      await tx.query('release savepoint ackbox_is_here', [])
+    }
+    return true
+  } catch (err) {
+    const [none, text] = tx.dialect === 'postgres' ? noTransaction : noSavepoint
+    if (hasCode(err, none, text)) return false
+    throw err
+  }
+}
+const noTransaction = [['25P01'], /25P01/] as const
+const noSavepoint = [['ER_SP_DOES_NOT_EXIST', 1305], /\b1305\b/] as const
+
+/** The work, with a word for a database that has not got our tables yet. */
+export async function withTables<Result>(
+  { dialect }: Tx,
+  work: () => Promise<Result>,
+  command: 'relay' | 'consumer' = 'relay'
+): Promise<Result> {
+  try {
+    return await work()
+  } catch (err) {
+    // undefined_table
+    if (!hasCode(err, ['42P01', 'ER_NO_SUCH_TABLE', 1146], /42P01|\b1146\b/)) throw err
+    throw new AdapterError(
+      `This database has no table for it: \`npx ackbox ${command} --print-ddl ${dialect}\` prints those that are needed.`,
+      { cause: err }
+    )
+  }
+}
+
+/** Libraries wrap what the driver threw, each in its own way. Some keep the code in the message only. */
+export function hasCode(err: unknown, codes: readonly (string | number)[], text?: RegExp): boolean {
+  const seen = new Set<unknown>()
+  const look = (one: unknown, depth: number): boolean => {
+    if (typeof one !== 'object' || one === null || depth > 5 || seen.has(one)) return false
+    seen.add(one)
+    const { code, errno, originalCode, message } = one as Record<string, unknown>
+    if ([code, errno, originalCode].some(each => codes.includes(each as string | number))) return true
+    if (depth === 0 && text && typeof message === 'string' && text.test(message)) return true
+    return ['cause', 'driverError', 'originalError', 'meta', 'driverAdapterError'].some(name =>
+      look((one as Record<string, unknown>)[name], depth + 1)
+    )
+  }
+  return look(err, 0)
+}

@@ -1,0 +1,159 @@
+// The channels of ALARM_CHANNELS and ALARM_CHANNEL_<NAME>: what each is, who answers there, and what it wants to hear.
+import { alarmKinds, type AlarmKind } from '../domain/types.ts'
+
+export const channelKinds = [
+  'dingtalk',
+  'feishu',
+  'wecom',
+  'slack',
+  'pagerduty',
+  'alertmanager',
+  'mail',
+  'webhook'
+] as const
+export type ChannelKind = (typeof channelKinds)[number]
+
+export interface ChannelConfig {
+  name: string
+  kind: ChannelKind
+  /** Without user and secret. It may still hold a token: it is never logged nor shown. */
+  url: string
+  user?: string
+  secret?: string
+  /** What it hears; what is not named is not asked for. */
+  rule: Rule
+  /** Whether it is told when the last alarm of an incident is over. */
+  sendResolved: boolean
+  /** The time between two messages of one downstream and kind. */
+  digestMs: number
+}
+
+export interface Rule {
+  kinds?: AlarmKind[]
+  downstreams?: string[]
+  messageCodes?: string[]
+}
+
+const hosts: [host: RegExp, kind: ChannelKind][] = [
+  [/^oapi\.dingtalk\.com$/, 'dingtalk'],
+  [/^open\.(?:feishu\.cn|larksuite\.com)$/, 'feishu'],
+  [/^qyapi\.weixin\.qq\.com$/, 'wecom'],
+  [/^hooks\.slack(?:-gov)?\.com$/, 'slack'],
+  [/^events\.(?:eu\.)?pagerduty\.com$/, 'pagerduty']
+]
+const paths: Partial<Record<ChannelKind, string>> = {
+  pagerduty: '/v2/enqueue',
+  alertmanager: '/api/v2/alerts'
+}
+const members = ['url', 'secret', 'kinds', 'downstreams', 'messageCodes', 'sendResolved', 'digestSeconds']
+/** People read a digest; what machines group themselves may come sooner. */
+const digestSeconds = (kind: ChannelKind): number =>
+  kind === 'webhook' ? 1 : kind === 'pagerduty' || kind === 'alertmanager' ? 10 : 30
+
+export const channelName = /^[a-z0-9][a-z0-9-]{0,31}$/
+
+export function matches(
+  rule: Rule,
+  alarm: { kind: AlarmKind; downstream: string; messageCode: string }
+): boolean {
+  const { kinds, downstreams, messageCodes } = rule
+  return (
+    (kinds?.includes(alarm.kind) ?? true) &&
+    (downstreams?.includes(alarm.downstream) ?? true) &&
+    (messageCodes?.includes(alarm.messageCode) ?? true)
+  )
+}
+
+/** A channel from its URL or its object; or what is wrong, in words that show no part of the URL. */
+export function parseChannel(name: string, given: unknown): ChannelConfig | string {
+  if (typeof given === 'string') return parseChannel(name, { url: given })
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    return 'must be a URL in quotes, or an object with the member url'
+  const one = given as Record<string, unknown>
+  const unknown = Object.keys(one).find(member => !members.includes(member))
+  if (unknown !== undefined)
+    return `has the unknown member ${JSON.stringify(unknown)}: the members are ${members.join(', ')}`
+  const { url, secret, sendResolved, digestSeconds: seconds } = one
+  if (secret !== undefined && (typeof secret !== 'string' || secret === ''))
+    return 'has a secret that is no text'
+  if (sendResolved !== undefined && typeof sendResolved !== 'boolean')
+    return 'needs true or false as sendResolved'
+  if (seconds !== undefined && !isSeconds(seconds))
+    return 'needs a whole number from 1 to 86400 as digestSeconds'
+  const rule = parseRule(one)
+  if (typeof rule === 'string') return rule
+  const place = parseUrl(url, secret)
+  if (typeof place === 'string') return place
+  return {
+    name,
+    ...place,
+    rule,
+    sendResolved: sendResolved ?? ['pagerduty', 'alertmanager'].includes(place.kind),
+    digestMs: (seconds ?? digestSeconds(place.kind)) * 1_000
+  }
+}
+
+const isSeconds = (value: unknown): value is number =>
+  typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 86_400
+
+function parseRule(one: Record<string, unknown>): Rule | string {
+  const rule: Rule = {}
+  for (const member of ['kinds', 'downstreams', 'messageCodes'] as const) {
+    const value = one[member]
+    if (value === undefined) continue
+    if (!Array.isArray(value) || value.length === 0 || !value.every(each => typeof each === 'string'))
+      return `needs a list of texts as ${member}`
+    const strange =
+      member === 'kinds' ? value.find(each => !alarmKinds.some(kind => kind === each)) : undefined
+    if (strange !== undefined)
+      return `names the unknown kind ${JSON.stringify(strange)}: the kinds are ${alarmKinds.join(', ')}`
+    Object.assign(rule, { [member]: value })
+  }
+  return rule
+}
+
+type Place = Pick<ChannelConfig, 'kind' | 'url' | 'user' | 'secret'>
+
+function parseUrl(given: unknown, secret: string | undefined): Place | string {
+  if (typeof given !== 'string' || !URL.canParse(given)) return 'must be a URL'
+  const [, prefix, rest = given] = /^([a-z]+)\+(https?:.*)$/s.exec(given) ?? []
+  if (prefix !== undefined && !channelKinds.some(kind => kind === prefix && kind !== 'mail'))
+    return `begins with an unknown kind: the kinds are ${channelKinds.join(', ')}`
+  if (!URL.canParse(rest)) return 'must be a URL'
+  const url = new URL(rest)
+  const isMail = /^smtps?:$/.test(url.protocol)
+  if (!isMail && !/^https?:$/.test(url.protocol))
+    return 'must start with https://, http://, smtp:// or smtps://'
+  let user: string, password: string
+  try {
+    user = decodeURIComponent(url.username)
+    password = decodeURIComponent(url.password)
+  } catch {
+    return 'holds a % that is not followed by two hexadecimal digits'
+  }
+  url.username = url.password = ''
+  const kind = isMail ? 'mail' : ((prefix as ChannelKind | undefined) ?? kindOf(url))
+  if (kind !== 'mail' && (url.pathname === '/' || url.pathname === '')) url.pathname = paths[kind] ?? '/'
+  const place: Place = {
+    kind,
+    url: url.href,
+    ...(user === '' ? {} : { user }),
+    ...(secret || password ? { secret: secret ?? password } : {})
+  }
+  return wrongPlace(place, url) ?? place
+}
+
+function kindOf(url: URL): ChannelKind {
+  if (url.pathname.endsWith('/api/v2/alerts')) return 'alertmanager'
+  return hosts.find(([host]) => host.test(url.hostname))?.[1] ?? 'webhook'
+}
+
+function wrongPlace({ kind, secret }: Place, url: URL): string | undefined {
+  if (kind === 'pagerduty' && secret === undefined)
+    return 'needs the routing key as its secret: https://:ROUTING_KEY@events.pagerduty.com'
+  if (kind === 'mail' && !(url.searchParams.get('to') && url.searchParams.get('from')))
+    return 'needs who writes to whom: smtp://host:587/?from=ackbox@example.com&to=ops@example.com'
+  if (kind === 'webhook' && secret !== undefined && !/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/.test(secret))
+    return 'needs whsec_ and base64 of 24 bytes or more as its secret'
+  return undefined
+}

@@ -1,0 +1,90 @@
+// Robots of chats. Each answers 200 also to what it did not take: its own code in the body decides.
+// DingTalk: https://open.dingtalk.com/document/orgapp/custom-robot-access
+// Feishu and Lark: https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot
+// WeCom: https://developer.work.weixin.qq.com/document/path/91770
+// Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
+import { createHmac } from 'node:crypto'
+import type { Format } from './types.ts'
+import { textOf, titleOf } from './message.ts'
+
+const hmac = (key: string, text: string): string => createHmac('sha256', key).update(text).digest('base64')
+
+/** Of a JSON answer; undefined when it is none, as behind a proxy that answers for the robot. */
+function member(json: unknown, name: string): unknown {
+  return typeof json === 'object' && json !== null ? (json as Record<string, unknown>)[name] : undefined
+}
+
+/** A robot that sent too much is silent for ten minutes. */
+const dingtalkHoldMs = 600_000
+const minuteMs = 60_000
+
+export const dingtalk: Format = {
+  // 20 a minute: at most 10 at once, then one each 6 s.
+  rate: { burst: 10, everyMs: 6_000 },
+  request({ url, secret }, message, { more, now }) {
+    const target = new URL(url)
+    if (secret !== undefined) {
+      target.searchParams.set('timestamp', String(now))
+      target.searchParams.set('sign', hmac(secret, `${now}\n${secret}`))
+    }
+    const content = textOf(message, more, 16_000)
+    return { url: target.href, body: JSON.stringify({ msgtype: 'text', text: { content } }) }
+  },
+  judge: ({ json }) => byCode('errcode', 'errmsg', json, { 130101: dingtalkHoldMs })
+}
+
+export const feishu: Format = {
+  // 100 a minute and 5 a second.
+  rate: { burst: 4, everyMs: 1_000 },
+  request({ url, secret }, message, { more, now }) {
+    const timestamp = String(Math.floor(now / 1_000))
+    const [title = '', ...lines] = textOf(message, more, 16_000).split('\n')
+    // A post, not a text: a text may mention people by markup in it.
+    const content = lines.map(text => [{ tag: 'text', text }])
+    const body = {
+      ...(secret === undefined ? {} : { timestamp, sign: hmac(`${timestamp}\n${secret}`, '') }),
+      msg_type: 'post',
+      content: { post: { en_us: { title, content } } }
+    }
+    return { url, body: JSON.stringify(body) }
+  },
+  judge: ({ json }) => byCode('code', 'msg', json, { 9499: minuteMs, 11232: minuteMs })
+}
+
+export const wecom: Format = {
+  // 20 a minute, as DingTalk.
+  rate: { burst: 10, everyMs: 6_000 },
+  request: ({ url }, message, { more }) => ({
+    url,
+    body: JSON.stringify({ msgtype: 'text', text: { content: textOf(message, more, 2_048) } })
+  }),
+  judge: ({ json }) => byCode('errcode', 'errmsg', json, { 45009: minuteMs, 45033: minuteMs })
+}
+
+export const slack: Format = {
+  // One a second.
+  rate: { burst: 1, everyMs: 1_000 },
+  request({ url }, message, { more }) {
+    const text = textOf(message, more, 8_000)
+    const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+    const body = { text: escaped.replace(titleOf(message), title => `*${title}*`), unfurl_links: false }
+    return { url, body: JSON.stringify(body) }
+  },
+  judge: ({ text }) =>
+    text.trim() === 'ok' ? true : { reason: `answered ${JSON.stringify(text.slice(0, 100))}` }
+}
+
+/** 0 is taken. `holds`: codes that say that too much was sent, and for how long nothing more should be. */
+function byCode(
+  name: string,
+  words: string,
+  json: unknown,
+  holds: Record<number, number>
+): ReturnType<Format['judge']> {
+  const code = member(json, name)
+  if (code === 0) return true
+  if (typeof code !== 'number') return { reason: `answered without ${name}` }
+  const said = member(json, words)
+  const reason = `${name} ${code}: ${typeof said === 'string' ? said.slice(0, 200) : ''}`
+  return { reason, ...(holds[code] === undefined ? {} : { holdMs: holds[code] }) }
+}

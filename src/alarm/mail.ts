@@ -1,0 +1,87 @@
+import { connect } from 'node:net'
+import { createTransport } from 'nodemailer'
+import type { Guard } from '../transport/egress/guard.ts'
+import type { ChannelConfig } from './channel.ts'
+import type { AlarmChannel } from './types.ts'
+import { groupOf, textOf, titleOf, type AlarmMessage } from './message.ts'
+
+export interface MailDeps {
+  guard: Guard
+  more: (message: AlarmMessage) => string
+  timeoutMs: number
+}
+
+/**
+ * Mail through one server. With a user, TLS is required, unless the URL says `tls=off`. The same message sent again has the
+ * same Message-ID; messages of one incident refer to one id, so that mail programs show them as one thread.
+ */
+export function openMail(
+  { url, user, secret }: ChannelConfig,
+  { guard, more, timeoutMs }: MailDeps
+): Pick<AlarmChannel, 'send' | 'close'> {
+  const { hostname, port, protocol, searchParams } = new URL(url)
+  const secure = protocol === 'smtps:'
+  const host = hostname.replace(/^\[|\]$/g, '')
+  const number = Number(port) || (secure ? 465 : 587)
+  const from = searchParams.get('from') ?? ''
+  const to = searchParams.getAll('to').flatMap(each => each.split(','))
+  const isPlain = searchParams.get('tls') === 'off'
+  const idAt = from.split('@')[1]?.replace(/>$/, '') ?? 'ackbox'
+  return {
+    async send(message, signal) {
+      if (signal.aborted) return { reason: 'shutdown' }
+      const way = createTransport({
+        host,
+        port: number,
+        secure,
+        ignoreTLS: isPlain,
+        requireTLS: user !== undefined && !isPlain,
+        ...(user === undefined ? {} : { auth: { user, pass: secret ?? '' } }),
+        connectionTimeout: timeoutMs,
+        greetingTimeout: timeoutMs,
+        socketTimeout: timeoutMs,
+        dnsTimeout: timeoutMs,
+        disableFileAccess: true,
+        disableUrlAccess: true,
+        getSocket(_options: unknown, done: (err: Error | null, socket?: object) => void) {
+          const socket = connect({ host, port: number, lookup: guard.lookup(number), timeout: timeoutMs })
+          const abort = (): void => void socket.destroy(new Error('shutdown'))
+          const late = setTimeout(() => socket.destroy(new Error('timeout')), timeoutMs)
+          signal.addEventListener('abort', abort, { once: true })
+          socket.once('close', () => {
+            clearTimeout(late)
+            signal.removeEventListener('abort', abort)
+          })
+          socket.once('error', done)
+          socket.once('connect', () => {
+            socket.off('error', done)
+            done(null, { connection: socket })
+          })
+        }
+      })
+      try {
+        await way.sendMail({
+          from,
+          to,
+          subject: titleOf(message),
+          text: textOf(message, more(message), 60_000),
+          messageId: `<${message.id.replaceAll(/[^\w.-]/g, '_')}@${idAt}>`,
+          references: `<${groupOf(message).replaceAll(/[^\w.-]/g, '_')}@${idAt}>`,
+          headers: { 'Auto-Submitted': 'auto-generated' }
+        })
+        return true
+      } catch (err) {
+        return { reason: reasonOf(err) }
+      } finally {
+        way.close()
+      }
+    },
+    close: async () => {}
+  }
+}
+
+function reasonOf(err: unknown): string {
+  if (!(err instanceof Error)) return 'failed'
+  const code = 'code' in err && typeof err.code === 'string' ? `${err.code}: ` : ''
+  return `smtp: ${code}${err.message.slice(0, 200)}`
+}

@@ -1,0 +1,121 @@
+import { signingSecret } from '../domain/tokens.ts'
+import { guard } from '../transport/egress/guard.ts'
+import { httpTransport } from '../transport/http/http.ts'
+import { TransportError } from '../transport/registry.ts'
+import type { Answer } from '../transport/types.ts'
+import type { ChannelConfig } from './channel.ts'
+import { formats, rateOf } from './format.ts'
+import type { AlarmMessage } from './message.ts'
+import type { AlarmChannel, Sent } from './types.ts'
+
+export interface ChannelDeps {
+  /** SECRET: signs webhooks that have no secret of their own. */
+  secret: string
+  publicUrl: string
+  egressAllow: string[]
+}
+
+const timeoutMs = 10_000
+
+/** Opens no connection: a channel that is away does not stop the service. Throws when a package is missing. */
+export async function openChannels(
+  configs: readonly ChannelConfig[],
+  deps: ChannelDeps
+): Promise<AlarmChannel[]> {
+  try {
+    return await Promise.all(configs.map(config => openChannel(config, deps)))
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND')) throw error
+    throw new TransportError(
+      'a channel of alarms sends mail, which needs a package: npm install nodemailer@10'
+    )
+  }
+}
+
+async function openChannel(config: ChannelConfig, deps: ChannelDeps): Promise<AlarmChannel> {
+  const { name, kind, rule, sendResolved, digestMs } = config
+  const hide = hider(config)
+  const way = kind === 'mail' ? await mail(config, deps) : overHttp(config, kind, deps)
+  return {
+    name,
+    kind,
+    rule,
+    sendResolved,
+    digestMs,
+    rate: rateOf(kind),
+    async send(message, signal) {
+      const sent = await way.send(message, signal)
+      return sent === true ? true : { ...sent, reason: hide(sent.reason) }
+    },
+    close: way.close
+  }
+}
+
+type Way = Pick<AlarmChannel, 'send' | 'close'>
+
+function overHttp(
+  config: ChannelConfig,
+  kind: Exclude<ChannelConfig['kind'], 'mail'>,
+  { secret, publicUrl, egressAllow }: ChannelDeps
+): Way {
+  const format = formats[kind]
+  const channel =
+    kind === 'webhook'
+      ? { ...config, secret: config.secret ?? signingSecret(secret, 'ackbox-alarm') }
+      : config
+  const transport = httpTransport({ guard: guardFor(new URL(config.url), egressAllow) })
+  return {
+    async send(message, signal) {
+      const about = { more: listUrl(publicUrl, message), now: Date.now() }
+      const { url, body, headers = {}, signed = {} } = format.request(channel, message, about)
+      let verdict: Sent = true
+      const accepted = (answer: Answer): boolean => {
+        verdict = format.judge(answer)
+        return verdict === true
+      }
+      const outcome = await transport.send(
+        { url, body, headers },
+        { downstream: 'ackbox-alarm', timeoutMs, signal, headers: () => signed },
+        accepted
+      )
+      if (outcome.kind === 'delivered') return true
+      if (verdict !== true && outcome.reason === 'not_accepted') return verdict
+      const holdMs = outcome.kind === 'failed' ? outcome.retryAfterMs : undefined
+      return { reason: outcome.reason, ...(holdMs === undefined ? {} : { holdMs }) }
+    },
+    close: () => transport.close()
+  }
+}
+
+async function mail(config: ChannelConfig, { egressAllow, publicUrl }: ChannelDeps): Promise<Way> {
+  const { openMail } = await import('./mail.ts')
+  const url = new URL(config.url)
+  return openMail(config, {
+    guard: guardFor(url, egressAllow),
+    more: message => listUrl(publicUrl, message),
+    timeoutMs
+  })
+}
+
+const ports: Record<string, number> = { 'https:': 443, 'http:': 80, 'smtp:': 587, 'smtps:': 465 }
+
+/** The operator named this target, so it is allowed. Nothing else is. */
+function guardFor({ hostname, port, protocol }: URL, egressAllow: string[]): ReturnType<typeof guard> {
+  const allow = [...egressAllow, `${hostname}:${port || ports[protocol]}`]
+  return guard({ allow, embedded: false, deny: [] })
+}
+
+function listUrl(publicUrl: string, { downstream, kind }: AlarmMessage): string {
+  const query = new URLSearchParams({ open: 'true', kind, ...(downstream === '' ? {} : { downstream }) })
+  return `${publicUrl}/alarms?${query.toString()}`
+}
+
+/** A vendor's error may repeat what it was sent: without the channel's secrets, as they are and as a URL writes them. */
+function hider({ url, secret, user }: ChannelConfig): (text: string) => string {
+  const { pathname, searchParams } = new URL(url)
+  const parts = [secret, user, ...pathname.split('/'), ...searchParams.values()]
+  const secrets = parts
+    .filter(part => part !== undefined && part.length >= 8)
+    .flatMap(part => [part ?? '', encodeURIComponent(part ?? '')])
+  return text => secrets.reduce((shown, part) => shown.replaceAll(part, '[masked]'), text)
+}

@@ -1,0 +1,124 @@
+// Alarms reach people: each is handed to the channels that want it, and each channel is told at its own pace.
+import { claimAlarms, markAlarmsSent, type ClaimedAlarm } from '../db/alarms.ts'
+import {
+  addAlarmSends,
+  claimAlarmGroup,
+  closeAlarmGroup,
+  markAlarmSends,
+  postponeAlarmGroup,
+  readAlarmSends,
+  type AlarmGroup,
+  type AlarmSend
+} from '../db/alarm-sends.ts'
+import type { Sql } from '../db/pool.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { matches } from './channel.ts'
+import type { AlarmMessage } from './message.ts'
+import type { AlarmChannel } from './types.ts'
+
+const atOnce = 1_000
+
+/**
+ * Logs alarms that nobody knows yet and writes down which channels must be told. Returns their number. An alarm that no
+ * channel wants has been heard of by the log.
+ */
+export async function routeAlarms(
+  { sql, log }: { sql: Sql; log: Logger },
+  channels: readonly Pick<AlarmChannel, 'name' | 'rule'>[]
+): Promise<number> {
+  const claimed = await claimAlarms(sql, atOnce)
+  const sends: { channel: string; alarm: ClaimedAlarm }[] = []
+  const unwanted: ClaimedAlarm[] = []
+  for (const alarm of claimed) {
+    const { taskNo, messageCode, downstream, attempt, kind, reason, tries } = alarm
+    // Logged once: a database that stumbles must not fill the log with the same alarm.
+    if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason }, 'alarm')
+    const wanting = channels.filter(channel => matches(channel.rule, alarm))
+    sends.push(...wanting.map(channel => ({ channel: channel.name, alarm })))
+    if (wanting.length === 0) unwanted.push(alarm)
+  }
+  if (sends.length > 0) await addAlarmSends(sql, sends)
+  if (unwanted.length > 0) await markAlarmsSent(sql, unwanted)
+  return claimed.length
+}
+
+export interface TellDeps {
+  sql: Sql
+  metrics: Pick<Metrics, 'alarmTold'>
+  log: Logger
+  signal: AbortSignal
+}
+
+/** More wait for the next message. */
+const mostInMessage = 10_000
+const named = 100
+/** Longer than a send may take: until then nobody else sends the same. */
+const leaseMs = 15_000
+/** What is open is said again this often, to channels that forget: an Alertmanager that restarts knows nothing. */
+const repeatMs = 300_000
+
+/** Sends one message that is due in this channel. False: nothing is due, or its limit allows none now. Never loses one. */
+export async function tellChannel(
+  deps: TellDeps,
+  channel: AlarmChannel,
+  looksForEnd: boolean
+): Promise<boolean> {
+  const { sql, metrics, log, signal } = deps
+  const group = await claimAlarmGroup(sql, channel.name, {
+    ...channel.rate,
+    leaseMs,
+    repeatMs: channel.kind === 'alertmanager' ? repeatMs : null,
+    sendResolved: channel.sendResolved && looksForEnd
+  })
+  if (!group) return false
+  const sends = group.event === 'raised' ? await readAlarmSends(sql, group, mostInMessage) : []
+  if (group.event === 'raised' && sends.length === 0) {
+    // Another dispatcher, which thought that the lease was over, told them meanwhile.
+    await postponeAlarmGroup(sql, group, { ...channel.rate, againMs: 0, holdMs: 0 })
+    return true
+  }
+  const message = messageOf(group, sends)
+  const sent = await channel.send(message, signal)
+  metrics.alarmTold(channel.name, sent === true ? 'accepted' : 'failed')
+  if (sent !== true) {
+    const { reason, holdMs = 0 } = sent
+    const againMs = Math.max(holdMs, Math.min(60, 2 ** Math.min(group.tries, 6)) * 1_000)
+    log.warn(
+      { channel: channel.name, downstream: group.downstream, kind: group.kind, tries: group.tries, reason },
+      'alarm.send_failed'
+    )
+    await postponeAlarmGroup(sql, group, { ...channel.rate, againMs, holdMs })
+    return true
+  }
+  failpoint('alarm.after_send')
+  if (group.event === 'resolved') await closeAlarmGroup(sql, group, channel.digestMs)
+  else await markAlarmSends(sql, group, sends, { keep: channel.sendResolved, digestMs: channel.digestMs })
+  return true
+}
+
+function messageOf(
+  { channel, downstream, kind, event, openedAt, told }: AlarmGroup,
+  sends: AlarmSend[]
+): AlarmMessage {
+  const [first] = sends
+  const since = openedAt ?? first?.raisedAt ?? new Date()
+  const what = first ? `${first.taskId}_${first.attempt}_${sends.length}` : `${event}_${since.getTime()}`
+  return {
+    type: event === 'resolved' ? 'ackbox.alarm.resolved' : 'ackbox.alarm',
+    // The same message gets the same id when it is sent again, so that its receiver can deduplicate.
+    id: `alarm_${channel}_${kind}_${downstream}_${what}`,
+    downstream,
+    kind,
+    since: since.toISOString(),
+    count: event === 'repeat' ? told : sends.length,
+    deliveries: sends.slice(0, named).map(({ taskNo, messageCode, attempt, reason, raisedAt }) => ({
+      taskNo,
+      messageCode,
+      attempt,
+      ...(reason === null ? {} : { reason }),
+      createdAt: raisedAt.toISOString()
+    }))
+  }
+}

@@ -1,0 +1,39 @@
+import type { Answer } from '../transport/types.ts'
+import type { ChannelConfig } from './channel.ts'
+import type { AlarmMessage } from './message.ts'
+
+/** What became of a message. `reason` holds no secret. `holdMs`: for how long the channel takes nothing. */
+export type Sent = true | { reason: string; holdMs?: number }
+
+/** A channel that messages can be sent to. `send` never rejects for what the world does. */
+export interface AlarmChannel extends Pick<
+  ChannelConfig,
+  'name' | 'kind' | 'rule' | 'sendResolved' | 'digestMs'
+> {
+  rate: Rate
+  send(message: AlarmMessage, signal: AbortSignal): Promise<Sent>
+  close(): Promise<void>
+}
+
+export interface HttpMessage {
+  url: string
+  body: string
+  headers?: Record<string, string>
+  /** Headers that the transport lets nobody but Ackbox set. */
+  signed?: Record<string, string>
+}
+
+/** How many messages a channel takes: so many at once, then one each `everyMs`. */
+export interface Rate {
+  burst: number
+  everyMs: number
+}
+
+/** What a kind of channel wants to be sent, and when its answer means that it took it. */
+export interface Format {
+  rate: Rate
+  /** `more`: the URL that lists the alarms. `now`: ms. */
+  request(channel: ChannelConfig, message: AlarmMessage, about: { more: string; now: number }): HttpMessage
+  /** Of an answer 2xx only. `holdMs`: for how long the channel takes nothing. */
+  judge(answer: Answer): true | { reason: string; holdMs?: number }
+}

@@ -1,0 +1,133 @@
+import { z } from 'zod'
+import { callerOf, type Caller } from './auth.ts'
+import { fit, json, readBody } from './body.ts'
+import type { ApiDeps } from './deps.ts'
+import { alarmExamples, keyExamples } from './examples.ts'
+import { alarmBody, apiKeyBody, apiKeyParams } from './requests-dashboard.ts'
+import { refusals } from './responses.ts'
+import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+const written = ['NOT_JSON', 'INVALID', 'CSRF', 'CROSS_ORIGIN', ...keyed] as const
+const keyAnswer = z.looseObject({
+  id: z.string(),
+  name: z.string(),
+  scopes: z.array(z.string()),
+  messageCodes: z.array(z.string()).nullable(),
+  createdAt: z.string().meta({ format: 'date-time' }),
+  revokedAt: z.string().meta({ format: 'date-time' }).optional()
+})
+
+/** What an operator does besides deliveries: API keys, and alarms that are dealt with. */
+export function apiKeyRoutes(app: App, deps: ApiDeps): void {
+  app.get(
+    '/api-keys',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'API keys, without the keys themselves',
+        operationId: 'listApiKeys',
+        response: { 200: z.strictObject({ apiKeys: z.array(keyAnswer) }), ...refusals(...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const apiKeys = (await deps.listApiKeys())
+        .filter(key => isWithin(caller, key))
+        .map(({ revokedAt, ...key }) => ({ ...key, ...(revokedAt && { revokedAt }) }))
+      return json(reply, JSON.stringify({ apiKeys }))
+    }
+  )
+
+  app.post(
+    '/api-keys',
+    {
+      bodyLimit: 8192,
+      schema: {
+        tags: ['ops'],
+        summary: 'Make an API key; this answer alone shows it',
+        operationId: 'createApiKey',
+        description: 'It gets no scope and no messageCode that your own key has not.',
+        body: apiKeyBody.meta({ 'x-examples': keyExamples }),
+        response: { 201: z.strictObject({ id: z.string(), key: z.string() }), ...refusals(...written) }
+      }
+    },
+    async (request, reply) => {
+      const asked = fit(apiKeyBody, readBody(request.body, 'plain').value)
+      const caller = callerOf(request)
+      const messageCodes = asked.messageCodes ?? caller.messageCodes
+      if (!isWithin(caller, { ...asked, messageCodes }))
+        throw new Problem('FORBIDDEN', 'a key cannot make one that may do more than itself')
+      const made = await deps.createApiKey({
+        name: asked.name,
+        scopes: asked.scopes,
+        messageCodes: messageCodes && [...messageCodes],
+        who: caller.name
+      })
+      return json(reply.code(201).header('cache-control', 'no-store'), JSON.stringify(made))
+    }
+  )
+
+  app.delete(
+    '/api-keys/:id',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'Revoke an API key, and the sessions of who signed in with it',
+        operationId: 'revokeApiKey',
+        description: 'It is refused within 5 s.',
+        params: apiKeyParams,
+        response: {
+          200: z.strictObject({ id: z.string() }),
+          ...refusals('API_KEY_NOT_FOUND', 'CSRF', 'CROSS_ORIGIN', ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const { id } = request.params
+      const caller = callerOf(request)
+      const key = (await deps.listApiKeys()).find(one => one.id === id)
+      if (!key || !isWithin(caller, key) || !(await deps.revokeApiKey({ id, who: caller.name })))
+        throw new Problem('API_KEY_NOT_FOUND')
+      return json(reply, JSON.stringify({ id }))
+    }
+  )
+
+  app.post(
+    '/alarms/resolve',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['ops'],
+        summary: 'An alarm is dealt with',
+        operationId: 'resolveAlarm',
+        description: 'Changes no delivery. What fails again raises a new one.',
+        body: alarmBody.meta({ 'x-examples': alarmExamples }),
+        response: {
+          200: z.strictObject({ resolved: z.boolean().describe('false: it was resolved already.') }),
+          ...refusals('ALARM_NOT_FOUND', ...written)
+        }
+      }
+    },
+    async (request, reply) => {
+      const alarm = fit(alarmBody, readBody(request.body, 'plain').value)
+      const { name, messageCodes } = callerOf(request)
+      const resolved = await deps.resolveAlarm({ ...alarm, who: name, messageCodes })
+      if (resolved === null) throw new Problem('ALARM_NOT_FOUND')
+      return json(reply, JSON.stringify({ resolved }))
+    }
+  )
+}
+
+/** May the caller do all that this key may? */
+function isWithin(
+  caller: Caller,
+  key: { scopes: readonly string[]; messageCodes: readonly string[] | null }
+): boolean {
+  const codes = caller.messageCodes
+  return (
+    key.scopes.every(scope => caller.scopes.includes(scope)) &&
+    (codes === null || (key.messageCodes !== null && key.messageCodes.every(code => codes.includes(code))))
+  )
+}

@@ -1,0 +1,276 @@
+// The wire of DTM (https://dtm.pub): its two-phase messages, as its clients send them. It is there with DTM=on only.
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { hash } from 'node:crypto'
+import { z } from 'zod'
+import { uuidv7 } from '../domain/ids.ts'
+import { dtmCode, dtmTaskNo, targetOf, wrongHeaders, type DtmBody, type DtmTargets } from '../handler/dtm.ts'
+import { Problem } from '../runtime/errors.ts'
+import type { TaskRequest } from '../delivery/accept.ts'
+import { callerOf, mayUse, type Caller } from './auth.ts'
+import { fit, readBody } from './body.ts'
+import type { ApiDeps } from './deps.ts'
+import { ended } from './half.ts'
+import { refuseOverload, unlessOverloaded } from './overload.ts'
+import { acceptedTask, bodyOf, problemOf, sendProblem } from './problem.ts'
+import { bizText, maxBodyBytes } from './requests.ts'
+import { traceparentOf } from './task-request.ts'
+import { mine } from './tasks.ts'
+import type { App } from './typed.ts'
+
+const seconds = z.number().min(0).max(31_536_000).nullish()
+
+/** What is not named here is let pass: clients send all members of their class. */
+const messageSchema = z.looseObject({
+  // The bizKey of its tasks.
+  gid: bizText(128),
+  trans_type: z.string(),
+  steps: z
+    .array(z.looseObject({ action: z.string() }))
+    .max(99)
+    .nullish(),
+  payloads: z.array(z.string()).nullish(),
+  query_prepared: z.string().nullish(),
+  custom_data: z.string().nullish(),
+  wait_result: z.boolean().nullish(),
+  concurrent: z.boolean().nullish(),
+  timeout_to_fail: seconds,
+  retry_interval: seconds,
+  request_timeout: seconds,
+  branch_headers: z.record(z.string(), z.string()).nullish()
+})
+type Message = z.output<typeof messageSchema>
+
+const delaySchema = z.looseObject({ delay: z.int().min(0).max(31_536_000).optional() })
+
+/** What a message may say that nobody here would do: rather a refusal than a silent promise. */
+const notOffered: [member: string, why: string][] = [
+  ['bin_payloads', 'the gRPC wire is not offered: use the HTTP client'],
+  ['passthrough_headers', 'passthrough_headers is not offered: branch_headers goes to every step'],
+  ['topic', 'topics are not offered: name the address of each step']
+]
+
+export function dtmRoutes(app: App, deps: ApiDeps, targets: DtmTargets): void {
+  const errorHandler = (error: Error, _request: FastifyRequest, reply: FastifyReply): void => {
+    void sendWireProblem(reply, error, deps.log)
+  }
+
+  app.get('/api/dtmsvr/:operation', { schema: { hide: true }, errorHandler }, async request => {
+    const operation = operationOf(request)
+    if (operation !== 'newGid') throw unknownOperation(operation)
+    return { gid: uuidv7(), dtm_result: 'SUCCESS' }
+  })
+
+  app.post(
+    '/api/dtmsvr/:operation',
+    { bodyLimit: 288 * 1024, preParsing: unlessOverloaded(deps), schema: { hide: true }, errorHandler },
+    async (request, reply) => {
+      const operation = operationOf(request)
+      if (!['prepare', 'submit', 'abort'].includes(operation)) throw unknownOperation(operation)
+      refuseOverload(deps)
+      const message = messageOf(request.body)
+      const caller = callerOf(request)
+      if (operation === 'abort') {
+        const taskNo = dtmTaskNo(message.gid, '01')
+        ended(await deps.rollBack(taskNo, await mine(deps, caller, taskNo)))
+        return { dtm_result: 'SUCCESS' }
+      }
+      const asked = askedMessage(message, targets, caller, traceparentOf(request.headers.traceparent))
+      if (operation === 'prepare') await prepare(deps, message, asked)
+      else await submit(deps, caller, asked)
+      if (operation === 'submit' && message.wait_result && !(await isDone(deps, caller, message, request)))
+        return reply.code(425).send({ dtm_result: 'ONGOING', message: 'it is committed, and not done yet' })
+      return { dtm_result: 'SUCCESS' }
+    }
+  )
+}
+
+const operationOf = (request: FastifyRequest): string => (request.params as { operation: string }).operation
+
+/** What DTM's other clients call. */
+const others: Record<string, string> = {
+  registerBranch: 'TCC and XA are not offered',
+  registerXaBranch: 'XA is not offered',
+  registerTccBranch: 'TCC is not offered',
+  prepareWorkflow: 'workflows are not offered',
+  subscribe: 'topics are not offered',
+  unsubscribe: 'topics are not offered',
+  deleteTopic: 'topics are not offered',
+  topic: 'topics are not offered',
+  query: 'query is not offered: GET /tasks?bizType=dtm&bizKey=GID shows the steps of a message',
+  all: 'all is not offered: GET /tasks?bizType=dtm shows the steps of all messages',
+  forceStop: 'forceStop is not offered: DELETE /tasks/{taskNo} stops a step',
+  resetCronTime: 'resetCronTime is not offered: POST /tasks/{taskNo}/redeliver sends a step again',
+  resetNextCronTime: 'resetNextCronTime is not offered: POST /tasks/{taskNo}/redeliver sends a step again'
+}
+
+const unknownOperation = (operation: string): Problem => {
+  const why = Object.hasOwn(others, operation) ? others[operation] : undefined
+  return why === undefined ? new Problem('NOT_FOUND') : new Problem('INVALID', why)
+}
+
+function messageOf(body: unknown): Message {
+  const { value } = readBody(body, 'plain')
+  const said = Object(value) as Record<string, unknown>
+  const kind = said['trans_type']
+  // Before its form is judged: another kind has other members.
+  if (typeof kind === 'string' && kind !== 'msg')
+    throw refusal(
+      'trans_type',
+      `${kind} is not offered: of DTM's transactions only msg, the two-phase message, is`
+    )
+  for (const [member, why] of notOffered) if (isSaid(said[member])) throw refusal(member, why)
+  const { protocol } = said
+  if (isSaid(protocol) && protocol !== 'http') throw refusal('protocol', 'only http is offered')
+  return fit(messageSchema, value)
+}
+
+const refusal = (member: string, why: string): Problem =>
+  new Problem('INVALID', why, { pointer: `/${member}` })
+
+const isSaid = (value: unknown): boolean =>
+  value !== undefined && value !== null && value !== '' && !(Array.isArray(value) && value.length === 0)
+
+/** The first step as a task; it brings the others along. */
+function askedMessage(
+  message: Message,
+  targets: DtmTargets,
+  caller: Caller,
+  traceparent: string | null
+): TaskRequest {
+  const { gid, steps, payloads, query_prepared: queryPrepared, retry_interval: interval } = message
+  const said = (steps ?? []).map(({ action }, at) => ({
+    branch: String(at + 1).padStart(2, '0'),
+    action,
+    payload: payloads?.[at] ?? ''
+  }))
+  const [first, ...rest] = said
+  if (!first) throw refusal('steps', 'a message has one step or more')
+  if ((payloads?.length ?? 0) > said.length) throw refusal('payloads', 'there are more payloads than steps')
+  const codes = said.map(({ action }, at) => codeOf(action, targets, caller, `steps/${at}/action`))
+  if (isSaid(queryPrepared)) codeOf(queryPrepared ?? '', targets, null, 'query_prepared')
+  const headers = message.branch_headers ?? {}
+  const wrong = wrongHeaders(headers)
+  if (wrong !== undefined) throw refusal('branch_headers', wrong)
+  const inSequence = !message.concurrent
+  const body: DtmBody = {
+    gid,
+    ...first,
+    headers,
+    ...(isSaid(queryPrepared) ? { queryPrepared: queryPrepared ?? '' } : {}),
+    ...(interval ? { askEveryMs: Math.max(1_000, Math.round(interval * 1000)) } : {}),
+    ...(rest.length > 0 ? { inSequence, others: rest } : {})
+  }
+  const messageBody = JSON.stringify(body)
+  const bytes = Buffer.byteLength(messageBody)
+  if (bytes > maxBodyBytes)
+    throw new Problem('BODY_TOO_LARGE', `${bytes} bytes of at most ${maxBodyBytes}, with all its steps`)
+  return {
+    taskNo: dtmTaskNo(gid, '01'),
+    messageCode: codes[0] ?? '',
+    sceneType: '',
+    messageBody,
+    body,
+    // What it does. How it is asked, and when it goes, may be said by one of the two calls only.
+    contentHash: hash('sha256', JSON.stringify([gid, said, rest.length > 0 && inSequence]), 'base64url'),
+    start: delayOf(message),
+    deliverBefore: null,
+    needCallback: null,
+    retryTimes: null,
+    extend: null,
+    traceparent,
+    createdBy: caller.name,
+    biz: { type: 'dtm', key: gid, unique: false }
+  }
+}
+
+function codeOf(address: string, targets: DtmTargets, caller: Caller | null, at: string): string {
+  if (address.startsWith('topic://'))
+    throw refusal(at, 'topics are not offered: name the address of each step')
+  const target = targetOf(targets, address)
+  if (target === undefined)
+    throw refusal(at, `must be an address of one of DTM_TARGETS: ${[...targets.keys()].join(', ')}`)
+  if (caller && !mayUse(caller, dtmCode(target)))
+    throw new Problem('CODE_FORBIDDEN', dtmCode(target), { pointer: `/${at}` })
+  return dtmCode(target)
+}
+
+/** In `custom_data`, which is a text. */
+function delayOf({ custom_data: data }: Message): { delayMs: number } | null {
+  if (!isSaid(data)) return null
+  let value: unknown
+  try {
+    value = JSON.parse(data ?? '')
+  } catch {
+    throw refusal('custom_data', 'must be the text of a JSON object')
+  }
+  const { delay } = fit(delaySchema, value, '/custom_data')
+  return delay ? { delayMs: delay * 1000 } : null
+}
+
+async function prepare(deps: ApiDeps, message: Message, asked: TaskRequest): Promise<void> {
+  if (!isSaid(message.query_prepared))
+    throw refusal('query_prepared', 'is needed to prepare: without it nobody could be asked how it ended')
+  const after = message.timeout_to_fail ? message.timeout_to_fail * 1000 : 35_000
+  const { status } = await taken(deps, {
+    ...asked,
+    prepared: { checkAfterMs: Math.min(86_400_000, Math.max(1_000, Math.round(after))) }
+  })
+  if (status === 'PREPARED') return
+  throw status === 'CANCELLED' ? new Problem('TASK_ROLLED_BACK') : new Problem('TASK_COMMITTED')
+}
+
+async function submit(deps: ApiDeps, caller: Caller, asked: TaskRequest): Promise<void> {
+  const { taskNo, start } = asked
+  const { status } = await taken(deps, asked)
+  if (status === 'CANCELLED') throw new Problem('TASK_ROLLED_BACK')
+  if (status !== 'PREPARED') return
+  ended(await deps.commit(taskNo, caller.name, start && 'delayMs' in start ? start.delayMs : null))
+}
+
+async function taken(deps: ApiDeps, asked: TaskRequest) {
+  const accepted = await deps.accept(asked)
+  // 409 would say that it was rolled back.
+  if (accepted.kind === 'conflict') throw refusal('gid', 'is that of a message with other steps or payloads')
+  return acceptedTask(accepted, asked.messageCode, [])
+}
+
+/** `wait_result`: whether all steps are HANDLED before the client would give up. */
+async function isDone(
+  deps: ApiDeps,
+  caller: Caller,
+  { gid, steps, request_timeout: patience }: Message,
+  { raw }: FastifyRequest
+): Promise<boolean> {
+  const until = performance.now() + Math.min(patience || 8, 30) * 800
+  const leave = new AbortController()
+  const gone = () => leave.abort()
+  raw.socket.once('close', gone)
+  try {
+    for (const [at] of (steps ?? []).entries()) {
+      const taskNo = dtmTaskNo(gid, String(at + 1).padStart(2, '0'))
+      const leftMs = Math.max(0, until - performance.now())
+      const task = await deps.waitTask(taskNo, caller.name, leftMs, leave.signal, caller.messageCodes)
+      if (task === 'busy' || task?.status !== 'HANDLED') return false
+    }
+    return true
+  } finally {
+    raw.socket.off('close', gone)
+  }
+}
+
+/** A problem that DTM's clients understand too: 409 is their FAILURE, and no other answer holds that word. */
+function sendWireProblem(reply: FastifyReply, error: unknown, log: ApiDeps['log']): FastifyReply {
+  const problem = problemOf(error)
+  const { status, title, detail } = bodyOf(problem)
+  if (status === 500) return sendProblem(reply, error, log)
+  const wire = {
+    ...bodyOf(problem),
+    message: detail === undefined ? title : `${title}: ${detail}`,
+    ...(status === 409 ? { dtm_result: 'FAILURE' } : {})
+  }
+  const text = JSON.stringify(wire)
+  void reply.code(status).headers(problem.headers ?? {})
+  return reply
+    .type('application/json')
+    .send(status === 409 ? text : text.replaceAll(/FAILURE|ONGOING/g, word => word.toLowerCase()))
+}

@@ -1,0 +1,80 @@
+import { callerOf } from './auth.ts'
+import type { ApiDeps } from './deps.ts'
+import { eventsQuery } from './requests-dashboard.ts'
+import { refusals } from './responses.ts'
+import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
+
+/** A stream ends after this time, so that a key that was revoked meanwhile is refused when the page comes back. */
+const streamMs = 300_000
+const beatMs = 15_000
+/** A page that reads nothing is cut off. */
+const mostUnread = 65_536
+
+export function eventRoutes(app: App, deps: ApiDeps): void {
+  const ends = new Set<() => void>()
+  app.addHook('preClose', done => {
+    for (const end of ends) end()
+    done()
+  })
+
+  app.get(
+    '/events',
+    {
+      schema: {
+        tags: ['dashboard'],
+        summary: 'What changes, as it changes (server-sent events)',
+        operationId: 'listenEvents',
+        description:
+          'Each event `changed` is a list of `{kind: failure, messageCode, downstream}`, `{kind: task, taskNo}`, `{kind: audit}`: read again what you show. The stream ends after five minutes: connect again, and read again.',
+        querystring: eventsQuery,
+        response: {
+          200: { description: 'OK', content: { 'text/event-stream': { schema: eventsQuery.shape.taskNo } } },
+          ...refusals(
+            'INVALID',
+            'UNAUTHORIZED',
+            'FORBIDDEN',
+            'TOO_MANY_REQUESTS',
+            'TOO_MANY_WAITERS',
+            'UNAVAILABLE'
+          )
+        }
+      }
+    },
+    (request, reply) => {
+      const { taskNo } = request.query
+      const { raw } = reply
+      const stop = deps.watch({
+        messageCodes: callerOf(request).messageCodes,
+        ...(taskNo === undefined ? {} : { taskNo }),
+        tell: changes => write(`event: changed\ndata: ${JSON.stringify(changes)}\n\n`)
+      })
+      if (stop === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '5' } })
+      const beat = setInterval(() => write(': beat\n\n'), beatMs)
+      const limit = setTimeout(end, streamMs)
+      ends.add(end)
+      raw.once('close', end)
+      reply.hijack()
+      raw.writeHead(200, {
+        'content-type': 'text/event-stream; charset=utf-8',
+        'cache-control': 'no-store',
+        'x-content-type-options': 'nosniff',
+        // Otherwise nginx keeps events back.
+        'x-accel-buffering': 'no'
+      })
+      write('retry: 2000\n\n')
+
+      function write(text: string): void {
+        if (raw.writableLength > mostUnread) raw.destroy()
+        else raw.write(text)
+      }
+      function end(): void {
+        if (stop !== 'busy') stop()
+        clearInterval(beat)
+        clearTimeout(limit)
+        ends.delete(end)
+        raw.end()
+      }
+    }
+  )
+}

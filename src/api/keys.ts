@@ -1,0 +1,83 @@
+import { keysAnswer, refusals, releasedAnswer } from './responses.ts'
+import { callerOf, mayUse } from './auth.ts'
+import type { ApiDeps } from './deps.ts'
+import { holdOn } from './access.ts'
+import { badCursor } from './deliveries.ts'
+import { isDownstream, isOrderingKey, keyParams, keyQuery } from './requests.ts'
+import type { Key } from '../db/ordering.ts'
+import type { App } from './typed.ts'
+import { json } from './body.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+
+export function keyRoutes(app: App, deps: ApiDeps): void {
+  app.get(
+    '/keys',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'Ordering keys of which a delivery is not HANDLED yet',
+        operationId: 'listKeys',
+        description:
+          'With held=true only those that a FAILED delivery holds, with how many wait and since when.',
+        querystring: keyQuery,
+        response: { 200: keysAnswer, ...refusals('INVALID', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const { held = false, downstream, cursor, limit = 50 } = request.query
+      const { messageCodes } = callerOf(request)
+      const { keys, next } = await deps.listKeys({
+        held,
+        messageCodes,
+        limit,
+        ...(downstream === undefined ? {} : { downstream }),
+        ...(cursor === undefined ? {} : { cursor: keyOf(cursor) })
+      })
+      return json(reply, JSON.stringify({ keys, ...(next ? { nextCursor: cursorOf(next) } : {}) }))
+    }
+  )
+
+  app.post(
+    '/keys/:downstream/:key/release',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['ops'],
+        summary: 'Let a held key go on without the delivery that FAILED',
+        operationId: 'releaseKey',
+        description: 'That one is out of order from now on: a redelivery of it goes beside the others.',
+        params: keyParams,
+        response: {
+          200: releasedAnswer,
+          ...refusals('KEY_NOT_FOUND', 'KEY_NOT_HELD', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const { downstream, key: orderingKey } = request.params
+      const caller = callerOf(request)
+      const hold = holdOn(downstream, caller, deps.handlers)
+      if (hold === 'none' || !isDownstream(downstream) || !isOrderingKey(orderingKey))
+        throw new Problem('KEY_NOT_FOUND')
+      if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
+      const passed = await deps.release({ downstream, orderingKey }, caller.name)
+      if (passed === 'not_found') throw new Problem('KEY_NOT_FOUND')
+      if (passed === 'not_held') throw new Problem('KEY_NOT_HELD')
+      const { taskNo, messageCode } = passed
+      const shown = mayUse(caller, messageCode) ? { taskNo } : {}
+      return json(reply, JSON.stringify({ downstream, orderingKey, ...shown }))
+    }
+  )
+}
+
+const cursorOf = ({ downstream, orderingKey }: Key): string =>
+  `${downstream}.${Buffer.from(orderingKey).toString('base64url')}`
+
+function keyOf(cursor: string): Key {
+  const [downstream = '', text = ''] = cursor.split('.')
+  const orderingKey = Buffer.from(text, 'base64url').toString()
+  if (!isDownstream(downstream) || !isOrderingKey(orderingKey)) throw badCursor()
+  return { downstream, orderingKey }
+}

@@ -1,0 +1,223 @@
+// Bulk redelivery: what matches a filter, in the background, with progress.
+import { z } from 'zod'
+import { callerOf, mayUse, type Caller } from './auth.ts'
+import { fit, json, readBody } from './body.ts'
+import { badCursor } from './deliveries.ts'
+import type { ApiDeps } from './deps.ts'
+import { redeliverAllExamples } from './examples.ts'
+import { downstream, isUuid, messageCode, narrowing, page, rfc3339 } from './requests.ts'
+import { refusals } from './responses.ts'
+import type { App } from './typed.ts'
+import { reasons, statusNumber } from '../domain/types.ts'
+import { countText } from '../db/window.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+const unread = [
+  'NOT_JSON',
+  'NOT_UTF8',
+  'NOT_I_JSON',
+  'TOO_DEEP',
+  'TOO_MANY_MEMBERS',
+  'TOO_LARGE',
+  'UNSUPPORTED_MEDIA_TYPE',
+  'INVALID'
+] as const
+
+const filterShape = z.strictObject({
+  messageCode: messageCode.optional(),
+  downstream: downstream.optional(),
+  ...narrowing,
+  from: rfc3339.optional().describe('Tasks created at or after. Default: all.'),
+  to: rfc3339.optional().describe('Tasks created before.')
+})
+const redeliverAllBody = z.strictObject({
+  filter: filterShape.describe('Which FAILED deliveries: all that match each member. {} is all of them.'),
+  dryRun: z.boolean().optional().describe('true: only say how many it would be.')
+})
+
+const time = z.string().meta({ format: 'date-time' })
+const count = z
+  .union([z.int(), z.string().regex(/^[\d,]+\+$/)])
+  .describe('Beyond 10,000, or where not all was looked at, a text: "10,000+".')
+const statuses = z.enum(Object.keys(statusNumber) as [string, ...string[]])
+const operationAnswer = z
+  .looseObject({
+    id: z.string(),
+    kind: z.enum(['redeliver']),
+    state: z.enum(['RUNNING', 'STOPPED', 'DONE']),
+    filter: filterShape,
+    matched: count,
+    redelivered: z.int(),
+    skipped: z
+      .int()
+      .describe(
+        'Somebody else was faster, or it needs force: past its deliverBefore, or what it waited for was deleted.'
+      ),
+    deliveries: z
+      .record(z.string(), z.int())
+      .optional()
+      .describe(
+        'How what it redelivered stands now, by status, of the first 10,000; where one operation is read.'
+      ),
+    createdAt: time,
+    createdBy: z.string(),
+    updatedAt: time,
+    endedAt: time.optional(),
+    endedBy: z.string().optional().describe('The key that stopped it.')
+  })
+  .meta({ id: 'Operation' })
+const more = { nextCursor: z.string().optional() }
+const operationsAnswer = z.strictObject({ operations: z.array(operationAnswer), ...more })
+const takenAnswer = z.strictObject({
+  deliveries: z.array(
+    z.looseObject({
+      taskNo: z.string(),
+      messageCode: z.string(),
+      downstream: z.string(),
+      result: z.enum(['redelivered', 'skipped']).optional(),
+      status: statuses,
+      attempt: z.int(),
+      reason: z.enum(reasons).optional(),
+      lastReason: z.string().optional(),
+      failedAgain: z.boolean()
+    })
+  ),
+  ...more
+})
+
+const params = z.strictObject({ id: z.string().meta({ example: '0199a1b2-c3d4-7e5f-8a6b-0123456789ab' }) })
+const query = z.strictObject({ cursor: page.cursor, limit: page.limit })
+
+export function operationRoutes(app: App, deps: ApiDeps): void {
+  app.post(
+    '/tasks/redeliver',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['operations'],
+        summary: 'Deliver again all FAILED deliveries that match a filter',
+        operationId: 'redeliverTasks',
+        description:
+          'In the background, with at most a fifth of the limit of each downstream. What FAILED before it began is taken; what fails again is not taken twice.',
+        body: redeliverAllBody.meta({ 'x-examples': redeliverAllExamples }),
+        response: {
+          202: operationAnswer.describe('It runs'),
+          200: z
+            .strictObject({ dryRun: z.literal(true), matched: count })
+            .describe('dryRun: so many would be taken'),
+          ...refusals('CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unread, ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const { filter, dryRun = false } = fit(redeliverAllBody, readBody(request.body, 'plain').value)
+      if (filter.messageCode !== undefined && !mayUse(caller, filter.messageCode))
+        throw new Problem('CODE_FORBIDDEN', '', { pointer: '/filter/messageCode' })
+      if (filter.bizKey !== undefined && filter.bizType === undefined)
+        throw new Problem('INVALID', 'say its bizType too', { pointer: '/filter/bizKey' })
+      const selection = {
+        filter: Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined)),
+        messageCodes: caller.messageCodes
+      }
+      if (dryRun) {
+        const { matched, partial } = await deps.countFailed(selection)
+        return json(reply, JSON.stringify({ dryRun, matched: countText(matched, partial) }))
+      }
+      return json(reply.code(202), JSON.stringify(await deps.redeliverAll(selection, caller.name)))
+    }
+  )
+
+  app.get(
+    '/operations',
+    {
+      schema: {
+        tags: ['operations'],
+        summary: 'Bulk operations, newest first',
+        operationId: 'listOperations',
+        querystring: query,
+        response: { 200: operationsAnswer, ...refusals('INVALID', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const found = await deps.listOperations(pageOf(callerOf(request), request.query))
+      if (found === 'bad_cursor') throw badCursor()
+      return json(reply, JSON.stringify(found))
+    }
+  )
+
+  app.get(
+    '/operations/:id',
+    {
+      schema: {
+        tags: ['operations'],
+        summary: 'One operation, with its progress',
+        operationId: 'readOperation',
+        params,
+        response: { 200: operationAnswer, ...refusals('OPERATION_NOT_FOUND', ...keyed) }
+      }
+    },
+    async (request, reply) => json(reply, JSON.stringify(await found(callerOf(request), request.params.id)))
+  )
+
+  app.get(
+    '/operations/:id/deliveries',
+    {
+      schema: {
+        tags: ['operations'],
+        summary: 'What an operation took, the oldest task first, as it is now',
+        operationId: 'listOperationDeliveries',
+        params,
+        querystring: query,
+        response: { 200: takenAnswer, ...refusals('OPERATION_NOT_FOUND', 'INVALID', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const { id } = request.params
+      if (!isUuid(id)) throw new Problem('OPERATION_NOT_FOUND')
+      const taken = await deps.listOperationDeliveries({ id, ...pageOf(callerOf(request), request.query) })
+      if (taken === 'bad_cursor') throw badCursor()
+      if (taken === null) throw new Problem('OPERATION_NOT_FOUND')
+      return json(reply, JSON.stringify(taken))
+    }
+  )
+
+  app.post(
+    '/operations/:id/stop',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['operations'],
+        summary: 'Stop an operation: it takes nothing more',
+        operationId: 'stopOperation',
+        description: 'What it has redelivered stays so. The body is not looked at.',
+        params,
+        response: {
+          200: operationAnswer,
+          ...refusals('OPERATION_NOT_FOUND', 'OPERATION_ENDED', 'CROSS_ORIGIN', ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const { id } = request.params
+      const caller = callerOf(request)
+      await found(caller, id)
+      const isStopped = await deps.stopOperation({ id, who: caller.name, messageCodes: caller.messageCodes })
+      if (!isStopped) throw new Problem('OPERATION_ENDED')
+      return json(reply, JSON.stringify(await found(caller, id)))
+    }
+  )
+
+  async function found(caller: Caller, id: string): Promise<object> {
+    const one = isUuid(id) ? await deps.readOperation(id, caller.messageCodes) : null
+    if (!one) throw new Problem('OPERATION_NOT_FOUND')
+    return one
+  }
+}
+
+const pageOf = (caller: Caller, { cursor, limit }: z.output<typeof query>) => ({
+  messageCodes: caller.messageCodes,
+  limit: limit ?? 50,
+  ...(cursor === undefined ? {} : { cursor })
+})

@@ -1,0 +1,270 @@
+// The hands of an operator: push, settle, limits; and what they look at: the audit, the processes.
+import { z } from 'zod'
+import { holdOn } from './access.ts'
+import { callerOf } from './auth.ts'
+import { fit, json, readBody, taskText } from './body.ts'
+import { badCursor } from './deliveries.ts'
+import type { ApiDeps } from './deps.ts'
+import { limitExamples, pushExamples, settleExamples } from './examples.ts'
+import { bizText, downstream, isDownstream, nameParams, page, taskParams } from './requests.ts'
+import { refusals, taskAnswer } from './responses.ts'
+import { known, mine } from './tasks.ts'
+import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+const unread = [
+  'NOT_JSON',
+  'NOT_UTF8',
+  'NOT_I_JSON',
+  'TOO_DEEP',
+  'TOO_MANY_MEMBERS',
+  'TOO_LARGE',
+  'UNSUPPORTED_MEDIA_TYPE',
+  'INVALID'
+] as const
+
+const only = downstream.optional().describe('Only this one. Default: all of the task.')
+const pushBody = z.strictObject({ downstream: only }).optional()
+const settleBody = z.strictObject({
+  status: z.enum(['HANDLED', 'DELETED']).describe('How it ended.'),
+  reason: z
+    .string()
+    .min(1)
+    .max(1_000)
+    // oxlint-disable-next-line eslint/no-control-regex -- PostgreSQL's text cannot hold U+0000
+    .regex(/^[^\u0000]*$/, 'must not hold U+0000')
+    .describe('In your words, for the audit.'),
+  downstream: only
+})
+const limit = (most: number) => z.int().min(1).max(most).nullable().optional()
+const limitsBody = z
+  .strictObject({
+    concurrency: limit(100_000).describe("Parallel requests over all workers. null: the handler's."),
+    perSecond: limit(1_000_000).describe("Requests per second over all workers. null: the handler's.")
+  })
+  .refine(({ concurrency, perSecond }) => concurrency !== undefined || perSecond !== undefined, {
+    error: 'must have concurrency or perSecond'
+  })
+
+const time = z.string().meta({ format: 'date-time' })
+const limitsAnswer = z.looseObject({
+  name: z.string(),
+  concurrency: z.int().optional().describe('What holds now.'),
+  perSecond: z.number().optional(),
+  limits: z.looseObject({}).optional().describe('What was set, by whom and when.'),
+  handlerLimits: z.looseObject({}).optional().describe("The handler's, where others were set.")
+})
+const auditAnswer = z.strictObject({
+  audit: z.array(
+    z.looseObject({
+      id: z.string(),
+      at: time,
+      who: z.string().describe('Name of a key, or cli: and a user.'),
+      what: z.string(),
+      target: z.string().optional().describe('A taskNo, or the name of a downstream, or an id.'),
+      detail: z.unknown().optional().meta({ description: 'With the state before and after, by downstream.' })
+    })
+  ),
+  nextCursor: z.string().optional()
+})
+const nodesAnswer = z.strictObject({
+  nodes: z.array(
+    z.looseObject({
+      id: z.string(),
+      roles: z.array(z.string()),
+      version: z.string(),
+      live: z.boolean().describe('It was heard of within the last 15 s.'),
+      startedAt: time,
+      seenAt: time,
+      secret: z.string().optional().describe('A fingerprint of its SECRET: all must have the same.'),
+      queue: z.string().optional().describe('Where its jobs are: all must have the same.'),
+      handlers: z.string().optional().describe('A fingerprint of its handlers: all should have the same.'),
+      yielded: z
+        .array(z.strictObject({ downstream: z.string(), until: time, reason: z.string() }))
+        .describe('Downstreams that it cannot reach while others can, and leaves to them.')
+    })
+  )
+})
+
+const word = bizText(200)
+const auditQuery = z.strictObject({
+  who: word.optional(),
+  what: word.optional().describe('Like task.settle or downstream.pause.'),
+  target: word.optional().describe('A taskNo, or the name of a downstream.'),
+  from: page.from.describe('Default: from the beginning.'),
+  to: page.to,
+  cursor: page.cursor,
+  limit: page.limit
+})
+
+export function operatorRoutes(app: App, deps: ApiDeps): void {
+  app.post(
+    '/tasks/:taskNo/push',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['tasks'],
+        summary: 'End its backoff: deliver it now',
+        operationId: 'pushTask',
+        description:
+          'Deliveries that wait for their next try are due now. What waits for its start, or for other tasks, cannot be pushed.',
+        params: taskParams,
+        body: pushBody.meta({ 'x-examples': pushExamples }),
+        response: {
+          200: taskAnswer,
+          ...refusals(
+            'TASK_NOT_FOUND',
+            'NOTHING_TO_PUSH',
+            'TASK_NOT_STARTED',
+            'TASK_BLOCKED',
+            'TASK_PREPARED',
+            'CROSS_ORIGIN',
+            ...unread,
+            ...keyed
+          )
+        }
+      }
+    },
+    async (request, reply) => {
+      const taskNo = known(request.params)
+      const empty = !Buffer.isBuffer(request.body) || request.body.length === 0
+      const body = (empty ? undefined : fit(pushBody, readBody(request.body, 'plain').value)) ?? {}
+      const who = await mine(deps, callerOf(request), taskNo)
+      const task = await deps.push({
+        taskNo,
+        who,
+        ...(body.downstream === undefined ? {} : { downstream: body.downstream })
+      })
+      if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
+      if (task === 'nothing') throw new Problem('NOTHING_TO_PUSH')
+      if (task === 'prepared') throw new Problem('TASK_PREPARED')
+      if (task === 'blocked') throw new Problem('TASK_BLOCKED')
+      if (task === 'early') throw new Problem('TASK_NOT_STARTED')
+      return json(reply, taskText(task))
+    }
+  )
+
+  app.post(
+    '/tasks/:taskNo/settle',
+    {
+      bodyLimit: 8192,
+      schema: {
+        tags: ['tasks'],
+        summary: 'Say how it ended: for what was mended by hand',
+        operationId: 'settleTask',
+        description:
+          'Its deliveries that are open or FAILED become HANDLED (handledBy operator) or DELETED, and their alarms are resolved. A request in flight cannot be stopped.',
+        params: taskParams,
+        body: settleBody.meta({ 'x-examples': settleExamples }),
+        response: {
+          200: taskAnswer,
+          ...refusals(
+            'TASK_NOT_FOUND',
+            'NOTHING_TO_SETTLE',
+            'TASK_PREPARED',
+            'CROSS_ORIGIN',
+            ...unread,
+            ...keyed
+          )
+        }
+      }
+    },
+    async (request, reply) => {
+      const taskNo = known(request.params)
+      const who = await mine(deps, callerOf(request), taskNo)
+      const { downstream: name, ...said } = fit(settleBody, readBody(request.body, 'plain').value)
+      const task = await deps.settle({
+        taskNo,
+        who,
+        ...said,
+        ...(name === undefined ? {} : { downstream: name })
+      })
+      if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
+      if (task === 'nothing') throw new Problem('NOTHING_TO_SETTLE')
+      if (task === 'prepared') throw new Problem('TASK_PREPARED')
+      return json(reply, taskText(task))
+    }
+  )
+
+  app.patch(
+    '/downstreams/:name',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['ops'],
+        summary: 'Set its limits, without a restart',
+        operationId: 'setLimits',
+        description:
+          "Every process follows within a second. They are kept, and hold in place of the handler's until they are null.",
+        params: nameParams,
+        body: limitsBody.meta({ 'x-examples': limitExamples }),
+        response: {
+          200: limitsAnswer,
+          ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unread, ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const { name } = request.params
+      const caller = callerOf(request)
+      const hold = holdOn(name, caller, deps.handlers)
+      if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
+      if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
+      const limits = fit(limitsBody, readBody(request.body, 'plain').value)
+      const isSet = await deps.setLimits(
+        name,
+        limits as { concurrency?: number | null; perSecond?: number | null },
+        caller.name
+      )
+      const found = isSet && (await deps.listDownstreams()).find(one => one.name === name)
+      if (!found) throw new Problem('DOWNSTREAM_NOT_FOUND')
+      return json(reply, JSON.stringify(found))
+    }
+  )
+
+  app.get(
+    '/audit',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'What operators did, newest first',
+        operationId: 'listAudit',
+        description: 'Not for keys that are bound to messageCodes: it names tasks of all.',
+        querystring: auditQuery,
+        response: { 200: auditAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
+      }
+    },
+    async (request, reply) => {
+      if (callerOf(request).messageCodes)
+        throw new Problem('CODE_FORBIDDEN', 'the audit names tasks of all messageCodes')
+      const { limit: most, ...query } = request.query
+      const asked = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined))
+      const found = await deps.listAudit({ ...asked, limit: most ?? 50 })
+      if (found === 'bad_cursor') throw badCursor()
+      return json(reply, JSON.stringify(found))
+    }
+  )
+
+  app.get(
+    '/nodes',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'The processes of this service',
+        operationId: 'listNodes',
+        description:
+          'Of the last hour. Those that live must agree in SECRET and queue, and should in their handlers.',
+        response: { 200: nodesAnswer, ...refusals(...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const nodes = (await deps.listNodes()).map(one => ({
+        ...one,
+        yielded: one.yielded.filter(({ downstream: name }) => holdOn(name, caller, deps.handlers) !== 'none')
+      }))
+      return json(reply, JSON.stringify({ nodes }))
+    }
+  )
+}

@@ -1,0 +1,102 @@
+import { z } from 'zod'
+import type { Question } from '../db/reconcile.ts'
+import { Problem } from '../runtime/errors.ts'
+import { holdOn } from './access.ts'
+import { callerOf, mayUse } from './auth.ts'
+import { fit, json, readBody } from './body.ts'
+import { badCursor } from './deliveries.ts'
+import type { ApiDeps } from './deps.ts'
+import { reconcileExamples } from './examples.ts'
+import { instant, isUuid, reconcileBody } from './requests.ts'
+import { differencesAnswer, digestsAnswer, refusals } from './responses.ts'
+import type { App } from './typed.ts'
+import type { Caller } from './auth.ts'
+
+const longestMs = 31 * 86_400_000
+
+export function reconcileRoutes(app: App, deps: ApiDeps): void {
+  app.post(
+    '/reconcile',
+    {
+      // 10,000 taskNos of 128 characters.
+      bodyLimit: 1_536 * 1_024,
+      schema: {
+        tags: ['reconcile'],
+        summary: 'Compare what a downstream has handled with what is HANDLED here',
+        operationId: 'reconcile',
+        description:
+          'With taskNos: the differences, page by page. With a digest: which buckets differ, to be narrowed by longer ones until their taskNos fit. Nothing is changed. docs/reconcile.md has the way for a million tasks.',
+        body: reconcileBody.meta({ 'x-examples': reconcileExamples }),
+        response: {
+          200: z.union([differencesAnswer, digestsAnswer]),
+          ...refusals(
+            'NOT_JSON',
+            'NOT_UTF8',
+            'NOT_I_JSON',
+            'TOO_DEEP',
+            'TOO_MANY_MEMBERS',
+            'TOO_LARGE',
+            'UNSUPPORTED_MEDIA_TYPE',
+            'INVALID',
+            'CODE_FORBIDDEN',
+            'DOWNSTREAM_NOT_FOUND',
+            'CROSS_ORIGIN',
+            'UNAUTHORIZED',
+            'FORBIDDEN',
+            'TOO_MANY_REQUESTS',
+            'UNAVAILABLE'
+          )
+        }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const question = questionOf(readBody(request.body, 'reconcile').value, caller)
+      if (holdOn(question.downstream, caller, deps.handlers) === 'none')
+        throw new Problem('DOWNSTREAM_NOT_FOUND')
+      const answer = await deps.reconcile(question)
+      if (answer === 'not_found') throw new Problem('DOWNSTREAM_NOT_FOUND')
+      if (answer === 'too_many') throw invalid('/from', 'more than 1,000,000 tasks: choose a shorter time')
+      return json(reply, JSON.stringify(answer))
+    }
+  )
+}
+
+const invalid = (pointer: string, detail: string): Problem => new Problem('INVALID', detail, { pointer })
+
+function questionOf(body: unknown, caller: Caller): Question {
+  const {
+    downstream,
+    messageCode,
+    bucket,
+    taskNos,
+    digest,
+    cursor,
+    limit = 200,
+    ...times
+  } = fit(reconcileBody, body)
+  const from = instant(times.from) ?? new Date(Number.NaN)
+  const to = instant(times.to) ?? new Date(Number.NaN)
+  if (messageCode !== undefined && !mayUse(caller, messageCode))
+    throw new Problem('CODE_FORBIDDEN', '', { pointer: '/messageCode' })
+  if (to <= from) throw invalid('/to', 'must be after from')
+  if (to.getTime() - from.getTime() > longestMs) throw invalid('/to', 'must be at most 31 days after from')
+  if ((taskNos === undefined) === (digest === undefined)) throw invalid('/taskNos', 'say taskNos or digest')
+  if (digest && bucket !== undefined) throw invalid('/bucket', 'a digest names its own buckets')
+  if (digest && cursor !== undefined) throw invalid('/cursor', 'a digest has one page')
+  if (cursor !== undefined && !isCursor(cursor)) throw badCursor()
+  return {
+    downstream,
+    messageCodes: messageCode === undefined ? caller.messageCodes : [messageCode],
+    from,
+    to,
+    limit,
+    ...(bucket === undefined ? {} : { bucket }),
+    ...(taskNos === undefined ? {} : { taskNos }),
+    ...(digest === undefined ? {} : { digest }),
+    ...(cursor === undefined ? {} : { cursor })
+  }
+}
+
+const isCursor = (text: string): boolean =>
+  text.startsWith('m:') ? isUuid(text.slice(2)) : /^t:[A-Za-z0-9._:-]{0,128}$/.test(text)

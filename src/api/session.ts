@@ -1,0 +1,108 @@
+import { hash, randomBytes } from 'node:crypto'
+import type { FastifyRequest } from 'fastify'
+import { z } from 'zod'
+import type { ApiDeps } from './deps.ts'
+import { fit, json, readBody } from './body.ts'
+import { signInExamples } from './examples.ts'
+import { refusals } from './responses.ts'
+import { cookieName, csrfHeader, csrfOf, isOwnWrite, isSecure, sessionOf } from './session-cookie.ts'
+import type { App } from './typed.ts'
+import { scopes } from '../db/keys.ts'
+import { sessionHours } from '../db/sessions.ts'
+import { Problem } from '../runtime/errors.ts'
+import { version } from '../runtime/package.ts'
+
+const signInBody = z.strictObject({
+  key: z.string().regex(/^ack_[\w-]{16,200}$/, 'must be an API key, ack_…')
+})
+const sessionAnswer = z.strictObject({
+  signedIn: z.boolean(),
+  auth: z.boolean().describe('false: no key is needed here.'),
+  version: z.string(),
+  name: z.string().optional(),
+  scopes: z.array(z.string()).optional(),
+  messageCodes: z.array(z.string()).nullable().optional(),
+  csrf: z.string().optional().describe(`To be sent as ${csrfHeader} with each write.`)
+})
+
+/** Sign-in of the dashboard. A program sends its key with each request instead. */
+export function sessionRoutes(app: App, deps: ApiDeps): void {
+  const base = { auth: deps.auth, version }
+  const shown = async (id: string | null) => {
+    if (!deps.auth) return { signedIn: true, ...base, name: 'local', scopes, messageCodes: null }
+    const key = id === null ? null : await deps.findKey(hash('sha256', id, 'hex'))
+    if (!key || id === null) return { signedIn: false, ...base }
+    const { name, scopes: own, messageCodes } = key
+    return { signedIn: true, ...base, name, scopes: own, messageCodes, csrf: csrfOf(id) }
+  }
+  const cookie = (request: FastifyRequest, value: string, seconds: number): string => {
+    const secure = isSecure(request, deps.publicUrl)
+    return `${cookieName(secure)}=${value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=${seconds}${secure ? '; Secure' : ''}`
+  }
+
+  app.get(
+    '/session',
+    {
+      schema: {
+        tags: ['dashboard'],
+        summary: 'Who is signed in',
+        operationId: 'readSession',
+        response: { 200: sessionAnswer, ...refusals('UNAVAILABLE') }
+      }
+    },
+    async (request, reply) => {
+      const answer = await shown(sessionOf(request, deps.publicUrl))
+      return json(reply.header('cache-control', 'no-store'), JSON.stringify(answer))
+    }
+  )
+
+  app.post(
+    '/session',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['dashboard'],
+        summary: 'Sign in with an API key',
+        operationId: 'createSession',
+        description: `Sets a cookie that holds a random id, never the key. It ends after ${sessionHours} hours, and with its key.`,
+        body: signInBody.meta({ 'x-examples': signInExamples }),
+        response: {
+          201: sessionAnswer,
+          ...refusals('NOT_JSON', 'INVALID', 'UNAUTHORIZED', 'CROSS_ORIGIN', 'UNAVAILABLE')
+        }
+      }
+    },
+    async (request, reply) => {
+      const { key } = fit(signInBody, readBody(request.body, 'plain').value)
+      if (!deps.auth) return json(reply.code(201), JSON.stringify(await shown(null)))
+      const keyHash = hash('sha256', key, 'hex')
+      const id = `ses_${randomBytes(32).toString('base64url')}`
+      // Looked up first: guesses share statements there.
+      const isKnown = (await deps.findKey(keyHash)) !== null
+      if (!isKnown || !(await deps.createSession({ hash: hash('sha256', id, 'hex'), keyHash })))
+        throw new Problem('UNAUTHORIZED')
+      void reply.code(201).header('cache-control', 'no-store')
+      void reply.header('set-cookie', cookie(request, id, sessionHours * 3_600))
+      return json(reply, JSON.stringify(await shown(id)))
+    }
+  )
+
+  app.delete(
+    '/session',
+    {
+      schema: {
+        tags: ['dashboard'],
+        summary: 'Sign out',
+        operationId: 'endSession',
+        response: { 200: sessionAnswer, ...refusals('CSRF', 'CROSS_ORIGIN', 'UNAVAILABLE') }
+      }
+    },
+    async (request, reply) => {
+      const id = sessionOf(request, deps.publicUrl)
+      if (id !== null && !isOwnWrite(request, id)) throw new Problem('CSRF')
+      if (id !== null) await deps.endSession(hash('sha256', id, 'hex'))
+      void reply.header('set-cookie', cookie(request, '', 0))
+      return json(reply, JSON.stringify({ signedIn: false, ...base }))
+    }
+  )
+}

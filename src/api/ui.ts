@@ -1,0 +1,78 @@
+import { hash } from 'node:crypto'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { extname, join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
+import { packageRoot } from '../runtime/package.ts'
+
+interface File {
+  bytes: Buffer
+  gzipped: Buffer
+  type: string
+  etag: string
+}
+
+const types: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml'
+}
+
+/** No inline script and no inline style: text of others that gets into the page by a mistake of ours still does nothing. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self'",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+  "trusted-types 'none'"
+].join('; ')
+
+/** The dashboard: files that `npm run build` made, from memory. Its pages are paths under /ui, all answered with one document. */
+export function uiRoutes(app: App, folder = join(packageRoot, 'dist/ui')): void {
+  const files = existsSync(folder) ? readFiles(folder) : new Map<string, File>()
+  const send = (request: FastifyRequest, reply: FastifyReply): FastifyReply => {
+    const path = (request.params as { '*'?: string })['*'] ?? ''
+    const file = files.get(path) ?? (extname(path) === '' ? files.get('index.html') : undefined)
+    if (!file)
+      throw new Problem('NOT_FOUND', files.size === 0 ? 'the dashboard is not built: npm run build' : '')
+    void reply.headers({
+      'content-security-policy': policy,
+      'referrer-policy': 'no-referrer',
+      'x-frame-options': 'DENY',
+      'cross-origin-opener-policy': 'same-origin',
+      'cross-origin-resource-policy': 'same-origin',
+      'permissions-policy': 'camera=(), geolocation=(), microphone=()',
+      'cache-control': 'no-cache',
+      etag: file.etag
+    })
+    if (request.headers['if-none-match']?.includes(file.etag)) return reply.code(304).send()
+    void reply.type(file.type).header('vary', 'accept-encoding')
+    return /\bgzip\b/.test(request.headers['accept-encoding'] ?? '')
+      ? reply.header('content-encoding', 'gzip').send(file.gzipped)
+      : reply.send(file.bytes)
+  }
+  const hidden = { schema: { hide: true } }
+  app.get('/', hidden, async (_request, reply) => reply.redirect('/ui/', 302))
+  app.get('/ui', hidden, async (_request, reply) => reply.redirect('/ui/', 302))
+  app.get('/ui/*', hidden, send)
+}
+
+function readFiles(folder: string): Map<string, File> {
+  return new Map(
+    readdirSync(folder)
+      .filter(name => extname(name) in types)
+      .map((name): [string, File] => {
+        const bytes = readFileSync(join(folder, name))
+        const etag = `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"`
+        return [name, { bytes, gzipped: gzipSync(bytes), type: types[extname(name)] ?? '', etag }]
+      })
+  )
+}

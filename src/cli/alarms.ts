@@ -1,0 +1,73 @@
+// ackbox alarms: the channels that are told of alarms, and a test of one.
+import { parseArgs } from 'node:util'
+import type { ChannelConfig } from '../alarm/channel.ts'
+import { openChannels } from '../alarm/open.ts'
+import { embeddedSecret } from '../embedded/start.ts'
+import { commandLine } from '../runtime/package.ts'
+import { environment, readConfig, type Config } from '../service/config.ts'
+import { reportFailure, UsageError } from './database.ts'
+
+export const help = `${commandLine('alarms list')}
+${commandLine('alarms test NAME')}
+
+list shows the channels of ALARM_CHANNELS, ALARM_CHANNEL_<NAME> and ALARM_WEBHOOK_URL, and what each hears.
+test sends one message to a channel and says whether the channel accepted it. No database is needed.
+Channels: dingtalk, feishu, wecom, slack, pagerduty, alertmanager, mail, webhook. See docs/alarms.md.`
+
+export async function run(args: string[]): Promise<void> {
+  const { positionals } = parseArgs({ args, allowPositionals: true })
+  const [verb, name, ...more] = positionals
+  if (verb === undefined) return console.log(help)
+  try {
+    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
+    const config = readConfig(environment())
+    if (verb === 'list') list(config)
+    else if (verb === 'test') await test(config, name)
+    else throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  } catch (err) {
+    reportFailure(err)
+  }
+}
+
+function list({ alarmChannels }: Config): void {
+  if (alarmChannels.length === 0)
+    console.log('There are no channels: set ALARM_CHANNELS. Alarms are in the log and in GET /alarms.')
+  for (const channel of alarmChannels) console.log(shown(channel))
+}
+
+/** Without the path: it may hold a token. */
+function shown({ name, kind, url, rule, sendResolved }: ChannelConfig): string {
+  const hears = Object.entries(rule).map(([member, values]) => `${member} ${values.join(',')}`)
+  const end = sendResolved ? '  told when it is over' : ''
+  return `${name}  ${kind}  ${new URL(url).host}  ${hears.join('; ') || 'all alarms'}${end}`
+}
+
+async function test(config: Config, name: string | undefined): Promise<void> {
+  const names = config.alarmChannels.map(channel => channel.name)
+  const one = config.alarmChannels.find(channel => channel.name === name)
+  if (!one)
+    throw new UsageError(
+      `${name === undefined ? 'The name of the channel is missing' : `There is no channel ${name}`}. ${names.length > 0 ? `The channels are ${names.join(', ')}.` : 'None is set: set ALARM_CHANNELS.'}`
+    )
+  const secret = config.secret ?? embeddedSecret(config.dataDir)
+  const { publicUrl, egressAllow = [] } = config
+  const [channel] = await openChannels([one], { secret, publicUrl, egressAllow })
+  if (!channel) return
+  const now = new Date().toISOString()
+  const sent = await channel.send(
+    {
+      type: 'ackbox.alarm',
+      id: `alarm_test_${Date.now()}`,
+      downstream: '',
+      kind: 'TEST',
+      since: now,
+      count: 1,
+      deliveries: [{ taskNo: 'test', messageCode: 'test', attempt: 1, reason: 'TEST', createdAt: now }]
+    },
+    new AbortController().signal
+  )
+  await channel.close()
+  if (sent !== true)
+    throw new UsageError(`${one.name} (${one.kind}) did not accept the message: ${sent.reason}`)
+  console.log(`${one.name} (${one.kind}) accepted the message.`)
+}

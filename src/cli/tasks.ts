@@ -1,0 +1,281 @@
+// ackbox tasks: what an operator does with tasks, by the API of a running service.
+import { parseArgs } from 'node:util'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { durationMs } from '../handler/define.ts'
+import { commandLine } from '../runtime/package.ts'
+import { openClient, type Client } from './demo/client.ts'
+import { keptKey } from './demo.ts'
+import { UsageError } from './database.ts'
+
+export const help = `${commandLine('tasks list')} [filters] [--limit 50]
+${commandLine('tasks show TASKNO')}
+${commandLine('tasks push TASKNO')} [--downstream NAME]            ends its backoff: it is due now
+${commandLine('tasks settle TASKNO HANDLED|DELETED --reason TEXT')} [--downstream NAME]
+${commandLine('tasks redeliver TASKNO')} [--downstream NAME] [--force]
+${commandLine('tasks redeliver --all')} [filters] [--dry-run]       all FAILED that match; shows the progress
+${commandLine('tasks stop OPERATION')}                             stops such a redelivery
+
+Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse  --biz order:A-1001  --by KEY
+  --prefix order-  --reason SEND_EXHAUSTED  --text "part of the last reason"  --from 2h (or a time)  --to TIME
+  --url URL   address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT)
+  --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
+  --json      prints the answers of the API as they are
+Exit: 0 done · 1 refused, or nothing to do`
+
+const options = {
+  status: { type: 'string' },
+  code: { type: 'string' },
+  scene: { type: 'string' },
+  downstream: { type: 'string' },
+  biz: { type: 'string' },
+  by: { type: 'string' },
+  prefix: { type: 'string' },
+  reason: { type: 'string' },
+  text: { type: 'string' },
+  from: { type: 'string' },
+  to: { type: 'string' },
+  limit: { type: 'string' },
+  force: { type: 'boolean' },
+  all: { type: 'boolean' },
+  'dry-run': { type: 'boolean' },
+  json: { type: 'boolean' },
+  url: { type: 'string' },
+  key: { type: 'string' }
+} as const
+
+type Given = ReturnType<typeof parseArgs<{ options: typeof options; allowPositionals: true }>>['values']
+
+interface Shown {
+  taskNo: string
+  messageCode: string
+  status: string
+  createdAt: string
+  deliveries: {
+    downstream: string
+    status: string
+    phase?: string
+    reason?: string
+    attempt: number
+    nextActionAt?: string
+    lastReason?: string
+    updatedBy?: string
+    attempts?: {
+      attempt: number
+      outcome: string
+      reason?: string
+      status?: number
+      ms: number
+      startedAt: string
+    }[]
+    receipts?: { attempt: number; result: string; reason?: string; createdAt: string }[]
+  }[]
+}
+
+interface Operation {
+  id: string
+  state: string
+  matched: number | string
+  redelivered: number
+  skipped: number
+  deliveries?: Record<string, number>
+}
+
+const pollMs = 500
+
+export async function run(args: string[]): Promise<void> {
+  const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
+  const [verb, ...words] = positionals
+  if (verb === undefined) return console.log(help)
+  const stop = new AbortController()
+  let client: Client | undefined
+  try {
+    const env = process.env
+    const url = values.url ?? env['ACKBOX_URL'] ?? `http://127.0.0.1:${env['PORT'] ?? '3000'}`
+    if (!/^https?:/.test(url) || !URL.canParse(url))
+      throw new UsageError(`--url ${url} is not an http or https URL`)
+    const key = values.key ?? env['ACKBOX_KEY'] ?? keptKey(env['DATA_DIR'])
+    client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
+    await perform(client, url, verb, words, values)
+  } catch (err) {
+    if (!(err instanceof UsageError)) throw err
+    console.error(err.message)
+    process.exitCode = 1
+  } finally {
+    client?.close()
+  }
+}
+
+async function perform(
+  client: Client,
+  url: string,
+  verb: string,
+  words: string[],
+  given: Given
+): Promise<void> {
+  const ask = async <Answer>(method: 'GET' | 'POST', path: string, body?: object): Promise<Answer> => {
+    const reply = await client.call(method, path, body).catch((err: unknown) => {
+      throw new UsageError(
+        `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): set --url`
+      )
+    })
+    if (reply.status < 300) return reply.body as Answer
+    const {
+      title = `${reply.status}`,
+      detail,
+      code = ''
+    } = reply.body as { title?: string; detail?: string; code?: string }
+    throw new UsageError(`${code}: ${title}${detail === undefined ? '' : `: ${detail}`}`)
+  }
+  const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
+    given.json ? console.log(JSON.stringify(answer)) : show(answer)
+  const only = given.downstream === undefined ? {} : { downstream: given.downstream }
+  const taskPath = (): string => {
+    const [taskNo, ...more] = words
+    if (taskNo === undefined || (more.length > 0 && verb !== 'settle'))
+      throw new UsageError(`Which task?\n\n${help}`)
+    return `/tasks/${encodeURIComponent(taskNo)}`
+  }
+
+  switch (verb) {
+    case 'list': {
+      const query = new URLSearchParams(filterOf(given))
+      if (given.status !== undefined) query.set('status', given.status)
+      if (given.limit !== undefined) query.set('limit', given.limit)
+      const page = await ask<{ tasks: Shown[]; nextCursor?: string; partial?: true }>(
+        'GET',
+        `/tasks?${query.toString()}`
+      )
+      return print(page, listTasks)
+    }
+    case 'show':
+      return print(await ask<Shown>('GET', taskPath()), showTask)
+    case 'push':
+      return print(await ask<Shown>('POST', `${taskPath()}/push`, only), showTask)
+    case 'settle': {
+      const [, status, ...more] = words
+      if (status === undefined || given.reason === undefined || more.length > 0)
+        throw new UsageError(
+          `Say how it ended, and why: ${commandLine('tasks settle TASKNO HANDLED --reason TEXT')}`
+        )
+      const body = { status: status.toUpperCase(), reason: given.reason, ...only }
+      return print(await ask<Shown>('POST', `${taskPath()}/settle`, body), showTask)
+    }
+    case 'redeliver': {
+      if (!given.all) {
+        const body = { ...only, ...(given.force ? { force: true } : {}) }
+        return print(await ask<Shown>('POST', `${taskPath()}/redeliver`, body), showTask)
+      }
+      if (given.status !== undefined && given.status !== 'FAILED')
+        throw new UsageError('--all redelivers what is FAILED only')
+      const filter = filterOf(given)
+      if (given['dry-run'])
+        return print(
+          await ask<{ matched: number | string }>('POST', '/tasks/redeliver', { filter, dryRun: true }),
+          ({ matched }) => console.log(`${matched} deliveries would be redelivered`)
+        )
+      const begun = await ask<Operation>('POST', '/tasks/redeliver', { filter })
+      console.error(
+        `Operation ${begun.id}: ${begun.matched} match. Ctrl-C leaves it running; ${commandLine(`tasks stop ${begun.id}`)} stops it`
+      )
+      return print(await followed(ask, begun), showOperation)
+    }
+    case 'stop':
+      return print(
+        await ask<Operation>('POST', `/operations/${encodeURIComponent(words[0] ?? '')}/stop`, {}),
+        showOperation
+      )
+    default:
+      throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+  }
+}
+
+async function followed(
+  ask: <Answer>(method: 'GET', path: string) => Promise<Answer>,
+  begun: Operation
+): Promise<Operation> {
+  for (let now = begun; ;) {
+    if (now.state !== 'RUNNING') return now
+    await sleep(pollMs)
+    now = await ask<Operation>('GET', `/operations/${begun.id}`)
+    if (process.stderr.isTTY) process.stderr.write(`\r${now.redelivered} of ${now.matched} redelivered `)
+  }
+}
+
+/** The filters of the API, by their names there. */
+function filterOf(given: Given): Record<string, string> {
+  const [bizType, ...bizKey] = given.biz?.split(':') ?? []
+  const filter = {
+    messageCode: given.code,
+    sceneType: given.scene,
+    downstream: given.downstream,
+    bizType,
+    bizKey: bizKey.length > 0 ? bizKey.join(':') : undefined,
+    createdBy: given.by,
+    taskNoPrefix: given.prefix,
+    reason: given.reason,
+    lastReason: given.text,
+    from: timeOf(given.from),
+    to: timeOf(given.to)
+  }
+  return Object.fromEntries(
+    Object.entries(filter).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))
+  )
+}
+
+/** A time, or how long ago. */
+function timeOf(text: string | undefined): string | undefined {
+  const ms = text === undefined ? undefined : durationMs(text)
+  return ms === undefined ? text : new Date(Date.now() - ms).toISOString()
+}
+
+function listTasks({
+  tasks,
+  nextCursor,
+  partial
+}: {
+  tasks: Shown[]
+  nextCursor?: string
+  partial?: true
+}): void {
+  for (const { taskNo, messageCode, status, createdAt, deliveries } of tasks) {
+    const parts = deliveries.map(
+      one =>
+        `${one.downstream} ${one.phase ?? one.status} #${one.attempt}${one.lastReason ? ` (${printable(one.lastReason)})` : ''}`
+    )
+    console.log(`${createdAt}  ${status.padEnd(9)}  ${taskNo}  ${messageCode}  ${parts.join(', ')}`)
+  }
+  if (tasks.length === 0) console.log('No task matches.')
+  if (partial) console.log('Not all were looked at: narrow --from and --to.')
+  else if (nextCursor !== undefined)
+    console.log('There are more: narrow the filters, or raise --limit (at most 200).')
+}
+
+function showTask({ taskNo, messageCode, status, createdAt, deliveries }: Shown): void {
+  console.log(`${taskNo}  ${messageCode}  ${status}  created ${createdAt}`)
+  for (const one of deliveries) {
+    const words = [
+      one.phase ?? '',
+      one.reason ?? '',
+      one.nextActionAt === undefined ? '' : `next ${one.nextActionAt}`,
+      one.updatedBy === undefined ? '' : `by ${one.updatedBy}`
+    ]
+    console.log(`  ${one.downstream}  ${one.status}  ${words.filter(Boolean).join('  ')}`)
+    for (const { attempt, outcome, status: code, reason, ms, startedAt } of one.attempts ?? [])
+      console.log(
+        `    #${attempt}  ${startedAt}  ${outcome}  ${code ?? ''}  ${printable(reason ?? '')}  ${ms} ms`
+      )
+    for (const { attempt, result, reason, createdAt: at } of one.receipts ?? [])
+      console.log(`    receipt of #${attempt}  ${at}  ${result}  ${printable(reason ?? '')}`)
+  }
+}
+
+function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Operation): void {
+  const now = Object.entries(deliveries).map(([status, count]) => `${count} ${status}`)
+  console.log(
+    `Operation ${id} is ${state}: ${redelivered} redelivered, ${skipped} skipped; now ${now.join(', ') || 'none'}`
+  )
+}
+
+/** A downstream's words must not steer a terminal. */
+// oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
+const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')

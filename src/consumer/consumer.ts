@@ -1,0 +1,20 @@
+// All that a receiver imports comes from here: import { receiver, fromPg } from 'ackbox/consumer'
+// Nothing else is loaded by it: no library, and no other room than the adapters.
+export { receiver, type OnceOptions, type Receiver, type ReceiverOptions } from './receiver.ts'
+export type { Once, Work } from './answer.ts'
+export type { FastifyRoute, Frameworks } from './frameworks.ts'
+export type { Message, ReceivedTask } from './message.ts'
+export { InvalidSignature, Refuse, Retry, TooOld } from './outcome.ts'
+export { ReceiptRefused } from './receipts.ts'
+export { fromMysql2, fromPg } from '../adapter/drivers.ts'
+export { fromDrizzle, fromKnex, fromKysely, fromPrisma, fromTypeorm } from '../adapter/builders.ts'
+export {
+  AdapterError,
+  type Database,
+  type Dialect,
+  type PostgresJs,
+  type Row,
+  type Tx,
+  type Value
+} from '../adapter/transaction.ts'
+export { ddl } from './ddl.ts'

@@ -1,0 +1,113 @@
+// What came in, whichever library brought it: its headers by lower-case name, its bytes, and the task that they tell of.
+import { AdapterError } from '../adapter/transaction.ts'
+
+/**
+ * A message as its library has it: of HTTP `headers` and `body`; of Kafka `headers` and `value`; of NATS `headers` and `data`; of RabbitMQ
+ * `headers` and `body`, or `properties.headers` and `content`; of RocketMQ `properties` and `body`; of a Redis stream its fields as `headers`.
+ */
+export interface Message {
+  /** An object, a Map, pairs, or names and values by turns. */
+  headers?: unknown
+  properties?: unknown
+  /** The bytes or the text as they came. */
+  body?: unknown
+  value?: unknown
+  data?: unknown
+  content?: unknown
+}
+
+export interface ReadMessage {
+  headers: ReadonlyMap<string, string>
+  payload: string | Uint8Array
+}
+
+/** The task of a message whose signature was checked. Only its id, its time and its text are signed. */
+export interface ReceivedTask {
+  /** Of the delivery: the same on every attempt, and after an operator's redelivery. */
+  webhookId: string
+  taskNo: string
+  messageCode: string
+  sceneType: string
+  attempt: number
+  /** 1, and one more after each redelivery by an operator. */
+  round: number
+  /** Ackbox sends the delivery no more after this time. */
+  forgetAfter: Date
+  /** Undefined: Ackbox expects no receipt. */
+  callbackUrl: string | undefined
+  callbackToken: string | undefined
+  /** The payload as text. */
+  text: string
+  /** The payload as JSON; reading it throws a SyntaxError when it is none. */
+  readonly body: unknown
+  headers: ReadonlyMap<string, string>
+}
+
+/** Without the header, which Ackbox has always sent: what it promises by default. */
+const forgetMs = 30 * 86_400_000
+
+export function read(message: Message): ReadMessage {
+  const headers = headersOf(message)
+  const given = message.body ?? message.value ?? message.data ?? message.content ?? headers.get('body')
+  return { headers, payload: given === undefined ? fieldsOf(headers) : bytesOf(given) }
+}
+
+export function taskOf({ headers, payload }: ReadMessage): ReceivedTask {
+  const header = (name: string): string => headers.get(name) ?? ''
+  const text = typeof payload === 'string' ? payload : Buffer.from(payload).toString()
+  const forgetAfter = Date.parse(header('ackbox-forget-after'))
+  return {
+    webhookId: header('webhook-id'),
+    taskNo: header('ackbox-task-no'),
+    messageCode: header('ackbox-message-code'),
+    sceneType: header('ackbox-scene-type'),
+    attempt: Number(header('ackbox-attempt')) || 1,
+    round: Number(header('ackbox-round')) || 1,
+    forgetAfter: new Date(Number.isNaN(forgetAfter) ? Date.now() + forgetMs : forgetAfter),
+    callbackUrl: headers.get('ackbox-callback-url'),
+    callbackToken: headers.get('ackbox-callback-token'),
+    text,
+    get body() {
+      return JSON.parse(text) as unknown
+    },
+    headers
+  }
+}
+
+function headersOf({ headers, properties }: Message): Map<string, string> {
+  const inner = (properties as { headers?: unknown } | null | undefined)?.headers
+  const found = new Map<string, string>()
+  for (const [name, value] of pairs(headers ?? inner ?? properties)) {
+    const last: unknown = Array.isArray(value) ? value.at(-1) : value
+    if (last !== undefined && last !== null) found.set(textOf(name).toLowerCase(), textOf(last))
+  }
+  return found
+}
+
+function pairs(from: unknown): Iterable<readonly [unknown, unknown]> {
+  if (typeof from !== 'object' || from === null) return []
+  if (Array.isArray(from) && !Array.isArray(from[0]))
+    return from.flatMap((name: unknown, at) =>
+      at % 2 === 0 ? [[name, from[at + 1] as unknown] as const] : []
+    )
+  return Symbol.iterator in from ? (from as Iterable<readonly [unknown, unknown]>) : Object.entries(from)
+}
+
+const textOf = (value: unknown): string =>
+  value instanceof Uint8Array ? Buffer.from(value).toString() : String(value)
+
+function bytesOf(given: unknown): string | Uint8Array {
+  if (typeof given === 'string' || given instanceof Uint8Array) return given
+  if (given instanceof ArrayBuffer) return new Uint8Array(given)
+  // Its library parsed it. As a rule this is the very text; if it is not, the signature will tell.
+  const again = JSON.stringify(given) as string | undefined
+  if (again === undefined)
+    throw new AdapterError('The body of this message is no text, no bytes and no JSON.')
+  return again
+}
+
+/** An entry of a Redis stream without a field `body` is signed over its own fields. */
+function fieldsOf(headers: ReadonlyMap<string, string>): string {
+  const own = [...headers].filter(([name]) => !/^(?:webhook-|ackbox-)|^traceparent$/.test(name))
+  return own.length === 0 ? '' : JSON.stringify(own.flat())
+}

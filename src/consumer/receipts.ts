@@ -1,0 +1,138 @@
+// Receipts that could not be the answer: rows of the transaction that they tell of, sent until Ackbox has them.
+import { hasCode, withTables, type Database, type Row, type Tx } from '../adapter/transaction.ts'
+import type { ReceivedTask } from './message.ts'
+
+export interface Receipt {
+  result: 'HANDLED' | 'RETRY' | 'FAILED'
+  reason?: string
+}
+
+/** Writes the receipt of a message that wants one. */
+export async function write(
+  tx: Tx,
+  consumer: string,
+  { callbackUrl = '', callbackToken = '', taskNo, messageCode }: ReceivedTask,
+  receipt: Receipt
+): Promise<void> {
+  const marks = tx.dialect === 'postgres' ? '$1::text, $2::text, $3::text, $4::text' : '?, ?, ?, ?'
+  const text = JSON.stringify({ taskNo, messageCode, ...receipt })
+  const insert = `insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt) values (${marks})`
+  await withTables(tx, () => tx.query(insert, [consumer, callbackUrl, callbackToken, text]), 'consumer')
+}
+
+export interface SendOptions {
+  consumer: string
+  /** Where Ackbox is; undefined: where each request said. */
+  url: string | undefined
+  onError: (err: unknown, about: { taskNo?: string | undefined }) => void
+}
+
+/** Rows of one look; while they are sent nobody else takes them. */
+const most = 50
+const leaseMs = 30_000
+const sendMs = 10_000
+const longestPauseMs = 60_000
+/** Ackbox will never take it: a wrong or old token, a task that is gone or deleted, a receipt that is none. */
+const final = new Set([400, 401, 404, 409, 413, 422])
+
+/** Sends what is due. True: there may be more of it. */
+export async function sendDue(
+  db: Database<unknown>,
+  options: SendOptions,
+  signal: AbortSignal
+): Promise<boolean> {
+  const rows = await withTables(db, () => claim(db, options.consumer), 'consumer')
+  await Promise.all(rows.map(row => send(db, row, options, signal)))
+  return rows.length === most
+}
+
+async function claim(db: Database<unknown>, consumer: string): Promise<readonly Row[]> {
+  const isPostgres = db.dialect === 'postgres'
+  try {
+    return await db.begin(async native => {
+      const tx = db.within(native)
+      const now = isPostgres ? 'clock_timestamp()' : 'utc_timestamp(6)'
+      const rows = await tx.query(
+        `select id, callback_url, callback_token, receipt, tries from ackbox_receipt_outbox
+         where consumer = ${isPostgres ? '$1::text' : '?'} and next_try_at <= ${now}
+         order by next_try_at limit ${most} for update skip locked`,
+        [consumer]
+      )
+      if (rows.length > 0) {
+        const lease = isPostgres ? `interval '${leaseMs} ms'` : `interval ${leaseMs / 1_000} second`
+        const marks = rows.map((_, at) => (isPostgres ? `$${at + 1}::text::bigint` : '?')).join(', ')
+        await tx.query(
+          `update ackbox_receipt_outbox set next_try_at = ${now} + ${lease}, tries = tries + 1 where id in (${marks})`,
+          rows.map(idOf)
+        )
+      }
+      return rows
+    })
+  } catch (err) {
+    // Two who look at once may be in each other's way: the next look is soon enough.
+    if (hasCode(err, [1213, 'ER_LOCK_DEADLOCK', '40P01', '40001'])) return []
+    throw err
+  }
+}
+
+async function send(
+  db: Database<unknown>,
+  row: Row,
+  { url, onError }: SendOptions,
+  signal: AbortSignal
+): Promise<void> {
+  const receipt = String(row['receipt'])
+  const tries = Number(row['tries']) + 1
+  const { taskNo } = JSON.parse(receipt) as { taskNo: string }
+  let answer: Response | undefined
+  try {
+    answer = await fetch(url ?? String(row['callback_url']), {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        'ackbox-callback-token': String(row['callback_token'])
+      },
+      body: receipt,
+      redirect: 'manual',
+      signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)])
+    })
+    const text = await answer.text()
+    if (answer.ok || final.has(answer.status)) {
+      if (!answer.ok)
+        onError(new ReceiptRefused(`The receipt was answered ${answer.status}: ${text.slice(0, 200)}`), {
+          taskNo
+        })
+      await remove(db, row)
+      return
+    }
+  } catch (err) {
+    // Ackbox or the database is away; tell it when that lasts.
+    if (!signal.aborted && tries % 10 === 0) onError(err, { taskNo })
+  }
+  const asked = Number(answer?.headers.get('retry-after')) * 1_000 || 0
+  const pauseMs = signal.aborted
+    ? 0
+    : Math.min(longestPauseMs, Math.max(asked, 250 * 2 ** Math.min(tries, 10)))
+  await putOff(db, row, pauseMs).catch(() => {}) // its lease ends by itself
+}
+
+/** Ackbox refused a receipt for good; it is not sent again. */
+export class ReceiptRefused extends Error {
+  override name = 'ReceiptRefused'
+}
+
+async function remove(db: Database<unknown>, row: Row): Promise<void> {
+  const mark = db.dialect === 'postgres' ? '$1::text::bigint' : '?'
+  await db.query(`delete from ackbox_receipt_outbox where id = ${mark}`, [idOf(row)])
+}
+
+async function putOff(db: Database<unknown>, row: Row, pauseMs: number): Promise<void> {
+  await db.query(
+    db.dialect === 'postgres'
+      ? "update ackbox_receipt_outbox set next_try_at = clock_timestamp() + $1::text::int * interval '1 ms' where id = $2::text::bigint"
+      : 'update ackbox_receipt_outbox set next_try_at = utc_timestamp(6) + interval ? * 1000 microsecond where id = ?',
+    [String(pauseMs), idOf(row)]
+  )
+}
+
+const idOf = (row: Row): string => String(row['id'])

@@ -1,0 +1,174 @@
+// A receiver that handles each delivery once, in its own database.
+import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
+import {
+  AdapterError,
+  insist,
+  txOf,
+  withTables,
+  type Database,
+  type PostgresJs,
+  type Tx
+} from '../adapter/transaction.ts'
+import { answerer, type Once } from './answer.ts'
+import { frameworks, type Frameworks } from './frameworks.ts'
+import { read, taskOf, type Message, type ReceivedTask } from './message.ts'
+import { InvalidSignature, TooOld } from './outcome.ts'
+import * as receipts from './receipts.ts'
+import * as received from './received.ts'
+import { verifier } from './verify.ts'
+
+export interface ReceiverOptions<Db> {
+  /** `npx ackbox key secret DOWNSTREAM` prints it; two of them during a rotation. */
+  secrets: readonly string[]
+  /** The receiver's own database, with the tables of `npx ackbox consumer --print-ddl`. */
+  db: Db
+  /** A name for who handles: another one in the same database handles every delivery as well. */
+  consumer: string
+  /** Where Ackbox is, for receipts. Without it they go where each request says, which is as trustworthy as its connection. */
+  url?: string | undefined
+  /** Work that takes longer is answered 202 or 503, ms. Keep it below the downstream's timeout in Ackbox. Default 8,000. */
+  deadlineMs?: number | undefined
+  /** How old the signature of an HTTP request may be, ms. Default 300,000. */
+  toleranceMs?: number | undefined
+  /** Longer bodies are answered 413. Default 1 MiB. */
+  maxBytes?: number | undefined
+  /** Hears what no answer tells: what a handler threw, and receipts that Ackbox refused. Default: console.error. */
+  onError?: ((err: unknown, about: { taskNo?: string | undefined }) => void) | undefined
+}
+
+export interface OnceOptions {
+  /** Whether to write a receipt for a message that wants one, which `run` sends. Default true. */
+  receipt?: boolean | undefined
+}
+
+export interface Receiver<Native> extends Frameworks<Native> {
+  /**
+   * Runs `work` unless a committed transaction has handled this delivery. `tx` must be a transaction; commit it afterwards, and only then
+   * acknowledge the message. Throws InvalidSignature before any statement, and what the work throws: roll back then.
+   */
+  once<Result>(
+    tx: Tx | PostgresJs,
+    message: Message,
+    work: (task: ReceivedTask) => Promise<Result>,
+    options?: OnceOptions
+  ): Promise<Once<Result>>
+  /** Sends receipts until the signal aborts. Any number of processes may run it. Rejects when the tables are missing. */
+  run(options?: { signal?: AbortSignal | undefined; pollMs?: number | undefined }): Promise<void>
+  /** Forgets deliveries that Ackbox sends no more. Once a day is enough. */
+  prune(): Promise<void>
+}
+
+const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
+/** For messages of a queue, which may have waited for long: their time is judged by forgetAfter. */
+const anyAge = Infinity
+/** For clocks that differ; `prune` waits as long. */
+const marginMs = 86_400_000
+
+export function receiver<Db extends Database<unknown> | PostgresJs>(
+  options: ReceiverOptions<Db>
+): Receiver<NativeOf<Db>> {
+  const { consumer, deadlineMs = 8_000, toleranceMs = 300_000, maxBytes = 1_048_576 } = options
+  if (typeof consumer !== 'string' || !consumerForm.test(consumer))
+    throw new AdapterError('consumer must be 1 to 64 of A-Z a-z 0-9 . _ - and start with a letter or digit.')
+  const verify = verifier(options.secrets)
+  const db = databaseOf(options.db)
+  const url = callbackOf(options.url)
+  const onError = options.onError ?? logTo(consumer)
+  let wake = (): void => {}
+
+  const open = (message: Message, mostMs: number): ReceivedTask => {
+    const found = read(message)
+    if (!verify(found, mostMs))
+      throw new InvalidSignature(
+        'This message was not signed by Ackbox with a secret of this receiver, or is not as it was signed.'
+      )
+    const task = taskOf(found)
+    // Nobody would know where to.
+    if (url === undefined && !task.callbackUrl) task.callbackToken = undefined
+    if (task.forgetAfter.getTime() + marginMs < Date.now())
+      throw new TooOld(
+        `Whether ${task.webhookId} was handled may be forgotten: it was to be sent until ${task.forgetAfter.toISOString()}.`
+      )
+    return task
+  }
+
+  /** In a transaction. `wantsReceipt` is asked at its end. */
+  const handle = async <Result>(
+    tx: Tx,
+    task: ReceivedTask,
+    work: (task: ReceivedTask) => unknown,
+    wantsReceipt: () => boolean
+  ): Promise<Once<Result>> => {
+    const repeat = await received.begin(tx, consumer, task)
+    let result: unknown
+    try {
+      result = repeat ? repeat.result : await work(task)
+      const json = repeat ? undefined : (JSON.stringify(result) as string | undefined)
+      if (json !== undefined) await received.keep(tx, consumer, task.webhookId, json)
+      if (task.callbackToken !== undefined && wantsReceipt())
+        await receipts.write(tx, consumer, task, { result: 'HANDLED' })
+    } catch (err) {
+      if (!repeat) await received.takeBack(tx, consumer, task.webhookId)
+      throw err
+    }
+    return { first: repeat === undefined, result: result as Result }
+  }
+
+  const answer = answerer<NativeOf<Db>>({
+    deadlineMs,
+    open: request => open(request, toleranceMs),
+    transact: (task, work, wantsReceipt) =>
+      db.begin(native => handle(db.within(native), task, () => work(native, task), wantsReceipt)),
+    async tell(task, receipt) {
+      await db.begin(native => receipts.write(db.within(native), consumer, task, receipt))
+      wake()
+    },
+    written: () => wake(),
+    onError
+  })
+
+  return {
+    ...frameworks(answer, maxBytes, onError),
+    async once(from, message, work, { receipt = true } = {}) {
+      const task = open(message, anyAge)
+      const tx = txOf(from)
+      await withTables(tx, () => insist(tx, 'ackbox_received in row exclusive mode'), 'consumer')
+      return await handle(tx, task, work, () => receipt)
+    },
+    async run({ signal = new AbortController().signal, pollMs = 1_000 } = {}) {
+      while (!signal.aborted) {
+        try {
+          if (await receipts.sendDue(db, { consumer, url, onError }, signal)) continue
+        } catch (err) {
+          if (err instanceof AdapterError) throw err
+          onError(err, {})
+        }
+        await new Promise<void>(resolve => {
+          const done = (): void => {
+            clearTimeout(timer)
+            signal.removeEventListener('abort', done)
+            resolve()
+          }
+          const timer = setTimeout(done, pollMs)
+          wake = done
+          signal.addEventListener('abort', done, { once: true })
+          if (signal.aborted) done()
+        })
+      }
+    },
+    prune: () => received.prune(db, consumer)
+  }
+}
+
+const logTo =
+  (consumer: string) =>
+  (err: unknown, { taskNo = '' }: { taskNo?: string | undefined }): void =>
+    // oxlint-disable-next-line no-console -- whoever has a log gives its own onError
+    console.error(`ackbox/consumer ${consumer}:`, taskNo, err)
+
+function callbackOf(url: string | undefined): string | undefined {
+  if (url === undefined) return undefined
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
+    throw new AdapterError('url must be where Ackbox is, like https://ackbox.example.com')
+  return `${url.replace(/\/+$/, '')}/callback`
+}

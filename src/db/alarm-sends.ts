@@ -1,0 +1,254 @@
+// What each channel must still be told. Channels know nothing of each other: one that is broken keeps only its own rows.
+import type { AlarmKind } from '../domain/types.ts'
+import type { ClaimedAlarm } from './alarms.ts'
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import type { alarmSend, Row } from './schema.ts'
+
+export interface AlarmGroup {
+  channel: string
+  downstream: string
+  kind: AlarmKind
+  tries: number
+  /** raised: something was not told yet. repeat: nothing is new, and it is still open. */
+  event: 'raised' | 'repeat' | 'resolved'
+  openedAt: Date | null
+  /** Rows that were told and are kept. */
+  told: number
+}
+
+export interface AlarmSend {
+  taskId: string
+  attempt: number
+  taskNo: string
+  messageCode: string
+  reason: string | null
+  raisedAt: Date
+}
+
+/** Writes down which channel must hear of which alarm. In one statement, so that a crash leaves both or neither. */
+export async function addAlarmSends(
+  sql: Sql,
+  sends: readonly { channel: string; alarm: ClaimedAlarm }[]
+): Promise<void> {
+  await sql`
+    with asked as (
+      select * from unnest(
+        ${textArray(sends.map(one => one.channel))}::text[], ${textArray(sends.map(one => one.alarm.downstream))}::text[],
+        ${plainArray(sends.map(one => one.alarm.kind))}::text[], ${plainArray(sends.map(one => one.alarm.taskId))}::uuid[],
+        ${plainArray(sends.map(one => one.alarm.attempt))}::int[], ${textArray(sends.map(one => one.alarm.taskNo))}::text[],
+        ${textArray(sends.map(one => one.alarm.messageCode))}::text[], ${textArray(sends.map(one => one.alarm.reason))}::text[],
+        ${plainArray(sends.map(one => one.alarm.createdAt.getTime()))}::float8[]
+      ) as s (channel, downstream, kind, task_id, attempt, task_no, message_code, reason, raised_ms)
+    ), sends as (
+      insert into alarm_send (channel, downstream, kind, task_id, attempt, task_no, message_code, reason, raised_at)
+      select channel, downstream, kind, task_id, attempt, task_no, message_code, reason, to_timestamp(raised_ms / 1000)
+      from asked
+      -- It was told once, was resolved, and is raised again.
+      on conflict on constraint alarm_send_pkey do update
+        set sent_at = null, reason = excluded.reason, raised_at = excluded.raised_at
+    ), channels as (
+      insert into alarm_channel (name) select distinct channel from asked order by 1 on conflict do nothing
+    ), groups as (
+      -- In one order: two dispatchers would wait for each other.
+      insert into alarm_group (channel, downstream, kind) select distinct channel, downstream, kind from asked order by 1, 2, 3
+      on conflict do nothing
+    )
+    -- The rows above are owed now, and this one is looked at no more.
+    update alarm a set next_action_at = 'infinity'
+    from (select distinct task_id, downstream, attempt, kind from asked) s
+    where a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind`
+}
+
+/**
+ * The next group of a channel of which something must be said now, if the limit of the channel allows a message; it is out
+ * of reach for others for `leaseMs`. `repeatMs`: how often what is open is said again, null for never. `sendResolved`
+ * false: neither that nor an end is looked for.
+ */
+export async function claimAlarmGroup(
+  sql: Sql,
+  channel: string,
+  {
+    burst,
+    everyMs,
+    leaseMs,
+    repeatMs,
+    sendResolved
+  }: {
+    burst: number
+    everyMs: number
+    leaseMs: number
+    repeatMs: number | null
+    sendResolved: boolean
+  }
+): Promise<AlarmGroup | undefined> {
+  const [row] = await sql<
+    [
+      {
+        channel: string
+        downstream: string
+        kind: AlarmKind
+        tries: number
+        opened_at: Date | null
+        event: AlarmGroup['event']
+        told: number
+      }?
+    ]
+  >`
+    with free as materialized (
+      select name from alarm_channel
+      where name = ${channel} and free_at <= now() + ${(burst - 1) * everyMs}::int * interval '1 ms'
+      for update skip locked
+    ), waiting as (
+      select g.*, exists (
+          select from alarm_send s
+          where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind and s.sent_at is null
+        ) as is_owed,
+        g.opened_at is not null and ${sendResolved} and not exists (
+          select from alarm_send s
+            join alarm a on a.task_id = s.task_id and a.downstream = s.downstream and a.attempt = s.attempt and a.kind = s.kind
+          where s.channel = g.channel and s.downstream = g.downstream and s.kind = g.kind and a.resolved_at is null
+        ) as is_over,
+        g.opened_at is not null and ${sendResolved} and g.told_at < now() - ${repeatMs}::float8 * interval '1 ms' as is_old
+      from alarm_group g, free
+      where g.channel = free.name and g.next_action_at <= now()
+    ), due as materialized (
+      select channel, downstream, kind,
+        case when is_owed then 'raised' when is_over then 'resolved' else 'repeat' end as event
+      from waiting
+      where is_owed or is_over or is_old
+      order by next_action_at
+      limit 1
+    ), locked as materialized (
+      -- Who looked at the same moment took it, and moved its time.
+      select g.channel, g.downstream, g.kind, due.event
+      from alarm_group g join due using (channel, downstream, kind)
+      where g.next_action_at <= now()
+      for update of g skip locked
+    ), claimed as (
+      update alarm_group g set tries = g.tries + 1, next_action_at = now() + ${leaseMs}::int * interval '1 ms'
+      from locked l
+      where g.channel = l.channel and g.downstream = l.downstream and g.kind = l.kind
+      returning g.*, l.event
+    ), paid as (
+      update alarm_channel c set free_at = greatest(c.free_at, now()) + ${everyMs}::int * interval '1 ms'
+      from claimed where c.name = claimed.channel
+    )
+    select channel, downstream, kind, tries, opened_at, event, (
+        select count(*)::int from alarm_send s
+        where event = 'repeat' and s.channel = c.channel and s.downstream = c.downstream and s.kind = c.kind
+      ) as told
+    from claimed c`
+  return (
+    row && {
+      channel: row.channel,
+      downstream: row.downstream,
+      kind: row.kind,
+      tries: row.tries,
+      event: row.event,
+      openedAt: row.opened_at,
+      told: row.told
+    }
+  )
+}
+
+type Group = Pick<AlarmGroup, 'channel' | 'downstream' | 'kind'>
+
+/** What the group must still be told, oldest first. */
+export async function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<AlarmSend[]> {
+  const rows = await sql<
+    Pick<Row<typeof alarmSend>, 'task_id' | 'attempt' | 'task_no' | 'message_code' | 'reason' | 'raised_at'>[]
+  >`
+    select task_id, attempt, task_no, message_code, reason, raised_at
+    from alarm_send
+    where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind} and sent_at is null
+    order by raised_at, task_id
+    limit ${limit}`
+  return rows.map(row => ({
+    taskId: row.task_id,
+    attempt: row.attempt,
+    taskNo: row.task_no,
+    messageCode: row.message_code,
+    reason: row.reason,
+    raisedAt: row.raised_at
+  }))
+}
+
+/** The channel took the message about them. `keep`: until the incident is over, to know its end. */
+export async function markAlarmSends(
+  sql: Sql,
+  group: Group,
+  sends: readonly Pick<AlarmSend, 'taskId' | 'attempt'>[],
+  { keep, digestMs }: { keep: boolean; digestMs: number }
+): Promise<void> {
+  await sql`
+    with told as materialized (
+      select * from unnest(
+        ${plainArray(sends.map(one => one.taskId))}::uuid[], ${plainArray(sends.map(one => one.attempt))}::int[]
+      ) as s (task_id, attempt)
+    ), kept as (
+      update alarm_send s set sent_at = now() from told
+      where ${keep} and s.channel = ${group.channel} and s.downstream = ${group.downstream} and s.kind = ${group.kind}
+        and s.task_id = told.task_id and s.attempt = told.attempt
+    ), gone as (
+      delete from alarm_send s using told
+      where not ${keep} and s.channel = ${group.channel} and s.downstream = ${group.downstream} and s.kind = ${group.kind}
+        and s.task_id = told.task_id and s.attempt = told.attempt
+    ), heard as (
+      update alarm a set sent_at = now() from told
+      where a.task_id = told.task_id and a.downstream = ${group.downstream} and a.attempt = told.attempt
+        and a.kind = ${group.kind} and a.sent_at is null
+    )
+    update alarm_group set tries = 0, told_at = now(), next_action_at = now() + ${digestMs}::int * interval '1 ms',
+      opened_at = case when ${keep} then coalesce(opened_at, now()) end
+    where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
+}
+
+/** The channel was told that the incident is over. What was raised since is not forgotten: it is owed still. */
+export async function closeAlarmGroup(sql: Sql, group: Group, digestMs: number): Promise<void> {
+  await sql`
+    with gone as (
+      delete from alarm_send
+      where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind} and sent_at is not null
+    )
+    update alarm_group set tries = 0, opened_at = null, told_at = now(),
+      next_action_at = now() + ${digestMs}::int * interval '1 ms'
+    where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
+}
+
+/** The channel did not take it: again after `againMs`. `holdMs`: the channel takes nothing at all until then. */
+export async function postponeAlarmGroup(
+  sql: Sql,
+  group: Group,
+  { againMs, holdMs, burst, everyMs }: { againMs: number; holdMs: number; burst: number; everyMs: number }
+): Promise<void> {
+  await sql`
+    with held as (
+      update alarm_channel
+      set free_at = greatest(free_at, now() + ${holdMs + (burst - 1) * everyMs}::int * interval '1 ms')
+      where ${holdMs > 0} and name = ${group.channel}
+    )
+    update alarm_group set next_action_at = now() + ${againMs}::int * interval '1 ms'
+    where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
+}
+
+/** Alarms that only channels without a setting should hear are handed out anew. Returns their number. */
+export async function releaseUnknownChannels(sql: Sql, channels: readonly string[]): Promise<number> {
+  const [row] = await sql<[{ released: number }]>`
+    with known as (select unnest(${textArray(channels)}::text[]) as name),
+    gone as (
+      delete from alarm_send s where s.channel not in (select name from known)
+      returning s.task_id, s.downstream, s.attempt, s.kind
+    ), groups as (
+      delete from alarm_group g where g.channel not in (select name from known)
+    ), limits as (
+      delete from alarm_channel c where c.name not in (select name from known)
+    ), released as (
+      update alarm a set next_action_at = now() from (select distinct * from gone) g
+      where a.task_id = g.task_id and a.downstream = g.downstream and a.attempt = g.attempt and a.kind = g.kind
+        and a.sent_at is null
+      returning 1
+    )
+    select count(*)::int as released from released`
+  return row.released
+}

@@ -1,0 +1,72 @@
+// Alarms, and what the channels must still be told of them.
+import { sql } from 'drizzle-orm'
+import { check, index, integer, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { alarmKinds, type AlarmKind } from '../domain/types.ts'
+import { at, oneOf } from './columns.ts'
+
+/** What people must hear. Written by the move itself; claimed and retried like deliveries. */
+export const alarm = pgTable(
+  'alarm',
+  {
+    taskId: uuid('task_id').notNull(),
+    downstream: text('downstream').notNull(),
+    attempt: integer('attempt').notNull(),
+    kind: text('kind').$type<AlarmKind>().notNull(),
+    createdAt: at('created_at').notNull().defaultNow(),
+    sentAt: at('sent_at'),
+    resolvedAt: at('resolved_at'),
+    tries: integer('tries').notNull().default(0),
+    nextActionAt: at('next_action_at').notNull().defaultNow()
+  },
+  t => [
+    primaryKey({ name: 'alarm_pkey', columns: [t.taskId, t.downstream, t.attempt, t.kind] }),
+    index('alarm_unsent_idx')
+      .on(t.nextActionAt)
+      .where(sql`${t.sentAt} is null`),
+    check('alarm_kind_check', oneOf(t.kind, alarmKinds))
+  ]
+)
+
+/** How soon a channel may be sent to again, by the vendor's limit. A row once it was ever used. */
+export const alarmChannel = pgTable('alarm_channel', {
+  name: text('name').primaryKey(),
+  freeAt: at('free_at').notNull().defaultNow()
+})
+
+/** All alarms of one downstream and kind in one channel: messages are about these. `opened_at`: told, and not yet resolved. */
+export const alarmGroup = pgTable(
+  'alarm_group',
+  {
+    channel: text('channel').notNull(),
+    downstream: text('downstream').notNull(),
+    kind: text('kind').$type<AlarmKind>().notNull(),
+    nextActionAt: at('next_action_at').notNull().defaultNow(),
+    tries: integer('tries').notNull().default(0),
+    toldAt: at('told_at'),
+    openedAt: at('opened_at')
+  },
+  t => [primaryKey({ name: 'alarm_group_pkey', columns: [t.channel, t.downstream, t.kind] })]
+)
+
+/** An alarm that a channel must be told; once told it is removed, or kept until the incident is over. */
+export const alarmSend = pgTable(
+  'alarm_send',
+  {
+    channel: text('channel').notNull(),
+    downstream: text('downstream').notNull(),
+    kind: text('kind').$type<AlarmKind>().notNull(),
+    taskId: uuid('task_id').notNull(),
+    attempt: integer('attempt').notNull(),
+    taskNo: text('task_no').notNull(),
+    messageCode: text('message_code').notNull(),
+    reason: text('reason'),
+    raisedAt: at('raised_at').notNull(),
+    sentAt: at('sent_at')
+  },
+  t => [
+    primaryKey({ name: 'alarm_send_pkey', columns: [t.channel, t.downstream, t.kind, t.taskId, t.attempt] }),
+    index('alarm_send_unsent_idx')
+      .on(t.channel, t.downstream, t.kind)
+      .where(sql`${t.sentAt} is null`)
+  ]
+)

@@ -1,0 +1,65 @@
+// What keeps deliveries of one task from going on.
+import { sql } from 'drizzle-orm'
+import { textArray } from './arrays.ts'
+import type { Reads } from './reads.ts'
+import { statusWord } from './views.ts'
+import type { Blocker } from '../domain/waiting-for.ts'
+
+export interface Blocks {
+  /** By downstream. */
+  paused: Map<string, { since: string; by?: string }>
+  blockers: Blocker[]
+}
+
+/** `codes`: prerequisites of other messageCodes are not named; null: all are. */
+export async function readBlocks(
+  { db }: Reads,
+  taskNo: string,
+  downstreams: readonly string[],
+  codes: readonly string[] | null
+): Promise<Blocks> {
+  const [row] = await db.execute<{
+    paused: { name: string; since: number; by: string | null }[] | null
+    blockers:
+      | {
+          taskNo: string
+          status: number | null
+          state: 'ACTIVE' | 'PREPARED' | 'CANCELLED'
+          since: number | null
+        }[]
+      | null
+  }>(sql`
+    select (
+      select json_agg(json_build_object('name', name, 'since', extract(epoch from paused_at) * 1000, 'by', paused_by))
+      from downstream where name = any(${textArray(downstreams)}::text[]) and paused_at is not null
+    ) as paused, (
+      select json_agg(x) from (
+        select other.task_no as "taskNo", other.state, d.status, extract(epoch from d.since) * 1000 as since
+        from task t join dependency x on x.task_id = t.id and x.done_at is null
+          join task other on other.id = x.after_id
+          left join lateral (
+            select case when bool_or(status = 0) then 0 else max(status) end as status,
+              case when not bool_or(status = 0) then max(updated_at) end as since
+            from delivery where task_id = other.id
+          ) d on true
+        where t.task_no = ${taskNo}
+          and (${codes && textArray(codes)}::text[] is null or other.message_code = any(${codes && textArray(codes)}::text[]))
+        order by x.after_id
+        limit 100
+      ) x
+    ) as blockers`)
+  const time = (ms: number) => new Date(ms).toISOString()
+  return {
+    paused: new Map(
+      row?.paused?.map(({ name, since, by }) => [
+        name,
+        { since: time(since), ...(by === null ? {} : { by }) }
+      ])
+    ),
+    blockers: (row?.blockers ?? []).map(one => ({
+      taskNo: one.taskNo,
+      status: one.state === 'ACTIVE' ? statusWord(one.status ?? 0) : one.state,
+      ...(one.since === null ? {} : { since: time(one.since) })
+    }))
+  }
+}

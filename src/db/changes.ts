@@ -1,0 +1,55 @@
+// One look at what has changed, for all who watch: by primary keys and small tables, never a scan of deliveries.
+import { textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+/** Where the last look ended. */
+export interface SeenChanges {
+  failureId: number
+  auditId: number
+}
+
+export interface Changes extends SeenChanges {
+  failures: { messageCode: string; downstream: string }[]
+  /** Some operator has done something. */
+  audit: boolean
+  /** Of the watched tasks, a text that is another one whenever a delivery has changed. */
+  tasks: Map<string, { messageCode: string; state: string }>
+}
+
+/** Null: nothing was seen before, and nothing counts as a change. */
+export async function readChanges(
+  sql: Sql,
+  seen: SeenChanges | null,
+  taskNos: readonly string[]
+): Promise<Changes> {
+  const [row] = await sql<
+    [
+      {
+        failure_id: number
+        audit_id: number
+        failures: { messageCode: string; downstream: string }[] | null
+        tasks: { taskNo: string; messageCode: string; state: string }[] | null
+      }
+    ]
+  >`
+    select coalesce((select max(id) from failure), 0)::float8 as failure_id,
+      coalesce((select max(id) from audit), 0)::float8 as audit_id,
+      (select json_agg(f) from (
+        select distinct message_code as "messageCode", downstream from (
+          select message_code, downstream from failure where id > ${seen?.failureId ?? null}::bigint order by id desc limit 1000
+        ) newest
+      ) f) as failures,
+      (select json_agg(w) from (
+        select t.task_no as "taskNo", t.message_code as "messageCode", concat(t.state, ' ', (
+          select string_agg(concat(d.updated_at, d.status, d.phase), ' ' order by d.downstream) from delivery d where d.task_id = t.id
+        )) as state
+        from task t where t.task_no = any(${textArray(taskNos)}::text[])
+      ) w) as tasks`
+  return {
+    failureId: row.failure_id,
+    auditId: row.audit_id,
+    failures: row.failures ?? [],
+    audit: seen !== null && row.audit_id > seen.auditId,
+    tasks: new Map(row.tasks?.map(({ taskNo, ...one }) => [taskNo, one]))
+  }
+}

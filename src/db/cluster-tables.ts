@@ -1,0 +1,41 @@
+// What processes know of one another, and of the downstreams that they share.
+import { integer, jsonb, pgTable, text } from 'drizzle-orm/pg-core'
+import { at } from './columns.ts'
+
+/** A row once it was ever paused, or its limits were set. */
+export const downstream = pgTable('downstream', {
+  name: text('name').primaryKey(),
+  pausedAt: at('paused_at'),
+  pausedBy: text('paused_by'),
+  /** Null: the handler's. */
+  concurrency: integer('concurrency'),
+  perSecond: integer('per_second'),
+  limitsAt: at('limits_at'),
+  limitsBy: text('limits_by')
+})
+
+/** A downstream that a worker leaves to the others for a while. */
+export interface YieldedDownstream {
+  downstream: string
+  /** RFC 3339. */
+  until: string
+  reason: string
+  /** It only starts nothing there until it knows whether others reach it. */
+  isDoubt?: boolean
+}
+
+/** Heartbeats. */
+export const node = pgTable('node', {
+  id: text('id').primaryKey(),
+  roles: text('roles').notNull(),
+  version: text('version').notNull(),
+  seenAt: at('seen_at').notNull().defaultNow(),
+  startedAt: at('started_at').notNull().defaultNow(),
+  /** Fingerprints of SECRET and SECRET_PREVIOUS. Null: of a process that does not tell. */
+  secrets: text('secrets').array(),
+  queue: text('queue'),
+  handlers: text('handlers'),
+  /** When its worker reached each downstream last, ms since 1970. */
+  reached: jsonb('reached').$type<Record<string, number>>(),
+  yielded: jsonb('yielded').$type<YieldedDownstream[]>()
+})

@@ -1,0 +1,211 @@
+// What FAILED, in groups of the same fingerprint: from the append-only failures, never from all deliveries.
+import { sql, type SQL } from 'drizzle-orm'
+import { textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import type { Reads } from './reads.ts'
+import type { Reason } from '../domain/types.ts'
+
+export interface FailureFilter {
+  /** Of these messageCodes; null: of all. */
+  messageCodes: readonly string[] | null
+  messageCode?: string
+  downstream?: string
+  fingerprint?: string
+  from: Date
+  to: Date
+  archived: boolean
+  /** At most so many groups. */
+  limit: number
+}
+
+export interface FailureGroup {
+  fingerprint: string
+  downstream: string
+  reason: Reason
+  status?: number
+  line?: string
+  /** Deliveries that are FAILED with it at this moment. */
+  failed: number
+  /** Times that it happened. */
+  failures: number
+  /** Times that it happened to a delivery that had FAILED before, and was redelivered. */
+  again: number
+  firstAt: string
+  lastAt: string
+  /** How often in each 24th of the time from `from` to `to`. */
+  histogram: number[]
+  example: { taskNo: string; messageCode: string; answer?: string }
+  archived?: { note: string; at: string; by: string }
+}
+
+/** It looks at so many failures at most, the newest first. */
+const mostLooked = 20_000
+const bucketCount = 24
+
+interface PartRow extends Record<string, unknown> {
+  fingerprint: string
+  downstream: string
+  reason: Reason
+  status: number | null
+  line: string | null
+  bucket: number
+  failed: number
+  failures: number
+  again: number
+  first: number
+  last: number
+  last_id: string
+  looked: number
+}
+
+/** Groups, those with the most FAILED deliveries first. `partial`: there are older failures that it did not look at. */
+export async function listFailures(
+  { db }: Reads,
+  filter: FailureFilter
+): Promise<{ failures: FailureGroup[]; partial?: true }> {
+  const { from, to, messageCode = null, downstream = null, fingerprint } = filter
+  const codes = filter.messageCodes && textArray(filter.messageCodes)
+  const [first, last] = [from.getTime() / 1000, to.getTime() / 1000]
+  const parts = await db.execute<PartRow>(sql`
+    with looked as materialized (
+      select * from failure
+      where created_at >= ${from.toISOString()}::timestamptz and created_at < ${to.toISOString()}::timestamptz
+        ${fingerprint === undefined ? sql`` : sql`and fingerprint = ${fingerprint}`}
+      order by created_at desc
+      limit ${mostLooked}
+    ), known as (
+      select l.*, width_bucket(extract(epoch from l.created_at)::float8, ${first}::float8, ${last}::float8, ${bucketCount}) as bucket,
+        d.task_id is not null and l.id = (
+          select max(e.id) from failure e where e.task_id = l.task_id and e.downstream = l.downstream
+        ) as is_failed,
+        exists (
+          select from failure e where e.task_id = l.task_id and e.downstream = l.downstream and e.id < l.id
+        ) as is_again
+      from looked l
+        left join delivery d on d.task_id = l.task_id and d.downstream = l.downstream and d.status = 2
+      where (${codes}::text[] is null or l.message_code = any(${codes}::text[]))
+        and (${messageCode}::text is null or l.message_code = ${messageCode})
+        and (${downstream}::text is null or l.downstream = ${downstream})
+    )
+    select fingerprint, min(downstream) as downstream, min(reason) as reason, min(status_code) as status, min(line) as line,
+      bucket, count(*) filter (where is_failed)::int as failed, count(*)::int as failures,
+      count(*) filter (where is_again)::int as again, extract(epoch from min(created_at))::float8 as first,
+      extract(epoch from max(created_at))::float8 as last, max(id)::text as last_id, (select count(*)::int from looked) as looked
+    from known group by fingerprint, bucket`)
+  const byPrint = new Map<string, PartRow[]>()
+  for (const part of parts) byPrint.set(part.fingerprint, [...(byPrint.get(part.fingerprint) ?? []), part])
+  const archived = await readArchived({ db }, [...byPrint.keys()])
+  const groups = [...byPrint.values()].map(grouped).filter(group => {
+    const note = archived.get(group.fingerprint)
+    const isHidden = note !== undefined && Number(group.lastId) <= note.last
+    if (isHidden) group.archived = { note: note.note, at: note.at, by: note.by }
+    return isHidden === filter.archived
+  })
+  groups.sort((a, b) => b.failed - a.failed || (a.lastAt < b.lastAt ? 1 : -1))
+  const page = groups.slice(0, filter.limit)
+  const examples = await readExamples(
+    { db },
+    sql`array[${sql.join(page.length > 0 ? page.map(one => sql`${one.lastId}::bigint`) : [sql`0`], sql`, `)}]`
+  )
+  return {
+    failures: page.map(({ lastId, ...group }) => ({
+      ...group,
+      example: examples.get(lastId) ?? { taskNo: '', messageCode: '' }
+    })),
+    ...((parts[0]?.looked ?? 0) === mostLooked ? { partial: true } : {})
+  }
+}
+
+type Grouped = Omit<FailureGroup, 'example'> & { lastId: string }
+
+function grouped(parts: readonly PartRow[]): Grouped {
+  const [one] = parts
+  if (!one) throw new Error('a group has a part')
+  const sum = (name: 'failed' | 'failures' | 'again') => parts.reduce((total, part) => total + part[name], 0)
+  const histogram = Array.from({ length: bucketCount }, () => 0)
+  for (const part of parts) {
+    const at = Math.min(bucketCount, Math.max(1, part.bucket)) - 1
+    histogram[at] = (histogram[at] ?? 0) + part.failures
+  }
+  const time = (seconds: number) => new Date(seconds * 1000).toISOString()
+  return {
+    fingerprint: one.fingerprint,
+    downstream: one.downstream,
+    reason: one.reason,
+    ...(one.status === null ? {} : { status: one.status }),
+    ...(one.line === null ? {} : { line: one.line }),
+    failed: sum('failed'),
+    failures: sum('failures'),
+    again: sum('again'),
+    firstAt: time(Math.min(...parts.map(part => part.first))),
+    lastAt: time(Math.max(...parts.map(part => part.last))),
+    histogram,
+    lastId: parts.reduce((last, part) => (Number(part.last_id) > Number(last) ? part.last_id : last), '0')
+  }
+}
+
+async function readArchived({ db }: Pick<Reads, 'db'>, prints: readonly string[]) {
+  const rows = await db.execute<{
+    fingerprint: string
+    note: string
+    at: number
+    by: string
+    last: string
+  }>(sql`
+    select fingerprint, note, extract(epoch from archived_at)::float8 as at, archived_by as by, last_failure_id::text as last
+    from failure_archive where fingerprint = any(${textArray(prints)}::text[])`)
+  return new Map(
+    rows.map(row => [
+      row.fingerprint,
+      { note: row.note, by: row.by, at: new Date(row.at * 1000).toISOString(), last: Number(row.last) }
+    ])
+  )
+}
+
+/** The newest failure of each group: its task, and the answer as it came. */
+async function readExamples({ db }: Pick<Reads, 'db'>, ids: SQL) {
+  const rows = await db.execute<{
+    id: string
+    task_no: string | null
+    message_code: string
+    answer: string | null
+  }>(sql`
+    select f.id::text as id, t.task_no, f.message_code, encode(substring(a.answer for 2000), 'base64') as answer
+    from failure f left join task t on t.id = f.task_id
+      left join attempt a on a.task_id = f.task_id and a.downstream = f.downstream and a.attempt = f.attempt
+    where f.id = any(${ids})`)
+  return new Map(
+    rows.map(row => [
+      row.id,
+      {
+        taskNo: row.task_no ?? '',
+        messageCode: row.message_code,
+        ...(row.answer === null ? {} : { answer: Buffer.from(row.answer, 'base64').toString('utf8') })
+      }
+    ])
+  )
+}
+
+/** Hides a group until it fails again. False: none has this fingerprint that the caller may touch. */
+export async function archiveFailure(
+  db: Sql,
+  asked: { fingerprint: string; note: string; who: string; messageCodes: readonly string[] | null }
+): Promise<boolean> {
+  const codes = asked.messageCodes && textArray(asked.messageCodes)
+  const rows = await db`
+    with last as (
+      select max(id) as id from failure where fingerprint = ${asked.fingerprint}
+      -- Of a group that others have too, a key of some messageCodes may hide nothing.
+      having bool_and(${codes}::text[] is null or message_code = any(${codes}::text[]))
+    ), kept as (
+      insert into failure_archive (fingerprint, note, archived_by, last_failure_id)
+      select ${asked.fingerprint}, ${asked.note}, ${asked.who}, id from last where id is not null
+      on conflict (fingerprint) do update set note = excluded.note, archived_by = excluded.archived_by,
+        archived_at = now(), last_failure_id = excluded.last_failure_id
+      returning fingerprint
+    )
+    insert into audit (who, what, target, detail)
+    select ${asked.who}, 'failure.archive', fingerprint, jsonb_build_object('note', ${asked.note}::text) from kept
+    returning id`
+  return rows.length > 0
+}

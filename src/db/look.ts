@@ -1,0 +1,291 @@
+// Where a page of a list is looked for: in 20,000 rows at most, of the index that holds the answer where there is one.
+import { and, eq, gte, lt, sql, type SQL } from 'drizzle-orm'
+import { alias, QueryBuilder } from 'drizzle-orm/pg-core'
+import { lastReason, type Reads } from './reads.ts'
+import { delivery, prepared, task } from './schema.ts'
+import { is, literally, mostLooked, ofMessages, upTo, type Window } from './window.ts'
+import { uuidAt } from '../domain/ids.ts'
+import { statusNumber, type Reason, type Status, type TaskStatus } from '../domain/types.ts'
+
+/** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
+export type TaskFilter = Window & {
+  status?: TaskStatus
+  sceneType?: string
+  needCallback?: boolean
+  bizType?: string
+  /** Only with a bizType. */
+  bizKey?: string
+  createdBy?: string
+  taskNoPrefix?: string
+  /** Of one of its deliveries. */
+  reason?: Reason
+  /** Part of the text of the last reason of one of its deliveries. */
+  lastReason?: string
+}
+
+/** The rows of a page and one more, or fewer. */
+export interface Found<Row> {
+  rows: Row[]
+  /** Not all was looked at: the cursor at which to go on. */
+  until?: string
+}
+
+const part = alias(delivery, 'part')
+const isSending = sql`bool_or(${part.status} = 0)`
+export const visibleStatus = sql`case when ${isSending} then 0 when bool_or(${part.status} = 2) then 2
+  when bool_or(${part.status} = 1) then 1 else -1 end`
+export const statusOfTask = new QueryBuilder()
+  .select({ status: visibleStatus })
+  .from(part)
+  .where(eq(part.taskId, task.id))
+
+const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
+
+export const hasText = (column: SQL, text: string | undefined): SQL | undefined =>
+  text === undefined ? undefined : sql`${column} ilike ${`%${literally(text)}%`}`
+
+/** Conditions of a task's own row. */
+export const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
+  and(
+    ofMessages(filter),
+    is(task.bizType, filter.bizType),
+    is(task.bizKey, filter.bizKey),
+    is(task.sceneType, filter.sceneType),
+    is(task.createdBy, filter.createdBy),
+    filter.taskNoPrefix === undefined ? undefined : sql`starts_with(${task.taskNo}, ${filter.taskNoPrefix})`
+  )
+
+/** `status` is a condition on all deliveries of a task together: an aggregate by key for each task, which is never made a join. */
+function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
+  const ofParts = and(
+    status,
+    filter.downstream === undefined ? undefined : sql`bool_or(${part.downstream} = ${filter.downstream})`,
+    filter.reason === undefined ? undefined : sql`bool_or(${part.reason} = ${filter.reason})`,
+    filter.lastReason === undefined
+      ? undefined
+      : sql`bool_or(${hasText(lastReason(part.taskId, part.downstream), filter.lastReason)})`,
+    is(sql`bool_or(${part.needsReceipt})`, filter.needCallback)
+  )
+  return and(
+    ofRow(filter),
+    ofParts && sql`${new QueryBuilder().select({ ofParts }).from(part).where(eq(part.taskId, task.id))}`
+  )
+}
+
+export async function findTasks(reads: Reads, filter: TaskFilter): Promise<Found<{ id: string }>> {
+  const { status } = filter
+  if (status === 'PREPARED' || status === 'CANCELLED') return await halves(reads, filter, status)
+  // By an index of its own, which is as short as any.
+  if (filter.bizKey === undefined && status === 'FAILED') return await failed(reads, filter)
+  if (filter.bizKey === undefined && status === 'SENDING' && (await sendingAreFew(reads)))
+    return { rows: await sending(reads, filter) }
+  return await byKey(reads, filter, status)
+}
+
+/** By the primary key, or by that of a business thing. */
+async function byKey(
+  { db }: Reads,
+  filter: TaskFilter,
+  status: Status | undefined
+): Promise<Found<{ id: string }>> {
+  const looked = (more: SQL): SQL => sql`
+    select * from task
+    where ${and(
+      lt(task.id, upTo(filter)),
+      gte(task.id, uuidAt(filter.from)),
+      filter.bizKey === undefined
+        ? undefined
+        : and(is(task.bizType, filter.bizType), is(task.bizKey, filter.bizKey))
+    )}
+    order by id desc
+    ${more}`
+  const rows = await db.execute<{ id: string }>(sql`
+    select task.id from (${looked(sql`limit ${mostLooked}`)}) task
+    where ${and(
+      // One that is not ACTIVE has no deliveries, and their aggregate would say DELETED.
+      status && eq(task.state, 'ACTIVE'),
+      ofTask(filter, is(visibleStatus, number(status))),
+      sql`true`
+    )}
+    order by task.id desc
+    limit ${filter.limit + 1}`)
+  if (rows.length > filter.limit) return { rows }
+  const [last] = await db.execute<{ id: string }>(
+    sql`select task.id from (${looked(sql`offset ${mostLooked - 1} limit 1`)}) task`
+  )
+  return last ? { rows, until: last.id } : { rows }
+}
+
+/** The same for half messages that have no deliveries: of a downstream, or with receipts owed, there are none of them. */
+async function halves(
+  { db }: Reads,
+  filter: TaskFilter,
+  state: 'PREPARED' | 'CANCELLED'
+): Promise<Found<{ id: string }>> {
+  const looked = (more: SQL): SQL => sql`
+    select task_id from prepared
+    where ${and(
+      lt(prepared.taskId, upTo(filter)),
+      gte(prepared.taskId, uuidAt(filter.from)),
+      is(sql`(${prepared.nextActionAt} is not null)`, state === 'PREPARED')
+    )}
+    order by task_id desc
+    ${more}`
+  const rows = await db.execute<{ id: string }>(sql`
+    select task.id from (${looked(sql`limit ${mostLooked}`)}) half join task on task.id = half.task_id
+    where ${and(eq(task.state, state), ofTask(filter, undefined))}
+    order by task.id desc
+    limit ${filter.limit + 1}`)
+  if (rows.length > filter.limit) return { rows }
+  const [last] = await db.execute<{ id: string }>(
+    sql`select task_id as id from (${looked(sql`offset ${mostLooked - 1} limit 1`)}) half`
+  )
+  return last ? { rows, until: last.id } : { rows }
+}
+
+/** The downstreams that have deliveries with this status, by skipping through its index. */
+const names = (status: 0 | 2): SQL => sql`
+  with recursive name (downstream) as (
+    (select d.downstream from delivery d where d.status = ${sql.raw(String(status))} order by d.downstream limit 1)
+    union all
+    select (select d.downstream from delivery d
+      where d.status = ${sql.raw(String(status))} and d.downstream > n.downstream order by d.downstream limit 1)
+    from name n where n.downstream is not null
+  )`
+
+/** What is due tells all that are SENDING, as long as they are not too many. */
+const allSending = sql`
+  select d.task_id, d.downstream from name n cross join lateral (
+    select w.task_id, w.downstream from delivery w
+    where w.status = 0 and w.downstream = n.downstream
+    order by w.next_action_at
+    limit ${mostLooked + 1}
+  ) d`
+
+export async function sendingAreFew({ db }: Reads): Promise<boolean> {
+  const [row] = await db.execute<{ n: number }>(sql`
+    ${names(0)}
+    select count(*)::int as n from (${allSending} limit ${mostLooked + 1}) few`)
+  return (row?.n ?? 0) <= mostLooked
+}
+
+async function sending({ db }: Reads, filter: TaskFilter): Promise<{ id: string }[]> {
+  return await db.execute<{ id: string }>(sql`
+    ${names(0)}, few as (select distinct task_id from (${allSending}) f)
+    select task.id
+    from few cross join lateral (select * from task where id = few.task_id offset 0) task
+    where ${and(
+      lt(sql`few.task_id`, sql`${upTo(filter)}::uuid`),
+      gte(sql`few.task_id`, sql`${uuidAt(filter.from)}::uuid`),
+      ofTask(filter, isSending)
+    )}
+    order by task.id desc
+    limit ${filter.limit + 1}`)
+}
+
+/**
+ * FAILED are few among millions: from their index, a page of each downstream that has any. A task that still has a SENDING
+ * one is not FAILED yet.
+ */
+async function failed({ db }: Reads, filter: TaskFilter): Promise<Found<{ id: string }>> {
+  const rows = await db.execute<{ id: string | null; until: string | null }>(sql`
+    ${names(2)}, page as (
+      select page.id from name n cross join lateral (
+        select task.id
+        from (
+          select f.task_id from delivery f
+          where f.downstream = n.downstream and f.status = 2
+            and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
+          order by f.task_id desc
+          limit ${mostLooked}
+        ) look cross join lateral (select * from task where id = look.task_id offset 0) task
+        where ${ofTask(filter, sql`not ${isSending}`)}
+        order by look.task_id desc
+        limit ${filter.limit + 1}
+      ) page
+    )
+    select distinct page.id, null as until from page
+    order by page.id desc
+    limit ${filter.limit + 1}`)
+  const ids = rows.flatMap(row => (row.id === null ? [] : { id: row.id }))
+  if (ids.length > filter.limit) return { rows: ids }
+  const until = await failedUntil({ db }, filter)
+  // What lies behind the end of a downstream's look is looked at from there on.
+  return until === undefined ? { rows: ids } : { rows: ids.filter(row => row.id >= until), until }
+}
+
+/** Where the look at FAILED deliveries ends first, of all downstreams that have more of them. */
+async function failedUntil({ db }: Pick<Reads, 'db'>, filter: TaskFilter): Promise<string | undefined> {
+  const [row] = await db.execute<{ id: string | null }>(sql`
+    ${names(2)}
+    select max(last.task_id::text) as id from name n cross join lateral (
+      select f.task_id from delivery f
+      where f.downstream = n.downstream and f.status = 2
+        and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
+      order by f.task_id desc
+      offset ${mostLooked - 1} limit 1
+    ) last`)
+  return row?.id ?? undefined
+}
+
+/** The reasons of what is not FAILED. */
+const endings: Reason[] = ['DELETED', 'SKIPPED']
+
+export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'lastReason'> & {
+  status?: Status
+  phase?: string
+  lastReason?: string
+}
+
+/** The keys of a page of deliveries, newest task first, behind `(id, name)`. */
+export async function findDeliveries(
+  reads: Reads,
+  filter: DeliveryFilter,
+  [id, name]: [id: string, name: string]
+): Promise<Found<{ task_id: string; downstream: string }>> {
+  const { db } = reads
+  const page = and(
+    sql`(delivery.task_id, delivery.downstream) < (${id}::uuid, ${name})`,
+    sql`delivery.task_id >= ${uuidAt(filter.from)}::uuid`
+  )
+  const conditions = and(
+    ofRow(filter),
+    is(sql`delivery.downstream`, filter.downstream),
+    is(sql`delivery.status`, number(filter.status)),
+    is(sql`delivery.phase`, filter.phase),
+    is(sql`delivery.reason`, filter.reason),
+    filter.lastReason === undefined
+      ? undefined
+      : hasText(lastReason(delivery.taskId, delivery.downstream), filter.lastReason),
+    sql`true`
+  )
+  const from = (look: SQL): SQL => sql`
+    select delivery.task_id, delivery.downstream
+    from (${look}) look
+      cross join lateral (select * from delivery where task_id = look.task_id and downstream = look.downstream offset 0) delivery
+      cross join lateral (select * from task where id = look.task_id offset 0) task
+    where ${and(page, conditions)}
+    order by delivery.task_id desc, delivery.downstream desc
+    limit ${filter.limit + 1}`
+  const isSendingAsked = filter.status === 'SENDING' || filter.phase !== undefined
+  if (isSendingAsked && (await sendingAreFew(reads)))
+    return { rows: await db.execute(sql`${names(0)} ${from(allSending)}`) }
+  const looked = (more: SQL): SQL =>
+    filter.status === 'FAILED' || (filter.reason !== undefined && !endings.includes(filter.reason))
+      ? sql`select * from (
+          select f.task_id, f.downstream from name n cross join lateral (
+            select task_id, downstream from delivery
+            where downstream = n.downstream and status = 2 and ${page}
+            order by task_id desc limit ${mostLooked}
+          ) f) delivery
+        order by task_id desc, downstream desc ${more}`
+      : sql`select task_id, downstream from delivery where ${page} order by task_id desc, downstream desc ${more}`
+  const rows = await db.execute<{ task_id: string; downstream: string }>(
+    sql`${names(2)} ${from(looked(sql`limit ${mostLooked}`))}`
+  )
+  if (rows.length > filter.limit) return { rows }
+  const [last] = await db.execute<{ task_id: string; downstream: string }>(
+    sql`${names(2)} ${looked(sql`offset ${mostLooked - 1} limit 1`)}`
+  )
+  return last ? { rows, until: `${last.task_id}:${last.downstream}` } : { rows }
+}

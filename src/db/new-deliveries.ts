@@ -1,0 +1,161 @@
+// The deliveries of tasks that are stored by the same statement, the first claim included.
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+/** A delivery to store, with what it has of its task. `delayMs` counts from the database's now. */
+export interface DeliveryRow {
+  taskId: string
+  downstream: string
+  skipped: boolean
+  claim: boolean
+  leaseMs: number
+  tries: number
+  needsReceipt: boolean
+  deliverBefore: Date | null
+  startAt: Date | null
+  delayMs: number | null
+  orderingKey: string | null
+  /** Its task waits for others. */
+  waits: boolean
+}
+
+/**
+ * The CTE `delivered`: deliveries of those in `stored`. `(… in (select …)) is true` is looked up in a hash; as a join of two
+ * lists it would cost their product.
+ */
+export const delivered = (
+  sql: Sql,
+  rows: readonly DeliveryRow[],
+  unclaimed: 'WAITING' | 'BLOCKED'
+) => sql` delivered as (
+      insert into delivery (
+        task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
+        needs_receipt, deliver_before, reason, created_at, updated_at
+      )
+      select task_id, downstream, case when skipped then -1 else 0 end, phase,
+        case phase
+          when 'IN_FLIGHT' then now() + lease_ms * interval '1 ms'
+          when 'WAITING' then greatest(now(), least(start_at, deliver_before))
+          when 'BLOCKED' then coalesce(deliver_before, '9999-12-31Z')
+        end,
+        case phase when 'IN_FLIGHT' then 1 else 0 end,
+        case phase when 'IN_FLIGHT' then tries - 1 else tries end,
+        0, 1, needs_receipt, deliver_before, case when skipped then 'SKIPPED' end, now(), now()
+      from (
+        select task_id, downstream, skipped, lease_ms, tries, needs_receipt, deliver_before,
+          coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start_at,
+          case
+            when skipped then null
+            when claim and coalesce(start_at, now() + delay_ms * interval '1 ms', now()) <= now() then 'IN_FLIGHT'
+            else ${unclaimed}::text
+          end as phase
+        from unnest(
+          ${plainArray(rows.map(row => row.taskId))}::uuid[], ${textArray(rows.map(row => row.downstream))}::text[],
+          ${plainArray(rows.map(row => row.skipped))}::boolean[],
+          ${plainArray(rows.map(row => row.claim))}::boolean[],
+          ${plainArray(rows.map(row => row.leaseMs))}::float8[],
+          ${plainArray(rows.map(row => row.tries))}::int[],
+          ${plainArray(rows.map(row => row.needsReceipt))}::boolean[],
+          ${textArray(rows.map(row => row.deliverBefore?.toISOString()))}::timestamptz[],
+          ${textArray(rows.map(row => row.startAt?.toISOString()))}::timestamptz[],
+          ${plainArray(rows.map(row => row.delayMs))}::float8[]
+        ) as w (
+          task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, start_at, delay_ms
+        )
+      ) w
+      where (task_id in (select id from stored)) is true
+      returning task_id, downstream, phase
+    )`
+
+/**
+ * The same where some have an orderingKey. Their keys are locked, in one order by everybody, until this commits: so positions are in the
+ * order of commit, and of one statement in the order of `rows`. A new key begins at the time in µs, so that one that was removed never
+ * numbers backwards.
+ */
+export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql` wanted as materialized (
+      select *, coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start,
+        row_number() over (partition by downstream, ordering_key order by ord) as nth
+      from (
+        select task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, start_at, delay_ms, waits, ord,
+          -- What is skipped has no turn.
+          case when not skipped then ordering_key end as ordering_key
+        from unnest(
+          ${plainArray(rows.map(row => row.taskId))}::uuid[], ${textArray(rows.map(row => row.downstream))}::text[],
+          ${plainArray(rows.map(row => row.skipped))}::boolean[],
+          ${plainArray(rows.map(row => row.claim))}::boolean[],
+          ${plainArray(rows.map(row => row.leaseMs))}::float8[],
+          ${plainArray(rows.map(row => row.tries))}::int[],
+          ${plainArray(rows.map(row => row.needsReceipt))}::boolean[],
+          ${textArray(rows.map(row => row.deliverBefore?.toISOString()))}::timestamptz[],
+          ${textArray(rows.map(row => row.startAt?.toISOString()))}::timestamptz[],
+          ${plainArray(rows.map(row => row.delayMs))}::float8[],
+          ${textArray(rows.map(row => row.orderingKey))}::text[],
+          ${plainArray(rows.map(row => row.waits))}::boolean[]
+        ) with ordinality as w (
+          task_id, downstream, skipped, claim, lease_ms, tries, needs_receipt, deliver_before, start_at, delay_ms,
+          ordering_key, waits, ord
+        )
+        where (task_id in (select id from stored)) is true
+      ) w
+    ), keys as (
+      insert into ordering (downstream, ordering_key, next, head)
+      select downstream, ordering_key, start + n, start
+      from (
+        select downstream, ordering_key, count(*) as n, (extract(epoch from now()) * 1000000)::bigint as start
+        from wanted
+        where ordering_key is not null
+        group by downstream, ordering_key
+      ) k
+      order by downstream, ordering_key
+      on conflict (downstream, ordering_key) do update set
+        next = ordering.next + excluded.next - excluded.head, head = coalesce(ordering.head, ordering.next)
+      returning downstream, ordering_key, next, head
+    ), placed as (
+      select w.*, p.position,
+        case
+          when skipped then null
+          when waits or p.position <> k.head then 'BLOCKED'
+          when claim and start <= now() then 'IN_FLIGHT'
+          else 'WAITING'
+        end as phase
+      from (select *, count(*) over (partition by downstream, ordering_key) as n from wanted) w
+      left join keys k on k.downstream = w.downstream and k.ordering_key = w.ordering_key
+      cross join lateral (select k.next - n + nth - 1 as position) p
+    ), delivered as (
+      insert into delivery (
+        task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
+        needs_receipt, ordering_key, position, deliver_before, reason, created_at, updated_at
+      )
+      select task_id, downstream, case when skipped then -1 else 0 end, phase,
+        case phase
+          when 'IN_FLIGHT' then now() + lease_ms * interval '1 ms'
+          when 'WAITING' then greatest(now(), least(start, deliver_before))
+          when 'BLOCKED' then coalesce(deliver_before, '9999-12-31Z')
+        end,
+        case phase when 'IN_FLIGHT' then 1 else 0 end,
+        case phase when 'IN_FLIGHT' then tries - 1 else tries end,
+        0, 1, needs_receipt, ordering_key, position, deliver_before, case when skipped then 'SKIPPED' end, now(), now()
+      from placed
+      returning task_id, downstream, phase, position
+    )`
+
+/** Where a delivery stands among those of its orderingKey. */
+export interface Place {
+  position: number
+  isBlocked: boolean
+}
+
+/** What `placesOf` reads, of a statement with deliveredInOrder. */
+export const tellingPlaces = (sql: Sql) => sql`,
+      (select string_agg(task_id || ' ' || downstream || ' ' || position || ' ' || phase, ',')
+        from delivered where position is not null) as places`
+
+/** By taskId and downstream. */
+export function placesOf(text: string | null | undefined): Map<string, Place> {
+  const places = new Map<string, Place>()
+  for (const one of text?.split(',') ?? []) {
+    const [taskId = '', downstream = '', position = '', phase] = one.split(' ')
+    places.set(taskId + downstream, { position: Number(position), isBlocked: phase === 'BLOCKED' })
+  }
+  return places
+}

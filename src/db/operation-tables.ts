@@ -1,0 +1,71 @@
+// Bulk changes in the background: what was asked for, how far it is, and what it has changed.
+import { sql } from 'drizzle-orm'
+import { check, index, integer, jsonb, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { at, oneOf } from './columns.ts'
+
+export const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const
+export type OperationState = (typeof operationStates)[number]
+
+/** Which FAILED deliveries a bulk redelivery takes. All members together; without a member: any. */
+export interface RedeliverFilter {
+  messageCode?: string
+  sceneType?: string
+  downstream?: string
+  bizType?: string
+  bizKey?: string
+  createdBy?: string
+  taskNoPrefix?: string
+  reason?: string
+  /** Part of the text of the last reason. */
+  lastReason?: string
+  /** RFC 3339: when the task was created. */
+  from?: string
+  to?: string
+}
+
+export const operation = pgTable(
+  'operation',
+  {
+    id: uuid('id').primaryKey(),
+    state: text('state').$type<OperationState>().notNull().default('RUNNING'),
+    filter: jsonb('filter').$type<RedeliverFilter>().notNull(),
+    /** Of whoever asked: only tasks of these. Null: of all. */
+    messageCodes: text('message_codes').array(),
+    /** How many matched at the start, counted to 10,001. */
+    matched: integer('matched').notNull(),
+    redelivered: integer('redelivered').notNull().default(0),
+    skipped: integer('skipped').notNull().default(0),
+    /** By downstream: the last task looked at, or `end`. */
+    cursors: jsonb('cursors').$type<Record<string, string>>().notNull().default({}),
+    owner: text('owner'),
+    leasedUntil: at('leased_until'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    createdBy: text('created_by').notNull(),
+    updatedAt: at('updated_at').notNull().defaultNow(),
+    endedAt: at('ended_at'),
+    endedBy: text('ended_by')
+  },
+  t => [
+    check('operation_state_check', oneOf(t.state, operationStates)),
+    check('operation_ended_check', sql`(${t.state} = 'RUNNING') = (${t.endedAt} is null)`),
+    index('operation_running_idx')
+      .on(t.id)
+      .where(sql`${t.state} = 'RUNNING'`)
+  ]
+)
+
+/** What an operation took, and what became of it. `result` null: it was being changed when its process died, or just now. */
+export const operationDelivery = pgTable(
+  'operation_delivery',
+  {
+    operationId: uuid('operation_id').notNull(),
+    taskId: uuid('task_id').notNull(),
+    downstream: text('downstream').notNull(),
+    attempt: integer('attempt').notNull(),
+    result: text('result').$type<'redelivered' | 'skipped'>()
+  },
+  t => [
+    primaryKey({ name: 'operation_delivery_pkey', columns: [t.operationId, t.taskId, t.downstream] }),
+    check('operation_delivery_result_check', oneOf(t.result, ['redelivered', 'skipped']))
+  ]
+)

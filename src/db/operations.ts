@@ -1,0 +1,126 @@
+// Bulk redelivery: which FAILED deliveries match a filter, and the operations that operators begin and stop.
+import { textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import type { RedeliverFilter } from './operation-tables.ts'
+import { literally, mostCounted, mostLooked } from './window.ts'
+
+/** What the caller may touch and asks for. */
+export interface Selection {
+  filter: RedeliverFilter
+  messageCodes: readonly string[] | null
+}
+
+/** The reason of the last attempt, or what the last receipt said. `d` is the delivery. */
+export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
+  (${messageCodes === null}::boolean or t.message_code = any(${textArray(messageCodes ?? [])}::text[]))
+  and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
+  and (${filter.sceneType ?? null}::text is null or t.scene_type = ${filter.sceneType ?? null})
+  and (${filter.bizType ?? null}::text is null or t.biz_type = ${filter.bizType ?? null})
+  and (${filter.bizKey ?? null}::text is null or t.biz_key = ${filter.bizKey ?? null})
+  and (${filter.createdBy ?? null}::text is null or t.created_by = ${filter.createdBy ?? null})
+  and (${filter.taskNoPrefix ?? null}::text is null or starts_with(t.task_no, ${filter.taskNoPrefix ?? null}))
+  and (${filter.from ?? null}::text::timestamptz is null or t.created_at >= ${filter.from ?? null}::text::timestamptz)
+  and (${filter.to ?? null}::text::timestamptz is null or t.created_at < ${filter.to ?? null}::text::timestamptz)
+  and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null})
+  and (${filter.lastReason ?? null}::text is null or coalesce(
+    (select a.reason from attempt a where a.task_id = d.task_id and a.downstream = d.downstream
+      order by a.attempt desc limit 1),
+    (select r.reason from receipt r where r.task_id = d.task_id and r.downstream = d.downstream
+      order by r.id desc limit 1)) ilike ${filter.lastReason === undefined ? null : `%${literally(filter.lastReason)}%`})`
+
+/** The downstreams that have FAILED deliveries. */
+export async function failedDownstreams(sql: Sql): Promise<string[]> {
+  const rows = await sql<{ name: string }[]>`
+    with recursive failing (name) as (
+      select min(downstream) from delivery where status = 2
+      union all
+      select (select min(d.downstream) from delivery d where d.status = 2 and d.downstream > f.name)
+      from failing f where f.name is not null
+    )
+    select name from failing where name is not null`
+  return rows.map(row => row.name)
+}
+
+export interface Counted {
+  matched: number
+  /** More may match: it looked at so many rows at most. */
+  partial: boolean
+}
+
+/** How many FAILED deliveries match, counted to 10,001, of 20,000 of each downstream. */
+export async function countFailed(sql: Sql, selection: Selection): Promise<Counted> {
+  const { downstream } = selection.filter
+  const names = downstream === undefined ? await failedDownstreams(sql) : [downstream]
+  const [row] = await sql<[{ matched: number; looked: number | null }]>`
+    select (select count(*) from (
+      select from unnest(${textArray(names)}::text[]) as o (name) cross join lateral (
+        select f.* from delivery f
+        where f.downstream = o.name and f.status = 2 order by f.task_id limit ${mostLooked}
+      ) d join task t on t.id = d.task_id
+      where ${matches(sql, selection)}
+      limit ${mostCounted + 1}
+    ) m)::int as matched, (
+      select max(looked.n) from unnest(${textArray(names)}::text[]) as o (name) cross join lateral (
+        select count(*) as n from (
+          select from delivery f where f.downstream = o.name and f.status = 2 limit ${mostLooked + 1}
+        ) l
+      ) looked
+    )::int as looked`
+  const { matched, looked } = row
+  return { matched, partial: (looked ?? 0) > mostLooked }
+}
+
+export async function createOperation(
+  sql: Sql,
+  id: string,
+  { filter, messageCodes }: Selection,
+  matched: number,
+  who: string
+): Promise<void> {
+  await sql`
+    with made as (
+      insert into operation (id, filter, message_codes, matched, created_by)
+      values (${id}, ${sql.json(filter as never)}, ${messageCodes && textArray(messageCodes)}::text[], ${matched}, ${who})
+    )
+    insert into audit (who, what, target, detail)
+    values (${who}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
+}
+
+/** False: there is none that runs. What is being changed at this moment is changed. */
+export async function stopOperation(
+  sql: Sql,
+  { id, who, messageCodes }: { id: string; who: string; messageCodes: readonly string[] | null }
+): Promise<boolean> {
+  const rows = await sql`
+    with stopped as (
+      update operation set state = 'STOPPED', ended_at = now(), ended_by = ${who}, updated_at = now()
+      where id = ${id} and state = 'RUNNING'
+        and (${messageCodes === null}::boolean or message_codes <@ ${textArray(messageCodes ?? [])}::text[])
+      returning id
+    )
+    insert into audit (who, what, target, detail)
+    select ${who}, 'operation.stop', id::text, '{"before": "RUNNING", "after": "STOPPED"}'::jsonb from stopped
+    returning id`
+  return rows.length > 0
+}
+
+/** Removes ended operations that are older than `days`, one a call, with up to `limit` rows of its list. True: there is more. */
+export async function removeOldOperations(sql: Sql, days: number, limit: number): Promise<boolean> {
+  const [row] = await sql<[{ is_some: boolean }]>`
+    with old as materialized (
+      select id from operation
+      where state <> 'RUNNING' and ended_at < now() - ${days}::int * interval '1 day'
+      order by id limit 1
+    ), page as materialized (
+      select operation_id, task_id, downstream from operation_delivery
+      where operation_id = (select id from old)
+      limit ${limit}
+    ), items as (
+      delete from operation_delivery i using page p
+      where i.operation_id = p.operation_id and i.task_id = p.task_id and i.downstream = p.downstream
+    ), ended as (
+      delete from operation o using old where o.id = old.id and (select count(*) from page) < ${limit}
+    )
+    select exists (select from old) as is_some`
+  return row.is_some
+}

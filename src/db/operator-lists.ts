@@ -1,0 +1,175 @@
+// What operators look at beside tasks: their own acts, bulk operations and what those changed, and the processes.
+import { and, asc, desc, eq, gte, lt, sql } from 'drizzle-orm'
+import { lastReason, type Reads } from './reads.ts'
+import { iso, present, statusWord } from './views.ts'
+import { audit, delivery, node, operation, operationDelivery, task } from './schema.ts'
+import { countText, is, paged, uuid } from './window.ts'
+import { textArray } from './arrays.ts'
+
+export interface AuditFilter {
+  who?: string
+  what?: string
+  target?: string
+  from?: Date
+  to?: Date
+  cursor?: string
+  limit: number
+}
+
+/** The newest first. The cursor is the id of the last one. */
+export async function listAudit({ db }: Reads, filter: AuditFilter) {
+  if (filter.cursor !== undefined && !/^\d{1,15}$/.test(filter.cursor)) return 'bad_cursor' as const
+  const rows = await db
+    .select()
+    .from(audit)
+    .where(
+      and(
+        filter.cursor === undefined ? undefined : lt(audit.id, Number(filter.cursor)),
+        is(audit.who, filter.who),
+        is(audit.what, filter.what),
+        is(audit.target, filter.target),
+        filter.from && gte(audit.at, filter.from),
+        filter.to && lt(audit.at, filter.to)
+      )
+    )
+    .orderBy(desc(audit.id))
+    .limit(filter.limit + 1)
+  const { page, next } = paged(filter, rows, row => String(row.id))
+  const acts = page.map(({ id, at, who, what, target, detail }) => ({
+    id: String(id),
+    at: at.toISOString(),
+    who,
+    what,
+    ...present('target', target),
+    ...present('detail', detail)
+  }))
+  return { audit: acts, ...next }
+}
+
+/** The codes of a caller; null: all. An operation for all codes is seen by those who may see all. */
+const seenBy = (codes: readonly string[] | null) =>
+  codes === null ? undefined : sql`${operation.messageCodes} <@ ${textArray(codes)}::text[]`
+
+const operationView = (row: typeof operation.$inferSelect) => ({
+  id: row.id,
+  kind: 'redeliver',
+  state: row.state,
+  filter: row.filter,
+  matched: countText(row.matched),
+  redelivered: row.redelivered,
+  skipped: row.skipped,
+  createdAt: row.createdAt.toISOString(),
+  createdBy: row.createdBy,
+  updatedAt: row.updatedAt.toISOString(),
+  ...present('endedAt', iso(row.endedAt)),
+  ...present('endedBy', row.endedBy)
+})
+
+/** null: there is none that the caller may see. */
+export async function readOperation({ db }: Reads, id: string, codes: readonly string[] | null) {
+  const [row] = await db
+    .select()
+    .from(operation)
+    .where(and(eq(operation.id, id), seenBy(codes)))
+  return row ? operationView(row) : null
+}
+
+/** The newest first. */
+export async function listOperations(
+  { db }: Reads,
+  filter: { messageCodes: readonly string[] | null; cursor?: string; limit: number }
+) {
+  if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
+  const rows = await db
+    .select()
+    .from(operation)
+    .where(
+      and(
+        filter.cursor === undefined ? undefined : lt(operation.id, filter.cursor),
+        seenBy(filter.messageCodes)
+      )
+    )
+    .orderBy(desc(operation.id))
+    .limit(filter.limit + 1)
+  const { page, next } = paged(filter, rows, row => row.id)
+  return { operations: page.map(operationView), ...next }
+}
+
+/** What an operation took, as it is now. The cursor is `taskId:downstream`. null: as above. */
+export async function listOperationDeliveries(
+  reads: Reads,
+  filter: { id: string; messageCodes: readonly string[] | null; cursor?: string; limit: number }
+) {
+  const [id = '', name = ''] = filter.cursor?.split(':') ?? ['00000000-0000-0000-0000-000000000000']
+  if (!uuid.test(id)) return 'bad_cursor' as const
+  if (!(await readOperation(reads, filter.id, filter.messageCodes))) return null
+  const item = operationDelivery
+  const rows = await reads.db
+    .select({
+      taskId: item.taskId,
+      downstream: item.downstream,
+      failedAttempt: item.attempt,
+      result: item.result,
+      taskNo: task.taskNo,
+      messageCode: task.messageCode,
+      status: delivery.status,
+      phase: delivery.phase,
+      attempt: delivery.attempt,
+      reason: delivery.reason,
+      lastReason: lastReason(item.taskId, item.downstream)
+    })
+    .from(item)
+    .innerJoin(task, eq(task.id, item.taskId))
+    .innerJoin(delivery, and(eq(delivery.taskId, item.taskId), eq(delivery.downstream, item.downstream)))
+    .where(
+      and(eq(item.operationId, filter.id), sql`(${item.taskId}, ${item.downstream}) > (${id}::uuid, ${name})`)
+    )
+    .orderBy(asc(item.taskId), asc(item.downstream))
+    .limit(filter.limit + 1)
+  const { page, next } = paged(filter, rows, row => `${row.taskId}:${row.downstream}`)
+  const deliveries = page.map(row => ({
+    taskNo: row.taskNo,
+    messageCode: row.messageCode,
+    downstream: row.downstream,
+    ...present('result', row.result),
+    status: statusWord(row.status),
+    ...present('phase', row.phase),
+    attempt: row.attempt,
+    ...present('reason', row.reason),
+    ...present('lastReason', row.lastReason),
+    /** After the operation had redelivered it. */
+    failedAgain: row.result === 'redelivered' && row.status === 2
+  }))
+  return { deliveries, ...next }
+}
+
+/** Processes that have lived within the last hour. */
+export async function listNodes({ db }: Reads) {
+  const rows = await db
+    .select({ row: node, live: sql<boolean>`${node.seenAt} > now() - interval '15 s'` })
+    .from(node)
+    .orderBy(asc(node.id))
+  return rows.map(({ row, live }) => ({
+    id: row.id,
+    roles: row.roles.split(','),
+    version: row.version,
+    live,
+    startedAt: row.startedAt.toISOString(),
+    seenAt: row.seenAt.toISOString(),
+    ...present('secret', row.secrets?.[0]),
+    ...present('queue', row.queue),
+    ...present('handlers', row.handlers),
+    yielded: (row.yielded ?? []).filter(one => new Date(one.until) > new Date())
+  }))
+}
+
+/** How what an operation has redelivered stands now, of the first 10,000. */
+export async function countOutcomes({ db }: Reads, id: string): Promise<Record<string, number>> {
+  const rows = await db.execute<{ status: number; n: number }>(sql`
+    select d.status, count(*)::int as n
+    from (select task_id, downstream from ${operationDelivery}
+      where operation_id = ${id} and result = 'redelivered' limit 10000) i
+      join ${delivery} d on d.task_id = i.task_id and d.downstream = i.downstream
+    group by d.status`)
+  return Object.fromEntries(rows.map(row => [statusWord(row.status), row.n]))
+}

@@ -1,0 +1,216 @@
+// Keys of which one delivery runs after the other. What decides is in the functions promote and release_key (migrations, by hand).
+import { sql as query } from 'drizzle-orm'
+import { plainArray, textArray } from './arrays.ts'
+import { taskOf, type Claim, type LoadedDelivery, type TaskRow } from './deliveries.ts'
+import type { Sql } from './pool.ts'
+import type { Reads } from './reads.ts'
+import type { delivery, Row } from './schema.ts'
+import { present, statusWord } from './views.ts'
+import type { Phase } from '../domain/types.ts'
+
+/** An orderingKey of a downstream. */
+export interface Key {
+  downstream: string
+  orderingKey: string
+}
+
+/** `leaseMs` null: its next one is not claimed, and waits for a dispatcher. `skips`: one that FAILED does not hold it. */
+export interface Promoting extends Key {
+  leaseMs: number | null
+  skips: boolean
+}
+
+export interface Promoted extends Claim {
+  phase: Phase
+  /** Of one that is claimed, if its task was asked for. */
+  loaded?: LoadedDelivery
+}
+
+/**
+ * Lets the next of each key go, where it may; keys are distinct. A key that needs nothing is left as it is. `withTasks`: those that
+ * are claimed are sent here, and need not be read again.
+ */
+export async function promote(sql: Sql, keys: readonly Promoting[], withTasks = false): Promise<Promoted[]> {
+  // The tasks are of an older moment than the function. One that was not there yet is read by its worker.
+  const rows = await sql<(DeliveryColumns & Partial<TaskRow>)[]>`
+    select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms, r.*, t.*
+    from promote(
+      ${textArray(keys.map(key => key.downstream))}::text[], ${textArray(keys.map(key => key.orderingKey))}::text[],
+      ${plainArray(keys.map(key => key.leaseMs))}::float8[], ${plainArray(keys.map(key => key.skips))}::boolean[]
+    ) p left join lateral (
+      select id, task_no, message_code, scene_type, message_body, deliver_start_time, need_callback, retry_times, ordering_key,
+        extend, traceparent, created_at, created_by
+      from task
+      where id = p.task_id and p.phase = 'IN_FLIGHT' and ${withTasks}::boolean offset 0
+    ) t on true
+    left join lateral (
+      select d.round_from, coalesce(d.round, 1) as round,
+        coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)) as round_at,
+        extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms
+      from delivery d
+      where d.task_id = t.id and d.downstream = p.downstream offset 0
+    ) r on true`
+  const leases = new Map(keys.map(({ downstream, leaseMs }) => [downstream, leaseMs ?? 0]))
+  return rows.map(({ task_id: taskId, downstream, attempt, phase, ...row }) => ({
+    taskId,
+    downstream,
+    attempt,
+    phase,
+    ...(isTask(row) && {
+      loaded: {
+        task: taskOf(row),
+        downstream,
+        attempt,
+        triesLeft: row.tries_left,
+        lost: row.lost,
+        needsReceipt: row.needs_receipt,
+        leaseMs: leases.get(downstream) ?? 0,
+        beforeMs: row.before_ms,
+        position: row.position,
+        roundFrom: row.round_from,
+        round: row.round,
+        roundAt: row.round_at,
+        roundMs: row.round_ms
+      }
+    })
+  }))
+}
+
+type DeliveryColumns = Pick<
+  Row<typeof delivery>,
+  'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
+> & {
+  phase: Phase
+  before_ms: number | null
+  round_from: number
+  round: number
+  round_at: Date
+  round_ms: number
+}
+
+const isTask = <T extends Partial<TaskRow>>(row: T): row is T & TaskRow => typeof row.id === 'string'
+
+/** Keys of which one has ended, and whoever ended it has not said so yet, or did not live to. */
+export async function findPromotions(sql: Sql, limit: number): Promise<Key[]> {
+  return await sql<Key[]>`
+    select distinct downstream, ordering_key as "orderingKey"
+    from (select * from promotion limit ${limit}) p`
+}
+
+/** null: nothing is known of it. */
+export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: Key): Promise<boolean | null> {
+  const [row] = await sql<{ held: boolean }[]>`
+    select held_at is not null as held from ordering
+    where downstream = ${downstream} and ordering_key = ${orderingKey}`
+  return row?.held ?? null
+}
+
+/** A delivery that FAILED and holds its key no more. */
+export interface Passed {
+  taskNo: string
+  messageCode: string
+}
+
+/** Passes the FAILED delivery that holds a key. null: the key is not held. */
+export async function releaseKey(sql: Sql, { downstream, orderingKey }: Key): Promise<Passed | null> {
+  const rows = await sql<Passed[]>`
+    select t.task_no as "taskNo", t.message_code as "messageCode"
+    from (select release_key(${downstream}, ${orderingKey}) as id offset 0) r join task t on t.id = r.id`
+  return rows[0] ?? null
+}
+
+/** Removes up to `limit` keys of which no delivery is left, by key from `after` on. `next`: where to go on; null: the end. */
+export async function removeKeys(
+  sql: Sql,
+  limit: number,
+  after: Key | null
+): Promise<{ removed: number; next: Key | null }> {
+  const [row] = await sql<[{ removed: number; looked: number; last: Key | null }]>`
+    with looked as materialized (
+      select downstream, ordering_key from ordering
+      where (downstream, ordering_key) > (${after?.downstream ?? ''}, ${after?.orderingKey ?? ''})
+      order by downstream, ordering_key
+      limit ${limit}
+    ), gone as (
+      delete from ordering o using looked l
+      where o.downstream = l.downstream and o.ordering_key = l.ordering_key and o.head is null
+        and not exists (
+          select from delivery d where d.downstream = l.downstream and d.ordering_key = l.ordering_key
+        )
+      returning 1
+    )
+    select (select count(*) from gone)::int as removed, (select count(*) from looked)::int as looked,
+      (select json_build_object('downstream', downstream, 'orderingKey', ordering_key)
+        from looked order by downstream desc, ordering_key desc limit 1) as last`
+  return { removed: row.removed, next: row.looked < limit ? null : row.last }
+}
+
+/** `cursor`: the last of the page before. `messageCodes`: only where the head is a task of one of these; null: all. */
+export interface KeyFilter {
+  held: boolean
+  downstream?: string
+  messageCodes: readonly string[] | null
+  cursor?: Key
+  limit: number
+}
+
+export interface KeyView extends Key {
+  /** Since when its head is FAILED and holds it. */
+  heldSince?: string
+  /** Of more than 10,000 only so many are counted. */
+  waiting: number
+  head?: { taskNo: string; messageCode: string; status: string; position: number }
+}
+
+/** Keys of which one is not HANDLED yet, by downstream and key; `held`: only those that a FAILED one holds. */
+export async function listKeys(
+  { db }: Reads,
+  { held, downstream, messageCodes, cursor, limit }: KeyFilter
+): Promise<{ keys: KeyView[]; next?: Key }> {
+  const rows = await db.execute<{
+    downstream: string
+    ordering_key: string
+    held_at: Date | string | null
+    head: string
+    waiting: number
+    task_no: string | null
+    message_code: string | null
+    status: number | null
+  }>(query`
+    select o.downstream, o.ordering_key, o.held_at, o.head, h.task_no, h.message_code, h.status, (
+      select count(*) from (
+        select from delivery w
+        where w.downstream = o.downstream and w.ordering_key = o.ordering_key and w.position > o.head and w.status = 0
+        limit 10000
+      ) w
+    )::int as waiting
+    from ordering o left join lateral (
+      select t.task_no, t.message_code, d.status
+      from delivery d join task t on t.id = d.task_id
+      where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position = o.head
+    ) h on true
+    where (o.downstream, o.ordering_key) > (${cursor?.downstream ?? ''}, ${cursor?.orderingKey ?? ''})
+      and ${held ? query`o.held_at is not null` : query`o.head is not null`}
+      ${downstream === undefined ? query`` : query`and o.downstream = ${downstream}`}
+      ${messageCodes === null ? query`` : query`and h.message_code = any(${textArray(messageCodes)}::text[])`}
+    order by o.downstream, o.ordering_key
+    limit ${limit + 1}`)
+  const keys = rows.slice(0, limit).map((row): KeyView => ({
+    downstream: row.downstream,
+    orderingKey: row.ordering_key,
+    ...present('heldSince', row.held_at && new Date(row.held_at).toISOString()),
+    waiting: row.waiting,
+    ...(row.task_no === null || row.message_code === null
+      ? {}
+      : {
+          head: {
+            taskNo: row.task_no,
+            messageCode: row.message_code,
+            status: statusWord(row.status ?? 0),
+            position: Number(row.head)
+          }
+        })
+  }))
+  const last = keys.at(-1)
+  return { keys, ...(rows.length > limit && last ? { next: last } : {}) }
+}

@@ -1,0 +1,147 @@
+// Comparing by schedule: who runs it, what was found, and the alarms about it.
+import { timeOf } from '../domain/ids.ts'
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+/** A downstream of a handler. */
+export interface ReconciliationKey {
+  messageCode: string
+  downstream: string
+}
+
+/** A run that this process owns until its lease ends. Tasks of [from, to) are to be compared. */
+export interface ClaimedRun extends ReconciliationKey {
+  owner: string
+  from: Date
+  to: Date
+  /** Tasks about which there is an alarm. They are in the window, unless they are a week old. */
+  open: ReadonlySet<string>
+  /** What the downstream had handled at the last run and we did not know. */
+  unknown: readonly string[]
+}
+
+/** Makes the rows of those that have none. The first run comes after `everyMs`. */
+export async function addReconciliations(
+  sql: Sql,
+  all: readonly (ReconciliationKey & { everyMs: number })[]
+): Promise<void> {
+  await sql`
+    insert into reconciliation (message_code, downstream, next_at, compared_to)
+    select message_code, downstream, now() + every_ms * interval '1 ms', now()
+    from unnest(
+      ${textArray(all.map(one => one.messageCode))}::text[], ${textArray(all.map(one => one.downstream))}::text[],
+      ${plainArray(all.map(one => one.everyMs))}::float8[]
+    ) as r (message_code, downstream, every_ms)
+    on conflict do nothing`
+}
+
+/** Undefined: it is not due, or another process runs it. */
+export async function claimRun(
+  sql: Sql,
+  { messageCode, downstream }: ReconciliationKey,
+  { owner, leaseMs, settleMs }: { owner: string; leaseMs: number; settleMs: number }
+): Promise<ClaimedRun | undefined> {
+  const [row] = await sql<{ compared_to: Date; to: Date; open: string[] | null; unknown: string[] | null }[]>`
+    with claimed as (
+      update reconciliation set owner = ${owner}, until = now() + ${leaseMs}::float8 * interval '1 ms'
+      where message_code = ${messageCode} and downstream = ${downstream} and next_at <= now()
+        and (until is null or until <= now())
+      returning compared_to, unknown_task_nos
+    ), open as (
+      select t.id
+      from claimed, alarm a join task t on t.id = a.task_id
+      where a.kind = 'MISMATCH' and a.downstream = ${downstream} and a.resolved_at is null
+        and t.message_code = ${messageCode}
+        and a.task_id >= (lpad(to_hex((extract(epoch from now() - interval '7 days') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+    )
+    select compared_to, unknown_task_nos as unknown,
+      greatest(compared_to, now() - ${settleMs}::float8 * interval '1 ms') as to,
+      (select array_agg(id::text order by id) from open) as open
+    from claimed`
+  if (!row) return undefined
+  const [oldest] = row.open ?? []
+  // By the time in its id, as the window is: that of its row may be a little later.
+  const since = oldest === undefined ? row.compared_to : timeOf(oldest)
+  const from = since < row.compared_to ? since : row.compared_to
+  return {
+    messageCode,
+    downstream,
+    owner,
+    from,
+    to: row.to,
+    open: new Set(row.open ?? []),
+    unknown: row.unknown ?? []
+  }
+}
+
+export interface RunResult {
+  /** New alarms: of what they miss, and of what they have that is not HANDLED here. */
+  raise: readonly { taskId: string; attempt: number }[]
+  /** Tasks about which there is an alarm, and nothing to be alarmed about any more. */
+  resolve: readonly string[]
+  missing: number
+  differs: number
+  unknown: number
+  unknownTaskNos: readonly string[]
+  /** For the alarm about unknown ones, where there is none yet. */
+  unknownAlarm: string
+}
+
+/** Writes what was found, with its alarms, and when the next run is due. False: the lease was lost, and nothing is written. */
+export async function writeRun(
+  sql: Sql,
+  { messageCode, downstream, owner, to }: ClaimedRun,
+  everyMs: number,
+  found: RunResult
+): Promise<boolean> {
+  const { raise, resolve, missing, differs, unknown, unknownTaskNos, unknownAlarm } = found
+  const [row] = await sql<[{ written: boolean }]>`
+    with before as materialized (
+      select unknown_alarm from reconciliation
+      where message_code = ${messageCode} and downstream = ${downstream} and owner = ${owner} and until > now()
+      for update
+    ), run as (
+      update reconciliation r set next_at = now() + ${everyMs}::float8 * interval '1 ms', owner = null, until = null,
+        compared_to = ${to.toISOString()}::text::timestamptz, ran_at = now(), error = null,
+        missing = ${missing}::int, differs = ${differs}::int, unknown = ${unknown}::int,
+        unknown_task_nos = ${textArray(unknownTaskNos)}::text[],
+        unknown_alarm = case when ${unknown}::int > 0 then coalesce(before.unknown_alarm, ${unknownAlarm}::uuid) end
+      from before
+      where r.message_code = ${messageCode} and r.downstream = ${downstream}
+      returning r.unknown_alarm
+    ), raised as (
+      insert into alarm (task_id, downstream, attempt, kind)
+      select a.task_id, ${downstream}, a.attempt, 'MISMATCH'
+      from run, unnest(
+        ${plainArray(raise.map(one => one.taskId))}::uuid[], ${plainArray(raise.map(one => one.attempt))}::int[]
+      ) as a (task_id, attempt)
+      union all
+      select unknown_alarm, ${downstream}, 0, 'MISMATCH' from run where unknown_alarm is not null
+      on conflict (task_id, downstream, attempt, kind) do update
+        set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
+        where alarm.resolved_at is not null
+    ), resolved as (
+      update alarm a set resolved_at = now()
+      from run, unnest(${plainArray(resolve)}::uuid[]) as gone (task_id)
+      where a.task_id = gone.task_id and a.downstream = ${downstream} and a.kind = 'MISMATCH' and a.resolved_at is null
+    ), known as (
+      -- It has no task that it could be found by once nothing is unknown.
+      delete from alarm a using run, before
+      where run.unknown_alarm is null and a.task_id = before.unknown_alarm and a.kind = 'MISMATCH'
+    )
+    select exists (select from run) as written`
+  return row.written
+}
+
+/** Gives a run back. With an error it comes again after `againMs`, else at once. */
+export async function releaseRun(
+  sql: Sql,
+  { messageCode, downstream, owner }: ClaimedRun,
+  error: string | null,
+  againMs: number
+): Promise<void> {
+  await sql`
+    update reconciliation set owner = null, until = null, error = ${error},
+      next_at = now() + ${againMs}::float8 * interval '1 ms'
+    where message_code = ${messageCode} and downstream = ${downstream} and owner = ${owner}`
+}

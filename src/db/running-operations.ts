@@ -1,0 +1,202 @@
+// How a bulk redelivery runs: taken a few at a time by one process, in the order of the index of what FAILED. What it takes is
+// written down before it is changed, so that a process that follows a dead one knows what is half done.
+import { plainArray, textArray } from './arrays.ts'
+import { matches } from './operations.ts'
+import type { Sql } from './pool.ts'
+import type { operation, Row } from './schema.ts'
+
+export type RunningOperation = Pick<
+  Row<typeof operation>,
+  'id' | 'filter' | 'message_codes' | 'cursors' | 'created_by'
+> & {
+  /** Another process has run it until now, or none. */
+  taken_over: boolean
+}
+
+const leaseS = 10
+
+/** All that run, for one process at a time: a second one gets none while the first lives. */
+export function claimOperations(sql: Sql, owner: string): Promise<RunningOperation[]> {
+  return sql<RunningOperation[]>`
+    with mine as materialized (
+      select id, owner from operation o
+      where state = 'RUNNING' and (owner = ${owner} or leased_until is null or leased_until < now())
+        and not exists (select from operation x where x.state = 'RUNNING' and x.owner <> ${owner} and x.leased_until > now())
+      order by id
+      for no key update
+    )
+    update operation o set owner = ${owner}, leased_until = now() + ${leaseS} * interval '1 s'
+    from mine
+    where o.id = mine.id and o.state = 'RUNNING'
+    returning o.id, o.filter, o.message_codes, o.cursors, o.created_by, mine.owner is distinct from ${owner} as taken_over`
+}
+
+export interface FailedDelivery {
+  taskId: string
+  downstream: string
+  attempt: number
+  messageCode: string
+  retryTimes: number | null
+  /** Past its deliverBefore, or what it waited for was deleted: an operator redelivers it by itself, with force. */
+  needsForce: boolean
+}
+
+/** The next that match, behind `after`; `next` is where to go on, `end` where nothing follows. */
+export async function findFailed(
+  sql: Sql,
+  one: RunningOperation,
+  downstream: string,
+  after: string | undefined,
+  limit: number
+): Promise<{ found: FailedDelivery[]; next: string }> {
+  const rows = await sql<
+    {
+      task_id: string
+      attempt: number | null
+      message_code: string
+      retry_times: number | null
+      needs_force: boolean
+    }[]
+  >`
+    with look as materialized (
+      select f.* from delivery f
+      where f.downstream = ${downstream} and f.status = 2
+        and f.task_id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+      order by f.task_id
+      limit ${lookedAtOnce}
+    ), found as materialized (
+      select d.task_id, d.attempt, t.message_code, t.retry_times,
+        d.reason = 'DEPENDENCY_DELETED' or coalesce(d.deliver_before <= now(), false) as needs_force
+      from look d join task t on t.id = d.task_id
+      -- What failed after it began failed again: it is no part of it.
+      where d.updated_at <= (select created_at from operation where id = ${one.id})
+        and ${matches(sql, { filter: one.filter, messageCodes: one.message_codes })}
+      order by d.task_id
+      limit ${limit}
+    )
+    select * from found
+    union all
+    select task_id, null, null, null, null from (
+      select task_id from look
+      where (select count(*) from look) = ${lookedAtOnce} and (select count(*) from found) < ${limit}
+      order by task_id desc limit 1
+    ) last`
+  const found = rows.flatMap(({ attempt, ...row }) =>
+    attempt === null
+      ? []
+      : {
+          taskId: row.task_id,
+          downstream,
+          attempt,
+          messageCode: row.message_code,
+          retryTimes: row.retry_times,
+          needsForce: row.needs_force
+        }
+  )
+  const looked = rows.find(row => row.attempt === null)
+  const next = looked?.task_id ?? (found.length === limit ? found.at(-1)?.taskId : undefined)
+  return { found, next: next ?? 'end' }
+}
+
+const lookedAtOnce = 2_000
+
+/** Writes down what is about to be changed, and how far it is. False: it was stopped, or is another's. */
+export async function takeDeliveries(
+  sql: Sql,
+  { id, owner }: { id: string; owner: string },
+  found: readonly FailedDelivery[],
+  cursors: Record<string, string>
+): Promise<boolean> {
+  const [row] = await sql<[{ alive: boolean }]>`
+    with alive as (
+      update operation set cursors = cursors || ${sql.json(cursors)}, updated_at = now(),
+        leased_until = now() + ${leaseS} * interval '1 s'
+      where id = ${id} and state = 'RUNNING' and owner = ${owner}
+      returning id
+    ), taken as (
+      insert into operation_delivery (operation_id, task_id, downstream, attempt)
+      select alive.id, f.* from alive cross join unnest(
+        ${plainArray(found.map(one => one.taskId))}::uuid[], ${textArray(found.map(one => one.downstream))}::text[],
+        ${plainArray(found.map(one => one.attempt))}::int[]
+      ) as f (task_id, downstream, attempt)
+      on conflict do nothing
+    )
+    select exists (select from alive) as alive`
+  return row.alive
+}
+
+/** What a process that died had written down and may not have changed. */
+export async function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery[]> {
+  const rows = await sql<
+    {
+      task_id: string
+      downstream: string
+      attempt: number
+      message_code: string
+      retry_times: number | null
+    }[]
+  >`
+    select i.task_id, i.downstream, i.attempt, t.message_code, t.retry_times
+    from operation_delivery i join task t on t.id = i.task_id
+    where i.operation_id = ${operationId} and i.result is null`
+  return rows.map(row => ({
+    taskId: row.task_id,
+    downstream: row.downstream,
+    attempt: row.attempt,
+    messageCode: row.message_code,
+    retryTimes: row.retry_times,
+    needsForce: false
+  }))
+}
+
+/** Writes what became of all that was taken, as the rows say it: a round that began behind the attempt was started. */
+export async function recordTaken(sql: Sql, operationId: string): Promise<void> {
+  await sql`
+    with known as (
+      select i.task_id, i.downstream, coalesce(d.round_from > i.attempt, false) as is_anew
+      from operation_delivery i left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
+      where i.operation_id = ${operationId} and i.result is null
+    ), recorded as (
+      update operation_delivery i set result = case when k.is_anew then 'redelivered' else 'skipped' end
+      from known k
+      where i.operation_id = ${operationId} and i.task_id = k.task_id and i.downstream = k.downstream and i.result is null
+      returning i.result
+    )
+    update operation set updated_at = now(),
+      redelivered = redelivered + (select count(*) from recorded where result = 'redelivered'),
+      skipped = skipped + (select count(*) from recorded where result = 'skipped')
+    where id = ${operationId}`
+}
+
+export async function finishOperation(sql: Sql, { id, owner }: { id: string; owner: string }): Promise<void> {
+  await sql`
+    update operation set state = 'DONE', ended_at = now(), updated_at = now()
+    where id = ${id} and state = 'RUNNING' and owner = ${owner}`
+}
+
+/** Of these deliveries those that take a part of their downstream's limit: due or in flight. */
+export async function findBusy(
+  sql: Sql,
+  asked: readonly { taskId: string; downstream: string }[]
+): Promise<Set<string>> {
+  if (asked.length === 0) return new Set()
+  const rows = await sql<{ key: string }[]>`
+    select d.task_id || d.downstream as key
+    from unnest(
+      ${plainArray(asked.map(one => one.taskId))}::uuid[], ${textArray(asked.map(one => one.downstream))}::text[]
+    ) as a (task_id, downstream) join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
+    where d.task_id = any(${plainArray(asked.map(one => one.taskId))}::uuid[])
+      and (d.phase = 'IN_FLIGHT' or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now())`
+  return new Set(rows.map(row => row.key))
+}
+
+/** The same of all that running operations have changed, for a process that follows another one. */
+export function findStillBusy(sql: Sql, limit: number): Promise<{ taskId: string; downstream: string }[]> {
+  return sql<{ taskId: string; downstream: string }[]>`
+    select d.task_id as "taskId", d.downstream
+    from operation o join operation_delivery i on i.operation_id = o.id and i.result = 'redelivered'
+      join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
+    where o.state = 'RUNNING'
+      and (d.phase = 'IN_FLIGHT' or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now())
+    limit ${limit}`
+}

@@ -1,0 +1,140 @@
+// Counts by minute: written by every process, summed up for charts.
+import { sql } from 'drizzle-orm'
+import { plainArray, textArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import type { Reads } from './reads.ts'
+import { latencyBounds, percentile } from '../domain/latency.ts'
+
+/** As runtime/statistics.ts counts it. */
+interface Counts {
+  minute: number
+  downstream: string
+  messageCode: string
+  accepted: number
+  attempts: number
+  failedAttempts: number
+  handled: number
+  direct: number
+  failed: number
+  exhausted: number
+  handledMs: readonly number[]
+}
+
+/** A process writes its own rows, with all that it has counted in that minute: to repeat it changes nothing. */
+export async function writeStatistics(db: Sql, node: string, counts: readonly Counts[]): Promise<void> {
+  const column = (name: Exclude<keyof Counts, 'downstream' | 'messageCode' | 'handledMs'>) =>
+    plainArray(counts.map(one => one[name]))
+  await db`
+    insert into stat_minute (
+      minute, node, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms
+    )
+    select to_timestamp(minute / 1000), ${node}, downstream, message_code, accepted, attempts, failed_attempts, handled, direct,
+      failed, exhausted, handled_ms::int[]
+    from unnest(
+      ${column('minute')}::float8[], ${textArray(counts.map(one => one.downstream))}::text[],
+      ${textArray(counts.map(one => one.messageCode))}::text[], ${column('accepted')}::int[], ${column('attempts')}::int[],
+      ${column('failedAttempts')}::int[], ${column('handled')}::int[], ${column('direct')}::int[], ${column('failed')}::int[],
+      ${column('exhausted')}::int[], ${textArray(counts.map(one => plainArray(one.handledMs)))}::text[]
+    ) as c (
+      minute, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms
+    )
+    on conflict (minute, node, downstream, message_code) do update set
+      accepted = excluded.accepted, attempts = excluded.attempts, failed_attempts = excluded.failed_attempts,
+      handled = excluded.handled, direct = excluded.direct, failed = excluded.failed, exhausted = excluded.exhausted,
+      handled_ms = excluded.handled_ms`
+}
+
+/** Forgets what is older than 30 days, and sessions that are over. */
+export async function removeOldStatistics(db: Sql): Promise<void> {
+  await db`delete from stat_minute where minute < now() - interval '30 days'`
+  await db`delete from session where expires_at < now()`
+}
+
+export interface StatsFilter {
+  /** Of these messageCodes; null: of all. */
+  messageCodes: readonly string[] | null
+  messageCode?: string
+  downstream?: string
+  from: Date
+  to: Date
+  stepS: number
+  /** A series for each downstream, instead of one of all together. */
+  byDownstream: boolean
+}
+
+export interface StatsPoint {
+  at: string
+  accepted: number
+  attempts: number
+  failedAttempts: number
+  handled: number
+  direct: number
+  failed: number
+  exhausted: number
+  p50Ms?: number
+  p99Ms?: number
+}
+
+/** One sum each: to take the arrays apart would make 23 rows of each. */
+const buckets = sql.raw([...latencyBounds, 0].map((_, at) => `sum(handled_ms[${at + 1}])`).join(', '))
+
+type StatsRow = Omit<StatsPoint, 'at' | 'p50Ms' | 'p99Ms'> & {
+  at: number
+  downstream: string
+  histogram: (number | null)[] | null
+}
+
+/** Series of points, each of `stepS` seconds, oldest first; minutes in which nothing happened are missing. */
+export async function readStats(
+  { db }: Reads,
+  filter: StatsFilter
+): Promise<{ downstream?: string; points: StatsPoint[]; total: Omit<StatsPoint, 'at'> }[]> {
+  const { messageCodes, messageCode = null, downstream = null, from, to, stepS, byDownstream } = filter
+  const codes = messageCodes && textArray(messageCodes)
+  const rows = await db.execute<StatsRow & Record<string, unknown>>(sql`
+    with s as materialized (
+      select floor(extract(epoch from minute) / ${stepS}::int)::float8 * ${stepS}::int as at,
+        case when ${byDownstream}::boolean then downstream else '' end as name, s.*
+      from stat_minute s
+      where minute >= ${from.toISOString()}::timestamptz and minute < ${to.toISOString()}::timestamptz
+        and (${codes}::text[] is null or message_code = any(${codes}::text[]))
+        and (${messageCode}::text is null or message_code = ${messageCode})
+        and (${downstream}::text is null or downstream = ${downstream})
+        and not (${byDownstream}::boolean and downstream = '')
+    )
+    select at, name as downstream, sum(accepted)::int as accepted, sum(attempts)::int as attempts,
+      sum(failed_attempts)::int as "failedAttempts", sum(handled)::int as handled, sum(direct)::int as direct,
+      sum(failed)::int as failed, sum(exhausted)::int as exhausted,
+      json_build_array(${buckets}) as histogram
+    from s group by at, name
+    order by name, at`)
+  const series = new Map<string, StatsRow[]>(byDownstream ? [] : [['', []]])
+  for (const row of rows) series.set(row.downstream, [...(series.get(row.downstream) ?? []), row])
+  return [...series].map(([name, of]) => ({
+    ...(byDownstream ? { downstream: name } : {}),
+    points: of.map(row => ({ at: new Date(row.at * 1000).toISOString(), ...measured([row]) })),
+    total: measured(of)
+  }))
+}
+
+function measured(rows: readonly StatsRow[]): Omit<StatsPoint, 'at'> {
+  const sum = (
+    name: 'accepted' | 'attempts' | 'failedAttempts' | 'handled' | 'direct' | 'failed' | 'exhausted'
+  ) => rows.reduce((total, row) => total + row[name], 0)
+  const histogram: number[] = []
+  for (const row of rows)
+    for (const [at, n] of (row.histogram ?? []).entries())
+      histogram[at] = (histogram[at] ?? 0) + Number(n ?? 0)
+  const [p50, p99] = [percentile(histogram, 0.5), percentile(histogram, 0.99)]
+  return {
+    accepted: sum('accepted'),
+    attempts: sum('attempts'),
+    failedAttempts: sum('failedAttempts'),
+    handled: sum('handled'),
+    direct: sum('direct'),
+    failed: sum('failed'),
+    exhausted: sum('exhausted'),
+    ...(p50 === null ? {} : { p50Ms: Math.round(p50 * 10) / 10 }),
+    ...(p99 === null ? {} : { p99Ms: Math.round(p99 * 10) / 10 })
+  }
+}

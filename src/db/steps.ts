@@ -1,0 +1,64 @@
+import { plainArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+import {
+  delivering,
+  insertedOf,
+  inserting,
+  orKnown,
+  telling,
+  type Done,
+  type InsertResult,
+  type NewTask,
+  type NewSteps
+} from './tasks.ts'
+
+/**
+ * A task with those that are delivered beside it, in one statement: all of them or none. The first one is new, or it was
+ * prepared and is committed by this. One result for it; where they are not in sequence, one for each of the others too.
+ */
+export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Promise<InsertResult[]> {
+  const { tasks, inSequence } = steps
+  const all = [first, ...tasks]
+  const going = inSequence ? [first] : all
+  const ended = first.committed
+  const [done] = await sql<[Done]>`
+    with first as (
+      ${ended ? activating(sql, first) : inserting(sql, [first], 'ACTIVE')}
+    ), others as (
+      ${inserting(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
+    ), stored as (
+      select id from first union all select id from others
+    ), ended as (
+      update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${ended?.by ?? ''},
+        last_answer = case when ${ended?.by ?? ''} like 'check:%' then 'COMMITTED' else last_answer end
+      where task_id in (select id from first)
+    ), resolved as (
+      update alarm set resolved_at = now()
+      where task_id in (select id from first) and kind = 'PREPARED_STUCK' and resolved_at is null
+    ), delivered as (
+      ${delivering(sql, going)}
+    ), blocked as (
+      ${delivering(sql, inSequence ? tasks : [], 'BLOCKED')}
+    ), waiting as (
+      insert into dependency (task_id, after_id)
+      select task_id, after_id
+      from unnest(
+        ${plainArray(inSequence ? tasks.map(task => task.id) : [])}::uuid[],
+        ${plainArray(inSequence ? tasks.map((_, at) => all[at]?.id) : [])}::uuid[]
+      ) as w (task_id, after_id)
+      where (task_id in (select id from stored)) is true
+    )
+    ${telling(sql, all)}`
+  const inserted = insertedOf(done, going)
+  if (!ended) return orKnown(sql, going, inserted)
+  return inserted.map(
+    (one, at) => one ?? { kind: 'known', taskNo: going[at]?.taskNo ?? '', contentHash: null }
+  )
+}
+
+/** Nothing where somebody else ended it. */
+const activating = (sql: Sql, { id, delayMs }: NewTask) => sql`
+      update task set state = 'ACTIVE',
+        deliver_start_time = coalesce(deliver_start_time, now() + ${delayMs}::float8 * interval '1 ms')
+      where id = ${id} and state = 'PREPARED'
+      returning id`

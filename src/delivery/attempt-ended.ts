@@ -1,0 +1,88 @@
+import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { Applied } from '../db/transitions.ts'
+import type { Decision } from '../domain/retry-policy.ts'
+import type { AttemptEnd } from '../domain/types.ts'
+import type { AboutOutcome, AttemptOutcome, LoadedDownstream, LoadedHandler } from '../handler/define.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { inHookTime, LazyHookContext } from './hooks.ts'
+
+interface EndedDeps {
+  handlers: ReadonlyMap<string, LoadedHandler>
+  log: Logger
+}
+
+/** An attempt that is over, and what became of its record. */
+interface Ended {
+  delivery: LoadedDelivery
+  downstream: LoadedDownstream
+  outcome: AttemptEnd
+  decision: Decision
+  ms: number
+  applied: Applied
+}
+
+/** Writes the line of the log, and tells the handler. Resolves when the handler has heard it, or has had its time. */
+export function attemptEnded(deps: EndedDeps, ended: Ended): Promise<void> | undefined {
+  say(deps, ended)
+  return ended.downstream.afterSend && tell(deps, ended, ended.downstream.afterSend)
+}
+
+async function tell(
+  { handlers, log }: EndedDeps,
+  { delivery, outcome, ms }: Ended,
+  afterSend: NonNullable<LoadedDownstream['afterSend']>
+): Promise<void> {
+  try {
+    await inHookTime('afterSend', afterSend(new OutcomeContext(handlers, delivery, shown(outcome, ms))))
+  } catch (err) {
+    const { task, downstream, attempt } = delivery
+    log.warn({ err, taskNo: task.taskNo, downstream, attempt }, 'hook.after_send_failed')
+  }
+}
+
+class OutcomeContext extends LazyHookContext implements AboutOutcome<unknown> {
+  readonly outcome: AttemptOutcome
+
+  constructor(
+    handlers: ReadonlyMap<string, LoadedHandler>,
+    delivery: LoadedDelivery,
+    outcome: AttemptOutcome
+  ) {
+    super(handlers, delivery)
+    this.outcome = outcome
+  }
+}
+
+const shown = (outcome: AttemptEnd, ms: number): AttemptOutcome => ({
+  kind: outcome.kind,
+  ...('reason' in outcome ? { reason: outcome.reason } : {}),
+  ...(outcome.status === undefined ? {} : { status: outcome.status }),
+  ...(outcome.messageId === undefined ? {} : { messageId: outcome.messageId }),
+  ms
+})
+
+/** One line for each attempt that ended. A success is logged at debug: at thousands a second the line costs more than the send. */
+function say({ log }: EndedDeps, { delivery, outcome, decision, ms, applied }: Ended): void {
+  const isWell = !('reason' in outcome)
+  const stale = applied === 'stale' || applied === 'zombie'
+  // A line that is not written is not built either.
+  const isQuiet = isWell && !stale && log.isLevelEnabled?.('debug') === false
+  if (isQuiet && (log.ended === undefined || (decision.move !== 'handled' && decision.move !== 'probed')))
+    return
+  const fields = {
+    taskNo: delivery.task.taskNo,
+    messageCode: delivery.task.messageCode,
+    downstream: delivery.downstream,
+    attempt: delivery.attempt,
+    outcome: outcome.kind,
+    move: decision.move,
+    ms,
+    ...('afterMs' in decision ? { afterMs: decision.afterMs } : {}),
+    ...('reason' in outcome ? { reason: outcome.reason } : {}),
+    ...(outcome.warning === undefined ? {} : { warning: outcome.warning })
+  }
+  if (isQuiet) log.ended?.({ status: 'HANDLED', ...fields })
+  else if (stale) log.info({ ...fields, applied }, 'attempt.stale')
+  else if (isWell) log.debug(fields, 'attempt.done')
+  else log.info(fields, 'attempt.done')
+}

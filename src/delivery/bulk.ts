@@ -1,0 +1,160 @@
+import {
+  claimOperations,
+  findBusy,
+  findFailed,
+  findStillBusy,
+  findTaken,
+  finishOperation,
+  recordTaken,
+  takeDeliveries,
+  type FailedDelivery,
+  type RunningOperation
+} from '../db/running-operations.ts'
+import { failedDownstreams } from '../db/operations.ts'
+import type { Sql } from '../db/pool.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { roundLimit } from './operate.ts'
+import type { Complete } from './complete.ts'
+
+export interface BulkDeps {
+  sql: Sql
+  /** This process, by the id of its node. */
+  node: string
+  handlers: ReadonlyMap<string, LoadedHandler>
+  complete: Complete
+  isPaused: (downstream: string) => boolean
+  /** The limits of a downstream now. */
+  limits: (downstream: string) => { concurrency: number; perSecond?: number | undefined } | undefined
+  /** Something became due. */
+  wake: () => void
+  log: Logger
+}
+
+export interface Bulk {
+  /** One look at all operations that run. Returns the ms until the next. */
+  look(): Promise<number>
+}
+
+/** The part of a downstream's limit that bulk work may take: 1 of so many. */
+const part = 5
+/** For a downstream that no handler here knows. */
+const unknown = { concurrency: 50, perSecond: undefined }
+const idleMs = 1_000
+const busyMs = 50
+/** Deliveries of one look at one downstream. */
+const atOnce = 500
+const mostRemembered = 10_000
+
+/**
+ * Redelivers in the background, for all operations together at most a fifth of each downstream's limit: so many deliveries of
+ * theirs are due or in flight at a time, and so many start a second. One process does it; another one follows it within 10 s.
+ */
+export function bulk(deps: BulkDeps): Bulk {
+  const { sql } = deps
+  /** By downstream: what was redelivered, and may still be due or in flight. */
+  const busy = new Map<string, Map<string, { taskId: string; downstream: string }>>()
+  const buckets = new Map<string, { tokens: number; at: number }>()
+  /** A look failed half-way: what it had written down is looked at again. */
+  let halfDone = false
+
+  function remember(one: { taskId: string; downstream: string }): void {
+    const of = busy.get(one.downstream) ?? new Map()
+    of.set(one.taskId + one.downstream, one)
+    busy.set(one.downstream, of)
+  }
+
+  async function refresh(): Promise<void> {
+    const asked = [...busy.values()].flatMap(of => [...of.values()])
+    const still = await findBusy(sql, asked)
+    for (const of of busy.values()) for (const key of of.keys()) if (!still.has(key)) of.delete(key)
+  }
+
+  /** How many may be redelivered to it now. */
+  function room(downstream: string): number {
+    if (deps.isPaused(downstream)) return 0
+    const { concurrency, perSecond } = deps.limits(downstream) ?? unknown
+    const free = Math.max(1, Math.floor(concurrency / part)) - (busy.get(downstream)?.size ?? 0)
+    if (perSecond === undefined) return Math.min(free, atOnce)
+    const bucket = buckets.get(downstream) ?? { tokens: 1, at: performance.now() }
+    const now = performance.now()
+    const rate = perSecond / part
+    bucket.tokens = Math.min(Math.max(1, rate), bucket.tokens + ((now - bucket.at) * rate) / 1000)
+    bucket.at = now
+    buckets.set(downstream, bucket)
+    return Math.min(free, Math.floor(bucket.tokens), atOnce)
+  }
+
+  async function redeliver(operation: RunningOperation, found: readonly FailedDelivery[]): Promise<void> {
+    await Promise.all(
+      found
+        .filter(one => !one.needsForce)
+        .map(one =>
+          deps.complete({
+            move: {
+              taskId: one.taskId,
+              downstream: one.downstream,
+              attempt: one.attempt,
+              name: 'redeliver',
+              limit: roundLimit(deps.handlers, one, one.downstream),
+              by: operation.created_by
+            },
+            messageCode: one.messageCode
+          })
+        )
+    )
+    await recordTaken(sql, operation.id)
+    for (const one of found) if (!one.needsForce) remember(one)
+    deps.wake()
+  }
+
+  async function turn(operation: RunningOperation): Promise<void> {
+    const { id, filter, cursors } = operation
+    const owner = deps.node
+    const names = filter.downstream === undefined ? await failedDownstreams(sql) : [filter.downstream]
+    const open = names.filter(name => cursors[name] !== 'end')
+    const found: FailedDelivery[] = []
+    const next: Record<string, string> = {}
+    for (const name of open) {
+      const most = room(name)
+      if (most < 1) continue
+      const page = await findFailed(sql, operation, name, cursors[name], most)
+      found.push(...page.found)
+      next[name] = page.next
+      const bucket = buckets.get(name)
+      if (bucket) bucket.tokens -= page.found.length
+    }
+    if (Object.keys(next).length > 0) {
+      if (!(await takeDeliveries(sql, { id, owner }, found, next))) return
+      failpoint('bulk.after_take')
+      if (found.length > 0) await redeliver(operation, found)
+    }
+    if (open.every(name => next[name] === 'end')) {
+      await finishOperation(sql, { id, owner })
+      deps.log.info({ operation: id }, 'operation.done')
+    }
+  }
+
+  return {
+    async look() {
+      const operations = await claimOperations(sql, deps.node)
+      if (operations.length === 0) {
+        busy.clear()
+        return idleMs
+      }
+      const isAgain = halfDone
+      halfDone = true
+      if (operations.some(one => one.taken_over) && busy.size === 0)
+        for (const one of await findStillBusy(sql, mostRemembered)) remember(one)
+      await refresh()
+      for (const operation of operations) {
+        const taken = operation.taken_over || isAgain ? await findTaken(sql, operation.id) : []
+        if (taken.length > 0) await redeliver(operation, taken)
+        await turn(operation)
+      }
+      halfDone = false
+      return busyMs
+    }
+  }
+}

@@ -1,0 +1,49 @@
+import { batcher, type Batcher } from '../db/batch.ts'
+import type { Sql } from '../db/pool.ts'
+import { insertPrepared } from '../db/prepared.ts'
+import type { InsertResult, NewTask } from '../db/tasks.ts'
+import { Unavailable } from '../runtime/errors.ts'
+import { orUnavailable, type Cluster } from './cluster.ts'
+
+/** Half messages only: the group commit of what their producers commit. Plain tasks go by `tasks` in accept.ts. */
+export interface HalfCommits extends Batcher<NewTask, InsertResult> {
+  /** Characters of the bodies in it. */
+  readonly text: number
+}
+
+export function halfCommits(write: (tasks: NewTask[]) => Promise<InsertResult[]>): HalfCommits {
+  const batch = batcher({ max: 200, inFlight: 1, small: 8, write })
+  const underWay = new Map<string, Promise<InsertResult>>()
+  let text = 0
+  return {
+    add(task) {
+      const first = underWay.get(task.id)
+      // Twice in one statement they would fail it for all that are committed with them.
+      if (first) return first.then(() => ({ kind: 'known', taskNo: task.taskNo, contentHash: null }))
+      const { length } = task.messageBody
+      text += length
+      const done = batch.add(task).finally(() => {
+        text -= length
+        underWay.delete(task.id)
+      })
+      underWay.set(task.id, done)
+      return done
+    },
+    idle: () => batch.idle(),
+    get size() {
+      return batch.size
+    },
+    get text() {
+      return text
+    }
+  }
+}
+
+/** Stores half messages: no delivery is made. */
+export async function prepare(
+  deps: { sql: Sql; cluster: Cluster },
+  tasks: NewTask[]
+): Promise<InsertResult[]> {
+  if (deps.cluster.isDatabaseAway()) throw new Unavailable()
+  return orUnavailable(deps.cluster, insertPrepared(deps.sql, tasks))
+}

@@ -1,0 +1,137 @@
+import { batcher } from '../db/batch.ts'
+import { findPromotions, promote, type Key, type Promoting } from '../db/ordering.ts'
+import { isInfrastructure, type Sql } from '../db/pool.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import type { Cluster } from './cluster.ts'
+import { dependents, type Dependents, type DependentsDeps } from './dependents.ts'
+import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
+
+export interface OrderingDeps {
+  sql: Sql
+  /** The downstreams with a handler in this process. `onFailed`: what a FAILED delivery does to its key. */
+  downstreams: readonly { name: string; leaseMs: number; onFailed?: 'hold' | 'skip' | undefined }[]
+  enqueuer: Pick<Enqueuer, 'add' | 'room'>
+  cluster: Pick<Cluster, 'isPaused' | 'isBehind' | 'hasPromotions'>
+  claiming: () => boolean
+  /** This process is also a worker: it need not read what it claims. */
+  hasWorker: boolean
+  /** Something became due. */
+  wake: () => void
+  metrics: Pick<Metrics, 'moved'>
+  log: Logger
+}
+
+/**
+ * Lets the next delivery of an orderingKey go when the one before it has ended. Whoever ends one leaves a row of `promotion` in the same
+ * transaction, and then looks, by a statement of its own after the commit. What a process did not live to look at, the sweep finds.
+ */
+export interface Ordering {
+  /** Deliveries of these keys have ended, or may go for another reason. */
+  promote(keys: readonly Key[]): void
+  /** Looks at the keys of which one has ended and nobody has looked yet. */
+  sweep(): Promise<void>
+  /** Resolves when nothing waits to be looked at. */
+  idle(): Promise<void>
+}
+
+const lookedAtOnce = 200
+const sweptAtOnce = 1_000
+
+export function ordering(deps: OrderingDeps): Ordering {
+  const { sql, cluster, log } = deps
+  const known = new Map(deps.downstreams.map(one => [one.name, one]))
+  const looks = batcher<Key, void>({
+    max: lookedAtOnce,
+    async write(keys) {
+      await look(deps, known, keys)
+      return keys.map(() => undefined)
+    }
+  })
+  const failed = (err: unknown): void => {
+    // The sweep finds them.
+    if (isInfrastructure(err)) log.debug({ err }, 'ordering.failed')
+    else log.error({ err }, 'ordering.failed')
+  }
+  const add = (keys: readonly Key[]): Promise<void[]> => Promise.all(keys.map(key => looks.add(key)))
+  let sweeping = false
+
+  async function sweep(): Promise<void> {
+    for (let keys = await findPromotions(sql, sweptAtOnce); keys.length > 0;) {
+      await add(keys)
+      if (keys.length < sweptAtOnce) return
+      keys = await findPromotions(sql, sweptAtOnce)
+    }
+  }
+
+  return {
+    promote(keys) {
+      add(keys).catch(failed)
+    },
+    async sweep() {
+      if (sweeping || !cluster.hasPromotions()) return
+      sweeping = true
+      await sweep()
+        .catch(failed)
+        .finally(() => (sweeping = false))
+    },
+    idle: () => looks.idle()
+  }
+}
+
+async function look(
+  deps: OrderingDeps,
+  known: ReadonlyMap<string, OrderingDeps['downstreams'][number]>,
+  asked: readonly Key[]
+): Promise<void> {
+  const keys = new Map<string, Promoting>()
+  const rooms = new Map<string, number>()
+  for (const { downstream, orderingKey } of asked) {
+    const name = `${downstream} ${orderingKey}`
+    if (keys.has(name)) continue
+    const one = known.get(downstream)
+    const room = rooms.get(downstream) ?? roomOf(deps, downstream)
+    rooms.set(downstream, room - 1)
+    keys.set(name, {
+      downstream,
+      orderingKey,
+      leaseMs: one && room > 0 ? one.leaseMs : null,
+      skips: one?.onFailed === 'skip'
+    })
+  }
+  failpoint('promote.before')
+  const leasedFrom = performance.now()
+  const promoted = await promote(deps.sql, [...keys.values()], deps.hasWorker)
+  failpoint('promote.after_commit')
+  const claimed = promoted.flatMap(({ phase, loaded, ...claim }): ClaimedDelivery[] =>
+    phase === 'IN_FLIGHT'
+      ? [{ ...claim, ...(loaded && { loaded: { delivery: loaded, leasedFrom, isAccepted: true } }) }]
+      : []
+  )
+  const waiting = promoted.length - claimed.length
+  deps.metrics.moved('promote', true, claimed.length)
+  deps.metrics.moved('unblock', true, waiting)
+  if (claimed.length > 0) void deps.enqueuer.add(claimed)
+  if (waiting > 0) deps.wake()
+}
+
+/** As of what is accepted: where others wait, it waits behind them. */
+const roomOf = ({ enqueuer, cluster, claiming }: OrderingDeps, downstream: string): number =>
+  !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
+
+/** Lets go of all that waits: tasks that wait for others, and the next ones of orderingKeys. */
+export interface Successors extends Dependents {
+  promote: Ordering['promote']
+}
+
+export function successors(deps: OrderingDeps & Omit<DependentsDeps, 'promote'>): Successors {
+  const turns = ordering(deps)
+  const waiting = dependents({ ...deps, promote: turns.promote })
+  return {
+    ...waiting,
+    promote: turns.promote,
+    sweep: async () => void (await Promise.all([waiting.sweep(), turns.sweep()])),
+    idle: () => waiting.idle().then(turns.idle)
+  }
+}

@@ -1,0 +1,176 @@
+import type { YieldedDownstream } from '../db/cluster-tables.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Metrics } from '../runtime/metrics.ts'
+import { sleep } from '../runtime/repeat.ts'
+import type { Outcome } from '../domain/types.ts'
+import type { Cluster } from './cluster.ts'
+
+/** How the worker of this process reaches its downstreams. */
+export interface Reach {
+  /**
+   * An attempt that began at `beganAt` (performance.now) came to this. True: it failed on the way to a downstream that is left to the
+   * others, or may be: nothing was sent, and it is released uncounted.
+   */
+  attempted(downstream: string, outcome: Outcome, beganAt: number): boolean
+  /** Nothing starts there now. */
+  isClosed(downstream: string): boolean
+  /** Resolves when something may start there, or when the signal aborts. */
+  opened(downstream: string, signal: AbortSignal): Promise<void>
+  /** When it reached each downstream last, ms by the database's clock. */
+  reached(): Record<string, number>
+  /** Downstreams that it leaves to others, or starts nothing at until it knows whether others reach them. */
+  yielded(): YieldedDownstream[]
+  /** Others doubt that they reach a downstream, and this process has reached it since it was asked last. */
+  hasNews(): boolean
+}
+
+export interface ReachDeps {
+  /** So many failures running. 0: never. */
+  yieldAfter: number
+  cluster: Pick<Cluster, 'reachedByOthersAt' | 'doubtedByOthers' | 'workers' | 'now'>
+  /** Others should hear of a doubt, or of its end, now. */
+  tell: () => void
+  metrics: Pick<Metrics, 'yielded'>
+  log: Logger
+  /** ms of a monotonic clock. */
+  now?: () => number
+}
+
+const yieldMs = 60_000
+/** Others are heard of in this time: each looks once a second, and answers a doubt at once. */
+const doubtMs = 5_000
+/** What nobody reaches is not doubted again before. */
+const certainMs = 30_000
+const pollMs = 250
+
+/** No route, no name, no TLS, nobody at the port: where one worker fails so, another may have a better way. */
+const onTheWay = /^(?:unreachable|connect_timeout|connection_refused|dns: |tls: )/
+
+interface Way {
+  /** Failures on the way since it was reached last. */
+  failures: number
+  reachedAt: number
+  reason: string
+  state: 'open' | 'doubted' | 'probing' | 'yielded'
+  /** Since when; and by the database's clock. */
+  since: number
+  sinceByDatabase: number
+  /** Until when it is doubted or yielded. */
+  until: number
+  certainUntil: number
+}
+
+/**
+ * A worker whose own way to a downstream is broken would fail every attempt that it takes while others succeed. After
+ * `yieldAfter` failures running it starts nothing there until it hears whether another worker has reached the downstream since then. If one
+ * has, and the next attempt from here fails on the way again, it yields the downstream for a minute. If nobody has, the
+ * downstream itself is away, and failures count as ever.
+ */
+export function reach(deps: ReachDeps): Reach {
+  const { cluster } = deps
+  const now = deps.now ?? (() => performance.now())
+  const ways = new Map<string, Way>()
+  let newsAt = -Infinity
+
+  function wayOf(name: string): Way {
+    const known = ways.get(name)
+    if (known) return known
+    const way: Way = {
+      failures: 0,
+      reachedAt: -Infinity,
+      reason: '',
+      state: 'open',
+      since: -Infinity,
+      sinceByDatabase: 0,
+      until: -Infinity,
+      certainUntil: -Infinity
+    }
+    ways.set(name, way)
+    return way
+  }
+
+  function enter(way: Way, state: Way['state'], forMs = 0): void {
+    way.state = state
+    way.since = now()
+    way.sinceByDatabase = cluster.now().getTime()
+    way.until = way.since + forMs
+    if (state !== 'probing') deps.tell()
+  }
+
+  function isClosed(name: string): boolean {
+    const way = ways.get(name)
+    if (!way || way.state === 'open' || way.state === 'probing') return false
+    // The others have gone: a bad way is better than none.
+    if (cluster.workers() < 2) enter(way, 'open')
+    else if (way.state === 'doubted' && cluster.reachedByOthersAt(name) > way.sinceByDatabase)
+      enter(way, 'probing')
+    else if (now() < way.until) return true
+    else if (way.state === 'yielded') enter(way, 'probing')
+    else {
+      way.certainUntil = now() + certainMs
+      enter(way, 'open')
+    }
+    return false
+  }
+
+  function yields(name: string, way: Way): void {
+    enter(way, 'yielded', yieldMs)
+    deps.metrics.yielded(name)
+    deps.log.warn(
+      { downstream: name, reason: way.reason, failures: way.failures, forMs: yieldMs },
+      'worker.yielded'
+    )
+  }
+
+  return {
+    attempted(name, outcome, beganAt) {
+      if (deps.yieldAfter === 0) return false
+      if (outcome.kind !== 'failed' || outcome.status !== undefined) {
+        const way = wayOf(name)
+        way.failures = 0
+        way.reachedAt = now()
+        if (way.state !== 'open') enter(way, 'open')
+        return false
+      }
+      // Time-outs and errors of our own say nothing about the way.
+      if (!onTheWay.test(outcome.reason)) return false
+      const way = wayOf(name)
+      way.failures++
+      way.reason = outcome.reason
+      if (isClosed(name)) return true
+      if (way.state === 'probing') {
+        // One that began before speaks of an earlier time.
+        if (beganAt >= way.since) yields(name, way)
+        return true
+      }
+      if (way.failures < deps.yieldAfter || cluster.workers() < 2 || now() < way.certainUntil) return false
+      enter(way, 'doubted', doubtMs)
+      return true
+    },
+    isClosed,
+    async opened(name, signal) {
+      while (!signal.aborted && isClosed(name)) await sleep(pollMs, signal)
+    },
+    reached() {
+      newsAt = now()
+      const ahead = cluster.now().getTime() - newsAt
+      return Object.fromEntries(
+        [...ways].flatMap(([name, { reachedAt }]) =>
+          reachedAt === -Infinity ? [] : [[name, Math.floor(reachedAt + ahead)]]
+        )
+      )
+    },
+    yielded: () =>
+      [...ways].flatMap(([downstream, way]) =>
+        way.state === 'yielded' || way.state === 'doubted'
+          ? {
+              downstream,
+              until: new Date(cluster.now().getTime() + way.until - now()).toISOString(),
+              reason: way.reason,
+              ...(way.state === 'doubted' ? { isDoubt: true } : {})
+            }
+          : []
+      ),
+    hasNews: () => cluster.doubtedByOthers().some(name => (ways.get(name)?.reachedAt ?? -Infinity) > newsAt)
+  }
+}

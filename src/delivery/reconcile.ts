@@ -1,0 +1,157 @@
+import { findNotHandled, listHandled, type Compared } from '../db/reconcile.ts'
+import {
+  addReconciliations,
+  claimRun,
+  releaseRun,
+  writeRun,
+  type ClaimedRun,
+  type RunResult
+} from '../db/reconciliations.ts'
+import type { Sql } from '../db/pool.ts'
+import type { Reads } from '../db/reads.ts'
+import { lowestUuid, uuidv7 } from '../domain/ids.ts'
+import type { LoadedHandler, LoadedReconcile } from '../handler/define.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { untilAborted } from '../runtime/with-timeout.ts'
+import { messageOf } from './hooks.ts'
+
+export interface ReconcilerDeps {
+  sql: Sql
+  reads: Reads
+  handlers: ReadonlyMap<string, LoadedHandler>
+  node: string
+  log: Logger
+  /** Time for one `run` of a handler. */
+  runMs?: number
+}
+
+export interface Reconciler {
+  /** Whether a handler here has a `reconcile` at all. */
+  readonly isUsed: boolean
+  /** Runs what is due, one after the other. ms until the next look. */
+  look(stopping: AbortSignal): Promise<number>
+}
+
+const lookMs = 5_000
+const againMs = 60_000
+/** Beside the time of `run`, for the comparing. */
+const leaseMarginMs = 60_000
+const mostTheirs = 1_000_000
+const mostAlarms = 10_000
+const mostNamed = 100
+const atOnce = 5_000
+/** The form of a taskNo, as a POST takes it. */
+const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
+
+type Scheduled = LoadedReconcile & { messageCode: string; downstream: string }
+
+/** Compares by schedule what downstreams have handled with what is HANDLED here. Needs no leader: a claim is a lease. */
+export function reconciler(deps: ReconcilerDeps): Reconciler {
+  const { sql, node, runMs = 300_000 } = deps
+  const all: Scheduled[] = [...deps.handlers.values()].flatMap(({ messageCode, downstreams }) =>
+    downstreams.flatMap(({ name, reconcile }) =>
+      reconcile ? [{ ...reconcile, messageCode, downstream: name }] : []
+    )
+  )
+  let isAdded = false
+  return {
+    isUsed: all.length > 0,
+    async look(stopping) {
+      if (!isAdded) await addReconciliations(sql, all)
+      isAdded = true
+      for (const one of all) {
+        if (stopping.aborted) break
+        const { settleMs } = one
+        const claim = await claimRun(sql, one, { owner: node, leaseMs: runMs + leaseMarginMs, settleMs })
+        if (claim)
+          await run(deps, one, claim, AbortSignal.any([stopping, AbortSignal.timeout(runMs)]), stopping)
+      }
+      return lookMs
+    }
+  }
+}
+
+async function run(
+  deps: ReconcilerDeps,
+  one: Scheduled,
+  claim: ClaimedRun,
+  signal: AbortSignal,
+  stopping: AbortSignal
+): Promise<void> {
+  const { sql, log } = deps
+  const { messageCode, downstream } = one
+  try {
+    const theirs = await untilAborted(signal, theirTaskNos(one, claim, signal))
+    if (!theirs) throw new Error(stopping.aborted ? 'the process stops' : 'run took too long')
+    const found = await compare(deps.reads, claim, theirs)
+    if (!(await writeRun(sql, claim, one.everyMs, found))) return
+    const { missing, differs, unknown, unknownTaskNos } = found
+    const fields = { messageCode, downstream, from: claim.from, to: claim.to, missing, differs, unknown }
+    if (missing + differs + unknown === 0) log.info({ ...fields, theirs: theirs.size }, 'reconcile.same')
+    else log.warn({ ...fields, theirs: theirs.size, unknownTaskNos }, 'reconcile.mismatch')
+  } catch (err) {
+    if (!stopping.aborted) log.warn({ err, messageCode, downstream }, 'reconcile.failed')
+    await releaseRun(sql, claim, stopping.aborted ? null : messageOf(err), stopping.aborted ? 0 : againMs)
+  }
+}
+
+async function theirTaskNos(
+  { run, downstream }: Scheduled,
+  { from, to }: ClaimedRun,
+  signal: AbortSignal
+): Promise<Set<string>> {
+  const theirs = new Set<string>()
+  for await (const taskNo of await run({ downstream, from, to, signal })) {
+    if (signal.aborted) break
+    if (typeof taskNo !== 'string' || !taskNoForm.test(taskNo))
+      throw new TypeError(`run gave ${JSON.stringify(taskNo)}, which is no taskNo`)
+    if (theirs.add(taskNo).size > mostTheirs)
+      throw new RangeError(`run gave more than ${mostTheirs} taskNos: run it more often`)
+  }
+  return theirs
+}
+
+async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<string>): Promise<RunResult> {
+  const { downstream, messageCode, from, to, open } = claim
+  const compared: Compared = { downstream, messageCodes: [messageCode], from, to }
+  const wrong = new Map<string, number>()
+  let missing = 0
+  for (let after = lowestUuid; ;) {
+    const page = await listHandled(reads, compared, after, atOnce)
+    for (const { taskId, taskNo, attempt } of page) {
+      if (theirs.has(taskNo)) continue
+      missing++
+      if (wrong.size < mostAlarms) wrong.set(taskId, attempt)
+    }
+    if (page.length < atOnce) break
+    after = page.at(-1)?.taskId ?? after
+  }
+  let differs = 0
+  const unknownTaskNos: string[] = []
+  let unknown = 0
+  // What was unknown is asked about again, though it may lie before this window.
+  const asked = [...new Set([...theirs, ...claim.unknown])]
+  for (let start = 0; start < asked.length; start += atOnce) {
+    const part = asked.slice(start, start + atOnce)
+    for (const one of await findNotHandled(reads, compared, part, '', atOnce)) {
+      if (one.delivery === null || one.taskId === null) {
+        unknown++
+        if (unknownTaskNos.length < mostNamed) unknownTaskNos.push(one.taskNo)
+        // Younger ones are left to the next run.
+      } else if (one.createdAt !== null && one.createdAt < to) {
+        differs++
+        if (wrong.size < mostAlarms) wrong.set(one.taskId, one.attempt)
+      }
+    }
+  }
+  return {
+    missing,
+    differs,
+    unknown,
+    unknownTaskNos,
+    unknownAlarm: uuidv7(),
+    raise: [...wrong].flatMap(([taskId, attempt]) => (open.has(taskId) ? [] : { taskId, attempt })),
+    // Of more than that nobody knows whether they are among those that were not kept.
+    resolve: wrong.size < mostAlarms ? [...open].filter(taskId => !wrong.has(taskId)) : []
+  }
+}

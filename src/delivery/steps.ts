@@ -1,0 +1,55 @@
+import type { Sql } from '../db/pool.ts'
+import { insertSteps } from '../db/steps.ts'
+import type { InsertResult, NewTask } from '../db/tasks.ts'
+import { uuidv7 } from '../domain/ids.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import { taskOf } from './accepted-task.ts'
+import type { AfterDeps } from './after.ts'
+import { fanOut, type FanOutDeps } from './fan-out.ts'
+
+/** The task with what its handler delivers beside it. 'no_handler': another process may have one for each. */
+export function withSteps(
+  deps: FanOutDeps & { handlers: ReadonlyMap<string, LoadedHandler> },
+  first: NewTask,
+  { dtm }: LoadedHandler,
+  now: Date
+): NewTask | 'no_handler' {
+  const steps = dtm?.steps(taskOf(first, now))
+  if (!steps) return first
+  const tasks: NewTask[] = []
+  for (const step of steps.tasks) {
+    const handler = deps.handlers.get(step.messageCode)
+    if (!handler) return 'no_handler'
+    const { committed: _, ...same } = first
+    const task: NewTask = { ...same, ...step, id: uuidv7(), contentHash: '', deliveries: [] }
+    task.deliveries = fanOut(deps, handler, task, () => ({
+      task: taskOf(task, now),
+      body: JSON.parse(task.messageBody) as unknown
+    }))
+    tasks.push(task)
+  }
+  return { ...first, steps: { inSequence: steps.inSequence, tasks } }
+}
+
+type Write = (
+  tasks: NewTask[],
+  insert: (sql: Sql, tasks: NewTask[]) => Promise<InsertResult[]>
+) => Promise<InsertResult[]>
+
+/** One statement for each: they are few, and the steps of two of them have nothing in common. */
+export async function writeSteps(
+  deps: Pick<AfterDeps, 'dependents'>,
+  first: NewTask,
+  write: Write
+): Promise<InsertResult> {
+  const { steps } = first
+  if (!steps) throw new Error('a task without steps is not stored with its steps')
+  const { tasks, inSequence } = steps
+  const [done] = await write(inSequence ? [first] : [first, ...tasks], async sql => {
+    const inserted = await insertSteps(sql, first, steps)
+    if (inSequence && inserted[0]?.kind === 'created') deps.dependents.accepted(tasks.map(task => task.id))
+    return inserted
+  })
+  if (!done) throw new Error('insertSteps answered for fewer tasks than it was given')
+  return done
+}

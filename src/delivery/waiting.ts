@@ -1,0 +1,42 @@
+import { readBlocks } from '../db/blocks.ts'
+import type { Reads } from '../db/reads.ts'
+import type { TaskView } from '../db/views.ts'
+import { waitingFor, waitingText } from '../domain/waiting-for.ts'
+import type { LoadedHandler } from '../handler/define.ts'
+import type { Cluster } from './cluster.ts'
+
+export interface WaitingDeps {
+  reads: Reads
+  handlers: ReadonlyMap<string, LoadedHandler>
+  cluster: Pick<Cluster, 'now' | 'workers' | 'dispatchers'>
+}
+
+/** The task, and on each of its open deliveries what it waits for. `codes`: tasks of others are not named. */
+export async function withWaiting(
+  { reads, handlers, cluster }: WaitingDeps,
+  task: TaskView | null,
+  codes: readonly string[] | null
+): Promise<TaskView | null> {
+  if (!task?.deliveries.some(one => one.phase !== undefined)) return task
+  const names = task.deliveries.map(one => one.downstream)
+  const { paused, blockers } = await readBlocks(reads, task.taskNo, names, codes)
+  const known = handlers.get(task.messageCode)?.downstreams ?? []
+  const deliveries = task.deliveries.map(one => {
+    const pause = paused.get(one.downstream)
+    const waiting = waitingFor(one, {
+      now: cluster.now(),
+      workers: cluster.workers(),
+      dispatchers: cluster.dispatchers(),
+      hasHandler: known.some(({ name }) => name === one.downstream),
+      blockers,
+      ...(pause ? { paused: pause } : {})
+    })
+    return waiting
+      ? {
+          ...one,
+          waitingFor: { ...waiting, text: { en: waitingText(waiting, 'en'), zh: waitingText(waiting, 'zh') } }
+        }
+      : one
+  })
+  return { ...task, deliveries }
+}

@@ -1,0 +1,86 @@
+import { readChanges, type SeenChanges } from '../db/changes.ts'
+import type { Sql } from '../db/pool.ts'
+import type { Logger } from '../runtime/logger.ts'
+
+/** What has changed, never how: whoever hears of it reads again what it shows. */
+export type Change =
+  | { kind: 'failure'; messageCode: string; downstream: string }
+  | { kind: 'task'; taskNo: string }
+  | { kind: 'audit' }
+
+export interface Watcher {
+  /** Of these messageCodes; null: of all. */
+  messageCodes: readonly string[] | null
+  taskNo?: string
+  tell: (changes: Change[]) => void
+}
+
+/** Stops with the function that it gives. 'busy': too many watch. */
+export type Watch = (watcher: Watcher) => (() => void) | 'busy'
+
+const mostWatchers = 100
+const lookMs = 1_000
+
+/** One look a second for all who watch, and none while nobody does. */
+export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
+  const watchers = new Set<Watcher>()
+  let seen: SeenChanges | null = null
+  let states = new Map<string, { messageCode: string; state: string }>()
+  let timer: NodeJS.Timeout | undefined
+  let looking = false
+
+  async function look(): Promise<void> {
+    looking = true
+    try {
+      const taskNos = [...new Set([...watchers].flatMap(({ taskNo }) => taskNo ?? []))]
+      const found = await readChanges(sql, seen, taskNos)
+      const changed = new Set(
+        [...found.tasks].flatMap(([taskNo, { state }]) => {
+          const before = states.get(taskNo)
+          return before && before.state !== state ? [taskNo] : []
+        })
+      )
+      for (const watcher of watchers) {
+        const { messageCodes, taskNo } = watcher
+        const may = (code: string | undefined) => messageCodes === null || messageCodes.includes(code ?? '')
+        const changes: Change[] = found.failures
+          .filter(one => may(one.messageCode))
+          .map(one => ({ kind: 'failure', ...one }))
+        if (taskNo !== undefined && changed.has(taskNo) && may(found.tasks.get(taskNo)?.messageCode))
+          changes.push({ kind: 'task', taskNo })
+        if (found.audit) changes.push({ kind: 'audit' })
+        if (changes.length > 0) watcher.tell(changes)
+      }
+      seen = found
+      states = found.tasks
+    } catch (err) {
+      log.debug({ err }, 'watch.failed') // the next look may succeed, and sees what this one missed
+    }
+    looking = false
+    schedule()
+  }
+
+  function schedule(): void {
+    if (looking) return
+    if (watchers.size > 0) timer ??= setTimeout(next, lookMs)
+    else {
+      seen = null
+      states = new Map()
+    }
+  }
+  function next(): void {
+    timer = undefined
+    void look()
+  }
+
+  return watcher => {
+    if (watchers.size >= mostWatchers) return 'busy'
+    watchers.add(watcher)
+    // The first look says where to begin: what happens before it, the page reads itself.
+    if (seen === null && !looking && timer === undefined) void look()
+    else schedule()
+    return () => {
+      watchers.delete(watcher)
+    }
+  }
+}

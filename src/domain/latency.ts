@@ -1,0 +1,22 @@
+/** Upper bounds in ms of the buckets of a latency histogram; a last bucket holds what took longer. */
+export const latencyBounds = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+  1_800_000, 3_600_000, 21_600_000, 86_400_000
+] as const
+
+/** The latency in ms below which `share` (0 to 1) of them were, within its bucket by a straight line. Null: there are none. */
+export function percentile(histogram: readonly number[], share: number): number | null {
+  const total = histogram.reduce((sum, n) => sum + n, 0)
+  if (total === 0) return null
+  let before = 0
+  for (const [at, n] of histogram.entries()) {
+    if (n > 0 && before + n >= share * total) {
+      const from = latencyBounds[at - 1] ?? 0
+      // Of what took longer than all bounds only that is known.
+      const to = latencyBounds[at] ?? from
+      return from + ((share * total - before) / n) * (to - from)
+    }
+    before += n
+  }
+  return latencyBounds.at(-1) ?? null
+}

@@ -1,0 +1,181 @@
+// Why a delivery is not over yet: one answer with its values, and its sentence in two languages.
+import type { Phase, TaskStatus } from './types.ts'
+
+/** A task that another one waits for. `orderingKey`: it stands before it in this key; without: it is named in its `after`. */
+export interface Blocker {
+  taskNo: string
+  status: TaskStatus
+  /** Since when it has this status, where that is known. */
+  since?: string
+  orderingKey?: string
+}
+
+/** An open delivery, as the API shows it. Times are RFC 3339. */
+export interface OpenDelivery {
+  downstream: string
+  phase?: Phase
+  attempt: number
+  nextActionAt?: string
+  deliveredAt?: string
+  attempts?: readonly {
+    attempt: number
+    outcome: string
+    reason?: string
+    status?: number
+    startedAt: string
+    ms: number
+  }[]
+}
+
+/** What is known around it. */
+export interface Surroundings {
+  now: Date
+  workers: number
+  dispatchers: number
+  hasHandler: boolean
+  paused?: { since: string; by?: string }
+  blockers: readonly Blocker[]
+}
+
+interface LastAttempt {
+  /** A status or a reason. */
+  answer: string
+  at: string
+}
+
+export type WaitingFor =
+  | { code: 'NEXT_ATTEMPT'; attempt: number; at: string; last?: LastAttempt }
+  | { code: 'ROOM'; attempt: number; since: string; last?: LastAttempt }
+  | { code: 'ANSWER'; attempt: number; until?: string }
+  | { code: 'RECEIPT'; deliveredAt?: string; until: string }
+  | { code: 'TASK'; blocker: Blocker; more: number }
+  | { code: 'PAUSED'; downstream: string; since: string; by?: string }
+  | { code: 'HANDLER'; downstream: string }
+  | { code: 'WORKER' }
+  | { code: 'DISPATCHER' }
+
+/** Null: it waits for nothing, it is over. What must be true before anything else can happen is said first. */
+export function waitingFor(delivery: OpenDelivery, around: Surroundings): WaitingFor | null {
+  const { phase, downstream, attempt, nextActionAt, deliveredAt } = delivery
+  if (phase === undefined) return null
+  if (phase === 'BLOCKED') {
+    const [blocker] = around.blockers
+    // Whoever asks may not see what it waits for; or it was let go at this moment.
+    return blocker ? { code: 'TASK', blocker, more: around.blockers.length - 1 } : { code: 'DISPATCHER' }
+  }
+  if (phase === 'IN_FLIGHT')
+    return { code: 'ANSWER', attempt, ...(nextActionAt === undefined ? {} : { until: nextActionAt }) }
+  if (phase === 'AWAITING_RECEIPT')
+    return {
+      code: 'RECEIPT',
+      ...(deliveredAt === undefined ? {} : { deliveredAt }),
+      until: nextActionAt ?? around.now.toISOString()
+    }
+  if (around.paused) return { code: 'PAUSED', downstream, ...around.paused }
+  if (!around.hasHandler) return { code: 'HANDLER', downstream }
+  if (around.workers === 0) return { code: 'WORKER' }
+  const at = nextActionAt ?? around.now.toISOString()
+  const failed = delivery.attempts?.at(-1)
+  const last = failed && {
+    answer: failed.status === undefined ? (failed.reason ?? failed.outcome) : String(failed.status),
+    at: new Date(Date.parse(failed.startedAt) + failed.ms).toISOString()
+  }
+  const next = { attempt: attempt + 1, ...(last ? { last } : {}) }
+  if (Date.parse(at) > around.now.getTime()) return { code: 'NEXT_ATTEMPT', at, ...next }
+  return around.dispatchers === 0 ? { code: 'DISPATCHER' } : { code: 'ROOM', since: at, ...next }
+}
+
+export type Language = 'en' | 'zh'
+
+/** The sentence for people. With `now` its clock counts down; without it names the time. Times are UTC unless `clock` says otherwise. */
+export function waitingText(
+  waiting: WaitingFor,
+  language: Language,
+  { now, clock = utc }: { now?: Date; clock?: (at: string) => string } = {}
+): string {
+  const left = (at: string): string => (now ? duration(Date.parse(at) - now.getTime(), language) : clock(at))
+  return (language === 'zh' ? inChinese : inEnglish)(waiting, left, clock, now !== undefined)
+}
+
+type Sentence = (
+  waiting: WaitingFor,
+  left: (at: string) => string,
+  clock: (at: string) => string,
+  counts: boolean
+) => string
+
+const inEnglish: Sentence = (waiting, left, clock, counts) => {
+  const when = (at: string): string => (counts ? `in ${left(at)}` : `at ${left(at)}`)
+  const before = (last: LastAttempt | undefined, attempt: number): string =>
+    last ? `: attempt ${attempt - 1} got ${last.answer} at ${clock(last.at)}.` : '.'
+  switch (waiting.code) {
+    case 'NEXT_ATTEMPT':
+      return `Attempt ${waiting.attempt} starts ${when(waiting.at)}${before(waiting.last, waiting.attempt)}`
+    case 'ROOM':
+      return `Attempt ${waiting.attempt} is due since ${clock(waiting.since)} and starts once there is room${before(waiting.last, waiting.attempt)}`
+    case 'ANSWER':
+      return `Attempt ${waiting.attempt} is on its way: no answer yet.`
+    case 'RECEIPT':
+      return `Delivered${waiting.deliveredAt === undefined ? '' : ` at ${clock(waiting.deliveredAt)}`}; its receipt is due ${when(waiting.until)}.`
+    case 'TASK': {
+      const { taskNo, orderingKey, status, since } = waiting.blocker
+      const where = orderingKey === undefined ? 'It comes after' : 'Behind'
+      const key = orderingKey === undefined ? '' : ` of the key ${orderingKey}`
+      const more = waiting.more === 0 ? '' : ` And for ${waiting.more} more.`
+      return `${where} ${taskNo}${key}, which is ${status}${since === undefined ? '' : ` since ${clock(since)}`}.${more}`
+    }
+    case 'PAUSED':
+      return `${waiting.downstream} is paused since ${clock(waiting.since)}${waiting.by === undefined ? '' : `, by ${waiting.by}`}.`
+    case 'HANDLER':
+      return `No handler here names ${waiting.downstream}.`
+    case 'WORKER':
+      return 'No worker lives.'
+    case 'DISPATCHER':
+      return 'A dispatcher lets it go at its next look.'
+  }
+}
+
+const inChinese: Sentence = (waiting, left, clock, counts) => {
+  const when = (at: string): string => (counts ? `${left(at)}后` : `于 ${left(at)} `)
+  const before = (last: LastAttempt | undefined, attempt: number): string =>
+    last ? `：第 ${attempt - 1} 次于 ${clock(last.at)} 得到 ${last.answer}。` : '。'
+  switch (waiting.code) {
+    case 'NEXT_ATTEMPT':
+      return `第 ${waiting.attempt} 次投递将${when(waiting.at)}开始${before(waiting.last, waiting.attempt)}`
+    case 'ROOM':
+      return `第 ${waiting.attempt} 次投递自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
+    case 'ANSWER':
+      return `第 ${waiting.attempt} 次投递正在进行，尚无响应。`
+    case 'RECEIPT':
+      return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；回执将${when(waiting.until)}到期。`
+    case 'TASK': {
+      const { taskNo, orderingKey, status, since } = waiting.blocker
+      const key = orderingKey === undefined ? '' : `（顺序键 ${orderingKey}）`
+      const more = waiting.more === 0 ? '' : `另有 ${waiting.more} 个前置任务。`
+      return `排在 ${taskNo}${key}之后，该任务${since === undefined ? '' : `自 ${clock(since)} 起`}为 ${status}。${more}`
+    }
+    case 'PAUSED':
+      return `${waiting.downstream} 自 ${clock(waiting.since)} 起已暂停${waiting.by === undefined ? '' : `，操作人 ${waiting.by}`}。`
+    case 'HANDLER':
+      return `这里没有处理器指向 ${waiting.downstream}。`
+    case 'WORKER':
+      return '没有存活的 worker。'
+    case 'DISPATCHER':
+      return '等待 dispatcher 下一次查看时放行。'
+  }
+}
+
+/** `10:02:11` of that day in UTC. */
+const utc = (at: string): string => `${new Date(at).toISOString().slice(11, 19)} UTC`
+
+/** `42 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. What is past is `0 s`. */
+export function duration(ms: number, language: Language): string {
+  const s = Math.max(0, Math.round(ms / 1_000))
+  const [second, minute, hour, day] = language === 'zh' ? ['秒', '分', '小时', '天'] : ['s', 'min', 'h', 'd']
+  const two = (a: number, of: string | undefined, b: number, rest: string | undefined): string =>
+    b === 0 ? `${a} ${of}` : `${a} ${of} ${b} ${rest}`
+  if (s < 60) return `${s} ${second}`
+  if (s < 3_600) return two(Math.floor(s / 60), minute, s % 60, second)
+  if (s < 86_400) return two(Math.floor(s / 3_600), hour, Math.floor((s % 3_600) / 60), minute)
+  return two(Math.floor(s / 86_400), day, Math.floor((s % 86_400) / 3_600), hour)
+}

@@ -1,0 +1,278 @@
+import type { Logger } from '../runtime/logger.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { byDownstream } from '../delivery/enqueue.ts'
+import type { Backend, DeliveryRef } from './backend.ts'
+import { withTimeout } from '../runtime/with-timeout.ts'
+import { jobSize, prefetchWindow, type Limits } from './prefetch-window.ts'
+
+/** A delivery whose current attempt waits for a worker. */
+export interface QueuedDelivery {
+  downstream: string
+  taskId: string
+  attempt: number
+}
+
+export interface QueueDownstream extends Limits {
+  name: string
+}
+
+export interface JobQueueOptions {
+  backend: Backend
+  downstreams: QueueDownstream[]
+  log: Logger
+  /** Milliseconds of a monotonic clock. */
+  now?: () => number
+  /** How long an add may take: 250, except in some tests. */
+  addMs?: number
+}
+
+export interface JobQueue {
+  /** Resolves within `addMs` with the deliveries that were not added. Never rejects. */
+  add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]>
+  /** How many more deliveries may be enqueued now. 0 while the backend is away. */
+  room(downstream: string): number
+  /** Deliveries waiting in the queue, as far as this process knows. */
+  waiting(downstream: string): number
+  /** The backend does not answer: nothing can be added. */
+  isAway(downstream: string): boolean
+  /** Called by workers of this process for deliveries that left the queue, so that their room is free at once. */
+  taken(downstream: string, deliveries: number): void
+  /** Called for each delivery that starts in time: this is the pace. */
+  started(downstream: string): void
+  /** Deliveries that this process starts without the queue. */
+  bypassed(downstream: string, deliveries: number): void
+  /** Finishes the running adds, then adds no more. */
+  stop(): Promise<void>
+}
+
+const pingMs = 450
+const countMs = 200
+/** How often an inactive queue is counted: other processes may add to it. */
+const quietCountMs = 2000
+/** Deliveries in one round trip. */
+const flightSize = 4096
+
+interface Call {
+  deliveries: QueuedDelivery[]
+  at: number
+  resolve: (notAdded: QueuedDelivery[]) => void
+}
+interface Flight {
+  calls: Call[]
+  deliveries: number
+  timer: NodeJS.Timeout
+}
+
+export function openJobQueue({
+  backend,
+  downstreams,
+  log,
+  now = () => performance.now(),
+  addMs = 250
+}: JobQueueOptions): JobQueue {
+  const lanes = new Map(downstreams.map(downstream => [downstream.name, openLane(downstream)]))
+  const stopping = new AbortController()
+  let pinging: Promise<void> | undefined
+  let saidAwayAt = -Infinity
+
+  backend.onLost(() => {
+    for (const lane of lanes.values()) lane.lost('connection lost')
+  })
+  if (!backend.up()) for (const lane of lanes.values()) lane.lost('not connected yet')
+  const counting = setInterval(() => {
+    for (const lane of lanes.values()) lane.count()
+  }, countMs)
+
+  function openLane(downstream: QueueDownstream) {
+    const window = prefetchWindow(downstream, now)
+    let gathered: Call[] = []
+    let flight: Flight | undefined
+    let flushing = false
+    let away = false
+    let asking = false
+
+    function add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]> {
+      if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
+      return new Promise(resolve => {
+        gathered.push({ deliveries, at: now(), resolve })
+        // In a microtask, so that adds of one tick share a job. While an add is running, the next ones gather anyway.
+        if (flight || flushing) return
+        flushing = true
+        queueMicrotask(flush)
+      })
+    }
+
+    function flush() {
+      flushing = false
+      const oldest = gathered[0]
+      if (flight || !oldest) return
+      const calls = takeFlight()
+      const jobs = chunk(calls, jobSize(downstream))
+      const deliveries = calls.reduce((sum, call) => sum + call.deliveries.length, 0)
+      const mine: Flight = {
+        calls,
+        deliveries,
+        timer: setTimeout(giveUp, Math.max(0, oldest.at + addMs - now()))
+      }
+      flight = mine
+      backend.add(downstream.name, jobs).then(
+        () => {
+          // Even after it was given up: the job waits in the queue after all. By then its deliveries were released or have
+          // a later attempt, and the worker's SELECT checks phase and attempt: it loads none of them.
+          window.added(deliveries, jobs.length)
+          if (flight === mine) land([])
+        },
+        (error: unknown) => {
+          if (flight === mine) lost(error instanceof Error ? error.message : String(error))
+        }
+      )
+
+      function giveUp() {
+        // Timers run before sockets are read: after a blocked event loop the answer may already have arrived.
+        setImmediate(() => {
+          if (flight === mine) lost(`no answer in ${addMs} ms`)
+        })
+      }
+    }
+
+    function takeFlight(): Call[] {
+      let size = 0
+      let calls = 0
+      while (calls < gathered.length && size < flightSize) size += gathered[calls++]?.deliveries.length ?? 0
+      return gathered.splice(0, calls)
+    }
+
+    /** Ends the flight for those who wait for it, and lets the next one go. */
+    function land(failed: Call[]) {
+      const landed = flight
+      flight = undefined
+      clearTimeout(landed?.timer)
+      for (const call of landed?.calls ?? []) call.resolve(failed.includes(call) ? call.deliveries : [])
+      if (gathered.length > 0) flush()
+    }
+
+    function lost(reason: string) {
+      away = true
+      const waiting = gathered
+      gathered = []
+      if (flight) land(flight.calls)
+      for (const call of waiting) call.resolve(call.deliveries)
+      sayAway(reason)
+      pinging ??= pingUntilBack()
+    }
+
+    function count() {
+      if (away || asking || (window.quiet() && now() - window.countedAt() < quietCountMs)) return
+      asking = true
+      const look = window.look()
+      backend
+        .count(downstream.name)
+        .then(
+          jobs => {
+            window.counted(look, jobs)
+          },
+          () => {
+            if (!stopping.signal.aborted) lost('no count')
+          }
+        )
+        .finally(() => {
+          asking = false
+        })
+    }
+
+    const underWay = () =>
+      gathered.reduce((sum, call) => sum + call.deliveries.length, flight?.deliveries ?? 0)
+
+    return {
+      add,
+      lost,
+      count,
+      back() {
+        away = false
+      },
+      isAway: () => away,
+      taken: window.taken,
+      started: window.started,
+      spared: window.spared,
+      waiting: () => window.waiting() + underWay(),
+      room: () =>
+        away || stopping.signal.aborted
+          ? 0
+          : Math.max(0, Math.floor(window.size() - window.waiting() - underWay())),
+      idle: () => !flight && gathered.length === 0
+    }
+  }
+
+  async function pingUntilBack() {
+    const away = () => [...lanes.values()].some(lane => lane.isAway())
+    while (!stopping.signal.aborted && away()) {
+      const began = now()
+      if (await answers()) {
+        for (const lane of lanes.values()) lane.back()
+        // In this turn: a connection that is lost right after it must start another ping.
+        pinging = undefined
+        if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
+        return
+      }
+      // An abort only ends the wait.
+      await sleep(Math.max(50, pingMs - (now() - began)), undefined, { signal: stopping.signal }).catch(
+        () => {}
+      )
+    }
+  }
+
+  function answers(): Promise<boolean> {
+    const pong = backend.ping().then(
+      () => true,
+      () => false
+    )
+    return withTimeout(pong, pingMs - 50, () => false)
+  }
+
+  // One event for an outage, not one for each queue or try.
+  function sayAway(reason: string) {
+    if (stopping.signal.aborted || now() - saidAwayAt < 10_000) return
+    saidAwayAt = now()
+    log.warn({ queue: backend.kind, reason }, 'queue.unavailable')
+  }
+
+  return {
+    async add(deliveries) {
+      const groups = byDownstream(deliveries)
+      const results = await Promise.all(
+        [...groups].map(async ([name, group]) => lanes.get(name)?.add(group) ?? group)
+      )
+      return results.length === 1 ? (results[0] ?? []) : results.flat()
+    },
+    room: name => lanes.get(name)?.room() ?? 0,
+    waiting: name => lanes.get(name)?.waiting() ?? 0,
+    isAway: name => lanes.get(name)?.isAway() ?? false,
+    taken: (name, deliveries) => lanes.get(name)?.taken(deliveries),
+    started: name => lanes.get(name)?.started(),
+    bypassed: (name, deliveries) => lanes.get(name)?.spared(deliveries),
+    async stop() {
+      const flushed = () => [...lanes.values()].every(lane => lane.idle())
+      // Each add ends or is given up within `addMs`.
+      while (!flushed()) await sleep(10)
+      stopping.abort()
+      clearInterval(counting)
+      await pinging
+    }
+  }
+}
+
+/** The deliveries of all calls in one list, cut into jobs. */
+function chunk(calls: Call[], size: number): DeliveryRef[][] {
+  const jobs: DeliveryRef[][] = []
+  let job: DeliveryRef[] = []
+  for (const call of calls) {
+    for (const { taskId, attempt } of call.deliveries) {
+      job.push([taskId, attempt])
+      if (job.length < size) continue
+      jobs.push(job)
+      job = []
+    }
+  }
+  if (job.length > 0) jobs.push(job)
+  return jobs
+}

@@ -1,0 +1,98 @@
+// What this process counts by minute, downstream and messageCode, for the charts of the dashboard. Kept in memory until it is written.
+import { latencyBounds } from '../domain/latency.ts'
+
+/** Counts of one minute since its start, of one downstream and messageCode. */
+export interface Counts {
+  /** ms since 1970. */
+  minute: number
+  /** Empty for what was accepted: a task has no downstream yet. */
+  downstream: string
+  messageCode: string
+  accepted: number
+  attempts: number
+  failedAttempts: number
+  handled: number
+  /** Of these: with the first attempt. */
+  direct: number
+  failed: number
+  /** Of these: after all its tries. */
+  exhausted: number
+  /** Histogram of the ms until HANDLED, by `latencyBounds`. */
+  handledMs: number[]
+}
+
+export type Statistics = ReturnType<typeof openStatistics>
+
+const minuteMs = 60_000
+
+/** Whoever counts passes its own clock: all of them that of the database. */
+export function openStatistics(now: () => number) {
+  let minute = 0
+  let byDownstream = new Map<string, Map<string, Counts>>()
+  /** Of minutes that are over, and not written yet. */
+  let over: Counts[] = []
+
+  function counts(downstream: string, messageCode: string): Counts {
+    const current = Math.floor(now() / minuteMs) * minuteMs
+    if (current !== minute) {
+      over.push(...all())
+      // What cannot be written for long is forgotten, the oldest first: charts are no promise.
+      if (over.length > mostKept) over = over.slice(-mostKept)
+      byDownstream = new Map()
+      minute = current
+    }
+    const byCode = byDownstream.get(downstream) ?? new Map<string, Counts>()
+    if (byCode.size === 0) byDownstream.set(downstream, byCode)
+    const known = byCode.get(messageCode)
+    if (known) return known
+    const made = {
+      minute,
+      downstream,
+      messageCode,
+      ...zeros,
+      handledMs: latencyBounds.map(() => 0).concat(0)
+    }
+    byCode.set(messageCode, made)
+    return made
+  }
+
+  const all = (): Counts[] => [...byDownstream.values()].flatMap(byCode => [...byCode.values()])
+
+  return {
+    accepted(messageCode: string, n: number): void {
+      counts('', messageCode).accepted += n
+    },
+    attempted(downstream: string, messageCode: string, isDelivered: boolean): void {
+      const at = counts(downstream, messageCode)
+      at.attempts++
+      if (!isDelivered) at.failedAttempts++
+    },
+    /** `since`: when it was accepted, or due first, ms since 1970. */
+    handled(downstream: string, messageCode: string, attempt: number, since: number): void {
+      const at = counts(downstream, messageCode)
+      at.handled++
+      if (attempt === 1) at.direct++
+      const ms = now() - since
+      const found = latencyBounds.findIndex(bound => ms <= bound)
+      const bucket = found < 0 ? latencyBounds.length : found
+      at.handledMs[bucket] = (at.handledMs[bucket] ?? 0) + 1
+    },
+    failed(downstream: string, messageCode: string, isExhausted: boolean): void {
+      const at = counts(downstream, messageCode)
+      at.failed++
+      if (isExhausted) at.exhausted++
+    },
+    /** Writes what was counted. What fails to be written is written the next time. */
+    async flush(write: (counts: readonly Counts[]) => Promise<void>): Promise<void> {
+      const ended = over
+      const asked = [...ended, ...all()]
+      if (asked.length === 0) return
+      await write(asked)
+      over = over.filter(one => !ended.includes(one))
+    }
+  }
+}
+
+const mostKept = 10_000
+
+const zeros = { accepted: 0, attempts: 0, failedAttempts: 0, handled: 0, direct: 0, failed: 0, exhausted: 0 }

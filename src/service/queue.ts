@@ -1,0 +1,43 @@
+// The queue and what limits it, put together.
+import { openBackend, type Backend } from '../queue/backend.ts'
+import { limiter, type Limiter } from '../queue/limiter.ts'
+import { openJobQueue, type JobQueue } from '../queue/job-queue.ts'
+import { QueueServerError } from '../queue/redis.ts'
+import { placeOf } from '../queue/redis-client.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Config } from './config.ts'
+import type { LiveLimits } from './limits.ts'
+
+export interface OpenQueue {
+  backend: Backend
+  jobQueue: JobQueue
+  /** By downstream. */
+  limiters: ReadonlyMap<string, Limiter>
+}
+
+/** Throws QueueServerError if Redis cannot be used. */
+export async function openQueue(
+  config: Pick<Config, 'redisUrl' | 'redisPrefix'>,
+  databaseUrl: () => string,
+  limits: LiveLimits[],
+  log: Logger
+): Promise<OpenQueue> {
+  const backend = await openBackend({
+    redisUrl: config.redisUrl,
+    databaseUrl,
+    prefix: config.redisPrefix,
+    queues: limits.map(one => one.name),
+    log
+  })
+  if (config.redisUrl !== undefined && !backend.up()) {
+    await backend.close()
+    throw new QueueServerError(
+      `Redis at ${placeOf(config.redisUrl)} cannot be reached: check REDIS_URL, and that the server is up`
+    )
+  }
+  return {
+    backend,
+    jobQueue: openJobQueue({ backend, downstreams: limits, log }),
+    limiters: new Map(limits.map(one => [one.name, limiter(one)]))
+  }
+}

@@ -1,0 +1,260 @@
+// OpenTelemetry, when OTEL_EXPORTER_OTLP_ENDPOINT is set. Without it, nothing here is loaded or called.
+import { createHash } from 'node:crypto'
+import type { Attributes, Context, Link, Span } from '@opentelemetry/api'
+import type { Accept, AcceptResult, TaskRequest } from '../delivery/accept.ts'
+import type { Traced } from '../delivery/execute.ts'
+import type { HeaderOptions } from '../delivery/headers.ts'
+import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { waitAtMost } from '../runtime/with-timeout.ts'
+import { TransportError } from '../transport/registry.ts'
+
+type Receive = (request: ReceiptRequest) => Promise<ReceiveResult>
+
+/** What the service calls while it works. Without tracing: the functions as they were. */
+export interface Tracing {
+  accept(accept: Accept): Accept
+  receive(receive: Receive): Receive
+  /** Of an attempt: what its downstream gets as `traceparent`. */
+  traceparentOf: HeaderOptions['traceparentOf']
+  attempted: Traced | undefined
+  close(): Promise<void>
+}
+
+const off: Tracing = {
+  accept: accept => accept,
+  receive: receive => receive,
+  traceparentOf: undefined,
+  attempted: undefined,
+  close: async () => {}
+}
+
+const closeMs = 3_000
+const sayMs = 60_000
+const statusError = 2
+const [kindServer, kindClient] = [1, 2]
+
+/** Rejects when the packages are missing. A collector that is away costs spans, and nothing else. */
+export async function openTracing({
+  version,
+  node,
+  log
+}: {
+  version: string
+  node: string
+  log: Logger
+}): Promise<Tracing> {
+  // The SDK reads it there too, with all the others of its names.
+  if (!process.env['OTEL_EXPORTER_OTLP_ENDPOINT']) return off
+  const { api, exporter, sdk, resources } = await load()
+  const resource = resources
+    .resourceFromAttributes({
+      'service.name': 'ackbox',
+      'service.version': version,
+      'service.instance.id': node
+    })
+    .merge(resources.detectResources({ detectors: [resources.envDetector] }))
+  const ids = idGenerator(new sdk.RandomIdGenerator())
+  const provider = new sdk.BasicTracerProvider({
+    resource,
+    idGenerator: ids,
+    spanProcessors: [new sdk.BatchSpanProcessor(new exporter.OTLPTraceExporter())]
+  })
+  let saidAt = -Infinity
+  const say = (message: string): void => {
+    if (performance.now() - saidAt < sayMs) return
+    saidAt = performance.now()
+    log.warn({ reason: message.slice(0, 300) }, 'otel.export_failed')
+  }
+  const quiet = (): void => {}
+  api.diag.setLogger(
+    { error: say, warn: quiet, info: quiet, debug: quiet, verbose: quiet },
+    api.DiagLogLevel.ERROR
+  )
+  const tracer = provider.getTracer('ackbox', version)
+  const root = api.ROOT_CONTEXT
+
+  /** Not yet ended; one that never is, is never exported. */
+  const attemptSpan = (
+    key: AttemptKey,
+    at: { startTime?: Date; links?: Link[]; attributes?: Attributes }
+  ): Span => {
+    ids.next = idsOf(key)
+    return tracer.startSpan(`deliver ${key.downstream}`, { kind: kindClient, ...at }, root)
+  }
+  const remote = (traceparent: string | null): Context => {
+    const parent = contextOf(traceparent)
+    return parent ? api.trace.setSpanContext(root, parent) : root
+  }
+  const accepted = (request: TaskRequest, startTime: Date, result: AcceptResult | undefined): void => {
+    const { taskNo, messageCode, traceparent } = request
+    const span = tracer.startSpan(
+      `accept ${messageCode}`,
+      { kind: kindServer, startTime, attributes: { ...named({ taskNo, messageCode }) } },
+      remote(traceparent)
+    )
+    if (result) span.setAttribute('ackbox.result', result.kind)
+    else span.setStatus({ code: statusError, message: 'unavailable' })
+    span.end()
+  }
+
+  return {
+    accept(accept) {
+      const traced = async (request: TaskRequest): Promise<AcceptResult> => {
+        const startTime = new Date()
+        let result: AcceptResult | undefined
+        try {
+          return (result = await accept(request))
+        } finally {
+          accepted(request, startTime, result)
+        }
+      }
+      const many = async (requests: readonly TaskRequest[]): Promise<AcceptResult[]> => {
+        const startTime = new Date()
+        let results: AcceptResult[] = []
+        try {
+          return (results = await accept.many(requests))
+        } finally {
+          for (const [index, request] of requests.entries()) accepted(request, startTime, results[index])
+        }
+      }
+      return Object.assign(traced, { ...accept, many })
+    },
+
+    receive: receive => async request => {
+      const startTime = new Date()
+      const received = await receive(request)
+      // Whatever has no valid token is nobody's: anyone could fill the collector.
+      if (typeof received !== 'object') return received
+      const { taskNo, messageCode, result } = request
+      const [, , , downstream = '', attempt = ''] = request.token?.split('.') ?? []
+      // The span of the attempt may have been made by another process: its ids are known all the same.
+      const parent = attemptSpan({ taskNo, downstream, attempt: Number(attempt) }, {})
+      const span = tracer.startSpan(
+        `receipt ${downstream}`,
+        {
+          kind: kindServer,
+          startTime,
+          attributes: named({ taskNo, messageCode, downstream, attempt: Number(attempt) })
+        },
+        api.trace.setSpan(root, parent)
+      )
+      const { status, applied } = received
+      span.setAttributes({ 'ackbox.result': result, 'ackbox.status': status, 'ackbox.applied': applied })
+      span.end()
+      return received
+    },
+
+    traceparentOf({ task, downstream, attempt }) {
+      const { traceId, spanId, traceFlags } = attemptSpan(
+        { taskNo: task.taskNo, downstream, attempt },
+        {}
+      ).spanContext()
+      return `00-${traceId}-${spanId}-0${traceFlags & 1}`
+    },
+
+    attempted({ task, downstream, attempt }, outcome, move, startTime) {
+      const { taskNo, messageCode, traceparent } = task
+      const context = contextOf(traceparent)
+      const span = attemptSpan(
+        { taskNo, downstream, attempt },
+        {
+          startTime,
+          links: context ? [{ context }] : [],
+          attributes: {
+            ...named({ taskNo, messageCode, downstream, attempt }),
+            'ackbox.outcome': outcome.kind,
+            'ackbox.move': move,
+            ...(outcome.status === undefined ? {} : { 'http.response.status_code': outcome.status }),
+            ...(outcome.address === undefined ? {} : { 'network.peer.address': outcome.address })
+          }
+        }
+      )
+      if ('reason' in outcome) span.setStatus({ code: statusError, message: outcome.reason })
+      span.end()
+    },
+
+    async close() {
+      await waitAtMost(closeMs, provider.shutdown().catch(say))
+      api.diag.disable()
+    }
+  }
+}
+
+const packages =
+  '@opentelemetry/api@1 @opentelemetry/sdk-trace-base@2 @opentelemetry/resources@2 @opentelemetry/exporter-trace-otlp-http@0.223'
+
+async function load() {
+  try {
+    const [api, exporter, sdk, resources] = await Promise.all([
+      import('@opentelemetry/api'),
+      import('@opentelemetry/exporter-trace-otlp-http'),
+      import('@opentelemetry/sdk-trace-base'),
+      import('@opentelemetry/resources')
+    ])
+    return { api, exporter, sdk, resources }
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND')) throw error
+    throw new TransportError(`OTEL_EXPORTER_OTLP_ENDPOINT needs packages: npm install ${packages}`)
+  }
+}
+
+interface AttemptKey {
+  taskNo: string
+  downstream: string
+  attempt: number
+}
+interface Ids {
+  traceId: string
+  spanId: string
+}
+
+/** The same in every process: the receipt of an attempt finds its span without a row that keeps it. */
+function idsOf({ taskNo, downstream, attempt }: AttemptKey): Ids {
+  const hash = createHash('sha256').update(`${downstream}.${attempt}.${taskNo}`).digest('hex')
+  return { traceId: hash.slice(0, 32), spanId: hash.slice(32, 48) }
+}
+
+/** Random ids, but for the root span that is made next after `next` was set: it takes both of these, in any order. */
+function idGenerator(random: { generateTraceId(): string; generateSpanId(): string }) {
+  const take = (name: keyof Ids): string | undefined => {
+    const { [name]: id, ...rest } = generator.next
+    generator.next = rest
+    return id
+  }
+  const generator = {
+    next: {} as Partial<Ids>,
+    generateTraceId: (): string => take('traceId') ?? random.generateTraceId(),
+    generateSpanId: (): string => take('spanId') ?? random.generateSpanId()
+  }
+  return generator
+}
+
+function contextOf(
+  traceparent: string | null
+): { traceId: string; spanId: string; traceFlags: number; isRemote: true } | undefined {
+  const [, traceId = '', spanId = '', flags = ''] =
+    /^[\da-f]{2}-([\da-f]{32})-([\da-f]{16})-([\da-f]{2})/.exec(traceparent ?? '') ?? []
+  return traceId === ''
+    ? undefined
+    : { traceId, spanId, traceFlags: Number.parseInt(flags, 16) & 1, isRemote: true }
+}
+
+function named({
+  taskNo,
+  messageCode,
+  downstream,
+  attempt
+}: {
+  taskNo: string
+  messageCode: string
+  downstream?: string
+  attempt?: number
+}): Attributes {
+  return {
+    'ackbox.task_no': taskNo,
+    'ackbox.message_code': messageCode,
+    ...(downstream === undefined ? {} : { 'ackbox.downstream': downstream }),
+    ...(attempt === undefined ? {} : { 'ackbox.attempt': attempt })
+  }
+}

@@ -1,0 +1,89 @@
+import type { Evidence, Outcome } from '../domain/types.ts'
+import { openSends } from './sends.ts'
+import type { SendContext, Transport } from './types.ts'
+
+/** What a custom `send` is given to send by. */
+export interface CustomTools {
+  /** Ms until the deadline of the attempt. */
+  timeoutMs: number
+  /** Aborted at the deadline, and when the process stops: let go of what is open. What comes later counts for nothing. */
+  signal: AbortSignal
+  /** The headers that every other transport sends, signed over exactly this payload: `webhook-id` … `ackbox-callback-token`. */
+  headers(payload: string | Uint8Array): Record<string, string>
+}
+
+/** What a custom `send` came to. An exception is `failed`, with its message as the reason. */
+export type CustomOutcome =
+  | ({ kind: 'delivered'; handled?: boolean } & CustomEvidence)
+  | ({ kind: 'refused'; reason: string } & CustomEvidence)
+  | ({ kind: 'failed'; reason: string; retryAfterMs?: number } & CustomEvidence)
+
+interface CustomEvidence {
+  /** The code of the other side's answer, if it has one. */
+  status?: number
+  /** The answer itself: at most 16 kB are kept. */
+  answer?: string
+  /** The id that the other side gave the message. */
+  messageId?: string
+}
+
+/** What a handler's own `send` becomes for the transport. */
+export interface CustomRequest {
+  send(tools: CustomTools): unknown
+}
+
+const bytesKept = 16_384
+
+/** The handler sends by itself; the deadline, the record and the retries are those of every transport. The egress guard sees nothing of it. */
+export function customTransport(): Transport<CustomRequest> {
+  const flying = openSends()
+  return {
+    name: 'custom',
+
+    send({ send }, parcel) {
+      const cut = new AbortController()
+      return flying.fly(
+        parcel,
+        () => own(send, parcel, cut.signal),
+        why => cut.abort(new Error(why))
+      )
+    },
+
+    close() {
+      flying.close()
+      return Promise.resolve()
+    }
+  }
+}
+
+async function own(send: CustomRequest['send'], parcel: SendContext, signal: AbortSignal): Promise<Outcome> {
+  try {
+    const { timeoutMs } = parcel
+    return read(await send({ timeoutMs, signal, headers: payload => parcel.headers(payload) }))
+  } catch (error) {
+    return failed(`send: ${(error instanceof Error ? error.message : String(error)).slice(0, 200)}`)
+  }
+}
+
+const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
+
+/** JavaScript may return anything, and no success may come of a forgotten `return`. */
+function read(made: unknown): Outcome {
+  if (typeof made !== 'object' || made === null) return failed(`bad_outcome: send returned ${typeof made}`)
+  const { kind, reason, handled, retryAfterMs, ...rest } = made as { [name: string]: unknown }
+  const evidence = evidenceOf(rest)
+  if (kind === 'delivered') return { kind, ...(handled === true ? { handled } : {}), ...evidence }
+  const why = typeof reason === 'string' && reason !== '' ? reason.slice(0, 500) : 'without a reason'
+  if (kind === 'refused') return { kind, reason: why, ...evidence }
+  if (kind !== 'failed') return failed("bad_outcome: its kind must be 'delivered', 'refused' or 'failed'")
+  const wait = typeof retryAfterMs === 'number' && retryAfterMs > 0 && Number.isFinite(retryAfterMs)
+  return { kind, reason: why, ...(wait ? { retryAfterMs } : {}), ...evidence }
+}
+
+function evidenceOf({ status, answer, messageId }: { [name: string]: unknown }): Evidence {
+  return {
+    ...(Number.isInteger(status) && Math.abs(Number(status)) < 2 ** 31 ? { status: Number(status) } : {}),
+    ...(typeof answer === 'string' ? { answer: Buffer.from(answer).subarray(0, bytesKept) } : {}),
+    ...(typeof messageId === 'string' ? { messageId } : {})
+  }
+}

@@ -1,0 +1,82 @@
+import { Redis } from 'ioredis'
+import type { Outcome } from '../../domain/types.ts'
+import { at, type Broker } from '../broker.ts'
+import type { Live, Open } from '../connection.ts'
+import { Failure } from '../egress/guard.ts'
+import { failureOf } from '../failure.ts'
+import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
+
+export interface Line {
+  redis: Redis
+  address: string
+  /** When it last answered anything, by performance.now(). */
+  answered: number
+}
+
+/** One connection, whose replies stay within `limits`. */
+export const opener =
+  (broker: Broker, limits: ReplyLimits): Open<Line> =>
+  async (place, signal): Promise<Live<Line>> => {
+    const redis = new Redis({
+      ...withinLimits(limits),
+      host: place.address,
+      port: place.port,
+      ...(broker.username === undefined ? {} : { username: broker.username }),
+      ...(broker.password === undefined ? {} : { password: broker.password }),
+      ...(broker.tls ? { tls: { servername: place.host } } : {}),
+      db: Number(broker.path || 0),
+      lazyConnect: true,
+      connectTimeout: 5_000,
+      keepAlive: 10_000,
+      connectionName: 'ackbox',
+      // Nothing may run after we said that it failed: no queue, no second sending
+      enableOfflineQueue: false,
+      autoResendUnfulfilledCommands: false,
+      maxRetriesPerRequest: 0,
+      retryStrategy: () => null
+    })
+    const address = at({ host: place.address, port: place.port })
+    let last: unknown
+    redis.on('error', error => (last = error))
+    const gone = new Promise<void>(resolve => redis.once('end', resolve))
+    const end = () => redis.disconnect()
+    signal.addEventListener('abort', end, { once: true })
+    try {
+      await redis.connect()
+    } catch (error) {
+      end()
+      const outcome = outcomeOf(last ?? error)
+      throw new Failure({
+        kind: 'failed',
+        reason: outcome.kind === 'failed' ? outcome.reason : 'connection_closed',
+        address
+      })
+    } finally {
+      signal.removeEventListener('abort', end)
+    }
+    return { client: { redis, address, answered: performance.now() }, gone, end }
+  }
+
+export const isReply = (error: unknown): error is Error =>
+  error instanceof Error && /^(?:-?[A-Z]{2,32})(?: |$)/.test(error.message)
+
+const replies: Readonly<Record<string, Outcome>> = {
+  WRONGTYPE: { kind: 'refused', reason: 'wrong_type: the key is not a stream' },
+  OOM: { kind: 'failed', reason: 'full: the server is out of memory' },
+  NOAUTH: { kind: 'failed', reason: 'credentials: the server wants a login' },
+  WRONGPASS: { kind: 'failed', reason: 'credentials: the server refused the login' },
+  NOPERM: { kind: 'failed', reason: 'credentials: the login may not do that' },
+  READONLY: { kind: 'failed', reason: 'readonly: the server is a replica' }
+}
+
+/** The first word of an error tells: it has no code. Its text may hold what was sent, and is never shown. */
+export function outcomeOf(error: unknown): Outcome {
+  if (error instanceof Failure) return error.outcome
+  if (isReply(error)) {
+    const [word = ''] = error.message.split(' ')
+    return replies[word] ?? { kind: 'failed', reason: `broker: ${word}` }
+  }
+  if (error instanceof Error && /Connection is closed|isn't writeable/.test(error.message))
+    return { kind: 'failed', reason: 'connection_closed' }
+  return failureOf(error)
+}

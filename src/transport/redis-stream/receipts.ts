@@ -1,0 +1,176 @@
+import { hostname } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { waitAtMost } from '../../runtime/with-timeout.ts'
+import { Failure } from '../egress/guard.ts'
+import { link } from '../connection.ts'
+import { address, heldMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
+import { opener, outcomeOf, type Line } from './connection.ts'
+
+const group = 'ackbox'
+/** The same again after a restart in a container: it finds at once what it had in hand. */
+const consumer = `${hostname()}-${process.pid}`
+const atATime = 100
+/** How often an empty stream is looked at. No `BLOCK`: a connection that waits in it sends no acknowledgement either. */
+const restMs = 250
+/** What was read and not acknowledged for so long is read again: its process is gone. */
+const idleMs = 60_000
+const laterMs = 1_000
+// After an abort, for what is being handled
+const finishMs = 500
+/** A receipt has a body and a few headers. */
+const itemsMost = 50_000
+
+interface Entry {
+  id: string
+  message: ReceiptMessage
+}
+
+/**
+ * Receipts from a consumer group of the stream; both are made where they are not there yet. Field `body` is the receipt, every other
+ * field a header. An entry is acknowledged and deleted once it is handled. Needs Redis 6.2.
+ */
+export const consume: Consume = async ({ broker, guard, log }, handle, signal) => {
+  const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }))
+  let trouble: string | undefined
+  let most = atATime
+  while (!signal.aborted) {
+    try {
+      const line = await way.client()
+      await makeGroup(line)
+      if (trouble !== undefined) log.info({ broker: broker.name }, 'receipts.available')
+      trouble = undefined
+      await takeAll(
+        line,
+        handle,
+        signal,
+        () => most,
+        doubled => (most = doubled)
+      )
+    } catch (error) {
+      if (signal.aborted) break
+      // Perhaps more bytes than may be held at a time: fewer entries, and more again as these are done with
+      most = Math.max(1, most >> 2)
+      if (way.current) way.drop(way.current)
+      const outcome = outcomeOf(error)
+      const reason = outcome.kind === 'failed' ? outcome.reason : 'wrong_type: the key is not a stream'
+      // The link itself says that the broker is away
+      if (trouble === undefined && !(error instanceof Failure)) {
+        log.warn({ broker: broker.name, reason }, 'receipts.unavailable')
+        trouble = reason
+      }
+      await sleep(laterMs, undefined, { signal }).catch(() => {})
+    }
+  }
+  way.close()
+}
+
+async function makeGroup({ redis }: Line): Promise<void> {
+  try {
+    await redis.call('XGROUP', 'CREATE', address, group, '0', 'MKSTREAM')
+  } catch (error) {
+    if (!(error instanceof Error && error.message.startsWith('BUSYGROUP'))) throw error
+  }
+}
+
+/** Until the signal aborts. Rejects when the connection is gone. */
+async function takeAll(
+  { redis }: Line,
+  handle: Handle,
+  signal: AbortSignal,
+  most: () => number,
+  grow: (most: number) => void
+): Promise<void> {
+  const open = new Map<string, Promise<void>>()
+  let lost: Error | undefined
+  let nextClaim = 0
+  // First what this process had in hand when the connection broke, and then what is new
+  let from = '0'
+  const acknowledge = async ({ id }: Entry): Promise<void> => {
+    // Both or neither: an entry that is acknowledged and not deleted would stay for ever
+    await redis.multi().xack(address, group, id).xdel(address, id).exec()
+  }
+  const take = async (entry: Entry): Promise<void> => {
+    // One that breaks what handles it must not stop the others
+    while ((await handle(entry.message).catch(() => 'later' as const)) === 'later') {
+      if (signal.aborted || lost !== undefined) return
+      await sleep(laterMs, undefined, { signal }).catch(() => {})
+    }
+    await acknowledge(entry)
+  }
+  const start = (entries: Entry[]): void => {
+    for (const entry of entries) {
+      // Ours, and held for longer than `idleMs`
+      if (open.has(entry.id)) continue
+      const done = take(entry)
+        .catch((error: unknown) => void (lost ??= error instanceof Error ? error : new Error('unknown')))
+        .finally(() => open.delete(entry.id))
+      open.set(entry.id, done)
+    }
+  }
+  try {
+    while (!signal.aborted && lost === undefined) {
+      const room = most() - open.size
+      if (room <= 0) {
+        await Promise.race(open.values())
+        continue
+      }
+      if (performance.now() >= nextClaim) {
+        const claim = [
+          'XAUTOCLAIM',
+          address,
+          group,
+          consumer,
+          String(idleMs),
+          '0',
+          'COUNT',
+          String(room)
+        ] as const
+        const claimed = entriesOf(listOf(await redis.callBuffer(...claim))[1])
+        start(claimed)
+        nextClaim = claimed.length > 0 ? 0 : performance.now() + idleMs / 2
+        if (claimed.length > 0) continue
+      }
+      const reading = [
+        'XREADGROUP',
+        'GROUP',
+        group,
+        consumer,
+        'COUNT',
+        String(room),
+        'STREAMS',
+        address
+      ] as const
+      // RESP3 answers the name and its entries, RESP2 a list of such pairs
+      const [first, list] = listOf(await redis.callBuffer(...reading, from))
+      const entries = entriesOf(Array.isArray(first) ? first[1] : list)
+      start(entries)
+      const last = entries.at(-1)
+      if (from !== '>') from = last?.id ?? '>'
+      else if (last) grow(Math.min(atATime, 2 * most()))
+      else await sleep(restMs, undefined, { signal }).catch(() => {})
+    }
+    if (lost !== undefined) throw lost
+  } finally {
+    lost ??= new Error('over')
+    await waitAtMost(finishMs, Promise.all(open.values()))
+  }
+}
+
+const listOf = (reply: unknown): unknown[] => (Array.isArray(reply) ? reply : [])
+const textOf = (value: unknown): string => (Buffer.isBuffer(value) ? value.toString() : '')
+
+/** Entries as `[id, [name, value, …]]`; of one that was deleted meanwhile nothing but its id is left. */
+function entriesOf(reply: unknown): Entry[] {
+  return listOf(reply).map(each => {
+    const [id, fields] = listOf(each)
+    const message: ReceiptMessage = { body: new Uint8Array(), headers: {} }
+    const all = listOf(fields)
+    for (let at = 0; at + 1 < all.length; at += 2) {
+      const name = textOf(all[at]).toLowerCase()
+      const value = all[at + 1]
+      if (name === 'body' && Buffer.isBuffer(value)) message.body = value
+      else message.headers[name] = textOf(value)
+    }
+    return { id: textOf(id), message }
+  })
+}

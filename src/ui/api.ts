@@ -1,0 +1,71 @@
+// Calls of the API, as any program may make them, with the cookie of the session and its token.
+import { session, setClock } from './state.ts'
+
+/** A refusal of the API, by its stable code. */
+export class Refusal extends Error {
+  readonly code: string
+  readonly status: number
+  constructor(status: number, code: string, message: string) {
+    super(message)
+    this.status = status
+    this.code = code
+  }
+}
+
+interface ProblemShape {
+  code?: string
+  title?: string
+  detail?: string
+}
+
+/** `undefined` members of a query are left out. */
+export function query(members: Record<string, string | number | boolean | undefined>): string {
+  const pairs = Object.entries(members).flatMap(([name, value]) =>
+    value === undefined || value === '' ? [] : [[name, String(value)]]
+  )
+  return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`
+}
+
+async function call(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
+  const headers: Record<string, string> = {}
+  const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
+  if (text !== undefined) headers['content-type'] = 'application/json'
+  const { csrf } = session.value
+  if (method !== 'GET' && csrf !== undefined) headers['ackbox-csrf'] = csrf
+  let answer: Response
+  try {
+    answer = await fetch(path, {
+      method,
+      headers,
+      credentials: 'same-origin',
+      ...(text === undefined ? {} : { body: text })
+    })
+  } catch {
+    throw new Refusal(0, 'OFFLINE', 'no connection')
+  }
+  const date = Date.parse(answer.headers.get('date') ?? '')
+  if (!Number.isNaN(date)) setClock(date)
+  const said = await answer.text()
+  if (answer.ok) return said
+  let problem: ProblemShape = {}
+  try {
+    problem = JSON.parse(said) as ProblemShape
+  } catch {
+    // No answer of ours: a proxy said something.
+  }
+  if (answer.status === 401 && session.value.signedIn && session.value.auth)
+    session.value = { ...session.value, signedIn: false }
+  const words = [problem.title ?? `HTTP ${answer.status}`, problem.detail].filter(Boolean).join(': ')
+  throw new Refusal(answer.status, problem.code ?? String(answer.status), words)
+}
+
+export const get = async <Answer>(path: string): Promise<Answer> =>
+  JSON.parse(await call('GET', path)) as Answer
+/** The text as it was sent: JSON.parse would change the numbers of a body. */
+export const getText = (path: string): Promise<string> => call('GET', path)
+export const post = async <Answer>(path: string, body: unknown = {}): Promise<Answer> =>
+  JSON.parse(await call('POST', path, body)) as Answer
+export const postText = async <Answer>(path: string, text: string): Promise<Answer> =>
+  JSON.parse(await call('POST', path, undefined, text)) as Answer
+export const remove = async <Answer>(path: string): Promise<Answer> =>
+  JSON.parse(await call('DELETE', path)) as Answer

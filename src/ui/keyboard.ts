@@ -1,0 +1,50 @@
+import { useEffect } from 'preact/hooks'
+import { go } from './state.ts'
+
+const places: Record<string, string> = {
+  o: 'overview',
+  d: 'downstreams',
+  t: 'tasks',
+  f: 'failures',
+  h: 'held',
+  a: 'alarms'
+}
+
+/** `g t` goes to the tasks, `/` to the search, j and k through the rows, `r` presses the button that redelivers. */
+export function useKeyboard(toggleHelp: () => void): void {
+  useEffect(() => {
+    let isGoing = false
+    const pressed = (event: KeyboardEvent): void => {
+      const { target, key } = event
+      if (event.metaKey || event.ctrlKey || event.altKey) return
+      const field = target instanceof Element && target.closest('input, textarea, select, dialog')
+      if (field) {
+        if (key === 'Escape' && target instanceof HTMLInputElement) target.blur()
+        return
+      }
+      if (isGoing) {
+        isGoing = false
+        const place = places[key]
+        if (place !== undefined) go(`/ui/${place}`)
+        return
+      }
+      if (key === 'g') isGoing = true
+      else if (key === '?') toggleHelp()
+      else if (key === '/') {
+        event.preventDefault()
+        document.querySelector<HTMLInputElement>('input[type=search]')?.focus()
+      } else if (key === 'j' || key === 'k' || key === 'ArrowDown' || key === 'ArrowUp') {
+        const rows = [...document.querySelectorAll<HTMLElement>('tr.row')]
+        if (rows.length === 0) return
+        const at = rows.findIndex(row => row === document.activeElement)
+        const next =
+          key === 'j' || key === 'ArrowDown' ? Math.min(rows.length - 1, at + 1) : Math.max(0, at - 1)
+        if (key.length > 1 && at < 0) return
+        event.preventDefault()
+        rows[next]?.focus()
+      } else if (key === 'r') document.querySelector<HTMLElement>('[data-key=r]')?.click()
+    }
+    document.addEventListener('keydown', pressed)
+    return () => document.removeEventListener('keydown', pressed)
+  }, [])
+}

@@ -1,0 +1,232 @@
+import { render } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { get, post, remove } from './api.ts'
+import { Question, Said } from './acts.tsx'
+import { Choice, Failed, Link } from './parts.tsx'
+import { AlarmsPage } from './pages/alarms.tsx'
+import { AuditPage } from './pages/audit.tsx'
+import { DownstreamsPage } from './pages/downstreams.tsx'
+import { FailuresPage } from './pages/failures.tsx'
+import { HeldPage } from './pages/held.tsx'
+import { KeysPage } from './pages/keys.tsx'
+import { NodesPage } from './pages/nodes.tsx'
+import { OperationPage } from './pages/operation.tsx'
+import { OverviewPage } from './pages/overview.tsx'
+import { TaskPage } from './pages/task.tsx'
+import { TasksPage } from './pages/tasks.tsx'
+import { useKeyboard } from './keyboard.ts'
+import {
+  deafen,
+  go,
+  here,
+  language,
+  listen,
+  live,
+  may,
+  page,
+  param,
+  remember,
+  session,
+  speak,
+  texts,
+  theme,
+  type Session
+} from './state.ts'
+
+/** Pages by their path, with the scope that they need. */
+const pages: Record<string, { view: () => preact.JSX.Element; scope?: string; inMenu?: boolean }> = {
+  overview: { view: OverviewPage, scope: 'ops:read', inMenu: true },
+  downstreams: { view: DownstreamsPage, scope: 'ops:read', inMenu: true },
+  tasks: { view: TasksPage, inMenu: true },
+  task: { view: TaskPage },
+  failures: { view: FailuresPage, scope: 'ops:read', inMenu: true },
+  operation: { view: OperationPage, scope: 'ops:read' },
+  held: { view: HeldPage, scope: 'ops:read', inMenu: true },
+  alarms: { view: AlarmsPage, scope: 'ops:read', inMenu: true },
+  nodes: { view: NodesPage, scope: 'ops:read', inMenu: true },
+  keys: { view: KeysPage, scope: 'ops:write', inMenu: true },
+  audit: { view: AuditPage, scope: 'ops:read', inMenu: true }
+}
+
+function App() {
+  const { signedIn } = session.value
+  const mine = Object.entries(pages).filter(([, { scope }]) => scope === undefined || may(scope))
+  const name = mine.some(([one]) => one === page.value) ? page.value : may('ops:read') ? 'overview' : 'tasks'
+  const [help, setHelp] = useState(false)
+  const taskNo = name === 'task' ? param('no') : ''
+  useEffect(() => {
+    document.documentElement.lang = language.value === 'zh' ? 'zh-CN' : 'en'
+    document.documentElement.dataset['theme'] = theme.value
+    document.title = `${texts.value.pages[name] ?? ''}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
+  })
+  useEffect(() => {
+    if (signedIn) listen(taskNo)
+    else deafen()
+  }, [signedIn, taskNo])
+  // On a phone the menu is longer than the screen.
+  useEffect(() => {
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
+  }, [name, signedIn])
+  useKeyboard(() => setHelp(before => !before))
+  if (!signedIn) return <SignIn />
+  const View = pages[name]?.view ?? TasksPage
+  return (
+    <>
+      <a class="skip" href="#content">
+        {texts.value.common.skip}
+      </a>
+      <header>
+        <Link to="/ui/" class="brand">
+          <img src="/ui/icon.svg" alt="" width="24" height="24" /> Ackbox
+        </Link>
+        <nav aria-label="Ackbox">
+          {mine
+            .filter(([, { inMenu }]) => inMenu)
+            .map(([one]) => (
+              <Link key={one} to={`/ui/${one}`} aria-current={one === name ? 'page' : undefined}>
+                {texts.value.pages[one]}
+              </Link>
+            ))}
+        </nav>
+        <div class="corner">
+          <span
+            class={live.value ? 'live' : 'live gap'}
+            title={live.value ? texts.value.common.live : texts.value.common.gap}
+            role="img"
+            aria-label={live.value ? texts.value.common.live : texts.value.common.gap}
+          />
+          <Looks />
+          <span class="quiet who">{session.value.name}</span>
+          {session.value.auth ? <SignOut /> : null}
+        </div>
+      </header>
+      <main id="content" key={name + taskNo}>
+        <View />
+      </main>
+      <Said />
+      <Question />
+      {help ? <Help close={() => setHelp(false)} /> : null}
+    </>
+  )
+}
+
+function Looks() {
+  return (
+    <>
+      <Choice
+        label="Language"
+        values={['en', 'zh'] as const}
+        value={language.value}
+        choose={speak}
+        nameOf={one => (one === 'zh' ? '中文' : 'EN')}
+      />
+      <button
+        type="button"
+        class="plain"
+        aria-label={`${texts.value.common.theme}: ${texts.value.common[theme.value]}`}
+        title={`${texts.value.common.theme}: ${texts.value.common[theme.value]}`}
+        onClick={() => {
+          theme.value = theme.value === 'auto' ? 'dark' : theme.value === 'dark' ? 'light' : 'auto'
+          remember('theme', theme.value)
+        }}
+      >
+        {theme.value === 'auto' ? '◐' : theme.value === 'dark' ? '●' : '○'}
+      </button>
+    </>
+  )
+}
+
+function SignOut() {
+  return (
+    <button
+      type="button"
+      class="plain"
+      onClick={() => {
+        void remove<Session>('/session').then(left => {
+          session.value = left
+          go('/ui/')
+        })
+      }}
+    >
+      {texts.value.signIn.out}
+    </button>
+  )
+}
+
+function SignIn() {
+  const [error, setError] = useState<Error>()
+  const [key, setKey] = useState('')
+  return (
+    <main class="sign-in">
+      <form
+        onSubmit={event => {
+          event.preventDefault()
+          post<Session>('/session', { key: key.trim() }).then(
+            signedIn => {
+              session.value = signedIn
+            },
+            (wrong: Error) => setError(wrong)
+          )
+        }}
+      >
+        <h1>
+          <img src="/ui/icon.svg" alt="" width="32" height="32" /> Ackbox
+        </h1>
+        <label class="field">
+          {texts.value.signIn.key}
+          <input
+            type="password"
+            autocomplete="current-password"
+            required
+            value={key}
+            placeholder="ack_…"
+            onInput={event => setKey(event.currentTarget.value)}
+          />
+        </label>
+        {error ? <Failed error={error} /> : null}
+        <button type="submit" class="main">
+          {texts.value.signIn.go}
+        </button>
+        <p class="quiet">{texts.value.signIn.note}</p>
+        <div class="acts">
+          <Looks />
+        </div>
+      </form>
+    </main>
+  )
+}
+
+function Help({ close }: { close: () => void }) {
+  const ref = useRef<HTMLDialogElement>(null)
+  useEffect(() => {
+    ref.current?.showModal()
+  }, [])
+  return (
+    <dialog ref={ref} onClose={close} aria-labelledby="help">
+      <h2 id="help">{texts.value.common.keyboard}</h2>
+      <dl class="pairs">
+        {texts.value.shortcuts.map(([keys, what]) => (
+          <div key={keys}>
+            <dt>
+              <kbd>{keys}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <div class="acts end">
+        <button type="button" onClick={() => ref.current?.close()}>
+          {texts.value.common.close}
+        </button>
+      </div>
+    </dialog>
+  )
+}
+
+addEventListener('popstate', () => {
+  here.value = new URL(location.href)
+})
+const asked = param('lang')
+if (asked === 'en' || asked === 'zh') speak(asked)
+session.value = await get<Session>('/session').catch(() => session.value)
+render(<App />, document.getElementById('app') as HTMLElement)

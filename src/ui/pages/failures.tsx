@@ -1,0 +1,183 @@
+import { get, post, query } from '../api.ts'
+import { Spark } from '../chart.tsx'
+import { Act, ask } from '../acts.tsx'
+import { Choice, Heading, Link, number, Shown, taskPath, Time } from '../parts.tsx'
+import type { Group, Operation } from '../shapes.ts'
+import { go, may, now, param, texts, useLoaded } from '../state.ts'
+
+interface Answer {
+  failures: Group[]
+  partial?: true
+}
+
+const spans = { '1h': 3_600_000, '6h': 21_600_000, '1d': 86_400_000, '7d': 604_800_000, '30d': 2_592_000_000 }
+type Span = keyof typeof spans
+
+export function FailuresPage() {
+  const span: Span = param('span') in spans ? (param('span') as Span) : '1d'
+  const downstream = param('downstream')
+  const isArchived = param('archived') === 'true'
+  const words = texts.value.failures
+  const to = (more: Record<string, string | undefined>): string =>
+    `/ui/failures${query({ span, downstream, archived: isArchived ? 'true' : undefined, ...more })}`
+  const loaded = useLoaded(
+    `failures ${span} ${downstream} ${isArchived}`,
+    () =>
+      get<Answer>(
+        `/failures${query({ from: new Date(now.value.getTime() - spans[span]).toISOString(), downstream, archived: isArchived ? true : undefined, limit: 100 })}`
+      ),
+    { kinds: ['failure', 'audit'], everyMs: 15_000 }
+  )
+  return (
+    <>
+      <Heading title={texts.value.pages['failures'] ?? ''}>
+        <Choice
+          label={words.span}
+          values={Object.keys(spans) as Span[]}
+          value={span}
+          choose={one => go(to({ span: one }))}
+          nameOf={one => texts.value.overview.span[one] ?? one}
+        />
+        <Choice
+          label={words.archived}
+          values={['open', 'archived'] as const}
+          value={isArchived ? 'archived' : 'open'}
+          choose={one => go(to({ archived: one === 'archived' ? 'true' : undefined }))}
+          nameOf={one => words[one]}
+        />
+      </Heading>
+      <p class="quiet">
+        {words.intro}{' '}
+        {downstream === '' ? null : <Link to={to({ downstream: undefined })}>{downstream} ✕</Link>}
+      </p>
+      <Shown loaded={loaded}>
+        {({ failures, partial }) => (
+          <>
+            {failures.length === 0 ? <p class="quiet empty">{texts.value.common.none}</p> : null}
+            <ul class="groups">
+              {failures.map(group => (
+                <GroupCard key={group.fingerprint} group={group} reload={loaded.reload} />
+              ))}
+            </ul>
+            {partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
+          </>
+        )}
+      </Shown>
+    </>
+  )
+}
+
+/** Counts first; what is confirmed is what is taken. */
+export async function askRedeliver(filter: Record<string, string>): Promise<void> {
+  const words = texts.value.failures
+  const { matched } = await post<{ matched: number | string }>('/tasks/redeliver', { filter, dryRun: true })
+  ask({
+    title: words.redeliver,
+    text: (
+      <>
+        <p>
+          <b>{words.count(matched)}</b>
+        </p>
+        <p class="quiet">{words.pace}</p>
+      </>
+    ),
+    confirm: words.start(matched),
+    run: async () => {
+      const { id } = await post<Operation>('/tasks/redeliver', { filter })
+      go(`/ui/operation${query({ id })}`)
+    }
+  })
+}
+
+function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
+  const words = texts.value.failures
+  const {
+    fingerprint,
+    downstream,
+    reason,
+    status,
+    line,
+    failed,
+    failures,
+    again,
+    firstAt,
+    lastAt,
+    histogram,
+    example,
+    archived
+  } = group
+  const why = texts.value.reason[reason] ?? reason
+  return (
+    <li class="card group" aria-label={`${downstream} ${why}`}>
+      <div class={failed === 0 ? 'count none' : 'count'}>
+        <strong>{number(failed)}</strong>
+        <span>{words.failed}</span>
+      </div>
+      <div class="what">
+        <p>
+          <b>{downstream}</b> <span class="mark failed">{why}</span>
+          {status === undefined ? null : <span class="mark">{status}</span>}
+          {again === 0 ? null : <span class="mark again">{words.again(again)}</span>}
+        </p>
+        {line === undefined ? null : <p class="line">{line}</p>}
+        <p class="quiet">
+          {number(failures)} {words.times} · {words.first} <Time at={firstAt} /> · {words.last}{' '}
+          <Time at={lastAt} />
+        </p>
+        {example.taskNo === '' ? null : (
+          <p class="quiet">
+            {words.example}: <Link to={taskPath(example.taskNo)}>{example.taskNo}</Link>
+          </p>
+        )}
+        {example.answer === undefined ? null : (
+          <details>
+            <summary>{texts.value.task.answer}</summary>
+            <pre tabIndex={0}>{example.answer}</pre>
+          </details>
+        )}
+        {archived ? (
+          <p class="quiet">
+            {words.archived} <Time at={archived.at} /> {archived.by}: {archived.note}
+          </p>
+        ) : null}
+      </div>
+      <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />
+      <div class="acts">
+        {may('ops:write') && failed > 0 ? (
+          <Act
+            kind="main"
+            run={() => askRedeliver({ fingerprint })}
+            label={`${words.redeliver}: ${downstream} ${why}`}
+          >
+            {words.redeliver}
+          </Act>
+        ) : null}
+        <Link
+          class="button"
+          to={`/ui/tasks${query({ q: `status:FAILED downstream:${downstream} reason:${reason} from:30d` })}`}
+        >
+          {words.show}
+        </Link>
+        {may('ops:write') && !archived ? (
+          <button
+            type="button"
+            onClick={() =>
+              ask({
+                title: words.archive,
+                text: <p>{words.sureArchive}</p>,
+                field: texts.value.common.note,
+                confirm: words.archive,
+                run: async note => {
+                  await post(`/failures/${fingerprint}/archive`, { note })
+                  reload()
+                }
+              })
+            }
+          >
+            {words.archive}
+          </button>
+        ) : null}
+      </div>
+    </li>
+  )
+}

@@ -1,0 +1,204 @@
+import { get, post, query, Refusal, remove } from '../api.ts'
+import { Act, ask } from '../acts.tsx'
+import { Heading, Link, Shown, Table, taskPath, Time } from '../parts.tsx'
+import type { Delivery, Task } from '../shapes.ts'
+import { go, may, texts, useLoaded } from '../state.ts'
+
+interface HeldKey {
+  downstream: string
+  orderingKey: string
+  heldSince?: string
+  head?: { taskNo: string }
+  waiting: number
+}
+interface Rejected {
+  id: string
+  taskNo?: string
+  messageCode?: string
+  rejectedAt: string
+  problem: { code: string; detail?: string }
+}
+interface Blocked extends Delivery {
+  taskNo: string
+  messageCode: string
+  createdAt: string
+}
+
+/** Null where this service has none of it. */
+const orNone = async <Answer,>(reading: Promise<Answer>): Promise<Answer | null> =>
+  reading.catch((error: unknown) => {
+    if (error instanceof Refusal && error.status === 404) return null
+    throw error
+  })
+
+const read = async () => {
+  const from = new Date(0).toISOString()
+  const [keys, prepared, blocked, rejected] = await Promise.all([
+    orNone(get<{ keys: HeldKey[] }>('/keys?held=true')),
+    get<{ tasks: Task[] }>(`/tasks${query({ status: 'PREPARED', from, limit: 100 })}`),
+    get<{ deliveries: Blocked[] }>(`/deliveries${query({ phase: 'BLOCKED', from, limit: 100 })}`),
+    get<{ rejected: Rejected[] }>('/outbox/rejected')
+  ])
+  return {
+    keys: keys?.keys ?? [],
+    prepared: prepared.tasks,
+    blocked: blocked.deliveries,
+    rejected: rejected.rejected
+  }
+}
+
+/** All that waits for somebody. */
+export function HeldPage() {
+  const words = texts.value
+  const loaded = useLoaded('held', read, { kinds: ['audit', 'failure'], everyMs: 30_000 })
+  const { reload } = loaded
+  return (
+    <>
+      <Heading title={words.pages['held'] ?? ''} />
+      <Shown loaded={loaded}>
+        {({ keys, prepared, blocked, rejected }) => (
+          <>
+            <h2>{words.held.keys}</h2>
+            <Table
+              label={words.held.keys}
+              rows={keys}
+              keyOf={row => `${row.downstream} ${row.orderingKey}`}
+              columns={[
+                { name: 'orderingKey', head: true, cell: row => <b>{row.orderingKey}</b> },
+                { name: words.downstreams.name, cell: row => row.downstream },
+                {
+                  name: words.tasks.task,
+                  cell: row =>
+                    row.head === undefined ? (
+                      ''
+                    ) : (
+                      <Link to={taskPath(row.head.taskNo)}>{row.head.taskNo}</Link>
+                    )
+                },
+                { name: words.held.behind, right: true, cell: row => row.waiting },
+                { name: words.held.since, cell: row => <Time at={row.heldSince} /> },
+                { name: ' ', cell: row => (may('ops:write') ? <Release row={row} reload={reload} /> : null) }
+              ]}
+            />
+            <h2>{words.held.prepared}</h2>
+            <Table
+              label={words.held.prepared}
+              rows={prepared}
+              keyOf={row => row.taskNo}
+              open={row => go(taskPath(row.taskNo))}
+              columns={[
+                {
+                  name: words.tasks.task,
+                  head: true,
+                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+                },
+                { name: words.tasks.code, cell: row => row.messageCode },
+                { name: words.held.since, cell: row => <Time at={row.prepared?.preparedAt} /> },
+                {
+                  name: words.task.check,
+                  cell: row =>
+                    `${row.prepared?.checks ?? 0} × ${row.prepared?.lastAnswer ?? ''} ${row.prepared?.lastReason ?? ''}`
+                },
+                {
+                  name: ' ',
+                  cell: row =>
+                    may('ops:write') ? (
+                      <Act run={() => post(`/tasks/${encodeURIComponent(row.taskNo)}/check`).then(reload)}>
+                        {words.task.check}
+                      </Act>
+                    ) : null
+                }
+              ]}
+            />
+            <h2>{words.held.blocked}</h2>
+            <Table
+              label={words.held.blocked}
+              rows={blocked}
+              keyOf={row => `${row.taskNo} ${row.downstream}`}
+              open={row => go(taskPath(row.taskNo))}
+              columns={[
+                {
+                  name: words.tasks.task,
+                  head: true,
+                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+                },
+                { name: words.downstreams.name, cell: row => row.downstream },
+                { name: words.tasks.code, cell: row => row.messageCode },
+                { name: words.held.since, cell: row => <Time at={row.createdAt} /> }
+              ]}
+            />
+            <h2>{words.held.rejected}</h2>
+            <Table
+              label={words.held.rejected}
+              rows={rejected}
+              keyOf={row => row.id}
+              columns={[
+                { name: words.tasks.task, head: true, cell: row => row.taskNo ?? row.id },
+                { name: words.tasks.code, cell: row => row.messageCode ?? '' },
+                {
+                  name: words.common.reason,
+                  cell: row => <span class="line">{`${row.problem.code} ${row.problem.detail ?? ''}`}</span>
+                },
+                { name: words.held.since, cell: row => <Time at={row.rejectedAt} /> },
+                {
+                  name: ' ',
+                  cell: row => (may('ops:write') ? <RejectedActs row={row} reload={reload} /> : null)
+                }
+              ]}
+            />
+          </>
+        )}
+      </Shown>
+    </>
+  )
+}
+
+function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
+  const words = texts.value.held
+  const path = `/keys/${encodeURIComponent(row.downstream)}/${encodeURIComponent(row.orderingKey)}/release`
+  return (
+    <button
+      type="button"
+      onClick={() =>
+        ask({
+          title: `${words.release}: ${row.orderingKey}`,
+          text: <p>{words.sureRelease}</p>,
+          confirm: words.release,
+          run: async () => {
+            await post(path)
+            reload()
+          }
+        })
+      }
+    >
+      {words.release}
+    </button>
+  )
+}
+
+function RejectedActs({ row, reload }: { row: Rejected; reload: () => void }) {
+  const words = texts.value.held
+  return (
+    <div class="acts">
+      <Act run={() => post(`/outbox/rejected/${row.id}/retry`).then(reload)}>{words.retry}</Act>
+      <button
+        type="button"
+        class="danger"
+        onClick={() =>
+          ask({
+            title: words.remove,
+            text: <p>{words.sureRemove}</p>,
+            confirm: words.remove,
+            danger: true,
+            run: async () => {
+              await remove(`/outbox/rejected/${row.id}`)
+              reload()
+            }
+          })
+        }
+      >
+        {words.remove}
+      </button>
+    </div>
+  )
+}

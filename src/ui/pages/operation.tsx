@@ -1,0 +1,163 @@
+import { useState } from 'preact/hooks'
+import { get, post, query } from '../api.ts'
+import { Act, More } from '../acts.tsx'
+import { Heading, Link, number, Shown, Status, Table, taskPath, Time } from '../parts.tsx'
+import type { Operation } from '../shapes.ts'
+import { go, may, param, texts, useLoaded } from '../state.ts'
+
+interface Taken {
+  taskNo: string
+  downstream: string
+  result?: string
+  status: string
+  attempt: number
+  lastReason?: string
+  failedAgain: boolean
+}
+interface Page {
+  deliveries: Taken[]
+  nextCursor?: string
+}
+
+/** A bulk redelivery: how far it is, and what became of each delivery that it took. */
+export function OperationPage() {
+  const id = param('id')
+  const [isOver, setOver] = useState(false)
+  const loaded = useLoaded(
+    `operation ${id}`,
+    async () => {
+      const one = await get<Operation>(`/operations/${encodeURIComponent(id)}`)
+      setOver(one.state !== 'RUNNING' && (one.deliveries?.['SENDING'] ?? 0) === 0)
+      return one
+    },
+    { kinds: ['audit'], ...(isOver ? {} : { everyMs: 1_000 }) }
+  )
+  return (
+    <Shown loaded={loaded}>
+      {one => (
+        <>
+          <Heading title={texts.value.pages['operation'] ?? ''}>
+            {one.state === 'RUNNING' && may('ops:write') ? (
+              <Act
+                kind="danger"
+                run={() => post(`/operations/${encodeURIComponent(id)}/stop`).then(loaded.reload)}
+              >
+                {texts.value.operation.stop}
+              </Act>
+            ) : null}
+          </Heading>
+          <p class="about">
+            <Status of={one.state} />
+            <span>
+              {texts.value.operation.by} {one.createdBy} <Time at={one.createdAt} />
+            </span>
+            <span class="quiet">
+              {Object.entries(one.filter)
+                .map(([name, value]) => `${name}:${value}`)
+                .join(' ')}
+            </span>
+          </p>
+          <Progress one={one} />
+          <Proof one={one} />
+          <Taken id={id} key={isOver ? 'over' : 'open'} />
+        </>
+      )}
+    </Shown>
+  )
+}
+
+function Progress({ one }: { one: Operation }) {
+  const words = texts.value.operation
+  const done = one.redelivered + one.skipped
+  const most = typeof one.matched === 'number' ? one.matched : Math.max(done, 10_000)
+  return (
+    <section class="card">
+      <p>
+        <label for="progress">
+          {words.progress(done, typeof one.matched === 'number' ? number(one.matched) : one.matched)}
+        </label>
+      </p>
+      <progress
+        id="progress"
+        max={Math.max(1, most)}
+        value={one.state === 'DONE' ? Math.max(1, most) : done}
+      />
+      <p class="quiet">
+        {number(one.redelivered)} {words.redelivered} · {number(one.skipped)} {words.skipped}
+      </p>
+    </section>
+  )
+}
+
+/** Of all that it took, how many are where. The sum is what it took: none can be missing unseen. */
+function Proof({ one }: { one: Operation }) {
+  const words = texts.value.operation
+  const counts = one.deliveries ?? {}
+  const handled = counts['HANDLED'] ?? 0
+  const sending = counts['SENDING'] ?? 0
+  const failed = counts['FAILED'] ?? 0
+  const isAll = one.skipped === 0 && (typeof one.matched === 'string' || one.matched <= one.redelivered)
+  const isWhole = one.state === 'DONE' && one.redelivered > 0 && handled === one.redelivered && isAll
+  return (
+    <section class="card" aria-live="polite">
+      <h2>{words.now}</h2>
+      <p class="marks">
+        {Object.entries(counts).map(([status, n]) => (
+          <span key={status} class="marks">
+            <Status of={status} /> <b>{number(n)}</b>
+          </span>
+        ))}
+      </p>
+      {isWhole ? (
+        <p class="good proof" id="whole">
+          {words.whole(handled)}
+        </p>
+      ) : null}
+      {sending > 0 ? <p>{words.open(sending)}</p> : null}
+      {failed > 0 ? <p class="failed">{words.again(failed)}</p> : null}
+      {one.skipped > 0 ? <p class="quiet">{words.lost(one.skipped)}</p> : null}
+    </section>
+  )
+}
+
+function Taken({ id }: { id: string }) {
+  const words = texts.value
+  const read = (cursor?: string): Promise<Page> =>
+    get<Page>(`/operations/${encodeURIComponent(id)}/deliveries${query({ cursor, limit: 50 })}`)
+  const loaded = useLoaded(`taken ${id}`, () => read(), { everyMs: 5_000 })
+  const [more, setMore] = useState<Page>()
+  return (
+    <section>
+      <h2>{words.operation.list}</h2>
+      <Shown loaded={loaded}>
+        {first => (
+          <>
+            <Table
+              label={words.operation.list}
+              rows={[...first.deliveries, ...(more?.deliveries ?? [])]}
+              keyOf={row => `${row.taskNo} ${row.downstream}`}
+              open={row => go(taskPath(row.taskNo))}
+              columns={[
+                {
+                  name: words.tasks.task,
+                  head: true,
+                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+                },
+                { name: words.downstreams.name, cell: row => row.downstream },
+                { name: words.tasks.status, cell: row => <Status of={row.status} /> },
+                { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> }
+              ]}
+            />
+            <More
+              next={(more ?? first).nextCursor}
+              load={async cursor => {
+                const next = await read(cursor)
+                setMore({ ...next, deliveries: [...(more?.deliveries ?? []), ...next.deliveries] })
+              }}
+            />
+          </>
+        )}
+      </Shown>
+    </section>
+  )
+}

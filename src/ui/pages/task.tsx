@@ -1,0 +1,216 @@
+import { useState } from 'preact/hooks'
+import { waitingText } from '../../domain/waiting-for.ts'
+import { get, getText, post, query } from '../api.ts'
+import { Act, copy } from '../acts.tsx'
+import { clock, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
+import type { AuditRow, Delivery, Task } from '../shapes.ts'
+import { language, may, now, param, session, texts, useLoaded } from '../state.ts'
+import { EditAsNew } from './edit.tsx'
+import { TaskActs } from './task-acts.tsx'
+import { Timeline } from './timeline.tsx'
+
+interface Read {
+  task: Task
+  /** As it was posted. */
+  body: string | undefined
+  audit: AuditRow[]
+}
+
+async function read(taskNo: string): Promise<Read> {
+  const text = await getText(`/tasks/${encodeURIComponent(taskNo)}`)
+  const mayAudit = may('ops:read') && session.value.messageCodes === null
+  const audit = mayAudit
+    ? (await get<{ audit: AuditRow[] }>(`/audit${query({ target: taskNo, limit: 100 })}`)).audit
+    : []
+  return { task: JSON.parse(text) as Task, body: bodyOf(text), audit }
+}
+
+/** The API puts the body last, with the text that was posted: JSON.parse would change its numbers. */
+function bodyOf(text: string): string | undefined {
+  const mark = ',"messageBody":'
+  for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + 1)) {
+    const body = text.slice(at + mark.length, -1)
+    try {
+      JSON.parse(`${text.slice(0, at)}}`)
+      return body
+    } catch {
+      // It stands inside of another text.
+    }
+  }
+  return undefined
+}
+
+export function TaskPage() {
+  const taskNo = param('no')
+  const loaded = useLoaded(`task ${taskNo}`, () => read(taskNo), { kinds: ['task', 'audit'] })
+  const [editing, setEditing] = useState(false)
+  return (
+    <Shown loaded={loaded}>
+      {({ task, body, audit }) => (
+        <>
+          <Heading title={task.taskNo}>
+            <TaskActs
+              task={task}
+              edit={body === undefined ? undefined : () => setEditing(!editing)}
+              reload={loaded.reload}
+            />
+          </Heading>
+          <p class="about">
+            <Status of={task.status} /> <span>{task.messageCode}</span>
+            {task.sceneType === '' ? null : <span>{task.sceneType}</span>}
+            <span>
+              {texts.value.task.accepted} <Time at={task.createdAt} />
+            </span>
+            {task.createdBy === undefined ? null : <span>{texts.value.task.by(task.createdBy)}</span>}
+            {task.bizKey === undefined ? null : (
+              <Link to={`/ui/tasks${query({ q: `bizType:${task.bizType ?? ''} bizKey:${task.bizKey}` })}`}>
+                {task.bizType} {task.bizKey}
+              </Link>
+            )}
+          </p>
+          {editing && body !== undefined ? <EditAsNew task={task} body={body} /> : null}
+          <Prepared task={task} reload={loaded.reload} />
+          {task.deliveries.map(one => (
+            <DeliveryCard key={one.downstream} task={task} of={one} reload={loaded.reload} />
+          ))}
+          <Others title={texts.value.task.after} taskNos={task.after} />
+          <Others title={texts.value.task.before} taskNos={task.before} />
+          <section>
+            <h2>{texts.value.task.timeline}</h2>
+            <Timeline task={task} audit={audit} />
+          </section>
+          <section>
+            <h2>{texts.value.task.body}</h2>
+            {body === undefined ? (
+              <p class="quiet">{texts.value.common.noBody}</p>
+            ) : (
+              <>
+                <pre tabIndex={0}>{pretty(body)}</pre>
+                <div class="acts">
+                  <Act run={() => copy(body)}>{texts.value.common.copy}</Act>
+                  <Act run={() => copy(curl(task, body))}>{texts.value.task.curl}</Act>
+                </div>
+              </>
+            )}
+          </section>
+        </>
+      )}
+    </Shown>
+  )
+}
+
+/** With line breaks, as long as that changes no number. */
+function pretty(body: string): string {
+  const parsed = JSON.parse(body) as unknown
+  return JSON.stringify(parsed) === body.replaceAll(/\s+(?=(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*$)/g, '')
+    ? JSON.stringify(parsed, null, 2)
+    : body
+}
+
+const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`
+/** The POST of this very task. */
+const curl = (task: Task, body: string): string =>
+  `curl -H 'content-type: application/json' -H 'authorization: Bearer '"$ACKBOX_KEY" -d ${quoted(
+    `{"taskNo":${JSON.stringify(task.taskNo)},"messageCode":${JSON.stringify(task.messageCode)},"sceneType":${JSON.stringify(task.sceneType)},"messageBody":${body}}`
+  )} ${location.origin}/tasks`
+
+function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: () => void }) {
+  const words = texts.value.task
+  const path = `/tasks/${encodeURIComponent(task.taskNo)}`
+  const mayWrite = may('ops:write') || may('tasks:write')
+  return (
+    <section class={`card ${of.status.toLowerCase()}`} aria-label={of.downstream}>
+      <div class="heading">
+        <h2>{of.downstream}</h2>
+        <span class="marks">
+          <Status of={of.status} />
+          {of.phase === undefined ? null : (
+            <span class="mark">{texts.value.status[of.phase] ?? of.phase}</span>
+          )}
+          {of.reason === undefined ? null : (
+            <span class="mark">{texts.value.reason[of.reason] ?? of.reason}</span>
+          )}
+          <span class="quiet">
+            {of.attempt === 0 ? words.noAttempt : words.attempt(of.attempt)} · {of.triesLeft}{' '}
+            {words.triesLeft}
+          </span>
+          {of.orderingKey === undefined ? null : (
+            <span class="mark">{`${of.orderingKey} #${of.position ?? ''}`}</span>
+          )}
+        </span>
+        <div class="acts">
+          {mayWrite && of.phase === 'WAITING' && of.attempt > 0 ? (
+            <Act run={() => post(`${path}/push`, { downstream: of.downstream }).then(reload)}>
+              {words.push}
+            </Act>
+          ) : null}
+          {mayWrite && of.status === 'FAILED' && task.deliveries.length > 1 ? (
+            <Act
+              run={() => post(`${path}/redeliver`, { downstream: of.downstream }).then(reload)}
+              label={words.redeliverOne(of.downstream)}
+            >
+              {words.redeliver}
+            </Act>
+          ) : null}
+        </div>
+      </div>
+      {of.waitingFor ? (
+        <p class="waits">
+          <span class="quiet">{words.waits}</span>{' '}
+          {waitingText(of.waitingFor, language.value, { now: now.value, clock })}
+          {of.waitingFor.code === 'TASK' ? (
+            <>
+              {' '}
+              <Link to={taskPath(of.waitingFor.blocker.taskNo)}>{of.waitingFor.blocker.taskNo}</Link>
+            </>
+          ) : null}
+        </p>
+      ) : null}
+      {of.handledAt === undefined ? null : (
+        <p>
+          {texts.value.status['HANDLED']} <Time at={of.handledAt} />
+        </p>
+      )}
+    </section>
+  )
+}
+
+function Prepared({ task, reload }: { task: Task; reload: () => void }) {
+  const { prepared } = task
+  if (!prepared || task.status !== 'PREPARED') return null
+  const path = `/tasks/${encodeURIComponent(task.taskNo)}`
+  const words = texts.value.task
+  return (
+    <section class="card">
+      <p>
+        <Status of="PREPARED" /> <Time at={prepared.preparedAt} /> · {prepared.checks} × {words.check}{' '}
+        {prepared.lastAnswer ?? ''} {prepared.lastReason ?? ''}
+      </p>
+      {may('ops:write') || may('tasks:write') ? (
+        <div class="acts">
+          <Act kind="main" run={() => post(`${path}/commit`).then(reload)}>
+            {words.commit}
+          </Act>
+          <Act kind="danger" run={() => post(`${path}/rollback`).then(reload)}>
+            {words.rollBack}
+          </Act>
+          <Act run={() => post(`${path}/check`).then(reload)}>{words.check}</Act>
+        </div>
+      ) : null}
+    </section>
+  )
+}
+
+function Others({ title, taskNos }: { title: string; taskNos: string[] | undefined }) {
+  if (!taskNos || taskNos.length === 0) return null
+  return (
+    <p class="about">
+      <span class="quiet">{title}</span>
+      {taskNos.map(one => (
+        <Link key={one} to={taskPath(one)}>
+          {one}
+        </Link>
+      ))}
+    </p>
+  )
+}

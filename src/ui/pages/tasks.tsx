@@ -1,0 +1,233 @@
+import { useEffect, useState } from 'preact/hooks'
+import { get, query, Refusal } from '../api.ts'
+import { Act, More, say } from '../acts.tsx'
+import { Heading, Shown, Status, Table, taskPath, Link, Time } from '../parts.tsx'
+import { filterNames, parseSearch, withFilter } from '../search.ts'
+import type { Downstream, Task } from '../shapes.ts'
+import { go, may, now, param, remember, remembered, texts, useLoaded } from '../state.ts'
+
+interface Page {
+  tasks: Task[]
+  nextCursor?: string
+  partial?: true
+}
+interface View {
+  name: string
+  q: string
+}
+
+const read = (q: string, cursor?: string): Promise<Page> => {
+  const { filter, word } = parseSearch(q, now.value)
+  return get<Page>(`/tasks${query({ ...filter, taskNoPrefix: word, cursor, limit: 50 })}`)
+}
+
+export function TasksPage() {
+  const q = param('q')
+  const [text, setText] = useState(q)
+  const [more, setMore] = useState<{ q: string; page: Page }>()
+  const loaded = useLoaded(`tasks ${q}`, () => read(q), { kinds: ['failure', 'audit'] })
+  useEffect(() => setText(q), [q])
+  const { unknown } = parseSearch(q, now.value)
+  const search = async (next: string): Promise<void> => {
+    go(`/ui/tasks${query({ q: next })}`)
+    const { word, filter } = parseSearch(next, now.value)
+    if (word === '' || Object.keys(filter).length > 0) return
+    // A whole taskNo, however old it is, is opened at once.
+    const found = await get<Task>(`/tasks/${encodeURIComponent(word)}`).catch((error: unknown) => {
+      if (error instanceof Refusal && error.status === 404) return null
+      throw error
+    })
+    if (found) go(taskPath(found.taskNo), { replace: true })
+  }
+  return (
+    <>
+      <Heading title={texts.value.pages['tasks'] ?? ''} />
+      <form
+        class="search"
+        role="search"
+        onSubmit={event => {
+          event.preventDefault()
+          void search(text.trim()).catch((error: Error) => say(error.message, true))
+        }}
+      >
+        <input
+          type="search"
+          aria-label={texts.value.tasks.label}
+          placeholder={texts.value.tasks.box}
+          value={text}
+          spellcheck={false}
+          autocomplete="off"
+          onInput={event => setText(event.currentTarget.value)}
+        />
+        <button type="submit" class="main">
+          {texts.value.common.search}
+        </button>
+      </form>
+      <Suggestions text={text} choose={next => void search(next)} />
+      <Views q={q} />
+      {unknown.map(word => (
+        <p key={word} class="failed">
+          {texts.value.tasks.unknown(word)}
+        </p>
+      ))}
+      <Shown loaded={loaded}>
+        {first => {
+          const shown = more?.q === q ? { ...more.page, tasks: [...first.tasks, ...more.page.tasks] } : first
+          return (
+            <>
+              <List tasks={shown.tasks} />
+              {shown.partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
+              <More
+                next={shown.nextCursor}
+                load={async cursor => {
+                  const next = await read(q, cursor)
+                  const before = more?.q === q ? more.page.tasks : []
+                  setMore({ q, page: { ...next, tasks: [...before, ...next.tasks] } })
+                }}
+              />
+            </>
+          )
+        }}
+      </Shown>
+    </>
+  )
+}
+
+export function List({ tasks }: { tasks: readonly Task[] }) {
+  const words = texts.value.tasks
+  return (
+    <Table
+      label={texts.value.pages['tasks'] ?? ''}
+      rows={tasks}
+      keyOf={task => task.taskNo}
+      open={task => go(taskPath(task.taskNo))}
+      columns={[
+        { name: words.task, head: true, cell: task => <Link to={taskPath(task.taskNo)}>{task.taskNo}</Link> },
+        { name: words.status, cell: task => <Status of={task.status} /> },
+        { name: words.code, cell: task => task.messageCode },
+        {
+          name: words.deliveries,
+          cell: task => (
+            <span class="marks">
+              {task.deliveries.map(one => (
+                <span
+                  key={one.downstream}
+                  class={`mark ${one.status.toLowerCase()}`}
+                  title={texts.value.status[one.phase ?? one.status]}
+                >
+                  {one.downstream}
+                </span>
+              ))}
+            </span>
+          )
+        },
+        { name: words.last, cell: task => <span class="line">{lastReason(task)}</span> },
+        { name: words.accepted, cell: task => <Time at={task.createdAt} /> }
+      ]}
+    />
+  )
+}
+
+function lastReason({ deliveries }: Task): string {
+  const worst =
+    deliveries.find(one => one.status === 'FAILED') ?? deliveries.find(one => one.lastReason !== undefined)
+  if (!worst) return ''
+  const why = worst.reason === undefined ? '' : (texts.value.reason[worst.reason] ?? worst.reason)
+  return [worst.status === 'HANDLED' ? '' : why, worst.lastReason].filter(Boolean).join(' · ')
+}
+
+/** What may follow what is typed: names of filters, and the values that exist. */
+function Suggestions({ text, choose }: { text: string; choose: (text: string) => void }) {
+  const known = useLoaded('names', async () => {
+    const [downstreams, handlers] = may('ops:read')
+      ? await Promise.all([
+          get<{ downstreams: Downstream[] }>('/downstreams'),
+          get<{ handlers: { messageCode: string }[] }>('/handlers')
+        ])
+      : [{ downstreams: [] }, { handlers: [] }]
+    return {
+      downstreams: downstreams.downstreams.map(one => one.name),
+      codes: handlers.handlers.map(one => one.messageCode)
+    }
+  })
+  const last = text.split(/\s+/).at(-1) ?? ''
+  const [, name = '', begun = ''] = /^(\w+):(.*)$/.exec(last) ?? []
+  const values: Record<string, string[]> = {
+    status: ['FAILED', 'SENDING', 'HANDLED', 'DELETED', 'PREPARED', 'CANCELLED'],
+    downstream: known.value?.downstreams ?? [],
+    code: known.value?.codes ?? [],
+    from: ['15m', '1h', '6h', '1d', '7d'],
+    reason: Object.keys(texts.value.reason)
+  }
+  const options =
+    name === ''
+      ? [
+          'status:FAILED',
+          'status:SENDING',
+          'from:1h',
+          'from:7d',
+          ...(values['downstream'] ?? []).slice(0, 5).map(one => `downstream:${one}`),
+          ...(values['code'] ?? []).slice(0, 5).map(one => `code:${one}`)
+        ].filter(one => last === '' || one.startsWith(last))
+      : (values[name] ?? [])
+          .filter(one => one.toLowerCase().startsWith(begun.toLowerCase()))
+          .map(one => `${name}:${one}`)
+  if (options.length === 0 && name === '' && filterNames.every(one => !one.startsWith(last))) return null
+  return (
+    <div class="chips" role="group" aria-label={texts.value.common.search}>
+      {options.slice(0, 14).map(option => {
+        const [filter = '', value = ''] = option.split(/:(.*)/)
+        return (
+          <button
+            key={option}
+            type="button"
+            onClick={() =>
+              choose(
+                withFilter(
+                  last !== '' && option.startsWith(last) ? text.slice(0, -last.length) : text,
+                  filter,
+                  value
+                )
+              )
+            }
+          >
+            {option}
+          </button>
+        )
+      })}
+    </div>
+  )
+}
+
+function Views({ q }: { q: string }) {
+  const [views, setViews] = useState<View[]>(() => JSON.parse(remembered('views') ?? '[]') as View[])
+  const keep = (next: View[]): void => {
+    setViews(next)
+    remember('views', JSON.stringify(next))
+  }
+  const isKnown = views.some(one => one.q === q)
+  return (
+    <div class="chips" role="group" aria-label={texts.value.tasks.views}>
+      <button type="button" aria-pressed={q === ''} onClick={() => go('/ui/tasks')}>
+        {texts.value.tasks.all}
+      </button>
+      {views.map(view => (
+        <button
+          key={view.q}
+          type="button"
+          aria-pressed={view.q === q}
+          onClick={() => go(`/ui/tasks${query({ q: view.q })}`)}
+        >
+          ★ {view.name}
+        </button>
+      ))}
+      {q === '' ? null : isKnown ? (
+        <Act kind="" run={() => keep(views.filter(one => one.q !== q))}>
+          {texts.value.common.forget}
+        </Act>
+      ) : (
+        <Act run={() => keep([...views, { name: q, q }])}>{texts.value.common.save}</Act>
+      )}
+    </div>
+  )
+}

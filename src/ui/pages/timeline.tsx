@@ -1,0 +1,117 @@
+import { Act, copy } from '../acts.tsx'
+import { ms, Time } from '../parts.tsx'
+import type { Attempt, AuditRow, Receipt, Task } from '../shapes.ts'
+import { texts } from '../state.ts'
+
+type Event =
+  | { at: string; kind: 'accepted'; by: string | undefined }
+  | { at: string; kind: 'attempt'; downstream: string; of: Attempt; isLast: boolean }
+  | { at: string; kind: 'receipt'; downstream: string; of: Receipt }
+  | { at: string; kind: 'audit'; of: AuditRow }
+
+/** All that happened to a task, on one clock, oldest first. */
+export function Timeline({ task, audit }: { task: Task; audit: readonly AuditRow[] }) {
+  const events: Event[] = [
+    { at: task.createdAt, kind: 'accepted', by: task.createdBy },
+    ...task.deliveries.flatMap(({ downstream, attempts = [], receipts = [] }): Event[] => [
+      ...attempts.map((of): Event => ({
+        at: of.startedAt,
+        kind: 'attempt',
+        downstream,
+        of,
+        isLast: of === attempts.at(-1)
+      })),
+      ...receipts.map((of): Event => ({ at: of.createdAt, kind: 'receipt', downstream, of }))
+    ]),
+    ...audit.map((of): Event => ({ at: of.at, kind: 'audit', of }))
+  ]
+  events.sort((a, b) => Date.parse(a.at) - Date.parse(b.at))
+  return (
+    <ol class="timeline">
+      {events.map((event, at) => (
+        <li key={at} class={markOf(event)}>
+          <Time at={event.at} ago={false} /> <One event={event} />
+        </li>
+      ))}
+    </ol>
+  )
+}
+
+function markOf(event: Event): string {
+  if (event.kind === 'attempt') return event.of.outcome === 'delivered' ? 'good' : 'bad'
+  if (event.kind === 'receipt') return event.of.result === 'HANDLED' ? 'good' : 'bad'
+  return event.kind === 'audit' ? 'hand' : ''
+}
+
+function One({ event }: { event: Event }) {
+  const words = texts.value.task
+  switch (event.kind) {
+    case 'accepted':
+      return (
+        <>
+          {words.accepted} <span class="quiet">{event.by === undefined ? '' : words.by(event.by)}</span>
+        </>
+      )
+    case 'attempt':
+      return <AttemptLine {...event} />
+    case 'receipt': {
+      const { result, reason, data, attempt, late, applied } = event.of
+      return (
+        <>
+          <b>{event.downstream}</b> {words.receipt} {result} ({words.attempt(attempt)}
+          {late ? ', late' : ''}
+          {applied ? '' : ', changed nothing'}) {reason ?? ''}
+          {data === undefined ? null : <pre tabIndex={0}>{JSON.stringify(data, null, 2)}</pre>}
+        </>
+      )
+    }
+    case 'audit':
+      return (
+        <>
+          {event.of.what} <span class="quiet">{words.by(event.of.who)}</span>{' '}
+          {event.of.detail === undefined || event.of.detail === null ? null : (
+            <code>{JSON.stringify(event.of.detail)}</code>
+          )}
+        </>
+      )
+  }
+}
+
+function AttemptLine({ downstream, of, isLast }: { downstream: string; of: Attempt; isLast: boolean }) {
+  const words = texts.value.task
+  return (
+    <details open={isLast && of.outcome !== 'delivered'}>
+      <summary>
+        <b>{downstream}</b> {words.attempt(of.attempt)} {of.status ?? ''}{' '}
+        {of.outcome === 'delivered' ? '✓' : of.reason} <span class="quiet">{ms(of.ms)}</span>
+      </summary>
+      <dl class="pairs">
+        {of.address === undefined ? null : <Pair name={words.address} value={of.address} />}
+        <Pair name={words.node} value={of.node} />
+        {of.warning === undefined ? null : <Pair name="⚠" value={of.warning} />}
+      </dl>
+      {of.answer === undefined ? null : (
+        <>
+          <h3>{words.answer}</h3>
+          <pre tabIndex={0}>{of.answer}</pre>
+          <Act run={() => copy(of.answer ?? '')}>{texts.value.common.copy}</Act>
+        </>
+      )}
+      {of.headers === undefined ? null : (
+        <>
+          <h3>{words.headers}</h3>
+          <pre tabIndex={0}>{of.headers.map(pair => pair.join(': ')).join('\n')}</pre>
+        </>
+      )}
+    </details>
+  )
+}
+
+function Pair({ name, value }: { name: string; value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  )
+}

@@ -1,0 +1,208 @@
+// The small parts that all pages are made of.
+import type { ComponentChildren } from 'preact'
+import { duration } from '../domain/waiting-for.ts'
+import { Refusal } from './api.ts'
+import { go, language, now, texts, type Loaded } from './state.ts'
+
+/** A link that does not load the page again. */
+export function Link({
+  to,
+  children,
+  ...more
+}: {
+  to: string
+  children: ComponentChildren
+  class?: string
+  'aria-current'?: 'page' | undefined
+  title?: string
+}) {
+  return (
+    <a
+      {...more}
+      href={to}
+      onClick={event => {
+        if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return
+        event.preventDefault()
+        go(to)
+      }}
+    >
+      {children}
+    </a>
+  )
+}
+
+export const taskPath = (taskNo: string): string => `/ui/task?no=${encodeURIComponent(taskNo)}`
+
+export function Status({ of }: { of: string }) {
+  return <span class={`status ${of.toLowerCase()}`}>{texts.value.status[of] ?? of}</span>
+}
+
+const two = (n: number): string => String(n).padStart(2, '0')
+/** `10:02:11` today, else `11-23 10:02:11`; by the clock of whoever looks. */
+export function clock(at: string): string {
+  const day = new Date(at)
+  const time = `${two(day.getHours())}:${two(day.getMinutes())}:${two(day.getSeconds())}`
+  return day.toDateString() === now.value.toDateString()
+    ? time
+    : `${two(day.getMonth() + 1)}-${two(day.getDate())} ${time}`
+}
+
+/** When it was, with how long ago that is. */
+export function Time({ at, ago = true }: { at: string | undefined; ago?: boolean }) {
+  if (at === undefined) return <span class="quiet">–</span>
+  const ms = now.value.getTime() - Date.parse(at)
+  return (
+    <time dateTime={at} title={at}>
+      {clock(at)}
+      {ago && ms > -1_000 ? <span class="quiet"> ({texts.value.common.ago(short(ms))})</span> : null}
+    </time>
+  )
+}
+/** The larger part of a duration: `3 min`, not `3 min 20 s`. */
+const short = (ms: number): string => duration(ms, language.value).split(' ').slice(0, 2).join(' ')
+
+export const number = (n: number): string => n.toLocaleString('en')
+export const ms = (value: number | undefined): string =>
+  value === undefined
+    ? '–'
+    : value < 1_000
+      ? `${value < 10 ? Math.round(value * 10) / 10 : Math.round(value)} ms`
+      : duration(value, language.value)
+
+/** What was read, or why not. */
+export function Shown<Value>({
+  loaded,
+  children
+}: {
+  loaded: Loaded<Value>
+  children: (value: Value) => ComponentChildren
+}) {
+  const { value, error } = loaded
+  return (
+    <>
+      {error ? <Failed error={error} /> : null}
+      {value === undefined ? (
+        error ? null : (
+          <p class="quiet" role="status">
+            {texts.value.common.loading}
+          </p>
+        )
+      ) : (
+        children(value)
+      )}
+    </>
+  )
+}
+
+export function Failed({ error }: { error: Error }) {
+  const isMissing = error instanceof Refusal && error.code === 'NOT_FOUND'
+  return (
+    <p class="failed" role="alert">
+      {isMissing ? texts.value.common.missing : error.message}
+    </p>
+  )
+}
+
+export interface Column<Row> {
+  name: string
+  cell: (row: Row) => ComponentChildren
+  /** Numbers stand on the right. */
+  right?: boolean
+  /** The widest on a phone, without its name. */
+  head?: boolean
+}
+
+/** A list. j and k go through its rows, Enter opens one. On a phone each row is a card. */
+export function Table<Row>({
+  label,
+  rows,
+  columns,
+  keyOf,
+  open,
+  act
+}: {
+  label: string
+  rows: readonly Row[]
+  columns: readonly Column<Row>[]
+  keyOf: (row: Row) => string
+  open?: (row: Row) => void
+  /** `r` on a row. */
+  act?: (row: Row) => void
+}) {
+  if (rows.length === 0) return <p class="quiet empty">{texts.value.common.none}</p>
+  return (
+    <div class="scroll">
+      <table aria-label={label}>
+        <thead>
+          <tr>
+            {columns.map(({ name, right }) => (
+              <th key={name} scope="col" class={right ? 'right' : ''}>
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(row => (
+            <tr
+              key={keyOf(row)}
+              class={open || act ? 'row' : ''}
+              {...(open || act ? { tabIndex: 0 } : {})}
+              onClick={event => {
+                if (open && !(event.target as Element).closest('a, button, input, label, summary')) open(row)
+              }}
+              onKeyDown={event => {
+                if (event.target !== event.currentTarget) return
+                if (event.key === 'Enter') open?.(row)
+                if (event.key === 'r' && act) {
+                  event.preventDefault()
+                  event.stopPropagation()
+                  act(row)
+                }
+              }}
+            >
+              {columns.map(({ name, cell, right, head }) => (
+                <td key={name} data-name={name} class={`${right ? 'right' : ''} ${head ? 'head' : ''}`}>
+                  {cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  )
+}
+
+export function Heading({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="heading">
+      <h1 tabIndex={-1}>{title}</h1>
+      <div class="acts">{children}</div>
+    </div>
+  )
+}
+
+export function Choice<Value extends string>({
+  label,
+  values,
+  value,
+  choose,
+  nameOf = one => one
+}: {
+  label: string
+  values: readonly Value[]
+  value: Value
+  choose: (value: Value) => void
+  nameOf?: (value: Value) => string
+}) {
+  return (
+    <div class="choice" role="group" aria-label={label}>
+      {values.map(one => (
+        <button key={one} type="button" aria-pressed={one === value} onClick={() => choose(one)}>
+          {nameOf(one)}
+        </button>
+      ))}
+    </div>
+  )
+}

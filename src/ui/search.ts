@@ -1,0 +1,81 @@
+// The search box: words, and `name:value` filters, all in one text that the address of the page holds.
+
+export interface Search {
+  /** Members of the query of `GET /tasks`. */
+  filter: Record<string, string>
+  /** Words without a name: a taskNo, or its beginning. */
+  word: string
+  /** Names that are no filter. */
+  unknown: string[]
+}
+
+/** What people type, and what the API calls it. */
+const names: Record<string, string> = {
+  status: 'status',
+  code: 'messageCode',
+  messagecode: 'messageCode',
+  downstream: 'downstream',
+  scene: 'sceneType',
+  scenetype: 'sceneType',
+  biztype: 'bizType',
+  bizkey: 'bizKey',
+  reason: 'reason',
+  why: 'lastReason',
+  lastreason: 'lastReason',
+  by: 'createdBy',
+  createdby: 'createdBy',
+  from: 'from',
+  to: 'to'
+}
+export const filterNames = [
+  'status',
+  'code',
+  'downstream',
+  'reason',
+  'why',
+  'bizType',
+  'bizKey',
+  'scene',
+  'by',
+  'from',
+  'to'
+]
+
+/** `from:2h` counts back from `now`; texts with spaces stand in quotes. */
+export function parseSearch(text: string, now: Date): Search {
+  const found: Search = { filter: {}, word: '', unknown: [] }
+  for (const [token] of text.matchAll(/(?:[^\s"]|"[^"]*")+/g)) {
+    const [, name = '', quoted = ''] = /^([A-Za-z]+):(.+)$/.exec(token) ?? []
+    const value = quoted.replaceAll('"', '')
+    if (name === '') found.word = token.replaceAll('"', '')
+    else if (names[name.toLowerCase()] === undefined) {
+      // A taskNo may have a colon too.
+      if (/^[A-Za-z0-9][A-Za-z0-9._:-]*$/.test(token)) found.word = token
+      else found.unknown.push(name)
+    } else {
+      const member = names[name.toLowerCase()] ?? name
+      found.filter[member] =
+        member === 'from' || member === 'to'
+          ? time(value, now)
+          : member === 'status'
+            ? value.toUpperCase()
+            : value
+    }
+  }
+  return found
+}
+
+function time(value: string, now: Date): string {
+  const [, count, unit] = /^(\d+)(m|h|d|w)$/.exec(value) ?? []
+  if (count === undefined) return Number.isNaN(Date.parse(value)) ? value : new Date(value).toISOString()
+  const ms = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 }[unit as 'm' | 'h' | 'd' | 'w']
+  return new Date(now.getTime() - Number(count) * ms).toISOString()
+}
+
+/** The text with `name:value` in place of what was said of `name` before, or of the word that was begun. */
+export function withFilter(text: string, name: string, value: string): string {
+  const rest = (text.match(/(?:[^\s"]|"[^"]*")+/g) ?? []).filter(
+    token => !token.toLowerCase().startsWith(`${name.toLowerCase()}:`)
+  )
+  return [...rest, `${name}:${/\s/.test(value) ? `"${value}"` : value}`].join(' ')
+}

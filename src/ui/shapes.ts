@@ -1,0 +1,150 @@
+// The answers of the API, as far as the pages show them (openapi/openapi.json).
+import type { WaitingFor } from '../domain/waiting-for.ts'
+
+export interface Attempt {
+  attempt: number
+  outcome: string
+  reason?: string
+  status?: number
+  answer?: string
+  headers?: [string, string][]
+  address?: string
+  warning?: string
+  ms: number
+  node: string
+  startedAt: string
+}
+export interface Receipt {
+  attempt: number
+  result: string
+  reason?: string
+  data?: unknown
+  applied: boolean
+  late: boolean
+  remote?: string
+  createdAt: string
+}
+export interface Delivery {
+  downstream: string
+  status: string
+  phase?: string
+  reason?: string
+  lastReason?: string
+  attempt: number
+  triesLeft: number
+  nextActionAt?: string
+  deliveredAt?: string
+  handledAt?: string
+  handledBy?: string
+  updatedBy?: string
+  orderingKey?: string
+  position?: number
+  attempts?: Attempt[]
+  receipts?: Receipt[]
+  waitingFor?: WaitingFor
+}
+export interface Task {
+  taskNo: string
+  messageCode: string
+  sceneType: string
+  status: string
+  createdAt: string
+  createdBy?: string
+  deliverStartTime?: string
+  deliverBefore?: string
+  bizType?: string
+  bizKey?: string
+  extend?: unknown
+  after?: string[]
+  before?: string[]
+  messageBody?: unknown
+  prepared?: {
+    preparedAt: string
+    checks: number
+    nextCheckAt?: string
+    lastAnswer?: string
+    lastReason?: string
+    endedAt?: string
+    endedBy?: string
+  }
+  deliveries: Delivery[]
+}
+export interface Group {
+  fingerprint: string
+  downstream: string
+  reason: string
+  status?: number
+  line?: string
+  failed: number
+  failures: number
+  again: number
+  firstAt: string
+  lastAt: string
+  histogram: number[]
+  example: { taskNo: string; messageCode: string; answer?: string }
+  archived?: { note: string; at: string; by: string }
+}
+export interface Operation {
+  id: string
+  state: 'RUNNING' | 'STOPPED' | 'DONE'
+  filter: Record<string, string>
+  matched: number | string
+  redelivered: number
+  skipped: number
+  deliveries?: Record<string, number>
+  createdAt: string
+  createdBy: string
+  endedAt?: string
+  endedBy?: string
+}
+export interface Downstream {
+  name: string
+  transport?: string
+  pausedAt?: string
+  pausedBy?: string
+  waiting: number
+  inFlight: number
+  awaitingReceipt: number
+  blocked: number
+  failed: number
+  concurrency?: number
+  perSecond?: number
+}
+export interface Point {
+  at: string
+  accepted: number
+  attempts: number
+  failedAttempts: number
+  handled: number
+  direct: number
+  failed: number
+  exhausted: number
+  p50Ms?: number
+  p99Ms?: number
+}
+export interface Stats {
+  from: string
+  to: string
+  step: number
+  series: { downstream?: string; points: Point[]; total: Omit<Point, 'at'> }[]
+}
+export interface Alarm {
+  taskNo: string
+  messageCode: string
+  downstream: string
+  attempt: number
+  kind: string
+  status?: string
+  reason?: string
+  createdAt: string
+  sentAt?: string
+  resolvedAt?: string
+}
+export interface AuditRow {
+  id: string
+  at: string
+  who: string
+  what: string
+  target?: string
+  detail?: unknown
+}

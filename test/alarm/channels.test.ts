@@ -1,0 +1,245 @@
+// Every channel against its vendor's end, and mail against a real SMTP server.
+import t, { type Test } from 'tap'
+import { parseChannel } from '../../src/alarm/channel.ts'
+import type { AlarmMessage } from '../../src/alarm/message.ts'
+import { openChannels } from '../../src/alarm/open.ts'
+import type { AlarmChannel, Sent } from '../../src/alarm/types.ts'
+import { laterForChannels, told } from '../support/channels.ts'
+import { setup } from '../support/setup.ts'
+import { channelUrl, secrets, vendor, type VendorName } from '../support/vendors.ts'
+import { smtpServer } from '../support/smtp.ts'
+
+const names: VendorName[] = ['dingtalk', 'feishu', 'wecom', 'slack', 'pagerduty', 'alertmanager', 'webhook']
+
+const message = (more: Partial<AlarmMessage> = {}): AlarmMessage => ({
+  type: 'ackbox.alarm',
+  id: 'alarm_1',
+  downstream: 'warehouse',
+  kind: 'FAILED',
+  since: '2026-01-02T03:04:05.000Z',
+  count: 1,
+  deliveries: [
+    {
+      taskNo: 'order-1',
+      messageCode: 'order.paid',
+      attempt: 10,
+      reason: 'SEND_EXHAUSTED',
+      createdAt: '2026-01-02T03:04:05.678Z'
+    }
+  ],
+  ...more
+})
+
+async function opened(t: Test, given: unknown): Promise<AlarmChannel> {
+  const config = parseChannel('ops', given)
+  if (typeof config === 'string') throw new Error(config)
+  const [channel] = await openChannels([config], {
+    secret: 'a secret of the tests, long enough to be one',
+    publicUrl: 'https://ackbox.test',
+    egressAllow: []
+  })
+  if (!channel) throw new Error('no channel')
+  t.teardown(() => channel.close())
+  return channel
+}
+const send = (channel: AlarmChannel, one = message()): Promise<Sent> =>
+  channel.send(one, new AbortController().signal)
+
+for (const name of names) {
+  t.test(`${name}: its own end takes a message, which says what, where and why`, async t => {
+    const end = await vendor(t, name)
+    const channel = await opened(t, channelUrl(name, end))
+    t.equal(channel.kind, name)
+    t.equal(await send(channel), true, end.refused.join())
+    for (const word of ['warehouse', 'FAILED', 'order-1', 'order.paid', 'SEND_EXHAUSTED'])
+      t.match(end.taken[0], word)
+    t.notMatch(end.taken[0], 'canary', 'no secret is in what people read')
+  })
+
+  t.test(`${name}: a secret that is wrong is no success, and is not repeated`, async t => {
+    const end = await vendor(t, name)
+    const wrong = channelUrl(name, end).replace(/canary|whsec_YSB|me:canary/, text => text.replace(/.$/, 'X'))
+    const url = ['wecom', 'slack', 'feishu'].includes(name)
+      ? wrong.replace('canary-token', 'canary-tokeX')
+      : wrong
+    t.not(url, channelUrl(name, end))
+    const sent = await send(await opened(t, url))
+    t.not(sent, true)
+    t.same(end.taken, [])
+    t.notMatch(JSON.stringify(sent), /7c1e8f0a9b2d4c6e|0123456789abcdef|canary-pass/)
+  })
+
+  t.test(`${name}: what callers wrote neither breaks the format nor mentions anybody`, async t => {
+    const end = await vendor(t, name)
+    const taskNo = '<!channel> <at user_id="all">x</at> @all \n- forged \u2028 " \\ 任务 😀'.repeat(3)
+    const deliveries = Array.from({ length: 100 }, () => ({ ...message().deliveries[0]!, taskNo }))
+    t.equal(
+      await send(await opened(t, channelUrl(name, end)), message({ count: 20_000, deliveries })),
+      true,
+      end.refused.join()
+    )
+    if (['dingtalk', 'feishu', 'wecom', 'slack'].includes(name)) {
+      t.notMatch(end.taken[0], /<!channel>|<at |@all|^- forged/m)
+      t.match(end.taken[0], /and 199\d\d more/)
+      t.match(end.taken[0], 'https://ackbox.test/alarms?open=true')
+    }
+  })
+
+  t.test(`${name}: 40 downstreams that fail at once stay within its rate, and all are told`, async t => {
+    const { sql, log } = await setup(t)
+    const end = await vendor(t, name)
+    // The vendor's clock goes as the database's does.
+    let passed = 0
+    end.now = () => Date.now() + passed
+    const channel = await opened(t, channelUrl(name, end))
+    await sql`insert into alarm (task_id, downstream, attempt, kind)
+      select gen_random_uuid(), 'down-' || n, 1, 'FAILED' from generate_series(1, 40) n`
+    await told({ sql, log }, channel)
+    for (let n = 0; n < 300 && end.taken.length < 40; n++) {
+      passed += 1_000
+      await laterForChannels(sql, '1 s')
+      await told({ sql, log }, channel)
+    }
+    t.same(end.refused, [])
+    t.equal(new Set(end.taken.map(text => /down-\d+/.exec(text)?.[0])).size, 40)
+    t.equal((await sql`select from alarm where sent_at is null`).length, 0)
+  })
+}
+
+t.test('a vendor that says "too fast" is left alone for as long as it says', async t => {
+  const { sql, log } = await setup(t)
+  const end = await vendor(t, 'dingtalk')
+  const channel = await opened(t, channelUrl('dingtalk', end))
+  // Somebody else has used up the minute of this robot.
+  for (let n = 0; n < 20; n++) await send(channel)
+  await sql`insert into alarm (task_id, downstream, attempt, kind) values (gen_random_uuid(), 'a', 1, 'FAILED'), (gen_random_uuid(), 'b', 1, 'FAILED')`
+  await told({ sql, log }, channel)
+  t.equal(end.refused.length, 1, 'the second group does not even try')
+  await laterForChannels(sql, '595 s')
+  await told({ sql, log }, channel)
+  t.equal(end.refused.length, 1)
+  end.now = () => Date.now() + 600_000
+  await laterForChannels(sql, '12 s')
+  await told({ sql, log }, channel)
+  t.equal(end.refused.length, 1)
+  t.equal(end.taken.length, 22)
+})
+
+t.test('PagerDuty and Alertmanager hear of the end under the same key', async t => {
+  for (const name of ['pagerduty', 'alertmanager'] as const) {
+    const end = await vendor(t, name)
+    const channel = await opened(t, channelUrl(name, end))
+    t.equal(channel.sendResolved, true)
+    await send(channel)
+    await send(channel, message({ type: 'ackbox.alarm.resolved', count: 0, deliveries: [] }))
+    const [first, last] = end.taken.map(text => JSON.parse(text))
+    if (name === 'pagerduty') {
+      t.match(last, { event_action: 'resolve', dedup_key: first.dedup_key })
+      t.equal(first.event_action, 'trigger')
+    } else {
+      t.same(last[0].labels, first[0].labels)
+      t.equal(last[0].startsAt, first[0].startsAt)
+      t.ok(Date.parse(first[0].endsAt) > Date.now() + 600_000)
+      t.ok(Date.parse(last[0].endsAt) <= Date.now())
+    }
+  }
+})
+
+t.test('mail: a real SMTP server takes it, and a message sent again is the same mail', async t => {
+  const server = await smtpServer(t, { user: 'ackbox', password: secrets.token, tls: false })
+  const query = 'from=Ackbox <ackbox@example.com>&to=ops@example.com,night@example.com&tls=off'
+  const url = `smtp://ackbox:${secrets.token}@127.0.0.1:${server.port}/?${query}`
+  const channel = await opened(t, url)
+  t.equal(await send(channel), true)
+  t.equal(await send(channel), true)
+  t.match(server.mails, [
+    { user: 'ackbox', from: 'ackbox@example.com', to: ['ops@example.com', 'night@example.com'] },
+    {}
+  ])
+  const [first = { text: '' }, second = { text: '' }] = server.mails
+  t.match(first.text, /^Subject: =\?UTF-8\?|^Subject: \[ALARM\] Ackbox/m)
+  t.match(first.text, /^Auto-Submitted: auto-generated\r$/m)
+  for (const word of ['order-1', 'SEND_EXHAUSTED', 'warehouse']) t.match(first.text, word)
+  const idOf = (text: string): string | undefined => /^Message-ID: (.*)\r$/m.exec(text)?.[1]
+  t.match(idOf(first.text), /^<.+@example\.com>$/)
+  t.equal(idOf(first.text), idOf(second.text))
+  t.notMatch(first.text, 'canary')
+})
+
+t.test('mail: what goes wrong is said, and the password with it is not', async t => {
+  const server = await smtpServer(t, { user: 'ackbox', password: 'another password' })
+  const query = '?from=a@example.com&to=b@example.com'
+  const unknown = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${server.port}/${query}`)
+  t.match(await send(unknown), { reason: /^smtp: .*certificate/ }, 'a certificate that nobody vouches for')
+  t.equal(server.logins, 0)
+  const wrong = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${server.port}/${query}&tls=off`)
+  t.match(await send(wrong), { reason: /^smtp: EAUTH/ })
+  t.notMatch(JSON.stringify(await send(wrong)), secrets.token)
+  const plain = await smtpServer(t, { user: 'ackbox', password: secrets.token, tls: false })
+  const login = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${plain.port}/${query}`)
+  t.match(await send(login), { reason: /^smtp: / })
+  t.equal(plain.logins, 0, 'no password goes out without TLS')
+  const open = await opened(t, `smtp://ackbox:${secrets.token}@127.0.0.1:${plain.port}/${query}&tls=off`)
+  t.equal(await send(open), true, 'unless the URL says so')
+  await plain.close()
+  t.match(await send(open), { reason: /^smtp: E/ })
+})
+
+t.test('a channel is known by its URL; what is wrong is said without the URL', async t => {
+  const kindOf = (url: unknown): string => {
+    const channel = parseChannel('ops', url)
+    return typeof channel === 'string' ? channel : channel.kind
+  }
+  const key = secrets.token
+  t.same(
+    [
+      `https://oapi.dingtalk.com/robot/send?access_token=${key}`,
+      `https://open.feishu.cn/open-apis/bot/v2/hook/${key}`,
+      `https://open.larksuite.com/open-apis/bot/v2/hook/${key}`,
+      `https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=${key}`,
+      `https://hooks.slack.com/services/T0/B0/${key}`,
+      `https://:${key}@events.pagerduty.com`,
+      'http://alertmanager:9093/api/v2/alerts',
+      'alertmanager+http://alertmanager:9093',
+      'smtps://mail.test/?from=a@b.c&to=d@e.f',
+      { url: 'https://alerts.example.com/ackbox', kinds: ['FAILED'] }
+    ].map(kindOf),
+    [
+      'dingtalk',
+      'feishu',
+      'feishu',
+      'wecom',
+      'slack',
+      'pagerduty',
+      'alertmanager',
+      'alertmanager',
+      'mail',
+      'webhook'
+    ]
+  )
+  t.match(parseChannel('ops', `https://:${key}@events.pagerduty.com`), {
+    url: 'https://events.pagerduty.com/v2/enqueue',
+    secret: key,
+    sendResolved: true,
+    digestMs: 10_000
+  })
+  for (const wrong of [
+    7,
+    `ftp://${key}.test`,
+    `teams+https://x/${key}`,
+    key,
+    { url: `https://x/${key}`, kinds: ['FAILD'] },
+    { url: `https://x/${key}`, kinds: [] },
+    { url: `https://x/${key}`, downstream: ['a'] },
+    { url: `https://x/${key}`, secret: key },
+    { url: `https://x/${key}`, sendResolved: 'yes' },
+    { url: `https://x/${key}`, digestSeconds: 0 },
+    `https://events.pagerduty.com/?${key}`,
+    `smtp://me:${key}@mail.test`,
+    `https://%:${key}@x`
+  ]) {
+    const said = parseChannel('ops', wrong)
+    t.type(said, 'string', JSON.stringify(wrong))
+    t.notMatch(JSON.stringify(said), key)
+  }
+})

@@ -1,0 +1,265 @@
+import t from 'tap'
+import { releaseUnknownChannels } from '../../src/db/alarm-sends.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import type { Outcome } from '../../src/domain/types.ts'
+import { asked } from '../support/asked.ts'
+import { laterForChannels, scriptedChannel, told } from '../support/channels.ts'
+import { delivered, failed } from '../support/scripted.ts'
+import { setup } from '../support/setup.ts'
+
+const unsent = async (sql: Sql): Promise<number> =>
+  (await sql`select from alarm where sent_at is null`).length
+
+/** Tasks that FAILED, with their alarms. */
+async function failures(sql: Sql, count: number, downstream = 'warehouse', from = 0): Promise<void> {
+  await sql`
+    with tasks as (
+      insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+      select gen_random_uuid(), ${downstream} || ':' || n, 'order.paid', '', '{}', '', 'test'
+      from generate_series(${from + 1}::int, ${from + count}::int) n
+      returning id
+    ), deliveries as (
+      insert into delivery (task_id, downstream, status, attempt, tries_left, needs_receipt, reason)
+      select id, ${downstream}, 2, 1, 0, false, 'SEND_EXHAUSTED' from tasks
+    )
+    insert into alarm (task_id, downstream, attempt, kind) select id, ${downstream}, 1, 'FAILED' from tasks`
+}
+
+t.test(
+  '10,000 that fail at once become a bounded number of messages, and none is lost from the list',
+  async t => {
+    const { sql, log, lines } = await setup(t)
+    await failures(sql, 10_000)
+    const channel = scriptedChannel()
+    await told({ sql, log }, channel)
+    t.equal(channel.messages.length, 1)
+    t.equal(channel.messages[0]?.count, 10_000)
+    t.equal(channel.messages[0]?.deliveries.length, 100)
+    t.equal(await unsent(sql), 0)
+    t.equal((await sql`select from alarm_send`).length, 0, 'nothing is owed any more')
+    t.equal(lines.filter(line => line.message === 'alarm').length, 10_000)
+  }
+)
+
+t.test('the first is told at once, the others in a digest, and each downstream for itself', async t => {
+  const { sql, log } = await setup(t)
+  const channel = scriptedChannel()
+  const seen = (): [string, number][] => channel.messages.map(one => [one.downstream, one.count])
+  await failures(sql, 1)
+  await told({ sql, log }, channel)
+  await failures(sql, 20, 'warehouse', 1)
+  await failures(sql, 1, 'points')
+  await told({ sql, log }, channel)
+  t.same(seen(), [
+    ['warehouse', 1],
+    ['points', 1]
+  ])
+  await laterForChannels(sql, '29 s')
+  await told({ sql, log }, channel)
+  t.equal(channel.messages.length, 2)
+  await laterForChannels(sql, '2 s')
+  await told({ sql, log }, channel)
+  t.same(seen().slice(2), [['warehouse', 20]])
+  t.equal(await unsent(sql), 0)
+})
+
+t.test('what fails for good is heard of: what, where and why', async t => {
+  const { post, downstream, quiet, sql, log, lines } = await setup(t)
+  downstream.usual = failed
+  const taskNo = await post({ retryTimes: 1 })
+  await quiet()
+  const channel = scriptedChannel()
+  await told({ sql, log }, channel)
+  t.match(channel.messages, [
+    {
+      type: 'ackbox.alarm',
+      downstream: 'warehouse',
+      kind: 'FAILED',
+      count: 1,
+      deliveries: [{ taskNo, messageCode: 'order.paid', attempt: 1, reason: 'SEND_EXHAUSTED' }]
+    }
+  ])
+  t.match(
+    lines.filter(line => line.message === 'alarm'),
+    [{ taskNo, kind: 'FAILED', reason: 'SEND_EXHAUSTED' }]
+  )
+})
+
+t.test('a rule says who hears what; what nobody wants is heard of by the log', async t => {
+  const { sql, log, lines } = await setup(t)
+  await failures(sql, 1)
+  await failures(sql, 1, 'points')
+  const channels = [
+    scriptedChannel({ name: 'a', rule: { downstreams: ['points'] } }),
+    scriptedChannel({ name: 'b', rule: { kinds: ['TLS'] } }),
+    scriptedChannel({ name: 'c', rule: { messageCodes: ['order.paid'], kinds: ['TLS', 'FAILED'] } }),
+    scriptedChannel({ name: 'd', rule: { messageCodes: ['stock.moved'] } })
+  ]
+  await told({ sql, log }, ...channels)
+  t.same(
+    channels.map(one => one.messages.map(message => message.downstream).toSorted()),
+    [['points'], [], ['points', 'warehouse'], []]
+  )
+  await failures(sql, 1, 'third')
+  await told({ sql, log }, ...channels.slice(0, 2))
+  t.equal(await unsent(sql), 0)
+  t.equal(lines.filter(line => line.message === 'alarm').length, 3)
+})
+
+t.test('a channel that is broken keeps its own, and disturbs no other', async t => {
+  const { accept, downstream, quiet, sql, log, lines } = await setup(t, {
+    downstreams: { points: {}, warehouse: {} }
+  })
+  downstream.usual = failed
+  await accept.many([asked({ retryTimes: 1 }), asked({ retryTimes: 1 })])
+  await quiet()
+  const broken = scriptedChannel({ name: 'broken', answer: () => ({ reason: 'dns: ENOTFOUND' }) })
+  const well = scriptedChannel({ name: 'well' })
+  await told({ sql, log }, broken, well)
+  t.same(well.messages.map(one => `${one.downstream} ${one.count}`).toSorted(), ['points 2', 'warehouse 2'])
+  t.equal(await unsent(sql), 0, 'somebody heard of them')
+  t.match(
+    lines.find(line => line.message === 'alarm.send_failed'),
+    { channel: 'broken', kind: 'FAILED', reason: 'dns: ENOTFOUND', tries: 1 }
+  )
+  const waits: number[] = []
+  for (let n = 0; n < 7; n++) {
+    const [row] = await sql<[{ s: number }]>`
+      select round(extract(epoch from max(next_action_at) - now()))::int as s from alarm_group where channel = 'broken'`
+    waits.push(row.s)
+    await laterForChannels(sql, '61 s')
+    await told({ sql, log }, broken, well)
+  }
+  t.same(waits, [2, 4, 8, 16, 32, 60, 60], 'it is tried again, at most a minute apart')
+  t.equal(well.messages.length, 2)
+  broken.answer = () => true
+  await laterForChannels(sql, '61 s')
+  await told({ sql, log }, broken, well)
+  t.same(
+    broken.messages.map(one => one.count),
+    [2, 2],
+    'and nothing was lost'
+  )
+})
+
+t.test(
+  'a message whose sender died is sent again under the same id, and so by one dispatcher only',
+  async t => {
+    const { sql, log } = await setup(t)
+    await failures(sql, 3)
+    const ids: string[] = []
+    const dying = scriptedChannel({
+      answer(message) {
+        ids.push(message.id)
+        throw new Error('killed')
+      }
+    })
+    await t.rejects(told({ sql, log }, dying), /killed/)
+    const other = scriptedChannel()
+    await told({ sql, log }, other)
+    t.equal(other.messages.length, 0, 'the lease of the first runs on')
+    await laterForChannels(sql, '31 s')
+    await Promise.all([told({ sql, log }, other), told({ sql, log }, other), told({ sql, log }, other)])
+    t.same(
+      other.messages.map(one => [one.id, one.count]),
+      [[ids[0], 3]]
+    )
+  }
+)
+
+t.test('an incident that is over is told once, and what comes later is a new one', async t => {
+  const { sql, log } = await setup(t)
+  const channel = scriptedChannel({ sendResolved: true })
+  const plain = scriptedChannel({ name: 'plain' })
+  const after = async (): Promise<void> => {
+    await laterForChannels(sql, '31 s')
+    await told({ sql, log }, channel, plain)
+  }
+  await failures(sql, 2)
+  await told({ sql, log }, channel, plain)
+  await sql`update alarm set resolved_at = now() where task_id = (select task_id from alarm limit 1)`
+  await after()
+  t.equal(channel.messages.length, 1, 'one of the two is open still')
+  await sql`update alarm set resolved_at = now()`
+  await after()
+  await after()
+  t.same(
+    channel.messages.map(one => one.type),
+    ['ackbox.alarm', 'ackbox.alarm.resolved']
+  )
+  t.equal((await sql`select from alarm_send`).length, 0)
+  await failures(sql, 1, 'warehouse', 2)
+  await after()
+  t.same(
+    channel.messages.map(one => [one.type, one.count]),
+    [
+      ['ackbox.alarm', 2],
+      ['ackbox.alarm.resolved', 0],
+      ['ackbox.alarm', 1]
+    ]
+  )
+  t.equal(plain.messages.length, 2, 'a channel that does not ask for it hears of no end')
+})
+
+t.test('an Alertmanager is told again what is open, since it forgets', async t => {
+  const { sql, log } = await setup(t)
+  const channel = scriptedChannel({ kind: 'alertmanager', sendResolved: true })
+  await failures(sql, 2)
+  await told({ sql, log }, channel)
+  await laterForChannels(sql, '299 s')
+  await told({ sql, log }, channel)
+  t.equal(channel.messages.length, 1)
+  await laterForChannels(sql, '2 s')
+  await told({ sql, log }, channel)
+  t.same(
+    channel.messages.map(one => one.count),
+    [2, 2]
+  )
+})
+
+t.test('a channel that was renamed leaves its alarms to the others', async t => {
+  const { sql, log } = await setup(t)
+  await failures(sql, 2)
+  const away = scriptedChannel({ name: 'old', answer: () => ({ reason: 'timeout' }) })
+  await told({ sql, log }, away)
+  t.equal(await releaseUnknownChannels(sql, ['old']), 0)
+  t.equal(await releaseUnknownChannels(sql, ['new']), 2)
+  const fresh = scriptedChannel({ name: 'new' })
+  await told({ sql, log }, fresh)
+  t.same(
+    fresh.messages.map(one => one.count),
+    [2]
+  )
+  t.equal(await unsent(sql), 0)
+})
+
+t.test('a blocked target is heard of at once, once a round, and resolved when it is delivered', async t => {
+  const { post, downstream, quiet, later, dispatch, sql } = await setup(t)
+  const blocked: Outcome = { kind: 'failed', reason: 'blocked_target', alarm: 'BLOCKED_TARGET' }
+  downstream.next(blocked, blocked, blocked, delivered)
+  await post()
+  const alarms = () => sql<{ kind: string; attempt: number; open: boolean }[]>`
+    select kind, attempt, resolved_at is null as open from alarm`
+  for (let n = 0; n < 3; n++) {
+    await quiet()
+    t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: true }])
+    await later('70 s')
+    await dispatch()
+  }
+  t.same([...(await alarms())], [{ kind: 'BLOCKED_TARGET', attempt: 1, open: false }])
+})
+
+t.test('the alarm of a blocked target says what to set, in the log as in the message', async t => {
+  const { sql, log, post, quiet, downstream, lines } = await setup(t)
+  const reason = 'blocked_target: to allow it set EGRESS_ALLOW=127.0.0.1:8090'
+  downstream.next({ kind: 'failed', alarm: 'BLOCKED_TARGET', reason })
+  await post()
+  await quiet()
+  const channel = scriptedChannel()
+  await told({ sql, log }, channel)
+  t.match(
+    lines.filter(line => line.message === 'alarm'),
+    [{ kind: 'BLOCKED_TARGET', reason }]
+  )
+  t.match(channel.messages, [{ kind: 'BLOCKED_TARGET', deliveries: [{ reason }] }])
+})

@@ -1,0 +1,345 @@
+// The doors of HTTP: what is answered when, by the real frameworks.
+import { once } from 'node:events'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import express from 'express'
+import fastify from 'fastify'
+import t, { type Test } from 'tap'
+import {
+  fromPg,
+  receiver,
+  Refuse,
+  Retry,
+  type Receiver,
+  type ReceiverOptions,
+  type Work
+} from '../../src/consumer/consumer.ts'
+import { until } from '../support/until.ts'
+import {
+  door,
+  grant,
+  mariadbBank,
+  newId,
+  postgresBank,
+  secret,
+  signed,
+  type Bank,
+  type Signed
+} from './databases.ts'
+
+t.setTimeout(600_000)
+
+interface Answered {
+  status: number
+  headers: Headers
+  text: string
+}
+type Ask = (request: Signed) => Promise<Answered>
+type Door = (t: Test, points: Receiver<unknown>, work: Work<unknown>) => Promise<Ask>
+
+const read = async (answer: Response): Promise<Answered> => ({
+  status: answer.status,
+  headers: answer.headers,
+  text: await answer.text()
+})
+const asking =
+  (url: string): Ask =>
+  async ({ headers, body }) =>
+    read(await fetch(url, { method: 'POST', headers, body }))
+
+async function listen(t: Test, listener: RequestListener): Promise<string> {
+  const server = createServer(listener)
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.close()
+    server.closeAllConnections()
+  })
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+const doors: Record<string, Door> = {
+  node: async (t, points, work) => asking(await listen(t, points.node(work))),
+  express: async (t, points, work) => {
+    const app = express()
+    app.post('/paid', points.express(work))
+    return asking(`${await listen(t, app)}/paid`)
+  },
+  'express that keeps the bytes when it parses': async (t, points, work) => {
+    const app = express()
+    app.use(express.json({ verify: (request, _, bytes) => void Object.assign(request, { rawBody: bytes }) }))
+    app.post('/paid', points.express(work))
+    return asking(`${await listen(t, app)}/paid`)
+  },
+  fastify: async (t, points, work) => {
+    const app = fastify()
+    app.post('/paid', points.fastify(work))
+    t.teardown(() => app.close())
+    return asking(`${await app.listen({ host: '127.0.0.1', port: 0 })}/paid`)
+  },
+  fetch: async (_, points, work) => {
+    const handle = points.fetch(work)
+    return async ({ headers, body }) =>
+      read(await handle(new Request('http://shop.test/paid', { method: 'POST', headers, body })))
+  }
+}
+
+t.test('PostgreSQL', async t => {
+  const bank = await postgresBank(t)
+  await byEveryDoor(t, bank)
+  await stories(t, bank)
+})
+
+t.test('MariaDB', async t => {
+  const bank = await mariadbBank(t)
+  if (bank) await stories(t, bank)
+})
+
+async function byEveryDoor(t: Test, bank: Bank): Promise<void> {
+  for (const [name, open] of Object.entries(doors))
+    await t.test(name, async t => {
+      const points = receiver({
+        secrets: [secret],
+        db: bank.db,
+        consumer: 'points',
+        maxBytes: 1_000,
+        onError: () => {}
+      })
+      const ask = await open(t, points, async (tx, task) => {
+        await bank.run(tx, grant)
+        return { granted: (task.body as { points: number }).points, taskNo: task.taskNo }
+      })
+      const before = await bank.granted()
+      const request = signed('fixed')
+      request.headers = signed(newId()).headers
+      const good = signed(newId(), {}, '{ "points" :7.0}')
+      const first = await ask(good)
+      t.equal(first.status, 200)
+      t.equal(first.headers.get('ackbox-result'), 'HANDLED')
+      t.same(JSON.parse(first.text), { granted: 7, taskNo: good.headers['ackbox-task-no'] })
+      const second = await ask(good)
+      t.same([second.status, second.text], [200, first.text], 'a repeat has the same answer')
+      t.equal((await bank.granted()) - before, 7)
+
+      const wrong = { ...good, body: Buffer.from('{ "points" :9.0}') }
+      t.equal((await ask(wrong)).status, 401)
+      t.equal(
+        (await ask({ headers: { 'content-type': 'application/json' }, body: Buffer.from('{}') })).status,
+        401
+      )
+      const broken = signed(newId(), {}, 'no JSON')
+      if (!name.includes('parses')) {
+        t.equal((await ask(broken)).status, 500, 'work that reads a body which is no JSON fails')
+        t.equal((await ask({ ...broken, body: Buffer.alloc(2_000, 'x') })).status, 413)
+      }
+      t.equal((await bank.granted()) - before, 7)
+    })
+  await t.test('express that has parsed the body and kept no bytes', async t => {
+    const told: unknown[] = []
+    const points = receiver({
+      secrets: [secret],
+      db: bank.db,
+      consumer: 'points',
+      onError: err => void told.push(err)
+    })
+    const app = express()
+    app.use(express.json())
+    app.post(
+      '/paid',
+      points.express(async () => {})
+    )
+    const ask = asking(`${await listen(t, app)}/paid`)
+    t.equal((await ask(signed(newId()))).status, 500)
+    t.match(told, [{ message: /before express\.json/ }])
+  })
+}
+
+async function stories(t: Test, bank: Bank): Promise<void> {
+  const about = { secrets: [secret], db: bank.db, consumer: 'points' }
+  const token = { 'ackbox-callback-token': 'token-1', 'ackbox-callback-url': 'http://127.0.0.1:1/callback' }
+  const ask = async (
+    request: Signed,
+    work: Work<unknown>,
+    more: Partial<ReceiverOptions<Bank['db']>> = {}
+  ): Promise<Answered> => {
+    const points = receiver({ ...about, ...more })
+    return read(
+      await points.fetch(work)(
+        new Request('http://shop.test/', { method: 'POST', headers: request.headers, body: request.body })
+      )
+    )
+  }
+  const pay: Work<unknown> = async tx => {
+    await bank.run(tx, grant)
+  }
+  const receipts = async () =>
+    (await bank.select("select receipt from ackbox_receipt_outbox where consumer = 'points'")).map(row =>
+      JSON.parse(String(row['receipt']))
+    ) as unknown[]
+
+  await t.test('what a handler throws is the answer, and nothing else of it', async t => {
+    const told: unknown[] = []
+    const onError = (err: unknown) => void told.push(err)
+    const before = await bank.granted()
+    const throwing = async (err: unknown, request = signed(newId())) =>
+      ask(
+        request,
+        async tx => {
+          await bank.run(tx, grant)
+          throw err
+        },
+        { onError }
+      )
+    const later = await throwing(new Retry(2_500))
+    t.same([later.status, later.headers.get('retry-after'), later.text], [503, '3', ''])
+    const never = await throwing(new Refuse('no such account'))
+    t.same([never.status, never.text], [410, '{"reason":"no such account"}'])
+    const deadlock = await throwing(Object.assign(new Error('deadlock'), { code: '40P01' }))
+    t.same([deadlock.status, deadlock.headers.get('retry-after')], [503, '1'])
+    t.same(told, [])
+    const other = await throwing(new Error('password=hunter2'))
+    t.same([other.status, other.text, [...other.headers.keys()]], [500, '', []])
+    t.match(told, [{ message: 'password=hunter2' }])
+    t.equal((await bank.granted()) - before, 0, 'all of it was rolled back')
+  })
+
+  await t.test('a signature that is too old is refused', async t => {
+    const answer = await ask(signed(newId()), pay, { toleranceMs: -1 })
+    t.equal(answer.status, 401)
+  })
+
+  await t.test('work past the deadline, without a token: 503, and the repeat has the result', async t => {
+    const request = signed(newId())
+    const before = await bank.granted()
+    const gate = door()
+    const slow: Work<unknown> = async tx => {
+      await gate.opened
+      await bank.run(tx, grant)
+      return 'slow'
+    }
+    const first = await ask(request, slow, { deadlineMs: 20 })
+    t.same([first.status, first.headers.get('retry-after')], [503, '1'])
+    gate.open()
+    const second = await ask(request, slow)
+    t.same([second.status, second.text], [200, '"slow"'])
+    t.equal((await bank.granted()) - before, 7)
+    t.same(await receipts(), [])
+  })
+
+  await t.test(
+    'work past the deadline, with a token: 202, and the receipt commits with the work',
+    async t => {
+      const request = signed(newId(), token)
+      const before = await bank.granted()
+      const gate = door()
+      const first = await ask(request, async tx => (await gate.opened, await bank.run(tx, grant), 'late'), {
+        deadlineMs: 20
+      })
+      t.same([first.status, first.headers.get('ackbox-result')], [202, null], 'a 202 says no HANDLED')
+      t.same(await receipts(), [])
+      gate.open()
+      await until('the receipt is written', async () => (await receipts()).length === 1)
+      t.equal((await bank.granted()) - before, 7)
+      t.same(await receipts(), [
+        { taskNo: request.headers['ackbox-task-no'], messageCode: 'order.paid', result: 'HANDLED' }
+      ])
+      await bank.select('delete from ackbox_receipt_outbox')
+    }
+  )
+
+  await t.test('after a 202 a failure is told by a receipt of its own', async t => {
+    const failing = async (err: unknown) => {
+      const gate = door()
+      const answer = await ask(
+        signed(newId(), token),
+        async tx => {
+          await gate.opened
+          await bank.run(tx, grant)
+          throw err
+        },
+        { deadlineMs: 20, onError: () => {} }
+      )
+      t.equal(answer.status, 202)
+      gate.open()
+      await until('the receipt is written', async () => (await receipts()).length === 1)
+      const [receipt] = await receipts()
+      await bank.select('delete from ackbox_receipt_outbox')
+      return receipt
+    }
+    const before = await bank.granted()
+    t.match(await failing(new Refuse('closed')), { result: 'FAILED', reason: 'closed' })
+    const { reason, result } = (await failing(new Error('hunter2'))) as { reason?: string; result: string }
+    t.same([result, reason], ['RETRY', undefined])
+    t.equal((await bank.granted()) - before, 0)
+  })
+
+  await t.test('receipts are sent until Ackbox has them', async t => {
+    const seen: { token: unknown; body: unknown }[] = []
+    const script = [503, 429, 200, 401]
+    const url = await listen(t, (request, response) => {
+      let text = ''
+      request.on('data', chunk => (text += String(chunk)))
+      request.on('end', () => {
+        seen.push({ token: request.headers['ackbox-callback-token'], body: JSON.parse(text) })
+        response.writeHead(script[seen.length - 1] ?? 200, { 'retry-after': '0' }).end('{}')
+      })
+    })
+    const told: unknown[] = []
+    const points = receiver({ ...about, url, onError: err => void told.push(err) })
+    const stop = new AbortController()
+    const running = points.run({ signal: stop.signal, pollMs: 20 })
+    const handle = async (request: Signed) =>
+      bank.db.begin(native =>
+        points.once(bank.db.within(native), request, async () => void (await bank.run(native, grant)))
+      )
+    await handle(signed(newId(), token))
+    await until('three were sent', () => seen.length === 3)
+    await until('it is gone', async () => (await receipts()).length === 0)
+    t.same(new Set(seen.map(one => JSON.stringify(one))).size, 1, 'the same each time')
+    t.match(seen[0], { token: 'token-1', body: { messageCode: 'order.paid', result: 'HANDLED' } })
+    t.same(told, [])
+    // A repeat acknowledges again, whatever became of the first receipt; a refusal for good ends it and is told.
+    await handle(signed(newId(), token))
+    await until('the fourth is gone', async () => seen.length === 4 && (await receipts()).length === 0)
+    t.match(told, [{ name: 'ReceiptRefused', message: /401/ }])
+    stop.abort()
+    await running
+  })
+
+  await t.test(
+    'a repeat that wants a receipt gets one of its own, and one by hand may do without',
+    async t => {
+      const points = receiver(about)
+      const id = newId()
+      const handle = (attempt: string, receipt?: boolean) =>
+        bank.db.begin(native =>
+          points.once(
+            bank.db.within(native),
+            signed(id, { ...token, 'ackbox-attempt': attempt }),
+            async () => {},
+            {
+              receipt
+            }
+          )
+        )
+      await handle('1')
+      await handle('2')
+      t.equal((await receipts()).length, 2)
+      await handle('3', false)
+      t.equal((await receipts()).length, 2)
+      await bank.select('delete from ackbox_receipt_outbox')
+    }
+  )
+}
+
+t.test('the types: a handler gets the transaction of its own library', async t => {
+  const pg = await import('pg')
+  const pool = new pg.default.Pool({ connectionString: 'postgres://127.0.0.1:1/none' })
+  const points = receiver({ secrets: [secret], db: fromPg(pool), consumer: 'points' })
+  fastify().post(
+    '/paid',
+    points.fastify(async tx => (await tx.query<{ id: string }>('select id')).rows[0]?.id)
+  )
+  await pool.end()
+  t.type(points.fetch, 'function')
+})

@@ -1,0 +1,212 @@
+import t from 'tap'
+import { archiveFailure, listFailures, type FailureFilter } from '../../src/db/failures.ts'
+import { readBlocks } from '../../src/db/blocks.ts'
+import { readChanges } from '../../src/db/changes.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import { readStats, writeStatistics } from '../../src/db/statistics.ts'
+import { applyMoves } from '../../src/db/transitions.ts'
+import { openStatistics } from '../../src/runtime/statistics.ts'
+import { testDb } from '../support/postgres.ts'
+import { standing } from '../support/rows.ts'
+
+const inFlight = { place: 'IN_FLIGHT', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 } as const
+const filter = (): FailureFilter => ({
+  messageCodes: null,
+  from: new Date(Date.now() - 3_600_000),
+  to: new Date(Date.now() + 60_000),
+  archived: false,
+  limit: 50
+})
+
+/** Fails it, by an answer; the attempt's number. */
+async function fail(sql: Sql, taskId: string, answer: string, attempt = 1, downstream = 'warehouse') {
+  return await applyMoves(sql, [
+    {
+      move: { taskId, downstream, attempt, name: 'fail', reason: 'SEND_EXHAUSTED' },
+      attempt: {
+        outcome: 'failed',
+        reason: 'http_500',
+        statusCode: 500,
+        answer: Buffer.from(answer),
+        headers: null,
+        address: null,
+        warning: null,
+        messageId: null,
+        alarm: null,
+        ms: 5,
+        node: 'test',
+        startedAt: new Date()
+      }
+    }
+  ])
+}
+
+t.test('what FAILED for one cause is one group, written with the failure itself', async t => {
+  const { sql, reads } = await testDb(t)
+  for (let n = 0; n < 3; n++)
+    await fail(sql, await standing(sql, inFlight), `stock ${n} of order-${n} is gone`)
+  const other = await standing(sql, inFlight, { messageCode: 'stock.moved', taskNo: 'moved-1' })
+  await fail(sql, other, 'the warehouse is closed')
+  t.same(await fail(sql, other, 'again'), ['zombie'], 'who comes late')
+
+  const { failures, partial } = await listFailures(reads, filter())
+  t.equal(partial, undefined)
+  t.match(failures, [
+    {
+      downstream: 'warehouse',
+      reason: 'SEND_EXHAUSTED',
+      status: 500,
+      line: 'stock # of order-# is gone',
+      failed: 3,
+      failures: 3,
+      again: 0
+    },
+    {
+      line: 'the warehouse is closed',
+      failed: 1,
+      failures: 1,
+      example: { taskNo: 'moved-1', answer: 'the warehouse is closed' }
+    }
+  ])
+  t.equal(failures.length, 2, 'one that came late is no failure')
+  t.equal(
+    failures[0]?.histogram.reduce((sum, n) => sum + n, 0),
+    3
+  )
+  const seen = async (more: Partial<FailureFilter>) =>
+    (await listFailures(reads, { ...filter(), ...more })).failures.map(one => one.failed)
+  t.same(await seen({ messageCodes: ['stock.moved'] }), [1], 'a key of some messageCodes sees those')
+  t.same(await seen({ messageCode: 'order.paid' }), [3])
+  t.same(await seen({ downstream: 'ads' }), [])
+  t.same(await seen({ fingerprint: failures[0]?.fingerprint ?? '' }), [3])
+  t.same(await seen({ to: new Date(Date.now() - 60_000) }), [])
+})
+
+t.test('what fails again after a redelivery stands out; what is HANDLED is FAILED no more', async t => {
+  const { sql, reads } = await testDb(t)
+  const [again, mended] = [await standing(sql, inFlight), await standing(sql, inFlight)]
+  for (const taskId of [again, mended]) await fail(sql, taskId, 'no')
+  for (const taskId of [again, mended]) {
+    await applyMoves(sql, [
+      { move: { taskId, downstream: 'warehouse', attempt: 1, name: 'redeliver', limit: 1 } }
+    ])
+    await sql`update delivery set phase = 'IN_FLIGHT', attempt = 2, tries_left = 0 where task_id = ${taskId}`
+  }
+  t.match(
+    (await listFailures(reads, filter())).failures,
+    [{ failed: 0, failures: 2 }],
+    'both are on their way'
+  )
+  await fail(sql, again, 'no', 2)
+  await applyMoves(sql, [
+    { move: { taskId: mended, downstream: 'warehouse', attempt: 2, name: 'handled', handledBy: 'send' } }
+  ])
+  t.match((await listFailures(reads, filter())).failures, [{ failed: 1, failures: 3, again: 1 }])
+})
+
+t.test('an archived group is hidden until it fails again, and nobody hides what is not theirs', async t => {
+  const { sql, reads } = await testDb(t)
+  await fail(sql, await standing(sql, inFlight), 'no')
+  const fingerprint = (await listFailures(reads, filter())).failures[0]?.fingerprint ?? ''
+  const archive = (messageCodes: string[] | null, print = fingerprint) =>
+    archiveFailure(sql, { fingerprint: print, note: 'their outage', who: 'ops-1', messageCodes })
+  t.equal(await archive(['stock.moved']), false)
+  t.equal(await archive(null, '0'.repeat(16)), false)
+  t.equal(await archive(null), true)
+  t.same((await listFailures(reads, filter())).failures, [])
+  t.match((await listFailures(reads, { ...filter(), archived: true })).failures, [
+    { fingerprint, archived: { note: 'their outage', by: 'ops-1' } }
+  ])
+  t.match(await sql`select who, what, target from audit`, [
+    { who: 'ops-1', what: 'failure.archive', target: fingerprint }
+  ])
+  await fail(sql, await standing(sql, inFlight), 'no')
+  t.match((await listFailures(reads, filter())).failures, [{ failures: 2 }], 'it is back')
+})
+
+t.test('a look at changes tells of failures, acts and watched tasks since the last one', async t => {
+  const { sql } = await testDb(t)
+  const taskId = await standing(sql, inFlight, { taskNo: 'watched' })
+  const first = await readChanges(sql, null, ['watched', 'nobody'])
+  t.match(first, { failures: [], audit: false })
+  t.same([...first.tasks.keys()], ['watched'])
+  const same = await readChanges(sql, first, ['watched'])
+  t.equal(same.tasks.get('watched')?.state, first.tasks.get('watched')?.state)
+  await fail(sql, taskId, 'no')
+  await sql`insert into audit (who, what) values ('ops-1', 'task.redeliver')`
+  const next = await readChanges(sql, same, ['watched'])
+  t.same(next.failures, [{ messageCode: 'order.paid', downstream: 'warehouse' }])
+  t.equal(next.audit, true)
+  t.not(next.tasks.get('watched')?.state, first.tasks.get('watched')?.state)
+})
+
+t.test('counts are written twice without counting twice, and summed up by time and downstream', async t => {
+  const { sql, reads } = await testDb(t)
+  let now = Date.parse('2026-11-24T10:00:30Z')
+  const statistics = openStatistics(() => now)
+  const write = () => statistics.flush(counts => writeStatistics(sql, 'node-1', counts))
+  statistics.accepted('order.paid', 3)
+  statistics.attempted('warehouse', 'order.paid', true)
+  statistics.handled('warehouse', 'order.paid', 1, now - 90)
+  await write()
+  statistics.attempted('ads', 'order.paid', false)
+  statistics.failed('ads', 'order.paid', true)
+  await t.rejects(statistics.flush(() => Promise.reject(new Error('away'))))
+  now += 60_000
+  statistics.handled('warehouse', 'stock.moved', 2, now - 4_000)
+  await write()
+  await write()
+
+  const asked = {
+    messageCodes: null,
+    from: new Date('2026-11-24T10:00:00Z'),
+    to: new Date('2026-11-24T11:00:00Z'),
+    stepS: 60,
+    byDownstream: false
+  }
+  const [all] = await readStats(reads, asked)
+  t.match(all, {
+    points: [
+      {
+        at: '2026-11-24T10:00:00.000Z',
+        accepted: 3,
+        attempts: 2,
+        failedAttempts: 1,
+        handled: 1,
+        direct: 1,
+        failed: 1,
+        exhausted: 1
+      },
+      { at: '2026-11-24T10:01:00.000Z', accepted: 0, handled: 1, direct: 0 }
+    ],
+    total: { accepted: 3, handled: 2, failed: 1 }
+  })
+  t.ok((all?.total.p99Ms ?? 0) > 2_000)
+  t.match(await readStats(reads, { ...asked, byDownstream: true }), [
+    { downstream: 'ads', total: { failed: 1 } },
+    { downstream: 'warehouse', total: { handled: 2 } }
+  ])
+  t.match(await readStats(reads, { ...asked, messageCodes: ['stock.moved'] }), [
+    { total: { accepted: 0, handled: 1, failed: 0 } }
+  ])
+  t.match(await readStats(reads, { ...asked, stepS: 3_600 }), [{ points: { length: 1 } }])
+})
+
+t.test('what keeps a task from going on is named, but not tasks of other messageCodes', async t => {
+  const { sql, reads } = await testDb(t)
+  const [mine, theirs] = [
+    await standing(sql, inFlight, { taskNo: 'mine' }),
+    await standing(sql, { ...inFlight, place: 'FAILED' }, { taskNo: 'theirs', messageCode: 'stock.moved' })
+  ]
+  const waits = await standing(sql, { ...inFlight, place: 'BLOCKED' }, { taskNo: 'waits' })
+  for (const after of [mine, theirs])
+    await sql`insert into dependency (task_id, after_id) values (${waits}, ${after})`
+  await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'ops-1')`
+  const { paused, blockers } = await readBlocks(reads, 'waits', ['warehouse'], null)
+  t.match(blockers, [
+    { taskNo: 'mine', status: 'SENDING' },
+    { taskNo: 'theirs', status: 'FAILED', since: /Z$/ }
+  ])
+  t.match(paused.get('warehouse'), { by: 'ops-1', since: /Z$/ })
+  t.match(await readBlocks(reads, 'waits', ['warehouse'], ['order.paid']), { blockers: [{ taskNo: 'mine' }] })
+})

@@ -1,0 +1,184 @@
+import t, { type Test } from 'tap'
+import { countFailed, createOperation, stopOperation, type Selection } from '../../src/db/operations.ts'
+import { listOperationDeliveries, readOperation } from '../../src/db/operator-lists.ts'
+import { bulk, type BulkDeps } from '../../src/delivery/bulk.ts'
+import { uuidv7 } from '../../src/domain/ids.ts'
+import { readsOf } from '../support/postgres.ts'
+import { failed } from '../support/scripted.ts'
+import { setup, type SetupOptions } from '../support/setup.ts'
+
+const all: Selection = { filter: {}, messageCodes: null }
+
+async function stage(t: Test, count: number, options: SetupOptions = {}) {
+  const story = await setup(t, options)
+  const reads = readsOf(t, story.sql)
+  story.downstream.usual = failed
+  const taskNos: string[] = []
+  for (let i = 0; i < count; i++) taskNos.push(await story.post({ retryTimes: 1, taskNo: `bad-${i}` }))
+  await story.quiet()
+  story.downstream.usual = { kind: 'delivered' }
+  const runner = (node: string, more: Partial<BulkDeps> = {}) =>
+    bulk({
+      sql: story.sql,
+      node,
+      handlers: story.handlers,
+      complete: story.record,
+      isPaused: () => false,
+      limits: () => ({ concurrency: 50 }),
+      wake: () => {},
+      log: story.log,
+      ...more
+    })
+  return {
+    ...story,
+    reads,
+    taskNos,
+    runner,
+    async begin(selection = all) {
+      const { matched } = await countFailed(story.sql, selection)
+      const id = uuidv7()
+      await createOperation(story.sql, id, selection, matched, 'ops-1')
+      return id
+    },
+    state: (id: string) => readOperation(reads, id, null)
+  }
+}
+
+const waiting = (sql: Awaited<ReturnType<typeof stage>>['sql']) =>
+  sql<{ n: number }[]>`select count(*)::int as n from delivery where phase = 'WAITING'`.then(
+    ([row]) => row?.n
+  )
+
+t.test(
+  'all that FAILED is delivered again, a fifth of the concurrency at a time, and the list says what became of it',
+  async t => {
+    const { sql, begin, runner, dispatch, state, reads } = await stage(t, 25)
+    const id = await begin()
+    t.match(await state(id), { state: 'RUNNING', matched: 25, redelivered: 0, createdBy: 'ops-1' })
+    const one = runner('here')
+    for (let rounds = 0; (await state(id))?.state === 'RUNNING'; rounds++) {
+      await one.look()
+      await one.look()
+      t.ok(((await waiting(sql)) ?? 0) <= 10, 'a fifth of 50 is due at most')
+      await dispatch()
+      if (rounds > 20) throw new Error('it does not end')
+    }
+    t.match(await state(id), { state: 'DONE', redelivered: 25, skipped: 0, endedAt: String })
+    const taken = await listOperationDeliveries(reads, { id, messageCodes: null, limit: 200 })
+    t.ok(taken && taken !== 'bad_cursor')
+    if (!taken || taken === 'bad_cursor') return
+    t.equal(taken.deliveries.length, 25)
+    t.ok(
+      taken.deliveries.every(
+        one => one.status === 'HANDLED' && one.result === 'redelivered' && !one.failedAgain
+      )
+    )
+    t.match(await sql`select who, what, target from audit`, [
+      { who: 'ops-1', what: 'tasks.redeliver', target: id }
+    ])
+  }
+)
+
+t.test(
+  'what fails again, or for the first time since it began, is not taken; what failed again says so',
+  async t => {
+    const { begin, runner, dispatch, state, reads, downstream, sql, post, quiet } = await stage(t, 3)
+    const id = await begin()
+    downstream.usual = failed
+    await post({ retryTimes: 1, taskNo: 'later' })
+    await quiet()
+    await sql`update task set retry_times = 1`
+    const one = runner('here')
+    while ((await state(id))?.state === 'RUNNING') {
+      await one.look()
+      await dispatch()
+    }
+    t.equal(downstream.requests.length, 7, 'each once more, and the later one once')
+    const taken = await listOperationDeliveries(reads, { id, messageCodes: null, limit: 2 })
+    t.match(taken, { deliveries: [{ failedAgain: true, lastReason: 'http_503' }, {}], nextCursor: String })
+  }
+)
+
+t.test('a filter takes what it says: by code, taskNo, reason, text of the last reason and age', async t => {
+  const { sql, taskNos } = await stage(t, 12)
+  const count = async (filter: Selection['filter'], messageCodes: string[] | null = null) =>
+    (await countFailed(sql, { filter, messageCodes })).matched
+  t.equal(await count({}), taskNos.length)
+  t.equal(await count({ taskNoPrefix: 'bad-1' }), 3, 'bad-1, bad-10 and bad-11')
+  t.equal(await count({ messageCode: 'order.paid', downstream: 'warehouse' }), 12)
+  t.equal(await count({ downstream: 'points' }), 0)
+  t.equal(await count({ reason: 'SEND_EXHAUSTED', lastReason: 'HTTP_5' }), 12, 'in any case')
+  t.equal(await count({ lastReason: 'http%503' }), 0, 'no pattern')
+  t.equal(await count({ reason: 'EXPIRED' }), 0)
+  t.equal(await count({ from: new Date(Date.now() + 60_000).toISOString() }), 0)
+  t.equal(await count({ createdBy: 'nobody' }), 0)
+  t.equal(await count({}, ['stock.moved']), 0, 'a key takes its own codes only')
+  t.equal(await count({}, ['order.paid']), 12)
+})
+
+t.test('one that is stopped takes nothing more; what it took stays', async t => {
+  const { sql, begin, runner, state, dispatch } = await stage(t, 25)
+  const id = await begin()
+  const one = runner('here')
+  await one.look()
+  t.equal(
+    await stopOperation(sql, { id, who: 'ops-2', messageCodes: ['order.paid'] }),
+    false,
+    'it was asked for all codes'
+  )
+  t.equal(await stopOperation(sql, { id, who: 'ops-2', messageCodes: null }), true)
+  t.equal(await stopOperation(sql, { id, who: 'ops-2', messageCodes: null }), false)
+  await dispatch()
+  await one.look()
+  t.match(await state(id), { state: 'STOPPED', redelivered: 10, endedBy: 'ops-2' })
+  t.equal((await sql`select from delivery where status = 2`).length, 15)
+})
+
+t.test(
+  'a process that dies between its list and its moves is followed by one that does them, each once',
+  async t => {
+    const { sql, begin, runner, state, dispatch, downstream } = await stage(t, 8)
+    const id = await begin()
+    const dying = runner('dying', {
+      complete: Object.assign(() => Promise.reject(new Error('dead')), { idle: async () => {} })
+    })
+    await t.rejects(dying.look())
+    t.match(await state(id), { redelivered: 0 })
+    const other = runner('other')
+    t.equal(await other.look(), 1_000, 'while the first may live, nobody else does anything')
+    await sql`update operation set leased_until = now()`
+    for (let rounds = 0; (await state(id))?.state === 'RUNNING' && rounds < 10; rounds++) {
+      await other.look()
+      await dispatch()
+    }
+    t.match(await state(id), { state: 'DONE', redelivered: 8, skipped: 0 })
+    t.equal(downstream.requests.length, 16, 'each once more')
+    t.same(await sql`select from operation_delivery where result is null`, [])
+  }
+)
+
+t.test('what has a limit a second is redelivered at a fifth of it', async t => {
+  const { begin, runner, sql } = await stage(t, 20)
+  await begin()
+  // One a second; the first at once.
+  const one = runner('here', { limits: () => ({ concurrency: 50, perSecond: 5 }) })
+  const began = performance.now()
+  while (performance.now() - began < 1_500) await one.look()
+  const seconds = (performance.now() - began) / 1000
+  const [row] = await sql<{ n: number }[]>`select count(*)::int as n from operation_delivery`
+  t.ok((row?.n ?? 99) <= 1 + Math.ceil(seconds), `${row?.n} in ${seconds.toFixed(1)} s`)
+  t.ok((row?.n ?? 0) >= 1)
+})
+
+t.test('a paused downstream is left alone, and what needs force is skipped', async t => {
+  const { begin, runner, state, sql } = await stage(t, 4)
+  const id = await begin()
+  let paused = true
+  const one = runner('here', { isPaused: () => paused })
+  await one.look()
+  t.match(await state(id), { state: 'RUNNING', redelivered: 0 })
+  await sql`update delivery set deliver_before = now() - interval '1 s' where task_id = (select id from task order by id limit 1)`
+  paused = false
+  await one.look()
+  t.match(await state(id), { state: 'DONE', redelivered: 3, skipped: 1 })
+})

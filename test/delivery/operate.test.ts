@@ -1,0 +1,141 @@
+import t from 'tap'
+import { cancelled } from '../../src/delivery/load.ts'
+import { push, settle, type Written } from '../../src/delivery/operate.ts'
+import { failed } from '../support/scripted.ts'
+import { setup, type Story } from '../support/setup.ts'
+
+const who = 'operator'
+
+/** As the API calls them; what the audit would hold is in `acts`. */
+function hands(story: Story) {
+  const acts: [before: object, after: object][] = []
+  const written: Written = async (before, after) => {
+    acts.push([before, after])
+  }
+  const deps = {
+    sql: story.sql,
+    complete: story.record,
+    cluster: story.around,
+    cancelled: cancelled(),
+    wake: () => {}
+  }
+  return {
+    acts,
+    push: (taskNo: string, downstream?: string) =>
+      push(deps, { taskNo, who, ...(downstream === undefined ? {} : { downstream }) }, written),
+    settle: (taskNo: string, status: 'HANDLED' | 'DELETED', downstream?: string) =>
+      settle(deps, { taskNo, status, who, ...(downstream === undefined ? {} : { downstream }) }, written)
+  }
+}
+
+t.test('what waits for its next try is pushed: it is due now, and no try is given or taken', async t => {
+  const story = await setup(t)
+  const { post, quiet, downstream, dispatch, delivery } = story
+  const { push, acts } = hands(story)
+  downstream.next(failed)
+  const taskNo = await post({ retryTimes: 3 })
+  await quiet()
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, triesLeft: 2 }, 'its backoff holds it')
+  t.match(await push(taskNo), {
+    status: 'SENDING',
+    deliveries: [{ phase: 'WAITING', attempt: 1, triesLeft: 2 }]
+  })
+  t.same(acts, [[{ warehouse: 'SENDING' }, { warehouse: 'SENDING' }]])
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2, triesLeft: 1, updatedBy: who })
+  t.equal(await push(taskNo), 'nothing', 'nothing waits any more')
+  t.equal(await push('nobody'), 'not_found')
+  t.equal(acts.length, 1, 'what did nothing is no act')
+})
+
+t.test('neither a start in the future nor a task that waits for another can be pushed', async t => {
+  const story = await setup(t)
+  const { post, quiet, dispatch, delivery, downstream } = story
+  const { push, acts } = hands(story)
+  const later = await post({ start: { delayMs: 3_600_000 } })
+  t.equal(await push(later), 'early')
+  const first = await post({ start: { delayMs: 3_600_000 } })
+  const second = await post({ after: { taskNos: [first], codes: null } })
+  t.equal(await push(second), 'blocked')
+  await quiet()
+  await dispatch()
+  t.match([await delivery(later), await delivery(second)], [{ phase: 'WAITING' }, { phase: 'BLOCKED' }])
+  t.same(downstream.requests, [])
+  t.same(acts, [])
+})
+
+t.test('a missing receipt that was pushed is still what a PROCESSING can extend', async t => {
+  const story = await setup(t, { downstream: { needCallback: true } })
+  const { post, quiet, later, dispatch, delivery, receive } = story
+  const taskNo = await post()
+  await quiet()
+  await later('61 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
+  await hands(story).push(taskNo)
+  t.match(await receive({ taskNo, result: 'PROCESSING' }), { applied: true })
+  t.match(await delivery(taskNo), { phase: 'AWAITING_RECEIPT' })
+})
+
+t.test(
+  'what was mended by hand is settled: HANDLED by an operator, or DELETED, and its alarm is resolved',
+  async t => {
+    const story = await setup(t)
+    const { post, quiet, downstream, delivery, sql } = story
+    const { settle, acts } = hands(story)
+    for (const status of ['HANDLED', 'DELETED'] as const) {
+      downstream.next(failed)
+      const taskNo = await post({ retryTimes: 1 })
+      await quiet()
+      t.match(await delivery(taskNo), { status: 'FAILED' })
+      t.match(await settle(taskNo, status), { status })
+      t.match(await delivery(taskNo), {
+        status,
+        updatedBy: who,
+        ...(status === 'HANDLED' ? { handledBy: 'operator' } : {})
+      })
+      t.same(acts.pop(), [{ warehouse: 'FAILED' }, { warehouse: status }])
+      t.equal(await settle(taskNo, status), 'nothing', 'it has ended')
+    }
+    t.same(await sql`select from alarm where resolved_at is null`, [])
+  }
+)
+
+t.test('a request that is in flight while it is settled changes nothing any more', async t => {
+  const story = await setup(t)
+  const { post, quiet, downstream, delivery } = story
+  downstream.holds = true
+  const taskNo = await post()
+  await downstream.received(1)
+  t.match(await hands(story).settle(taskNo, 'HANDLED'), { status: 'HANDLED' })
+  downstream.answer(failed)
+  await quiet()
+  t.match(await delivery(taskNo), { status: 'HANDLED', handledBy: 'operator', attempt: 1 })
+})
+
+t.test('what waited for a task goes once an operator says that it was handled', async t => {
+  const story = await setup(t)
+  const { post, quiet, downstream, dispatch, delivery } = story
+  downstream.next(failed)
+  const first = await post({ retryTimes: 1 })
+  await quiet()
+  const second = await post({ after: { taskNos: [first], codes: null } })
+  await quiet()
+  t.match(await delivery(second), { phase: 'BLOCKED' })
+  await hands(story).settle(first, 'HANDLED')
+  await quiet()
+  await dispatch()
+  t.match(await delivery(second), { status: 'HANDLED' })
+})
+
+t.test('one downstream of several is settled alone', async t => {
+  const story = await setup(t, { downstreams: { points: {}, warehouse: {} } })
+  const { post, quiet, downstream, read } = story
+  downstream.usual = failed
+  const taskNo = await post({ retryTimes: 1 })
+  await quiet()
+  t.equal(await hands(story).settle(taskNo, 'HANDLED', 'audit'), 'nothing')
+  await hands(story).settle(taskNo, 'HANDLED', 'points')
+  t.match(await read(taskNo), { status: 'FAILED', deliveries: [{ status: 'HANDLED' }, { status: 'FAILED' }] })
+})

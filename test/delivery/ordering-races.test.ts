@@ -1,0 +1,165 @@
+// Tasks with an orderingKey, at the moments at which one could be forgotten, or two could run: two processes on one database.
+import t, { type Test } from 'tap'
+import { openDb } from '../../src/db/pool.ts'
+import { promote } from '../../src/db/ordering.ts'
+import { applyMoves } from '../../src/db/transitions.ts'
+import type { Move } from '../../src/domain/transitions.ts'
+import { asked } from '../support/asked.ts'
+import { testDb } from '../support/postgres.ts'
+import { setup, type Story } from '../support/setup.ts'
+
+t.setTimeout(600_000)
+
+const idOf = async ({ sql }: Story, taskNo: string): Promise<string> =>
+  (await sql<[{ id: string }]>`select id from task where task_no = ${taskNo}`)[0].id
+const ends = (taskId: string, orderingKey: string): Move => ({
+  taskId,
+  downstream: 'warehouse',
+  attempt: 1,
+  orderingKey,
+  name: 'handled',
+  handledBy: 'send'
+})
+
+/** Two processes on one database. */
+async function two(t: Test, mode: 'hold' | 'deliver'): Promise<[Story, Story]> {
+  const { url, sql } = await testDb(t, { max: 6 })
+  const other = openDb(url, { max: 6 })
+  t.teardown(() => other.end())
+  const stories = [await setup(t, { sql }), await setup(t, { sql: other })] as const
+  for (const { queue } of stories) queue.mode = mode
+  return [...stories]
+}
+
+/** Keys that have something to do, and nothing under way. */
+const stuck = async ({ sql }: Story): Promise<unknown[]> => [
+  ...(await sql`
+    select d.downstream, d.ordering_key from delivery d
+    where d.position > 0 and d.status = 0
+    group by 1, 2
+    having bool_and(d.phase = 'BLOCKED')`)
+]
+
+t.test(
+  'one is accepted while the one before it ends elsewhere: never is it forgotten, 300 times',
+  async t => {
+    const [producer, worker] = await two(t, 'hold')
+    const keys = Array.from({ length: 300 }, (_, n) => `key-${n}`)
+    await producer.accept.many(
+      keys.map(orderingKey => asked({ taskNo: `first:${orderingKey}`, orderingKey }))
+    )
+    const ids = await Promise.all(keys.map(key => idOf(producer, `first:${key}`)))
+    for (const [n, orderingKey] of keys.entries()) {
+      const accept = () => producer.accept(asked({ taskNo: `second:${orderingKey}`, orderingKey }))
+      const end = () => worker.record({ move: ends(ids[n] ?? '', orderingKey) })
+      // Either first, and together.
+      if (n % 3 === 0) await Promise.all([accept(), end()])
+      else if (n % 3 === 1) await Promise.all([end(), accept()])
+      else {
+        const [ending] = [end(), await new Promise(resolve => setImmediate(resolve))]
+        await Promise.all([ending, accept()])
+      }
+    }
+    await Promise.all([producer.quiet(), worker.quiet()])
+    t.same(await stuck(producer), [], 'and no sweep was needed')
+    t.match(
+      await producer.sql`select count(*)::int as n from delivery where phase = 'IN_FLIGHT' and position > 0`,
+      [{ n: 300 }]
+    )
+  }
+)
+
+t.test('many producers at two processes: positions are in the order in which they were accepted', async t => {
+  const [one, other] = await two(t, 'hold')
+  const seen: { key: string; from: number; to: number; position: number }[] = []
+  let clock = 0
+  await Promise.all(
+    Array.from({ length: 16 }, async (_, producer) => {
+      for (let n = 0; n < 40; n++) {
+        const { accept } = (producer + n) % 2 ? one : other
+        const key = `key-${(producer * 7 + n) % 5}`
+        const from = clock++
+        const done = await accept(asked({ taskNo: `task-${producer}-${n}`, orderingKey: key }))
+        const [delivery] = done.kind === 'created' ? done.task.deliveries : []
+        seen.push({ key, from, to: clock++, position: delivery?.position ?? 0 })
+      }
+    })
+  )
+  const wrong = seen.flatMap(a =>
+    seen.filter(b => a.key === b.key && a.to < b.from && a.position >= b.position)
+  )
+  t.equal(wrong.length, 0)
+  for (const key of new Set(seen.map(each => each.key))) {
+    const of = seen.filter(each => each.key === key).map(each => each.position)
+    t.equal(Math.max(...of) - Math.min(...of), of.length - 1, 'no gap, and none twice')
+  }
+  t.match(await one.sql`select count(*)::int as n from delivery where phase <> 'BLOCKED'`, [{ n: 5 }])
+})
+
+t.test(
+  'whoever deletes, redelivers and releases at once leaves no key forgotten and no two heads',
+  async t => {
+    const stories = await two(t, 'deliver')
+    const [one, other] = stories
+    const keys = Array.from({ length: 20 }, (_, n) => `key-${n}`)
+    const refused = { kind: 'refused', reason: 'http_410' } as const
+    for (const { downstream } of stories) downstream.next(...Array.from({ length: 40 }, () => refused))
+    const all = keys.flatMap(orderingKey =>
+      Array.from({ length: 8 }, (_, n) => ({ orderingKey, taskNo: `${orderingKey}:${n}` }))
+    )
+    await Promise.all(
+      all.map(async ({ orderingKey, taskNo }, n) => {
+        const at = n % 2 ? one : other
+        await at.accept(asked({ taskNo, orderingKey }))
+        if (n % 5 === 0) await other.remove(taskNo)
+        if (n % 7 === 0) await one.release(orderingKey)
+        if (n % 3 === 0) await one.redeliver(taskNo, { force: n % 2 === 0 })
+      })
+    )
+    // Whatever is held still goes on in the end.
+    for (let round = 0; round < 30; round++) {
+      for (const story of stories) {
+        await story.around.refresh()
+        await story.waitingFor.sweep()
+        await story.dispatch()
+      }
+      const held = await one.sql<
+        { ordering_key: string }[]
+      >`select ordering_key from ordering where held_at is not null`
+      if (held.length === 0) break
+      await Promise.all(held.map(row => other.release(row.ordering_key)))
+    }
+    t.same(await stuck(one), [])
+    t.equal((await one.sql`select from delivery where status = 0`).length, 0, 'all are at rest')
+    t.equal((await one.sql`select from promotion`).length, 0)
+    t.equal((await one.sql`select from ordering where head is not null`).length, 0)
+    t.equal((await one.sql`select from alarm where kind = 'KEY_HELD' and resolved_at is null`).length, 0)
+  }
+)
+
+t.test('two who promote the same key at once: one head, claimed once', async t => {
+  const [one, other] = await two(t, 'hold')
+  for (let n = 0; n < 50; n++) {
+    const orderingKey = `key-${n}`
+    await one.accept.many(['a', 'b', 'c'].map(name => asked({ taskNo: `${name}:${n}`, orderingKey })))
+    const key = { downstream: 'warehouse', orderingKey, leaseMs: 60_000, skips: false }
+    await applyMoves(one.sql, [{ move: ends(await idOf(one, `a:${n}`), orderingKey) }])
+    const promoted = await Promise.all([one, other, one, other].map(({ sql }) => promote(sql, [key])))
+    t.equal(promoted.flat().length, 1)
+  }
+})
+
+t.test('an end that is not committed yet, and one that never is, let nothing go', async t => {
+  const [one, other] = await two(t, 'hold')
+  await one.accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  const key = { downstream: 'warehouse', orderingKey: 'k', leaseMs: 60_000, skips: false }
+  const id = await idOf(one, 'a')
+  const undone = one.sql.begin(async tx => {
+    await applyMoves(tx as unknown as typeof one.sql, [{ move: ends(id, 'k') }])
+    t.same(await promote(other.sql, [key]), [])
+    throw new Error('it is rolled back')
+  })
+  await t.rejects(undone, /rolled back/)
+  t.same(await promote(other.sql, [key]), [])
+  t.equal((await one.sql`select from promotion`).length, 0)
+})

@@ -1,0 +1,411 @@
+// Tasks with an orderingKey run one after the other: a real PostgreSQL, and a downstream and a clock in the test's hands.
+import t from 'tap'
+import { asked } from '../support/asked.ts'
+import { until } from '../support/until.ts'
+import { setup, type Story } from '../support/setup.ts'
+
+const k = { orderingKey: 'order-42' }
+const sent = ({ downstream }: Story): string[] => downstream.requests.map(one => one.taskNo)
+
+t.test(
+  'the next one goes when the one before it is HANDLED, and the receipt is what makes it so',
+  async t => {
+    const story = await setup(t, { downstream: { needCallback: true } })
+    const { accept, read, quiet, receive, downstream, sql } = story
+    const accepted = await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, ...k })))
+    const positions = accepted.map(one => ('task' in one ? one.task.deliveries[0]?.position : undefined))
+    t.ok(Number(positions[0]) > 1.7e15, 'a key begins at the time in microseconds')
+    t.same(
+      positions.map(one => Number(one) - Number(positions[0])),
+      [0, 1, 2]
+    )
+    t.match(accepted, [
+      { task: { orderingKey: 'order-42', deliveries: [{ phase: 'IN_FLIGHT' }] } },
+      { task: { deliveries: [{ phase: 'BLOCKED', attempt: 0, nextActionAt: undefined }] } },
+      { task: { deliveries: [{ phase: 'BLOCKED' }] } }
+    ])
+    await quiet()
+    await story.around.refresh()
+    await story.waitingFor.sweep()
+    await quiet()
+    t.same(sent(story), ['a'], 'the 2xx of the first is not enough')
+    t.match(await read('b'), { deliveries: [{ phase: 'BLOCKED', position: positions[1] }] })
+    await receive({ taskNo: 'a' })
+    await quiet()
+    t.same(sent(story), ['a', 'b'])
+    await receive({ taskNo: 'b' })
+    await quiet()
+    await receive({ taskNo: 'c' })
+    await quiet()
+    t.same(sent(story), ['a', 'b', 'c'])
+    t.same(
+      downstream.requests.map(one => [one.headers['ackbox-sequence'], one.headers['ackbox-out-of-order']]),
+      positions.map(position => [String(position), undefined])
+    )
+    t.match(await sql`select next, head, held_at from ordering`, [{ head: null, held_at: null }])
+    t.equal((await sql`select from promotion`).length, 0)
+    await accept(asked({ taskNo: 'd', ...k }))
+    await quiet()
+    t.equal(sent(story).at(-1), 'd', 'the key is free')
+    t.match((await read('d')).deliveries[0], { position: Number(positions[0]) + 3 })
+  }
+)
+
+t.test('keys, downstreams, and tasks without a key do not wait for each other', async t => {
+  const story = await setup(t, { downstreams: { points: {}, warehouse: {} } })
+  const { accept, downstream } = story
+  downstream.holds = true
+  await accept.many([
+    asked({ taskNo: 'a1', orderingKey: 'a' }),
+    asked({ taskNo: 'a2', orderingKey: 'a' }),
+    asked({ taskNo: 'b1', orderingKey: 'b' }),
+    asked({ taskNo: 'free' })
+  ])
+  await downstream.received(6)
+  await story.enqueuing.idle()
+  t.same(sent(story).toSorted(), ['a1', 'a1', 'b1', 'b1', 'free', 'free'].toSorted())
+  downstream.holds = false
+  downstream.answer()
+})
+
+t.test(
+  'one that FAILED holds its key, with an alarm that says how many wait; a redelivery lets it go on',
+  async t => {
+    const story = await setup(t)
+    const { accept, quiet, downstream, read, redeliver, sql } = story
+    downstream.next({ kind: 'refused', reason: 'http_410' })
+    await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, ...k })))
+    await quiet()
+    t.same(sent(story), ['a'])
+    const open = () => sql<{ kind: string }[]>`select kind from alarm where resolved_at is null order by kind`
+    t.match(await open(), [{ kind: 'FAILED' }, { kind: 'KEY_HELD' }])
+    t.match(await sql`select held_at from ordering`, [{ held_at: Date }])
+    await accept(asked({ taskNo: 'd', ...k }))
+    await quiet()
+    t.match(await read('d'), { deliveries: [{ phase: 'BLOCKED' }] })
+    await redeliver('a')
+    await quiet()
+    t.same(sent(story), ['a', 'a', 'b', 'c', 'd'])
+    t.same(
+      downstream.requests.filter(one => 'ackbox-out-of-order' in one.headers),
+      [],
+      'it had its place still'
+    )
+    t.equal((await open()).length, 0)
+    t.match(await sql`select held_at, head from ordering`, [{ held_at: null, head: null }])
+  }
+)
+
+t.test('a redelivery that fails again holds the key again; a late receipt lets it go on', async t => {
+  const story = await setup(t, { downstream: { needCallback: true } })
+  const { accept, quiet, downstream, redeliver, receive, sql, later, dispatch } = story
+  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, retryTimes: 1, ...k })))
+  await quiet()
+  await later('61 s')
+  await dispatch()
+  t.match(await story.read('a'), { deliveries: [{ status: 'FAILED', reason: 'RECEIPT_TIMEOUT' }] })
+  await redeliver('a')
+  await quiet()
+  await later('61 s')
+  await dispatch()
+  t.same(sent(story), ['a', 'a'])
+  t.equal((await sql`select from alarm where kind = 'KEY_HELD' and resolved_at is null`).length, 1)
+  await receive({ taskNo: 'a' })
+  await quiet()
+  t.same(sent(story), ['a', 'a', 'b'])
+  t.equal((await sql`select from alarm where kind = 'KEY_HELD' and resolved_at is null`).length, 0)
+  t.equal(downstream.requests.at(-1)?.headers['ackbox-out-of-order'], undefined)
+})
+
+t.test('released, the key goes on, and what FAILED goes out of order from then on', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, redeliver, read, release, sql } = story
+  downstream.next({ kind: 'refused', reason: 'http_410' })
+  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, ...k })))
+  await quiet()
+  t.equal(await release('nothing'), 'not_found')
+  t.match(await release('order-42'), { taskNo: 'a' })
+  await quiet()
+  t.same(sent(story), ['a', 'b'])
+  t.equal(await release('order-42'), 'not_held', 'once')
+  const position = (await read('a')).deliveries[0]?.position
+  t.match(await read('a'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
+  downstream.holds = true
+  await accept(asked({ taskNo: 'c', ...k }))
+  await redeliver('a')
+  await downstream.received(3)
+  story.dispatching().wake()
+  await downstream.received(4)
+  t.same(sent(story).slice(2).toSorted(), ['a', 'c'], 'beside the others')
+  const again = downstream.requests.find(one => one.taskNo === 'a' && one.attempt === 2)
+  t.match(again?.headers, { 'ackbox-out-of-order': '1', 'ackbox-sequence': String(position) })
+  downstream.holds = false
+  downstream.answer()
+  downstream.answer()
+  await quiet()
+  t.equal((await sql`select from delivery where status <> 1`).length, 0)
+})
+
+t.test("onFailed: 'skip' goes on at once, past any number of them", async t => {
+  const story = await setup(t, { downstream: { onFailed: 'skip' } })
+  const { accept, quiet, downstream, read, remove, sql, later, dispatch } = story
+  const refused = { kind: 'refused', reason: 'http_410' } as const
+  downstream.next(refused, refused)
+  await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, ...k })))
+  await quiet()
+  t.same(sent(story), ['a', 'b', 'c'])
+  t.match(await read('b'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
+  t.equal((await sql`select from alarm where kind = 'KEY_HELD'`).length, 0)
+  downstream.holds = true
+  const before = new Date(Date.now() + 60_000)
+  await accept(asked({ taskNo: 'd', ...k }))
+  await accept.many(['e', 'f'].map(taskNo => asked({ taskNo, deliverBefore: before, ...k })))
+  await accept(asked({ taskNo: 'g', ...k }))
+  await later('61 s')
+  await dispatch()
+  t.match(await read('e'), { deliveries: [{ status: 'FAILED', reason: 'EXPIRED' }] })
+  t.match(await read('g'), { deliveries: [{ phase: 'BLOCKED' }] })
+  downstream.holds = false
+  downstream.answer()
+  await remove('d')
+  await quiet()
+  t.equal(sent(story).at(-1), 'g')
+  t.match(await read('f'), { deliveries: [{ outOfOrder: true }] })
+})
+
+t.test('one that FAILED while it waited holds the key when its turn comes, and not before', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, read, redeliver, sql, later, dispatch } = story
+  downstream.holds = true
+  await accept(asked({ taskNo: 'a', ...k }))
+  await accept(asked({ taskNo: 'b', deliverBefore: new Date(Date.now() + 60_000), ...k }))
+  await accept(asked({ taskNo: 'c', ...k }))
+  await later('61 s')
+  await dispatch()
+  t.match(await read('b'), { deliveries: [{ status: 'FAILED', reason: 'EXPIRED', attempt: 0 }] })
+  t.equal((await sql`select from alarm where kind = 'KEY_HELD'`).length, 0)
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  await dispatch()
+  t.notOk(sent(story).includes('c'))
+  t.equal((await sql`select from alarm where kind = 'KEY_HELD'`).length, 1)
+  await redeliver('b', { force: true })
+  await quiet()
+  t.same([...new Set(sent(story))], ['a', 'b', 'c'])
+})
+
+t.test('redelivered before its turn has come it takes its place again', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, read, redeliver, later, dispatch } = story
+  downstream.holds = true
+  await accept(asked({ taskNo: 'a', ...k }))
+  await accept(asked({ taskNo: 'b', deliverBefore: new Date(Date.now() + 60_000), ...k }))
+  await accept(asked({ taskNo: 'c', ...k }))
+  await later('61 s')
+  await dispatch()
+  await redeliver('b', { force: true })
+  t.match(await read('b'), { deliveries: [{ status: 'SENDING', phase: 'BLOCKED' }] })
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  await dispatch()
+  t.same([...new Set(sent(story))], ['a', 'b', 'c'])
+  t.match(await read('c'), { status: 'HANDLED' })
+})
+
+t.test('deleted ones, skipped ones, and those that a hook skips end as if they were HANDLED', async t => {
+  const story = await setup(t, {
+    downstream: {
+      when: ({ task }) => task.sceneType !== 'never',
+      beforeSend: ({ task }) => (task.sceneType === 'now' ? { skip: true } : undefined)
+    }
+  })
+  const { accept, quiet, downstream, read, remove, sql } = story
+  downstream.holds = true
+  await accept.many([
+    asked({ taskNo: 'a', ...k }),
+    asked({ taskNo: 'b', ...k }),
+    asked({ taskNo: 'c', sceneType: 'never', ...k }),
+    asked({ taskNo: 'd', sceneType: 'now', ...k }),
+    asked({ taskNo: 'e', ...k })
+  ])
+  await downstream.received(1)
+  t.match(await read('c'), { deliveries: [{ reason: 'SKIPPED', position: undefined }] })
+  await remove('b')
+  await remove('a')
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  t.same(sent(story), ['a', 'e'])
+  t.match(await read('d'), { deliveries: [{ reason: 'SKIPPED' }] })
+  t.match(await sql`select head from ordering`, [{ head: null }])
+})
+
+t.test('a HANDLED one that is sent again by force goes out of order', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, redeliver, dispatch } = story
+  await accept(asked({ taskNo: 'a', ...k }))
+  await quiet()
+  downstream.holds = true
+  await accept(asked({ taskNo: 'b', ...k }))
+  await downstream.received(2)
+  await redeliver('a', { force: true })
+  await dispatch()
+  await downstream.received(3)
+  t.match(downstream.requests[2], { taskNo: 'a', headers: { 'ackbox-out-of-order': '1' } })
+  downstream.holds = false
+  downstream.answer()
+  downstream.answer()
+  await quiet()
+  await redeliver('a', { force: true })
+  await dispatch()
+  t.match(downstream.requests[3], { taskNo: 'a', headers: { 'ackbox-out-of-order': '1' } }, 'and stays so')
+})
+
+t.test('a start time, a pause, and a backoff of the head hold those behind it', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, later, dispatch, read, sql, around } = story
+  await accept(asked({ taskNo: 'a', start: { delayMs: 60_000 }, ...k }))
+  await accept(asked({ taskNo: 'b', ...k }))
+  await dispatch()
+  t.same(sent(story), [])
+  t.match(await read('a'), { deliveries: [{ phase: 'WAITING' }] })
+  downstream.next({ kind: 'failed', reason: 'http_503' })
+  await later('61 s')
+  await dispatch()
+  t.same(sent(story), ['a'])
+  t.match(await read('b'), { deliveries: [{ phase: 'BLOCKED' }] })
+  await sql`insert into downstream (name, paused_at) values ('warehouse', now())`
+  await around.refresh()
+  const start = new Date(Date.now() + 120_000)
+  await accept(asked({ taskNo: 'c', start: { at: start }, ...k }))
+  await later('11 s')
+  await dispatch()
+  t.same(sent(story), ['a'], 'paused')
+  await sql`delete from downstream`
+  await around.refresh()
+  await dispatch()
+  t.same(sent(story), ['a', 'a', 'b'])
+  t.match(await read('c'), { deliveries: [{ phase: 'WAITING', nextActionAt: start.toISOString() }] })
+  await quiet()
+})
+
+t.test('with `after` both must be free, and the key waits for what the head waits for', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, read, dispatch } = story
+  downstream.holds = true
+  const after = (...taskNos: string[]) => ({ after: { taskNos, codes: null } })
+  const accepted = await accept.many([
+    asked({ taskNo: 'first' }),
+    asked({ taskNo: 'a', ...k, ...after('first') }),
+    asked({ taskNo: 'b', ...k }),
+    asked({ taskNo: 'c', ...k, ...after('b') }),
+    asked({ taskNo: 'd', ...k })
+  ])
+  t.same(
+    accepted.map(one => one.kind),
+    ['created', 'created', 'created', 'created', 'created']
+  )
+  await downstream.received(1)
+  await quietButFor(story)
+  t.same(sent(story), ['first'])
+  for (const taskNo of ['a', 'b', 'c', 'd'])
+    t.match(await read(taskNo), { deliveries: [{ phase: 'BLOCKED' }] }, taskNo)
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  await dispatch()
+  t.same(sent(story), ['first', 'a', 'b', 'c', 'd'])
+})
+
+t.test('what was free of others first waits for its turn, and the other way round', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, read, dispatch, sql } = story
+  downstream.holds = true
+  await accept(asked({ taskNo: 'head', ...k }))
+  await accept(asked({ taskNo: 'first' }))
+  await accept(asked({ taskNo: 'a', ...k, after: { taskNos: ['first'], codes: null } }))
+  await downstream.received(2)
+  downstream.answer(undefined, 1)
+  await until(
+    'it waits for no other task',
+    async () => (await sql`select from dependency where done_at is null`).length === 0
+  )
+  t.match(await read('a'), { deliveries: [{ phase: 'BLOCKED' }] })
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  await dispatch()
+  t.same(sent(story).toSorted(), ['a', 'first', 'head'])
+})
+
+t.test('its turn has come, and it waits for another task still', async t => {
+  const story = await setup(t)
+  const { accept, quiet, downstream, read, dispatch } = story
+  downstream.holds = true
+  await accept(asked({ taskNo: 'head', ...k }))
+  await accept(asked({ taskNo: 'first' }))
+  await accept(asked({ taskNo: 'a', ...k, after: { taskNos: ['first'], codes: null } }))
+  await accept(asked({ taskNo: 'b', ...k }))
+  await downstream.received(2)
+  downstream.answer(undefined, sent(story).indexOf('head'))
+  await until('the head has ended', async () => (await read('head')).status === 'HANDLED')
+  await quietButFor(story)
+  t.match(await read('a'), { deliveries: [{ phase: 'BLOCKED' }] })
+  t.match(await read('b'), { deliveries: [{ phase: 'BLOCKED' }] })
+  downstream.holds = false
+  downstream.answer()
+  await quiet()
+  await dispatch()
+  t.same(sent(story).slice(2), ['a', 'b'])
+})
+
+t.test('rows of the outbox and half messages take their places when they become tasks', async t => {
+  const story = await setup(t, { handler: { checkBack: () => ({ url: 'http://shop.test/' }) } })
+  const { accept, downstream, drain, sql, quiet, read } = story
+  downstream.holds = true
+  await accept(asked({ taskNo: 'a', ...k }))
+  await accept(asked({ taskNo: 'half', prepared: { checkAfterMs: 60_000 }, ...k }))
+  t.match(await read('half'), { orderingKey: 'order-42', status: 'PREPARED' })
+  for (const taskNo of ['b', 'c', 'free'])
+    await sql`select ackbox_api.enqueue('order.paid', '1', ${taskNo}, ordering_key => ${taskNo === 'free' ? null : 'order-42'})`
+  const draining = drain()
+  await downstream.received(2)
+  t.same(sent(story), ['a', 'free'])
+  downstream.holds = false
+  downstream.answer()
+  downstream.answer()
+  await draining
+  await quiet()
+  t.same(sent(story), ['a', 'free', 'b', 'c'])
+  t.match(await read('c'), { orderingKey: 'order-42' })
+})
+
+t.test('whoever ends one and dies before it looks: the sweep lets the next one go', async t => {
+  const story = await setup(t)
+  const { accept, downstream, sql, waitingFor, around, quiet, read } = story
+  downstream.holds = true
+  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, ...k })))
+  await downstream.received(1)
+  // As another process does that dies then: nobody here hears of it.
+  await sql`
+    update delivery d set status = 1, phase = null, next_action_at = null, handled_at = now(), handled_by = 'receipt'
+    from task t where t.id = d.task_id and t.task_no = 'a'`
+  t.equal((await sql`select from promotion`).length, 1)
+  await around.refresh()
+  downstream.holds = false
+  downstream.answer()
+  await waitingFor.sweep()
+  await quiet()
+  t.match(await read('b'), { status: 'HANDLED' })
+  t.equal((await sql`select from promotion`).length, 0)
+})
+
+/** As far as it goes while the downstream holds. */
+async function quietButFor({ accept, waitingFor, enqueuing, record }: Story): Promise<void> {
+  await accept.idle()
+  await record.idle()
+  await waitingFor.idle()
+  await enqueuing.idle()
+}

@@ -1,0 +1,145 @@
+import t, { type Test } from 'tap'
+import { claimAlarms } from '../../src/db/alarms.ts'
+import { listAlarms } from '../../src/db/lists.ts'
+import { reconciler } from '../../src/delivery/reconcile.ts'
+import type { LoadedReconcile } from '../../src/handler/define.ts'
+import { readsOf } from '../support/postgres.ts'
+import { setup } from '../support/setup.ts'
+
+/** A handler whose downstream `warehouse` says by `theirs` what it has handled, and processes that run it. */
+async function story(t: Test, more: Partial<LoadedReconcile> = {}) {
+  const theirs = new Set<string>()
+  const asked: { from: Date; to: Date; downstream: string }[] = []
+  const it = await setup(t, {
+    downstream: {
+      reconcile: {
+        everyMs: 86_400_000,
+        settleMs: 1,
+        async *run(about) {
+          asked.push(about)
+          yield* theirs
+        },
+        ...more
+      }
+    }
+  })
+  const reads = readsOf(t, it.sql)
+  const processOf = (node: string, runMs = 60_000) =>
+    reconciler({ sql: it.sql, reads, handlers: it.handlers, node, log: it.log, runMs })
+  const one = processOf('one')
+  const never = new AbortController().signal
+  await one.look(never)
+  const alarms = async () => {
+    const listed = await listAlarms(reads, {
+      messageCodes: null,
+      from: new Date(Date.now() - 86_400_000),
+      kind: 'MISMATCH',
+      limit: 100
+    })
+    if (listed === 'bad_cursor') throw new Error(listed)
+    return listed.alarms.toSorted((a, b) => (a.taskNo < b.taskNo ? -1 : 1))
+  }
+  /** A day later, as far as the schedule knows. */
+  const due = () =>
+    it.sql`update reconciliation set next_at = now(), compared_to = compared_to - interval '1 hour'`
+  return { ...it, theirs, asked, alarms, due, processOf, one, never }
+}
+
+t.test('differences become alarms, and are resolved once there is none', async t => {
+  const { post, quiet, theirs, asked, alarms, due, one, never, sql, downstream, receive, logged } =
+    await story(t)
+  t.ok(one.isUsed)
+  t.equal(asked.length, 0, 'the first run comes after its time')
+  const [same, missing] = [await post(), await post()]
+  await quiet()
+  downstream.usual = { kind: 'failed', reason: 'connection_closed' }
+  const differs = await post()
+  await quiet()
+  theirs.add(same).add(differs).add('order:unknown')
+  await due()
+  await new Promise(resolve => setTimeout(resolve, 5)) // so that all are older than settleMs
+  await one.look(never)
+  t.match(asked, [{ downstream: 'warehouse', from: Date, to: Date }])
+  t.match(
+    await alarms(),
+    [
+      { taskNo: missing, kind: 'MISMATCH', status: 'HANDLED', reason: 'MISSING' },
+      { taskNo: differs, kind: 'MISMATCH', status: 'SENDING', reason: 'DIFFERS' },
+      { taskNo: 'order:unknown', kind: 'MISMATCH', messageCode: 'order.paid', reason: 'UNKNOWN' }
+    ].toSorted((a, b) => (a.taskNo < b.taskNo ? -1 : 1))
+  )
+  t.match(logged('reconcile.mismatch'), [
+    { missing: 1, differs: 1, unknown: 1, unknownTaskNos: ['order:unknown'] }
+  ])
+  t.match(
+    (await claimAlarms(sql, 10)).map(({ taskNo, reason }) => `${taskNo} ${reason}`).toSorted(),
+    [`${missing} MISSING`, `${differs} DIFFERS`, 'order:unknown UNKNOWN'].toSorted()
+  )
+
+  await one.look(never)
+  t.equal(asked.length, 1, 'not before it is due')
+  await sql`update reconciliation set next_at = now()`
+  await one.look(never)
+  t.equal(
+    (await alarms()).filter(alarm => !('resolvedAt' in alarm)).length,
+    3,
+    'still so: the window reaches back'
+  )
+
+  theirs.add(missing)
+  const last = downstream.requests.findLast(request => request.taskNo === differs)
+  await receive({ taskNo: differs, token: last?.token })
+  await sql`update delivery set status = 1, phase = null, next_action_at = null, handled_at = now(), handled_by = 'receipt' where status = 0`
+  theirs.delete('order:unknown')
+  await sql`insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
+    select id, 'order:unknown', 'order.paid', '', '{}', '', 'test' from (select gen_random_uuid() as id) x`
+  await sql`insert into delivery (task_id, downstream, status, attempt, tries_left, needs_receipt, handled_at, handled_by)
+    select id, 'warehouse', 1, 1, 9, false, now(), 'send' from task where task_no = 'order:unknown'`
+  await sql`update reconciliation set next_at = now()`
+  await one.look(never)
+  t.match(await alarms(), [{ resolvedAt: /Z$/ }, { resolvedAt: /Z$/ }])
+  t.equal((await alarms()).length, 2, 'the one about nobody is gone')
+  t.equal(logged('reconcile.same').length, 1)
+})
+
+t.test('two processes: one runs it; one that lost its lease writes nothing', async t => {
+  let go = (): void => {}
+  const held = new Promise<void>(resolve => (go = resolve))
+  const runs: string[] = []
+  const { due, processOf, never, sql, one, logged } = await story(t, {
+    async run() {
+      runs.push('run')
+      if (runs.length === 1) await held
+      return ['order:unknown']
+    }
+  })
+  await due()
+  const first = one.look(never)
+  while (runs.length === 0) await new Promise(resolve => setImmediate(resolve))
+  await processOf('two').look(never)
+  t.equal(runs.length, 1, 'another leaves it alone')
+  await sql`update reconciliation set until = now() - interval '1 s'`
+  await processOf('two').look(never)
+  t.equal(runs.length, 2, 'once the lease is over another runs it')
+  const written = await sql`select ran_at, owner, unknown from reconciliation`
+  go()
+  await first
+  t.same(await sql`select ran_at, owner, unknown from reconciliation`, written)
+  t.equal(logged('reconcile.mismatch').length, 1)
+})
+
+t.test('a run that throws, hangs or gives nonsense comes again, and says why', async t => {
+  const cases: [LoadedReconcile['run'], RegExp][] = [
+    [() => Promise.reject(new Error('no such table')), /no such table/],
+    [() => new Promise(() => {}), /too long/],
+    [() => [7] as unknown as string[], /no taskNo/],
+    [() => 7 as unknown as string[], /iterable/]
+  ]
+  for (const [run, error] of cases) {
+    const { due, processOf, never, sql } = await story(t, { run })
+    await due()
+    await processOf('one', 200).look(never)
+    const [row] = await sql`select error, owner, next_at > now() as later, ran_at from reconciliation`
+    t.match(row, { error, owner: null, later: true, ran_at: null })
+  }
+})

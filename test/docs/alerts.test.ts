@@ -1,0 +1,84 @@
+// docs/alerts.yml and /metrics, judged by Prometheus' own tool; the ratios are those of two processes together.
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import t from 'tap'
+import { createMetrics } from '../../src/runtime/metrics.ts'
+import { isThere } from '../support/program.ts'
+
+const rules = path.resolve('docs/alerts.yml')
+const skip = isThere('promtool', '--version') ? false : 'no promtool: Debian has it in the package prometheus'
+
+function promtool(args: string[], input = ''): { status: number | null; said: string } {
+  const { status, stdout, stderr } = spawnSync('promtool', args, { input, encoding: 'utf8' })
+  return { status, said: `${stdout}${stderr}` }
+}
+
+t.test('the rules are rules', { skip }, async t => {
+  t.match(promtool(['check', 'rules', rules]), { status: 0, said: /SUCCESS: \d+ rules found/ })
+})
+
+t.test('the metrics keep the conventions of Prometheus', { skip }, async t => {
+  const metrics = createMetrics({
+    processMetrics: false,
+    handlers: [{ messageCode: 'order.paid', downstreams: [{ name: 'warehouse' }] }],
+    build: { version: '1', queue: 'postgres' }
+  })
+  metrics.standing([{ name: 'warehouse', failed: 1, blocked: 1, awaitingReceipt: 1 }])
+  metrics.outbox({ waiting: 1, oldestMs: 1, rejected: 1 })
+  metrics.prepared(1, 1)
+  metrics.attempted('warehouse', 'delivered', 3)
+  t.same(promtool(['check', 'metrics'], await metrics.render()), { status: 0, said: '' })
+})
+
+// A counter of two processes, one value a minute.
+const series = (name: string, labels: string, ...values: [string, string]) =>
+  values
+    .map(
+      (value, at) => `      - series: '${name}{instance="${'ab'[at]}",${labels}}'\n        values: '${value}'`
+    )
+    .join('\n')
+
+t.test('the ratios are those of all processes together, and hold FAILED ones', { skip }, async t => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'ackbox-alerts-'))
+  t.teardown(() => rmSync(folder, { recursive: true }))
+  const test = path.join(folder, 'test.yml')
+  const of = 'message_code="order.paid",downstream="warehouse"'
+  writeFileSync(
+    test,
+    `rule_files: [${rules}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+${series('ackbox_first_attempts_total', `${of},outcome="delivered"`, '0+300x20', '0+60x20')}
+${series('ackbox_first_attempts_total', `${of},outcome="failed"`, '0x20', '0+120x20')}
+${series('ackbox_deliveries_ended_total', `${of},status="HANDLED",tries="first"`, '0+300x20', '0+60x20')}
+${series('ackbox_deliveries_ended_total', `${of},status="HANDLED",tries="later"`, '0x20', '0+60x20')}
+${series('ackbox_deliveries_ended_total', `${of},status="FAILED",tries="later"`, '0x20', '0+60x20')}
+${series('ackbox_worker_yields_total', 'downstream="warehouse"', '0x20', '0 0 1x18')}
+    promql_expr_test:
+      - expr: ackbox:direct_success:ratio_rate5m
+        eval_time: 20m
+        exp_samples: [{ labels: 'ackbox:direct_success:ratio_rate5m', value: 0.75 }]
+      - expr: ackbox:failed_after_retries:ratio_rate5m
+        eval_time: 20m
+        exp_samples: [{ labels: 'ackbox:failed_after_retries:ratio_rate5m', value: 0.125 }]
+    alert_rule_test:
+      - eval_time: 4m
+        alertname: AckboxWorkerYields
+        exp_alerts:
+          - exp_labels: { severity: warning, instance: b, downstream: warehouse }
+            exp_annotations:
+              summary: 'b cannot reach warehouse, which others reach'
+              description: Its route, DNS or certificates differ from theirs. GET /nodes says why.
+      - eval_time: 20m
+        alertname: AckboxDirectSuccessLow
+        exp_alerts:
+          - exp_labels: { severity: info }
+            exp_annotations: { summary: 'Only 75% of the deliveries succeed with their first try' }
+`
+  )
+  t.match(promtool(['test', 'rules', test]), { status: 0, said: /SUCCESS/ })
+})

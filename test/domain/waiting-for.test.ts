@@ -1,0 +1,123 @@
+import t from 'tap'
+import {
+  duration,
+  waitingFor,
+  waitingText,
+  type OpenDelivery,
+  type Surroundings
+} from '../../src/domain/waiting-for.ts'
+
+const now = new Date('2026-11-24T10:02:30.000Z')
+const around: Surroundings = { now, workers: 1, dispatchers: 1, hasHandler: true, blockers: [] }
+const failed = {
+  attempt: 2,
+  outcome: 'failed',
+  reason: 'http_503',
+  status: 503,
+  startedAt: '2026-11-24T10:02:10.900Z',
+  ms: 100
+}
+const waiting: OpenDelivery = {
+  downstream: 'ads',
+  phase: 'WAITING',
+  attempt: 2,
+  nextActionAt: '2026-11-24T10:03:12.000Z',
+  attempts: [failed]
+}
+const { phase: _, ...over } = waiting
+const delivered: OpenDelivery = {
+  downstream: 'ads',
+  phase: 'AWAITING_RECEIPT',
+  attempt: 1,
+  deliveredAt: '2026-11-24T10:02:00.000Z',
+  nextActionAt: '2026-11-24T10:02:48.000Z'
+}
+const paused = { since: '2026-11-24T09:40:00.000Z', by: 'ops-1' }
+const due = { ...waiting, nextActionAt: '2026-11-24T10:02:00.000Z' }
+const blocker = { taskNo: 'order-41', status: 'FAILED', since: '2026-11-24T09:58:00.000Z' } as const
+
+type Row = [delivery: OpenDelivery, around: Partial<Surroundings>, code: string, en: RegExp, zh: RegExp]
+const rows: Row[] = [
+  [
+    waiting,
+    {},
+    'NEXT_ATTEMPT',
+    /^Attempt 3 starts in 42 s: attempt 2 got 503 at 10:02:11 UTC\.$/,
+    /第 3 次投递将42 秒后开始：第 2 次于 10:02:11 UTC 得到 503。/
+  ],
+  [
+    { ...waiting, attempt: 0, attempts: [] },
+    {},
+    'NEXT_ATTEMPT',
+    /^Attempt 1 starts in 42 s\.$/,
+    /第 1 次投递将42 秒后开始。/
+  ],
+  [
+    due,
+    {},
+    'ROOM',
+    /^Attempt 3 is due since 10:02:00 UTC and starts once there is room: attempt 2 got 503/,
+    /一有空位就开始/
+  ],
+  [{ ...waiting, phase: 'IN_FLIGHT' }, {}, 'ANSWER', /Attempt 2 is on its way: no answer yet/, /尚无响应/],
+  [
+    delivered,
+    {},
+    'RECEIPT',
+    /^Delivered at 10:02:00 UTC; its receipt is due in 18 s\.$/,
+    /回执将18 秒后到期/
+  ],
+  [
+    { ...waiting, phase: 'BLOCKED' },
+    { blockers: [{ ...blocker, orderingKey: 'order-7' }] },
+    'TASK',
+    /^Behind order-41 of the key order-7, which is FAILED since 09:58:00 UTC\.$/,
+    /排在 order-41（顺序键 order-7）之后/
+  ],
+  [
+    { ...waiting, phase: 'BLOCKED' },
+    { blockers: [blocker, blocker, blocker] },
+    'TASK',
+    /^It comes after order-41, which is FAILED since 09:58:00 UTC\. And for 2 more\.$/,
+    /另有 2 个前置任务/
+  ],
+  [{ ...waiting, phase: 'BLOCKED' }, {}, 'DISPATCHER', /dispatcher lets it go/, /dispatcher/],
+  [
+    waiting,
+    { paused },
+    'PAUSED',
+    /^ads is paused since 09:40:00 UTC, by ops-1\.$/,
+    /ads 自 09:40:00 UTC 起已暂停，操作人 ops-1。/
+  ],
+  [waiting, { hasHandler: false }, 'HANDLER', /No handler here names ads/, /没有处理器指向 ads/],
+  [waiting, { workers: 0 }, 'WORKER', /^No worker lives\.$/, /没有存活的 worker/],
+  [due, { dispatchers: 0 }, 'DISPATCHER', /dispatcher/, /dispatcher/],
+  // A pause is said first: nothing else would help.
+  [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],
+  // Its worker has it: that it is paused now changes nothing for it.
+  [{ ...waiting, phase: 'IN_FLIGHT' }, { paused }, 'ANSWER', /on its way/, /正在进行/]
+]
+
+t.test('each state that a delivery can wait in is one sentence, in both languages', async t => {
+  for (const [delivery, more, code, en, zh] of rows) {
+    const found = waitingFor(delivery, { ...around, ...more })
+    if (!found) throw new Error(code)
+    t.equal(found.code, code)
+    t.match(waitingText(found, 'en', { now }), en)
+    t.match(waitingText(found, 'zh', { now }), zh)
+  }
+})
+
+t.test('without a clock the sentence names the time; what is over waits for nothing', async t => {
+  const found = waitingFor(waiting, around)
+  if (!found) throw new Error('it waits')
+  t.match(waitingText(found, 'en'), /^Attempt 3 starts at 10:03:12 UTC: /)
+  t.match(waitingText(found, 'zh'), /于 10:03:12 UTC 开始/)
+  t.equal(waitingFor(over, around), null)
+})
+
+t.test('a duration says two parts at most, and is never below zero', async t => {
+  const said = [-5_000, 42_000, 60_000, 200_000, 7_500_000, 273_600_000].map(ms => duration(ms, 'en'))
+  t.same(said, ['0 s', '42 s', '1 min', '3 min 20 s', '2 h 5 min', '3 d 4 h'])
+  t.equal(duration(200_000, 'zh'), '3 分 20 秒')
+})

@@ -1,0 +1,71 @@
+// DATABASE_URL with two hosts: the primary is killed under load, its synchronous standby takes over, and no process of ours restarts.
+import t from 'tap'
+import { hostUrls } from '../../src/db/hosts.ts'
+import { broken } from '../support/sampler.ts'
+import { call, start } from '../support/service.ts'
+import { stage, statusAtLast, tally } from '../support/stage.ts'
+import { primaryAndStandby } from '../support/standby.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+for (const how of ['killed', 'read-only'] as const)
+  t.test(`the primary is ${how}: what was answered 201 is HANDLED after its standby took over`, async t => {
+    const on = await stage(t)
+    if (!on) return
+    const pair = await primaryAndStandby(t)
+    // Apart, so that jobs go through BullMQ on the same PostgreSQL.
+    const env = { ...on.env, DATABASE_URL: pair.url }
+    const api = await start(t, { ...env, ROLE: 'api,dispatcher' })
+    const worker = await start(t, { ...env, ROLE: 'worker' })
+
+    const accepted: { taskNo: string; at: number }[] = []
+    let goOn = true
+    let posted = 0
+    const producers = Array.from({ length: 8 }, async () => {
+      while (goOn) {
+        const taskNo = `failover-${posted++}`
+        const answer = await call(`${api.url}/tasks`, {
+          taskNo,
+          messageCode: 'test.plain',
+          messageBody: { n: 1 }
+        })
+        if (answer.status === 201) accepted.push({ taskNo, at: performance.now() })
+        else if (answer.status !== 503) throw new Error(JSON.stringify(answer))
+      }
+    })
+    const acceptedSince = (ms: number) => accepted.filter(one => one.at > ms).length
+    try {
+      await until('tasks flow', () => accepted.length >= 200)
+      await pair.losePrimary(how)
+      const lostAt = performance.now()
+      const sql = await pair.promote()
+      await until('tasks flow again', () => acceptedSince(lostAt) >= 200)
+      goOn = false
+      await Promise.all(producers)
+      const gaps = accepted.slice(1).map((one, i) => one.at - (accepted[i]?.at ?? 0))
+      t.comment(`${accepted.length} accepted; the longest time without: ${Math.max(...gaps).toFixed(0)} ms`)
+
+      for (const { taskNo } of accepted) t.equal(await statusAtLast(api.url, taskNo), 'HANDLED', taskNo)
+      t.ok(((await tally(sql))['HANDLED'] ?? 0) >= accepted.length, 'on the new primary')
+      t.same(await broken(sql), [])
+      t.match(api.output(), /database\.moved/)
+    } finally {
+      goOn = false
+      await Promise.allSettled(producers)
+    }
+    t.same(await worker.kill('SIGTERM'), { code: 0, signal: null }, 'the very same processes end politely')
+    t.same(await api.kill('SIGTERM'), { code: 0, signal: null })
+  })
+
+t.test('a URL with several hosts is one URL for each', async t => {
+  t.same(hostUrls('postgres://u:p%40x@a:5432,b/db?target_session_attrs=read-write&sslmode=require'), [
+    'postgres://u:p%40x@a:5432/db?sslmode=require',
+    'postgres://u:p%40x@b/db?sslmode=require'
+  ])
+  t.same(hostUrls('postgres://a,b/db?target_session_attrs=any'), ['postgres://a/db', 'postgres://b/db'])
+  t.same(hostUrls('postgres://a/db?target_session_attrs=primary'), [
+    'postgres://a/db?target_session_attrs=primary'
+  ])
+  t.same(hostUrls('no URL, at all'), ['no URL, at all'])
+})

@@ -1,0 +1,148 @@
+// The programs of examples/receivers that keep a table, against real databases and a real service.
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import t, { type Test } from 'tap'
+import {
+  mariadbBank,
+  newId,
+  postgresBank,
+  secret,
+  signed,
+  type Bank,
+  type Signed
+} from '../consumer/databases.ts'
+import { program } from '../support/program.ts'
+import { until } from '../support/until.ts'
+import { receiptSink } from './receipt-sink.ts'
+import { cache, without } from './server.ts'
+
+t.setTimeout(900_000)
+
+const examples = path.resolve('examples/receivers')
+const run = async (command: string, args: string[], cwd = examples) =>
+  (await promisify(execFile)(command, args, { cwd })).stdout
+
+interface Language {
+  needs: string[]
+  /** Once for all tests; gives the way to start it. */
+  prepare(): Promise<(bank: Bank) => { command: string; args: string[]; env: Record<string, string> }>
+}
+
+const languages: Record<string, Language> = {
+  python: {
+    needs: ['python3'],
+    async prepare() {
+      const venv = path.join(cache, 'receivers-python')
+      const python = path.join(venv, 'bin/python')
+      const folder = path.join(examples, 'python')
+      if (!existsSync(python)) await run('python3', ['-m', 'venv', venv])
+      await run(python, ['-m', 'pip', 'install', '-q', '-r', path.join(folder, 'requirements.txt')])
+      return ({ url }) => ({
+        command: python,
+        args: [path.join(folder, 'points.py')],
+        env: { DATABASE_URL: url, PYTHONDONTWRITEBYTECODE: '1' }
+      })
+    }
+  },
+  java: {
+    needs: ['java', 'mvn'],
+    async prepare() {
+      const folder = path.join(examples, 'java')
+      await run(
+        'mvn',
+        ['-B', '-q', 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime'],
+        folder
+      )
+      return ({ url, db }) => {
+        const { username, password, host, pathname } = new URL(url)
+        const kind = db.dialect === 'postgres' ? 'postgresql' : 'mariadb'
+        return {
+          command: 'java',
+          args: ['-cp', `${folder}/target/classes:${folder}/target/dependency/*`, 'ackbox.example.Points'],
+          env: { JDBC_URL: `jdbc:${kind}://${host}${pathname}?user=${username}&password=${password}` }
+        }
+      }
+    }
+  }
+}
+
+for (const [name, { needs, prepare }] of Object.entries(languages))
+  t.test(name, { skip: without(...needs) }, async t => {
+    const starting = await prepare()
+    const banks = [await postgresBank(t), await mariadbBank(t)].filter(bank => bank !== undefined)
+    for (const bank of banks)
+      await t.test(bank.db.dialect, async t => {
+        await stories(t, bank, starting(bank))
+      })
+  })
+
+async function stories(
+  t: Test,
+  bank: Bank,
+  { command, args, env }: { command: string; args: string[]; env: Record<string, string> }
+): Promise<void> {
+  const ackbox = await receiptSink(t)
+  const begin = async (deadline: string) => {
+    const settings = {
+      ...env,
+      SIGNING_SECRET: secret,
+      ACKBOX_URL: ackbox.url,
+      PORT: '0',
+      DEADLINE_SECONDS: deadline
+    }
+    const running = program(t, command, args, { env: settings })
+    const [, port] = await running.said(/^listening (\d+)$/)
+    return async ({ headers, body }: Signed) => {
+      const answer = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body })
+      return { status: answer.status, headers: answer.headers, text: await answer.text() }
+    }
+  }
+  const token = { 'ackbox-callback-token': 'token-1' }
+  const ask = await begin('60')
+  const hasty = await begin('0.2')
+
+  await t.test('a repeat has the result of the first, and its work is done once', async t => {
+    const before = await bank.granted()
+    const request = signed(newId())
+    const [first, second] = [await ask(request), await ask(request)]
+    t.same([first.status, first.headers.get('ackbox-result')], [200, 'HANDLED'])
+    t.same(JSON.parse(first.text), { granted: 7 })
+    t.same(JSON.parse(second.text), { granted: 7 })
+    const many = signed(newId())
+    const all = await Promise.all(Array.from({ length: 10 }, () => ask(many)))
+    // Those that stood in each other's way are asked to come again.
+    t.ok(all.every(one => one.status === 200 || one.status === 503))
+    t.equal((await ask(many)).status, 200)
+    t.equal((await bank.granted()) - before, 14)
+  })
+
+  await t.test('a wrong signature, and what a handler refuses', async t => {
+    const before = await bank.granted()
+    const { headers } = signed(newId())
+    t.equal((await ask({ headers, body: Buffer.from('{"points":8}') })).status, 401)
+    const never = await ask(signed(newId(), {}, '{"points":7,"closed":true}'))
+    t.same([never.status, JSON.parse(never.text)], [410, { reason: 'the account is closed' }])
+    const later = await ask(signed(newId(), {}, '{"points":7,"later":true}'))
+    t.same([later.status, later.headers.get('retry-after')], [503, '7'])
+    t.equal((await ask(signed(newId(), {}, '{"points":"x"}'))).status >= 200, true)
+    t.equal((await bank.granted()) - before, 0)
+  })
+
+  await t.test('past the deadline: 503 without a token, and with one 202 and a receipt', async t => {
+    const before = await bank.granted()
+    const slow = signed(newId(), {}, '{"points":7,"seconds":1}')
+    t.equal((await hasty(slow)).status, 503)
+    t.equal((await ask(slow)).status, 200)
+    const receipted = signed(newId(), token, '{"points":7,"seconds":1}')
+    t.equal((await hasty(receipted)).status, 202)
+    await until('its receipt is sent', () => ackbox.receipts.length > 0)
+    t.match(ackbox.receipts, [{ taskNo: receipted.headers['ackbox-task-no'], result: 'HANDLED' }])
+    await until(
+      'its row is gone',
+      async () => (await bank.select('select 1 from ackbox_receipt_outbox')).length === 0
+    )
+    t.equal((await bank.granted()) - before, 14)
+  })
+}

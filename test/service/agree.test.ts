@@ -1,0 +1,122 @@
+// Processes on one database that do not agree, and one that cannot reach what the others reach.
+import { execFile } from 'node:child_process'
+import path from 'node:path'
+import t from 'tap'
+import { freePort } from '../../src/embedded/port.ts'
+import { call, eachOf, launch, settled, start } from '../support/service.ts'
+import { numbered, post, stage, tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+
+interface Line {
+  msg: string
+  [field: string]: unknown
+}
+const linesOf = (one: { output(): string }, msg: string): Line[] =>
+  one
+    .output()
+    .split('\n')
+    .filter(line => line.startsWith('{'))
+    .map(line => JSON.parse(line) as Line)
+    .filter(line => line.msg === msg)
+
+const doctor = (env: Record<string, string>): Promise<string> =>
+  new Promise(resolve => {
+    execFile(
+      process.execPath,
+      [program, 'doctor'],
+      { env: { PATH: process.env['PATH'], ...env }, cwd: '/' },
+      (_error, out) => resolve(out)
+    )
+  })
+
+t.test('a process with another SECRET is refused at start; during a rotation it is not', async t => {
+  const on = await stage(t)
+  if (!on) return
+  const first = await start(t, on.env)
+  const another = 'another secret of the tests, which is long as well'
+  const refused = launch(t, { ...on.env, PORT: String(await freePort()), SECRET: another })
+  await until('it has ended, or runs', async () => /^ackbox: |"msg":"ready"/m.test(refused.output()))
+  t.notMatch(refused.output(), /"msg":"ready"/)
+  if (/"msg":"ready"/.test(refused.output())) return
+  t.match(await refused.exited, { code: 1 })
+  t.match(refused.output(), /^ackbox: SECRET is not that of \S+, which run on this database/m)
+  t.notMatch(refused.output(), another)
+  t.match(await doctor({ ...on.env, SECRET: another }), /FIX {3}Processes +SECRET is not that of/)
+  t.match(await doctor(on.env), /OK {4}Processes +1 run, with one SECRET, queue and set of handlers/)
+
+  const rotating = await start(t, { ...on.env, SECRET: another, SECRET_PREVIOUS: on.env['SECRET'] })
+  t.equal((await call(`${rotating.url}/healthz`)).status, 200)
+  const { body } = await call(`${first.url}/nodes`)
+  const nodes = body?.['nodes'] as { secret: string; queue: string; handlers: string; live: boolean }[]
+  t.equal(nodes.length, 2)
+  t.match(nodes, [
+    {
+      live: true,
+      queue: 'postgres',
+      handlers: /^\d messageCodes, \w{12}$/,
+      roles: ['api', 'worker', 'dispatcher']
+    },
+    {}
+  ])
+  t.not(nodes[0]?.secret, nodes[1]?.secret)
+  t.notMatch(JSON.stringify(nodes), on.env['SECRET'] ?? '')
+})
+
+t.test('other handlers are warned about at start and by the doctor', async t => {
+  const on = await stage(t)
+  if (!on) return
+  await start(t, on.env)
+  const other = await start(t, {
+    ...on.env,
+    HANDLERS_DIR: path.resolve(import.meta.dirname, '../support/long')
+  })
+  const warned = () => linesOf(other, 'doctor.warn').find(line => line['check'] === 'Processes')
+  await until('it is warned', () => warned() !== undefined)
+  t.match(warned(), { found: /handlers are others than at/, remedy: /deploy the same handlers/ })
+  t.match(await doctor(on.env), /WARN {2}Processes +the handlers are others than at/)
+})
+
+t.test(
+  'a worker that cannot reach a downstream leaves it to one that can: 300 deliveries, none FAILED',
+  async t => {
+    const on = await stage(t, { redis: true })
+    if (!on) return
+    const good = await start(t, on.env)
+    // Nobody listens there: its own way is broken, for instance by a wrong route or name.
+    const nowhere = `http://127.0.0.1:${await freePort()}`
+    const bad = await start(t, {
+      ...on.env,
+      TEST_SINK: nowhere,
+      EGRESS_ALLOW: `${new URL(nowhere).host},${on.env['EGRESS_ALLOW'] ?? ''}`
+    })
+    const tasks = numbered('far', 300)
+    await eachOf(tasks, (taskNo, at = Number(taskNo.slice(4))) =>
+      post(at % 2 === 0 ? good.url : bad.url, taskNo, { retryTimes: 6 })
+    )
+    await eachOf(tasks, taskNo => settled(good.url, taskNo))
+    t.same(await tally(on.sql), { HANDLED: 300 })
+    await until('it yields', () => linesOf(bad, 'worker.yielded').length > 0)
+    t.match(linesOf(bad, 'worker.yielded'), [{ downstream: 'plain', reason: 'connection_refused' }])
+    t.same(linesOf(good, 'worker.yielded'), [])
+    const { body } = await call(`${good.url}/nodes`)
+    const yielded = ((body?.['nodes'] ?? []) as { yielded: object[] }[]).flatMap(one => one.yielded)
+    t.match(yielded, [{ downstream: 'plain', reason: 'connection_refused', until: String }])
+    const metrics = await fetch(`${bad.url}/metrics`).then(answer => answer.text())
+    t.match(metrics, /^ackbox_worker_yields_total\{downstream="plain"\} 1$/m)
+    const lost = await on.sql`select from attempt where reason = 'connection_refused'`
+    t.ok(lost.length <= 20, `${lost.length} attempts failed on the way, of 300 that it could have taken`)
+    // While it has yielded, it takes nothing.
+    const refused = () =>
+      linesOf(bad, 'attempt.done').filter(one => one['reason'] === 'connection_refused').length
+    const before = refused()
+    await eachOf(numbered('more', 50), async taskNo => {
+      await post(bad.url, taskNo)
+      t.match(await settled(good.url, taskNo), { body: { status: 'HANDLED' } })
+    })
+    t.equal(refused(), before)
+  }
+)

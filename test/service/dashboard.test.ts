@@ -1,0 +1,144 @@
+import t from 'tap'
+import { scopes } from '../../src/db/keys.ts'
+import { failedTasks, photograph, signIn, unlessNoKeys } from '../support/dashboard.ts'
+import { tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+t.test('three in the morning: 500 FAILED are all HANDLED after at most eight clicks, with proof', async t => {
+  const on = await failedTasks(t, 500)
+  if (!on) return
+  const { page, wrong, url, sql, downstream } = on
+  await page.exposeFunction('clicked', () => clicks++)
+  let clicks = 0
+  await page.addInitScript("addEventListener('click', () => clicked(), true)")
+
+  await signIn(page, url, on.admin)
+  await page.locator('nav >> text=Failures').click()
+  const group = page.locator('.group')
+  await group.waitFor()
+  t.equal(await group.count(), 1, 'one cause is one group, whatever the numbers in the answers')
+  t.equal(await group.locator('.count strong').innerText(), '500')
+  t.match(await group.innerText(), /plain.*all tries failed.*500/s)
+  t.match(await group.innerText(), /stock # of order-# cannot be booked/, 'why, without numbers')
+  downstream.mend()
+  await group.locator('button', { hasText: 'Redeliver' }).click()
+  const question = page.locator('dialog[open]')
+  await photograph(page, 'story-question')
+  t.match(await question.innerText(), /500 FAILED deliveries match now/)
+  await question.locator('button', { hasText: 'Redeliver 500' }).click()
+  await page.locator('progress').waitFor()
+  await page.locator('#whole').waitFor({ timeout: 120_000 })
+  await photograph(page, 'story-proof')
+  t.match(await page.locator('#whole').innerText(), /All 500 are HANDLED. None is missing./)
+  t.ok(clicks <= 8, `${clicks} clicks`)
+  t.same(await tally(sql), { HANDLED: 500 })
+  t.equal(new Set(downstream.taken).size, 500, 'the downstream has all of them')
+
+  await page.locator('nav >> text=Failures').click()
+  await page.locator('.group .count strong', { hasText: /^0$/ }).waitFor()
+  t.same(wrong, [], 'the console is silent, and nothing was asked for elsewhere')
+})
+
+t.test('the same by keyboard alone', async t => {
+  const on = await failedTasks(t, 20)
+  if (!on) return
+  const { page, wrong, url, sql, downstream } = on
+  await page.goto(`${url}/ui/failures`)
+  await page.locator('input[type=password]').waitFor()
+  await page.keyboard.press('Tab')
+  await page.keyboard.type(on.admin)
+  await page.keyboard.press('Enter')
+  await page.locator('.group').waitFor()
+  downstream.mend()
+  const focused = () => page.evaluate('document.activeElement?.textContent ?? ""') as Promise<string>
+  for (let presses = 0; !(await focused()).startsWith('Redeliver') && presses < 60; presses++)
+    await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await page.locator('dialog[open]').waitFor()
+  for (let presses = 0; !(await focused()).startsWith('Redeliver 20') && presses < 10; presses++)
+    await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await page.locator('#whole').waitFor({ timeout: 120_000 })
+  t.same(await tally(sql), { HANDLED: 20 })
+
+  await page.keyboard.press('g')
+  await page.keyboard.press('t')
+  await page.locator('tr.row').first().waitFor()
+  await page.keyboard.press('/')
+  await page.keyboard.type('order-7')
+  await page.keyboard.press('Enter')
+  await page.locator('h1', { hasText: 'order-7' }).waitFor()
+  t.match(page.url(), /\/ui\/task\?no=order-7$/, 'a whole taskNo is opened at once')
+  t.same(wrong, [])
+})
+
+t.test('a key that may only look sees no button; a key of some messageCodes sees those alone', async t => {
+  const on = await failedTasks(t, 3)
+  if (!on) return
+  const { page, wrong, url } = on
+  await signIn(page, url, await on.keyFor('looker', ['ops:read']))
+  for (const path of ['failures', 'downstreams', 'alarms', 'held', 'task?no=order-1']) {
+    await page.goto(`${url}/ui/${path}`)
+    await page.locator(path.startsWith('task') ? '.timeline' : 'main h1').waitFor()
+    await page.waitForLoadState('networkidle').catch(() => {})
+    const acts = await page
+      .locator('main button', {
+        hasText: /^(?:Redeliver|Archive|Pause|Resolve|Delete|Mark.*|Release|Edit.*)$/
+      })
+      .count()
+    t.equal(acts, 0, path)
+  }
+  t.match(await page.locator('main').innerText(), /shown to keys with tasks:read/, 'nor the body')
+  t.equal(await page.locator('nav >> text=Keys').count(), 0)
+
+  await page.locator('button', { hasText: 'Sign out' }).click()
+  await signIn(page, url, await on.keyFor('other', scopes, ['test.receipt']))
+  for (const path of ['failures', 'tasks', 'downstreams', 'overview']) {
+    await page.goto(`${url}/ui/${path}`)
+    await page.locator('main h1').waitFor()
+    await page.waitForLoadState('networkidle').catch(() => {})
+    t.notMatch(await page.locator('main').innerText(), /order-|test\.plain|\bplain\b/, path)
+  }
+  t.same(wrong.filter(unlessNoKeys), [])
+})
+
+t.test('the cookie is no key, a write needs its token, and both end with the key', async t => {
+  const on = await failedTasks(t, 1)
+  if (!on) return
+  const { page, url, sql } = on
+  await signIn(page, url, on.admin)
+  const [cookie] = await page.context().cookies()
+  t.match(cookie, { name: 'ackbox', httpOnly: true, sameSite: 'Strict', path: '/' })
+  t.notMatch(String(cookie?.value), /ack_/)
+  const [row] = await sql`select * from session`
+  t.notMatch(JSON.stringify(row), cookie?.value ?? 'none', 'only its hash is kept')
+  const send = (headers: Record<string, string>) =>
+    fetch(`${url}/downstreams/plain/pause`, {
+      method: 'POST',
+      headers: { cookie: `ackbox=${cookie?.value}`, ...headers }
+    })
+  t.match(await (await send({})).json(), { status: 403, code: 'CSRF' }, 'as a form of another site would')
+  t.match(await (await send({ 'ackbox-csrf': 'x'.repeat(43) })).json(), { status: 403, code: 'CSRF' })
+  const said = (await (
+    await fetch(`${url}/session`, { headers: { cookie: `ackbox=${cookie?.value}` } })
+  ).json()) as { csrf: string }
+  const foreign = await send({
+    'ackbox-csrf': said.csrf,
+    origin: 'https://evil.example',
+    'sec-fetch-site': 'cross-site'
+  })
+  t.match(await foreign.json(), { status: 403, code: 'CROSS_ORIGIN' })
+  t.equal((await send({ 'ackbox-csrf': said.csrf })).status, 200)
+  const inline = await page.evaluate(
+    "(() => { const s = document.createElement('script'); try { s.text = 'window.hacked = 1'; document.head.append(s) } catch {} return window.hacked })()"
+  )
+  t.equal(inline, undefined, 'an inline script does not run')
+
+  await sql`update api_key set revoked_at = now() where name = 'ops-1'`
+  await until(
+    'the session ended with its key',
+    async () => (await send({ 'ackbox-csrf': said.csrf })).status === 401
+  )
+})

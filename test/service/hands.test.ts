@@ -1,0 +1,134 @@
+// What an operator does at three in the morning, over whole processes: a downstream answers 500, tasks FAIL, it is mended, and all of
+// them are delivered again, though a process dies on the way.
+import { execFile } from 'node:child_process'
+import path from 'node:path'
+import t from 'tap'
+import { call, eachOf, settled, start } from '../support/service.ts'
+import { numbered, post, stage, tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+
+function ackbox(
+  url: string,
+  ...args: string[]
+): Promise<{ code: number | string; out: string; err: string }> {
+  return new Promise(resolve => {
+    const env = { PATH: process.env['PATH'], ACKBOX_URL: url }
+    execFile(process.execPath, [program, 'tasks', ...args], { env, cwd: '/' }, (error, out, err) =>
+      resolve({ code: error?.code ?? 0, out, err })
+    )
+  })
+}
+
+t.test(
+  '500 that FAILED are redelivered as one operation, over the death of the process that does it',
+  async t => {
+    const downstream = { status: 200 }
+    const on = await stage(t, { answer: () => downstream.status })
+    if (!on) return
+    const { sql } = on
+    const processes = await Promise.all([start(t, on.env), start(t, on.env)])
+    const [here, there] = processes
+    downstream.status = 500
+    const tasks = numbered('bad', 500)
+    await eachOf(tasks, taskNo => post(here.url, taskNo, { retryTimes: 1 }))
+    await eachOf(tasks, taskNo => settled(there.url, taskNo))
+    t.same(await tally(sql), { FAILED: 500 })
+    downstream.status = 200
+
+    t.match(await call(`${here.url}/tasks/redeliver`, { filter: { taskNoPrefix: 'bad-' }, dryRun: true }), {
+      status: 200,
+      body: { dryRun: true, matched: 500 }
+    })
+    // Slow enough to be met half-way.
+    t.match(await call(`${here.url}/downstreams/plain`, { concurrency: 10 }, 'PATCH'), {
+      status: 200,
+      body: { name: 'plain', concurrency: 10, limits: { concurrency: 10, setBy: 'local' }, handlerLimits: {} }
+    })
+    const begun = await call(`${here.url}/tasks/redeliver`, { filter: { taskNoPrefix: 'bad-' } })
+    t.match(begun, { status: 202, body: { state: 'RUNNING', matched: 500 } })
+    const id = String(begun.body?.['id'])
+    const progress = async (url: string) => (await call(`${url}/operations/${id}`)).body ?? {}
+    await until('it is half-way', async () => Number((await progress(here.url))['redelivered']) > 20)
+    const [row] = await sql<{ owner: string }[]>`select owner from operation`
+    const nodes = (await call(`${here.url}/nodes`)).body?.['nodes'] as { id: string; live: boolean }[]
+    t.ok(nodes.some(one => one.id === row?.owner && one.live))
+    const dying = processes.find(one => row?.owner.includes(`-${one.pid}-`))
+    if (!dying) throw new Error(`who is ${row?.owner}?`)
+    await dying.kill('SIGKILL')
+    const living = dying === here ? there : here
+    t.match((await call(`${living.url}/downstreams`)).body?.['downstreams'], [
+      { name: 'plain', concurrency: 10 }
+    ])
+    await call(`${living.url}/downstreams/plain`, { concurrency: null }, 'PATCH')
+    await until('another one ends it', async () => (await progress(living.url))['state'] === 'DONE')
+    t.match(await progress(living.url), { redelivered: 500, skipped: 0, matched: 500 })
+    await eachOf(tasks, taskNo => settled(living.url, taskNo))
+    t.same(await tally(sql), { HANDLED: 500 }, 'nothing is missing')
+    t.match(await progress(living.url), { deliveries: { HANDLED: 500 } })
+    const list = await call(`${living.url}/operations/${id}/deliveries?limit=200`)
+    t.match(list.body, { deliveries: { length: 200 }, nextCursor: String })
+    const { body } = await call(`${living.url}/audit?what=downstream.limits&target=plain`)
+    t.match(body?.['audit'], [
+      { detail: { before: { concurrency: 10 }, after: { concurrency: null } } },
+      { detail: { before: null, after: { concurrency: 10, perSecond: null } } }
+    ])
+  }
+)
+
+t.test('the command line lists, shows, pushes, settles and redelivers', async t => {
+  const downstream = { status: 200 }
+  const on = await stage(t, { answer: () => downstream.status })
+  if (!on) return
+  const { sql } = on
+  const { url } = await start(t, on.env)
+  downstream.status = 500
+  for (const taskNo of ['one', 'two', 'three']) {
+    await post(url, taskNo, { retryTimes: 1 })
+    await settled(url, taskNo)
+  }
+  t.match(await ackbox(url, 'list', '--status', 'FAILED', '--text', 'HTTP_500'), {
+    code: 0,
+    out: /FAILED {5}three {2}test\.plain {2}plain FAILED #1 \(http_500\)[^]*two[^]*one/
+  })
+  t.match(await ackbox(url, 'list', '--prefix', 'nobody'), { code: 0, out: /No task matches/ })
+  t.match(await ackbox(url, 'show', 'one'), {
+    code: 0,
+    out: /SEND_EXHAUSTED[^]*#1 .* failed {2}500 {2}http_500/
+  })
+  t.match(await ackbox(url, 'push', 'one'), { code: 1, err: /NOTHING_TO_PUSH/ })
+  t.match(await ackbox(url, 'show', 'nobody'), { code: 1, err: /TASK_NOT_FOUND/ })
+  t.match(await ackbox(url, 'settle', 'one', 'handled'), { code: 1, err: /Say how it ended, and why/ })
+  t.match(await ackbox(url, 'settle', 'one', 'handled', '--reason', 'booked by hand'), {
+    code: 0,
+    out: /HANDLED/
+  })
+  t.match(await call(`${url}/tasks/one`), {
+    body: { status: 'HANDLED', deliveries: [{ handledBy: 'operator', updatedBy: 'local' }] }
+  })
+  t.match(await call(`${url}/audit?target=one`), {
+    body: {
+      audit: [
+        {
+          who: 'local',
+          what: 'task.settle',
+          detail: { reason: 'booked by hand', before: { plain: 'FAILED' }, after: { plain: 'HANDLED' } }
+        }
+      ]
+    }
+  })
+  downstream.status = 200
+  t.match(await ackbox(url, 'redeliver', 'two'), { code: 0, out: /SENDING/ })
+  await settled(url, 'two')
+  t.match(await ackbox(url, 'redeliver', '--all', '--dry-run'), { code: 0, out: /^1 deliveries/ })
+  t.match(await ackbox(url, 'redeliver', '--all', '--code', 'test.plain'), {
+    code: 0,
+    out: /is DONE: 1 redelivered, 0 skipped/
+  })
+  await settled(url, 'three')
+  t.same(await tally(sql), { HANDLED: 3 })
+  t.match(await ackbox('http://127.0.0.1:1', 'list'), { code: 1, err: /No service answers/ })
+})

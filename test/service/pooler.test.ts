@@ -1,0 +1,85 @@
+// A real pgbouncer in transaction mode in front of PostgreSQL: nothing starts on it, and the line says what to do.
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, chownSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { freePort } from '../../src/embedded/port.ts'
+import { checkDatabase } from '../../src/db/pool.ts'
+import { testDb } from '../support/postgres.ts'
+import { folder, launch, secret } from '../support/service.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(300_000)
+
+const missing = spawnSync('pgbouncer', ['--version']).status !== 0 && 'no pgbouncer on the PATH'
+
+/** The URL through a pgbouncer of the test's own. */
+async function bouncer(t: Test, url: string, ...more: string[]): Promise<string> {
+  const { hostname, port, username, password, pathname } = new URL(url)
+  const own = await freePort()
+  const dir = folder(t)
+  const file = path.join(dir, 'pgbouncer.ini')
+  const users = path.join(dir, 'users.txt')
+  writeFileSync(users, `"${username}" "${decodeURIComponent(password)}"\n`)
+  const lines = [
+    '[databases]',
+    `* = host=${hostname} port=${port}`,
+    '[pgbouncer]',
+    'listen_addr = 127.0.0.1',
+    `listen_port = ${own}`,
+    'unix_socket_dir =',
+    'auth_type = plain',
+    `auth_file = ${users}`,
+    'pool_mode = transaction',
+    ...more
+  ]
+  writeFileSync(file, `${lines.join('\n')}\n`)
+  // It refuses to run as root.
+  const nobody = process.getuid?.() === 0 ? 65_534 : undefined
+  for (const each of [dir, file, users]) {
+    chmodSync(each, each === dir ? 0o755 : 0o600)
+    if (nobody !== undefined) chownSync(each, nobody, nobody)
+  }
+  const child = spawn('pgbouncer', ['-q', file], {
+    stdio: 'ignore',
+    ...(nobody !== undefined && { uid: nobody, gid: nobody })
+  })
+  t.teardown(() => child.kill('SIGKILL'))
+  const through = `postgres://${username}:${password}@127.0.0.1:${own}${pathname}`
+  await until('pgbouncer answers', () =>
+    checkDatabase(through).then(
+      () => true,
+      (err: Error & { code?: string }) => err.code !== 'ECONNREFUSED'
+    )
+  )
+  return through
+}
+
+t.test(
+  'pgbouncer that refuses the settings of our sessions',
+  { skip: process.env['CI'] !== 'true' && missing },
+  async t => {
+    const { url } = await testDb(t)
+    const through = await bouncer(t, url)
+    await t.rejects(checkDatabase(through), /pooler answers .*Point DATABASE_URL to PostgreSQL itself/)
+    const service = launch(t, { DATABASE_URL: through, SECRET: secret, AUTH: 'off', PORT: '0' })
+    t.same(await service.exited, { code: 1, signal: null })
+    t.match(
+      service.output(),
+      /ackbox: A pooler answers .*Point DATABASE_URL to PostgreSQL itself, not to a pooler/
+    )
+  }
+)
+
+t.test('pgbouncer that drops them in silence', { skip: process.env['CI'] !== 'true' && missing }, async t => {
+  const { url } = await testDb(t)
+  const through = await bouncer(
+    t,
+    url,
+    'ignore_startup_parameters = statement_timeout,enable_seqscan,jit,synchronous_commit'
+  )
+  await t.rejects(
+    checkDatabase(through),
+    /settings of our sessions are lost on their way. Point DATABASE_URL/
+  )
+})

@@ -1,0 +1,57 @@
+// Channels of alarms for tests: one that answers what the test says, and the way of an alarm to all of them.
+import type { Rule } from '../../src/alarm/channel.ts'
+import type { AlarmMessage } from '../../src/alarm/message.ts'
+import type { AlarmChannel, Sent } from '../../src/alarm/types.ts'
+import { routeAlarms, tellChannel } from '../../src/alarm/tell.ts'
+import type { Sql } from '../../src/db/pool.ts'
+import type { Logger } from '../../src/runtime/logger.ts'
+
+export interface ScriptedChannel extends AlarmChannel {
+  messages: AlarmMessage[]
+  /** What it says to the next messages; true by default. */
+  answer: (message: AlarmMessage) => Sent | Promise<Sent>
+}
+
+export function scriptedChannel(
+  more: Partial<Omit<ScriptedChannel, 'rule'>> & { rule?: Rule } = {}
+): ScriptedChannel {
+  const channel: ScriptedChannel = {
+    name: 'ops',
+    kind: 'webhook',
+    rule: {},
+    sendResolved: false,
+    digestMs: 30_000,
+    rate: { burst: 1_000, everyMs: 1 },
+    messages: [],
+    answer: () => true,
+    async send(message) {
+      const sent = await channel.answer(message)
+      if (sent === true) channel.messages.push(message)
+      return sent
+    },
+    close: async () => {},
+    ...more
+  }
+  return channel
+}
+
+/** All that is due now, in these channels. */
+export async function told(
+  { sql, log }: { sql: Sql; log: Logger },
+  ...channels: AlarmChannel[]
+): Promise<void> {
+  while ((await routeAlarms({ sql, log }, channels)) > 0);
+  const { signal } = new AbortController()
+  const metrics = { alarmTold() {} }
+  for (const channel of channels) while (await tellChannel({ sql, metrics, log, signal }, channel, true));
+}
+
+/** Time passes for the channels. */
+export async function laterForChannels(sql: Sql, interval: string): Promise<void> {
+  await sql.begin(async tx => {
+    await tx`update alarm_group set next_action_at = next_action_at - ${interval}::interval,
+      told_at = told_at - ${interval}::interval, opened_at = opened_at - ${interval}::interval`
+    await tx`update alarm_channel set free_at = free_at - ${interval}::interval`
+    await tx`update alarm set next_action_at = next_action_at - ${interval}::interval where next_action_at < 'infinity'`
+  })
+}

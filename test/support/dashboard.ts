@@ -1,0 +1,74 @@
+// The dashboard before a real browser: a service whose downstream fails.
+import path from 'node:path'
+import type { Test } from 'tap'
+import type { Page } from 'playwright-core'
+import { createKey, scopes, type Scope } from '../../src/db/keys.ts'
+import { browser } from './chromium.ts'
+import { failing } from './failing.ts'
+import { testDb } from './postgres.ts'
+import { eachOf, folder, secret, start } from './service.ts'
+import { tally } from './stage.ts'
+import { until } from './until.ts'
+
+const broken = (taskNo: string) =>
+  `{"error":"stock ${taskNo.length} of ${taskNo} cannot be booked: the warehouse is closed"}`
+
+/** A service whose downstream fails, with `n` FAILED tasks, and a browser before it. */
+export async function failedTasks(t: Test, n: number) {
+  const watched = await browser(t)
+  if (!watched) return undefined
+  const { url: database, sql } = await testDb(t)
+  const downstream = await failing(t, broken)
+  const { url } = await start(t, {
+    DATABASE_URL: database,
+    SECRET: secret,
+    AUTH: 'on',
+    DATA_DIR: folder(t),
+    HANDLERS_DIR: path.resolve(import.meta.dirname, 'long'),
+    TEST_SINK: downstream.url,
+    EGRESS_ALLOW: new URL(downstream.url).host
+  })
+  const keyFor = async (name: string, some: readonly Scope[], messageCodes: string[] | null = null) =>
+    (await createKey(sql, { name, scopes: [...some], messageCodes, who: 'test' })).key
+  const admin = await keyFor('ops-1', scopes)
+  const call = async (method: string, path: string, body?: unknown, key = admin) => {
+    const answer = await fetch(`${url}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) })
+    })
+    return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
+  }
+  const posted = await eachOf(
+    Array.from({ length: n }, (_, i) => i),
+    async i =>
+      (
+        await call('POST', '/tasks', {
+          taskNo: `order-${i}`,
+          messageCode: 'test.plain',
+          messageBody: { n: i },
+          retryTimes: 1
+        })
+      ).status
+  )
+  if (posted.some(status => status !== 201)) throw new Error(`posted: ${posted.join()}`)
+  await until('all of them FAILED', async () => (await tally(sql))['FAILED'] === n)
+  return { ...watched, url, sql, downstream, admin, keyFor, call }
+}
+
+export async function signIn(page: Page, url: string, key: string): Promise<void> {
+  await page.goto(`${url}/`)
+  await page.locator('input[type=password]').fill(key)
+  await page.locator('button[type=submit]').click()
+  await page.locator('header nav').waitFor()
+}
+
+/** `SCREENSHOTS=folder` keeps the photographs; docs/dashboard.md shows some of them. */
+export const screenshots = process.env['SCREENSHOTS']
+
+export async function photograph(page: Page, name: string): Promise<void> {
+  if (screenshots !== undefined) await page.screenshot({ path: path.join(screenshots, `${name}.png`) })
+}
+
+/** Of what the browser complained of: a service without ordering keys answers 404 where the page of what is held asks for them. */
+export const unlessNoKeys = (line: string): boolean => !/status of 404/.test(line)

@@ -1,0 +1,43 @@
+// A downstream that answers 500 with a reason until it is mended, and then 200.
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Test } from 'tap'
+
+export interface Failing {
+  url: string
+  /** From now on it takes everything. */
+  mend: () => void
+  break: (answer?: (taskNo: string) => string) => void
+  /** taskNos that were answered 200, as often as they were. */
+  taken: string[]
+}
+
+export async function failing(t: Test, first: (taskNo: string) => string): Promise<Failing> {
+  let answer: ((taskNo: string) => string) | null = first
+  const taken: string[] = []
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => {
+      const taskNo = String(request.headers['ackbox-task-no'])
+      if (answer) response.writeHead(500, { 'content-type': 'application/json' }).end(answer(taskNo))
+      else {
+        taken.push(taskNo)
+        response.writeHead(200).end()
+      }
+    })
+  })
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => {
+    server.closeAllConnections()
+    return new Promise(resolve => server.close(resolve))
+  })
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    mend: () => {
+      answer = null
+    },
+    break: (again = first) => {
+      answer = again
+    },
+    taken
+  }
+}

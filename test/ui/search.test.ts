@@ -1,0 +1,37 @@
+import t from 'tap'
+import { parseSearch, withFilter } from '../../src/ui/search.ts'
+
+const now = new Date('2026-11-24T10:00:00.000Z')
+
+t.test('the search box understands words, filters and times', async t => {
+  const rows: [text: string, filter: Record<string, string>, word: string][] = [
+    ['', {}, ''],
+    ['order-7', {}, 'order-7'],
+    [
+      'status:failed code:order.paid downstream:ads',
+      { status: 'FAILED', messageCode: 'order.paid', downstream: 'ads' },
+      ''
+    ],
+    ['from:2h order-', { from: '2026-11-24T08:00:00.000Z' }, 'order-'],
+    [
+      'from:2026-11-23T00:00:00+08:00 to:15m',
+      { from: '2026-11-22T16:00:00.000Z', to: '2026-11-24T09:45:00.000Z' },
+      ''
+    ],
+    [
+      'why:"connection refused" bizType:order bizKey:42',
+      { lastReason: 'connection refused', bizType: 'order', bizKey: '42' },
+      ''
+    ],
+    // The default number of a task has colons.
+    ['order.paid:vip:0123456789abcdef0123456789abcdef', {}, 'order.paid:vip:0123456789abcdef0123456789abcdef']
+  ]
+  for (const [text, filter, word] of rows)
+    t.match(parseSearch(text, now), { filter, word, unknown: [] }, text)
+  t.same(parseSearch('colour:"dark red"', now).unknown, ['colour'], 'what is no filter is said')
+})
+
+t.test('a suggestion replaces what was said of the same filter', async t => {
+  t.equal(withFilter('status:FAILED order-7', 'status', 'HANDLED'), 'order-7 status:HANDLED')
+  t.equal(withFilter('', 'why', 'connection refused'), 'why:"connection refused"')
+})
