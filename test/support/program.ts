@@ -9,6 +9,8 @@ export interface Program {
   lines: readonly string[]
   /** The first line that fits, also one that is still to come; rejects when the program ends without it. */
   said(pattern: RegExp): Promise<RegExpExecArray>
+  /** Its exit code; null when a signal ended it. */
+  exited: Promise<number | null>
   stop(signal?: NodeJS.Signals): Promise<number | null>
 }
 
@@ -57,6 +59,7 @@ export function program(
   return {
     pid: child.pid ?? 0,
     lines,
+    exited,
     stop,
     said: pattern =>
       new Promise((resolve, reject) => {

@@ -1,0 +1,104 @@
+// The programs of an example, each a process of its own. One that is killed by SIGKILL is started again, as a supervisor would.
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+
+export interface ProgramOptions {
+  name: string
+  command: string[]
+  env: Record<string, string>
+  cwd: string
+  /** What a line of its output says when it is ready. */
+  ready: RegExp
+  /** Hears every line of its output. */
+  onLine(line: string): void
+  /** Hears that it is ready, or was killed and is started again. */
+  onChange(text: string): void
+  /** It ended by itself, and not with exit code 0. */
+  onFailed(error: Error): void
+}
+
+export interface Program {
+  name: string
+  /** Resolves when it is ready, or at its end. */
+  ready(): Promise<void>
+  /** kill -9. Resolves when it is ready again; false where nothing ran that could be killed. */
+  kill(): Promise<boolean>
+  /** SIGTERM, and SIGKILL if that takes longer than 15 s. It is not started again. */
+  stop(): Promise<void>
+}
+
+const patienceMs = 15_000
+
+export function start(options: ProgramOptions): Program {
+  const { name, onChange, onFailed } = options
+  const [command = '', ...args] = options.command
+  let child: ChildProcess
+  let starting: Promise<void>
+  let isRunning = false
+  let isStopping = false
+
+  function launch(): void {
+    // A process group of its own: Ctrl-C reaches the runner alone, which ends all of them in order.
+    const mine = spawn(command, args, {
+      env: options.env,
+      cwd: options.cwd,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true
+    })
+    child = mine
+    const last: string[] = []
+    starting = new Promise(ready => {
+      for (const stream of [mine.stdout, mine.stderr])
+        createInterface({ input: stream }).on('line', line => {
+          options.onLine(line)
+          last.push(line)
+          if (last.length > 20) last.shift()
+          if (isRunning || !options.ready.test(line)) return
+          isRunning = true
+          onChange(`${name} is ready, pid ${mine.pid}`)
+          ready()
+        })
+      mine.once('error', onFailed)
+      mine.once('close', (code, signal) => {
+        isRunning = false
+        if (signal === 'SIGKILL' && !isStopping) {
+          onChange(`${name} was killed, and is started again`)
+          launch()
+          return ready(starting)
+        }
+        if (code !== 0 && !isStopping)
+          onFailed(new Error(`${name} ended with ${signal ?? `exit code ${code}`}:\n${last.join('\n')}`))
+        return ready()
+      })
+    })
+  }
+
+  async function ready(): Promise<void> {
+    // A kill in the meantime begins another wait.
+    for (let seen; seen !== starting;) await (seen = starting)
+  }
+
+  launch()
+  return {
+    name,
+    ready,
+    async kill() {
+      if (!isRunning) return false
+      const gone = once(child, 'close')
+      if (!child.kill('SIGKILL')) return false
+      await gone
+      await ready()
+      return true
+    },
+    async stop() {
+      isStopping = true
+      if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return
+      const gone = once(child, 'close')
+      child.kill('SIGTERM')
+      const late = setTimeout(() => child.kill('SIGKILL'), patienceMs)
+      await gone
+      clearTimeout(late)
+    }
+  }
+}
