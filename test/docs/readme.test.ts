@@ -19,7 +19,7 @@ const inDist = (file: string): string => path.join(root, 'dist', file)
 const docs = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' }).map(
   name => `docs/${name}`
 )
-const pages = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', ...docs]
+const pages = ['README.md', 'README.zh-CN.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', ...docs]
   .filter(file => file.endsWith('.md'))
   .map(file => page(root, file))
 const pageOf = (file: string): Page => pages.find(one => one.file === file) as Page
