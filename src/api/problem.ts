@@ -14,6 +14,7 @@ import {
 } from '../runtime/errors.ts'
 import { JsonProblem } from '../json/reader.ts'
 import { nearest } from '../runtime/nearest.ts'
+import { inChinese, wantsChinese } from './chinese-problems.ts'
 
 /** Turns every error of a request into a problem. */
 export function problemOf(error: unknown): Problem {
@@ -56,10 +57,13 @@ export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, as
     )
   }
   void reply.code(body.status).headers(problem.headers ?? {})
-  if (body.status === 401 && !asText) void reply.header('www-authenticate', 'Bearer')
-  return asText
-    ? reply.type('text/plain; charset=utf-8').send('fail')
-    : reply.type('application/problem+json').send(JSON.stringify(body))
+  if (asText) return reply.type('text/plain; charset=utf-8').send('fail')
+  if (body.status === 401) void reply.header('www-authenticate', 'Bearer')
+  const chinese = wantsChinese(reply.request.headers['accept-language'])
+  return reply
+    .headers({ 'content-language': chinese ? 'zh-CN' : 'en', vary: 'accept-language' })
+    .type('application/problem+json')
+    .send(JSON.stringify(chinese ? inChinese(body) : body))
 }
 
 /** All errors, each with its place. zod names the place by path, and unknown members by their keys. */
@@ -81,13 +85,14 @@ function pointer(path: readonly PropertyKey[]): string {
 
 const pointed = (pointer: string | undefined) => (pointer === undefined ? {} : { pointer })
 
-/** The same problem as bytes on a socket, for requests that Node itself refuses. */
+/** The same problem as bytes on a socket, for requests that Node itself refuses: in English, since nobody read their headers. */
 export function rawProblem(code: ProblemCode, headers: Record<string, string> = {}, detail = ''): string {
   const body = JSON.stringify(problemBody(code, detail))
   const lines = Object.entries({
     ...headers,
     connection: 'close',
     'content-type': 'application/problem+json',
+    'content-language': 'en',
     'x-content-type-options': 'nosniff',
     'content-length': String(Buffer.byteLength(body))
   }).map(([name, value]) => `${name}: ${value}\r\n`)

@@ -1,5 +1,5 @@
 // Calls of the API, as any program may make them, with the cookie of the session and its token.
-import { session, setClock } from './state.ts'
+import { language, session, setClock } from './state.ts'
 
 /** A refusal of the API, by its stable code. */
 export class Refusal extends Error {
@@ -27,7 +27,7 @@ export function query(members: Record<string, string | number | boolean | undefi
 }
 
 async function call(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
-  const headers: Record<string, string> = {}
+  const headers: Record<string, string> = { 'accept-language': language.value }
   const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
   if (text !== undefined) headers['content-type'] = 'application/json'
   const { csrf } = session.value

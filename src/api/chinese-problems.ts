@@ -1,0 +1,128 @@
+// Problems in Chinese, for whoever asks with `Accept-Language: zh`. Codes and pointers are the same in every language.
+import type { Invalid, ProblemBody, ProblemCode } from '../runtime/errors.ts'
+
+export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
+  NOT_JSON: '请求体不是 JSON',
+  NOT_UTF8: '请求体不是 UTF-8',
+  NOT_I_JSON: '请求体不是 I-JSON（RFC 7493）',
+  TOO_DEEP: '请求体嵌套过深',
+  TOO_MANY_MEMBERS: '请求体的成员过多',
+  BAD_REQUEST: 'HTTP 请求格式错误',
+  UNAUTHORIZED: '需要有效的 API 密钥',
+  BAD_TOKEN: '回执的 token 对这次投递无效',
+  FORBIDDEN: '这个 API 密钥缺少所需的权限',
+  CODE_FORBIDDEN: '这个 API 密钥不能使用这个 messageCode',
+  CSRF: '这次写入缺少会话的 token',
+  CROSS_ORIGIN: '不接受来自其他来源的请求',
+  NOT_FOUND: '路径不存在',
+  TASK_NOT_FOUND: '任务不存在',
+  OPERATION_NOT_FOUND: '批量操作不存在',
+  REJECTED_NOT_FOUND: '被拒绝的行不存在',
+  DOWNSTREAM_NOT_FOUND: '下游不存在',
+  KEY_NOT_FOUND: '顺序键不存在',
+  FAILURE_NOT_FOUND: '没有这个指纹的失败',
+  ALARM_NOT_FOUND: '告警不存在',
+  API_KEY_NOT_FOUND: 'API 密钥不存在',
+  METHOD_NOT_ALLOWED: '不支持这个方法',
+  TIMEOUT: '请求没有按时到齐',
+  TASK_CONFLICT: '这个 taskNo 的任务已存在，内容不同',
+  BIZ_CONFLICT: '这个 bizType 和 bizKey 已有同一 messageCode 的任务',
+  NOTHING_TO_STOP: '这个任务没有可以停止的投递',
+  NOTHING_TO_REDELIVER: '这个任务没有可以重投的投递',
+  KEY_NOT_HELD: '没有失败的投递卡住这个顺序键',
+  NOTHING_TO_PUSH: '这个任务没有等待下一次尝试的投递',
+  NOTHING_TO_SETTLE: '这个任务没有未结束或 FAILED 的投递',
+  TASK_NOT_STARTED: '这个任务还在等开始时间',
+  TASK_BLOCKED: '这个任务在等其他任务',
+  OPERATION_ENDED: '这个批量操作已经结束',
+  TASK_PREPARED: '这个任务是半消息：请提交或回滚',
+  TASK_COMMITTED: '这个任务已提交',
+  TASK_ROLLED_BACK: '这个任务已回滚',
+  NOT_PREPARED: '这个任务不是半消息',
+  TASK_EXPIRED: '这个任务已过 deliverBefore',
+  PREREQUISITE_DELETED: '这个任务等待的前置任务已被删除',
+  TASK_DELETED: '这次投递已被删除',
+  TOO_LARGE: '请求过大',
+  BODY_TOO_LARGE: 'messageBody 过大',
+  DATA_TOO_LARGE: 'data 过大',
+  URI_TOO_LONG: '请求地址过长',
+  UNSUPPORTED_MEDIA_TYPE: '请求体必须是 UTF-8 的 application/json，不能压缩',
+  EXPECTATION_FAILED: '只支持 Expect: 100-continue',
+  MISDIRECTED: '不为这个 Host 提供服务',
+  INVALID: '请求不符合 schema',
+  UNKNOWN_CODE: '没有这个 messageCode 的处理器',
+  NO_CHECK_BACK: '这个 messageCode 的处理器不支持半消息：它没有 checkBack',
+  WRONG_CODE: '这个任务的 messageCode 不同',
+  WRONG_DOWNSTREAM: '这个 token 属于另一个下游',
+  TOO_MANY_REQUESTS: '请求过多',
+  TOO_MANY_WAITERS: '等待任务的请求过多',
+  OVERLOADED: '服务过载',
+  HEADERS_TOO_LARGE: '请求头过大',
+  INTERNAL: '内部错误：Ackbox 的 bug',
+  UNAVAILABLE: '服务不可用：没有数据库、过载或正在停止'
+}
+
+/** Details that are the same text each time. Others name values, or come from a schema, and stay as they are. */
+export const chineseDetails: Readonly<Record<string, string>> = {
+  'A byte order mark': '有字节序标记（BOM）',
+  'A string without its closing quote': '字符串缺少结束的引号',
+  'Unknown escape in a string': '字符串里有未知的转义',
+  'U+0000 in a string: no database text can hold it': '字符串里有 U+0000：数据库的文本存不下',
+  'Malformed number': '数字格式错误',
+  'A number that a double cannot hold; send it as a string': '双精度浮点数存不下的数字，请用字符串发送',
+  'The same member name twice in one object': '同一个对象里有重复的成员名',
+  'the body is empty': '请求体为空',
+  'more than one JSON value': '不止一个 JSON 值',
+  'the charset must be utf-8': '字符集必须是 utf-8',
+  'Content-Encoding is not supported': '不支持 Content-Encoding',
+  'more than 256 headers': '请求头超过 256 个',
+  'exactly one Host is needed': '必须有且只有一个 Host',
+  'force delivers it all the same': '带 force 可以强制投递',
+  'say deliverStartTime or delay, not both': 'deliverStartTime 和 delay 只能写一个',
+  'say bizType and bizKey, or neither': 'bizType 和 bizKey 要么都写，要么都不写',
+  'must be at most a year ahead': '最多只能在一年之后',
+  'must be after the start of delivery': '必须晚于投递的开始时间',
+  'is of a prepared task: say prepared: true too': '只用于半消息：请同时写 prepared: true',
+  'has the form of the numbers of another messageCode': '与另一个 messageCode 的编号形式相同',
+  'a half message cannot wait for others': '半消息不能等待其他任务',
+  'say its bizType too': '请同时写 bizType',
+  'is not the nextCursor of a page': '不是某一页的 nextCursor',
+  'with other content': '内容不同',
+  'tasks of other messageCodes go there too': '其他 messageCode 的任务也发往那里',
+  'the audit names tasks of all messageCodes': '审计里有所有 messageCode 的任务',
+  'these tell of every messageCode': '其中有所有 messageCode 的信息',
+  'this process has no handler for its messageCode': '这个进程没有它的 messageCode 的处理器',
+  'its status is CANCELLED': '它的状态是 CANCELLED',
+  'all connections are taken': '所有连接都被占用',
+  'a key cannot make one that may do more than itself': '密钥不能创建比自己权限更大的密钥'
+}
+
+export function inChinese(body: ProblemBody): ProblemBody {
+  return {
+    ...body,
+    title: chineseTitles[body.code],
+    ...(body.detail === undefined ? {} : { detail: detailOf(body.detail) }),
+    ...(body.errors === undefined ? {} : { errors: body.errors.map(errorOf) })
+  }
+}
+
+const detailOf = (detail: string): string => chineseDetails[detail] ?? detail
+const errorOf = ({ detail, pointer }: Invalid): Invalid => ({ detail: detailOf(detail), pointer })
+
+/** Whether Chinese is asked for before English. What names neither gets English. */
+export function wantsChinese(acceptLanguage: string | undefined): boolean {
+  if (acceptLanguage === undefined || !/zh/i.test(acceptLanguage)) return false
+  const ranges = acceptLanguage
+    .split(',')
+    .map(each => /^\s*([a-z]+|\*)(?:-[\w-]*)?\s*(?:;\s*q=([\d.]+))?\s*$/i.exec(each))
+  const weightOf = (language: string): { weight: number; at: number } => {
+    const weights = ranges.map(range =>
+      range?.[1]?.toLowerCase() === language ? Math.min(1, Number(range[2] ?? 1)) : 0
+    )
+    const weight = Math.max(...weights)
+    return { weight, at: weights.indexOf(weight) }
+  }
+  const [chinese, english] = [weightOf('zh'), weightOf('en')]
+  if (chinese.weight === english.weight) return chinese.weight > 0 && chinese.at < english.at
+  return chinese.weight > english.weight
+}
