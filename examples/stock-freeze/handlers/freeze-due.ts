@@ -1,0 +1,15 @@
+import { defineHandler, env, url } from 'ackbox/handler'
+import { freezeDue, retry } from '../messages.ts'
+
+/** The job that releases unsold freezes, for one freeze: posted with it, delivered when its time limit is over. */
+export default defineHandler({
+  messageCode: 'freeze.due',
+  body: freezeDue,
+  downstreams: {
+    stock: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.STOCK_URL}/ackbox/freeze-due`, body: raw }),
+      retry
+    }
+  }
+})

@@ -1,0 +1,29 @@
+// What the stock, the orders and Ackbox tell each other.
+import { z } from 'ackbox/handler'
+
+const orderId = z.string().regex(/^[A-Za-z0-9-]{1,64}$/)
+
+/** An order as its customer places it; the freeze of its stock has its id. */
+export const placed = z.object({
+  orderId,
+  sku: z.string(),
+  quantity: z.int().positive(),
+  cents: z.int().positive(),
+  /** How long the stock is frozen for a customer who does not pay. */
+  limitMs: z.int().positive()
+})
+export type Placed = z.infer<typeof placed>
+
+export const freezeDue = z.object({ orderId })
+export const paymentStarted = z.object({ orderId })
+export const paymentEnded = z.object({ orderId, isPaid: z.boolean() })
+
+/** For an example in which programs are killed: many tries, soon one after the other. */
+export const retry = { times: 100, backoff: ['200ms' as const, '500ms' as const, '1s' as const] }
+
+export type OrderState = 'UNPAID' | 'PAYING' | 'PAID' | 'CLOSED'
+export interface OrderAnswer {
+  state: OrderState
+  /** Why it is CLOSED. */
+  reason?: 'OUT_OF_STOCK' | 'FREEZE_RELEASED' | 'PAYMENT_FAILED'
+}

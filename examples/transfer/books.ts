@@ -1,0 +1,82 @@
+// What the two banks' books say together, while transfers are under way and at their end.
+/** Rows of a bank's database. */
+export type Rows = <Row>(query: string) => Promise<Row[]>
+
+interface Entry {
+  transferId: string
+  cents: number
+}
+/** Of one bank at one moment: read by one statement. */
+export interface BankBooks {
+  opening: number
+  balance: number
+  out: readonly Entry[]
+  in: readonly Entry[]
+}
+export interface Sums {
+  /** What both banks opened with. */
+  opening: number
+  balances: number
+  /** Left one bank, and not yet arrived at the other. */
+  inFlight: number
+  /** Every line is money made or lost. */
+  wrong: string[]
+}
+
+async function readBank(rows: Rows): Promise<BankBooks> {
+  const entries = (direction: string) =>
+    `(select coalesce(json_agg(json_build_object('transferId', transfer_id, 'cents', cents)), '[]') from ledger where direction = '${direction}')`
+  const [row] = await rows<{ books: BankBooks }>(
+    `select json_build_object('opening', sum(opening_cents), 'balance', sum(cents),
+       'out', ${entries('OUT')}, 'in', ${entries('IN')}) as books
+     from account`
+  )
+  if (row === undefined) throw new Error('the bank has no accounts')
+  return row.books
+}
+
+/**
+ * Reads both. There is no one moment for two databases: what has arrived is read before what was sent, so each arrival finds its debit. At
+ * a quiet moment opening = balances + inFlight, exactly; at any other the money that is seen is never more than the opening.
+ */
+export async function readSums(a: Rows, b: Rows): Promise<Sums> {
+  const before = await readBank(a)
+  const other = await readBank(b)
+  const after = await readBank(a)
+  return sums(before, other, after)
+}
+
+export function sums(before: BankBooks, other: BankBooks, after: BankBooks): Sums {
+  const arrived = [...before.in, ...other.in]
+  const sent = [...after.out, ...other.out]
+  const opening = before.opening + other.opening
+  const balances = after.opening + total(before.in) - total(after.out) + other.balance
+  const arrivedIds = new Set(arrived.map(one => one.transferId))
+  const inFlight = total(sent.filter(one => !arrivedIds.has(one.transferId)))
+  const wrong = [
+    ...[before, other, after].flatMap(({ balance, opening: opened, in: credits, out: debits }) =>
+      balance === opened + total(credits) - total(debits)
+        ? []
+        : [`accounts hold ${balance}, and the ledger says ${opened + total(credits) - total(debits)}`]
+    ),
+    ...repeated(arrived).map(id => `${id} arrived twice`),
+    ...repeated(sent).map(id => `${id} was debited twice`),
+    ...arrived
+      .filter(
+        one => !sent.some(({ transferId, cents }) => transferId === one.transferId && cents === one.cents)
+      )
+      .map(one => `${one.transferId} arrived with ${one.cents} and never left`),
+    ...(balances > opening ? [`${balances} are there, and both opened with ${opening}`] : []),
+    ...(balances + inFlight === opening
+      ? []
+      : [`${balances} and ${inFlight} in flight are not the ${opening} that both opened with`])
+  ]
+  return { opening, balances, inFlight, wrong }
+}
+
+const total = (entries: readonly Entry[]): number => entries.reduce((sum, { cents }) => sum + cents, 0)
+
+function repeated(entries: readonly Entry[]): string[] {
+  const seen = new Set<string>()
+  return entries.map(one => one.transferId).filter(id => seen.has(id) || !seen.add(id))
+}
