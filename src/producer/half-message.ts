@@ -1,8 +1,8 @@
 // Prepare, do, commit: for a producer whose database Ackbox does not share and which runs no relay.
 import { randomUUID } from 'node:crypto'
 import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
-import type { Database, PostgresJs } from '../adapter/transaction.ts'
-import { AlreadyDecided, prepared, stillPrepared } from './barrier.ts'
+import type { Database, PostgresJs, Tx } from '../adapter/transaction.ts'
+import { AlreadyDecided, answerCheck, prepared, stillPrepared } from './barrier.ts'
 import { AckboxError } from './call.ts'
 import type { Client, TaskAnswer } from './client.ts'
 import { ProducerError, type Task } from './task.ts'
@@ -57,8 +57,7 @@ export async function halfMessage<Db extends Database<unknown> | PostgresJs, Res
   } catch (err) {
     const done = worked
     if (done === undefined && !(err instanceof AlreadyDecided)) {
-      // When it cannot be told, the check will find no row and say the same.
-      await ackbox.rollback(taskNo).catch(() => {})
+      await rollBack(ackbox, at, half)
       throw err
     }
     const told = await asked(ackbox, taskNo)
@@ -72,6 +71,17 @@ export async function halfMessage<Db extends Database<unknown> | PostgresJs, Res
   }
   const { result } = worked as unknown as { result: Result }
   return { taskNo, result, task: await commit(ackbox, taskNo) }
+}
+
+/**
+ * The same taskNo may be under way a second time, which can still commit: the message is rolled back once the barrier says that none can any
+ * more. When that cannot be told, Ackbox's check will find out.
+ */
+async function rollBack(ackbox: Client, db: Tx, { taskNo, createdAt }: TaskAnswer): Promise<void> {
+  try {
+    const { state } = await answerCheck(db, { taskNo, preparedAt: createdAt })
+    if (state === 'ROLLED_BACK') await ackbox.rollback(taskNo)
+  } catch {}
 }
 
 /** The work is committed: that Ackbox cannot be told now is no failure of it. A refusal is, and is thrown. */

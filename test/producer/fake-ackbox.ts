@@ -32,6 +32,7 @@ export function answer(response: ServerResponse, status: number, body: unknown, 
 
 export async function fakeAckbox(t: Test): Promise<FakeAckbox> {
   const tasks = new Map<string, string>()
+  const createdAt = new Date().toISOString()
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
@@ -44,7 +45,7 @@ export async function fakeAckbox(t: Test): Promise<FakeAckbox> {
   })
   const reply = async (seen: Seen, response: ServerResponse): Promise<unknown> => {
     if (await fake.script(seen, response, fake.seen.length)) return
-    const task = (taskNo: string) => ({ taskNo, status: tasks.get(taskNo), deliveries: [] })
+    const task = (taskNo: string) => ({ taskNo, createdAt, status: tasks.get(taskNo), deliveries: [] })
     if (seen.path === '/tasks') {
       const { taskNo, prepared } = JSON.parse(seen.text) as { taskNo: string; prepared?: boolean }
       if (!tasks.has(taskNo)) tasks.set(taskNo, prepared ? 'PREPARED' : 'SENDING')

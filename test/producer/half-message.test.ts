@@ -13,8 +13,9 @@ import {
   type Database
 } from '../../src/producer/producer.ts'
 import { lyingProxy } from '../support/proxy.ts'
+import { until } from '../support/until.ts'
 import { mariadbShop, overdraw, pay, postgresShop, type Shop } from './databases.ts'
-import { answer, fakeAckbox, type FakeAckbox } from './fake-ackbox.ts'
+import { answer, fakeAckbox, type FakeAckbox, type Seen } from './fake-ackbox.ts'
 
 t.setTimeout(600_000)
 
@@ -24,6 +25,11 @@ interface Scene {
   ackbox: Client
 }
 const task = (taskNo: string) => ({ taskNo, messageCode: 'order.paid', messageBody: { total: 7 } })
+
+const isPost =
+  (taskNo: string) =>
+  ({ path, text }: Seen): boolean =>
+    path === '/tasks' && text.includes(`"${taskNo}"`)
 
 async function scene(t: Test, shop: Shop): Promise<Scene> {
   const fake = await fakeAckbox(t)
@@ -81,6 +87,42 @@ async function stories(t: Test, { shop, fake, ackbox }: Scene): Promise<void> {
     t.equal(await shop.balance(), before)
     t.equal(fake.status('thrown'), 'CANCELLED')
     t.equal(fake.status('overdrawn'), 'CANCELLED')
+  })
+
+  await t.test('a run that failed does not roll back the message of a second one that commits', async t => {
+    const before = await shop.balance()
+    const paths = () => fake.seen.map(({ path }) => path)
+    const end = (run: Promise<unknown>) =>
+      run.then(
+        () => true,
+        () => false
+      )
+    let [second, isOver] = [Promise.resolve(false), false]
+    // What Ackbox hears of the first run comes after the second has committed, and what it hears of the second after all of the first.
+    fake.script = async ({ path }) => {
+      const isSaid = () => isOver || paths().includes('/tasks/twice/commit')
+      if (path === '/tasks/twice/rollback') await until('the second run has ended its work', isSaid)
+      if (path === '/tasks/twice/commit') await first
+      return false
+    }
+    const first = end(
+      buy('twice', db, async () => {
+        second = end(buy('twice')).finally(() => {
+          isOver = true
+        })
+        await until(
+          'the second run has prepared its message',
+          () => fake.seen.filter(isPost('twice')).length === 2
+        )
+        throw new Error('no')
+      })
+    )
+    t.equal(await first, false)
+    const isDone = await second
+    fake.script = () => false
+    const { status } = await ackbox.check('twice').catch(() => ackbox.read('twice'))
+    t.equal(await shop.balance(), isDone ? before - 7 : before)
+    t.equal(status, isDone ? 'SENDING' : 'CANCELLED', 'the message says what became of the work')
   })
 
   await t.test('a commit whose answer is lost is asked for at once, and the truth is told', async t => {
