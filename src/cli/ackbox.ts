@@ -22,6 +22,7 @@ const commands: Record<string, { does: string; load: () => Promise<Command> }> =
   handlers: { does: 'lists and checks the handlers', load: () => import('./handlers.ts') },
   demo: { does: 'posts sample tasks and shows their results', load: () => import('./demo.ts') },
   relay: { does: "moves tasks from a producer's own database", load: () => import('./relay.ts') },
+  import: { does: 'copies a home-grown message table to tasks', load: () => import('./import.ts') },
   consumer: { does: "prints the tables of a receiver's own database", load: () => import('./consumer.ts') },
   generate: { does: 'writes the generated pages of a clone of Ackbox', load: () => import('./generate.ts') }
 }

@@ -1,10 +1,11 @@
+import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
 import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of the producer's. */
 export async function mysqlSource(url: string, connections: number): Promise<Source> {
-  const pool = (await driver()).createPool({
+  const pool = (await mysqlDriver()).createPool({
     uri: url,
     connectionLimit: connections,
     connectTimeout: 5_000,
@@ -107,12 +108,12 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
   }
 }
 
-async function driver() {
+export async function mysqlDriver(): Promise<typeof mysql> {
   try {
     return await import('mysql2/promise')
   } catch (err) {
     if ((err as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw err
-    throw new RelayError('A relay from MySQL or MariaDB needs the package mysql2: npm install mysql2', {
+    throw new RelayError('MySQL and MariaDB need the package mysql2: npm install mysql2', {
       cause: err
     })
   }

@@ -21,6 +21,11 @@ export class TargetAway extends Error {
   }
 }
 
+/** It takes nothing from this caller at this address, today or tomorrow. */
+export class TargetRefuses extends TargetAway {
+  override name = 'TargetRefuses'
+}
+
 /** Bytes of one request at most; the API takes 8 MiB. */
 const mostBytes = 6 * 1_048_576
 
@@ -103,8 +108,10 @@ function isJson(value: string | null): boolean {
 async function postPart(target: Target, tasks: readonly string[], signal?: AbortSignal): Promise<Verdict[]> {
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`, signal)
   if (status === 200) return verdictsOf(body, tasks.length)
-  if (!isFinal(status))
-    throw new TargetAway(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
+  if (!isFinal(status)) {
+    const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
+    throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
+  }
   // The whole batch was refused for the sake of a member: halves find which.
   if (tasks.length === 1) return [{ kind: 'rejected', problem: body }]
   const middle = Math.ceil(tasks.length / 2)
@@ -128,7 +135,7 @@ function verdictsOf(body: string, count: number): Verdict[] {
     throw new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
   return results.map((result): Verdict => {
     const status = (result as { status?: unknown } | null)?.status
-    if (status === 200 || status === 201) return { kind: 'accepted' }
+    if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }
     if (typeof status === 'number' && isFinalForTask(status))
       return { kind: 'rejected', problem: JSON.stringify(result) }
     return { kind: 'kept' }

@@ -25,7 +25,10 @@ export interface OutboxRow {
 }
 
 /** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */
-export type Verdict = { kind: 'accepted' } | { kind: 'rejected'; problem: string } | { kind: 'kept' }
+export type Verdict =
+  | { kind: 'accepted'; isNew: boolean }
+  | { kind: 'rejected'; problem: string }
+  | { kind: 'kept' }
 
 /** Rows without an ordering key, or those of one shard of keys. */
 export type Share = 'unkeyed' | number

@@ -1,0 +1,191 @@
+// ackbox import: copies the open rows of a home-grown message table to tasks.
+import { closeSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { parseArgs } from 'node:util'
+import { isInfrastructure } from '../db/pool.ts'
+import { commandLine } from '../runtime/package.ts'
+import { readColumns } from '../relay/columns.ts'
+import { importRows, type Imported } from '../relay/import.ts'
+import { TargetAway } from '../relay/post.ts'
+import { RelayError, type OutboxRow } from '../relay/source.ts'
+import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
+import { UsageError } from './database.ts'
+import { dryRun } from './import/dry-run.ts'
+import { explain } from './explain.ts'
+
+export const help = `${commandLine('import --from URL --table NAME --columns taskNo=…,messageCode=…,messageBody=… --to URL [options]')}
+
+Copies rows of a message table in PostgreSQL, MySQL or MariaDB to tasks. It writes nothing to that database. A row whose taskNo is
+there already, with the same content, is no second task: run the same command again to go on after whatever ended it.
+
+  --from URL       postgres://… or mysql://… (or ACKBOX_IMPORT_FROM: a command line can be read by other users)
+  --table NAME     the table, or what else may stand behind FROM
+  --columns LIST   MEMBER=SQL,… A member of a task, and the expression that makes it out of a row:
+                   taskNo=msg_id,messageCode='order.paid',messageBody=payload,deliverStartTime=next_retry_at
+  --where SQL      which rows (default: all), for example "status = 'NEW'"
+  --order SQL      in which order (default: as they come): tasks of one orderingKey keep it
+  --dry-run        counts the rows, shows the first three as tasks, and checks all with the handlers of HANDLERS_DIR; posts nothing
+  --to URL         where Ackbox is (or ACKBOX_URL)
+  --key KEY        API key with the scope tasks:write (or ACKBOX_KEY, or --key-file FILE)
+  --rejected FILE  where rows go that Ackbox refuses, with the problem, one JSON a line (default import-rejected.ndjson; a run that
+                   refuses rows replaces it)
+  --batch N        rows of one request at most (default 500)
+  --help
+
+Exit: 0 every row is a task · 1 it could not go on, and said why · 2 all were tried, and some refused · 130 ended by Ctrl-C or SIGTERM
+once the batch under way was over`
+
+const exits = { failed: 1, refused: 2, stopped: 130 }
+
+export async function run(args: string[]): Promise<void> {
+  try {
+    await perform(args)
+  } catch (err) {
+    console.error(reasonOf(err))
+    process.exitCode = exits.failed
+  }
+}
+
+function reasonOf(err: unknown): string {
+  const { message, code } = err as NodeJS.ErrnoException
+  if (err instanceof UsageError || err instanceof RelayError) return message
+  if (err instanceof TargetAway) return `ackbox import: ${message}. Run the same command again to go on.`
+  if (isInfrastructure(err))
+    return `ackbox import: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`
+  // What a driver throws for a statement that the server refuses.
+  if (typeof err === 'object' && err !== null && ('severity' in err || 'sqlState' in err))
+    return `ackbox import: the database of --from refuses the query: ${message}`
+  return explain(err)
+}
+
+async function perform(args: string[]): Promise<void> {
+  const options = read(args)
+  const stop = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const)
+    process.on(name, () => (stop.signal.aborted ? process.exit(exits.stopped) : stop.abort()))
+  const allFine = await withTable(options.from, options.query, async snapshot =>
+    options.isDryRun
+      ? await dryRun(snapshot, options.query.table, stop.signal)
+      : await copy(snapshot, options, stop.signal)
+  )
+  if (stop.signal.aborted) process.exitCode = exits.stopped
+  else if (!allFine) process.exitCode = exits.refused
+}
+
+/** Whether no row was refused. Says what was done, however it ends. */
+async function copy(snapshot: Snapshot, options: Options, signal: AbortSignal): Promise<boolean> {
+  const file = rejectedFile(options.rejected)
+  const line = progress(snapshot.count)
+  let sum: Imported = { created: 0, known: 0, rejected: 0 }
+  let ended = 'ended early'
+  try {
+    await importRows(
+      {
+        target: { url: options.to, key: options.key, timeoutMs: 30_000 },
+        reject: file.add,
+        onBatch(now) {
+          sum = { ...now }
+          line.show(sum)
+        },
+        onAway: reason => console.error(`ackbox import: ${reason}. Trying again.`),
+        patienceMs: 60_000
+      },
+      snapshot.batches,
+      signal
+    )
+    ended = signal.aborted ? 'stopped' : 'done'
+  } finally {
+    line.end()
+    file.close()
+    console.log(`${counts(sum, snapshot.count)} · ${ended}`)
+    if (sum.rejected > 0) console.log(`What was rejected, and why: ${options.rejected}`)
+    if (ended === 'stopped') console.log('Run the same command again to go on.')
+  }
+  return sum.rejected === 0
+}
+
+const number = (value: number): string => value.toLocaleString('en')
+const counts = ({ created, known, rejected }: Imported, all: number): string =>
+  `${number(created + known + rejected)} of ${number(all)} rows: ${number(created)} new, ${number(known)} already there, ${number(rejected)} rejected`
+
+/** One line that changes, on a terminal only. */
+function progress(all: number): { show(sum: Imported): void; end(): void } {
+  const begun = performance.now()
+  const { isTTY } = process.stderr
+  return {
+    show(sum) {
+      const perSecond = (sum.created + sum.known + sum.rejected) / ((performance.now() - begun) / 1_000)
+      if (isTTY) process.stderr.write(`\r${counts(sum, all)}, ${number(Math.round(perSecond))} a second `)
+    },
+    end() {
+      if (isTTY) process.stderr.write('\n')
+    }
+  }
+}
+
+/** Made when there is a first row for it: for its owner only, as it holds bodies. */
+function rejectedFile(path: string): { add(row: OutboxRow, problem: string): void; close(): void } {
+  let file: number | undefined
+  return {
+    add(row, problem) {
+      file ??= openSync(path, 'w', 0o600)
+      const said = Object.fromEntries(
+        Object.entries(row).filter(([name, value]) => name !== 'id' && value !== null)
+      )
+      writeSync(file, `${JSON.stringify({ row: said, problem: JSON.parse(problem) as unknown })}\n`)
+    },
+    close: () => file !== undefined && closeSync(file)
+  }
+}
+
+interface Options {
+  from: string
+  query: TableQuery
+  to: string
+  key: string | undefined
+  rejected: string
+  isDryRun: boolean
+}
+
+function read(args: string[]): Options {
+  const { values } = parseArgs({
+    args,
+    options: {
+      from: { type: 'string', default: process.env['ACKBOX_IMPORT_FROM'] ?? '' },
+      table: { type: 'string', default: '' },
+      columns: { type: 'string', default: '' },
+      where: { type: 'string' },
+      order: { type: 'string' },
+      'dry-run': { type: 'boolean', default: false },
+      to: { type: 'string', default: process.env['ACKBOX_URL'] ?? '' },
+      key: { type: 'string' },
+      'key-file': { type: 'string' },
+      rejected: { type: 'string', default: 'import-rejected.ndjson' },
+      batch: { type: 'string', default: '500' }
+    }
+  })
+  const needs = (given: string, what: string): void => {
+    if (given === '') throw new UsageError(`Say ${what}\n\n${help}`)
+  }
+  needs(values.from, 'which database: --from URL')
+  needs(values.table, 'which table: --table NAME')
+  needs(values.columns, 'what becomes what: --columns taskNo=…,messageCode=…,messageBody=…')
+  const isHttp = URL.canParse(values.to) && /^https?:$/.test(new URL(values.to).protocol)
+  if (!values['dry-run'] && !isHttp) throw new UsageError(`Say where Ackbox is: --to http://…\n\n${help}`)
+  const batch = /^\d{1,4}$/.test(values.batch) ? Number(values.batch) : 0
+  if (batch < 1 || batch > 1_000) throw new UsageError('--batch must be a whole number from 1 to 1000')
+  const file = values['key-file']
+  return {
+    from: values.from,
+    query: {
+      table: values.table,
+      columns: readColumns(values.columns),
+      where: values.where,
+      order: values.order,
+      batch
+    },
+    to: values.to,
+    key: values.key ?? (file === undefined ? process.env['ACKBOX_KEY'] : readFileSync(file, 'utf8').trim()),
+    rejected: values.rejected,
+    isDryRun: values['dry-run']
+  }
+}

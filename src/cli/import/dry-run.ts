@@ -1,0 +1,100 @@
+import { pino } from 'pino'
+import { acceptedTask, bodyOf, problemOf } from '../../api/problem.ts'
+import { askedTask } from '../../api/task-request.ts'
+import { bySchema } from '../../delivery/schema.ts'
+import { demoEnv } from '../../demo/receiver.ts'
+import { builtInHandlers } from '../../handler/files.ts'
+import { loadHandlers, type Registry } from '../../handler/load.ts'
+import { readJson } from '../../json/reader.ts'
+import { taskText } from '../../relay/post.ts'
+import type { Snapshot } from '../../relay/table.ts'
+import { environment, readConfig } from '../../service/config.ts'
+import { transportNames } from '../../transport/registry.ts'
+
+type Handlers = Registry['handlers']
+
+/** As much of a problem as a line holds. */
+interface Refusal {
+  status: number
+  code: string
+  detail?: string
+  pointer?: string
+}
+
+const shown = 3
+
+/** Prints what an import would do; whether it would refuse no row. Posts nothing. */
+export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSignal): Promise<boolean> {
+  const handlers = await handlersHere()
+  const say = (count: number): string => count.toLocaleString('en')
+  console.log(`${say(snapshot.count)} rows of ${table}. The first ${Math.min(shown, snapshot.count)}:`)
+  const refused = new Map<string, { count: number; first: string }>()
+  let seen = 0
+  for await (const rows of snapshot.batches) {
+    if (signal.aborted) break
+    for (const row of rows) {
+      const text = taskText(row)
+      const refusal = typeof text === 'string' ? refusalOf(text, handlers) : readRefusal(text)
+      if (seen++ < shown) {
+        console.log(typeof text === 'string' ? text : JSON.stringify(row))
+        console.log(`  ${refusal ? `would be refused: ${lineOf(refusal)}` : 'would be taken'}`)
+      }
+      if (!refusal) continue
+      const { count, first } = refused.get(refusal.code) ?? {
+        count: 0,
+        first: `${row.taskNo}: ${lineOf(refusal)}`
+      }
+      refused.set(refusal.code, { count: count + 1, first })
+    }
+  }
+  const refusals = [...refused.values()].reduce((sum, one) => sum + one.count, 0)
+  console.log(
+    `${say(seen)} rows checked with ${handlers.size} handlers: ${say(seen - refusals)} would be taken, ${say(refusals)} refused.`
+  )
+  for (const [code, { count, first }] of refused) console.log(`  ${code} ${say(count)} times, first ${first}`)
+  console.log('Nothing was posted. What Ackbox has already under the same taskNo was not looked at.')
+  return refusals === 0
+}
+
+async function handlersHere(): Promise<Handlers> {
+  const config = readConfig(environment())
+  const { handlers } = await loadHandlers({
+    ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
+    builtIn: builtInHandlers,
+    env: config.demo ? { ...demoEnv('http://demo-receiver'), ...process.env } : process.env,
+    transports: transportNames
+  })
+  return handlers
+}
+
+/** What POST /tasks would answer to a new task; undefined: 201. */
+function refusalOf(text: string, handlers: Handlers): Refusal | undefined {
+  try {
+    const read = readJson(Buffer.from(text), 'task')
+    const caller = { name: 'import', messageCodes: null, scopes: [] }
+    const { asked, ifNew } = askedTask(read.value, read, 0, '', {
+      caller,
+      handlers,
+      traceparent: null,
+      now: new Date()
+    })
+    if (ifNew) throw ifNew
+    const handler = handlers.get(asked.messageCode)
+    const body = handler ? bySchema({ log: silent }, handler, asked) : { kind: 'unknown_code' as const }
+    if ('kind' in body) acceptedTask(body, asked.messageCode, [...handlers.keys()])
+    return undefined
+  } catch (err) {
+    return bodyOf(problemOf(err))
+  }
+}
+
+const silent = pino({ level: 'silent' })
+
+function readRefusal(verdict: ReturnType<typeof taskText>): Refusal | undefined {
+  return typeof verdict === 'object' && verdict.kind === 'rejected'
+    ? (JSON.parse(verdict.problem) as Refusal)
+    : undefined
+}
+
+const lineOf = ({ status, code, pointer = '', detail = '' }: Refusal): string =>
+  [status, code, pointer, detail].filter(Boolean).join(' ')

@@ -1,0 +1,67 @@
+import { nearest } from '../runtime/nearest.ts'
+import { RelayError } from './source.ts'
+
+/** What becomes of the value of an expression before it is a member of a task. */
+type Kind = 'text' | 'json' | 'time' | 'flag' | 'number'
+
+/** The members of a task that a row can bring. `delay` is none of them: it would begin anew with each run. */
+export const kinds = {
+  taskNo: 'text',
+  messageCode: 'text',
+  messageBody: 'json',
+  sceneType: 'text',
+  deliverStartTime: 'time',
+  deliverBefore: 'time',
+  orderingKey: 'text',
+  needCallback: 'flag',
+  retryTimes: 'number',
+  bizType: 'text',
+  bizKey: 'text',
+  uniqueBiz: 'flag',
+  after: 'json',
+  extend: 'json',
+  traceparent: 'text'
+} as const satisfies Record<string, Kind>
+export type Member = keyof typeof kinds
+
+/** Members of a task with the SQL that makes each out of a row. */
+export type Columns = Partial<Record<Member, string>>
+
+const isMember = (name: string): name is Member => Object.hasOwn(kinds, name)
+const required: Member[] = ['taskNo', 'messageCode', 'messageBody']
+
+/** Reads `taskNo=id,messageCode='order.paid',…`. Throws a RelayError that says what is missing or unknown. */
+export function readColumns(text: string): Columns {
+  const columns: Columns = {}
+  for (const part of parts(text)) {
+    const [, name = '', expression = ''] = /^\s*(\w+)\s*=\s*([^]*\S)\s*$/.exec(part) ?? []
+    if (expression === '')
+      throw new RelayError(`--columns: ${part.trim() || 'an empty part'} is not MEMBER=EXPRESSION`)
+    if (!isMember(name)) {
+      const meant = nearest(name, Object.keys(kinds))
+      throw new RelayError(
+        `--columns: a task has no ${name}: ${meant ? `did you mean ${meant}?` : `there are ${Object.keys(kinds).join(', ')}`}`
+      )
+    }
+    if (columns[name] !== undefined) throw new RelayError(`--columns: ${name} is there twice`)
+    columns[name] = expression
+  }
+  const missing = required.find(name => columns[name] === undefined)
+  // Without a number of its own, a row that is copied again would be a second task.
+  if (missing !== undefined) throw new RelayError(`--columns: ${missing}=… is missing`)
+  return columns
+}
+
+/** Cuts at the commas that stand in no quotes and no parentheses. */
+function parts(text: string): string[] {
+  const tokens = text.match(/'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|[^]/g) ?? []
+  const found = ['']
+  let depth = 0
+  for (const token of tokens) {
+    if (token === '(' || token === '[') depth++
+    if (token === ')' || token === ']') depth--
+    if (token === ',' && depth === 0) found.push('')
+    else found.push(`${found.pop() ?? ''}${token}`)
+  }
+  return found
+}

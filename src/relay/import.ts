@@ -1,0 +1,93 @@
+// Copies rows that stay where they are: each is posted until its answer is final. Its taskNo makes a second time harmless.
+import { setTimeout as sleep } from 'node:timers/promises'
+import { postRows, TargetAway, TargetRefuses, type Target } from './post.ts'
+import type { OutboxRow } from './source.ts'
+
+/** Rows so far, by what became of them. */
+export interface Imported {
+  created: number
+  /** Ackbox had the same task before. */
+  known: number
+  rejected: number
+}
+
+export interface ImportDeps {
+  target: Target
+  /** Told of a row that will never be a task, with its problem (JSON). */
+  reject(row: OutboxRow, problem: string): void
+  /** Told after each batch. */
+  onBatch(sum: Imported): void
+  /** Told why a batch waits. */
+  onAway(reason: string): void
+  /** How long Ackbox may give no final answer at all before the import ends, in milliseconds. */
+  patienceMs: number
+}
+
+const backoffMs = { first: 200, most: 5_000 }
+
+/** One batch at a time, in order, until the signal aborts. Throws TargetAway where Ackbox takes nothing for too long. */
+export async function importRows(
+  deps: ImportDeps,
+  batches: AsyncIterable<OutboxRow[]>,
+  signal: AbortSignal
+): Promise<Imported> {
+  const sum: Imported = { created: 0, known: 0, rejected: 0 }
+  for await (const rows of batches) {
+    if (signal.aborted) break
+    await importBatch(deps, rows, sum, signal)
+    deps.onBatch(sum)
+  }
+  return sum
+}
+
+async function importBatch(
+  deps: ImportDeps,
+  rows: OutboxRow[],
+  sum: Imported,
+  signal: AbortSignal
+): Promise<void> {
+  let silentSince = performance.now()
+  let failures = 0
+  let rest = rows
+  while (rest.length > 0) {
+    const posted = await posting(deps, rest, sum)
+    if (posted.rest.length < rest.length) silentSince = performance.now()
+    rest = posted.rest
+    if (posted.away === undefined) return
+    if (performance.now() - silentSince > deps.patienceMs) throw posted.away
+    deps.onAway(posted.away.message)
+    const waitMs = Math.max(
+      posted.away.retryAfterMs ?? 0,
+      Math.min(backoffMs.first * 2 ** failures++, backoffMs.most)
+    )
+    await sleep(waitMs, undefined, { signal }).catch(() => {})
+    if (signal.aborted) return
+  }
+}
+
+/** Posts the rows once; those without a final answer, and why. */
+async function posting(
+  deps: ImportDeps,
+  rows: OutboxRow[],
+  sum: Imported
+): Promise<{ rest: OutboxRow[]; away: TargetAway | undefined }> {
+  try {
+    const verdicts = await postRows(deps.target, rows)
+    const rest: OutboxRow[] = []
+    rows.forEach((row, index) => {
+      const verdict = verdicts[index]
+      if (verdict?.kind === 'accepted') sum[verdict.isNew ? 'created' : 'known']++
+      else if (verdict?.kind === 'rejected') {
+        sum.rejected++
+        deps.reject(row, verdict.problem)
+      } else rest.push(row)
+    })
+    return {
+      rest,
+      away: rest.length > 0 ? new TargetAway(`${rest.length} tasks got no final answer`) : undefined
+    }
+  } catch (err) {
+    if (!(err instanceof TargetAway) || err instanceof TargetRefuses) throw err
+    return { rest: rows, away: err }
+  }
+}

@@ -1,0 +1,172 @@
+// Rows of somebody's own message table, read as tasks. Nothing is written there: the transaction is read-only.
+import type { RowDataPacket } from 'mysql2'
+import { connect, locatePrimary } from '../db/pool.ts'
+import { kinds, type Columns, type Member } from './columns.ts'
+import { mysqlDriver } from './mysql.ts'
+import { RelayError, type OutboxRow } from './source.ts'
+
+export interface TableQuery {
+  /** A table, or what else may stand behind FROM. */
+  table: string
+  columns: Columns
+  /** SQL; undefined: every row. */
+  where: string | undefined
+  /** SQL; undefined: as they come. */
+  order: string | undefined
+  batch: number
+}
+
+/** All rows as of one moment. */
+export interface Snapshot {
+  count: number
+  batches: AsyncIterable<OutboxRow[]>
+}
+
+/** Opens the table for as long as `work` runs. Throws what the driver throws, and a RelayError where the URL is none. */
+export async function withTable<Result>(
+  url: string,
+  query: TableQuery,
+  work: (snapshot: Snapshot) => Promise<Result>
+): Promise<Result> {
+  const scheme = URL.canParse(url) ? new URL(url).protocol : ''
+  if (scheme === 'postgres:' || scheme === 'postgresql:') return await inPostgres(url, query, work)
+  if (scheme === 'mysql:' || scheme === 'mariadb:')
+    return await inMysql(url.replace(/^mariadb:/, 'mysql:'), query, work)
+  throw new RelayError('--from must be a postgres:// or mysql:// URL')
+}
+
+async function inPostgres<Result>(
+  url: string,
+  query: TableQuery,
+  work: (snapshot: Snapshot) => Promise<Result>
+): Promise<Result> {
+  await locatePrimary(url)
+  const sql = connect(url, {
+    max: 1,
+    connect_timeout: 5,
+    onnotice: () => {},
+    connection: { application_name: 'ackbox import' }
+  })
+  try {
+    return (await sql.begin('isolation level repeatable read read only', async tx => {
+      // The transaction waits for Ackbox's answers: the server must not end it for being idle.
+      await tx`set local idle_in_transaction_session_timeout = 0`
+      await tx`set local statement_timeout = 0`
+      await tx`set local time zone 'UTC'`
+      const { all, count } = statements(query, asPostgres, '"')
+      const [found] = await tx<[{ n: string }]>`${tx.unsafe(count)}`
+      return await work({
+        count: Number(found.n),
+        batches: batched(tx<Found[]>`${tx.unsafe(all)}`.cursor(query.batch))
+      })
+    })) as Result
+  } finally {
+    await sql.end({ timeout: 5 })
+  }
+}
+
+async function inMysql<Result>(
+  url: string,
+  query: TableQuery,
+  work: (snapshot: Snapshot) => Promise<Result>
+): Promise<Result> {
+  await mysqlDriver()
+  const { createConnection } = await import('mysql2')
+  const connection = createConnection({ uri: url, connectTimeout: 5_000, jsonStrings: true, timezone: 'Z' })
+  // A lost connection fails the statement under way; without one, the next.
+  connection.on('error', () => {})
+  const asked = connection.promise()
+  try {
+    // While Ackbox is away nobody reads what the server sends: it must not give up after a minute.
+    await asked.query("set session time_zone = '+00:00', session net_write_timeout = 3600")
+    await asked.query('start transaction with consistent snapshot, read only')
+    const { all, count } = statements(query, asMysql, '`')
+    const [found] = await asked.query<RowDataPacket[]>(count)
+    const rows: AsyncIterable<Found> = connection.query(all).stream({ highWaterMark: query.batch })
+    return await work({ count: Number(found[0]?.['n'] ?? 0), batches: batched(gathered(rows, query.batch)) })
+  } finally {
+    connection.destroy()
+  }
+}
+
+type Found = Record<Member, string | number | boolean | null>
+
+type Cast = (kind: (typeof kinds)[Member], expression: string) => string
+
+const asPostgres: Cast = (kind, expression) =>
+  ({
+    text: `(${expression})::text`,
+    json: `(${expression})::text`,
+    time: `to_char((${expression})::timestamptz at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
+    flag: `(${expression})::boolean`,
+    number: `(${expression})::integer`
+  })[kind]
+
+const asMysql: Cast = (kind, expression) =>
+  ({
+    text: `convert((${expression}) using utf8mb4)`,
+    json: `convert((${expression}) using utf8mb4)`,
+    time: `date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ')`,
+    flag: `(${expression}) <> 0`,
+    number: `(${expression}) + 0`
+  })[kind]
+
+function statements(
+  { table, columns, where, order }: TableQuery,
+  cast: Cast,
+  quote: '"' | '`'
+): { all: string; count: string } {
+  const members = Object.entries(columns).map(
+    ([name, expression]) => `${cast(kinds[name as Member], expression)} as ${quote}${name}${quote}`
+  )
+  const from = `from ${table}${where === undefined ? '' : ` where (${where})`}`
+  return {
+    all: `select ${members.join(', ')} ${from}${order === undefined ? '' : ` order by ${order}`}`,
+    count: `select count(*) as n ${from}`
+  }
+}
+
+async function* gathered(rows: AsyncIterable<Found>, size: number): AsyncGenerator<Found[]> {
+  let batch: Found[] = []
+  for await (const row of rows) {
+    batch.push(row)
+    if (batch.length < size) continue
+    yield batch
+    batch = []
+  }
+  if (batch.length > 0) yield batch
+}
+
+async function* batched(found: AsyncIterable<Found[]>): AsyncGenerator<OutboxRow[]> {
+  for await (const rows of found) yield rows.map(rowOf)
+}
+
+function rowOf(found: Partial<Found>): OutboxRow {
+  const text = (name: Member): string | null => {
+    const value = found[name] ?? null
+    return value === null ? null : String(value)
+  }
+  const flag = (name: Member): boolean | null => {
+    const value = found[name] ?? null
+    return value === null ? null : Boolean(value)
+  }
+  return {
+    id: '',
+    taskNo: text('taskNo') ?? '',
+    messageCode: text('messageCode') ?? '',
+    messageBody: text('messageBody') ?? 'null',
+    sceneType: text('sceneType'),
+    deliverStartTime: text('deliverStartTime'),
+    delayMs: null,
+    deliverBefore: text('deliverBefore'),
+    orderingKey: text('orderingKey'),
+    needCallback: flag('needCallback'),
+    retryTimes: found.retryTimes == null ? null : Number(found.retryTimes),
+    bizType: text('bizType'),
+    bizKey: text('bizKey'),
+    uniqueBiz: flag('uniqueBiz'),
+    after: text('after'),
+    extend: text('extend'),
+    traceparent: text('traceparent')
+  }
+}

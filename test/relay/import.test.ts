@@ -1,0 +1,260 @@
+import { createServer } from 'node:http'
+import { once } from 'node:events'
+import { existsSync, readFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { openDb } from '../../src/db/pool.ts'
+import { readColumns } from '../../src/relay/columns.ts'
+import { page } from '../docs/markdown.ts'
+import { testMariadb } from '../support/mariadb.ts'
+import { emptyDb, testDb } from '../support/postgres.ts'
+import { program, type Program } from '../support/program.ts'
+import { folder, handlersDir, start } from '../support/service.ts'
+import { stage } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+const bin = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
+
+interface Shop {
+  url: string
+  run(text: string): Promise<unknown>
+}
+const shops = { postgres: onPostgres, mysql: onMariadb }
+
+/** A table as many shops have written it for themselves; undefined: there is no such server here. */
+async function onPostgres(t: Test): Promise<Shop> {
+  const url = await emptyDb(t)
+  const sql = openDb(url, { max: 1, applicationName: 'shop' })
+  t.teardown(() => sql.end({ timeout: 5 }))
+  await sql`
+    create table message (id bigserial primary key, msg_id text, payload text, status text, next_retry timestamp)`
+  return { url, run: async text => await sql.unsafe(text) }
+}
+
+async function onMariadb(t: Test): Promise<Shop | undefined> {
+  const mariadb = await testMariadb(t)
+  if (!mariadb) return undefined
+  await mariadb.pool.query(
+    `create table message (id bigint auto_increment primary key, msg_id varchar(200), payload longtext, status varchar(20), next_retry datetime)`
+  )
+  return { url: mariadb.url, run: async text => await mariadb.pool.query(text) }
+}
+
+type Row = [msgId: string | null, payload: string | null, status?: string, nextRetry?: string]
+
+const literal = (value: string | null): string => (value === null ? 'null' : `'${value}'`)
+const insert = (rows: Row[]): string =>
+  `insert into message (msg_id, payload, status, next_retry) values ${rows
+    .map(
+      ([msgId, payload, status = 'NEW', next = '2020-01-01 00:00:00']) =>
+        `(${[msgId, payload, status, next].map(literal).join()})`
+    )
+    .join()}`
+const columns = "taskNo=msg_id,messageCode='test.plain',messageBody=payload,deliverStartTime=next_retry"
+
+function importing(t: Test, from: string, cwd: string, ...more: string[]): Program {
+  const args = ['import', '--from', from, '--table', 'message', '--columns', columns, ...more]
+  return program(t, process.execPath, [bin, ...args], {
+    env: { HANDLERS_DIR: handlersDir, TEST_SINK: 'http://127.0.0.1:1' },
+    cwd
+  })
+}
+const ended = async (one: Program): Promise<number | null> => {
+  await one.said(/ · (?:done|stopped|ended early)$/)
+  return await one.stop('SIGCONT')
+}
+
+for (const [kind, open] of Object.entries(shops)) {
+  t.test(
+    `${kind}: open rows become tasks with their very body, the rest and the table stay as they are`,
+    async t => {
+      const on = await stage(t)
+      const shop = on && (await open(t))
+      if (!shop) return
+      const service = await start(t, on.env)
+      const cwd = folder(t)
+      await shop.run(
+        insert([
+          ['due', '{"n": 1e0}'],
+          ['later', '{"n": 2}', 'NEW', `${new Date().getUTCFullYear()}-12-31 23:59:59`],
+          ['sent', '{"n": 3}', 'DONE'],
+          [null, '{"n": 4}'],
+          ['no json', 'hello'],
+          ['text', 'hello'],
+          ['empty', null],
+          ['wrong', '{"n": "x"}']
+        ])
+      )
+      const dry = importing(t, shop.url, cwd, '--where', "status = 'NEW'", '--order', 'id', '--dry-run')
+      await dry.said(/^Nothing was posted/)
+      t.equal(await dry.stop('SIGCONT'), 2)
+      const told = dry.lines.join('\n')
+      t.match(
+        told,
+        /^7 rows of message\. The first 3:\n\{"taskNo":"due","messageCode":"test\.plain","messageBody":\{"n": 1e0\}/
+      )
+      t.match(told, /\n {2}would be taken\n/)
+      t.match(told, /\n {2}would be refused: 422 INVALID \/taskNo /)
+      t.match(told, /7 rows checked with \d+ handlers: 2 would be taken, 5 refused/)
+      t.match(told, /NOT_JSON 2 times, first no json: 400 NOT_JSON \/messageBody/)
+      t.same(await on.sql`select from task`, [], 'it posted nothing')
+
+      const copy = importing(
+        t,
+        shop.url,
+        cwd,
+        '--where',
+        "status = 'NEW'",
+        '--order',
+        'id',
+        '--to',
+        service.url
+      )
+      t.equal(await ended(copy), 2, 'some were refused')
+      t.match(copy.lines.join('\n'), /^7 of 7 rows: 2 new, 0 already there, 5 rejected · done/)
+      const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8').trim().split('\n')
+      t.match(
+        kept.map(line => JSON.parse(line) as unknown),
+        [
+          {
+            row: { taskNo: '', messageBody: '{"n": 4}' },
+            problem: { code: 'INVALID', pointer: '/tasks/0/taskNo' }
+          },
+          { row: { taskNo: 'no json' }, problem: { code: 'NOT_JSON' } },
+          { row: { taskNo: 'text', messageBody: 'hello' }, problem: { code: 'NOT_JSON' } },
+          { row: { taskNo: 'empty' }, problem: { code: 'INVALID' } },
+          { row: { taskNo: 'wrong' }, problem: { code: 'INVALID' } }
+        ].map(one => ({ row: one.row, problem: { code: one.problem.code } }))
+      )
+      await until('what is due is delivered', () => on.downstream.count('due') === 1)
+      t.equal(on.downstream.requests[0]?.body, '{"n": 1e0}', 'the very text')
+      const tasks = await on.sql<{ task_no: string; deliver_start_time: Date }[]>`
+      select task_no, deliver_start_time from task order by task_no`
+      t.same(
+        tasks.map(one => [one.task_no, one.deliver_start_time.toISOString()]),
+        [
+          ['due', '2020-01-01T00:00:00.000Z'],
+          ['later', `${new Date().getUTCFullYear()}-12-31T23:59:59.000Z`]
+        ],
+        'a time without a zone is in UTC'
+      )
+      await shop.run("delete from message where msg_id is null or msg_id not in ('due', 'later')")
+      await shop.run(`update message set payload = '{"n": 9}' where msg_id = 'later'`)
+      const other = importing(t, shop.url, cwd, '--to', service.url)
+      t.equal(await ended(other), 2)
+      t.match(
+        other.lines[0],
+        /^2 of 2 rows: 0 new, 1 already there, 1 rejected/,
+        'other content is no second time'
+      )
+      t.match(readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8'), /TASK_CONFLICT/)
+    }
+  )
+
+  t.test(
+    `${kind}: an import that dies of kill -9, and one that Ctrl-C stops, go on: exactly the rows`,
+    async t => {
+      const on = await stage(t)
+      const shop = on && (await open(t))
+      if (!shop) return
+      const service = await start(t, on.env)
+      const cwd = folder(t)
+      const year = new Date().getUTCFullYear()
+      const rows = Array.from({ length: 2_000 }, (_, n): Row => [
+        `n-${n}`,
+        `{"n":${n}}`,
+        'NEW',
+        `${year}-12-31 23:59:59`
+      ])
+      await shop.run(insert(rows))
+      const stored = async (): Promise<number> => {
+        const [row] = await on.sql<{ n: number }[]>`select count(*)::int as n from task`
+        return row?.n ?? 0
+      }
+      const run = () => importing(t, shop.url, cwd, '--to', service.url, '--batch', '10')
+      const first = run()
+      await until('some are there', async () => (await stored()) > 100)
+      await first.stop('SIGKILL')
+      const before = await stored()
+      t.ok(before < rows.length, 'it was killed in the middle')
+      const second = run()
+      await until('more are there', async () => (await stored()) > before)
+      t.equal(await second.stop('SIGINT'), 130)
+      t.match(second.lines.join('\n'), / already there, 0 rejected · stopped\nRun the same command again/)
+      const third = run()
+      t.equal(await ended(third), 0)
+      const [, fresh = '', known = ''] =
+        /: ([\d,]+) new, ([\d,]+) already there/.exec(third.lines.join()) ?? []
+      const count = (text: string): number => Number(text.replace(',', ''))
+      t.equal(count(fresh) + count(known), rows.length)
+      t.ok(count(known) > before)
+      const tasks = await on.sql<{ task_no: string }[]>`select task_no from task`
+      t.same(new Set(tasks.map(one => one.task_no)), new Set(rows.map(([msgId]) => msgId)))
+      t.equal(tasks.length, rows.length)
+      t.notOk(existsSync(path.join(cwd, 'import-rejected.ndjson')), 'no file where nothing was refused')
+    }
+  )
+}
+
+t.test('it waits for an Ackbox that is away, and ends at once where the key is wrong', async t => {
+  const statuses = [503, 500, 200, 401]
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => {
+      const status = statuses.shift() ?? 500
+      response.writeHead(status).end(status === 200 ? '{"results":[{"status":201}]}' : '{}')
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const to = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const shop = await onPostgres(t)
+  await shop.run(insert([['one', '{"n":1}']]))
+  const cwd = folder(t)
+  const waiting = importing(t, shop.url, cwd, '--to', to)
+  t.equal(await ended(waiting), 0)
+  t.match(waiting.lines.filter(line => line.includes('Trying again')).length, 2)
+  t.match(waiting.lines.join('\n'), /1 of 1 rows: 1 new/)
+  const wrong = importing(t, shop.url, cwd, '--to', to)
+  t.equal(await ended(wrong), 1)
+  t.match(wrong.lines.join('\n'), /0 of 1 rows.* · ended early\n.*answered 401.*Run the same command again/)
+  const bad = importing(t, shop.url, cwd, '--to', to, '--where', 'nonsense = 1')
+  await bad.said(/refuses the query: column "nonsense" does not exist/)
+  t.equal(await bad.stop('SIGCONT'), 1)
+})
+
+t.test('columns are cut where SQL ends, and a wrong one is named', async t => {
+  t.same(
+    readColumns("taskNo=concat('a,b=', id), messageCode = 'x.y',messageBody=json_object('a', f(1, 2))"),
+    {
+      taskNo: "concat('a,b=', id)",
+      messageCode: "'x.y'",
+      messageBody: "json_object('a', f(1, 2))"
+    }
+  )
+  t.throws(() => readColumns('taskNo=id,messageCode=c'), { message: '--columns: messageBody=… is missing' })
+  t.throws(() => readColumns('taskNr=id'), { message: /did you mean taskNo\?/ })
+  t.throws(() => readColumns('taskNo=id,'), { message: /an empty part/ })
+  t.throws(() => readColumns('taskNo=id,taskNo=x'), { message: /twice/ })
+})
+
+t.test('the SQL of docs/moving-in.md moves the open rows to the outbox, and once', async t => {
+  const root = path.resolve(import.meta.dirname, '../../..')
+  const [sql = ''] = page(root, 'docs/moving-in.md').blocks.flatMap(one =>
+    one.language === 'sql' ? [one.text] : []
+  )
+  const db = await testDb(t)
+  await db.sql`create table message (msg_id text, payload jsonb, status text, next_retry_at timestamptz)`
+  await db.sql`insert into message values ('a', '{"n":1}', 'NEW', now()), ('b', '{"n":2}', 'DONE', now())`
+  t.equal((await db.sql.unsafe(sql)).length, 1)
+  t.equal((await db.sql.unsafe(sql)).length, 0)
+  t.match(await db.sql`select task_no, message_code from outbox`, [
+    { task_no: 'a', message_code: 'order.paid' }
+  ])
+})
