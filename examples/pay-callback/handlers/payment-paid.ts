@@ -1,0 +1,17 @@
+import { defineHandler, env, url, z } from 'ackbox/handler'
+
+export default defineHandler({
+  messageCode: 'payment.paid',
+  body: z.object({ payment: z.int(), cents: z.int() }),
+  downstreams: {
+    orders: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: url`${env.ORDERS_URL}/paid`, body: raw }),
+      // A 2xx is not enough: HANDLED when the merchant says that the money is in its books.
+      needCallback: true,
+      receiptTimeout: '5s',
+      retry: { times: 100, backoff: ['200ms', '500ms', '1s'] },
+      limit: { timeout: '3s' }
+    }
+  }
+})
