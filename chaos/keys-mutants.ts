@@ -2,7 +2,7 @@
 import type { Charge } from './judge/finding.ts'
 import type { Action } from './nemesis-plan.ts'
 
-const migration = '../src/db/migrations/0005_keys.sql'
+const migration = '../src/db/migrations/0005_operations.sql'
 const twoHeadsAreFine = {
   file: migration,
   from: 'CREATE UNIQUE INDEX "delivery_head_key"',

@@ -5,6 +5,7 @@ import { fit, json, readBody } from './body.ts'
 import { badCursor } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
+import { fingerprint } from './requests-dashboard.ts'
 import { downstream, isUuid, messageCode, narrowing, page, rfc3339 } from './requests.ts'
 import { refusals } from './responses.ts'
 import type { App } from './typed.ts'
@@ -28,6 +29,7 @@ const filterShape = z.strictObject({
   messageCode: messageCode.optional(),
   downstream: downstream.optional(),
   ...narrowing,
+  fingerprint: fingerprint.optional().describe('Their last failure is of this group of GET /failures.'),
   from: rfc3339.optional().describe('Tasks created at or after. Default: all.'),
   to: rfc3339.optional().describe('Tasks created before.')
 })

@@ -16,7 +16,7 @@ export const statsQuery = z.strictObject({
   downstream: downstream.optional()
 })
 
-const fingerprint = z.string().regex(/^[0-9a-f]{16}$/, 'must be 16 hexadecimal digits')
+export const fingerprint = z.string().regex(/^[0-9a-f]{16}$/, 'must be 16 hexadecimal digits')
 export const failureQuery = z.strictObject({
   from: time.optional().describe('FAILED at or after. Default: the last 24 hours.'),
   to: time.optional().describe('FAILED before.'),

@@ -18,6 +18,8 @@ export interface RedeliverFilter {
   reason?: string
   /** Part of the text of the last reason. */
   lastReason?: string
+  /** Of its last failure. */
+  fingerprint?: string
   /** RFC 3339: when the task was created. */
   from?: string
   to?: string

@@ -22,6 +22,9 @@ export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
   and (${filter.from ?? null}::text::timestamptz is null or t.created_at >= ${filter.from ?? null}::text::timestamptz)
   and (${filter.to ?? null}::text::timestamptz is null or t.created_at < ${filter.to ?? null}::text::timestamptz)
   and (${filter.reason ?? null}::text is null or d.reason = ${filter.reason ?? null})
+  and (${filter.fingerprint ?? null}::text is null or ${filter.fingerprint ?? null} = (
+    select e.fingerprint from failure e where e.task_id = d.task_id and e.downstream = d.downstream
+    order by e.id desc limit 1))
   and (${filter.lastReason ?? null}::text is null or coalesce(
     (select a.reason from attempt a where a.task_id = d.task_id and a.downstream = d.downstream
       order by a.attempt desc limit 1),

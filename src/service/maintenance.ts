@@ -4,6 +4,7 @@ import { openChannels } from '../alarm/open.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { routeAlarms, tellChannel } from '../alarm/tell.ts'
 import { releaseUnknownChannels } from '../db/alarm-sends.ts'
+import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
 import { removeKeys, type Key } from '../db/ordering.ts'
 import { removeOldOperations } from '../db/operations.ts'
@@ -82,13 +83,15 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
       log.warn({ err }, `${what}.failed`)
     }
   // Without it what a slow statement of the drain set would never be cleared, and all that comes would hear 503.
+  let primary = primaryUrl(databaseUrl)
   const looking = repeat(
     refreshMs,
     async () => {
-      if (cluster.isDatabaseAway()) {
-        const moved = await locatePrimary(databaseUrl)
-        if (moved) log.warn(moved, 'database.moved')
-      }
+      if (cluster.isDatabaseAway()) await locatePrimary(databaseUrl)
+      // Others in this process look for it too: the queue, and the check of the server.
+      const now = primaryUrl(databaseUrl)
+      if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
+      primary = now
       await cluster.refresh()
       if (options.hasNews()) await here.beat()
       // At once: who waits has waited for this look already. It never rejects, and what it says is not waited for.

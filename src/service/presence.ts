@@ -5,6 +5,7 @@ import { heartbeat, liveNodes, removeNode, type NodeFacts } from '../db/cluster.
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
+import { placeOf, redisAddress } from '../queue/redis-client.ts'
 import { SettingError, type Config } from './config.ts'
 
 /** What must be the same in all processes, as fingerprints and names without a secret. */
@@ -37,8 +38,9 @@ export function setupFacts(
 /** Never its password. */
 function queueName({ redisUrl, redisPrefix }: Pick<Config, 'redisUrl' | 'redisPrefix'>): string {
   if (redisUrl === undefined) return 'postgres'
-  const { hostname, port, pathname } = new URL(redisUrl)
-  return `redis ${hostname}:${port || 6379}/${pathname.slice(1) || 0} ${redisPrefix}`
+  const { master, options } = redisAddress(redisUrl) ?? {}
+  const where = master === undefined ? placeOf(redisUrl) : `master ${master}`
+  return `redis ${where}/${options?.db ?? 0} ${redisPrefix}`
 }
 
 /** During a rotation one has as its SECRET_PREVIOUS what the other still has as its SECRET. */

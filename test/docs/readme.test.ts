@@ -12,6 +12,7 @@ import { signingSecret, tokens } from '../../src/domain/tokens.ts'
 import { isThere, program } from '../support/program.ts'
 import { dataFolder } from '../support/cluster.ts'
 import { folder, secret, start } from '../support/service.ts'
+import { until } from '../support/until.ts'
 import { commands, page, type Page } from './markdown.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
@@ -82,6 +83,15 @@ async function obey(t: Test, command: string, { env, places }: Around): Promise<
     t.ok(existsSync(path.join(root, example)), `${example} is there (receivers.test.ts runs it)`)
     return
   }
+  if (command.startsWith('ackbox ')) {
+    const said = await run(
+      'bash',
+      ['-c', command.replace(/^ackbox/, `"${inDist('src/cli/ackbox.js')}"`)],
+      env
+    )
+    t.equal(said.code, 0, `${command}\n${said.code === 0 ? '' : said.output}`)
+    return
+  }
   if (/^(?:echo "SECRET|export SIGNING_SECRET)=/.test(command)) return
   t.match(command, /^curl /, 'it is a command that this test knows')
   const said = await run('bash', ['-c', moved(command, places)], env)
@@ -112,6 +122,19 @@ async function obeyAll(t: Test, { blocks }: Page, around: Around): Promise<void>
 const tokenOf = (taskNo: string): string =>
   tokens({ current: secret }).issue({ taskNo, downstream: 'warehouse', attempt: 1, at: new Date() })
 
+/** Accepts a task that cannot be delivered, and waits until its first attempt failed. */
+async function waitsForItsRetry(url: string, taskNo: string): Promise<void> {
+  const posted = await fetch(`${url}/tasks`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ taskNo, messageCode: 'audit.log', messageBody: { who: 'a', did: 'b' } })
+  })
+  if (posted.status !== 201) throw new Error(await posted.text())
+  await until('its first attempt has failed', async () =>
+    (await (await fetch(`${url}/tasks/${taskNo}`)).text()).includes('"lastReason":"')
+  )
+}
+
 const noCurl =
   isThere('curl', '--version') && isThere('openssl', 'version') ? false : 'needs curl and openssl'
 
@@ -121,9 +144,13 @@ t.test('every command of the README and of operations does what it says', { skip
   const places = { 'http://127.0.0.1:3000': service.url }
   const more = { ...env, PORT: new URL(service.url).port, TOKEN: tokenOf('hello-1') }
   await obeyAll(t, pageOf('README.md'), { env: more, places })
-  await obeyAll(t, pageOf('docs/operations.md'), { env: more, places })
   await obeyAll(t, pageOf('CONTRIBUTING.md'), { env: more, places })
   t.equal((await service.kill('SIGTERM')).code, 0, 'npm start ends when it is told to')
+
+  const { PORT } = more
+  const again = await start(t, { ...env, PORT, AUDIT_URL: 'http://127.0.0.1:1' })
+  await waitsForItsRetry(again.url, 'order-A-1001')
+  await obeyAll(t, pageOf('docs/operations.md'), { env: { ...more, ACKBOX_URL: again.url }, places })
 })
 
 t.test('whoever follows docs/receivers.md gets a task HANDLED', { skip: noCurl }, async t => {
@@ -163,7 +190,7 @@ const others = new Set<string>([
   ...Object.values(words).flatMap(value => (Array.isArray(value) ? value : Object.keys(value))),
   ...Object.keys(problems),
   ...(
-    'GET POST PUT PATCH DELETE SIGTERM SIGKILL NODE_ENV CI ACKBOX_URL SIGNING_SECRET TOKEN ID AT BODY KEY ' +
+    'GET POST PUT PATCH DELETE SIGTERM SIGKILL NODE_ENV CI ACKBOX_URL ACKBOX_KEY SIGNING_SECRET TOKEN ID AT BODY KEY ' +
     'UNREACHABLE SIGNATURE DOWNSTREAM NAME WAREHOUSE_URL LEDGER_URL POINTS_URL TRACKER_URL WAL UPDATE ' +
     'OTEL_EXPORTER_OTLP_HEADERS OTEL_TRACES_SAMPLER OTEL_TRACES_SAMPLER_ARG OTEL_RESOURCE_ATTRIBUTES OTEL_BSP_MAX_QUEUE_SIZE'
   ).split(' ')

@@ -32,8 +32,8 @@ for (const { name, most } of moments) {
         await tx`select ackbox_api.enqueue('test.plain', '{"n": "none"}', 'bad')`
         for (const taskNo of taskNos)
           await tx`select ackbox_api.enqueue('test.plain', '{"n": 1}', ${taskNo}, ordering_key => ${taskNo.slice(0, 5)})`
-        await tx`select ackbox_api.enqueue('test.plain', '{"n": 1}', 'row-0')`
-        await tx`select ackbox_api.enqueue('test.plain', '{"n": 2}', 'row-0')`
+        await tx`select ackbox_api.enqueue('test.plain', '{"n": 1}', 'row-0', ordering_key => 'row-0')`
+        await tx`select ackbox_api.enqueue('test.plain', '{"n": 2}', 'row-0', ordering_key => 'row-0')`
       })
       t.strictSame(await died.exited, { code: null, signal: 'SIGKILL' }, 'it died of its own hand')
       const next = await start(t, env)

@@ -63,7 +63,8 @@ async function producer(t: Test): Promise<{ on: Stage; one: Process; admin: stri
   const call = caller(one.url, admin)
   for (const [whose, messageCode] of Object.entries({ mine: 'test.plain', theirs: 'test.receipt' })) {
     for (const end of ['handled', 'failed']) {
-      const task = { taskNo: `${whose}-${end}`, messageCode, messageBody: { n: 1 }, retryTimes: 1 }
+      const key = end === 'failed' ? { orderingKey: `key-of-${whose}` } : {}
+      const task = { taskNo: `${whose}-${end}`, messageCode, messageBody: { n: 1 }, retryTimes: 1, ...key }
       t.equal((await call('POST /tasks', task)).status, 201)
       const { body } = await call(`GET /tasks/${whose}-${end}?wait=HANDLED`)
       t.equal(body['status'], end.toUpperCase())
@@ -164,6 +165,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
       act
     )
   await dashboardTellsNothing(t, on, ask, all)
+  await orderTellsNothing(t, ask, all)
   const theirs = { taskNo: 'theirs-new', messageCode: 'test.receipt', messageBody: { n: 1 } }
   t.equal((await ask('POST /tasks', theirs)).status, 403)
   t.match((await ask('POST /tasks/batch', { tasks: [theirs] })).body, { results: [{ status: 403 }] })
@@ -178,6 +180,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
   const guarded = Object.keys(access).filter(route => access[route] !== 'open' && !route.includes('dtmsvr'))
   const met = [...asked].map(route =>
     route
+      .replace(/^POST \/keys\/.*\/release$/, 'POST /keys/:downstream/:key/release')
       .replace(/\/(?:theirs|nobody)[\w-]*/, '/:taskNo')
       .replace(/\/(?:plain|receipted)/, '/:name')
       .replace(row, ':id')
@@ -220,6 +223,32 @@ async function dashboardTellsNothing(
   t.match(await ask(`DELETE /api-keys/${String(other?.['id'])}`), { status: 404 })
   // Of events: test/service/events.test.ts.
   t.equal((await ask('GET /events?taskNo=%20')).status, 422)
+}
+
+async function orderTellsNothing(
+  t: Test,
+  ask: (route: string, body?: unknown) => Promise<Answer>,
+  all: (route: string) => Promise<Answer>
+): Promise<void> {
+  t.match((await all('GET /keys')).text, 'key-of-theirs')
+  t.notMatch((await ask('GET /keys')).text, /theirs|receipted/)
+  t.match((await ask('GET /keys')).text, 'key-of-mine')
+  t.match(await ask('POST /keys/receipted/key-of-theirs/release'), {
+    status: 404,
+    body: { code: 'KEY_NOT_FOUND' }
+  })
+  t.match(
+    await ask('POST /reconcile', {
+      downstream: 'receipted',
+      from: '2026-01-01T00:00:00Z',
+      to: '2026-01-02T00:00:00Z',
+      taskNos: []
+    }),
+    {
+      status: 404,
+      body: { code: 'DOWNSTREAM_NOT_FOUND' }
+    }
+  )
 }
 
 t.test(
@@ -276,7 +305,7 @@ t.test(
       { deliverBefore: '2020-01-01T00:00:00Z' },
       { delay: 60_000, deliverBefore: new Date(Date.now() + 1_000).toISOString() },
       { messageBody: null },
-      { sceneType: '?' }
+      { sceneType: 'a\u0007b' }
     ]) {
       const none = await post({ ...unknown, ...wrong })
       t.equal(none.status, 422)
@@ -427,6 +456,11 @@ t.test('every act of an operator leaves a row that says who did what to whom', a
       }
     ],
     ['key revoke', () => cli('revoke', id), { who: /^cli/, what: 'key.revoked' }],
+    [
+      'POST /keys/:downstream/:key/release',
+      () => ok('POST /keys/plain/key-of-mine/release'),
+      { who: 'admin', what: 'key.release' }
+    ],
     [
       'POST /downstreams/:name/pause',
       () => ok('POST /downstreams/plain/pause'),

@@ -132,7 +132,7 @@ t.test(
       // Its page came from another server under this name before: to the browser the very same origin as ours.
       [`http://evil.example:${port}/`, `http://evil.example:${port}`],
       [`http://evil.example:${port}/docs`, `http://evil.example:${port}`],
-      [`http://localhost:${port}/`, service.url]
+      [`http://localhost:${port}/healthz`, service.url]
     ]
     for (const [from, target] of attacks) {
       const who = `${from} at ${target}`

@@ -36,11 +36,13 @@ async function age(
       select id, 'plain', 1, 'FAILED', at, at from made
     )
     insert into delivery (task_id, downstream, status, phase, next_action_at, attempt, tries_left, needs_receipt,
-      reason, handled_at, handled_by, created_at, updated_at)
+      reason, handled_at, handled_by, created_at, updated_at, round_at)
     select id, 'plain', ${number}::int, case when ${number}::int = 0 then 'WAITING' end,
       case when ${number}::int = 0 then now() + interval '2 s' end, 1, 9, false,
       case ${number}::int when 2 then 'SEND_EXHAUSTED' when -1 then 'DELETED' end,
-      case when ${number}::int = 1 then at end, case when ${number}::int = 1 then 'send' end, at, at
+      case when ${number}::int = 1 then at end, case when ${number}::int = 1 then 'send' end, at, at,
+      -- Its first attempt was yesterday: the receivers do not forget it yet.
+      now() - interval '1 day'
     from made`
 }
 

@@ -146,7 +146,7 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
         {may('ops:write') && failed > 0 ? (
           <Act
             kind="main"
-            run={() => askRedeliver({ fingerprint })}
+            run={() => askRedeliver({ downstream, fingerprint })}
             label={`${words.redeliver}: ${downstream} ${why}`}
           >
             {words.redeliver}
