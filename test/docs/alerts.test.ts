@@ -29,6 +29,7 @@ t.test('the metrics keep the conventions of Prometheus', { skip }, async t => {
   metrics.outbox({ waiting: 1, oldestMs: 1, rejected: 1 })
   metrics.prepared(1, 1)
   metrics.attempted('warehouse', 'delivered', 3)
+  metrics.alarmTold('ops', 'failed')
   t.same(promtool(['check', 'metrics'], await metrics.render()), { status: 0, said: '' })
 })
 
@@ -40,14 +41,17 @@ const series = (name: string, labels: string, ...values: [string, string]) =>
     )
     .join('\n')
 
-t.test('the ratios are those of all processes together, and hold FAILED ones', { skip }, async t => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'ackbox-alerts-'))
-  t.teardown(() => rmSync(folder, { recursive: true }))
-  const test = path.join(folder, 'test.yml')
-  const of = 'message_code="order.paid",downstream="warehouse"'
-  writeFileSync(
-    test,
-    `rule_files: [${rules}]
+t.test(
+  'the rules say what they should: ratios of all processes together, and whom to call',
+  { skip },
+  async t => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'ackbox-alerts-'))
+    t.teardown(() => rmSync(folder, { recursive: true }))
+    const test = path.join(folder, 'test.yml')
+    const of = 'message_code="order.paid",downstream="warehouse"'
+    writeFileSync(
+      test,
+      `rule_files: [${rules}]
 evaluation_interval: 1m
 tests:
   - interval: 1m
@@ -58,6 +62,9 @@ ${series('ackbox_deliveries_ended_total', `${of},status="HANDLED",tries="first"`
 ${series('ackbox_deliveries_ended_total', `${of},status="HANDLED",tries="later"`, '0x20', '0+60x20')}
 ${series('ackbox_deliveries_ended_total', `${of},status="FAILED",tries="later"`, '0x20', '0+60x20')}
 ${series('ackbox_worker_yields_total', 'downstream="warehouse"', '0x20', '0 0 1x18')}
+${series('ackbox_alarm_messages_total', 'channel="ops",outcome="failed"', '0+0.25x20', '0x10 0+0.25x9')}
+${series('ackbox_alarm_messages_total', 'channel="pager",outcome="failed"', '0+0.2x20', '0x20')}
+${series('ackbox_alarm_messages_total', 'channel="pager",outcome="accepted"', '0+9x20', '0+9x20')}
     promql_expr_test:
       - expr: ackbox:direct_success:ratio_rate5m
         eval_time: 20m
@@ -73,12 +80,23 @@ ${series('ackbox_worker_yields_total', 'downstream="warehouse"', '0x20', '0 0 1x
             exp_annotations:
               summary: 'b cannot reach warehouse, which others reach'
               description: Its route, DNS or certificates differ from theirs. GET /nodes says why.
+      - eval_time: 10m
+        alertname: AckboxAlarmChannelFails
+        exp_alerts: []
+      - eval_time: 20m
+        alertname: AckboxAlarmChannelFails
+        exp_alerts:
+          - exp_labels: { severity: warning, channel: ops }
+            exp_annotations:
+              summary: 'The channel ops does not accept alarms'
+              description: They wait, and are in GET /alarms. The log says why (alarm.send_failed). ackbox alarms test NAME.
       - eval_time: 20m
         alertname: AckboxDirectSuccessLow
         exp_alerts:
           - exp_labels: { severity: info }
             exp_annotations: { summary: 'Only 75% of the deliveries succeed with their first try' }
 `
-  )
-  t.match(promtool(['test', 'rules', test]), { status: 0, said: /SUCCESS/ })
-})
+    )
+    t.match(promtool(['test', 'rules', test]), { status: 0, said: /SUCCESS/ })
+  }
+)

@@ -11,7 +11,7 @@ export interface Page {
   file: string
   text: string
   blocks: Block[]
-  /** Targets of links, without those to other sites. */
+  /** Targets of links and images, without those to other sites. */
   links: string[]
   /** What `#…` may name: GitHub's slugs of the headings. */
   anchors: Set<string>
@@ -32,8 +32,8 @@ export function page(root: string, file: string): Page {
     file,
     text,
     blocks,
-    links: [...prose.matchAll(/\]\(([^)\s]+)\)/g)]
-      .map(([, target = '']) => target)
+    links: [...prose.matchAll(/\]\(([^)\s]+)\)|\bsrc="([^"]+)"/g)]
+      .map(([, target, image = '']) => target ?? image)
       .filter(target => !/^[a-z]+:/.test(target)),
     anchors: new Set(headings.map(slug)),
     code: [...prose.matchAll(/`([^`\n]+)`/g)].map(([, code = '']) => code)

@@ -2,7 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
-import { charges } from '../../chaos/judge/finding.ts'
+import { charges, producerCharges } from '../../chaos/judge/finding.ts'
+import { profiles } from '../../chaos/options.ts'
 import { page } from './markdown.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
@@ -40,20 +41,35 @@ t.test('every promise has a row, and every row a test', async t => {
   const producers = table('Before the 201')
   t.same(
     producers.map(([name]) => name),
-    Array.from({ length: 8 }, (_, n) => `P${n + 1}`)
+    Array.from({ length: 9 }, (_, n) => `P${n + 1}`)
+  )
+  const order = table('In order')
+  t.same(
+    order.map(([name]) => name),
+    ['O1', 'O2', 'O3']
+  )
+  const receivers = table('At the receiver')
+  t.same(
+    receivers.map(([name]) => name),
+    ['R1', 'R2', 'R3']
+  )
+  const hands = table("In an operator's hands")
+  t.same(
+    hands.map(([name]) => name),
+    Array.from({ length: 7 }, (_, n) => `H${n + 1}`)
   )
   const attacks = table('Under attack')
   t.same(
     attacks.map(([name]) => name),
-    Array.from({ length: 12 }, (_, n) => `A${n + 1}`)
+    Array.from({ length: 13 }, (_, n) => `A${n + 1}`)
   )
   const classics = table('What the classic implementations got wrong')
   t.same(
     classics.map(([name]) => Number(name)),
     Array.from({ length: 23 }, (_, n) => n + 1)
   )
-  const unshown = [...rows, ...producers, ...attacks, ...classics].filter(
-    cells => !/“|none can do it/.test(cells.at(-1) ?? '')
+  const unshown = [...rows, ...producers, ...order, ...receivers, ...hands, ...attacks, ...classics].filter(
+    cells => !cells.at(-1)?.includes('“')
   )
   t.same(unshown, [])
 })
@@ -96,13 +112,16 @@ t.test('every test it names is in the run, under the title it gives', async t =>
 })
 
 t.test('every charge it names is one that the checker makes', async t => {
-  const made = new Set(Object.keys(charges))
-  const cited = [...text.matchAll(/`npm run chaos` charges ((?:`\w+`(?:, )?)+)/g)].flatMap(([, list = '']) =>
-    list.split(', ').map(each => each.slice(1, -1))
+  const cited = [
+    ...text.matchAll(/`npm run chaos(?: -- --profile (\w+))?` charges ((?:`\w+`(?:, )?)+)/g)
+  ].flatMap(([, profile = 'quick', list = '']) =>
+    list.split(', ').map(each => ({ profile, charge: each.slice(1, -1) }))
   )
   t.ok(cited.length > 20, `${cited.length} are cited`)
+  const made = (profile: string): object =>
+    profile === 'producers' ? { ...charges, ...producerCharges } : charges
   t.same(
-    cited.filter(each => !made.has(each)),
+    cited.filter(({ profile, charge }) => !(profile in profiles) || !(charge in made(profile))),
     []
   )
 })
