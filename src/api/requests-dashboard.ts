@@ -1,7 +1,8 @@
 import { z } from 'zod'
 import { scopes } from '../db/keys.ts'
 import { alarmKinds } from '../domain/types.ts'
-import { count, downstream, flag, messageCode, taskNo, time } from './requests.ts'
+import { downstream, messageCode, taskNo } from './requests.ts'
+import { count, flag, time } from './queries.ts'
 
 // What the dashboard's routes take, for checks and for the OpenAPI.
 

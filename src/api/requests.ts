@@ -1,13 +1,5 @@
 import { z } from 'zod'
-import {
-  alarmKinds,
-  phases,
-  reasons,
-  receiptResults,
-  statusNumber,
-  taskStatuses,
-  type Status
-} from '../domain/types.ts'
+import { receiptResults } from '../domain/types.ts'
 import { messageCodeForm } from '../domain/ids.ts'
 import { durationMs } from '../handler/define.ts'
 
@@ -18,7 +10,7 @@ export const maxDataBytes = 65_536
 export const maxExtend = 1_024
 const yearMs = 366 * 86_400_000
 
-const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
+export const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 export const taskNo = z
   .string()
   .regex(taskNoForm, 'must be 1 to 128 of A-Z a-z 0-9 . _ : - and start with a letter or digit')
@@ -230,84 +222,6 @@ export const isTaskNo = (text: string): boolean => taskNoForm.test(text)
 export const isUuid = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)
 export const isOrderingKey = (text: string): boolean => orderingKey.safeParse(text).success
 export const isDownstream = (text: string): boolean => downstreamForm.test(text)
-
-// A query has only text. These convert text to values, and refuse the rest.
-export const count = (min: number, max: number) =>
-  z
-    .string()
-    .refine(text => /^\d{1,6}$/.test(text), 'must be a whole number')
-    .transform(Number)
-    .pipe(z.int().min(min).max(max))
-    .meta({ type: 'integer', minimum: min, maximum: max })
-export const flag = z.enum(['true', 'false']).transform(text => text === 'true')
-export const time = rfc3339.transform(text => instant(text) ?? new Date(Number.NaN))
-const statuses = Object.keys(statusNumber) as [Status, ...Status[]]
-
-export const page = {
-  messageCode: messageCode.optional(),
-  downstream: downstream.optional(),
-  from: time.optional().describe('Created at or after. Default: the last 24 hours.'),
-  to: time.optional().describe('Created before.'),
-  cursor: z
-    .string()
-    .regex(/^[\w.~:-]{1,300}$/, 'must be the nextCursor of the page before')
-    .optional()
-    .describe('nextCursor of the page before.'),
-  limit: count(1, 200).optional().describe('Default 50.')
-}
-export const waitQuery = z.strictObject({
-  wait: z
-    .enum(['HANDLED'])
-    .optional()
-    .describe('Hold the answer until the task is in a terminal state, whichever.'),
-  timeout: count(1, 60).optional().describe('Seconds to hold it at most. Default 30.')
-})
-/** What narrows tasks and deliveries alike. */
-export const narrowing = {
-  sceneType: sceneType.optional(),
-  bizType: bizText(64).optional(),
-  bizKey: bizText(128).optional().describe('Only with bizType.'),
-  createdBy: bizText(128).optional().describe('Name of the key that posted it.'),
-  taskNoPrefix: z
-    .string()
-    .regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/, 'must be the beginning of a taskNo')
-    .optional()
-    .describe('The beginning of its taskNo.'),
-  reason: z.enum(reasons).optional().describe('Why a delivery ended.'),
-  lastReason: bizText(200)
-    .optional()
-    .describe('A part of the text of the last reason, in any case: what the last attempt came to.')
-}
-export const taskQuery = z.strictObject({
-  status: z.enum(taskStatuses).optional(),
-  needCallback: flag.optional(),
-  ...narrowing,
-  bizType: narrowing.bizType.describe('With bizKey and without from: of all times.'),
-  ...page
-})
-export const deliveryQuery = z.strictObject({
-  status: z.enum(statuses).optional(),
-  phase: z.enum(phases).optional(),
-  ...narrowing,
-  ...page
-})
-const { messageCode: ofCode, cursor, limit } = page
-export const rejectedQuery = z.strictObject({ messageCode: ofCode, cursor, limit })
-export const keyQuery = z.strictObject({
-  held: flag.optional().describe('true: only those that a FAILED delivery holds.'),
-  downstream: downstream.optional(),
-  cursor: z
-    .string()
-    .regex(/^[\w.-]{1,800}$/, 'must be the nextCursor of the page before')
-    .optional()
-    .describe('nextCursor of the page before.'),
-  limit
-})
-export const alarmQuery = z.strictObject({
-  kind: z.enum(alarmKinds).optional(),
-  open: flag.optional().describe('true: not resolved yet.'),
-  ...page
-})
 
 // RFC 3339: full date, full time with seconds, and a zone.
 const form =

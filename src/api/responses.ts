@@ -1,23 +1,9 @@
 import { z } from 'zod'
-import {
-  alarmKinds,
-  checkAnswers,
-  differenceKinds,
-  handledBys,
-  phases,
-  reasons,
-  receiptResults,
-  statusNumber,
-  taskStatuses,
-  waitingCodes,
-  type Status
-} from '../domain/types.ts'
+import { alarmKinds, differenceKinds, phases, reasons } from '../domain/types.ts'
 import { problems, type ProblemCode } from '../runtime/errors.ts'
+import { deliveryAnswer, status, taskAnswer, time } from './task-answer.ts'
 
 // The output schemas, for the OpenAPI and for the tests, which check every answer against them.
-
-const status = z.enum(Object.keys(statusNumber) as [Status, ...Status[]])
-const time = z.string().meta({ format: 'date-time' })
 
 export const problemAnswer = z
   .strictObject({
@@ -37,126 +23,6 @@ export const problemAnswer = z
   })
   .meta({ id: 'Problem', description: 'RFC 9457. `code` is stable.' })
 
-const attempt = z
-  .looseObject({
-    attempt: z.int(),
-    outcome: z.string().describe('delivered, probed, refused or failed.'),
-    reason: z.string().optional(),
-    status: z.int().optional(),
-    answer: z.string().optional(),
-    address: z.string().optional(),
-    warning: z.string().optional(),
-    messageId: z.string().optional().describe('The id that the broker gave the message.'),
-    ms: z.number(),
-    node: z.string(),
-    startedAt: time
-  })
-  .meta({ id: 'Attempt' })
-
-const receipt = z
-  .looseObject({
-    attempt: z.int(),
-    result: z.enum(receiptResults),
-    reason: z.string().optional(),
-    data: z.unknown().optional(),
-    applied: z.boolean(),
-    late: z.boolean(),
-    createdAt: time
-  })
-  .meta({ id: 'Receipt' })
-
-const waitingAnswer = z
-  .looseObject({
-    code: z.enum(waitingCodes),
-    text: z
-      .strictObject({ en: z.string(), zh: z.string() })
-      .describe('Its values as a sentence; times in UTC.')
-  })
-  .meta({ id: 'WaitingFor' })
-
-const delivery = z
-  .looseObject({
-    downstream: z.string(),
-    status,
-    phase: z.enum(phases).optional(),
-    reason: z.enum(reasons).optional(),
-    attempt: z.int().describe('Number of the last attempt; only rises.'),
-    triesLeft: z.int(),
-    position: z
-      .int()
-      .optional()
-      .describe('Among those of its downstream and orderingKey; as sent in ackbox-sequence.'),
-    outOfOrder: z.literal(true).optional().describe('It lost its place, and goes beside the others.'),
-    nextActionAt: time.optional(),
-    deliveredAt: time.optional(),
-    handledAt: time.optional(),
-    handledBy: z.enum(handledBys).optional(),
-    updatedAt: time.optional(),
-    updatedBy: z
-      .string()
-      .optional()
-      .describe('The key that changed it last: redelivered, deleted, pushed, settled.'),
-    lastAttemptAt: time.optional().describe('In lists.'),
-    lastReason: z
-      .string()
-      .optional()
-      .describe('In lists: what the last attempt came to, or else what the last receipt said.'),
-    attempts: z.array(attempt).optional(),
-    receipts: z.array(receipt).optional(),
-    waitingFor: waitingAnswer.optional().describe('Why it is not over yet. Only where one task is read.')
-  })
-  .meta({ id: 'Delivery' })
-
-const prepared = z
-  .looseObject({
-    preparedAt: time,
-    checks: z.int().describe('How often its producer was asked.'),
-    nextCheckAt: time.optional(),
-    lastAnswer: z.enum(checkAnswers).optional().describe('NONE: nothing that can be understood.'),
-    lastReason: z.string().optional().describe('Why it is none.'),
-    lastCheckedAt: time.optional(),
-    endedAt: time.optional(),
-    endedBy: z.string().optional().describe('Name of a key, or check: and the number of that check.')
-  })
-  .meta({ id: 'Prepared' })
-
-export const taskAnswer = z
-  .looseObject({
-    taskNo: z.string(),
-    messageCode: z.string(),
-    sceneType: z.string(),
-    status: z
-      .enum(taskStatuses)
-      .describe('PREPARED: neither committed nor rolled back yet. CANCELLED: rolled back.'),
-    createdAt: time,
-    deliverStartTime: time.optional(),
-    deliverBefore: time.optional(),
-    needCallback: z.boolean().optional(),
-    retryTimes: z.int().optional(),
-    orderingKey: z.string().optional(),
-    extend: z.unknown().optional(),
-    createdBy: z.string().optional(),
-    bizType: z.string().optional(),
-    bizKey: z.string().optional(),
-    uniqueBiz: z.boolean().optional(),
-    after: z
-      .array(z.string())
-      .optional()
-      .describe('The tasks it waits for, or waited for. Where one task is read or posted.'),
-    before: z
-      .array(z.string())
-      .optional()
-      .describe('Tasks that were posted to wait for it, at most 100. Only where one task is read.'),
-    messageBody: z.unknown().optional().meta({
-      description: 'The very text that was posted; only where one task is read, by a key with tasks:read.'
-    }),
-    prepared: prepared
-      .optional()
-      .describe('Of one that was posted as prepared; who has just committed it is answered without.'),
-    deliveries: z.array(delivery)
-  })
-  .meta({ id: 'Task' })
-
 const more = { nextCursor: z.string().optional() }
 /** Of a list that looks at 20,000 rows at most. */
 const looked = {
@@ -168,7 +34,9 @@ const looked = {
 }
 export const tasksAnswer = z.strictObject({ tasks: z.array(taskAnswer), ...looked })
 export const deliveriesAnswer = z.strictObject({
-  deliveries: z.array(z.looseObject({ taskNo: z.string(), messageCode: z.string(), ...delivery.shape })),
+  deliveries: z.array(
+    z.looseObject({ taskNo: z.string(), messageCode: z.string(), ...deliveryAnswer.shape })
+  ),
   ...looked
 })
 export const alarmsAnswer = z.strictObject({

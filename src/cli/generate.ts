@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import { openapiJson } from '../api/openapi.ts'
 import { isClone, packageRoot } from '../runtime/package.ts'
 import { printConfigDoc, printEnvExample } from '../service/settings.ts'
-import { printStates } from '../domain/transitions.ts'
+import { printStates } from '../domain/states-page.ts'
 
 export const help = `npm run generate            writes docs/config.md, docs/states.md, .env.example, openapi/openapi.json
 npm run generate -- --check lists the outdated ones, and exits with 1 if there are any`

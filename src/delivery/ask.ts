@@ -1,7 +1,7 @@
 import type { ClaimedCheck } from '../db/prepared.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import type { CheckAnswer } from '../domain/types.ts'
-import type { LoadedHandler } from '../handler/define.ts'
+import type { LoadedHandler } from '../handler/loaded.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
 import { signer, type Sign } from '../transport/sign.ts'
 import type { Answer, Transport } from '../transport/types.ts'

@@ -2,7 +2,7 @@ import { raiseNoHandler } from '../db/alarms.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
-import type { LoadedDownstream, LoadedHandler } from '../handler/define.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, limitOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
@@ -11,6 +11,7 @@ import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, type Complete } from './complete.ts'
 import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
+import { ownedOf, timeLeft, type Owned } from './lease.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { DeliveryHeaders } from './headers.ts'
@@ -66,9 +67,6 @@ export interface Execute {
   idle(): Promise<void>
 }
 
-/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
-const leaseSafetyMs = 1_000
-
 /** Limit of outcomes that wait to be written. More would only fill the memory, and would be sent again after a crash. */
 const mostUnwritten = 1_000
 
@@ -77,15 +75,6 @@ const mostLoaded = 3
 
 const yes = (): boolean => true
 const no = (): boolean => false
-
-/** A loaded delivery with its handler. By our monotonic clock its lease ends at `expiresAt`, and it is sent no more at `forgetAt`. */
-interface Owned {
-  delivery: LoadedDelivery
-  downstream: LoadedDownstream
-  expiresAt: number
-  beforeAt: number
-  forgetAt: number
-}
 
 export function executor(deps: ExecuteDeps): Execute {
   const busy = inFlight()
@@ -208,41 +197,6 @@ async function attempt(
   } finally {
     unwritten.leave()
   }
-}
-
-function ownedOf(
-  { headers }: ExecuteDeps,
-  loaded: LeasedDelivery | undefined,
-  downstream: LoadedDownstream
-): Owned | undefined {
-  if (!loaded) return undefined
-  const { delivery, leasedFrom } = loaded
-  return {
-    delivery,
-    downstream,
-    expiresAt: leasedFrom + delivery.leaseMs,
-    beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs,
-    forgetAt: leasedFrom + headers.forgetMs - delivery.roundMs
-  }
-}
-
-/** The time for this attempt, ms. 0: it must not start now. */
-function timeLeft(
-  { cluster, stopping, reach }: ExecuteDeps,
-  { delivery, downstream, expiresAt, beforeAt, forgetAt }: Owned
-): number {
-  const now = performance.now()
-  if (
-    stopping.aborted ||
-    cluster.isPaused(delivery.downstream) ||
-    cluster.isDatabaseAway() ||
-    reach?.isClosed(delivery.downstream) ||
-    now >= Math.min(beforeAt, forgetAt)
-  )
-    return 0
-  const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
-  // With less than half of its timeout a healthy downstream would look slow.
-  return left < downstream.limit.timeoutMs / 2 ? 0 : left
 }
 
 /** The outcome of the send, or the move that releases the delivery unsent. */

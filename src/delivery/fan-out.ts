@@ -1,7 +1,8 @@
 import type { NewDelivery } from '../db/tasks.ts'
 import { limitOf } from '../domain/retry-policy.ts'
 import type { Task } from '../domain/types.ts'
-import type { About, LoadedDownstream, LoadedHandler } from '../handler/define.ts'
+import type { About } from '../handler/define.ts'
+import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 
 export interface FanOutDeps {

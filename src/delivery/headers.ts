@@ -1,6 +1,6 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { Task } from '../domain/types.ts'
-import type { LoadedDownstream } from '../handler/define.ts'
+import type { LoadedDownstream } from '../handler/loaded.ts'
 import { signingSecret, tokenHeader, type Tokens } from '../domain/tokens.ts'
 import { deliveryId } from '../domain/ids.ts'
 import { signer, type Sign } from '../transport/sign.ts'

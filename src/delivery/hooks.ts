@@ -1,5 +1,6 @@
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { LoadedHandler, Sending } from '../handler/define.ts'
+import type { Sending } from '../handler/define.ts'
+import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Task } from '../domain/types.ts'
 import { deliveryId } from '../domain/ids.ts'
 import { isThenable, withTimeout } from '../runtime/with-timeout.ts'

@@ -4,13 +4,13 @@ import type { Sql } from '../db/pool.ts'
 import { findReceiving, setExtend, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import type { LoadedHandler } from '../handler/define.ts'
+import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, defaultPolicy, isFirstTry, limitOf, type Policy } from '../domain/retry-policy.ts'
 import { moves, type Move } from '../domain/transitions.ts'
-import { receiptResults, type ReceiptResult, type Status, type Task } from '../domain/types.ts'
+import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
-import { inHookTime } from './hooks.ts'
+import { askOnReceipt, type Turned } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
@@ -106,7 +106,9 @@ async function take(
     if (found.status === 'DELETED') return 'deleted'
     // The hook is called once, and only if the receipt can still change something.
     turned ??=
-      found.status === 'HANDLED' ? { result: request.result } : await askHandler(deps, request, token, found)
+      found.status === 'HANDLED'
+        ? { result: request.result }
+        : await askOnReceipt(deps, request, token, found.task)
     const { result, extend } = turned
     // Before the receipt: who is not answered sends it again, and the hook says it again.
     if (extend !== undefined) await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend))
@@ -211,66 +213,6 @@ function statusAfter(move: Move): Status {
   const { to } = moves[move.name]
   return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
 }
-
-/** What the handler's hook made of a receipt. `extend` is JSON. */
-interface Turned {
-  result: ReceiptResult
-  extend?: string
-}
-
-/** The result after the handler's hook. Only HANDLED can be changed. A hook that throws, hangs or returns nonsense means RETRY. */
-async function askHandler(
-  deps: ReceiveDeps,
-  request: ReceiptRequest,
-  token: TokenClaims,
-  found: ReceivingDelivery
-): Promise<Turned> {
-  const handler = deps.handlers.get(found.task.messageCode)
-  if (!handler?.onReceipt) return { result: request.result }
-  try {
-    const turned = await inHookTime(
-      'onReceipt',
-      handler.onReceipt({
-        receipt: {
-          result: request.result,
-          downstream: token.downstream,
-          attempt: token.attempt,
-          ...(request.reason === undefined ? {} : { reason: request.reason }),
-          ...(request.data === undefined ? {} : { data: JSON.parse(request.data) as unknown })
-        },
-        task: found.task,
-        body: handler.body.parse(JSON.parse(found.task.messageBody))
-      })
-    )
-    return turnedOf(request.result, turned)
-  } catch (err) {
-    deps.log.warn({ err, taskNo: request.taskNo, downstream: token.downstream }, 'hook.on_receipt_failed')
-    return { result: request.result === 'HANDLED' ? 'RETRY' : request.result }
-  }
-}
-
-/** JavaScript may return anything. Throws for what is no answer. */
-function turnedOf(posted: ReceiptResult, returned: unknown): Turned {
-  const { result = posted, extend } =
-    typeof returned === 'object' && returned !== null
-      ? (returned as { result?: unknown; extend?: unknown })
-      : { result: returned }
-  if (!(receiptResults as readonly unknown[]).includes(result))
-    throw new TypeError(`onReceipt returned ${JSON.stringify(returned)}`)
-  const turned: Turned = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
-  if (extend === undefined) return turned
-  const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'
-  if (text === 'null' || text.length > mostExtend || unstorable.test(text))
-    throw new TypeError(
-      `onReceipt set an extend that is no object of at most ${mostExtend} characters of JSON`
-    )
-  return { ...turned, extend: text }
-}
-
-/** Characters of JSON, as at the POST. */
-const mostExtend = 1_024
-/** jsonb holds neither U+0000 nor half a surrogate pair. */
-const unstorable = /\\u0000|\\ud[89a-f]/i
 
 const policyOf = (
   { handlers }: ReceiveDeps,

@@ -10,7 +10,7 @@ import {
 import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
 import { lowestUuid, uuidv7 } from '../domain/ids.ts'
-import type { LoadedHandler, LoadedReconcile } from '../handler/define.ts'
+import type { LoadedHandler, LoadedReconcile } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { untilAborted } from '../runtime/with-timeout.ts'
 import { messageOf } from './hooks.ts'

@@ -1,4 +1,4 @@
-import type { LoadedHandler } from '../handler/define.ts'
+import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Invalid } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { messageOf } from './hooks.ts'

@@ -1,5 +1,5 @@
 import type { Sql } from '../db/pool.ts'
-import { findEnded } from '../db/views.ts'
+import { findEnded } from '../db/read-tasks.ts'
 import type { Logger } from '../runtime/logger.ts'
 
 /** Callers that wait until tasks end. One query per process serves all of them. */

@@ -2,7 +2,7 @@ import { readBlocks } from '../db/blocks.ts'
 import type { Reads } from '../db/reads.ts'
 import type { TaskView } from '../db/views.ts'
 import { waitingFor, waitingText } from '../domain/waiting-for.ts'
-import type { LoadedHandler } from '../handler/define.ts'
+import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Cluster } from './cluster.ts'
 
 export interface WaitingDeps {

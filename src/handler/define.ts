@@ -1,6 +1,5 @@
 import type { z } from 'zod'
-import type { Policy } from '../domain/retry-policy.ts'
-import type { CheckAnswer, ReceiptResult, Task } from '../domain/types.ts'
+import type { ReceiptResult, Task } from '../domain/types.ts'
 import type { DubboRequest } from '../transport/dubbo/triple.ts'
 import type { Dubbo2Request } from '../transport/dubbo/classic-request.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
@@ -35,7 +34,7 @@ export type TransportName = keyof Requests
 /** Transports whose downstream answers. `json` is also the result of an RPC. */
 type Answering = 'http' | 'dubbo' | 'dubbo2'
 
-type Awaitable<T> = T | Promise<T>
+export type Awaitable<T> = T | Promise<T>
 
 /** The argument of a downstream's hooks. `body` is the messageBody as parsed by the schema. */
 export interface About<Body> {
@@ -222,7 +221,7 @@ export interface CheckBackRequest {
 }
 
 /** Where to ask what became of a half message, while nobody says. */
-type CheckBack = (about: { task: Readonly<Task> }) => Awaitable<CheckBackRequest>
+export type CheckBack = (about: { task: Readonly<Task> }) => Awaitable<CheckBackRequest>
 
 export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record<string, TransportName>> {
   /** The `messageCode` of the tasks. Each code has one handler. */
@@ -245,73 +244,4 @@ export function defineHandler<Schema extends z.ZodType, const Ways extends Recor
   handler: HandlerDefinition<Schema, Ways>
 ): HandlerDefinition<Schema, Ways> {
   return handler
-}
-
-/** A downstream as the service uses it: checked, with defaults, times in milliseconds. */
-export interface LoadedDownstream {
-  name: string
-  transport: TransportName
-  request(about: Sending<unknown>): Awaitable<Requests[TransportName]>
-  when?(about: About<unknown>): boolean
-  beforeSend?(about: AboutAttempt<unknown>): Awaitable<BeforeSend>
-  afterSend?(about: AboutOutcome<unknown>): Awaitable<void>
-  probe?: LoadedProbe
-  reconcile?: LoadedReconcile
-  accepted?(answer: HandlerAnswer, about: About<unknown>): Verdict
-  /** Undefined: it has no receipts, and a task's own needCallback does not change that. */
-  needCallback?: boolean
-  /** Undefined: 'hold'. */
-  onFailed?: 'hold' | 'skip'
-  policy: Policy
-  limit: Limit
-  secrets?: string[]
-  format?: 'cloudevents'
-}
-
-export interface LoadedReconcile extends Pick<Reconcile, 'run'> {
-  everyMs: number
-  settleMs: number
-}
-
-export interface LoadedProbe {
-  request(about: AboutAttempt<unknown>): Awaitable<Requests[TransportName]>
-  handled(answer: HandlerAnswer, about: About<unknown>): unknown
-  required: boolean
-}
-
-export interface Limit {
-  concurrency: number
-  perSecond?: number
-  timeoutMs: number
-  /** Undefined: 1. */
-  pipelining?: number
-}
-
-export interface LoadedHandler {
-  messageCode: string
-  /** The file that defines it. */
-  file: string
-  body: z.ZodType
-  downstreams: LoadedDownstream[]
-  onReceipt?(about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
-  checkBack?: CheckBack
-  /** Its tasks come by the wire of DTM alone, and their producers are asked as DTM asks. */
-  dtm?: DtmMessages
-}
-
-/** What is DTM's own about a message. */
-export interface DtmMessages {
-  /** Undefined: it says nothing. */
-  checkAnswer(answer: Answer): CheckAnswer | undefined
-  /** After an UNKNOWN, ms. */
-  askEveryMs(task: Readonly<Task>): number
-  /** What is delivered beside its first step; null: nothing. */
-  steps(task: Readonly<Task>): Steps | null
-}
-
-/** Tasks that are stored by the very statement that makes the deliveries of another one. */
-export interface Steps {
-  /** Each waits for the one before it, the first of these for that other one. */
-  inSequence: boolean
-  tasks: { taskNo: string; messageCode: string; messageBody: string }[]
 }

@@ -6,7 +6,7 @@ import type { CheckAnswer, Task } from '../domain/types.ts'
 import { headersOf } from '../transport/http/headers.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
 import type { Answer } from '../transport/types.ts'
-import type { LoadedHandler, Steps } from './define.ts'
+import type { LoadedHandler, Steps } from './loaded.ts'
 
 /** Name → origin: the servers to which steps, and the questions for a message, may go. */
 export type DtmTargets = ReadonlyMap<string, string>

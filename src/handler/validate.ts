@@ -1,9 +1,11 @@
 import { messageCodeForm } from '../domain/ids.ts'
 import { defaultBackoff } from '../domain/retry-policy.ts'
 import type { Backoff } from '../domain/types.ts'
-import { type Limit, type LoadedDownstream, type LoadedHandler, durationMs, durationText } from './define.ts'
+import { durationMs, durationText } from './define.ts'
+import type { Limit, LoadedDownstream, LoadedHandler } from './loaded.ts'
 import { checkedRequest } from './checked-request.ts'
 import { nearest } from '../runtime/nearest.ts'
+import { isSigningSecret } from '../transport/sign.ts'
 
 /** One error of a handler, and how to fix it. */
 export interface Wrong {
@@ -230,7 +232,7 @@ export function checkHandler(
     if (value === undefined) return {}
     const list: unknown[] = Array.isArray(value) ? value : []
     // An empty secret comes from an `env` name that is not set: the error says so.
-    const good = list.every(each => typeof each === 'string' && (each === '' || isSecret(each)))
+    const good = list.every(each => typeof each === 'string' && (each === '' || isSigningSecret(each)))
     if (list.length === 0 || !good) {
       wrong(
         `${at}.secrets is not a list of signing secrets`,
@@ -284,12 +286,6 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null
 const isFunction = (value: unknown): value is (...given: unknown[]) => unknown => typeof value === 'function'
 const listed = (names: readonly string[]): string => names.map(name => `'${name}'`).join(', ')
-
-function isSecret(value: string): boolean {
-  const [, base64 = ''] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? []
-  const bytes = Buffer.from(base64, 'base64').length
-  return bytes >= 24 && bytes <= 64
-}
 
 function show(value: unknown): string {
   if (value === undefined) return 'missing'

@@ -1,5 +1,6 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { AttemptEnd } from '../domain/types.ts'
+import { standingMetrics } from './standing-metrics.ts'
 import { openStatistics } from './statistics.ts'
 import { moveNames } from '../domain/transitions.ts'
 import { reasons, receiptResults, type CheckAnswer } from '../domain/types.ts'
@@ -13,14 +14,6 @@ export interface MetricsOptions {
   /** What they send has its series from the start, at 0. */
   handlers?: Iterable<{ messageCode: string; downstreams: readonly { name: string }[] }>
   build?: { version: string; queue: string }
-}
-
-/** How many deliveries stand so. Of more than 10,000 only 10,001 are counted. */
-export interface StandingDeliveries {
-  name: string
-  failed: number
-  blocked: number
-  awaitingReceipt: number
 }
 
 /**
@@ -101,25 +94,6 @@ export function createMetrics({
     labelNames: ['downstream'],
     registers
   })
-  // Told by dispatchers only: of a process without that role there is no sample.
-  const failedNow = new Gauge({
-    name: 'ackbox_deliveries_failed',
-    help: 'Deliveries that are FAILED; of more than 10,000 only 10,001 are counted. Told by dispatchers',
-    labelNames: ['downstream'],
-    registers
-  })
-  const heldNow = new Gauge({
-    name: 'ackbox_deliveries_held',
-    help: 'Deliveries that are BLOCKED: they wait for other tasks; counted to 20,000. Told by dispatchers',
-    labelNames: ['downstream'],
-    registers
-  })
-  const awaitingNow = new Gauge({
-    name: 'ackbox_deliveries_awaiting_receipt',
-    help: 'Deliveries that wait for their receipt; counted to 20,000. Told by dispatchers',
-    labelNames: ['downstream'],
-    registers
-  })
   if (build)
     new Gauge({
       name: 'ackbox_build_info',
@@ -134,37 +108,10 @@ export function createMetrics({
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 30],
     registers
   })
-  const waiting = new Gauge({
-    name: 'ackbox_queue_waiting',
-    help: 'Deliveries that wait in the queue',
-    labelNames: ['downstream'],
-    registers
-  })
-  const oldestDue = new Gauge({
-    name: 'ackbox_oldest_due_seconds',
-    help: 'Age of the oldest delivery that is due and not claimed',
-    labelNames: ['downstream'],
-    registers
-  })
   const drained = new Counter({
     name: 'ackbox_outbox_rows_total',
     help: 'Rows of the outbox that this process brought to their end: stored, same, rejected',
     labelNames: ['result'],
-    registers
-  })
-  const outboxWaiting = new Gauge({
-    name: 'ackbox_outbox_waiting',
-    help: 'Rows in the outbox; of more than 100,000 only so many are counted. Told by dispatchers',
-    registers
-  })
-  const outboxOldest = new Gauge({
-    name: 'ackbox_outbox_oldest_seconds',
-    help: 'Age of the oldest row in the outbox. Told by dispatchers',
-    registers
-  })
-  const outboxRejected = new Gauge({
-    name: 'ackbox_outbox_rejected',
-    help: 'Rows of the outbox that were rejected and wait for somebody. Told by dispatchers',
     registers
   })
   const checks = new Counter({
@@ -183,24 +130,6 @@ export function createMetrics({
     name: 'ackbox_alarm_messages_total',
     help: 'Messages to channels of alarms, by outcome: accepted, failed',
     labelNames: ['channel', 'outcome'],
-    registers
-  })
-  // Told by dispatchers only: of a process without that role there is no sample.
-  const prepared = new Gauge({
-    name: 'ackbox_prepared_tasks',
-    help: 'Tasks that are PREPARED: neither committed nor rolled back',
-    registers
-  })
-  const oldestPrepared = new Gauge({
-    name: 'ackbox_prepared_oldest_seconds',
-    help: 'Age of the oldest task that is PREPARED',
-    registers
-  })
-  prepared.remove()
-  oldestPrepared.remove()
-  const heldKeys = new Gauge({
-    name: 'ackbox_held_keys',
-    help: 'Ordering keys that a FAILED delivery holds; of more than 10,000 only so many are counted',
     registers
   })
   for (const messageCode of codes) {
@@ -259,34 +188,11 @@ export function createMetrics({
     yielded(downstream: string) {
       yields.inc({ downstream })
     },
-    /** Downstreams that no handler names have no series. */
-    standing(counted: readonly StandingDeliveries[]) {
-      for (const { name: downstream, failed, blocked, awaitingReceipt } of counted) {
-        if (names.size > 0 && !names.has(downstream)) continue
-        failedNow.set({ downstream }, failed)
-        heldNow.set({ downstream }, blocked)
-        awaitingNow.set({ downstream }, awaitingReceipt)
-      }
-    },
     started(downstream: string, lagMs: number) {
       lag.observe({ downstream }, lagMs / 1000)
     },
-    waiting(downstream: string, deliveries: number) {
-      waiting.set({ downstream }, deliveries)
-    },
-    oldestDue(downstream: string, ageMs: number) {
-      oldestDue.set({ downstream }, Math.max(0, ageMs) / 1000)
-    },
-    heldKeys(keys: number) {
-      heldKeys.set(keys)
-    },
     drained(result: 'stored' | 'same' | 'rejected', n: number) {
       if (n > 0) drained.inc({ result }, n)
-    },
-    outbox({ waiting: rows, oldestMs, rejected }: { waiting: number; oldestMs: number; rejected: number }) {
-      outboxWaiting.set(rows)
-      outboxOldest.set(Math.max(0, oldestMs) / 1000)
-      outboxRejected.set(rejected)
     },
     alarmTold(channel: string, outcome: 'accepted' | 'failed') {
       alarmMessages.inc({ channel, outcome })
@@ -297,10 +203,7 @@ export function createMetrics({
     halfEnded(messageCode: string, state: 'COMMITTED' | 'ROLLED_BACK', by: 'producer' | 'check') {
       halves.inc({ message_code: messageCode, state, by })
     },
-    prepared(tasks: number, oldestMs: number) {
-      prepared.set(tasks)
-      oldestPrepared.set(oldestMs / 1000)
-    },
+    ...standingMetrics(registers, names),
     /** The same by minute, for charts. */
     statistics,
     contentType: registry.contentType,

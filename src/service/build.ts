@@ -179,16 +179,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics,
     log
   })
-  const receive = receiver({
-    sql,
-    handlers,
-    tokens: issued,
-    complete,
-    cluster,
-    random,
-    metrics,
-    log
-  })
+  const receive = receiver({ sql, handlers, tokens: issued, complete, cluster, random, metrics, log })
   const waiting = waiters({ sql, log })
   const api = operations({
     config,

@@ -2,12 +2,13 @@
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
 import { readAlarmChannels } from './alarm-channels.ts'
+import { readBrokers, wrongReceipts } from './brokers.ts'
 import type { ChannelConfig } from '../alarm/channel.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import { parseFailpoints, type Failpoint, type Fault } from '../runtime/failpoint.ts'
 import { commandLine } from '../runtime/package.ts'
-import { misspelt, settings, type Settings } from './settings.ts'
-import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
+import { list, misspelt, settings, type Settings } from './settings.ts'
+import type { Broker } from '../transport/broker.ts'
 import { isCidr, isHostPort } from '../transport/egress/allow-list.ts'
 
 export interface Config {
@@ -62,12 +63,6 @@ export class SettingError extends Error {
 export const roles = ['api', 'worker', 'dispatcher'] as const
 export type Role = (typeof roles)[number]
 type Env = Record<string, string | undefined>
-
-const list = (text: string) =>
-  text
-    .split(',')
-    .map(part => part.trim())
-    .filter(part => part !== '')
 
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
@@ -146,49 +141,6 @@ function complaint(issue: z.core.$ZodIssue, given: Env): string {
   const name = String(issue.path[0])
   const hidden = /SECRET|URL/.test(name) // never print a password
   return `${name} ${issue.message}${hidden ? '' : `, but is ${JSON.stringify(given[name])}`}`
-}
-
-/** A variable of its own overrides BROKERS_JSON. No message repeats a URL: it may hold a password. */
-function readBrokers(env: Env, json = '{}'): { brokers: Map<string, Broker>; wrong: string[] } {
-  const brokers = new Map<string, Broker>()
-  const wrong: string[] = []
-  const read = (variable: string, name: string, url: unknown): void => {
-    const broker = typeof url === 'string' ? parseBroker(name, url) : 'must be a URL in quotes'
-    if (typeof broker === 'string') wrong.push(`${variable} ${broker}`)
-    else brokers.set(name, broker)
-  }
-  try {
-    const given: unknown = JSON.parse(json)
-    if (typeof given !== 'object' || given === null || Array.isArray(given)) throw new TypeError()
-    for (const [name, url] of Object.entries(given)) {
-      if (brokerName.test(name)) read(`BROKERS_JSON: ${name}`, name, url)
-      else wrong.push(`BROKERS_JSON: ${JSON.stringify(name)} must be 1 to 32 small letters, digits or '-'`)
-    }
-  } catch {
-    wrong.push('BROKERS_JSON must be a JSON object: {"name":"kafka://host:9092"}')
-  }
-  for (const [variable, url] of Object.entries(env)) {
-    const name = variable.slice('BROKER_'.length).toLowerCase().replaceAll('_', '-')
-    if (!variable.startsWith('BROKER_') || !url) continue
-    if (brokerName.test(name) && brokerVariable(name) === variable) read(variable, name, url)
-    else wrong.push(`${variable} names no broker: BROKER_ and 1 to 32 capital letters, digits or _`)
-  }
-  return { brokers, wrong }
-}
-
-/** Whose clients can consume too. */
-const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats', 'redis-stream'])
-
-function wrongReceipts({ RECEIPTS_FROM = '' }: Settings, brokers: Config['brokers']): string[] {
-  return list(RECEIPTS_FROM).flatMap(name => {
-    const broker = brokers.get(name)
-    if (!broker) return [`RECEIPTS_FROM names ${name}, which is no broker: set ${brokerVariable(name)}`]
-    return consumed.has(transportOf(broker.scheme))
-      ? []
-      : [
-          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka, NATS and Redis streams`
-        ]
-  })
 }
 
 function toConfig(

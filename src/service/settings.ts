@@ -287,3 +287,10 @@ export function printConfigDoc(): string {
   ].join('\n')
 }
 const cell = (markdown: string) => markdown.replaceAll('|', '\\|')
+
+/** The parts of a list with commas. */
+export const list = (text: string) =>
+  text
+    .split(',')
+    .map(part => part.trim())
+    .filter(part => part !== '')

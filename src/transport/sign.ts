@@ -29,3 +29,10 @@ function keyOf(secret: string): KeyObject {
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text)) throw new TypeError('a signing secret must be whsec_ and base64')
   return createSecretKey(text, 'base64')
 }
+
+/** `whsec_` and base64 of 24 to 64 bytes. */
+export function isSigningSecret(value: string): boolean {
+  const [, base64 = ''] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? []
+  const bytes = Buffer.from(base64, 'base64').length
+  return bytes >= 24 && bytes <= 64
+}

@@ -12,9 +12,9 @@ import {
   pausedAnswer,
   problemAnswer,
   receiptAnswer,
-  taskAnswer,
   tasksAnswer
 } from '../../src/api/responses.ts'
+import { taskAnswer } from '../../src/api/task-answer.ts'
 import { access } from '../../src/api/access.ts'
 import { openapiJson } from '../../src/api/openapi.ts'
 import { api, inject, order } from './fake.ts'

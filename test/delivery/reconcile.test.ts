@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { claimAlarms } from '../../src/db/alarms.ts'
 import { listAlarms } from '../../src/db/lists.ts'
 import { reconciler } from '../../src/delivery/reconcile.ts'
-import type { LoadedReconcile } from '../../src/handler/define.ts'
+import type { LoadedReconcile } from '../../src/handler/loaded.ts'
 import { readsOf } from '../support/postgres.ts'
 import { setup } from '../support/setup.ts'
 

@@ -1,6 +1,7 @@
 // What a handler may do beside its request: be told of attempts, send by itself, set `extend`.
 import t from 'tap'
-import type { AboutOutcome, LoadedDownstream } from '../../src/handler/define.ts'
+import type { AboutOutcome } from '../../src/handler/define.ts'
+import type { LoadedDownstream } from '../../src/handler/loaded.ts'
 import { checkHandler } from '../../src/handler/validate.ts'
 import { customTransport } from '../../src/transport/custom.ts'
 import { z } from '../../src/handler/define.ts'

@@ -10,12 +10,12 @@ import {
   phaseOf,
   stateBits,
   states,
-  printStates,
   statusOf,
   type MoveName,
   type State,
   type DeliveryState
 } from '../../src/domain/transitions.ts'
+import { printStates } from '../../src/domain/states-page.ts'
 import { statusNumber } from '../../src/domain/types.ts'
 
 // Written by hand from the picture in the design, and not from the table: from place to place by move.

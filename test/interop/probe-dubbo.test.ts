@@ -1,6 +1,6 @@
 // A Java provider that handled a task, and whose answer came too late, is asked before it gets the task again.
 import t from 'tap'
-import type { LoadedDownstream } from '../../src/handler/define.ts'
+import type { LoadedDownstream } from '../../src/handler/loaded.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
 import { dubboTransport } from '../../src/transport/dubbo/triple.ts'

@@ -23,7 +23,7 @@ import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/del
 import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { redeliver, release, remove } from '../../src/delivery/operate.ts'
 import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
-import type { LoadedDownstream, LoadedHandler } from '../../src/handler/define.ts'
+import type { LoadedDownstream, LoadedHandler } from '../../src/handler/loaded.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
 import { limiter } from '../../src/queue/limiter.ts'

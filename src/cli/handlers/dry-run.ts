@@ -1,9 +1,5 @@
-import {
-  type LoadedDownstream,
-  type LoadedHandler,
-  type Requests,
-  durationText
-} from '../../handler/define.ts'
+import { type Requests, durationText } from '../../handler/define.ts'
+import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Registry } from '../../handler/load.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'

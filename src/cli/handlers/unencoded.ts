@@ -1,4 +1,4 @@
-import type { LoadedDownstream, LoadedHandler } from '../../handler/define.ts'
+import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Task } from '../../domain/types.ts'
 
 /** Whoever may write this behind a value may write another path and another query. */

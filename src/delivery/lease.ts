@@ -1,0 +1,53 @@
+import type { LoadedDelivery } from '../db/deliveries.ts'
+import type { LoadedDownstream } from '../handler/loaded.ts'
+import type { Cluster } from './cluster.ts'
+import type { DeliveryHeaders } from './headers.ts'
+import type { LeasedDelivery } from './load.ts'
+import type { Reach } from './reach.ts'
+
+/** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
+const leaseSafetyMs = 1_000
+
+/** A loaded delivery with its handler. By our monotonic clock its lease ends at `expiresAt`, and it is sent no more at `forgetAt`. */
+export interface Owned {
+  delivery: LoadedDelivery
+  downstream: LoadedDownstream
+  expiresAt: number
+  beforeAt: number
+  forgetAt: number
+}
+
+export function ownedOf(
+  { headers }: { headers: DeliveryHeaders },
+  loaded: LeasedDelivery | undefined,
+  downstream: LoadedDownstream
+): Owned | undefined {
+  if (!loaded) return undefined
+  const { delivery, leasedFrom } = loaded
+  return {
+    delivery,
+    downstream,
+    expiresAt: leasedFrom + delivery.leaseMs,
+    beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs,
+    forgetAt: leasedFrom + headers.forgetMs - delivery.roundMs
+  }
+}
+
+/** The time for this attempt, ms. 0: it must not start now. */
+export function timeLeft(
+  { cluster, stopping, reach }: { cluster: Cluster; stopping: AbortSignal; reach?: Pick<Reach, 'isClosed'> },
+  { delivery, downstream, expiresAt, beforeAt, forgetAt }: Owned
+): number {
+  const now = performance.now()
+  if (
+    stopping.aborted ||
+    cluster.isPaused(delivery.downstream) ||
+    cluster.isDatabaseAway() ||
+    reach?.isClosed(delivery.downstream) ||
+    now >= Math.min(beforeAt, forgetAt)
+  )
+    return 0
+  const left = Math.min(downstream.limit.timeoutMs, expiresAt - leaseSafetyMs - now)
+  // With less than half of its timeout a healthy downstream would look slow.
+  return left < downstream.limit.timeoutMs / 2 ? 0 : left
+}

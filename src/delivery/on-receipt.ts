@@ -1,0 +1,65 @@
+import type { LoadedHandler } from '../handler/loaded.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { TokenClaims } from '../domain/tokens.ts'
+import { receiptResults, type ReceiptResult, type Task } from '../domain/types.ts'
+import { inHookTime } from './hooks.ts'
+
+/** What the handler's hook made of a receipt. `extend` is JSON. */
+export interface Turned {
+  result: ReceiptResult
+  extend?: string
+}
+
+/** The result after the handler's hook. Only HANDLED can be changed. A hook that throws, hangs or returns nonsense means RETRY. */
+export async function askOnReceipt(
+  deps: { handlers: ReadonlyMap<string, LoadedHandler>; log: Logger },
+  request: { taskNo: string; result: ReceiptResult; reason?: string; data?: string },
+  token: TokenClaims,
+  task: Task
+): Promise<Turned> {
+  const handler = deps.handlers.get(task.messageCode)
+  if (!handler?.onReceipt) return { result: request.result }
+  try {
+    const turned = await inHookTime(
+      'onReceipt',
+      handler.onReceipt({
+        receipt: {
+          result: request.result,
+          downstream: token.downstream,
+          attempt: token.attempt,
+          ...(request.reason === undefined ? {} : { reason: request.reason }),
+          ...(request.data === undefined ? {} : { data: JSON.parse(request.data) as unknown })
+        },
+        task,
+        body: handler.body.parse(JSON.parse(task.messageBody))
+      })
+    )
+    return turnedOf(request.result, turned)
+  } catch (err) {
+    deps.log.warn({ err, taskNo: request.taskNo, downstream: token.downstream }, 'hook.on_receipt_failed')
+    return { result: request.result === 'HANDLED' ? 'RETRY' : request.result }
+  }
+}
+
+/** JavaScript may return anything. Throws for what is no answer. */
+function turnedOf(posted: ReceiptResult, returned: unknown): Turned {
+  const { result = posted, extend } =
+    typeof returned === 'object' && returned !== null
+      ? (returned as { result?: unknown; extend?: unknown })
+      : { result: returned }
+  if (!(receiptResults as readonly unknown[]).includes(result))
+    throw new TypeError(`onReceipt returned ${JSON.stringify(returned)}`)
+  const turned: Turned = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
+  if (extend === undefined) return turned
+  const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'
+  if (text === 'null' || text.length > mostExtend || unstorable.test(text))
+    throw new TypeError(
+      `onReceipt set an extend that is no object of at most ${mostExtend} characters of JSON`
+    )
+  return { ...turned, extend: text }
+}
+
+/** Characters of JSON, as at the POST. */
+const mostExtend = 1_024
+/** jsonb holds neither U+0000 nor half a surrogate pair. */
+const unstorable = /\\u0000|\\ud[89a-f]/i
