@@ -211,7 +211,7 @@ t.test('every setting that the pages name exists', async t => {
 
 t.test('every npm command that the pages name exists', async t => {
   for (const { file, text } of pages)
-    for (const [, verb = ''] of text.matchAll(/npm run (?:-s )?([a-z]+)/g))
+    for (const [, verb = ''] of text.matchAll(/npm run (?:-s )?([a-z]+(?::[a-z]+)*)/g))
       t.ok(scripts[verb], `${file}: npm run ${verb}`)
 })
 

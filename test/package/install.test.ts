@@ -8,6 +8,7 @@ import { stripTypes } from '../../src/handler/typescript.ts'
 import { version } from '../../src/runtime/package.ts'
 import { call, folder, settled } from '../support/service.ts'
 import { until } from '../support/until.ts'
+import { filesOf, unexpected } from './contents.ts'
 import { copyTree, pack, plainEnv, root, run } from './installed.ts'
 import { descendants, isAlive } from './processes.ts'
 
@@ -57,6 +58,30 @@ async function start(t: Test, cwd: string, command: string, ...args: string[]): 
   )
   return { url: `http://127.0.0.1:${port}`, pid, below, said: () => output, ended }
 }
+
+t.test(
+  'the tarball has the kinds of files it should have, and its own list of what it is made of',
+  async t => {
+    // Built by `npm pack` above.
+    const { code, output } = await run(
+      clone,
+      'npm',
+      'pack',
+      '--dry-run',
+      '--json',
+      '--ignore-scripts',
+      '--silent'
+    )
+    t.equal(code, 0, output)
+    const files = filesOf(output.slice(output.search(/^[[{]/m)))
+    t.same(unexpected(files), [])
+    t.ok(files.includes('dist/sbom.cdx.json'))
+    t.match(JSON.parse(readFileSync(path.join(clone, 'dist/sbom.cdx.json'), 'utf8')), {
+      bomFormat: 'CycloneDX',
+      metadata: { component: { purl: `pkg:npm/ackbox@${version}` } }
+    })
+  }
+)
 
 t.test('it installs, and npx ackbox init makes a project of the folder', async t => {
   const installed = await run(app, 'npm', 'install', '--prefer-offline', tarball, 'postgres@3.4.9')

@@ -1,0 +1,19 @@
+// npm run openapi:compat: whether the API still has all that the last release of its major version promised.
+import { readdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { packageRoot } from '../src/runtime/package.ts'
+import { breaks, type Json } from './breaks.ts'
+
+const folder = path.join(packageRoot, 'openapi')
+const read = (name: string): Json => JSON.parse(readFileSync(path.join(folder, name), 'utf8')) as Json
+const released = readdirSync(folder)
+  .filter(name => /^\d+\.\d+\.json$/.test(name))
+  .toSorted((a, b) => a.localeCompare(b, 'en', { numeric: true }))
+const last = released.at(-1)
+if (last === undefined) console.log('openapi/ has no release yet: the API may still change')
+else {
+  const found = breaks(read(last), read('openapi.json'))
+  for (const line of found) console.error(line)
+  console.log(`${found.length} breaks since openapi/${last}`)
+  if (found.length > 0) process.exitCode = 1
+}

@@ -1,0 +1,21 @@
+// What may be in the package of npm.
+
+const kinds = [
+  /^(?:package\.json|README(?:\.zh-CN)?\.md|LICENSE|docs\/config\.md|dist\/sbom\.cdx\.json)$/,
+  /^dist\/(?:src|handlers)\/[\w./-]+\.(?:js|d\.ts)$/,
+  /^dist\/ui\/[\w-]+\.(?:js|css|html|svg)$/,
+  /^src\/db\/migrations\/(?:\d{4}_\w+\.sql|meta\/\w+\.json)$/,
+  /^examples\/project\/[\w./-]+$/,
+  /^openapi\/[\w.]+\.json$/,
+  // Bundled, as they are patched: bundleDependencies.
+  /^node_modules\/(?:drizzle-orm|postgres)\//
+]
+
+/** The paths that `npm pack --json` lists. */
+export const filesOf = (json: string): string[] => {
+  const [packed] = Object.values(JSON.parse(json) as { files: { path: string }[] }[])
+  return packed?.files.map(file => file.path) ?? []
+}
+
+export const unexpected = (files: readonly string[]): string[] =>
+  files.filter(file => !kinds.some(kind => kind.test(file)))

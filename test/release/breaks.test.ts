@@ -1,0 +1,116 @@
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
+import t from 'tap'
+import { breaks, type Json } from '../../release/breaks.ts'
+
+const file = path.resolve(import.meta.dirname, '../../../openapi/openapi.json')
+
+interface Part {
+  [name: string]: Part
+}
+/** Our own description, with something done to it. */
+function described(change: (api: Part) => void = () => {}): Json {
+  const api = JSON.parse(readFileSync(file, 'utf8')) as Part
+  change(api)
+  return api
+}
+function small(schema: object, request: object = { type: 'object' }): Json {
+  const content = (of: object) => ({ content: { 'application/json': { schema: of } } })
+  const post = { requestBody: content(request), responses: { 200: content(schema) } }
+  return JSON.parse(JSON.stringify({ paths: { '/x': { post } } })) as Json
+}
+const string = { type: 'string' }
+
+t.test('an API that is the same, or only grew, breaks nobody', async t => {
+  t.same(breaks(described(), described()), [])
+  const grown = described(api => {
+    api['paths']!['/new'] = { get: { responses: {} } }
+  })
+  t.same(breaks(described(), grown), [])
+  t.same(
+    breaks(
+      small({ type: 'object', properties: { a: string } }),
+      small(
+        { type: 'object', properties: { a: string, b: string } },
+        { type: 'object', properties: { c: string } }
+      )
+    ),
+    []
+  )
+})
+
+t.test('a path, a method, an answer and a parameter that were taken away are named', async t => {
+  const without = (change: (api: Part) => void): string[] => breaks(described(), described(change))
+  t.same(
+    without(api => delete api['paths']!['/tasks/batch']),
+    ['/tasks/batch is gone']
+  )
+  t.same(
+    without(api => delete api['paths']!['/tasks']!['post']),
+    ['POST /tasks is gone']
+  )
+  t.same(
+    without(api => delete api['paths']!['/tasks']!['post']!['responses']!['201']),
+    ['POST /tasks 201 is gone']
+  )
+  const [first] = without(api => delete api['paths']!['/tasks']!['get']!['parameters'])
+  t.match(first, /^GET \/tasks: query \w+ is gone$/)
+})
+
+t.test('a field and an enum member that were taken away are named, however deep', async t => {
+  const of = (schema: object) =>
+    small({ type: 'object', properties: { list: { type: 'array', items: schema } } })
+  const at = 'POST /x 200/list/*'
+  t.same(
+    breaks(
+      of({ type: 'object', properties: { a: string, b: string } }),
+      of({ type: 'object', properties: { a: string } })
+    ),
+    [`${at}/b is gone`]
+  )
+  t.same(breaks(of({ enum: ['A', 'B'] }), of({ enum: ['A'] })), [`${at}: "B" is gone`])
+  t.same(breaks(of(string), of({ type: 'integer' })), [`${at}: no string any more`])
+  t.same(breaks(of({ anyOf: [string, { type: 'null' }] }), of({ anyOf: [string] })), [
+    `${at}: anyOf[1] has no equal any more`
+  ])
+  t.same(
+    breaks(
+      of({ type: 'object', properties: { a: string }, required: ['a'] }),
+      of({ type: 'object', properties: { a: string } })
+    ),
+    [`${at}/a may be missing now`]
+  )
+})
+
+t.test('a field of a request that became required, or went, is named', async t => {
+  const asks = (schema: object) => small({}, { type: 'object', ...schema })
+  t.same(breaks(asks({ properties: { a: string } }), asks({ properties: { a: string }, required: ['a'] })), [
+    'POST /x request/a is required now'
+  ])
+  t.same(breaks(asks({ properties: { a: string } }), asks({ properties: {} })), ['POST /x request/a is gone'])
+  t.same(
+    breaks(asks({ properties: { a: string }, required: ['a'] }), asks({ properties: { a: string } })),
+    [],
+    'what is asked for no more breaks nobody'
+  )
+})
+
+t.test('what a $ref names is compared, and one that holds itself ends', async t => {
+  const tree = (leaf: object) =>
+    JSON.parse(
+      JSON.stringify({
+        components: {
+          schemas: {
+            Tree: { type: 'object', properties: { leaf, next: { $ref: '#/components/schemas/Tree' } } }
+          }
+        },
+        paths: {
+          '/x': {
+            get: { responses: { 200: { content: { j: { schema: { $ref: '#/components/schemas/Tree' } } } } } }
+          }
+        }
+      })
+    ) as Json
+  t.same(breaks(tree(string), tree(string)), [])
+  t.same(breaks(tree({ enum: ['A', 'B'] }), tree({ enum: ['A'] })), ['GET /x 200/leaf: "B" is gone'])
+})
