@@ -40,7 +40,7 @@ export function page(root: string, file: string): Page {
   }
 }
 
-const slug = (heading: string): string =>
+export const slug = (heading: string): string =>
   heading
     .toLowerCase()
     .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
