@@ -7,7 +7,7 @@ import { tags } from './reference.ts'
 
 const item = (file: string): DefaultTheme.SidebarItem => ({ text: titleOf(file), link: `/${routeOf(file)}` })
 /** These first, and what lies below a page behind it; whatever nobody named comes last. */
-function sidebar(folder: string, groups: [text: string, names: string[]][], rest: string): DefaultTheme.Sidebar {
+function sidebar(folder: string, groups: [text: string, names: string[]][], rest: string): DefaultTheme.SidebarItem[] {
   const here = pages.filter(file => file.startsWith(folder) && (folder !== 'docs/' || !file.startsWith('docs/zh/')))
   const named = groups.map(([text, names]) => ({
     text,
@@ -60,7 +60,11 @@ export default defineConfig({
     config(md) {
       // Indented blocks look like fenced ones.
       const { fence } = md.renderer.rules
-      if (fence) md.renderer.rules.code_block = (tokens, at, ...rest) => fence(tokens.with(at, Object.assign(tokens[at], { info: 'txt' })), at, ...rest)
+      if (fence)
+        md.renderer.rules.code_block = (tokens, at, ...rest) => {
+          for (const token of tokens.slice(at, at + 1)) token.info = 'txt'
+          return fence(tokens, at, ...rest)
+        }
       md.core.ruler.push('links', ({ tokens, env }) => {
         const file = path.relative(root, env.realPath ?? env.path).replaceAll(path.sep, '/')
         for (const token of tokens.flatMap(each => [each, ...(each.children ?? [])])) {
