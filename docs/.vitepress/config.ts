@@ -27,7 +27,7 @@ const english = sidebar(
   'docs/',
   [
     ['Start', ['getting-started', 'handlers', 'order', 'exactly-once']],
-    ['Producers', ['producers', 'dtm']],
+    ['Producers', ['producers', 'moving-in', 'dtm']],
     ['Receivers', ['receivers', 'transports']],
     ['Operate', ['operations', 'config', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
     ['Trust', ['promise', 'chaos', 'performance', 'architecture', 'decisions']]
@@ -38,7 +38,7 @@ const chinese = sidebar(
   'docs/zh/',
   [
     ['开始', ['getting-started', 'handlers', 'order', 'terms']],
-    ['生产者', ['producers']],
+    ['生产者', ['producers', 'moving-in']],
     ['接收方', ['receivers']],
     ['运维', ['operations', 'dashboard', 'promise']]
   ],
