@@ -98,7 +98,7 @@ async function stateOf(orderId: string, at: Pick<pg.ClientBase, 'query'> = pool)
     'select state, reason from customer_order where order_id = $1',
     [orderId]
   )
-  if (rows[0] === undefined) throw new Error(`no order ${orderId}`)
+  if (rows[0] === undefined) throw Object.assign(new Error(`no order ${orderId}`), { statusCode: 404 })
   return rows[0]
 }
 

@@ -85,8 +85,16 @@ app.addContentTypeParser('application/json', { parseAs: 'string' }, (_request, t
 )
 const textOf = (request: FastifyRequest): string => String(request.body)
 
+const jsonOf = (text: string): unknown => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
 app.post('/transfers', async (request, reply) => {
-  const transfer = transferSchema.safeParse(JSON.parse(textOf(request)))
+  const transfer = transferSchema.safeParse(jsonOf(textOf(request)))
   if (!transfer.success || transfer.data.fromBank !== BANK) return await reply.code(422).send()
   return await send(transfer.data)
 })
