@@ -8,10 +8,13 @@ import type { Blocker } from '../domain/waiting-for.ts'
 export interface Blocks {
   /** By downstream. */
   paused: Map<string, { since: string; by?: string }>
+  /** The tasks that it was posted to come after. */
   blockers: Blocker[]
+  /** By downstream: what stands before it in its orderingKey and may run, or FAILED and holds the key. */
+  heads: Map<string, Blocker>
 }
 
-/** `codes`: prerequisites of other messageCodes are not named; null: all are. */
+/** `codes`: tasks of other messageCodes are not named; null: all are. */
 export async function readBlocks(
   { db }: Reads,
   taskNo: string,
@@ -25,6 +28,15 @@ export async function readBlocks(
           taskNo: string
           status: number | null
           state: 'ACTIVE' | 'PREPARED' | 'CANCELLED'
+          since: number | null
+        }[]
+      | null
+    heads:
+      | {
+          downstream: string
+          orderingKey: string
+          taskNo: string
+          status: number
           since: number | null
         }[]
       | null
@@ -47,7 +59,16 @@ export async function readBlocks(
         order by x.after_id
         limit 100
       ) x
-    ) as blockers`)
+    ) as blockers, (
+      select json_agg(json_build_object('downstream', d.downstream, 'orderingKey', d.ordering_key, 'taskNo', other.task_no,
+        'status', head.status, 'since', case when head.status = 2 then extract(epoch from head.updated_at) * 1000 end))
+      from task t join delivery d on d.task_id = t.id and d.phase = 'BLOCKED' and d.position > 0
+        join ordering o on o.downstream = d.downstream and o.ordering_key = d.ordering_key and o.head < d.position
+        join delivery head on head.downstream = o.downstream and head.ordering_key = o.ordering_key and head.position = o.head
+        join task other on other.id = head.task_id
+      where t.task_no = ${taskNo} and head.status in (0, 2)
+        and (${codes && textArray(codes)}::text[] is null or other.message_code = any(${codes && textArray(codes)}::text[]))
+    ) as heads`)
   const time = (ms: number) => new Date(ms).toISOString()
   return {
     paused: new Map(
@@ -60,6 +81,17 @@ export async function readBlocks(
       taskNo: one.taskNo,
       status: one.state === 'ACTIVE' ? statusWord(one.status ?? 0) : one.state,
       ...(one.since === null ? {} : { since: time(one.since) })
-    }))
+    })),
+    heads: new Map(
+      row?.heads?.map(({ downstream, orderingKey, taskNo: head, status, since }) => [
+        downstream,
+        {
+          taskNo: head,
+          orderingKey,
+          status: statusWord(status),
+          ...(since === null ? {} : { since: time(since) })
+        }
+      ])
+    )
   }
 }

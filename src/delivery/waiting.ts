@@ -19,16 +19,17 @@ export async function withWaiting(
 ): Promise<TaskView | null> {
   if (!task?.deliveries.some(one => one.phase !== undefined)) return task
   const names = task.deliveries.map(one => one.downstream)
-  const { paused, blockers } = await readBlocks(reads, task.taskNo, names, codes)
+  const { paused, blockers, heads } = await readBlocks(reads, task.taskNo, names, codes)
   const known = handlers.get(task.messageCode)?.downstreams ?? []
   const deliveries = task.deliveries.map(one => {
     const pause = paused.get(one.downstream)
+    const head = heads.get(one.downstream)
     const waiting = waitingFor(one, {
       now: cluster.now(),
       workers: cluster.workers(),
       dispatchers: cluster.dispatchers(),
       hasHandler: known.some(({ name }) => name === one.downstream),
-      blockers,
+      blockers: head ? [...blockers, head] : blockers,
       ...(pause ? { paused: pause } : {})
     })
     return waiting

@@ -2,6 +2,7 @@
 import t from 'tap'
 import { asked } from '../support/asked.ts'
 import { until } from '../support/until.ts'
+import { withWaiting } from '../../src/delivery/waiting.ts'
 import { setup, type Story } from '../support/setup.ts'
 
 const k = { orderingKey: 'order-42' }
@@ -83,6 +84,20 @@ t.test(
     await accept(asked({ taskNo: 'd', ...k }))
     await quiet()
     t.match(await read('d'), { deliveries: [{ phase: 'BLOCKED' }] })
+    const asking = {
+      reads: story.reads,
+      handlers: story.handlers,
+      cluster: { now: () => new Date(), workers: () => 1, dispatchers: () => 1 }
+    }
+    const why = async (codes: string[] | null) =>
+      (await withWaiting(asking, await read('d'), codes))?.deliveries[0]?.waitingFor
+    t.match(await why(null), {
+      code: 'TASK',
+      blocker: { taskNo: 'a', orderingKey: 'order-42', status: 'FAILED', since: /Z$/ },
+      more: 0,
+      text: { en: /^Behind a of the key order-42, which is FAILED since / }
+    })
+    t.match(await why(['another.code']), { code: 'DISPATCHER' }, 'tasks of other messageCodes are not named')
     await redeliver('a')
     await quiet()
     t.same(sent(story), ['a', 'a', 'b', 'c', 'd'])

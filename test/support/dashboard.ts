@@ -69,6 +69,3 @@ export const screenshots = process.env['SCREENSHOTS']
 export async function photograph(page: Page, name: string): Promise<void> {
   if (screenshots !== undefined) await page.screenshot({ path: path.join(screenshots, `${name}.png`) })
 }
-
-/** Of what the browser complained of: a service without ordering keys answers 404 where the page of what is held asks for them. */
-export const unlessNoKeys = (line: string): boolean => !/status of 404/.test(line)

@@ -30,6 +30,7 @@ import { limiter } from '../../src/queue/limiter.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { asked } from './asked.ts'
+import type { Reads } from '../../src/db/reads.ts'
 import { readsOf, testDb } from './postgres.ts'
 import { FakeQueue } from './queue-in-hand.ts'
 import { ScriptedDownstream } from './scripted.ts'
@@ -60,6 +61,7 @@ export interface SetupOptions {
 
 export interface Story {
   sql: Sql
+  reads: Reads
   queue: FakeQueue
   downstream: ScriptedDownstream
   accept: Accept
@@ -263,6 +265,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
 
   const story: Story = {
     sql,
+    reads,
     queue,
     downstream,
     accept,

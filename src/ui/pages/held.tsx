@@ -1,4 +1,4 @@
-import { get, post, query, Refusal, remove } from '../api.ts'
+import { get, post, query, remove } from '../api.ts'
 import { Act, ask } from '../acts.tsx'
 import { Heading, Link, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
@@ -24,23 +24,16 @@ interface Blocked extends Delivery {
   createdAt: string
 }
 
-/** Null where this service has none of it. */
-const orNone = async <Answer,>(reading: Promise<Answer>): Promise<Answer | null> =>
-  reading.catch((error: unknown) => {
-    if (error instanceof Refusal && error.status === 404) return null
-    throw error
-  })
-
 const read = async () => {
   const from = new Date(0).toISOString()
   const [keys, prepared, blocked, rejected] = await Promise.all([
-    orNone(get<{ keys: HeldKey[] }>('/keys?held=true')),
+    get<{ keys: HeldKey[] }>('/keys?held=true'),
     get<{ tasks: Task[] }>(`/tasks${query({ status: 'PREPARED', from, limit: 100 })}`),
     get<{ deliveries: Blocked[] }>(`/deliveries${query({ phase: 'BLOCKED', from, limit: 100 })}`),
     get<{ rejected: Rejected[] }>('/outbox/rejected')
   ])
   return {
-    keys: keys?.keys ?? [],
+    keys: keys.keys,
     prepared: prepared.tasks,
     blocked: blocked.deliveries,
     rejected: rejected.rejected
