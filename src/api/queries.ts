@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { deliveryOf } from '../domain/ids.ts'
 import { alarmKinds, phases, reasons, statusNumber, taskStatuses, type Status } from '../domain/types.ts'
 import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNoForm } from './requests.ts'
 
@@ -52,6 +53,11 @@ export const narrowing = {
 export const taskQuery = z.strictObject({
   status: z.enum(taskStatuses).optional(),
   needCallback: flag.optional(),
+  webhookId: z
+    .string()
+    .refine(text => deliveryOf(text) !== null, 'must be a webhook-id, as a downstream got it')
+    .optional()
+    .describe('The `webhook-id` of one of its deliveries. Without from: of all times.'),
   ...narrowing,
   bizType: narrowing.bizType.describe('With bizKey and without from: of all times.'),
   ...page

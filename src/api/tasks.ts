@@ -16,6 +16,7 @@ import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams } from './requ
 import { taskQuery, waitQuery } from './queries.ts'
 import type { App } from './typed.ts'
 import { badCursor, narrowed, windowOf } from './deliveries.ts'
+import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const tags = ['tasks'] as const
@@ -129,12 +130,14 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { status, needCallback, ...query } = request.query
+      const { status, needCallback, webhookId, ...query } = request.query
       // Who looks for one order wants all of it; its own index makes that cheap.
-      if (query.bizKey !== undefined) query.from ??= new Date(0)
+      const delivery = webhookId === undefined ? null : deliveryOf(webhookId)
+      if (query.bizKey !== undefined || delivery) query.from ??= new Date(0)
       const found = await deps.listTasks({
         ...windowOf(query, callerOf(request), deps.now()),
         ...narrowed(query),
+        ...(delivery && { id: delivery.taskId, downstream: query.downstream ?? delivery.downstream }),
         ...(status === undefined ? {} : { status }),
         ...(needCallback === undefined ? {} : { needCallback })
       })

@@ -9,6 +9,7 @@ import { statusNumber, type Reason, type Status, type TaskStatus } from '../doma
 
 /** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
 export type TaskFilter = Window & {
+  id?: string
   status?: TaskStatus
   sceneType?: string
   needCallback?: boolean
@@ -47,6 +48,7 @@ export const hasText = (column: SQL, text: string | undefined): SQL | undefined 
 /** Conditions of a task's own row. */
 export const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
   and(
+    is(task.id, filter.id),
     ofMessages(filter),
     is(task.bizType, filter.bizType),
     is(task.bizKey, filter.bizKey),
@@ -75,6 +77,7 @@ function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
 export async function findTasks(reads: Reads, filter: TaskFilter): Promise<Found<{ id: string }>> {
   const { status } = filter
   if (status === 'PREPARED' || status === 'CANCELLED') return await halves(reads, filter, status)
+  if (filter.id !== undefined) return await byKey(reads, filter, status)
   // By an index of its own, which is as short as any.
   if (filter.bizKey === undefined && status === 'FAILED') return await failed(reads, filter)
   if (filter.bizKey === undefined && status === 'SENDING' && (await sendingAreFew(reads)))
@@ -93,6 +96,7 @@ async function byKey(
     where ${and(
       lt(task.id, upTo(filter)),
       gte(task.id, uuidAt(filter.from)),
+      is(task.id, filter.id),
       filter.bizKey === undefined
         ? undefined
         : and(is(task.bizType, filter.bizType), is(task.bizKey, filter.bizKey))

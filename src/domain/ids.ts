@@ -64,5 +64,12 @@ export function deliveryId(taskId: string, downstream: string): string {
   return `${taskId}_${downstream}`
 }
 
+/** The delivery of a `webhook-id`. Null: it is none. */
+export function deliveryOf(webhookId: string): { taskId: string; downstream: string } | null {
+  const [, taskId, downstream] =
+    /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([a-z][a-z0-9-]{0,31})$/.exec(webhookId) ?? []
+  return taskId === undefined || downstream === undefined ? null : { taskId, downstream }
+}
+
 /** A messageCode, as producers post it and handlers name it. */
 export const messageCodeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/

@@ -67,5 +67,7 @@ export const post = async <Answer>(path: string, body: unknown = {}): Promise<An
   JSON.parse(await call('POST', path, body)) as Answer
 export const postText = async <Answer>(path: string, text: string): Promise<Answer> =>
   JSON.parse(await call('POST', path, undefined, text)) as Answer
+export const patch = async <Answer>(path: string, body: unknown): Promise<Answer> =>
+  JSON.parse(await call('PATCH', path, body)) as Answer
 export const remove = async <Answer>(path: string): Promise<Answer> =>
   JSON.parse(await call('DELETE', path)) as Answer

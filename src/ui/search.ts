@@ -3,7 +3,7 @@
 export interface Search {
   /** Members of the query of `GET /tasks`. */
   filter: Record<string, string>
-  /** Words without a name: a taskNo, or its beginning. */
+  /** Words without a name: a taskNo, or its beginning. A webhook-id is a filter. */
   word: string
   /** Names that are no filter. */
   unknown: string[]
@@ -41,12 +41,18 @@ export const filterNames = [
   'to'
 ]
 
+const webhookId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[a-z][a-z0-9-]*$/
+
 /** `from:2h` counts back from `now`; texts with spaces stand in quotes. */
 export function parseSearch(text: string, now: Date): Search {
   const found: Search = { filter: {}, word: '', unknown: [] }
   for (const [token] of text.matchAll(/(?:[^\s"]|"[^"]*")+/g)) {
     const [, name = '', quoted = ''] = /^([A-Za-z]+):(.+)$/.exec(token) ?? []
     const value = quoted.replaceAll('"', '')
+    if (webhookId.test(token)) {
+      found.filter['webhookId'] = token
+      continue
+    }
     if (name === '') found.word = token.replaceAll('"', '')
     else if (names[name.toLowerCase()] === undefined) {
       // A taskNo may have a colon too.

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { scopes } from '../../src/db/keys.ts'
-import { failedTasks, photograph, signIn, unlessNoKeys } from '../support/dashboard.ts'
+import { deliveryId } from '../../src/domain/ids.ts'
+import { failedTasks, photograph, signIn } from '../support/dashboard.ts'
 import { tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -101,7 +102,7 @@ t.test('a key that may only look sees no button; a key of some messageCodes sees
     await page.waitForLoadState('networkidle').catch(() => {})
     t.notMatch(await page.locator('main').innerText(), /order-|test\.plain|\bplain\b/, path)
   }
-  t.same(wrong.filter(unlessNoKeys), [])
+  t.same(wrong, [])
 })
 
 t.test('the cookie is no key, a write needs its token, and both end with the key', async t => {
@@ -141,4 +142,58 @@ t.test('the cookie is no key, a write needs its token, and both end with the key
     'the session ended with its key',
     async () => (await send({ 'ackbox-csrf': said.csrf })).status === 401
   )
+})
+
+t.test('the webhook-id of a log of the downstream finds its task, however old', async t => {
+  const on = await failedTasks(t, 3)
+  if (!on) return
+  const { page, wrong, url, sql, call, keyFor } = on
+  const [row] = await sql<{ id: string }[]>`select id from task where task_no = 'order-1'`
+  const webhookId = deliveryId(row?.id ?? '', 'plain')
+  const found = async (query: string, key?: string) => {
+    const { status, body } = await call('GET', `/tasks?${query}`, undefined, key)
+    t.equal(status, 200)
+    return (body['tasks'] as { taskNo: string }[]).map(one => one.taskNo)
+  }
+  t.same(await found(`webhookId=${webhookId}`), ['order-1'])
+  t.same(await found(`webhookId=${webhookId}&status=FAILED`), ['order-1'])
+  t.same(await found(`webhookId=${webhookId}&status=HANDLED`), [])
+  t.same(await found(`webhookId=${deliveryId(row?.id ?? '', 'other')}`), [], 'no delivery of it goes there')
+  t.same(await found(`webhookId=${webhookId}`, await keyFor('other', ['tasks:read'], ['test.receipt'])), [])
+  t.match(await call('GET', '/tasks?webhookId=order-1'), {
+    status: 422,
+    body: { code: 'INVALID', pointer: '?/webhookId' }
+  })
+
+  await signIn(page, url, on.admin)
+  await page.goto(`${url}/ui/tasks`)
+  await page.locator('input[type=search]').fill(webhookId)
+  await page.keyboard.press('Enter')
+  await page.locator('h1', { hasText: 'order-1' }).waitFor()
+  t.same(wrong, [])
+})
+
+t.test('limits of a downstream are changed on its page, and given back to the handler', async t => {
+  const on = await failedTasks(t, 1)
+  if (!on) return
+  const { page, wrong, url, sql } = on
+  await signIn(page, url, on.admin)
+  await page.goto(`${url}/ui/downstreams?lang=en`)
+  const change = async (fields: Record<string, string>) => {
+    await page.getByRole('button', { name: 'Change limits: plain' }).click()
+    const question = page.locator('dialog[open]')
+    for (const [name, text] of Object.entries(fields))
+      await question.locator(`input[name=${name}]`).fill(text)
+    await question.locator('button[type=submit]').click()
+    await question.waitFor({ state: 'hidden' })
+  }
+  await change({ concurrency: '7', perSecond: '30' })
+  await page.locator('tr', { hasText: 'plain' }).locator('text=7 × 30 / s').waitFor()
+  const set = () => sql`select concurrency, per_second from downstream where name = 'plain'`
+  t.match(await set(), [{ concurrency: 7, per_second: 30 }])
+  t.match(await sql`select who from audit where target = 'plain'`, [{ who: 'ops-1' }])
+  await change({ perSecond: '' })
+  await until('it is the handler that says', async () => (await set())[0]?.['per_second'] === null)
+  t.match(await set(), [{ concurrency: 7, per_second: null }], 'the other is as it was')
+  t.same(wrong, [])
 })

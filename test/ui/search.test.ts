@@ -23,6 +23,11 @@ t.test('the search box understands words, filters and times', async t => {
       { lastReason: 'connection refused', bizType: 'order', bizKey: '42' },
       ''
     ],
+    [
+      '0193b3a0-0000-7000-8000-000000000001_ads',
+      { webhookId: '0193b3a0-0000-7000-8000-000000000001_ads' },
+      ''
+    ],
     // The default number of a task has colons.
     ['order.paid:vip:0123456789abcdef0123456789abcdef', {}, 'order.paid:vip:0123456789abcdef0123456789abcdef']
   ]

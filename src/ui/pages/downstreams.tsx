@@ -1,4 +1,4 @@
-import { get, post, query } from '../api.ts'
+import { get, patch, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { ask, Act } from '../acts.tsx'
 import { clock, Heading, Link, ms, number, Shown, Table } from '../parts.tsx'
@@ -107,7 +107,13 @@ export function DownstreamsPage() {
               },
               {
                 name: ' ',
-                cell: row => (may('ops:write') ? <Switch row={row} reload={loaded.reload} /> : null)
+                cell: row =>
+                  may('ops:write') ? (
+                    <div class="acts">
+                      <Switch row={row} reload={loaded.reload} />
+                      <Limits row={row} reload={loaded.reload} />
+                    </div>
+                  ) : null
               }
             ]}
           />
@@ -143,6 +149,54 @@ function Switch({ row, reload }: { row: Row; reload: () => void }) {
       }
     >
       {words.pause}
+    </button>
+  )
+}
+
+/** An empty field takes away what was set: then the handler's limit holds. */
+function Limits({ row, reload }: { row: Row; reload: () => void }) {
+  const words = texts.value.downstreams
+  const title = `${words.changeLimits}: ${row.name}`
+  const change = (): void => {
+    const given: Partial<Record<'concurrency' | 'perSecond', string>> = {}
+    const field = (name: 'concurrency' | 'perSecond', most: number) => (
+      <label class="field">
+        {words[name]}
+        <input
+          name={name}
+          type="number"
+          min={1}
+          max={most}
+          defaultValue={row[name]}
+          onInput={event => {
+            given[name] = event.currentTarget.value
+          }}
+        />
+      </label>
+    )
+    ask({
+      title,
+      text: (
+        <>
+          <p>{words.limitsHold}</p>
+          {field('concurrency', 100_000)}
+          {field('perSecond', 1_000_000)}
+        </>
+      ),
+      confirm: words.changeLimits,
+      run: async () => {
+        const limits = Object.fromEntries(
+          Object.entries(given).map(([name, text]) => [name, text === '' ? null : Number(text)])
+        )
+        if (Object.keys(limits).length > 0)
+          await patch(`/downstreams/${encodeURIComponent(row.name)}`, limits)
+        reload()
+      }
+    })
+  }
+  return (
+    <button type="button" aria-label={title} onClick={change}>
+      {words.changeLimits}
     </button>
   )
 }

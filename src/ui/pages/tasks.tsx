@@ -31,6 +31,11 @@ export function TasksPage() {
   const search = async (next: string): Promise<void> => {
     go(`/ui/tasks${query({ q: next })}`)
     const { word, filter } = parseSearch(next, now.value)
+    if (filter['webhookId'] !== undefined) {
+      const [of] = (await read(next)).tasks
+      if (of) go(taskPath(of.taskNo), { replace: true })
+      return
+    }
     if (word === '' || Object.keys(filter).length > 0) return
     // A whole taskNo, however old it is, is opened at once.
     const found = await get<Task>(`/tasks/${encodeURIComponent(word)}`).catch((error: unknown) => {

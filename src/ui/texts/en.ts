@@ -75,7 +75,7 @@ export const en = {
     refused: 'Refused'
   },
   tasks: {
-    box: 'taskNo, or code:order.paid status:FAILED downstream:ads from:2h',
+    box: 'taskNo, webhook-id, or code:order.paid status:FAILED downstream:ads from:2h',
     label: 'Search tasks',
     task: 'Task',
     code: 'messageCode',
@@ -174,6 +174,11 @@ export const en = {
     limits: 'Limits',
     pause: 'Pause',
     resume: 'Resume',
+    changeLimits: 'Change limits',
+    limitsHold:
+      'Every process follows within a second. They hold in place of what the handler says, until they are empty.',
+    concurrency: 'Requests at the same time, 1 to 100,000',
+    perSecond: 'Requests a second, 1 to 1,000,000',
     surePause: 'Nothing more is sent to it until it is resumed. What is accepted waits.',
     failures: 'Failures'
   },
