@@ -52,6 +52,15 @@ export function read(message: Message): ReadMessage {
   return { headers, payload: given === undefined ? fieldsOf(headers) : bytesOf(given) }
 }
 
+/** Percent-encoded UTF-8. As it came where it is none: whoever checks the signature does not check headers. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
 export function taskOf({ headers, payload }: ReadMessage): ReceivedTask {
   const header = (name: string): string => headers.get(name) ?? ''
   const text = typeof payload === 'string' ? payload : Buffer.from(payload).toString()
@@ -60,7 +69,7 @@ export function taskOf({ headers, payload }: ReadMessage): ReceivedTask {
     webhookId: header('webhook-id'),
     taskNo: header('ackbox-task-no'),
     messageCode: header('ackbox-message-code'),
-    sceneType: header('ackbox-scene-type'),
+    sceneType: decoded(header('ackbox-scene-type')),
     attempt: Number(header('ackbox-attempt')) || 1,
     round: Number(header('ackbox-round')) || 1,
     forgetAfter: new Date(Number.isNaN(forgetAfter) ? Date.now() + forgetMs : forgetAfter),

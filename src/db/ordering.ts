@@ -33,7 +33,8 @@ export interface Promoted extends Claim {
 export async function promote(sql: Sql, keys: readonly Promoting[], withTasks = false): Promise<Promoted[]> {
   // The tasks are of an older moment than the function. One that was not there yet is read by its worker.
   const rows = await sql<(DeliveryColumns & Partial<TaskRow>)[]>`
-    select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms, r.*, t.*
+    select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms,
+      extract(epoch from now() - p.round_at)::float8 * 1000 as round_ms, t.*
     from promote(
       ${textArray(keys.map(key => key.downstream))}::text[], ${textArray(keys.map(key => key.orderingKey))}::text[],
       ${plainArray(keys.map(key => key.leaseMs))}::float8[], ${plainArray(keys.map(key => key.skips))}::boolean[]
@@ -42,14 +43,7 @@ export async function promote(sql: Sql, keys: readonly Promoting[], withTasks = 
         extend, traceparent, created_at, created_by
       from task
       where id = p.task_id and p.phase = 'IN_FLIGHT' and ${withTasks}::boolean offset 0
-    ) t on true
-    left join lateral (
-      select d.round_from, coalesce(d.round, 1) as round,
-        coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)) as round_at,
-        extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms
-      from delivery d
-      where d.task_id = t.id and d.downstream = p.downstream offset 0
-    ) r on true`
+    ) t on true`
   const leases = new Map(keys.map(({ downstream, leaseMs }) => [downstream, leaseMs ?? 0]))
   return rows.map(({ task_id: taskId, downstream, attempt, phase, ...row }) => ({
     taskId,

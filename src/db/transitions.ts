@@ -54,7 +54,9 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
   const ids = plainArray(moves.map(move => move.taskId))
   // Of an orderingKey; the statement without is one of the hot path.
   const anew = moves.some(({ name, orderingKey }) => name === 'requeue' || (name === 'repeat' && orderingKey))
-  const failures = moving.filter(one => one.move.name === 'fail').map(failureOf)
+  // As long as the list of moves, or empty: that of a move is found by its ord.
+  const isFailing = moving.some(one => one.move.name === 'fail')
+  const failures = isFailing ? moving.map(one => (one.move.name === 'fail' ? failureOf(one) : undefined)) : []
   const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
@@ -152,14 +154,12 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
       returning task_id, downstream
     ), failed as (
       insert into failure (task_id, downstream, attempt, message_code, fingerprint, reason, status_code, line)
-      select m.task_id, m.downstream, m.attempt, t.message_code, f.fingerprint, m.reason, f.status_code, f.line
-      from unnest(
-        ${plainArray(failures.map(one => one.taskId))}::uuid[], ${textArray(failures.map(one => one.downstream))}::text[],
-        ${plainArray(failures.map(one => one.fingerprint))}::text[], ${plainArray(failures.map(one => one.statusCode))}::int[],
-        ${textArray(failures.map(one => one.line))}::text[]
-      ) as f (task_id, downstream, fingerprint, status_code, line)
-      join moved m on m.task_id = f.task_id and m.downstream = f.downstream and m.status = 2
-      cross join lateral (select message_code from task where id = m.task_id offset 0) t
+      select m.task_id, m.downstream, m.attempt, t.message_code,
+        (${plainArray(failures.map(one => one?.fingerprint))}::text[])[m.ord], m.reason,
+        (${plainArray(failures.map(one => one?.statusCode))}::int[])[m.ord],
+        (${textArray(failures.map(one => one?.line))}::text[])[m.ord]
+      from moved m cross join lateral (select message_code from task where id = m.task_id offset 0) t
+      where m.status = 2
     ), alarmed as (
       insert into alarm (task_id, downstream, attempt, kind)
       select task_id, downstream, attempt, 'FAILED' from moved where status = 2
@@ -229,7 +229,7 @@ function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
       attempt?.answer ? Buffer.from(attempt.answer).toString() : (attempt?.reason ?? receipt?.reason)
     )
   }
-  return { ...facts, taskId: move.taskId, fingerprint: fingerprint(facts) }
+  return { ...facts, fingerprint: fingerprint(facts) }
 }
 
 const sendingBits = stateBits(phases)

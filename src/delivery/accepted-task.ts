@@ -19,6 +19,7 @@ export function createdView(
   // The delay of a half message counts from its commit.
   const start = task.prepared ? task.startAt : startOf(task, at)
   const due = start && start > at ? start : at
+  const updatedAt = at.toISOString()
   const deliveries = task.deliveries.map((delivery, index): DeliveryView => {
     const claimed = inFlight.includes(index)
     if (delivery.skipped) {
@@ -27,7 +28,8 @@ export function createdView(
         status: 'DELETED',
         reason: 'SKIPPED',
         attempt: 0,
-        triesLeft: delivery.tries
+        triesLeft: delivery.tries,
+        updatedAt
       }
     }
     const place = places?.[index]
@@ -38,6 +40,7 @@ export function createdView(
       phase: claimed ? 'IN_FLIGHT' : isBlocked ? 'BLOCKED' : 'WAITING',
       attempt: claimed ? 1 : 0,
       triesLeft: claimed ? delivery.tries - 1 : delivery.tries,
+      updatedAt,
       ...placeView(place?.position),
       ...(isBlocked
         ? {}

@@ -1,5 +1,6 @@
 // Every request says when its receiver may forget it, and Ackbox keeps to that.
 import t from 'tap'
+import { asked } from '../support/asked.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
 
@@ -78,4 +79,30 @@ t.test('a delivery that is redelivered after its time is sent in its new round',
   await dispatch()
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
   t.equal(downstream.requests[1]?.headers['ackbox-round'], '2')
+})
+
+t.test('in order: a delivery redelivered after its time is sent in its new round', async t => {
+  const { accept, redeliver, downstream, quiet, later, dispatch, delivery, sql } = await setup(t)
+  downstream.next(failed)
+  await accept(asked({ taskNo: 'a', orderingKey: 'k', retryTimes: 1 }))
+  await quiet()
+  await later('40 d')
+  await redeliver('a')
+  await quiet()
+  await dispatch()
+  await quiet()
+  t.match(await delivery('a'), { status: 'HANDLED', attempt: 2 })
+})
+
+t.test('in order: what waited BLOCKED for 40 days is sent', async t => {
+  const { accept, redeliver, downstream, quiet, later, dispatch, delivery, sql } = await setup(t)
+  downstream.next({ kind: 'refused', reason: 'http_410' })
+  await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await quiet()
+  await later('40 d')
+  await redeliver('a')
+  await quiet()
+  await dispatch()
+  await quiet()
+  t.match(await delivery('b'), { status: 'HANDLED', attempt: 1 })
 })

@@ -54,7 +54,7 @@ t.test(
 
     t.same(
       await page.locator('.opblock-tag').evaluateAll(tags => tags.map(tag => tag.getAttribute('data-tag'))),
-      ['tasks', 'callback', 'ops', 'dashboard', 'operations', 'outbox'],
+      ['tasks', 'callback', 'ops', 'dashboard', 'operations', 'outbox', 'reconcile'],
       'producers first'
     )
     t.match(await page.title(), 'Ackbox')

@@ -190,7 +190,7 @@ EXECUTE FUNCTION "leave_promotion"();
 CREATE FUNCTION "promote"(downstreams text[], ordering_keys text[], lease_ms float8[], skips boolean[])
 RETURNS TABLE (
 	task_id uuid, downstream text, attempt int, phase text, tries_left smallint, lost smallint, needs_receipt boolean, "position" bigint,
-	deliver_before timestamptz
+	deliver_before timestamptz, round_from int, round int, round_at timestamptz
 )
 -- Of one key a plan made anew costs more than all that it does.
 LANGUAGE plpgsql SET plan_cache_mode = 'force_generic_plan' AS $$
@@ -278,7 +278,7 @@ BEGIN
 			attempt = CASE WHEN c.claimed THEN d.attempt + 1 ELSE d.attempt END,
 			tries_left = CASE WHEN c.claimed THEN d.tries_left - 1 ELSE d.tries_left END,
 			next_action_at = CASE WHEN c.claimed THEN now() + c.lease_ms * interval '1 ms' ELSE c.due END,
-			updated_at = now()
+			updated_at = now(), round_at = CASE WHEN c.claimed AND d.attempt < d.round_from THEN now() ELSE d.round_at END
 		FROM (
 			SELECT *, lease_ms IS NOT NULL AND due <= now() AND (deliver_before IS NULL OR deliver_before > now()) AS claimed
 			FROM locked
@@ -286,7 +286,9 @@ BEGIN
 		WHERE d.task_id = c.task_id AND d.downstream = c.downstream
 		RETURNING d.*
 	)
-	SELECT m.task_id, m.downstream, m.attempt, m.phase, m.tries_left, m.lost, m.needs_receipt, m.position, m.deliver_before FROM moved m;
+	SELECT m.task_id, m.downstream, m.attempt, m.phase, m.tries_left, m.lost, m.needs_receipt, m.position, m.deliver_before,
+		m.round_from::int, coalesce(m.round, 1)::int, coalesce(m.round_at, m.created_at)
+	FROM moved m;
 END
 $$;
 --> statement-breakpoint
