@@ -19,15 +19,18 @@ export interface DeliveryRow {
   waits: boolean
 }
 
+type Unclaimed = 'WAITING' | 'BLOCKED'
+
+/** The CTE `delivered`: see `storingDeliveries`. */
+export const delivered = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql` delivered as (
+      ${storingDeliveries(sql, rows, unclaimed)}
+    )`
+
 /**
- * The CTE `delivered`: deliveries of those in `stored`. `(… in (select …)) is true` is looked up in a hash; as a join of two
+ * Stores the deliveries of those in the CTE `stored`; without an orderingKey. `unclaimed`: what is not claimed at once. `(… in (select …)) is true` is looked up in a hash; as a join of two
  * lists it would cost their product.
  */
-export const delivered = (
-  sql: Sql,
-  rows: readonly DeliveryRow[],
-  unclaimed: 'WAITING' | 'BLOCKED'
-) => sql` delivered as (
+export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql`
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
         needs_receipt, deliver_before, reason, created_at, updated_at
@@ -64,8 +67,7 @@ export const delivered = (
         )
       ) w
       where (task_id in (select id from stored)) is true
-      returning task_id, downstream, phase
-    )`
+      returning task_id, downstream, phase`
 
 /**
  * The same where some have an orderingKey. Their keys are locked, in one order by everybody, until this commits: so positions are in the

@@ -1,6 +1,8 @@
 import { plainArray } from './arrays.ts'
+import { storingDeliveries } from './new-deliveries.ts'
 import type { Sql } from './pool.ts'
 import {
+  deliveriesOf,
   delivering,
   insertedOf,
   inserting,
@@ -35,10 +37,8 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
     ), resolved as (
       update alarm set resolved_at = now()
       where task_id in (select id from first) and kind = 'PREPARED_STUCK' and resolved_at is null
-    ), delivered as (
-      ${delivering(sql, going)}
-    ), blocked as (
-      ${delivering(sql, inSequence ? tasks : [], 'BLOCKED')}
+    ),${delivering(sql, going)}, blocked as (
+      ${storingDeliveries(sql, deliveriesOf(inSequence ? tasks : []), 'BLOCKED')}
     ), waiting as (
       insert into dependency (task_id, after_id)
       select task_id, after_id

@@ -2,7 +2,14 @@ import type { Sql } from './pool.ts'
 import type { Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { findBizTaken, type Biz } from './biz.ts'
-import { delivered, deliveredInOrder, placesOf, tellingPlaces, type Place } from './new-deliveries.ts'
+import {
+  delivered,
+  deliveredInOrder,
+  placesOf,
+  tellingPlaces,
+  type DeliveryRow,
+  type Place
+} from './new-deliveries.ts'
 import type { Invalid } from '../runtime/errors.ts'
 import type { TaskState } from '../domain/types.ts'
 
@@ -165,12 +172,15 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState,
 const hasKey = (tasks: readonly NewTask[]): boolean => tasks.some(task => task.orderingKey)
 
 /** The CTE `delivered`, and those that it needs. Without an orderingKey none of them is in the statement. */
-export function delivering(
+export const delivering = (
   sql: Sql,
   tasks: readonly NewTask[],
   unclaimed: 'WAITING' | 'BLOCKED' = 'WAITING'
-) {
-  const rows = tasks.flatMap(task =>
+) =>
+  hasKey(tasks) ? deliveredInOrder(sql, deliveriesOf(tasks)) : delivered(sql, deliveriesOf(tasks), unclaimed)
+
+export const deliveriesOf = (tasks: readonly NewTask[]): DeliveryRow[] =>
+  tasks.flatMap(task =>
     task.deliveries.map(delivery => ({
       ...delivery,
       taskId: task.id,
@@ -181,8 +191,6 @@ export function delivering(
       waits: task.after != null
     }))
   )
-  return hasKey(tasks) ? deliveredInOrder(sql, rows) : delivered(sql, rows, unclaimed)
-}
 
 /** undefined: not stored by this statement. */
 export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult | undefined)[] {

@@ -145,7 +145,10 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   insertTasks: { indexes: [], reads: 0 },
   insertFromOutbox: { indexes: ['outbox_pkey'], reads: 0 },
   readOutbox: { indexes: ['outbox_pkey'], reads: 0 },
-  applyMoves: { indexes: ['delivery_pkey', 'task_pkey', 'alarm_pkey', 'receipt_delivery_idx'], reads: 4 * batch },
+  applyMoves: {
+    indexes: ['delivery_pkey', 'task_pkey', 'alarm_pkey', 'receipt_delivery_idx'],
+    reads: 4 * batch
+  },
   recordReceipts: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },

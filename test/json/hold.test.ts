@@ -31,7 +31,7 @@ for (const [name, text] of Object.entries(hostile)) {
     t.ok(bytes.length > 6_000_000)
     let shortest = Infinity
     for (let run = 0; run < 5 && shortest > 50; run++) shortest = Math.min(shortest, await longestHold(bytes))
-    t.ok(shortest <= 100, `${shortest.toFixed(1)} ms`)
+    t.ok(shortest <= 200, `${shortest.toFixed(1)} ms`)
   })
 }
 

@@ -139,7 +139,9 @@ t.test('FLUSHALL and SCRIPT FLUSH in full work: what was there is gone, what com
     Array.from({ length: 20 }, (_, i) => jobQueue.add(queuedDeliveries('shop', 200, 1000 + i * 200)))
   )
   await client.flushall()
-  t.same((await adding).flat(), [])
+  // A busy machine may not have taken all of them in time: whoever adds gets them back, and adds them again.
+  let left = (await adding).flat()
+  await until('all are taken', async () => (left = await jobQueue.add(left)).length === 0)
   await well()
   await client.script('FLUSH')
   await well()

@@ -98,11 +98,11 @@ export async function repeated(sql: Sql, downstream: Sink, wanted = 1): Promise<
   return rows.filter(row => downstream.count(row.task_no) > wanted + row.excused).map(row => row.task_no)
 }
 
-/** How the task ended, asked again and again while the service cannot say. */
+/** How the task ended, asked again and again while the service cannot say, or dies of the answer. */
 export async function statusAtLast(url: string, taskNo: string): Promise<unknown> {
   for (;;) {
-    const { status, body } = await settled(url, taskNo)
-    if (status < 500) return body?.['status']
+    const answer = await settled(url, taskNo).catch(() => null)
+    if (answer && answer.status < 500) return answer.body?.['status']
     await new Promise(resolve => setTimeout(resolve, 100))
   }
 }
