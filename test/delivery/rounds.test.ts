@@ -82,7 +82,7 @@ t.test('a delivery that is redelivered after its time is sent in its new round',
 })
 
 t.test('in order: a delivery redelivered after its time is sent in its new round', async t => {
-  const { accept, redeliver, downstream, quiet, later, dispatch, delivery, sql } = await setup(t)
+  const { accept, redeliver, downstream, quiet, later, dispatch, delivery } = await setup(t)
   downstream.next(failed)
   await accept(asked({ taskNo: 'a', orderingKey: 'k', retryTimes: 1 }))
   await quiet()
@@ -95,7 +95,7 @@ t.test('in order: a delivery redelivered after its time is sent in its new round
 })
 
 t.test('in order: what waited BLOCKED for 40 days is sent', async t => {
-  const { accept, redeliver, downstream, quiet, later, dispatch, delivery, sql } = await setup(t)
+  const { accept, redeliver, downstream, quiet, later, dispatch, delivery } = await setup(t)
   downstream.next({ kind: 'refused', reason: 'http_410' })
   await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
   await quiet()
