@@ -125,7 +125,7 @@ export default defineConfig({
     zh: {
       label: '中文',
       lang: 'zh-CN',
-      description: '等得到回执才算数的发件箱',
+      description: '等到回执才算数的发件箱',
       themeConfig: {
         nav: [
           { text: '快速上手', link: '/zh/getting-started' },
