@@ -1,4 +1,6 @@
-import { moveNames, rules, states } from './transitions.ts'
+import { moveNames, moves, states, type MoveName, type Rule } from './transitions.ts'
+
+const rules: Readonly<Record<MoveName, Rule>> = moves
 
 /** docs/states.md, generated from the table above. */
 export function printStates(): string {

@@ -12,7 +12,7 @@ export const states: readonly State[] = [
   'DELETED'
 ]
 
-interface Rule {
+export interface Rule {
   readonly from: readonly State[]
   readonly to: State
   /** The change of `tries_left`. 'anew' starts a new round. */
@@ -188,7 +188,7 @@ export const moves = {
 
 export type MoveName = keyof typeof moves
 export const moveNames = Object.keys(moves) as MoveName[]
-export const rules: Readonly<Record<MoveName, Rule>> = moves
+const rules: Readonly<Record<MoveName, Rule>> = moves
 
 /** A requested change of one delivery. `attempt` is the fence. `receive` accepts any attempt of the round. */
 export interface Move {
