@@ -169,7 +169,7 @@ export async function readTask(
  */
 export async function countDownstreams({ db }: Reads, names: readonly string[]) {
   const look = (clock: string, most: number) => sql`(
-    select d.phase from delivery d where d.downstream = n.name and d.status = 0 and ${sql.raw(clock)}
+    select d.phase, d.next_action_at as at from delivery d where d.downstream = n.name and d.status = 0 and ${sql.raw(clock)}
     order by d.next_action_at limit ${most})`
   const rows = await db.execute<{
     name: string
@@ -180,6 +180,7 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     limits_at: Date | string | null
     limits_by: string | null
     looked: number[]
+    oldest_due: Date | string | null
     waiting: number
     in_flight: number
     awaiting_receipt: number
@@ -193,17 +194,17 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     from (select unnest(${textArray(names)}::text[]) as name union select name from downstream) n
       left join downstream on downstream.name = n.name
       cross join lateral (
-        select count(*) filter (where phase = 'WAITING')::int as waiting,
+        select min(at) filter (where look = 1 and phase = 'WAITING') as oldest_due, count(*) filter (where phase = 'WAITING')::int as waiting,
           count(*) filter (where phase = 'IN_FLIGHT')::int as in_flight,
           count(*) filter (where phase = 'AWAITING_RECEIPT')::int as awaiting_receipt,
           count(*) filter (where phase = 'BLOCKED')::int as blocked,
           array[count(*) filter (where look = 1), count(*) filter (where look = 2), count(*) filter (where look = 3)]::int[] as looked
         from (
-          select 1 as look, phase from ${look('d.next_action_at <= now()', mostLooked)} due
+          select 1 as look, phase, at from ${look('d.next_action_at <= now()', mostLooked)} due
           union all
-          select 2, phase from ${look("d.next_action_at > now() and d.next_action_at < '9000-01-01'", mostLooked)} later
+          select 2, phase, at from ${look("d.next_action_at > now() and d.next_action_at < '9000-01-01'", mostLooked)} later
           union all
-          select 3, phase from ${look("d.next_action_at >= '9000-01-01'", mostLooked)} held
+          select 3, phase, at from ${look("d.next_action_at >= '9000-01-01'", mostLooked)} held
         ) looked
       ) c
     order by n.name`)
@@ -219,6 +220,8 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     },
     /** More rows are open than were looked at: there may be more of each phase. */
     partial: row.looked.some(count => count >= mostLooked),
+    /** Since when the oldest one is due that nobody has taken. */
+    oldestDueAt: row.oldest_due === null ? null : new Date(row.oldest_due),
     waiting: row.waiting,
     inFlight: row.in_flight,
     awaitingReceipt: row.awaiting_receipt,

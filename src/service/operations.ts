@@ -147,6 +147,7 @@ export function operations(options: OperationsOptions): ApiDeps {
           ...(partial ? { partial } : {}),
           pausedAt: one.pausedAt?.toISOString(),
           pausedBy: one.pausedBy ?? undefined,
+          oldestDueAt: one.oldestDueAt?.toISOString(),
           queued: options.queued(one.name),
           transport: known?.transport,
           concurrency: limits.concurrency ?? concurrency,

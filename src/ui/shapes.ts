@@ -102,6 +102,7 @@ export interface Downstream {
   transport?: string
   pausedAt?: string
   pausedBy?: string
+  oldestDueAt?: string
   waiting: number
   inFlight: number
   awaitingReceipt: number

@@ -173,27 +173,35 @@ t.test('the webhook-id of a log of the downstream finds its task, however old', 
   t.same(wrong, [])
 })
 
-t.test('limits of a downstream are changed on its page, and given back to the handler', async t => {
-  const on = await failedTasks(t, 1)
-  if (!on) return
-  const { page, wrong, url, sql } = on
-  await signIn(page, url, on.admin)
-  await page.goto(`${url}/ui/downstreams?lang=en`)
-  const change = async (fields: Record<string, string>) => {
-    await page.getByRole('button', { name: 'Change limits: plain' }).click()
-    const question = page.locator('dialog[open]')
-    for (const [name, text] of Object.entries(fields))
-      await question.locator(`input[name=${name}]`).fill(text)
-    await question.locator('button[type=submit]').click()
-    await question.waitFor({ state: 'hidden' })
+t.test(
+  'the page of downstreams says since when the oldest is due, changes limits, and gives them back to the handler',
+  async t => {
+    const on = await failedTasks(t, 1)
+    if (!on) return
+    const { page, wrong, url, sql, call } = on
+    t.equal((await call('POST', '/downstreams/plain/pause')).status, 200)
+    await call('POST', '/tasks', { taskNo: 'waits-1', messageCode: 'test.plain', messageBody: { n: 1 } })
+    await signIn(page, url, on.admin)
+    await page.goto(`${url}/ui/downstreams?lang=en`)
+    const row = page.locator('tr', { hasText: 'plain' })
+    await row.locator('time').first().waitFor()
+    t.equal(await row.locator('time').count(), 1, 'since when the oldest is due')
+    const change = async (fields: Record<string, string>) => {
+      await page.getByRole('button', { name: 'Change limits: plain' }).click()
+      const question = page.locator('dialog[open]')
+      for (const [name, text] of Object.entries(fields))
+        await question.locator(`input[name=${name}]`).fill(text)
+      await question.locator('button[type=submit]').click()
+      await question.waitFor({ state: 'hidden' })
+    }
+    await change({ concurrency: '7', perSecond: '30' })
+    await row.locator('text=7 × 30 / s').waitFor()
+    const set = () => sql`select concurrency, per_second from downstream where name = 'plain'`
+    t.match(await set(), [{ concurrency: 7, per_second: 30 }])
+    t.match(await sql`select who from audit where target = 'plain'`, [{ who: 'ops-1' }])
+    await change({ perSecond: '' })
+    await until('it is the handler that says', async () => (await set())[0]?.['per_second'] === null)
+    t.match(await set(), [{ concurrency: 7, per_second: null }], 'the other is as it was')
+    t.same(wrong, [])
   }
-  await change({ concurrency: '7', perSecond: '30' })
-  await page.locator('tr', { hasText: 'plain' }).locator('text=7 × 30 / s').waitFor()
-  const set = () => sql`select concurrency, per_second from downstream where name = 'plain'`
-  t.match(await set(), [{ concurrency: 7, per_second: 30 }])
-  t.match(await sql`select who from audit where target = 'plain'`, [{ who: 'ops-1' }])
-  await change({ perSecond: '' })
-  await until('it is the handler that says', async () => (await set())[0]?.['per_second'] === null)
-  t.match(await set(), [{ concurrency: 7, per_second: null }], 'the other is as it was')
-  t.same(wrong, [])
-})
+)

@@ -1,7 +1,7 @@
 import { get, patch, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { ask, Act } from '../acts.tsx'
-import { clock, Heading, Link, ms, number, Shown, Table } from '../parts.tsx'
+import { clock, Heading, Link, ms, number, Shown, Table, Time } from '../parts.tsx'
 import type { Downstream, Stats } from '../shapes.ts'
 import { may, texts, useLoaded } from '../state.ts'
 
@@ -66,6 +66,10 @@ export function DownstreamsPage() {
                 name: words.waiting,
                 right: true,
                 cell: row => count(row.waiting, `status:SENDING downstream:${row.name} from:30d`)
+              },
+              {
+                name: words.oldestDue,
+                cell: row => <Time at={row.oldestDueAt} />
               },
               { name: words.inFlight, right: true, cell: row => number(row.inFlight) },
               { name: words.receipts, right: true, cell: row => number(row.awaitingReceipt) },

@@ -165,6 +165,7 @@ export const en = {
     paused: 'paused',
     pausedBy: (who: string, at: string) => `by ${who}, ${at}`,
     waiting: 'Waiting',
+    oldestDue: 'Oldest due',
     inFlight: 'In flight',
     receipts: 'Awaiting receipt',
     blocked: 'Blocked',

@@ -166,6 +166,7 @@ export const zh: Texts = {
     paused: '已暂停',
     pausedBy: (who, at) => `操作人 ${who}，${at}`,
     waiting: '等待中',
+    oldestDue: '最早到期',
     inFlight: '发送中',
     receipts: '等待回执',
     blocked: '等待前置',
