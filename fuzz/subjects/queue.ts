@@ -1,4 +1,5 @@
 // BullMQ on a Redis that is hostile: what adds hints, and what takes them.
+import { primaryOf } from '../../src/db/hosts.ts'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
 import { openBackend } from '../../src/queue/backend.ts'
@@ -15,7 +16,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
     const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
     const opening = openBackend({
       redisUrl: url.replace('{port}', String(port)),
-      databaseUrl: () => '',
+      database: primaryOf(''),
       prefix: 'ackbox',
       queues: ['orders'],
       log

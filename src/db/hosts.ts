@@ -11,6 +11,7 @@ interface Group {
   urls: string[]
   current: number
   targets: Set<WeakRef<Target>>
+  listeners: Set<() => void>
 }
 
 const groups = new Map<string, Group>()
@@ -38,20 +39,35 @@ export function follow(url: string, target: Target): void {
   groupOf(url)?.targets.add(new WeakRef(target))
 }
 
+/** For clients that are not ours: `url` is that of the primary, and `onMove` calls its listener when that has changed, until undone. */
+export function primaryOf(url: string) {
+  return {
+    url: () => primaryUrl(url),
+    onMove(listener: () => void): () => void {
+      const group = groupOf(url)
+      group?.listeners.add(listener)
+      return () => group?.listeners.delete(listener)
+    }
+  }
+}
+
 /**
  * Asks all hosts of the URL at the same time which of them takes writes, and sends all new connections there. `isWritable` rejects
- * or says false for a host that does not. Resolves to the former and the new host if they differ. With one host it asks nobody.
+ * or says false for a host that does not. Resolves to the former and the new host if they differ, and to the hosts that answered
+ * and take no writes, while another one does. With one host it asks nobody.
  */
 export async function findPrimary(
   url: string,
   isWritable: (url: string) => Promise<boolean>
-): Promise<{ from: string; to: string } | undefined> {
+): Promise<{ moved?: { from: string; to: string }; readOnly: string[] }> {
   const group = groupOf(url)
-  if (!group) return undefined
-  const answers = await Promise.all(group.urls.map(one => isWritable(one).catch(() => false)))
+  if (!group) return { readOnly: [] }
+  const answers = await Promise.all(group.urls.map(one => isWritable(one).catch(() => undefined)))
   // Where two of them say so, the connections that exist are no reason to change.
   const found = answers[group.current] ? group.current : answers.indexOf(true)
-  if (found < 0 || found === group.current) return undefined
+  if (found < 0) return { readOnly: [] }
+  const readOnly = group.urls.filter((_, at) => answers[at] === false)
+  if (found === group.current) return { readOnly }
   const from = group.urls[group.current] ?? ''
   const to = group.urls[found] ?? ''
   group.current = found
@@ -65,13 +81,14 @@ export async function findPrimary(
     target.host[0] = hostname
     target.port[0] = Number(port || 5432)
   }
-  return { from, to }
+  for (const listener of group.listeners) listener()
+  return { moved: { from, to }, readOnly }
 }
 
 function groupOf(url: string): Group | undefined {
   const urls = hostUrls(url)
   if (urls.length < 2) return undefined
-  const group = groups.get(url) ?? { urls, current: 0, targets: new Set() }
+  const group = groups.get(url) ?? { urls, current: 0, targets: new Set(), listeners: new Set() }
   groups.set(url, group)
   return group
 }

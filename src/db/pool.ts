@@ -97,23 +97,24 @@ export function isInfrastructure(err: unknown): boolean {
 }
 
 /**
- * With several hosts in the URL: finds the one that takes writes, moves all clients of this process there, and ends what they still
- * have open on the one before, if that lives and is read-only. Resolves to the hosts if they changed, `host:port`.
+ * With several hosts in the URL: finds the one that takes writes, moves all clients of this process there, and ends the sessions
+ * of Ackbox on those that live and are read-only, at every call: one that was connecting during a move ends at the next.
+ * Resolves to the hosts if they changed, `host:port`.
  */
 export async function locatePrimary(url: string): Promise<{ from: string; to: string } | undefined> {
-  const moved = await findPrimary(url, isWritable)
-  if (!moved) return undefined
-  await endSessions(moved.from).catch(() => {})
-  return { from: new URL(moved.from).host, to: new URL(moved.to).host }
+  const { moved, readOnly } = await findPrimary(url, isWritable)
+  await Promise.all(readOnly.map(one => endSessions(one).catch(() => {})))
+  return moved && { from: new URL(moved.from).host, to: new URL(moved.to).host }
 }
 
+const locating = 'ackbox locate'
 const probe = (url: string) =>
   connect(url, {
     max: 1,
     connect_timeout: severalConnectSeconds,
     fetch_types: false,
     onnotice: () => {},
-    connection: { application_name: 'ackbox locate', statement_timeout: 2_000 }
+    connection: { application_name: locating, statement_timeout: 2_000 }
   })
 
 async function isWritable(url: string): Promise<boolean> {
@@ -134,7 +135,7 @@ async function endSessions(url: string): Promise<void> {
     await sql`
       select pg_terminate_backend(pid) from pg_stat_activity
       where usename = current_user and datname = current_database() and pid <> pg_backend_pid()
-        and application_name like 'ackbox%'`
+        and application_name like 'ackbox%' and application_name <> ${locating}`
   } finally {
     void sql.end({ timeout: 1 })
   }

@@ -8,7 +8,7 @@ import {
   type IQueueBackend,
   type JobJson
 } from 'bullmq'
-import { openPostgres } from './postgres.ts'
+import { openPostgres, type QueueDatabase } from './postgres.ts'
 import { openRedis } from './redis.ts'
 
 /** The entry of one delivery in a job. It contains nothing else. */
@@ -47,8 +47,7 @@ export interface ReceivedJob {
 
 export interface BackendOptions {
   redisUrl?: string | undefined
-  /** Asked at each connect. */
-  databaseUrl: () => string
+  database: QueueDatabase
   /** Prefix of every key in Redis. On PostgreSQL jobs are in the schema `bullmq`. */
   prefix: string
   queues: string[]
@@ -85,7 +84,7 @@ async function onRedis(options: BackendOptions, url: string): Promise<Backend> {
 }
 
 async function onPostgres(options: BackendOptions): Promise<Backend> {
-  const postgres = await openPostgres(options.databaseUrl, options.queues.length, options.log)
+  const postgres = await openPostgres(options.database, options.queues.length, options.log)
   const bull = bullmq(createPostgresBackend, {
     producer: postgres.forBullmq,
     consumer: postgres.forBullmq,

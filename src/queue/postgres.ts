@@ -1,4 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
+import { Socket } from 'node:net'
 import { runMigrations, type PgPool } from 'bullmq'
 import pg from 'pg'
 import { waitAtMost } from '../runtime/with-timeout.ts'
@@ -7,16 +8,25 @@ const schema = 'bullmq'
 /** How long a clean end may take: the server may be in a black hole. */
 const closeMs = 2000
 
+/** The database of BullMQ's jobs. With several hosts the primary may move. */
+export interface QueueDatabase {
+  /** The URL of the primary as it is known now. */
+  url: () => string
+  /** `listener` is called at each move. Returns what ends that. */
+  onMove: (listener: () => void) => () => void
+}
+
 /**
  * A separate pool: BullMQ uses `pg`, and each worker keeps one connection for LISTEN. Jobs are not the
- * truth, so their commits need not wait for the disk. `url` is asked at each connect.
+ * truth, so their commits need not wait for the disk.
  */
-export async function openPostgres(url: () => string, queues: number, log: Logger) {
+export async function openPostgres({ url, onMove }: QueueDatabase, queues: number, log: Logger) {
+  const sockets = new Map<Socket, string>()
   const pool = new pg.Pool({
-    // The primary may be another host by the next connection.
     Client: class extends pg.Client {
       constructor(config: pg.ClientConfig = {}) {
-        super({ ...config, connectionString: url() })
+        const connectionString = url()
+        super({ ...config, connectionString, stream: () => open(connectionString) })
       }
     },
     application_name: 'ackbox-queue',
@@ -29,6 +39,15 @@ export async function openPostgres(url: () => string, queues: number, log: Logge
     idleTimeoutMillis: 60_000,
     allowExitOnIdle: false
   })
+  // Also one that was connecting when the primary moved: a former primary that is read-only answers a worker "no job" for ever.
+  const stopFollowing = onMove(() => {
+    for (const [socket, to] of sockets) if (to !== url()) socket.destroy()
+  })
+  function open(to: string) {
+    const socket = new Socket()
+    sockets.set(socket, to)
+    return socket.once('close', () => sockets.delete(socket))
+  }
   // Every queue and every worker of BullMQ listens for its errors: with six downstreams Node would cry leak.
   pool.setMaxListeners(0)
   let ending: Promise<void> | undefined
@@ -38,6 +57,7 @@ export async function openPostgres(url: () => string, queues: number, log: Logge
   try {
     await migrate(url())
   } catch (error) {
+    stopFollowing()
     await pool.end()
     throw error
   }
@@ -53,6 +73,7 @@ export async function openPostgres(url: () => string, queues: number, log: Logge
       if (rows[0]?.in_recovery) throw new Error('this PostgreSQL is a standby')
     },
     close() {
+      stopFollowing()
       ending ??= waitAtMost(closeMs, pool.end())
       return ending
     }

@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import { outboxReader } from '../api/outbox-row.ts'
 import { faultOf, takeReceipt } from '../api/receipt.ts'
 import type { Config } from './config.ts'
-import { primaryUrl } from '../db/hosts.ts'
+import { primaryOf } from '../db/hosts.ts'
 import { countDownstreams } from '../db/lists.ts'
 import { openDb } from '../db/pool.ts'
 import { openReads } from '../db/reads.ts'
@@ -108,8 +108,12 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const tell = (): void => void here.beat().catch(() => {}) // the next one tells it
   const reaching = reach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
   const here = presence({ ...options, sql, node, reach: reaching })
-  const databaseUrl = () => primaryUrl(options.databaseUrl)
-  const { backend, jobQueue, limiters } = await openQueue(config, databaseUrl, limits.all, log)
+  const { backend, jobQueue, limiters } = await openQueue(
+    config,
+    primaryOf(options.databaseUrl),
+    limits.all,
+    log
+  )
   const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => waitingFor })
   const local = localQueue({
     queue: jobQueue,

@@ -2,6 +2,7 @@
 import { openBackend, type Backend } from '../queue/backend.ts'
 import { limiter, type Limiter } from '../queue/limiter.ts'
 import { openJobQueue, type JobQueue } from '../queue/job-queue.ts'
+import type { QueueDatabase } from '../queue/postgres.ts'
 import { QueueServerError } from '../queue/redis.ts'
 import { placeOf } from '../queue/redis-client.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -18,13 +19,13 @@ export interface OpenQueue {
 /** Throws QueueServerError if Redis cannot be used. */
 export async function openQueue(
   config: Pick<Config, 'redisUrl' | 'redisPrefix'>,
-  databaseUrl: () => string,
+  database: QueueDatabase,
   limits: LiveLimits[],
   log: Logger
 ): Promise<OpenQueue> {
   const backend = await openBackend({
     redisUrl: config.redisUrl,
-    databaseUrl,
+    database,
     prefix: config.redisPrefix,
     queues: limits.map(one => one.name),
     log

@@ -1,5 +1,6 @@
 // Redis is away, full, or brings back what was true long ago: producers notice nothing, downstreams get nothing twice.
 import { Redis } from 'ioredis'
+import { primaryOf } from '../../src/db/hosts.ts'
 import t from 'tap'
 import { openBackend } from '../../src/queue/backend.ts'
 import { blackHole } from '../support/blackhole.ts'
@@ -118,7 +119,7 @@ t.test(
     await eachOf(later, taskNo => taken(api.url, taskNo, { delay: 3_600_000 }))
     const queue = await openBackend({
       redisUrl: redis.url,
-      databaseUrl: () => on.databaseUrl,
+      database: primaryOf(on.databaseUrl),
       prefix: 'snapshot',
       queues: ['plain'],
       log: { debug() {}, info() {}, warn() {}, error() {} }

@@ -1,3 +1,4 @@
+import { primaryOf } from '../../src/db/hosts.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 import { once, EventEmitter } from 'node:events'
 import type { Test } from 'tap'
@@ -54,7 +55,7 @@ export async function openTestBackend(
 ): Promise<Backend> {
   const backend = await openBackend({
     redisUrl,
-    databaseUrl: () => databaseUrl,
+    database: primaryOf(databaseUrl),
     prefix: ownPrefix(),
     queues,
     log: recordingLog().log,

@@ -1,4 +1,5 @@
 // A process of its own with one reader of the network in it: what a server does to it is measured from outside.
+import { primaryOf } from '../../src/db/hosts.ts'
 import { monitor } from '../../fuzz/monitor.ts'
 import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
 import { openBackend } from '../../src/queue/backend.ts'
@@ -68,7 +69,7 @@ async function receiver(name: string, scheme: string): Promise<Reader> {
 async function queue(): Promise<Reader> {
   const backend = await openBackend({
     redisUrl: `redis://${place}`,
-    databaseUrl: () => '',
+    database: primaryOf(''),
     prefix: 'ackbox',
     queues: ['orders'],
     log
