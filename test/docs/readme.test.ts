@@ -133,7 +133,7 @@ async function waitsForItsRetry(url: string, taskNo: string): Promise<void> {
   })
   if (posted.status !== 201) throw new Error(await posted.text())
   await until('its first attempt has failed', async () =>
-    (await (await fetch(`${url}/tasks/${taskNo}`)).text()).includes('"lastReason":"')
+    (await (await fetch(`${url}/tasks/${taskNo}`)).text()).includes('"outcome":"failed"')
   )
 }
 
