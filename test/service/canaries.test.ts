@@ -118,6 +118,14 @@ async function held(redis: Redis): Promise<string> {
   return keys.join('\n') + dumps.join('\n')
 }
 
+/** Of an answer that never ends. */
+async function firstPart(answer: Response): Promise<string> {
+  const reader = answer.body?.getReader()
+  const { value } = (await reader?.read()) ?? {}
+  await reader?.cancel()
+  return Buffer.from(value ?? []).toString()
+}
+
 t.test('no secret is in the log, an answer, a metric, a row, a job or what the doctor says', async t => {
   const redis = await ownRedis(t, '--requirepass', secrets.redis)
   if (!redis) return
@@ -167,7 +175,8 @@ t.test('no secret is in the log, an answer, a metric, a row, a job or what the d
         ...(more.headers as object)
       }
     })
-    heard.push(`${target} ${JSON.stringify([...answer.headers])} ${await answer.text()}`)
+    const body = target === '/events' ? await firstPart(answer) : await answer.text()
+    heard.push(`${target} ${JSON.stringify([...answer.headers])} ${body}`)
     return answer.status
   }
   const post = (target: string, body: unknown, headers: object = {}): Promise<number> =>
