@@ -7,7 +7,10 @@ const places: Record<string, string> = {
   t: 'tasks',
   f: 'failures',
   h: 'held',
-  a: 'alarms'
+  a: 'alarms',
+  n: 'nodes',
+  k: 'keys',
+  u: 'audit'
 }
 
 /** `g t` goes to the tasks, `/` to the search, j and k through the rows, `r` presses the button that redelivers. */
@@ -34,7 +37,7 @@ export function useKeyboard(toggleHelp: () => void): void {
         event.preventDefault()
         document.querySelector<HTMLInputElement>('input[type=search]')?.focus()
       } else if (key === 'j' || key === 'k' || key === 'ArrowDown' || key === 'ArrowUp') {
-        const rows = [...document.querySelectorAll<HTMLElement>('tr.row')]
+        const rows = [...document.querySelectorAll<HTMLElement>('tr.row, li.row')]
         if (rows.length === 0) return
         const at = rows.findIndex(row => row === document.activeElement)
         const next =

@@ -80,14 +80,19 @@ const listeners = new Set<(changes: Change[]) => void>()
 export const live = signal(false)
 let source: EventSource | undefined
 let watched = ''
+let reopening: ReturnType<typeof setTimeout> | undefined
+/** And up to as long again, so that many pages do not come back at once. */
+const reopenMs = 2_000
 
 /** One stream for the whole page. After a gap all is read again. */
 export function listen(taskNo = ''): void {
-  if (source && watched === taskNo && source.readyState !== EventSource.CLOSED) return
-  source?.close()
+  if (source && watched === taskNo) return
+  deafen()
   watched = taskNo
-  let wasOpen = false
-  const opened = new EventSource(`/events${taskNo === '' ? '' : `?taskNo=${encodeURIComponent(taskNo)}`}`)
+  open(false)
+}
+function open(wasOpen: boolean): void {
+  const opened = new EventSource(`/events${watched === '' ? '' : `?taskNo=${encodeURIComponent(watched)}`}`)
   source = opened
   opened.addEventListener('open', () => {
     live.value = true
@@ -96,12 +101,16 @@ export function listen(taskNo = ''): void {
   })
   opened.addEventListener('error', () => {
     live.value = false
+    // After any answer but 200 (429, the 502 of a proxy) a browser gives the stream up for good.
+    if (opened.readyState !== EventSource.CLOSED || opened !== source) return
+    reopening = setTimeout(() => open(true), reopenMs * (1 + Math.random()))
   })
   opened.addEventListener('changed', event =>
     tell(JSON.parse((event as MessageEvent<string>).data) as Change[])
   )
 }
 export function deafen(): void {
+  clearTimeout(reopening)
   source?.close()
   source = undefined
   live.value = false

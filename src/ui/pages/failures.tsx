@@ -1,6 +1,6 @@
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
-import { Act, ask } from '../acts.tsx'
+import { Act, ask, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, taskPath, Time } from '../parts.tsx'
 import type { Group, Operation } from '../shapes.ts'
 import { go, may, now, param, texts, useLoaded } from '../state.ts'
@@ -107,8 +107,24 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
     archived
   } = group
   const why = texts.value.reason[reason] ?? reason
+  const mayRedeliver = may('ops:write') && failed > 0
+  const redeliver = (): Promise<void> => askRedeliver({ downstream, fingerprint })
+  const tasks = `/ui/tasks${query({ q: `status:FAILED downstream:${downstream} reason:${reason} from:30d` })}`
   return (
-    <li class="card group" aria-label={`${downstream} ${why}`}>
+    <li
+      class="card group row"
+      aria-label={`${downstream} ${why}`}
+      tabIndex={0}
+      onKeyDown={event => {
+        if (event.target !== event.currentTarget) return
+        if (event.key === 'Enter') go(tasks)
+        if (event.key === 'r' && mayRedeliver) {
+          event.preventDefault()
+          event.stopPropagation()
+          redeliver().catch((error: Error) => say(error.message, true))
+        }
+      }}
+    >
       <div class={failed === 0 ? 'count none' : 'count'}>
         <strong>{number(failed)}</strong>
         <span>{words.failed}</span>
@@ -143,19 +159,12 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
       </div>
       <Spark values={histogram} label={`${failures} ${words.times}`} color="failed" />
       <div class="acts">
-        {may('ops:write') && failed > 0 ? (
-          <Act
-            kind="main"
-            run={() => askRedeliver({ downstream, fingerprint })}
-            label={`${words.redeliver}: ${downstream} ${why}`}
-          >
+        {mayRedeliver ? (
+          <Act kind="main" run={redeliver} label={`${words.redeliver}: ${downstream} ${why}`}>
             {words.redeliver}
           </Act>
         ) : null}
-        <Link
-          class="button"
-          to={`/ui/tasks${query({ q: `status:FAILED downstream:${downstream} reason:${reason} from:30d` })}`}
-        >
+        <Link class="button" to={tasks}>
           {words.show}
         </Link>
         {may('ops:write') && !archived ? (

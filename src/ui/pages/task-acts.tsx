@@ -55,7 +55,7 @@ export function TaskActs({
           {words.redeliver}
         </button>
       ) : null}
-      {has('FAILED') || has('SENDING') ? (
+      {may('ops:write') && (has('FAILED') || has('SENDING')) ? (
         <button
           type="button"
           onClick={() =>

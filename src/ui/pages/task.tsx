@@ -139,7 +139,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
           )}
         </span>
         <div class="acts">
-          {mayWrite && of.phase === 'WAITING' && of.attempt > 0 ? (
+          {may('ops:write') && of.phase === 'WAITING' && of.attempt > 0 ? (
             <Act run={() => post(`${path}/push`, { downstream: of.downstream }).then(reload)}>
               {words.push}
             </Act>
