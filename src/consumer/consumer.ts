@@ -4,7 +4,7 @@ export { receiver, type OnceOptions, type Receiver, type ReceiverOptions } from 
 export type { Once, Work } from './answer.ts'
 export type { FastifyRoute, Frameworks } from './frameworks.ts'
 export type { Message, ReceivedTask } from './message.ts'
-export { InvalidSignature, Refuse, Retry, TooOld } from './outcome.ts'
+export { InvalidSignature, Refuse, Retry, TooOld } from './answer.ts'
 export { ReceiptRefused } from './receipts.ts'
 export { fromMysql2, fromPg } from '../adapter/drivers.ts'
 export { fromDrizzle, fromKnex, fromKysely, fromPrisma, fromTypeorm } from '../adapter/builders.ts'

@@ -9,13 +9,11 @@ import {
   type PostgresJs,
   type Tx
 } from '../adapter/transaction.ts'
-import { answerer, type Once } from './answer.ts'
+import { answerer, type Once, InvalidSignature, TooOld } from './answer.ts'
 import { frameworks, type Frameworks } from './frameworks.ts'
-import { read, taskOf, type Message, type ReceivedTask } from './message.ts'
-import { InvalidSignature, TooOld } from './outcome.ts'
+import { read, taskOf, type Message, type ReceivedTask, verifier } from './message.ts'
 import * as receipts from './receipts.ts'
 import * as received from './received.ts'
-import { verifier } from './verify.ts'
 
 export interface ReceiverOptions<Db> {
   /** `npx ackbox key secret DOWNSTREAM` prints it; two of them during a rotation. */

@@ -9,9 +9,9 @@ import {
   pointerOf,
   inside,
   type JsonProblemCode,
-  type Part
+  type Part,
+  survivesDouble
 } from './source.ts'
-import { survivesDouble } from './number.ts'
 
 /** What a value is to us: `holder` has the verbatim member, `batch` has the list of holders. */
 export type Role = 'plain' | 'holder' | 'batch' | 'list'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { nextCheck, type CheckStanding } from '../../src/domain/check-policy.ts'
+import { nextCheck, type CheckStanding } from '../../src/domain/retry-policy.ts'
 
 const hour = 3_600_000
 const young: CheckStanding = { answered: 0, unanswered: 0, ageMs: 35_000, checkAfterMs: 35_000 }

@@ -2,10 +2,18 @@ import { lookup as systemLookup, type LookupAddress } from 'node:dns'
 import { networkInterfaces } from 'node:os'
 import { isIPv6, type LookupFunction } from 'node:net'
 import type { Outcome } from '../../domain/types.ts'
-import { addressOf, denied, inside, isLoopback, isRfc1918, networkAround, type Address } from './address.ts'
-import { allowList } from './allow-list.ts'
-import { ownEndpoints } from './own-endpoints.ts'
-import { badPorts, nameProblem } from './target.ts'
+import {
+  addressOf,
+  denied,
+  inside,
+  isLoopback,
+  isRfc1918,
+  networkAround,
+  type Address,
+  badPorts,
+  nameProblem
+} from './address.ts'
+import { allowList, ownEndpoints } from './allow-list.ts'
 
 // Where we may connect. What a name resolves to is judged, not the name alone, and judged again on the open socket.
 
