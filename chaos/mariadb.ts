@@ -1,6 +1,7 @@
 // A MariaDB in a folder of its own, which can be killed and started again.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdirSync } from 'node:fs'
 import path from 'node:path'
 import { freePort } from '../src/embedded/port.ts'
 
@@ -25,6 +26,9 @@ export async function serveMariadb(
   { isDurable }: { isDurable: boolean }
 ): Promise<MariadbServer> {
   const data = path.join(home, 'data')
+  // A server that starts removes the temporary tables that it finds: in a common folder those of its neighbours.
+  const temporary = path.join(home, 'tmp')
+  mkdirSync(temporary, { recursive: true })
   // As root it refuses to start unless it is told to.
   const user = process.getuid?.() === 0 ? ['--user=root'] : []
   const made = spawnSync(
@@ -32,6 +36,7 @@ export async function serveMariadb(
     [
       '--no-defaults',
       `--datadir=${data}`,
+      `--tmpdir=${temporary}`,
       '--auth-root-authentication-method=normal',
       '--skip-test-db',
       ...user
@@ -47,6 +52,7 @@ export async function serveMariadb(
       [
         '--no-defaults',
         `--datadir=${data}`,
+        `--tmpdir=${temporary}`,
         `--port=${port}`,
         '--bind-address=127.0.0.1',
         `--socket=${path.join(home, 'socket')}`,
