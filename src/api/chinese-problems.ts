@@ -1,5 +1,5 @@
 // Problems in Chinese, for whoever asks with `Accept-Language: zh`. Codes and pointers are the same in every language.
-import type { Invalid, ProblemBody, ProblemCode } from '../runtime/errors.ts'
+import { problems, type Invalid, type ProblemBody, type ProblemCode } from '../runtime/errors.ts'
 
 export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   NOT_JSON: '请求体不是 JSON',
@@ -77,14 +77,20 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'Content-Encoding is not supported': '不支持 Content-Encoding',
   'more than 256 headers': '请求头超过 256 个',
   'exactly one Host is needed': '必须有且只有一个 Host',
-  'force delivers it all the same': '带 force 可以强制投递',
-  'say deliverStartTime or delay, not both': 'deliverStartTime 和 delay 只能写一个',
-  'say bizType and bizKey, or neither': 'bizType 和 bizKey 要么都写，要么都不写',
+  'Set force to deliver it anyway.': '设置 force 可以强制投递。',
+  'set deliverStartTime or delay, not both': 'deliverStartTime 和 delay 只能设置一个',
+  'set both bizType and bizKey, or neither': 'bizType 和 bizKey 要么都设置，要么都不设置',
   'must be at most a year ahead': '最多只能在一年之后',
+  'must be at most two years ahead': '最多只能在两年之后',
   'must be after the start of delivery': '必须晚于投递的开始时间',
-  'is of a prepared task: say prepared: true too': '只用于半消息：请同时写 prepared: true',
-  'has the form of the numbers of another messageCode': '与另一个 messageCode 的编号形式相同',
-  'a half message cannot wait for others': '半消息不能等待其他任务',
+  'requires prepared: true': '需要 prepared: true',
+  'looks like a default taskNo of another messageCode': '形式像另一个 messageCode 的默认 taskNo',
+  'accepts only messages from DTM clients': '只接受 DTM 客户端的消息',
+  'a half message cannot wait for other tasks': '半消息不能等待其他任务',
+  'no such task': '没有这个任务',
+  'its handler has no checkBack': '它的处理器没有 checkBack',
+  'No downstream of this handler accepts receipts. Set needCallback in the handler.':
+    '这个处理器没有接受回执的下游。请在处理器里设置 needCallback。',
   'say its bizType too': '请同时写 bizType',
   'is not the nextCursor of a page': '不是某一页的 nextCursor',
   'with other content': '内容不同',
@@ -106,7 +112,18 @@ export function inChinese(body: ProblemBody): ProblemBody {
   }
 }
 
-const detailOf = (detail: string): string => chineseDetails[detail] ?? detail
+/** An error that is not the first begins with the title of its code. */
+const titles = new Map<string, string>(
+  Object.entries(problems).map(([code, [, title]]) => [title, chineseTitles[code as ProblemCode]])
+)
+
+function detailOf(detail: string): string {
+  const known = chineseDetails[detail] ?? titles.get(detail)
+  if (known !== undefined) return known
+  const end = detail.indexOf(': ')
+  const title = titles.get(detail.slice(0, end))
+  return title === undefined ? detail : title + detail.slice(end)
+}
 const errorOf = ({ detail, pointer }: Invalid): Invalid => ({ detail: detailOf(detail), pointer })
 
 /** Whether Chinese is asked for before English. What names neither gets English. */

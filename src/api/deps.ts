@@ -15,6 +15,7 @@ import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { PushRequest, RedeliverRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
+import type { RefusalBy } from '../delivery/schema.ts'
 import type { Watcher } from '../delivery/watch.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -37,6 +38,8 @@ export interface ApiDeps {
   acceptMany(requests: TaskRequest[]): Promise<AcceptResult[]>
   /** `codes`: of these messageCodes are the other tasks that it names; null: of all. */
   readTask(taskNo: string, codes?: readonly string[] | null): Promise<TaskView | null>
+  /** Why the handler of a task would refuse it: asked where the task is refused anyway, so that the answer names all errors. */
+  refusal: RefusalBy
   /** By taskNo, for known tasks. */
   contentHashes(taskNos: readonly string[]): Promise<ReadonlyMap<string, string>>
   /** Resolves with the current state when the task has ended, at the timeout, or when the signal aborts. `owner` has a share of the places. */

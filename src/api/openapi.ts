@@ -18,6 +18,7 @@ const never = (): never => {
 const nobody: ApiDeps = {
   accept: never,
   acceptMany: never,
+  refusal: never,
   readTask: never,
   contentHashes: never,
   waitTask: never,

@@ -1,19 +1,22 @@
 import type { OutboxRow } from '../db/outbox.ts'
 import { present } from '../db/views.ts'
 import type { OutboxReader } from '../delivery/drain.ts'
+import { refusalBy } from '../delivery/schema.ts'
+import type { LoadedHandler } from '../handler/loaded.ts'
 import { readJson } from '../json/reader.ts'
 import { problemBody, Problem } from '../runtime/errors.ts'
-import type { ApiDeps } from './deps.ts'
+import type { ApiLog } from './deps.ts'
 import { acceptedTask, bodyOf, problemOf } from './problem.ts'
 import { maxBodyBytes, maxExtend, taskBody } from './requests.ts'
-import { askedTask, traceparentOf, type AskedTask } from './task-request.ts'
+import { askedTask, traceparentOf, type AskedTask, type Asking } from './task-request.ts'
 
 /** Reads rows of the outbox as if they had been posted: by the same reader, schema and rules. */
-export function outboxReader(handlers: ApiDeps['handlers']): OutboxReader {
+export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: ApiLog): OutboxReader {
+  const refusal = refusalBy(handlers, log)
   return {
     read(row) {
       try {
-        const { asked, ifNew } = askedRow(row, handlers)
+        const { asked, ifNew } = askedRow(row, { handlers, refusal })
         return { asked, ifNew: ifNew && bodyOf(ifNew) }
       } catch (err) {
         return { problem: bodyOf(problemOf(err)) }
@@ -31,7 +34,7 @@ export function outboxReader(handlers: ApiDeps['handlers']): OutboxReader {
   }
 }
 
-function askedRow(row: OutboxRow, handlers: ApiDeps['handlers']): AskedTask {
+function askedRow(row: OutboxRow, known: Pick<Asking, 'handlers' | 'refusal'>): AskedTask {
   if (row.messageBody === null && row.bodyBytes > 0) {
     throw new Problem('BODY_TOO_LARGE', `${row.bodyBytes} bytes of at most ${maxBodyBytes}`, {
       pointer: '/messageBody'
@@ -56,7 +59,7 @@ function askedRow(row: OutboxRow, handlers: ApiDeps['handlers']): AskedTask {
   const envelope = { ...columns(row), ...Object(members), ...rest }
   const by = {
     caller: { name: row.createdBy, messageCodes: null, scopes: [] },
-    handlers,
+    ...known,
     traceparent: traceparentOf(row.traceparent ?? undefined),
     // A task that was in time then is not late because it waited for us.
     now: row.createdAt

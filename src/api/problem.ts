@@ -1,6 +1,7 @@
 import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult } from '../delivery/accept.ts'
+import type { HandlerRefusal } from '../delivery/schema.ts'
 import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
@@ -9,6 +10,7 @@ import {
   problemBody,
   problems,
   Unavailable,
+  type Invalid,
   type ProblemBody,
   type ProblemCode
 } from '../runtime/errors.ts'
@@ -116,25 +118,50 @@ export function acceptedTask(
   codes: readonly string[],
   at = ''
 ): TaskView {
-  switch (accepted.kind) {
-    case 'created':
-    case 'same':
-      return accepted.task
+  if ('task' in accepted) return accepted.task
+  throw refusalProblem(accepted, messageCode, codes, at)
+}
+
+export function refusalProblem(
+  refusal: Exclude<AcceptResult, { kind: 'created' | 'same' }>,
+  messageCode: string,
+  codes: readonly string[],
+  at: string
+): Problem {
+  switch (refusal.kind) {
     case 'conflict':
-      throw new Problem('TASK_CONFLICT', 'with other content', { pointer: `${at}/taskNo` })
+      return new Problem('TASK_CONFLICT', 'with other content', { pointer: `${at}/taskNo` })
     case 'biz_conflict':
-      throw new Problem('BIZ_CONFLICT', accepted.by, { pointer: `${at}/bizKey` })
+      return new Problem('BIZ_CONFLICT', refusal.by, { pointer: `${at}/bizKey` })
     case 'unknown_code':
-      throw unknownCode(messageCode, codes, `${at}/messageCode`)
+      return unknownCode(messageCode, codes, `${at}/messageCode`)
     case 'no_check_back':
-      throw new Problem('NO_CHECK_BACK', '', { pointer: `${at}/prepared` })
+      // Its title says it all.
+      return new Problem('NO_CHECK_BACK', '', placed(refusal, at))
     case 'invalid':
-      throw new Problem('INVALID', accepted.detail, {
-        pointer: at + accepted.pointer,
-        errors: accepted.errors.map(({ detail, pointer }) => ({ detail, pointer: at + pointer }))
-      })
+      return new Problem('INVALID', refusal.detail, placed(refusal, at))
   }
 }
+
+const placed = ({ pointer, errors }: HandlerRefusal, at: string) => ({
+  pointer: at + pointer,
+  errors: errors.map(one => ({ detail: one.detail, pointer: at + one.pointer }))
+})
+
+/** One answer for several problems, with the code of the first. */
+export function together(problems: readonly Problem[]): Problem {
+  const [first = new Problem('INVALID')] = problems
+  if (problems.length === 1) return first
+  return new Problem(first.code, first.message, {
+    ...pointed(first.pointer),
+    errors: problems.flatMap(one => (one.errors.length > 0 ? one.errors : [errorOf(one)]))
+  })
+}
+
+const errorOf = ({ code, message, pointer = '' }: Problem): Invalid => ({
+  detail: code === 'INVALID' ? message : [problems[code][1], message].filter(Boolean).join(': '),
+  pointer
+})
 
 function unknownCode(messageCode: string, codes: readonly string[], pointer: string): Problem {
   const meant = nearest(messageCode, codes)

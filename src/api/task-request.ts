@@ -1,11 +1,13 @@
 import type { TaskRequest } from '../delivery/accept.ts'
+import { codesFor } from './access.ts'
 import { mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { fit } from './body.ts'
 import { durationMs } from '../handler/define.ts'
 import { isDtmTaskNo } from '../handler/dtm.ts'
+import { invalid, refusalProblem, together } from './problem.ts'
+import { brokenRules } from './task-rules.ts'
 import { instant, maxBodyBytes, taskBody, type TaskBody } from './requests.ts'
-import { Problem } from '../runtime/errors.ts'
+import { Problem, type Invalid, type ProblemCode } from '../runtime/errors.ts'
 import {
   codeOfDefault,
   contentHash,
@@ -17,6 +19,7 @@ import {
 export interface Asking {
   caller: Caller
   handlers: ApiDeps['handlers']
+  refusal: ApiDeps['refusal']
   traceparent: string | null
   now: Date
 }
@@ -27,73 +30,127 @@ export interface AskedTask {
   ifNew: Problem | null
 }
 
-/** Checks everything except the handler's schema. `value` is the envelope; its body text is number `index` of `read`. */
-export function askedTask(
-  value: unknown,
-  read: JsonRead,
-  index: number,
-  at: string,
-  { caller, handlers, traceparent, now }: Asking
-): AskedTask {
-  const task = fit(taskBody, value, at)
-  if (handlers.get(task.messageCode)?.dtm)
-    throw new Problem('INVALID', "takes the messages of DTM's clients only", { pointer: `${at}/messageCode` })
+/** A posted value. Its body's text is number `index` of `read`; `at` points to it in a batch. */
+interface Posted {
+  value: unknown
+  read: JsonRead
+  index: number
+  at: string
+}
+
+/** Checks a task. What its handler refuses is left to `accept`, unless the task is refused anyway: the answer names all errors. */
+export function askedTask(value: unknown, read: JsonRead, index: number, at: string, by: Asking): AskedTask {
+  const posted = { value, read, index, at }
+  const parsed = taskBody.safeParse(value)
+  if (!parsed.success) throw malformed(posted, parsed.error, by)
+  const task = parsed.data
+  const { caller } = by
   if (!mayUse(caller, task.messageCode))
     throw new Problem('CODE_FORBIDDEN', '', { pointer: `${at}/messageCode` })
-  if (read.bodyBytes(index) > maxBodyBytes) {
-    throw new Problem('BODY_TOO_LARGE', `${read.bodyBytes(index)} bytes of at most ${maxBodyBytes}`, {
-      pointer: `${at}/messageBody`
-    })
-  }
+  const { always, forNew } = wrongs(task, noneUnfit, posted, by)
+  if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, by)
   const text = read.bodyText(index) ?? ''
-  const sceneType = task.sceneType ?? ''
-  const times = schedule(task, now, at)
-  const biz = bizOf(task, at)
-  const byDefault = () => defaultTaskNo(task.messageCode, sceneType, text)
-  const { taskNo } = task
-  const taken =
-    taskNo !== undefined && (isDtmTaskNo(taskNo) || isOfOthers(taskNo, caller, handlers, byDefault))
   return {
     asked: {
-      taskNo: task.taskNo ?? byDefault(),
+      taskNo: task.taskNo ?? defaultTaskNo(task.messageCode, task.sceneType ?? '', text),
       messageCode: task.messageCode,
-      sceneType,
+      sceneType: task.sceneType ?? '',
       messageBody: text,
       body: task.messageBody,
       contentHash: contentHash(task, text),
-      start: times.start,
-      deliverBefore: times.deliverBefore,
+      start: startOf(task),
+      deliverBefore: task.deliverBefore === undefined ? null : instant(task.deliverBefore),
       needCallback: task.needCallback ?? null,
       retryTimes: task.retryTimes ?? null,
       extend: task.extend === undefined ? null : JSON.stringify(task.extend),
-      traceparent: traceparentOf(task.traceparent) ?? traceparent,
+      traceparent: traceparentOf(task.traceparent) ?? by.traceparent,
       createdBy: caller.name,
-      biz,
+      biz: bizOf(task),
       orderingKey: task.orderingKey ?? null,
       after: task.after === undefined ? null : { taskNos: task.after, codes: caller.messageCodes },
-      ...preparedOf(task, at)
+      ...(task.prepared
+        ? { prepared: { checkAfterMs: durationMs(task.checkBack?.after) ?? checkAfterMs } }
+        : {})
     },
-    ifNew: taken
-      ? new Problem('INVALID', 'has the form of the numbers of another messageCode', {
-          pointer: `${at}/taskNo`
-        })
-      : times.late
+    ifNew: forNew.length > 0 ? allWrong(forNew, task, posted, by) : null
   }
 }
 
 const checkAfterMs = 35_000
+const noneUnfit: ReadonlySet<string> = new Set()
 
-function preparedOf(
-  { prepared = false, checkBack, after }: TaskBody,
-  at: string
-): Pick<TaskRequest, 'prepared'> {
-  if (prepared && after)
-    throw new Problem('INVALID', 'a half message cannot wait for others', { pointer: `${at}/after` })
-  if (prepared) return { prepared: { checkAfterMs: durationMs(checkBack?.after) ?? checkAfterMs } }
-  if (checkBack === undefined) return {}
-  throw new Problem('INVALID', 'is of a prepared task: say prepared: true too', {
-    pointer: `${at}/checkBack`
-  })
+function startOf({ deliverStartTime, delay }: TaskBody): TaskRequest['start'] {
+  const at = deliverStartTime === undefined ? null : instant(deliverStartTime)
+  if (at) return { at }
+  return delay === undefined ? null : { delayMs: delay }
+}
+
+const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskRequest['biz']> | null =>
+  bizType === undefined || bizKey === undefined
+    ? null
+    : { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
+
+/** Members that do not fit, and what is wrong with those that do. */
+function malformed(posted: Posted, error: Parameters<typeof invalid>[0], by: Asking): Problem {
+  const unfit = new Set(error.issues.map(({ path }) => String(path[0])))
+  const members = Object.entries(Object(posted.value) as object).filter(
+    ([name]) => name in taskBody.shape && !unfit.has(name)
+  )
+  const task = Object.fromEntries(members) as Partial<TaskBody>
+  const { always, forNew } = wrongs(task, unfit, posted, by)
+  return allWrong([invalid(error, posted.at), ...always, ...forNew], task, posted, by)
+}
+
+/** What is wrong with a task besides its members, apart from what its handler refuses. */
+function wrongs(
+  task: Partial<TaskBody>,
+  unfit: ReadonlySet<string>,
+  { read, index, at }: Posted,
+  { caller, handlers, now }: Asking
+): { always: Problem[]; forNew: Problem[] } {
+  const { taskNo, messageCode } = task
+  const rules = brokenRules(task, unfit, now)
+  const isForeign =
+    taskNo !== undefined &&
+    (isDtmTaskNo(taskNo) ||
+      isOfOthers(taskNo, caller, handlers, () =>
+        defaultTaskNo(messageCode ?? '', task.sceneType ?? '', read.bodyText(index) ?? '')
+      ))
+  if (isForeign)
+    rules.forNew.unshift({ detail: 'looks like a default taskNo of another messageCode', pointer: '/taskNo' })
+  const problem = (code: ProblemCode, detail: string, pointer: string) =>
+    new Problem(code, detail, { pointer: at + pointer })
+  const invalidAt = ({ detail, pointer }: Invalid) => problem('INVALID', detail, pointer)
+  const always = rules.always.map(invalidAt)
+  const bytes = read.bodyBytes(index)
+  if (bytes > maxBodyBytes)
+    always.unshift(problem('BODY_TOO_LARGE', `${bytes} bytes of at most ${maxBodyBytes}`, '/messageBody'))
+  if (messageCode !== undefined && handlers.get(messageCode)?.dtm)
+    always.unshift(problem('INVALID', 'accepts only messages from DTM clients', '/messageCode'))
+  return { always, forNew: rules.forNew.map(invalidAt) }
+}
+
+/** These, and what the task's handler would refuse. A caller who may not use the handler learns nothing of it. */
+function allWrong(
+  problems: Problem[],
+  task: Partial<TaskBody>,
+  { read, index, at }: Posted,
+  { caller, handlers, refusal }: Asking
+): Problem {
+  const { messageCode, messageBody, prepared, needCallback } = task
+  const all = [...problems]
+  if (messageCode !== undefined && mayUse(caller, messageCode) && !handlers.get(messageCode)?.dtm) {
+    const isChecked = messageBody !== undefined && read.bodyBytes(index) <= maxBodyBytes
+    const refused = refusal({
+      messageCode,
+      prepared,
+      needCallback,
+      taskNo: task.taskNo,
+      ...(isChecked && { body: messageBody })
+    })
+    if (refused) all.push(refusalProblem(refused, messageCode, codesFor(caller, handlers), at))
+  }
+  return together(all)
 }
 
 /**
@@ -127,41 +184,6 @@ export async function knownAmong(
   const stored = await deps.contentHashes(asked.map(one => one.taskNo))
   return ({ taskNo, contentHash }) =>
     caller.messageCodes === null ? stored.has(taskNo) : stored.get(taskNo) === contentHash
-}
-
-/** Both or neither, so that a search for one finds all of it. */
-function bizOf({ bizType, bizKey, uniqueBiz }: TaskBody, at: string): NonNullable<TaskRequest['biz']> | null {
-  if (bizType !== undefined && bizKey !== undefined)
-    return { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
-  if (bizType === undefined && bizKey === undefined && !uniqueBiz) return null
-  const missing = bizType === undefined ? 'bizType' : 'bizKey'
-  throw new Problem('INVALID', 'say bizType and bizKey, or neither', { pointer: `${at}/${missing}` })
-}
-
-const yearMs = 366 * 86_400_000
-
-function schedule(
-  task: TaskBody,
-  now: Date,
-  at: string
-): Pick<TaskRequest, 'start' | 'deliverBefore'> & { late: Problem | null } {
-  const startAt = task.deliverStartTime === undefined ? null : instant(task.deliverStartTime)
-  const deliverBefore = task.deliverBefore === undefined ? null : instant(task.deliverBefore)
-  if (startAt && task.delay !== undefined) {
-    throw new Problem('INVALID', 'say deliverStartTime or delay, not both', { pointer: `${at}/delay` })
-  }
-  const tooFar = (name: string) =>
-    new Problem('INVALID', 'must be at most a year ahead', { pointer: `${at}/${name}` })
-  if (startAt && startAt.getTime() > now.getTime() + yearMs) throw tooFar('deliverStartTime')
-  if (deliverBefore && deliverBefore.getTime() > now.getTime() + 2 * yearMs) throw tooFar('deliverBefore')
-  const start = startAt ? { at: startAt } : task.delay === undefined ? null : { delayMs: task.delay }
-  if (!deliverBefore) return { start, deliverBefore, late: null }
-  const early = new Problem('INVALID', 'must be after the start of delivery', {
-    pointer: `${at}/deliverBefore`
-  })
-  if (startAt && deliverBefore <= startAt) throw early
-  const from = Math.max(startAt?.getTime() ?? 0, now.getTime() + (task.delay ?? 0))
-  return { start, deliverBefore, late: deliverBefore.getTime() <= from ? early : null }
 }
 
 // https://www.w3.org/TR/trace-context/#traceparent-header ; all zeros and version ff are none.

@@ -36,6 +36,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
   const asking = (request: FastifyRequest) => ({
     caller: callerOf(request),
     handlers: deps.handlers,
+    refusal: deps.refusal,
     traceparent: traceparentOf(request.headers.traceparent),
     now: deps.now()
   })
@@ -212,9 +213,9 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
       if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
       if (task === 'prerequisite_deleted')
-        throw new Problem('PREREQUISITE_DELETED', 'force delivers it all the same')
+        throw new Problem('PREREQUISITE_DELETED', 'Set force to deliver it anyway.')
       if (task === 'prepared') throw new Problem('TASK_PREPARED')
-      if (task === 'expired') throw new Problem('TASK_EXPIRED', 'force delivers it all the same')
+      if (task === 'expired') throw new Problem('TASK_EXPIRED', 'Set force to deliver it anyway.')
       return json(reply, taskText(task))
     }
   )

@@ -14,9 +14,9 @@ import { batchOf, inTurn } from './in-turn.ts'
 import { withSteps, writeSteps } from './steps.ts'
 import { createdView, loadedOf, taskOf } from './accepted-task.ts'
 import { halfCommits, prepare } from './half-commits.ts'
-import { fanOut, noReceipts, takesReceipts } from './fan-out.ts'
+import { fanOut } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
-import { bySchema, type InvalidBody } from './schema.ts'
+import { byHandler, type HandlerRefusal } from './schema.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable } from './cluster.ts'
 
@@ -46,8 +46,8 @@ export type AcceptResult =
   | { kind: 'created' | 'same'; task: TaskView }
   | { kind: 'conflict' }
   | { kind: 'biz_conflict'; by: string }
-  | { kind: 'unknown_code' | 'no_check_back' }
-  | InvalidBody
+  | { kind: 'unknown_code' }
+  | HandlerRefusal
 
 export interface AcceptDeps extends AfterDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -165,9 +165,7 @@ export function check(
 ): NewTask | Extract<AcceptResult, { kind: 'unknown_code' | 'no_check_back' | 'invalid' }> {
   const handler = deps.handlers.get(request.messageCode)
   if (!handler) return { kind: 'unknown_code' }
-  if (request.prepared && !handler.checkBack) return { kind: 'no_check_back' }
-  if (request.needCallback && !takesReceipts(handler)) return noReceipts
-  const body = bySchema(deps, handler, request)
+  const body = byHandler(deps, handler, request)
   if ('kind' in body) return body
   const task: NewTask = {
     id: uuidv7(),

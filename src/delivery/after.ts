@@ -96,10 +96,10 @@ function resolve(
     const id = known?.id ?? own?.id
     // What a key may not know of is answered like what does not exist.
     if (id === undefined || messageCode === undefined || (codes && !codes.includes(messageCode)))
-      errors.push({ detail: 'is not the number of a task', pointer: `/after/${at}` })
+      errors.push({ detail: 'no such task', pointer: `/after/${at}` })
     else if (known && known.state !== 'ACTIVE')
       errors.push({
-        detail: `is the number of a task that is ${known.state}, for which none can wait`,
+        detail: `task is ${known.state}; other tasks cannot wait for it`,
         pointer: `/after/${at}`
       })
     else waits.set(id, { taskId: task.id, afterId: id, isNew: !known })

@@ -10,18 +10,6 @@ export interface FanOutDeps {
   log: Logger
 }
 
-/** Whether a task of this handler may ask for receipts: a downstream that takes them says so, with `true` or `false`. */
-export const takesReceipts = ({ downstreams }: LoadedHandler): boolean =>
-  downstreams.some(one => one.needCallback !== undefined)
-
-/** The answer to a task that asks for receipts where nobody takes them: it would wait for none, and never know. */
-export const noReceipts = {
-  kind: 'invalid',
-  detail: 'no downstream of its handler takes receipts: one that does declares needCallback itself',
-  pointer: '/needCallback',
-  errors: []
-} as const
-
 /** The deliveries of a task: one for each downstream of its handler. `about` is asked for only where there is a `when`. */
 export function fanOut(
   deps: FanOutDeps,

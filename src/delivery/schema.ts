@@ -3,36 +3,84 @@ import type { Invalid } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { messageOf } from './hooks.ts'
 
-/** `detail` and `pointer` are those of the first error. */
-export interface InvalidBody {
-  kind: 'invalid'
-  detail: string
-  pointer: string
+/** What a handler refuses a task for. `kind`, `detail` and `pointer` are those of the first error. */
+export interface HandlerRefusal extends Invalid {
+  kind: 'invalid' | 'no_check_back'
   errors: readonly Invalid[]
 }
 
-/** The body as the handler's schema makes it, or all that is wrong with it. */
-export function bySchema(
-  deps: { log: Logger },
+/** As much of a task as a handler may refuse. Without `body` only the rest is checked. */
+interface ForHandler {
+  taskNo?: string | undefined
+  messageCode: string
+  prepared?: unknown
+  needCallback?: boolean | null | undefined
+  body?: unknown
+}
+
+interface SchemaDeps {
+  log: Pick<Logger, 'warn'>
+}
+
+/** A downstream that sends receipts declares needCallback, with `true` or `false`. */
+const takesReceipts = ({ downstreams }: LoadedHandler): boolean =>
+  downstreams.some(one => one.needCallback !== undefined)
+
+/** Its task would wait for a receipt for ever. */
+const noReceipts = {
+  detail: 'No downstream of this handler accepts receipts. Set needCallback in the handler.',
+  pointer: '/needCallback'
+}
+const noCheckBack = { detail: 'its handler has no checkBack', pointer: '/prepared' }
+
+/** The body as the handler's schema makes it, or everything that the handler refuses. */
+export function byHandler(
+  deps: SchemaDeps,
   handler: LoadedHandler,
-  request: { taskNo: string; messageCode: string; body: unknown }
-): { data: unknown } | InvalidBody {
-  const body = parse(deps, handler, request)
-  if ('threw' in body) return { kind: 'invalid', detail: body.threw, pointer: '/messageBody', errors: [] }
-  if (body.success) return { data: body.data }
-  const errors = body.error.issues.map(({ message, path }) => ({
+  task: ForHandler
+): { data: unknown } | HandlerRefusal {
+  const errors: Invalid[] = []
+  const isHalf = Boolean(task.prepared)
+  if (isHalf && !handler.checkBack) errors.push(noCheckBack)
+  if (task.needCallback && !takesReceipts(handler)) errors.push(noReceipts)
+  const body = 'body' in task ? parse(deps, handler, task) : { success: true as const, data: undefined }
+  if ('threw' in body) errors.push({ detail: body.threw, pointer: '/messageBody' })
+  else if (!body.success) errors.push(...schemaErrors(body.error))
+  else if (errors.length === 0) return { data: body.data }
+  const [first = misfit] = errors
+  return { kind: first === noCheckBack ? 'no_check_back' : 'invalid', ...first, errors }
+}
+
+const misfit = { detail: 'does not match the schema of its handler', pointer: '/messageBody' }
+
+type Issue = { message: string; path: PropertyKey[] }
+
+/** zod's schemas may refuse without an issue. */
+function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
+  if (issues.length === 0) return [misfit]
+  return issues.map(({ message, path }) => ({
     detail: message,
     pointer: ['', 'messageBody', ...path.map(escapePointer)].join('/')
   }))
-  const [first = { detail: 'does not fit the schema of its handler', pointer: '/messageBody' }] = errors
-  return { kind: 'invalid', ...first, errors }
 }
+
+/** Why the task's handler would refuse it; undefined: it would not. */
+export type RefusalBy = (task: ForHandler) => HandlerRefusal | { kind: 'unknown_code' } | undefined
+
+export const refusalBy =
+  (handlers: ReadonlyMap<string, LoadedHandler>, log: SchemaDeps['log']): RefusalBy =>
+  task => {
+    const handler = handlers.get(task.messageCode)
+    if (!handler) return { kind: 'unknown_code' }
+    const checked = byHandler({ log }, handler, task)
+    return 'kind' in checked ? checked : undefined
+  }
 
 /** A schema that throws (for example a transform that parses any text as JSON) refuses the body. */
 function parse(
-  { log }: { log: Logger },
+  { log }: SchemaDeps,
   { body }: LoadedHandler,
-  { taskNo, messageCode, body: value }: { taskNo: string; messageCode: string; body: unknown }
+  { taskNo, messageCode, body: value }: ForHandler
 ) {
   try {
     return body.safeParse(value)

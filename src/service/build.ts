@@ -153,7 +153,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const waitingFor = successors({ ...writing, complete, downstreams: limits.all, metrics })
   const accepting = { ...writing, places: admission(writing) }
   const accept = tracing.accept(acceptor(accepting))
-  const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers), node, metrics, log })
+  const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })
   const deliver = executor({
     cancelled: stopped,

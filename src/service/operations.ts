@@ -26,6 +26,7 @@ import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
 import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
+import { refusalBy } from '../delivery/schema.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
 import type { Successors } from '../delivery/ordering.ts'
@@ -89,6 +90,7 @@ export function operations(options: OperationsOptions): ApiDeps {
   return {
     accept: options.accept,
     acceptMany: asked => options.accept.many(asked),
+    refusal: refusalBy(handlers, log),
     async readTask(taskNo, codes = null) {
       return withWaiting(explaining, await readTask(reads, taskNo, codes), codes)
     },

@@ -126,6 +126,7 @@ export function fakeService() {
   const deps: ApiDeps = {
     accept: async one => accept(one),
     acceptMany: async many => many.map(accept),
+    refusal: () => undefined,
     readTask: async taskNo => stored.get(taskNo)?.task ?? null,
     contentHashes: async taskNos =>
       new Map(

@@ -67,9 +67,15 @@ t.test(
 )
 
 t.test('a handler that says nowhere where to ask takes none, and the answer points there', async t => {
+  const refusal = {
+    kind: 'no_check_back',
+    detail: 'its handler has no checkBack',
+    pointer: '/prepared',
+    errors: []
+  } as const
   const { app, post } = await api(t, {
-    accept: async () => ({ kind: 'no_check_back' }),
-    acceptMany: async many => many.map(() => ({ kind: 'no_check_back' }))
+    accept: async () => refusal,
+    acceptMany: async many => many.map(() => refusal)
   })
   const refused = { status: 422, code: 'NO_CHECK_BACK', pointer: '/prepared' }
   t.match((await post({ ...order, prepared: true })).json(), refused)

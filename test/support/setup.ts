@@ -344,7 +344,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       outboxDrainer({
         sql,
         accepting,
-        reader: outboxReader(handlers),
+        reader: outboxReader(handlers, log),
         node: `drainer ${++drainers}`,
         metrics,
         log,

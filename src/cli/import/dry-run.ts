@@ -1,7 +1,7 @@
 import { pino } from 'pino'
-import { acceptedTask, bodyOf, problemOf } from '../../api/problem.ts'
+import { bodyOf, problemOf, refusalProblem } from '../../api/problem.ts'
 import { askedTask } from '../../api/task-request.ts'
-import { bySchema } from '../../delivery/schema.ts'
+import { refusalBy } from '../../delivery/schema.ts'
 import { demoEnv } from '../../demo/receiver.ts'
 import { builtInHandlers } from '../../handler/files.ts'
 import { loadHandlers, type Registry } from '../../handler/load.ts'
@@ -72,17 +72,17 @@ function refusalOf(text: string, handlers: Handlers): Refusal | undefined {
   try {
     const read = readJson(Buffer.from(text), 'task')
     const caller = { name: 'import', messageCodes: null, scopes: [] }
+    const refusal = refusalBy(handlers, silent)
     const { asked, ifNew } = askedTask(read.value, read, 0, '', {
       caller,
       handlers,
+      refusal,
       traceparent: null,
       now: new Date()
     })
     if (ifNew) throw ifNew
-    const handler = handlers.get(asked.messageCode)
-    const body = handler ? bySchema({ log: silent }, handler, asked) : { kind: 'unknown_code' as const }
-    if ('kind' in body) acceptedTask(body, asked.messageCode, [...handlers.keys()])
-    return undefined
+    const refused = refusal(asked)
+    return refused && bodyOf(refusalProblem(refused, asked.messageCode, [...handlers.keys()], ''))
   } catch (err) {
     return bodyOf(problemOf(err))
   }
