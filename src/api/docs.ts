@@ -7,6 +7,8 @@ import swaggerUi from '@fastify/swagger-ui'
 import type { RouteHandlerMethod } from 'fastify'
 import { jsonSchemaTransform, jsonSchemaTransformObject } from 'fastify-type-provider-zod'
 import { version } from '../runtime/package.ts'
+import { taskAnswers } from './answer-examples.ts'
+import { opsAnswers } from './answer-examples-ops.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 
@@ -133,24 +135,43 @@ const looks = `.swagger-ui .topbar { display: none }
 .swagger-ui .response:not([data-code^='2']) .response-controls { display: none }
 .swagger-ui .live-responses-table .response .model-example { display: block }`
 
+const answers = { ...taskAnswers, ...opsAnswers }
+
 /**
  * Named schemas are answers only; their twins for input, which nothing refers to, are left out. What is in the path comes
- * before what is optional behind it.
+ * before what is optional behind it. Answers get their examples.
  */
 const readable: typeof jsonSchemaTransformObject = described => {
   const document = jsonSchemaTransformObject(described)
   const schemas = 'components' in document ? (document.components?.schemas ?? {}) : {}
   for (const name of Object.keys(schemas)) if (name.endsWith('Input')) delete schemas[name]
+  plain(document)
   const operations = Object.values(document.paths ?? {}).flatMap(methods => Object.values(methods ?? {}))
   for (const operation of operations as Operation[]) {
     operation.parameters?.sort((a, b) => Number(b.in === 'path') - Number(a.in === 'path'))
-    for (const answer of Object.values(operation.responses))
+    for (const [status, answer] of Object.entries(operation.responses)) {
       if (answer.description === 'Default Response') answer.description = 'OK'
+      const media = answer.content?.['application/json']
+      const example = answers[operation.operationId]?.[status]
+      if (media && example !== undefined) media.example = structuredClone(example)
+    }
   }
   return document
 }
 
 interface Operation {
+  operationId: string
   parameters?: { in: string }[]
-  responses: Record<string, { description: string }>
+  responses: Record<string, { description: string; content?: Record<string, { example?: unknown }> }>
+}
+
+/** Says nothing that says nothing: Swagger UI makes `additionalProp1` of an open object, and a limit of JavaScript is none of ours. */
+function plain(node: unknown): void {
+  if (typeof node !== 'object' || node === null) return
+  const schema = node as Record<string, unknown>
+  if (schema['maximum'] === Number.MAX_SAFE_INTEGER) delete schema['maximum']
+  const open = schema['additionalProperties']
+  if (typeof open === 'object' && open !== null && Object.keys(open).length === 0)
+    delete schema['additionalProperties']
+  for (const inner of Object.values(schema)) plain(inner)
 }

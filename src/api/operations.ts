@@ -9,6 +9,7 @@ import { fingerprint } from './requests-dashboard.ts'
 import { downstream, isUuid, messageCode, rfc3339 } from './requests.ts'
 import { narrowing, page } from './queries.ts'
 import { refusals } from './responses.ts'
+import { natural } from './task-answer.ts'
 import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
 import { countText } from '../db/window.ts'
@@ -41,7 +42,7 @@ const redeliverAllBody = z.strictObject({
 
 const time = z.string().meta({ format: 'date-time' })
 const count = z
-  .union([z.int(), z.string().regex(/^[\d,]+\+$/)])
+  .union([natural, z.string().regex(/^[\d,]+\+$/)])
   .describe('Beyond 10,000, or where not all was looked at, a text: "10,000+".')
 const statuses = z.enum(Object.keys(statusNumber) as [string, ...string[]])
 const operationAnswer = z
@@ -51,14 +52,12 @@ const operationAnswer = z
     state: z.enum(['RUNNING', 'STOPPED', 'DONE']),
     filter: filterShape,
     matched: count,
-    redelivered: z.int(),
-    skipped: z
-      .int()
-      .describe(
-        'Somebody else was faster, or it needs force: past its deliverBefore, or what it waited for was deleted.'
-      ),
+    redelivered: natural,
+    skipped: natural.describe(
+      'Somebody else was faster, or it needs force: past its deliverBefore, or what it waited for was deleted.'
+    ),
     deliveries: z
-      .record(z.string(), z.int())
+      .record(z.string(), natural)
       .optional()
       .describe(
         'How what it redelivered stands now, by status, of the first 10,000; where one operation is read.'
@@ -80,7 +79,7 @@ const takenAnswer = z.strictObject({
       downstream: z.string(),
       result: z.enum(['redelivered', 'skipped']).optional(),
       status: statuses,
-      attempt: z.int(),
+      attempt: natural,
       reason: z.enum(reasons).optional(),
       lastReason: z.string().optional(),
       failedAgain: z.boolean()

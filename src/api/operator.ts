@@ -52,7 +52,7 @@ const limitsBody = z
 const time = z.string().meta({ format: 'date-time' })
 const limitsAnswer = z.looseObject({
   name: z.string(),
-  concurrency: z.int().optional().describe('What holds now.'),
+  concurrency: z.int().min(1).optional().describe('What holds now.'),
   perSecond: z.number().optional(),
   limits: z.looseObject({}).optional().describe('What was set, by whom and when.'),
   handlerLimits: z.looseObject({}).optional().describe("The handler's, where others were set.")

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { alarmKinds, differenceKinds, phases, reasons } from '../domain/types.ts'
 import { problems, type ProblemCode } from '../runtime/errors.ts'
-import { deliveryAnswer, status, taskAnswer, time } from './task-answer.ts'
+import { deliveryAnswer, natural, status, taskAnswer, time } from './task-answer.ts'
 
 // The output schemas, for the OpenAPI and for the tests, which check every answer against them.
 
@@ -9,7 +9,7 @@ export const problemAnswer = z
   .strictObject({
     type: z.string(),
     title: z.string(),
-    status: z.int(),
+    status: natural,
     code: z.enum(Object.keys(problems) as [ProblemCode, ...ProblemCode[]]),
     detail: z.string().optional(),
     pointer: z
@@ -44,7 +44,7 @@ export const alarmsAnswer = z.strictObject({
     z.looseObject({
       taskNo: z.string(),
       downstream: z.string(),
-      attempt: z.int(),
+      attempt: natural,
       kind: z.enum(alarmKinds),
       createdAt: time,
       sentAt: time.optional(),
@@ -59,9 +59,9 @@ export const keysAnswer = z.strictObject({
       downstream: z.string(),
       orderingKey: z.string(),
       heldSince: time.optional(),
-      waiting: z.int().describe('Deliveries behind the head; of more than 10,000 only so many are counted.'),
+      waiting: natural.describe('Deliveries behind the head; of more than 10,000 only so many are counted.'),
       head: z
-        .looseObject({ taskNo: z.string(), messageCode: z.string(), status, position: z.int() })
+        .looseObject({ taskNo: z.string(), messageCode: z.string(), status, position: natural })
         .optional()
         .describe('The one that runs, or that FAILED and holds the key.')
     })
@@ -77,7 +77,7 @@ export const batchAnswer = z.strictObject({
   results: z.array(
     z.looseObject({
       taskNo: z.string().optional(),
-      status: z.int().describe('201 created, 200 the same again, or that of a problem: 403, 409, 413, 422.'),
+      status: natural.describe('201 created, 200 the same again, or that of a problem: 403, 409, 413, 422.'),
       task: taskAnswer.optional(),
       code: z.string().optional(),
       detail: z.string().optional(),
@@ -102,7 +102,7 @@ export const rejectedAnswer = z.strictObject({
       id: z.string(),
       taskNo: z.string().optional(),
       messageCode: z.string().optional(),
-      bodyBytes: z.int(),
+      bodyBytes: natural,
       createdBy: z.string().describe('`sql:` and the role that enqueued it.'),
       createdAt: time,
       rejectedAt: time,
@@ -112,20 +112,20 @@ export const rejectedAnswer = z.strictObject({
   ...more
 })
 const counts = {
-  accepted: z.int(),
-  attempts: z.int(),
-  failedAttempts: z.int(),
-  handled: z.int(),
-  direct: z.int().describe('HANDLED with the first attempt.'),
-  failed: z.int(),
-  exhausted: z.int().describe('FAILED after all their tries.'),
+  accepted: natural,
+  attempts: natural,
+  failedAttempts: natural,
+  handled: natural,
+  direct: natural.describe('HANDLED with the first attempt.'),
+  failed: natural,
+  exhausted: natural.describe('FAILED after all their tries.'),
   p50Ms: z.number().optional().describe('Until HANDLED, from when it was accepted or due first.'),
   p99Ms: z.number().optional()
 }
 export const statsAnswer = z.strictObject({
   from: time,
   to: time,
-  step: z.int().describe('Seconds of a point.'),
+  step: natural.describe('Seconds of a point.'),
   series: z.array(
     z.strictObject({
       downstream: z.string().optional(),
@@ -142,19 +142,19 @@ export const failuresAnswer = z.strictObject({
       fingerprint: z.string(),
       downstream: z.string(),
       reason: z.enum(reasons),
-      status: z.int().optional(),
+      status: natural.optional(),
       line: z
         .string()
         .optional()
         .describe(
           'First line of the answer, of the error, or of what the receipt said; numbers and ids are #.'
         ),
-      failed: z.int().describe('Deliveries that are FAILED with it now.'),
-      failures: z.int().describe('Times that it happened.'),
-      again: z.int().describe('Times that it happened again after a redelivery.'),
+      failed: natural.describe('Deliveries that are FAILED with it now.'),
+      failures: natural.describe('Times that it happened.'),
+      again: natural.describe('Times that it happened again after a redelivery.'),
       firstAt: time,
       lastAt: time,
-      histogram: z.array(z.int()).describe('Failures in each 24th of the time asked for.'),
+      histogram: z.array(natural).describe('Failures in each 24th of the time asked for.'),
       example: z.strictObject({ taskNo: z.string(), messageCode: z.string(), answer: z.string().optional() }),
       archived: z.strictObject({ note: z.string(), at: time, by: z.string() }).optional()
     })
@@ -186,7 +186,7 @@ export const digestsAnswer = z
       z.looseObject({
         bucket: z.string(),
         same: z.boolean(),
-        count: z.int().describe('Of tasks that are HANDLED here.'),
+        count: natural.describe('Of tasks that are HANDLED here.'),
         hash: z.string()
       })
     )

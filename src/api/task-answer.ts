@@ -15,13 +15,15 @@ import {
 
 export const status = z.enum(Object.keys(statusNumber) as [Status, ...Status[]])
 export const time = z.string().meta({ format: 'date-time' })
+/** Every whole number of an answer is a count. */
+export const natural = z.int().min(0)
 
 const attempt = z
   .looseObject({
-    attempt: z.int(),
+    attempt: natural,
     outcome: z.string().describe('delivered, probed, refused or failed.'),
     reason: z.string().optional(),
-    status: z.int().optional(),
+    status: natural.optional(),
     answer: z.string().optional(),
     address: z.string().optional(),
     warning: z.string().optional(),
@@ -34,7 +36,7 @@ const attempt = z
 
 const receipt = z
   .looseObject({
-    attempt: z.int(),
+    attempt: natural,
     result: z.enum(receiptResults),
     reason: z.string().optional(),
     data: z.unknown().optional(),
@@ -59,10 +61,9 @@ export const deliveryAnswer = z
     status,
     phase: z.enum(phases).optional(),
     reason: z.enum(reasons).optional(),
-    attempt: z.int().describe('Number of the last attempt; only rises.'),
-    triesLeft: z.int(),
-    position: z
-      .int()
+    attempt: natural.describe('Number of the last attempt; only rises.'),
+    triesLeft: natural,
+    position: natural
       .optional()
       .describe('Among those of its downstream and orderingKey; as sent in ackbox-sequence.'),
     outOfOrder: z.literal(true).optional().describe('It lost its place, and goes beside the others.'),
@@ -89,7 +90,7 @@ export const deliveryAnswer = z
 const prepared = z
   .looseObject({
     preparedAt: time,
-    checks: z.int().describe('How often its producer was asked.'),
+    checks: natural.describe('How often its producer was asked.'),
     nextCheckAt: time.optional(),
     lastAnswer: z.enum(checkAnswers).optional().describe('NONE: nothing that can be understood.'),
     lastReason: z.string().optional().describe('Why it is none.'),
@@ -111,7 +112,7 @@ export const taskAnswer = z
     deliverStartTime: time.optional(),
     deliverBefore: time.optional(),
     needCallback: z.boolean().optional(),
-    retryTimes: z.int().optional(),
+    retryTimes: natural.optional(),
     orderingKey: z.string().optional(),
     extend: z.unknown().optional(),
     createdBy: z.string().optional(),

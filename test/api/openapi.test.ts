@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
+import { z } from 'zod'
 import {
   alarmsAnswer,
   batchAnswer,
@@ -19,8 +20,9 @@ import { access } from '../../src/api/access.ts'
 import { openapiJson } from '../../src/api/openapi.ts'
 import { api, inject, order } from './fake.ts'
 
+type Json = string | number | boolean | null | Json[] | { [name: string]: Json }
 interface Media {
-  schema: unknown
+  schema: Json
   examples?: Record<string, { value: unknown }>
   example?: unknown
 }
@@ -34,7 +36,7 @@ interface Described {
         summary?: string
         operationId?: string
         requestBody?: { content: Record<string, Media> }
-        responses: object
+        responses: Record<string, { content?: Record<string, Media> }>
       }
     >
   >
@@ -103,6 +105,41 @@ t.test('every example of a body works as it stands', async t => {
     }
   }
   t.ok(tried >= 16)
+})
+
+t.test('every answer in JSON has an example that fits its description', async t => {
+  const document = JSON.parse(await openapiJson()) as Described & {
+    components: { schemas: Record<string, Json> }
+  }
+  /** With what it refers to in place of each reference. */
+  const whole = (schema: Json): Json => {
+    if (Array.isArray(schema)) return schema.map(whole)
+    if (typeof schema !== 'object' || schema === null) return schema
+    const name = typeof schema['$ref'] === 'string' ? schema['$ref'].split('/').at(-1) : undefined
+    if (name !== undefined) return whole(document.components.schemas[name] ?? null)
+    return Object.fromEntries(Object.entries(schema).map(([key, inner]) => [key, whole(inner)]))
+  }
+  let seen = 0
+  for (const [url, methods] of Object.entries(document.paths))
+    for (const [method, { responses }] of Object.entries(methods))
+      for (const [status, { content }] of Object.entries(responses)) {
+        const media = content?.['application/json']
+        if (!status.startsWith('2') || !media) continue
+        const what = `${method.toUpperCase()} ${url} ${status}`
+        t.ok(media.example, `${what} has an example`)
+        const read = z
+          .fromJSONSchema(whole(media.schema) as Parameters<typeof z.fromJSONSchema>[0])
+          .safeParse(media.example)
+        t.ok(read.success, `${what}: ${read.error?.message ?? 'it fits'}`)
+        seen++
+      }
+  t.ok(seen >= 45, `${seen} answers`)
+})
+
+t.test('the description holds no limit of JavaScript, and no member called additionalProp1', async t => {
+  const text = await openapiJson()
+  t.equal(text.match(/9007199254740991/g)?.length ?? 0, 0)
+  t.equal(text.match(/"additionalProperties": \{\}/g)?.length ?? 0, 0, 'Swagger UI would make up members')
 })
 
 t.test('what is answered is what the description says', async t => {
