@@ -41,7 +41,7 @@ await main().catch(fail)
 async function main(): Promise<void> {
   const config = await withPort(readConfig(environment()))
   const log = await openLog(config)
-  for (const warning of config.warnings) log.warn({}, warning)
+  for (const warning of config.warnings) log.warn({ warning }, 'settings.warn')
   armFailpoints(config.failpoints)
   let stopped = false
   const grace = closeWithGrace(

@@ -89,7 +89,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
       )
       producer.once('ready', () => {
         check(producer, place, log).catch((error: Error) =>
-          log.error({ redis: place }, error.message.slice(0, saidMost))
+          log.error({ redis: place, reason: error.message.slice(0, saidMost) }, 'redis.unfit')
         )
       })
     }
@@ -161,10 +161,7 @@ async function check(client: Redis | Cluster, place: string, log: Logger) {
   if (problem) throw new QueueServerError(problem)
   const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1]
   if (policy && policy !== 'noeviction') {
-    log.warn(
-      { redis: place, policy },
-      'redis.eviction: it may throw jobs away when full, which costs time; set maxmemory-policy noeviction'
-    )
+    log.warn({ redis: place, policy, remedy: 'set maxmemory-policy to noeviction' }, 'redis.eviction')
   }
 }
 

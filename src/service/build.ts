@@ -70,7 +70,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const { roles } = config
   const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
   const gate = egress(options)
-  for (const warning of gate.warnings) log.warn({}, warning)
+  for (const warning of gate.warnings) log.warn({ warning }, 'settings.warn')
   const ways = await transports(
     { guard: gate, brokers: config.brokers, log },
     [...registry.downstreams.values()].map(one => one.transport)
