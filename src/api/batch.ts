@@ -1,6 +1,6 @@
 import type { AcceptResult } from '../delivery/accept.ts'
 import { setImmediate as turn } from 'node:timers/promises'
-import { askedTask, knownAmong, type AskedTask, type Asking } from './task-request.ts'
+import { askedTask, countRefused, knownAmong, type AskedTask, type Asking } from './task-request.ts'
 import type { ApiDeps } from './deps.ts'
 import { refuseOverload } from './overload.ts'
 import { codesFor } from './access.ts'
@@ -35,11 +35,15 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking):
   refuseOverload(deps)
   const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
   const codes = codesFor(asking.caller, deps.handlers)
-  const results = checked.map((one, index) =>
-    one instanceof Problem
-      ? refusal(one, taskNoOf(tasks[index]))
-      : result(one, accepted.next().value, codes, `/tasks/${index}`)
-  )
+  const refuse = (problem: Problem, index: number, taskNo: string | undefined): string => {
+    countRefused(deps, tasks[index], problem)
+    return JSON.stringify({ taskNo, ...bodyOf(problem) })
+  }
+  const results = checked.map((one, index) => {
+    if (one instanceof Problem) return refuse(one, index, taskNoOf(tasks[index]))
+    const task = result(one, accepted.next().value, codes, `/tasks/${index}`)
+    return task instanceof Problem ? refuse(task, index, one.asked.taskNo) : task
+  })
   return `{"results":[${results.join()}]}`
 }
 
@@ -48,16 +52,12 @@ function result(
   accepted: AcceptResult | undefined,
   codes: readonly string[],
   at: string
-): string {
+): string | Problem {
   if (!accepted) throw new Error('acceptMany answered for fewer tasks than it was given')
   const task = attempt(() => acceptedTask(accepted, asked.messageCode, codes, at))
-  if (task instanceof Problem) return refusal(task, asked.taskNo)
+  if (task instanceof Problem) return task
   const status = accepted.kind === 'created' ? 201 : 200
   return `{"taskNo":${JSON.stringify(asked.taskNo)},"status":${status},"task":${taskText(task)}}`
-}
-
-function refusal(problem: Problem, taskNo: string | undefined): string {
-  return JSON.stringify({ taskNo, ...bodyOf(problem) })
 }
 
 /** As posted, so that the caller recognises it, but only if it is well-formed: nothing else is echoed. */

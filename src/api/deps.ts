@@ -126,7 +126,7 @@ export interface ApiDeps {
   overload(): number | null
   /** The database's time as far as this process knows it. The host's clock may be wrong. */
   now(): Date
-  metrics: Pick<Metrics, 'contentType' | 'render'>
+  metrics: Pick<Metrics, 'contentType' | 'render' | 'accepted'>
   log: ApiLog
   /** False: every caller may do everything (loopback only, see AUTH). */
   auth: boolean

@@ -76,6 +76,21 @@ export function askedTask(value: unknown, read: JsonRead, index: number, at: str
   }
 }
 
+/** Conflicts are counted where they are found. */
+const countedElsewhere: readonly ProblemCode[] = ['TASK_CONFLICT', 'BIZ_CONFLICT']
+
+/** Counts the refusal of a posted task, if a handler knows its messageCode: others would make series of their own. */
+export function countRefused(
+  { handlers, metrics }: Pick<ApiDeps, 'handlers' | 'metrics'>,
+  task: unknown,
+  problem: unknown
+): void {
+  if (!(problem instanceof Problem) || countedElsewhere.includes(problem.code)) return
+  const code =
+    typeof task === 'object' && task !== null && 'messageCode' in task ? task.messageCode : undefined
+  if (typeof code === 'string' && handlers.has(code)) metrics.accepted(code, 'refused')
+}
+
 const checkAfterMs = 35_000
 const noneUnfit: ReadonlySet<string> = new Set()
 

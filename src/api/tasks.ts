@@ -1,6 +1,6 @@
 import type { TaskView } from '../db/views.ts'
 import type { FastifyRequest } from 'fastify'
-import { askedTask, knownAmong, traceparentOf } from './task-request.ts'
+import { askedTask, countRefused, knownAmong, traceparentOf } from './task-request.ts'
 import { codesFor } from './access.ts'
 import { acceptedTask } from './problem.ts'
 import { addressGroup } from './address.ts'
@@ -76,14 +76,19 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       refuseOverload(deps)
       const read = readBody(request.body, 'task')
       const by = asking(request)
-      const { asked, ifNew } = askedTask(read.value, read, 0, '', by)
-      // A task that was accepted in time stays known, however late it is posted again.
-      if (ifNew && !(await knownAmong(deps, by.caller, [asked]))(asked)) throw ifNew
-      const accepted = await deps.accept(asked)
-      return json(
-        reply.code(accepted.kind === 'created' ? 201 : 200),
-        taskText(acceptedTask(accepted, asked.messageCode, codesFor(by.caller, deps.handlers)))
-      )
+      let text: string
+      try {
+        const { asked, ifNew } = askedTask(read.value, read, 0, '', by)
+        // A task that was accepted in time stays known, however late it is posted again.
+        if (ifNew && !(await knownAmong(deps, by.caller, [asked]))(asked)) throw ifNew
+        const accepted = await deps.accept(asked)
+        text = taskText(acceptedTask(accepted, asked.messageCode, codesFor(by.caller, deps.handlers)))
+        reply.code(accepted.kind === 'created' ? 201 : 200)
+      } catch (error) {
+        countRefused(deps, read.value, error)
+        throw error
+      }
+      return json(reply, text)
     }
   )
 

@@ -3,7 +3,7 @@ import type { AttemptEnd } from '../domain/types.ts'
 import { standingMetrics } from './standing-metrics.ts'
 import { openStatistics } from './statistics.ts'
 import { moveNames } from '../domain/transitions.ts'
-import { reasons, receiptResults, type CheckAnswer } from '../domain/types.ts'
+import { checkAnswers, reasons, receiptResults, type CheckAnswer } from '../domain/types.ts'
 
 export type Metrics = ReturnType<typeof createMetrics>
 
@@ -12,7 +12,14 @@ export interface MetricsOptions {
   /** ms since 1970, by the clock of the database as far as it is known. */
   now?: () => number
   /** What they send has its series from the start, at 0. */
-  handlers?: Iterable<{ messageCode: string; downstreams: readonly { name: string }[] }>
+  handlers?: Iterable<{
+    messageCode: string
+    downstreams: readonly { name: string }[]
+    checkBack?: unknown
+    dtm?: unknown
+  }>
+  /** The names of the channels of alarms. */
+  channels?: Iterable<string>
   build?: { version: string; queue: string }
 }
 
@@ -23,6 +30,7 @@ export interface MetricsOptions {
 export function createMetrics({
   processMetrics = true,
   handlers = [],
+  channels = [],
   build,
   now = Date.now
 }: MetricsOptions = {}) {
@@ -30,10 +38,11 @@ export function createMetrics({
   const registry = new Registry()
   const registers = [registry]
   if (processMetrics) collectDefaultMetrics({ register: registry })
-  const sends = [...handlers].flatMap(({ messageCode, downstreams }) =>
+  const known = [...handlers]
+  const sends = known.flatMap(({ messageCode, downstreams }) =>
     downstreams.map(({ name }) => ({ messageCode, downstream: name }))
   )
-  const codes = new Set(sends.map(one => one.messageCode))
+  const codes = new Set(known.map(one => one.messageCode))
   const names = new Set(sends.map(one => one.downstream))
   /** Rows outlive their handlers: their messageCodes make no series of their own. */
   const codeOf = (messageCode: string | undefined): string =>
@@ -41,7 +50,7 @@ export function createMetrics({
 
   const accepts = new Counter({
     name: 'ackbox_accepts_total',
-    help: 'Tasks posted, by what they came to: created, same, conflict, refused',
+    help: 'Tasks posted, by what they came to: created, same, conflict; refused, where a handler knows the messageCode',
     labelNames: ['message_code', 'kind'],
     registers
   })
@@ -135,6 +144,15 @@ export function createMetrics({
   for (const messageCode of codes) {
     for (const kind of acceptKinds) accepts.inc({ message_code: messageCode, kind }, 0)
   }
+  for (const { messageCode, checkBack, dtm } of known) {
+    // Nobody else may post half messages.
+    if (!checkBack && !dtm) continue
+    for (const answer of checkAnswers) checks.inc({ message_code: messageCode, answer }, 0)
+    for (const state of ['COMMITTED', 'ROLLED_BACK'])
+      for (const by of ['producer', 'check']) halves.inc({ message_code: messageCode, state, by }, 0)
+  }
+  for (const channel of channels)
+    for (const outcome of ['accepted', 'failed']) alarmMessages.inc({ channel, outcome }, 0)
   for (const { messageCode, downstream } of sends) {
     const labels = { message_code: messageCode, downstream }
     for (const outcome of outcomes) firstAttempts.inc({ ...labels, outcome }, 0)

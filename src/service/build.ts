@@ -83,6 +83,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const metrics = createMetrics({
     now: () => cluster.now().getTime(),
     handlers: handlers.values(),
+    channels: config.alarmChannels.map(one => one.name),
     build: { version: options.version, queue: config.redisUrl === undefined ? 'postgres' : 'redis' }
   })
   const tracing = await openTracing({ version: options.version, node, log })

@@ -56,6 +56,29 @@ t.test(
   }
 )
 
+t.test('refused tasks are counted by messageCode, and what nobody knows makes no series', async t => {
+  const { app, post, deps } = await api(t)
+  const refused = async () =>
+    (await deps.metrics.render()).split('\n').filter(line => line.includes('kind="refused"'))
+  await post({ ...order, taskNo: 'one' })
+  await post({ ...order, taskNo: 'one', messageBody: {} })
+  t.same(await refused(), [], 'a conflict is counted as such')
+  t.equal((await post({ ...order, retryTimes: -1 })).statusCode, 422)
+  for (const messageCode of ['nobody.knows', 7]) await post({ ...order, messageCode })
+  for (const body of ['no JSON', '[]']) await post(body)
+  const series = 'ackbox_accepts_total{message_code="order.paid",kind="refused"}'
+  t.same(await refused(), [`${series} 1`])
+  const tasks = [
+    order,
+    { ...order, delay: 'soon' },
+    { ...order, taskNo: 'one', messageBody: {} },
+    7,
+    { messageCode: 'x' }
+  ]
+  t.equal((await inject(app, '/tasks/batch', { tasks })).statusCode, 200)
+  t.same(await refused(), [`${series} 2`])
+})
+
 t.test('too many who wait are sent away with a time to come back', async t => {
   const { app, post } = await api(t, { waitTask: async () => 'busy' })
   await post({ ...order, taskNo: 'one' })

@@ -78,6 +78,25 @@ t.test('the list of FAILED tasks is narrowed as every list is', async t => {
   t.same(await failed({ to: new Date(Date.now() - 60_000) }), [])
 })
 
+t.test(
+  'a list of a reason has the tasks of which one delivery ended so, whatever became of the others',
+  async t => {
+    const { sql, reads } = await testDb(t)
+    await stored(sql, 'one', { ads: 'FAILED', search: 'HANDLED' })
+    await stored(sql, 'two', { ads: 'HANDLED' })
+    await stored(sql, 'three', { ads: 'FAILED', search: 'SENDING' })
+    await stored(sql, 'four', { ads: 'DELETED', search: 'HANDLED' })
+    await stored(sql, 'five', { ads: 'FAILED' })
+    await sql`update delivery set reason = 'REFUSED' where task_id = (select id from task where task_no = 'five')`
+    t.same(await pages(reads, { reason: 'SEND_EXHAUSTED' }), ['three', 'one'])
+    t.same(await pages(reads, { reason: 'SEND_EXHAUSTED', status: 'FAILED' }), ['one'])
+    t.same(await pages(reads, { reason: 'SEND_EXHAUSTED', status: 'SENDING' }), ['three'])
+    t.same(await pages(reads, { reason: 'REFUSED' }), ['five'])
+    t.same(await pages(reads, { reason: 'DELETED' }), ['four'])
+    t.same(await pages(reads, { reason: 'EXPIRED' }), [])
+  }
+)
+
 t.test('three FAILED tasks among 20,000 are found without reading the others', async t => {
   const { sql, reads } = await testDb(t)
   await sql`

@@ -51,6 +51,38 @@ t.test('only what is old and at rest goes, with all that hangs on it', async t =
   t.same(await rows(sql), { task: 12, delivery: 13, attempt: 13, receipt: 13, alarm: 13 })
 })
 
+t.test('whatever the clock says, an open task keeps its attempts and its receipts', async t => {
+  const { sql } = await testDb(t)
+  // As far back as a uuid v7 goes: to the database it is as if its clock had jumped ahead by half a century.
+  const ancient = 20_000
+  const open = states.filter(place => phaseOf(place) !== null)
+  const expected: string[] = []
+  for (const place of open) {
+    const taskId = await standing(sql, at(place), { taskId: idOf(ancient) })
+    for (const ended of ['HANDLED', 'FAILED', 'DELETED'] as const)
+      await standing(sql, at(ended), { taskId, downstream: ended.toLowerCase() })
+    expected.push(taskId)
+  }
+  const half = await standing(sql, at('DELETED'), { taskId: idOf(ancient) })
+  await sql`update task set state = 'PREPARED' where id = ${half}`
+  expected.push(half)
+  await standing(sql, at('HANDLED'), { taskId: idOf(ancient) })
+  await sql`
+    insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+    select task_id, downstream, 1, 'failed', 1, 'a', now() - interval '50 years' from delivery`
+  await sql`
+    insert into receipt (task_id, downstream, attempt, result, applied, created_at)
+    select task_id, downstream, 1, 'RETRY', false, now() - interval '50 years' from delivery`
+  const all = expected.length + 3 * open.length
+  t.same(await removeOld(sql, 1, 100, null), { removed: 1, next: null })
+  const left = await sql<{ id: string }[]>`select id from task order by id`
+  t.same(
+    left.map(row => row.id),
+    expected.toSorted()
+  )
+  t.match(await rows(sql), { delivery: all, attempt: all, receipt: all })
+})
+
 t.test('it walks in bounded batches, past those that must stay', async t => {
   const { sql } = await testDb(t)
   for (let n = 0; n < 25; n++)

@@ -41,6 +41,15 @@ const series = (name: string, labels: string, ...values: [string, string]) =>
     )
     .join('\n')
 
+const failed = (downstream: string): string =>
+  JSON.stringify({
+    exp_labels: { severity: 'warning', downstream },
+    exp_annotations: {
+      summary: `Deliveries to ${downstream} FAILED`,
+      description: 'They wait for an operator. ackbox tasks list --status FAILED.'
+    }
+  })
+
 t.test(
   'the rules say what they should: ratios of all processes together, and whom to call',
   { skip },
@@ -61,6 +70,7 @@ ${series('ackbox_first_attempts_total', `${of},outcome="failed"`, '0x20', '0+120
 ${series('ackbox_deliveries_ended_total', `${of},status="HANDLED",tries="first"`, '0+300x20', '0+60x20')}
 ${series('ackbox_deliveries_ended_total', `${of},status="HANDLED",tries="later"`, '0x20', '0+60x20')}
 ${series('ackbox_deliveries_ended_total', `${of},status="FAILED",tries="later"`, '0x20', '0+60x20')}
+${series('ackbox_deliveries_ended_total', 'message_code="order.paid",downstream="points",status="FAILED",tries="later"', '0x20', '0x10 1x10')}
 ${series('ackbox_worker_yields_total', 'downstream="warehouse"', '0x20', '0 0 1x18')}
 ${series('ackbox_alarm_messages_total', 'channel="ops",outcome="failed"', '0+0.25x20', '0x10 0+0.25x9')}
 ${series('ackbox_alarm_messages_total', 'channel="pager",outcome="failed"', '0+0.2x20', '0x20')}
@@ -83,6 +93,12 @@ ${series('ackbox_alarm_messages_total', 'channel="pager",outcome="accepted"', '0
       - eval_time: 10m
         alertname: AckboxAlarmChannelFails
         exp_alerts: []
+      - eval_time: 10m
+        alertname: AckboxDeliveriesFailed
+        exp_alerts: [${failed('warehouse')}]
+      - eval_time: 11m
+        alertname: AckboxDeliveriesFailed
+        exp_alerts: [${failed('warehouse')}, ${failed('points')}]
       - eval_time: 20m
         alertname: AckboxAlarmChannelFails
         exp_alerts:

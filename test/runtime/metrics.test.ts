@@ -46,12 +46,16 @@ t.test('times are told in buckets, each with all below it', async t => {
   for (const line of expected) t.ok(text.split('\n').includes(line), line)
 })
 
-const handlers = [{ messageCode: 'order.paid', downstreams: [{ name: 'warehouse' }] }]
+const handlers = [
+  { messageCode: 'order.paid', downstreams: [{ name: 'warehouse' }] },
+  { messageCode: 'order.half', downstreams: [{ name: 'warehouse' }], checkBack: () => ({ url: '' }) }
+]
 
 t.test('series exist from the start, at 0, for what handlers send and nothing else', async t => {
   const metrics = createMetrics({
     processMetrics: false,
     handlers,
+    channels: ['ops'],
     build: { version: '1.2.3', queue: 'redis' }
   })
   const text = await metrics.render()
@@ -63,9 +67,18 @@ t.test('series exist from the start, at 0, for what handlers send and nothing el
     'ackbox_accepts_total{message_code="order.paid",kind="created"} 0',
     'ackbox_receipts_total{result="RETRY",applied="false"} 0',
     'ackbox_moves_total{move="settle",written="true"} 0',
-    'ackbox_worker_yields_total{downstream="warehouse"} 0'
+    'ackbox_worker_yields_total{downstream="warehouse"} 0',
+    'ackbox_accepts_total{message_code="order.paid",kind="refused"} 0',
+    'ackbox_alarm_messages_total{channel="ops",outcome="failed"} 0',
+    'ackbox_checks_total{message_code="order.half",answer="UNKNOWN"} 0',
+    'ackbox_prepared_ended_total{message_code="order.half",state="ROLLED_BACK",by="check"} 0'
   ])
     t.ok(text.split('\n').includes(line), line)
+  t.notMatch(
+    text,
+    /ackbox_(checks|prepared_ended)_total\{message_code="order\.paid"/,
+    'it has no half messages'
+  )
   t.match(text, /^ackbox_build_info\{version="1\.2\.3",node_version="[\d.]+",queue="redis"\} 1$/m)
   const count = () => metrics.render().then(all => all.split('\n').length)
   const before = await count()

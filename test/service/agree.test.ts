@@ -80,6 +80,30 @@ t.test('other handlers are warned about at start and by the doctor', async t => 
   t.match(await doctor(on.env), /WARN {2}Processes +the handlers are others than at/)
 })
 
+t.test('another queue is warned about at start and by the doctor, without its password', async t => {
+  const on = await stage(t, { redis: true })
+  if (!on) return
+  await start(t, on.env)
+  const prefixed = await start(t, { ...on.env, REDIS_PREFIX: 'other' })
+  const { REDIS_URL = '', ...without } = on.env
+  for (const [env, ours] of [
+    [{ ...on.env, REDIS_PREFIX: 'third' }, /the queue is redis \S+ third here, and redis \S+ \w+ at/],
+    [without, /the queue is postgres here, and redis \S+ \w+ at/],
+    [
+      { ...on.env, REDIS_URL: REDIS_URL.replace('redis://', 'redis://:hush@') },
+      /the queue is redis \S+ ackbox here, and redis \S+ other at/
+    ]
+  ] as const) {
+    const said = await doctor(env)
+    t.match(said, new RegExp(`WARN {2}Processes +${ours.source}`))
+    t.match(said, /-> set the same REDIS_URL and REDIS_PREFIX/)
+    t.notMatch(said, /hush/)
+  }
+  const warned = () => linesOf(prefixed, 'doctor.warn').find(line => line['check'] === 'Processes')
+  await until('it is warned', () => warned() !== undefined)
+  t.match(warned(), { found: /^the queue is redis \S+ other here/, remedy: /set the same REDIS_URL/ })
+})
+
 t.test(
   'a worker that cannot reach a downstream leaves it to one that can: 300 deliveries, none FAILED',
   async t => {

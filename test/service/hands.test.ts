@@ -100,6 +100,17 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
     out: /SEND_EXHAUSTED[^]*#1 .* failed {2}500 {2}http_500/
   })
   t.match(await ackbox(url, 'push', 'one'), { code: 1, err: /NOTHING_TO_PUSH/ })
+  await post(url, 'later', { delay: 3_600_000 })
+  await post(url, 'behind', { after: ['later'] })
+  t.match(await call(`${url}/tasks/later/push`, {}), { status: 409, body: { code: 'TASK_NOT_STARTED' } })
+  t.match(await call(`${url}/tasks/behind/push`, {}), { status: 409, body: { code: 'TASK_BLOCKED' } })
+  t.match(await ackbox(url, 'push', 'later'), { code: 1, err: /TASK_NOT_STARTED/ })
+  for (const taskNo of ['behind', 'later']) {
+    t.match(await call(`${url}/tasks/${taskNo}`), {
+      body: { status: 'SENDING', deliveries: [{ attempt: 0 }] }
+    })
+    await call(`${url}/tasks/${taskNo}`, undefined, 'DELETE')
+  }
   t.match(await ackbox(url, 'show', 'nobody'), { code: 1, err: /TASK_NOT_FOUND/ })
   t.match(await ackbox(url, 'settle', 'one', 'handled'), { code: 1, err: /Say how it ended, and why/ })
   t.match(await ackbox(url, 'settle', 'one', 'handled', '--reason', 'booked by hand'), {
@@ -129,6 +140,6 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
     out: /is DONE: 1 redelivered, 0 skipped/
   })
   await settled(url, 'three')
-  t.same(await tally(sql), { HANDLED: 3 })
+  t.same(await tally(sql), { DELETED: 2, HANDLED: 3 })
   t.match(await ackbox('http://127.0.0.1:1', 'list'), { code: 1, err: /No service answers/ })
 })

@@ -6,10 +6,12 @@ import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { checkDatabase } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
-import { folder, launch, secret } from '../support/service.ts'
+import { folder, launch, plainNode, secret } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(300_000)
+
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
 const missing = spawnSync('pgbouncer', ['--version']).status !== 0 && 'no pgbouncer on the PATH'
 
@@ -55,6 +57,15 @@ async function bouncer(t: Test, url: string, ...more: string[]): Promise<string>
   return through
 }
 
+/** What `ackbox doctor` says, which ends with 1: there is something to fix. */
+function doctor(url: string): string {
+  const { status, stdout } = spawnSync(plainNode[0], [...plainNode.slice(1), program, 'doctor'], {
+    env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: url, SECRET: secret },
+    encoding: 'utf8'
+  })
+  return status === 1 ? stdout : `${status}: ${stdout}`
+}
+
 t.test(
   'pgbouncer that refuses the settings of our sessions',
   { skip: process.env['CI'] !== 'true' && missing },
@@ -62,6 +73,10 @@ t.test(
     const { url } = await testDb(t)
     const through = await bouncer(t, url)
     await t.rejects(checkDatabase(through), /pooler answers .*Point DATABASE_URL to PostgreSQL itself/)
+    t.match(
+      doctor(through),
+      /^FIX {3}PostgreSQL +cannot be used: A pooler answers .*Point DATABASE_URL to PostgreSQL itself/m
+    )
     const service = launch(t, { DATABASE_URL: through, SECRET: secret, AUTH: 'off', PORT: '0' })
     t.same(await service.exited, { code: 1, signal: null })
     t.match(
@@ -81,5 +96,9 @@ t.test('pgbouncer that drops them in silence', { skip: process.env['CI'] !== 'tr
   await t.rejects(
     checkDatabase(through),
     /settings of our sessions are lost on their way. Point DATABASE_URL/
+  )
+  t.match(
+    doctor(through),
+    /^FIX {3}PostgreSQL +cannot be used: The settings of our sessions are lost .*Point DATABASE_URL to PostgreSQL itself/m
   )
 })

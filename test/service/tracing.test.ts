@@ -209,3 +209,21 @@ t.test(
     t.notOk(request?.headers['ce-traceparent'])
   }
 )
+
+t.test('without the setting nothing of the SDK of OpenTelemetry is loaded', async t => {
+  const on = await stage(t)
+  if (!on) return
+  // Node itself names every file that it loads.
+  const loading = { ...on.env, NODE_DEBUG: 'esm,module' }
+  const loaded = async (env: Record<string, string>): Promise<boolean> => {
+    const service = await start(t, env)
+    await call(`${service.url}/tasks`, { taskNo: 'a', messageCode: 'test.plain', messageBody: { n: 1 } })
+    t.match(await settled(service.url, 'a'), { body: { status: 'HANDLED' } })
+    t.match(await service.kill('SIGTERM'), { code: 0 })
+    t.match(service.output(), /node_modules\/fastify\//)
+    // prom-client loads the names of the API, which do nothing; the SDK and its exporter are what costs.
+    return /@opentelemetry\/(?!api\b)/.test(service.output())
+  }
+  t.equal(await loaded(loading), false)
+  t.equal(await loaded({ ...loading, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1' }), true)
+})
