@@ -1,6 +1,7 @@
 import t from 'tap'
 import { readConfig, type Config } from '../../src/service/config.ts'
 import { checks, type Finding } from '../../src/cli/doctor/checks.ts'
+import type { Holder } from '../../src/cli/doctor/holders.ts'
 import type { Looked, PostgresFacts } from '../../src/cli/doctor/look.ts'
 import type { RedisFacts } from '../../src/cli/doctor/redis.ts'
 
@@ -23,7 +24,7 @@ const postgres: PostgresFacts = {
     max_connections: '100'
   },
   connections: 4,
-  oldestTransactionS: 0,
+  held: { holders: [], hidden: 0 },
   pending: [],
   keys: 1,
   forbidden: [],
@@ -67,7 +68,13 @@ t.test('every complaint comes with the line that fixes it', async t => {
       ...postgres,
       settings: {},
       connections: 99,
-      oldestTransactionS: 9999,
+      held: {
+        holders: [
+          { kind: 'transaction', name: '7', user: 'dump', seconds: 999, detail: 'COPY task' },
+          { kind: 'slot', name: 'old', user: 'logical pgoutput', seconds: null, detail: '3 GB of WAL' }
+        ],
+        hidden: 0
+      },
       pending: ['0000_a'],
       keys: 0,
       forbidden: ['delivery'],
@@ -102,6 +109,34 @@ t.test(
     t.same(levels({ redis: { ...redis, appendOnly: false } }), ['warn'])
   }
 )
+
+t.test('whoever keeps dead rows is named, the oldest three, with what ends the first', async t => {
+  const holder = (name: string, seconds: number) =>
+    ({ kind: 'transaction', name, user: 'dump', seconds, detail: 'COPY public.task' }) as const
+  const of = (...holders: Holder[]) => complaints({ postgres: { ...postgres, held: { holders, hidden: 0 } } })
+  t.match(of(holder('42', 780))['PostgreSQL transactions'], {
+    level: 'warn',
+    found: 'dead rows of our tables are kept by pid 42 of dump for 13 min: COPY public.task',
+    remedy: 'select pg_terminate_backend(42)'
+  })
+  t.match(of(...['1', '2', '3', '4', '5'].map(name => holder(name, 9_000)))['PostgreSQL transactions'], {
+    found: /by pid 1 of dump for 2 h: .*; pid 2 .*; pid 3 .*; and 2 more$/
+  })
+  t.match(of({ kind: 'prepared', name: "it's", user: 'shop', seconds: 400, detail: '' }), {
+    'PostgreSQL transactions': { remedy: "rollback prepared 'it''s', or commit prepared" }
+  })
+  t.match(
+    of({ kind: 'standby', name: 'far', user: 'r', seconds: null, detail: 'dead rows of 9 transactions' }),
+    {
+      'PostgreSQL replication': { found: 'kept for queries on the standby far: dead rows of 9 transactions' }
+    }
+  )
+  const seen = checks.find(({ name }) => name === 'PostgreSQL transactions')
+  t.match(seen?.look({ ...sound, postgres: { ...postgres, held: { holders: [], hidden: 3 } } }, operated), {
+    level: 'ok',
+    found: /3 sessions of other users cannot be seen \(grant pg_read_all_stats\)/
+  })
+})
 
 t.test('a secret that a person typed is refused, one from a random source is not', async t => {
   for (const guessable of [

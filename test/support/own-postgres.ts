@@ -16,9 +16,13 @@ export interface OwnPostgres {
 }
 
 /** A migrated PostgreSQL that nobody else uses, for tests that stop it, fill its disk or change its settings. */
-export async function ownPostgres(t: Test, at?: string): Promise<OwnPostgres> {
+export async function ownPostgres(
+  t: Test,
+  at?: string,
+  more: Record<string, string> = {}
+): Promise<OwnPostgres> {
   const dataDir = at ?? (await dataFolder(t))
-  const settings = { fsync: 'off', max_connections: '100', max_wal_size: '64MB' }
+  const settings = { fsync: 'off', max_connections: '100', max_wal_size: '64MB', ...more }
   let postmaster = await runPostmaster({ dataDir, settings })
   const { port } = postmaster
   const url = urlOf(postmaster)

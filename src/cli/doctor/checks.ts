@@ -4,6 +4,7 @@ import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
 import { disagreements } from '../../service/presence.ts'
 import { commandLine } from '../../runtime/package.ts'
+import { heldBack } from './holders.ts'
 import type { Looked, PostgresFacts } from './look.ts'
 import type { RedisFacts } from './redis.ts'
 import type { Target } from './targets.ts'
@@ -99,12 +100,17 @@ export const checks: Check[] = [
     if (most - connections > own) return ok(found)
     return warn(`${found}: one more process may get no connection`, 'raise max_connections, or lower PG_POOL')
   }),
-  ofPostgres('PostgreSQL transactions', ({ oldestTransactionS }) => {
-    if (oldestTransactionS < 3600) return ok('none open for more than an hour')
-    return warn(
-      `one has been open for ${Math.round(oldestTransactionS / 3600)} h: vacuum cannot clean our tables`,
-      'select pid, usename, query from pg_stat_activity order by xact_start limit 1; then pg_terminate_backend(pid)'
-    )
+  ofPostgres('PostgreSQL transactions', ({ held }) => {
+    const found = heldBack(held, ['transaction', 'prepared'])
+    if (found) return warn(`dead rows of our tables are kept by ${found.found}`, found.remedy)
+    const unseen = `; ${held.hidden} sessions of other users cannot be seen (grant pg_read_all_stats)`
+    return ok(`none has kept dead rows for 5 minutes${held.hidden > 0 ? unseen : ''}`)
+  }),
+  ofPostgres('PostgreSQL replication', ({ held }) => {
+    const found = heldBack(held, ['slot', 'standby'])
+    return found
+      ? warn(`kept for ${found.found}`, found.remedy)
+      : ok('no slot or standby keeps old rows or WAL')
   }),
   ofPostgres('Migrations', ({ pending }, { embedded }) => {
     if (pending.length === 0) return ok('all applied')

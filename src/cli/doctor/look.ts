@@ -9,6 +9,7 @@ import { builtInHandlers } from '../../handler/files.ts'
 import { loadHandlers, type NamedTarget } from '../../handler/load.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { transportNames } from '../../transport/registry.ts'
+import { lookAtHolders, type HolderFacts } from './holders.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
 
@@ -23,7 +24,8 @@ export interface PostgresFacts {
   /** As seen by our own connections. */
   settings: Record<string, string>
   connections: number
-  oldestTransactionS: number
+  /** Who keeps dead rows of our tables. */
+  held: HolderFacts
   pending: string[]
   /** API keys that are not revoked; undefined before the first migration. */
   keys: number | undefined
@@ -107,10 +109,9 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
     const settings = await sql<{ name: string; setting: string }[]>`
       select name, setting from pg_settings
       where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'max_connections')`
-    const [activity] = await sql<{ connections: number; oldest: number }[]>`
-      select count(*)::int as connections,
-        coalesce(extract(epoch from now() - min(xact_start)), 0)::float8 as oldest
-      from pg_stat_activity where backend_type = 'client backend'`
+    const [activity] = await sql<{ connections: number }[]>`
+      select count(*)::int as connections from pg_stat_activity where backend_type = 'client backend'`
+    const held = await lookAtHolders(sql)
     const pending = await pendingMigrations(url)
     const [table] = await sql<{ there: boolean }[]>`select to_regclass('api_key') is not null as there`
     const forbidden = await sql<{ name: string }[]>`
@@ -143,7 +144,7 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       clockAheadMs: asked + roundTripMs / 2 - (now?.at.getTime() ?? asked),
       settings: Object.fromEntries(settings.map(({ name, setting }) => [name, setting])),
       connections: activity?.connections ?? 0,
-      oldestTransactionS: activity?.oldest ?? 0,
+      held,
       pending,
       keys: keys?.count,
       forbidden: forbidden.map(({ name }) => name),

@@ -1,0 +1,106 @@
+// Who keeps dead rows: vacuum removes no version that somebody may still see. Looks for what is due then read them all, again and again.
+import type { Sql } from '../../db/pool.ts'
+
+/** From here on it is told. A report takes minutes; what takes longer is felt. */
+const heldMs = 5 * 60_000
+/** What a standby's own queries keep has no time of its own, only so many transactions since. */
+const heldTransactions = 100_000
+
+export interface Holder {
+  kind: 'transaction' | 'prepared' | 'slot' | 'standby'
+  /** A pid, or the name of the thing. */
+  name: string
+  /** Of a slot: its kind and plugin. */
+  user: string
+  /** Unknown for slots and standbys. */
+  seconds: number | null
+  /** The first words of the query, without what it quotes; of a slot: what it keeps. */
+  detail: string
+}
+
+export interface HolderFacts {
+  /** The oldest first. */
+  holders: Holder[]
+  /** Sessions of other users of which this user sees nothing. */
+  hidden: number
+}
+
+/** Only of this database: what others hold in theirs keeps nothing of ours, unless it is a slot or a standby. */
+export async function lookAtHolders(sql: Sql, fromMs = heldMs): Promise<HolderFacts> {
+  const holders = await sql<Holder[]>`
+    select 'transaction' as kind, pid::text as name, coalesce(usename, '') as user,
+      extract(epoch from now() - xact_start)::float8 as seconds,
+      left(trim(regexp_replace(regexp_replace(query, '''([^'']|'''')*''?', '…', 'g'), '\\s+', ' ', 'g')), 60) as detail
+    from pg_stat_activity
+    where backend_type = 'client backend' and datname = current_database() and pid <> pg_backend_pid()
+      -- One that only stands open, without a snapshot or a change, keeps nothing.
+      and (backend_xmin is not null or backend_xid is not null)
+      and xact_start < now() - ${fromMs}::float8 * interval '1 ms'
+    union all
+    select 'prepared', gid, owner::text, extract(epoch from now() - prepared)::float8, ''
+    from pg_prepared_xacts
+    where database = current_database() and prepared < now() - ${fromMs}::float8 * interval '1 ms'
+    union all
+    select 'slot', slot_name, concat_ws(' ', slot_type, plugin), null, concat_ws(', ',
+      case when xmin is not null then 'dead rows of ' || age(xmin) || ' transactions' end,
+      case when restart_lsn is not null and not pg_is_in_recovery()
+        then pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) || ' of WAL' end)
+    from pg_replication_slots
+    where not active and coalesce(restart_lsn::text, xmin::text) is not null or age(xmin) > ${heldTransactions}::int
+    union all
+    select 'standby', application_name, coalesce(usename, ''), null, 'dead rows of ' || age(backend_xmin) || ' transactions'
+    from pg_stat_replication
+    where age(backend_xmin) > ${heldTransactions}::int
+    order by 4 desc nulls last`
+  const [row] = await sql<{ hidden: number }[]>`
+    select count(*)::int as hidden from pg_stat_activity
+    where backend_type is null and datname = current_database()`
+  return { holders: [...holders], hidden: row?.hidden ?? 0 }
+}
+
+const age = (seconds: number): string =>
+  seconds < 7_200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
+
+const quoted = (name: string): string => `'${name.replaceAll("'", "''")}'`
+
+function said({ kind, name, user, seconds, detail }: Holder): { found: string; remedy: string } {
+  const since = age(seconds ?? 0)
+  switch (kind) {
+    case 'transaction':
+      return {
+        found: `pid ${name} of ${user} for ${since}: ${detail}`,
+        remedy: `select pg_terminate_backend(${name})`
+      }
+    case 'prepared':
+      return {
+        found: `the prepared transaction ${name} of ${user} for ${since}`,
+        remedy: `rollback prepared ${quoted(name)}, or commit prepared`
+      }
+    case 'slot':
+      return {
+        found: `the ${user} slot ${name}: ${detail}`,
+        remedy: `connect its reader, or select pg_drop_replication_slot(${quoted(name)})`
+      }
+    case 'standby':
+      return {
+        found: `queries on the standby ${name}: ${detail}`,
+        remedy: 'end its long queries, or set hot_standby_feedback = off there'
+      }
+  }
+}
+
+/** The oldest three of these, and what to do about the first. Undefined: there are none. */
+export function heldBack(
+  { holders }: HolderFacts,
+  kinds: readonly Holder['kind'][]
+): { found: string; remedy: string } | undefined {
+  const these = holders.filter(({ kind }) => kinds.includes(kind)).map(said)
+  const [first] = these
+  if (!first) return undefined
+  const more = these.length > 3 ? `; and ${these.length - 3} more` : ''
+  const found = these
+    .slice(0, 3)
+    .map(one => one.found)
+    .join('; ')
+  return { found: found + more, remedy: first.remedy }
+}
