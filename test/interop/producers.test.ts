@@ -2,11 +2,15 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
 import { enqueueStub, mariadbShop, postgresShop, type Shop } from '../producer/databases.ts'
+import { buildSdk, goUrl, jdbcUrl, mainOf } from './sdk.ts'
 import { without } from './server.ts'
 
-const java = 'examples/producers/java'
 const go = 'examples/producers/go'
+const members = 'test/interop/sdk/Members.java'
+const body = `{"emoji": "💸", "quote": "'\\"\\\\", "total": 7.00}`
+const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
 t.setTimeout(900_000)
 
@@ -32,30 +36,22 @@ t.test('Go', { skip: without('go') }, async t => {
   for (const shop of await shops(t)) {
     const { dialect } = shop.db
     await t.test(dialect, async t => {
-      const { username, host, pathname } = new URL(shop.url)
-      const dsn =
-        dialect === 'postgres' ? `${shop.url}?sslmode=disable` : `${username}@tcp(${host})${pathname}`
-      await example(dialect, dsn)
+      await example(dialect, goUrl(shop.url, dialect))
       t.same(await written(t, shop), [`go-${dialect}-1`])
     })
   }
   await t.test('enqueue', async t => {
     const shop = await postgresShop(t)
     await shop.select(enqueueStub)
-    await example('enqueue', `${shop.url}?sslmode=disable`)
+    await example('enqueue', goUrl(shop.url, 'postgres'))
     t.same(await written(t, shop, 'enqueued'), ['go-enqueue-1'])
   })
 })
 
 t.test('Java', { skip: without('java', 'mvn') }, async t => {
-  await run(java, 'mvn', '-B', '-q', 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime')
-  const example = (main: string, ...args: string[]) =>
-    run(java, 'java', '-cp', 'target/classes:target/dependency/*', `ackbox.example.${main}`, ...args)
-  const jdbc = ({ db, url }: Shop) => {
-    const { username, password, host, pathname } = new URL(url)
-    const kind = db.dialect === 'postgres' ? 'postgresql' : 'mariadb'
-    return `jdbc:${kind}://${host}${pathname}?user=${username}&password=${password}`
-  }
+  await buildSdk()
+  const example = (main: string, ...args: string[]) => run('.', 'java', ...mainOf('producers', main), ...args)
+  const jdbc = ({ db, url }: Shop) => jdbcUrl(url, db.dialect)
   for (const shop of await shops(t)) {
     await t.test(`JDBC on ${shop.db.dialect}`, async t => {
       t.match(await example('Shop', 'outbox', jdbc(shop)), /refused: no transaction/)
@@ -70,10 +66,75 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
   })
   for (const shop of await shops(t)) {
     await t.test(`Spring on ${shop.db.dialect}`, async t => {
-      const said = await example('SpringShop', jdbc(shop))
+      const said = await example('SpringShop', 'outbox', jdbc(shop))
       t.match(said, /refused: the card was refused/)
-      t.match(said, /refused: No existing transaction found/)
+      t.match(said, /refused: no transaction/)
       t.same(await written(t, shop), ['spring-1'])
+    })
+  }
+  await t.test('Spring, enqueue: Ackbox is told after the commit, and never after a rollback', async t => {
+    const shop = await postgresShop(t)
+    await shop.select(enqueueStub)
+    // The commit takes a moment, in which a word that comes too early finds nothing.
+    await shop.select(`
+      create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1); return null; end';
+      create constraint trigger slow after insert on enqueued deferrable initially deferred for each row execute function slow()`)
+    const ackbox = await fakeAckbox(t)
+    const committed: unknown[] = []
+    ackbox.script = async ({ path }, response) => {
+      // What another connection sees at that moment is committed.
+      committed.push(path, ...(await shop.select('select task_no from enqueued')))
+      return answer(response, 202, { nudged: true })
+    }
+    await example('SpringShop', 'enqueue', jdbc(shop), ackbox.url)
+    t.same(committed, ['/outbox/nudge', { task_no: 'spring-1' }])
+    t.same(await written(t, shop, 'enqueued'), ['spring-1'])
+  })
+  for (const shop of await shops(t)) {
+    const { dialect } = shop.db
+    await t.test(`a task with every member, on ${dialect}`, async t => {
+      const ackbox = await fakeAckbox(t)
+      const [, classes = ''] = mainOf('producers', '')
+      const said = await run('.', 'java', '-cp', classes, members, jdbc(shop), ackbox.url)
+      t.equal(said, '', 'what is no JSON is refused, and nothing else')
+      const time = (column: string) =>
+        dialect === 'postgres'
+          ? `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')`
+          : `date_format(${column}, '%Y-%m-%d %H:%i:%s.%f')`
+      const [row] = await shop.select(
+        `select o.*, ${time('deliver_start_time')} as start, ${time('deliver_before')} as before_time from ackbox_outbox o`
+      )
+      t.match(row, {
+        task_no: 'order:1.full_x-1',
+        message_code: 'order.paid',
+        message_body: body,
+        scene_type: 'vip "quoted"\n',
+        start: '2026-11-20 10:00:00.123000',
+        before_time: '2026-11-20 11:00:00.000001',
+        ordering_key: 'kunde-ä',
+        retry_times: 7,
+        biz_type: 'order',
+        biz_key: '1',
+        traceparent
+      })
+      t.same([Number(row?.['delay_ms']), Number(row?.['need_callback'])], [1_500, 0])
+      t.equal(Number(row?.['unique_biz']), 1)
+      t.match(JSON.stringify([row?.['after'], row?.['extend']]), /order-0.*by.*test/)
+
+      t.match(ackbox.seen, [{ path: '/tasks', headers: { authorization: 'Bearer a-key' } }])
+      t.ok(ackbox.seen[0]?.text.includes(`"messageBody":${body}`), 'the very text')
+      t.match(JSON.parse(ackbox.seen[0]?.text ?? ''), {
+        taskNo: 'order:1.full_x-1',
+        sceneType: 'vip "quoted"\n',
+        deliverStartTime: '2026-11-20T10:00:00.123Z',
+        delay: 1_500,
+        needCallback: false,
+        retryTimes: 7,
+        uniqueBiz: true,
+        after: ['order-0'],
+        extend: { by: 'test' },
+        traceparent
+      })
     })
   }
 })

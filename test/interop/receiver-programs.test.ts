@@ -16,6 +16,7 @@ import {
 import { program } from '../support/program.ts'
 import { until } from '../support/until.ts'
 import { receiptSink } from './receipt-sink.ts'
+import { buildSdk, jdbcUrl, mainOf } from './sdk.ts'
 import { cache, without } from './server.ts'
 
 t.setTimeout(900_000)
@@ -49,21 +50,12 @@ const languages: Record<string, Language> = {
   java: {
     needs: ['java', 'mvn'],
     async prepare() {
-      const folder = path.join(examples, 'java')
-      await run(
-        'mvn',
-        ['-B', '-q', 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime'],
-        folder
-      )
-      return ({ url, db }) => {
-        const { username, password, host, pathname } = new URL(url)
-        const kind = db.dialect === 'postgres' ? 'postgresql' : 'mariadb'
-        return {
-          command: 'java',
-          args: ['-cp', `${folder}/target/classes:${folder}/target/dependency/*`, 'ackbox.example.Points'],
-          env: { JDBC_URL: `jdbc:${kind}://${host}${pathname}?user=${username}&password=${password}` }
-        }
-      }
+      await buildSdk()
+      return ({ url, db }) => ({
+        command: 'java',
+        args: mainOf('receivers', 'Points'),
+        env: { JDBC_URL: jdbcUrl(url, db.dialect) }
+      })
     }
   }
 }
@@ -77,6 +69,27 @@ for (const [name, { needs, prepare }] of Object.entries(languages))
         await stories(t, bank, starting(bank))
       })
   })
+
+t.test('the SDK for Java takes the message of a queue once', { skip: without('java', 'mvn') }, async t => {
+  await buildSdk()
+  const [, classes = ''] = mainOf('receivers', '')
+  for (const bank of [await postgresBank(t), await mariadbBank(t)].filter(each => each !== undefined)) {
+    const id = newId()
+    const { headers, body } = signed(id, { 'ackbox-callback-token': 'token-1' })
+    const given = Object.entries(headers).map(each => each.join('='))
+    const file = path.resolve('test/interop/sdk/Once.java')
+    const url = jdbcUrl(bank.url, bank.db.dialect)
+    const said = await run('java', ['-cp', classes, file, url, secret, body.toString(), ...given])
+    const result = `{"for":"task-${id}"}`
+    t.same(
+      said.trim().split('\n'),
+      ['IllegalStateException', `true ${result}`, `false ${result}`, 'NotTaken', 'NotTaken'],
+      `${bank.db.dialect}: outside a transaction, first, repeat, another body, too old`
+    )
+    t.equal(await bank.granted(), 7)
+    t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')
+  }
+})
 
 async function stories(
   t: Test,

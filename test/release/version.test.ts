@@ -16,6 +16,13 @@ t.test('the version is written in package.json, and nowhere else by hand', async
     encoding: 'utf8'
   })
   t.equal(shown.trim(), version)
+  for (const pom of [
+    'sdk/pom.xml',
+    'sdk/java/pom.xml',
+    'examples/producers/java/pom.xml',
+    'examples/receivers/java/pom.xml'
+  ])
+    t.equal(/<artifactId>ackbox-.*?<\/artifactId>\s*<version>(.*?)</.exec(read(pom))?.[1], version, pom)
   const files = execFileSync(
     'git',
     ['ls-files', '*.md', '*.ts', '*.mjs', '*.yml', 'Dockerfile', 'examples'],

@@ -4,6 +4,49 @@ import type { Test } from 'tap'
 
 /** A way to a server on which some of its answers are changed, to play a server that is not at hand. Its port. */
 export async function lyingProxy(t: Test, target: URL, lie: (answer: string) => string): Promise<number> {
+  return await proxy(t, target, (near, far) => {
+    near.pipe(far)
+    // latin1 keeps every byte as it is.
+    far.on('data', chunk => near.write(Buffer.from(lie(chunk.toString('latin1')), 'latin1')))
+  })
+}
+
+export interface Cutter {
+  port: number
+  /** Cuts the connection at the next COMMIT: before the server gets it, or when its answer comes. */
+  cutAt(what: 'request' | 'answer'): void
+  /** Resolves when a client says this from now on. */
+  said(pattern: RegExp): Promise<void>
+}
+
+/** A way to a database that can be cut just when a client commits. */
+export async function cutter(t: Test, target: URL): Promise<Cutter> {
+  let next: 'request' | 'answer' | undefined
+  const waiting = new Map<RegExp, () => void>()
+  const port = await proxy(t, target, (near, far) => {
+    let isMute = false
+    near.on('data', chunk => {
+      const said = chunk.toString('latin1')
+      for (const [pattern, resolve] of waiting) if (pattern.test(said)) resolve()
+      const cut = /\bCOMMIT\b/i.test(said) ? next : undefined
+      if (cut) next = undefined
+      if (cut === 'request') return void near.destroy()
+      isMute ||= cut === 'answer'
+      far.write(chunk)
+    })
+    far.on('data', chunk => void (isMute ? near.destroy() : near.write(chunk)))
+  })
+  return {
+    port,
+    cutAt: what => void (next = what),
+    async said(pattern) {
+      await new Promise<void>(resolve => waiting.set(pattern, resolve))
+      waiting.delete(pattern)
+    }
+  }
+}
+
+async function proxy(t: Test, target: URL, join: (near: Socket, far: Socket) => void): Promise<number> {
   const sockets = new Set<Socket>()
   const server = createServer(near => {
     const far = connect(Number(target.port), target.hostname)
@@ -16,9 +59,7 @@ export async function lyingProxy(t: Test, target: URL, lie: (answer: string) => 
         far.destroy()
       })
     }
-    near.pipe(far)
-    // latin1 keeps every byte as it is.
-    far.on('data', chunk => near.write(Buffer.from(lie(chunk.toString('latin1')), 'latin1')))
+    join(near, far)
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

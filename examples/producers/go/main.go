@@ -13,7 +13,12 @@ import (
 )
 
 // Usage: go run . postgres|mysql|enqueue DSN. It pays order 1 and commits, and pays order 2 and rolls back.
+// Usage: go run . half postgres|mysql. It serves a shop of half messages.
 func main() {
+	if os.Args[1] == "half" {
+		serveHalf(os.Args[2])
+		return
+	}
 	way, dsn := os.Args[1], os.Args[2]
 	driver := map[string]string{"postgres": "postgres", "enqueue": "postgres", "mysql": "mysql"}[way]
 	put := map[string]func(context.Context, *sql.Tx, Task) error{

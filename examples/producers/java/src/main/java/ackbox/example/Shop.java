@@ -1,5 +1,7 @@
 package ackbox.example;
 
+import ackbox.sdk.Outbox;
+import ackbox.sdk.Task;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.SQLException;
@@ -33,7 +35,8 @@ public final class Shop {
     }
 
     private static void put(Connection connection, String way, String taskNo) throws SQLException {
-        if (way.equals("enqueue")) Outbox.enqueue(connection, taskNo, "order.paid", BODY);
-        else Outbox.put(connection, taskNo, "order.paid", BODY);
+        Task task = Task.of("order.paid", BODY).taskNo(taskNo);
+        if (way.equals("enqueue")) Outbox.enqueue(connection, task);
+        else Outbox.put(connection, task);
     }
 }

@@ -1,5 +1,9 @@
 package ackbox.example;
 
+import ackbox.sdk.Ackbox;
+import ackbox.sdk.Task;
+import ackbox.sdk.spring.SpringOutbox;
+import java.sql.SQLException;
 import javax.sql.DataSource;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
@@ -8,13 +12,16 @@ import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceTransactionManager;
 import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
-import org.springframework.transaction.annotation.Propagation;
 import org.springframework.transaction.annotation.Transactional;
 
-/** Spring. Pays order 1, and order 2 whose card is refused after its row was written. Usage: SpringShop JDBC_URL */
+/**
+ * Spring. Pays order 1, and order 2 whose card is refused after its row was written. Usage: SpringShop outbox JDBC_URL, or SpringShop enqueue
+ * JDBC_URL ACKBOX_URL
+ */
 public final class SpringShop {
-    public static void main(String[] args) {
-        Config.url = args[0];
+    public static void main(String[] args) throws SQLException {
+        Config.url = args[1];
+        Config.ackbox = args[0].equals("enqueue") ? new Ackbox(args[2], null) : null;
         try (var context = new AnnotationConfigApplicationContext(Config.class)) {
             Orders orders = context.getBean(Orders.class);
             orders.pay("spring-1", true);
@@ -24,11 +31,15 @@ public final class SpringShop {
                 System.out.println("refused: " + refused.getMessage());
             }
             try {
-                context.getBean(SpringOutbox.class).put("spring-0", "order.paid", Shop.BODY);
+                context.getBean(SpringOutbox.class).put(task("spring-0"));
             } catch (RuntimeException refused) {
                 System.out.println("refused: " + refused.getMessage());
             }
         }
+    }
+
+    static Task task(String taskNo) {
+        return Task.of("order.paid", Shop.BODY).taskNo(taskNo);
     }
 
     static class Orders {
@@ -41,24 +52,11 @@ public final class SpringShop {
         }
 
         @Transactional
-        public void pay(String taskNo, boolean isCardGood) {
+        public void pay(String taskNo, boolean isCardGood) throws SQLException {
             jdbc.update(Shop.PAY);
-            outbox.put(taskNo, "order.paid", Shop.BODY);
+            if (Config.ackbox == null) outbox.put(task(taskNo));
+            else outbox.enqueue(task(taskNo));
             if (!isCardGood) throw new IllegalStateException("the card was refused");
-        }
-    }
-
-    static class SpringOutbox {
-        private final JdbcTemplate jdbc;
-
-        SpringOutbox(JdbcTemplate jdbc) {
-            this.jdbc = jdbc;
-        }
-
-        /** MANDATORY: without a transaction of the caller's it throws, and nothing is written. */
-        @Transactional(propagation = Propagation.MANDATORY)
-        public void put(String taskNo, String messageCode, String body) {
-            jdbc.update("insert into ackbox_outbox (task_no, message_code, message_body) values (?, ?, ?)", taskNo, messageCode, body);
         }
     }
 
@@ -66,6 +64,7 @@ public final class SpringShop {
     @EnableTransactionManagement(proxyTargetClass = true)
     static class Config {
         static String url;
+        static Ackbox ackbox;
 
         @Bean
         DataSource dataSource() {
@@ -83,8 +82,8 @@ public final class SpringShop {
         }
 
         @Bean
-        SpringOutbox outbox(JdbcTemplate jdbc) {
-            return new SpringOutbox(jdbc);
+        SpringOutbox outbox(DataSource dataSource) {
+            return new SpringOutbox(dataSource, ackbox);
         }
 
         @Bean

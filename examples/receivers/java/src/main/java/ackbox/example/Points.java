@@ -1,5 +1,7 @@
 package ackbox.example;
 
+import ackbox.sdk.Ackbox;
+import ackbox.sdk.Receiver;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
@@ -8,6 +10,7 @@ import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Executors;
@@ -17,15 +20,13 @@ import java.util.regex.Pattern;
 /** A receiver that grants points once: JDBC_URL SIGNING_SECRET ACKBOX_URL PORT java ackbox.example.Points */
 public class Points {
   static final Map<String, String> ENV = System.getenv();
-  static final String JDBC_URL = ENV.get("JDBC_URL");
-  static final Received POINTS =
-      new Received(
-          () -> DriverManager.getConnection(JDBC_URL),
-          JDBC_URL.startsWith("jdbc:postgresql"),
+  static final Receiver POINTS =
+      new Receiver(
+          () -> DriverManager.getConnection(ENV.get("JDBC_URL")),
           "points",
           List.of(ENV.get("SIGNING_SECRET")),
-          ENV.get("ACKBOX_URL"),
-          Math.round(Double.parseDouble(ENV.getOrDefault("DEADLINE_SECONDS", "8")) * 1_000));
+          new Ackbox(ENV.get("ACKBOX_URL"), null),
+          Duration.ofMillis(Math.round(Double.parseDouble(ENV.getOrDefault("DEADLINE_SECONDS", "8")) * 1_000)));
 
   public static void main(String[] args) throws IOException {
     int port = Integer.parseInt(ENV.getOrDefault("PORT", "8080"));
@@ -33,15 +34,16 @@ public class Points {
     server.setExecutor(Executors.newCachedThreadPool());
     server.createContext("/", Points::receive);
     server.start();
-    Thread receipts = new Thread(POINTS::run);
+    Thread receipts = new Thread(POINTS.receipts());
     receipts.setDaemon(true);
     receipts.start();
     System.out.println("listening " + server.getAddress().getPort());
   }
 
-  static String grant(Connection connection, String body) throws Exception {
-    if (body.contains("\"closed\"")) throw new Received.Refuse("the account is closed");
-    if (body.contains("\"later\"")) throw new Received.Retry(7);
+  static String grant(Connection connection, Receiver.Delivery delivery) throws Exception {
+    String body = delivery.body();
+    if (body.contains("\"closed\"")) throw new Receiver.Refuse("the account is closed");
+    if (body.contains("\"later\"")) throw new Receiver.Retry(Duration.ofSeconds(7));
     int points = number(body, "points", 0);
     try (PreparedStatement statement = connection.prepareStatement("update points set granted = granted + ? where id = 1")) {
       statement.setInt(1, points);
@@ -59,7 +61,7 @@ public class Points {
 
   static void receive(HttpExchange exchange) throws IOException {
     byte[] body = exchange.getRequestBody().readAllBytes();
-    Received.Answer answer = POINTS.answer(exchange.getRequestHeaders()::getFirst, body, Points::grant);
+    Receiver.Answer answer = POINTS.answer(exchange.getRequestHeaders()::getFirst, body, Points::grant);
     answer.headers().forEach(exchange.getResponseHeaders()::set);
     byte[] text = answer.text().getBytes(StandardCharsets.UTF_8);
     exchange.sendResponseHeaders(answer.status(), text.length == 0 ? -1 : text.length);

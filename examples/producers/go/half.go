@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Ackbox is where half messages go.
+type Ackbox struct {
+	URL, Key string
+	Client   *http.Client
+}
+
+// TaskAnswer is what Ackbox tells of a task; there is more.
+type TaskAnswer struct {
+	TaskNo    string    `json:"taskNo"`
+	Status    string    `json:"status"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// Refused is an answer of Ackbox that is no 2xx.
+type Refused struct {
+	Status int
+	Code   string `json:"code"`
+}
+
+func (r *Refused) Error() string { return fmt.Sprintf("Ackbox answered %d %s", r.Status, r.Code) }
+
+// ErrUnclear says that whether the transaction committed is not known yet. Ackbox asks the check until it is.
+var ErrUnclear = errors.New("whether the transaction committed is not known yet: Ackbox asks the check")
+
+// HalfMessage prepares the message, runs work in a transaction that begins with the barrier, and commits the message. When work fails, its
+// transaction and the message are rolled back. A commit whose answer was lost is left to Ackbox's check, which is asked for at once.
+func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task, work func(*sql.Tx) error) error {
+	half, err := ackbox.prepare(ctx, task)
+	if err != nil {
+		return err
+	}
+	if half.Status != "PREPARED" {
+		return fmt.Errorf("%w: %s is %s", ErrDecided, task.TaskNo, half.Status)
+	}
+	isDone := false // from here on the transaction may be committed, whatever error there is
+	err = inTransaction(ctx, barrier.DB, func(tx *sql.Tx) error {
+		if err := barrier.Prepared(ctx, tx, task.TaskNo); err != nil {
+			return err
+		}
+		if err := work(tx); err != nil {
+			return err
+		}
+		if err := barrier.StillPrepared(ctx, tx, task.TaskNo); err != nil {
+			return err
+		}
+		isDone = true
+		return nil
+	})
+	if err == nil {
+		return unlessTransient(ackbox.commit(ctx, task.TaskNo))
+	}
+	// What was begun is brought to its end, though the caller may have gone.
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if !isDone && !errors.Is(err, ErrDecided) {
+		// The same taskNo may be under way a second time: rolled back once the barrier says that none can commit any more.
+		if state, asked := barrier.AnswerCheck(ctx, task.TaskNo, half.CreatedAt); asked == nil && state == rolledBack {
+			_, _ = ackbox.call(ctx, "POST", "/tasks/"+url.PathEscape(task.TaskNo)+"/rollback", nil) // else by the check
+		}
+		return err
+	}
+	told := ackbox.asked(ctx, task.TaskNo)
+	if !isDone || told == "CANCELLED" {
+		return err
+	}
+	if told == "" || told == "PREPARED" {
+		return fmt.Errorf("%w (%v)", ErrUnclear, err)
+	}
+	return nil
+}
+
+// The work is committed: that Ackbox cannot be told now is no failure of it. Its check will find out.
+func unlessTransient(err error) error {
+	var refused *Refused
+	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 429 {
+		return err
+	}
+	return nil
+}
+
+func (a Ackbox) prepare(ctx context.Context, task Task) (TaskAnswer, error) {
+	return a.call(ctx, "POST", "/tasks", map[string]any{
+		"taskNo": task.TaskNo, "messageCode": task.MessageCode, "messageBody": task.Body, "prepared": true,
+	})
+}
+
+// Once more where there was no answer: the same word twice is the same word.
+func (a Ackbox) commit(ctx context.Context, taskNo string) error {
+	for tries := 1; ; tries++ {
+		_, err := a.call(ctx, "POST", "/tasks/"+url.PathEscape(taskNo)+"/commit", nil)
+		if tries == 3 || err == nil || unlessTransient(err) != nil {
+			return err
+		}
+		time.Sleep(time.Duration(tries) * 200 * time.Millisecond)
+	}
+}
+
+// The status of the half message after its check was asked; empty where that could not be done now.
+func (a Ackbox) asked(ctx context.Context, taskNo string) string {
+	task, err := a.call(ctx, "POST", "/tasks/"+url.PathEscape(taskNo)+"/check", nil)
+	var refused *Refused
+	if errors.As(err, &refused) && (refused.Code == "TASK_COMMITTED" || refused.Code == "TASK_ROLLED_BACK") {
+		task, err = a.call(ctx, "GET", "/tasks/"+url.PathEscape(taskNo), nil) // somebody was faster
+	}
+	if err != nil {
+		return ""
+	}
+	return task.Status
+}
+
+func (a Ackbox) call(ctx context.Context, method, path string, body any) (task TaskAnswer, err error) {
+	var text []byte
+	if body != nil {
+		if text, err = json.Marshal(body); err != nil {
+			return task, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, a.URL+path, bytes.NewReader(text))
+	if err != nil {
+		return task, err
+	}
+	if body != nil {
+		request.Header.Set("content-type", "application/json")
+	}
+	if a.Key != "" {
+		request.Header.Set("authorization", "Bearer "+a.Key)
+	}
+	answer, err := a.Client.Do(request)
+	if err != nil {
+		return task, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		refused := &Refused{Status: answer.StatusCode}
+		_ = json.NewDecoder(answer.Body).Decode(refused)
+		return task, refused
+	}
+	return task, json.NewDecoder(answer.Body).Decode(&task)
+}

@@ -1,0 +1,184 @@
+package ackbox.sdk;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.OffsetDateTime;
+import java.time.format.DateTimeParseException;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
+
+/**
+ * The HTTP API of Ackbox, as producers and receivers use it. Each call may be said again, so it is tried again where that may help; else it throws an {@link
+ * AckboxException}.
+ */
+public final class Ackbox {
+  /** A task as Ackbox tells of it. {@code json} is the whole answer. */
+  public record TaskAnswer(String taskNo, String status, Instant createdAt, String json) {}
+
+  private final URI base;
+  private final String key;
+  private final Duration timeout;
+  private final Duration retryFor;
+  private final HttpClient client =
+      HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(5)).build();
+
+  /** {@code key} may be null, where AUTH is off. One try takes up to 10 s, all of them up to 30 s. */
+  public Ackbox(String url, String key) {
+    this(url, key, Duration.ofSeconds(10), Duration.ofSeconds(30));
+  }
+
+  /** {@code retryFor}: no further try begins after it. */
+  public Ackbox(String url, String key, Duration timeout, Duration retryFor) {
+    URI given = URI.create(url.endsWith("/") ? url : url + "/");
+    if (given.getScheme() == null || !given.getScheme().matches("https?") || given.getHost() == null || given.getUserInfo() != null)
+      throw new IllegalArgumentException("url must be where Ackbox is, like https://ackbox.example.com");
+    this.base = given;
+    this.key = key;
+    this.timeout = timeout;
+    this.retryFor = retryFor;
+  }
+
+  /** Returns once Ackbox has committed the task. */
+  public TaskAnswer post(Task task) {
+    return taskOf(call("POST", "tasks", task.json("")));
+  }
+
+  /** Posts a half message: nothing is delivered before its commit. {@code checkAfter} may be null: 35 s. */
+  public TaskAnswer prepare(Task task, Duration checkAfter) {
+    String check = checkAfter == null ? "" : ",\"checkBack\":{\"after\":\"" + Math.max(1, checkAfter.toSeconds()) + "s\"}";
+    return taskOf(call("POST", "tasks", task.json(",\"prepared\":true" + check)));
+  }
+
+  public TaskAnswer commit(String taskNo) {
+    return taskOf(call("POST", path(taskNo) + "/commit", ""));
+  }
+
+  public TaskAnswer rollback(String taskNo) {
+    return taskOf(call("POST", path(taskNo) + "/rollback", ""));
+  }
+
+  /** Lets Ackbox ask the producer's check now; gives the task as it is after the answer. */
+  public TaskAnswer check(String taskNo) {
+    return taskOf(call("POST", path(taskNo) + "/check", ""));
+  }
+
+  public TaskAnswer read(String taskNo) {
+    return taskOf(call("GET", path(taskNo), ""));
+  }
+
+  /**
+   * Tells Ackbox that rows were committed with {@link Outbox#enqueue}. It returns at once and never fails: a hint that gets lost costs a second. The future
+   * ends when it was answered, or after 2 s.
+   */
+  public CompletableFuture<Void> nudge() {
+    HttpRequest request = request("POST", "outbox/nudge", "").timeout(Duration.ofSeconds(2)).build();
+    return client.sendAsync(request, BodyHandlers.discarding()).handle((answer, error) -> null);
+  }
+
+  /** One try to send a receipt; false: it must be sent again. Also true for what Ackbox has refused for good, and will never take. */
+  boolean isReceiptSent(String token, String receipt) {
+    HttpRequest request = request("POST", "callback", receipt).header("ackbox-callback-token", token).build();
+    try {
+      int status = client.send(request, BodyHandlers.discarding()).statusCode();
+      return status < 500 && status != 429;
+    } catch (IOException away) {
+      return false;
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+
+  String callback() {
+    return base.resolve("callback").toString();
+  }
+
+  private String call(String method, String path, String body) {
+    long end = System.nanoTime() + retryFor.toNanos();
+    for (int tries = 0; ; tries++) {
+      try {
+        return attempt(method, path, body);
+      } catch (AckboxException error) {
+        // 100 ms, doubling to 5 s, less up to a half, so that many do not come back in step.
+        long pauseMs = (long) (Math.min(5_000, 100L << Math.min(tries, 6)) * ThreadLocalRandom.current().nextDouble(0.5, 1));
+        pauseMs = Math.max(pauseMs, error.retryAfter.toMillis());
+        if (!error.isTransient() || System.nanoTime() + pauseMs * 1_000_000 > end || !slept(pauseMs)) throw error;
+      }
+    }
+  }
+
+  private String attempt(String method, String path, String body) {
+    String what = method + " /" + path;
+    try {
+      HttpResponse<String> answer = client.send(request(method, path, body).build(), BodyHandlers.ofString());
+      if (answer.statusCode() / 100 == 2) return answer.body();
+      throw refused(what, answer);
+    } catch (IOException away) {
+      throw unreachable(what, away);
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+      throw unreachable(what, stopped);
+    }
+  }
+
+  private HttpRequest.Builder request(String method, String path, String body) {
+    HttpRequest.Builder request =
+        HttpRequest.newBuilder(base.resolve(path)).timeout(timeout).header("accept", "application/json");
+    // A receipt is proved by its token.
+    if (key != null && !path.equals("callback")) request.header("authorization", "Bearer " + key);
+    if (!body.isEmpty()) request.header("content-type", "application/json");
+    return request.method(method, body.isEmpty() ? BodyPublishers.noBody() : BodyPublishers.ofString(body));
+  }
+
+  private AckboxException unreachable(String what, Exception why) {
+    String text = what + ": Ackbox at " + base.getAuthority() + " cannot be reached: " + why;
+    return new AckboxException(text, 0, "UNREACHABLE", null, Duration.ZERO, why);
+  }
+
+  private static AckboxException refused(String what, HttpResponse<String> answer) {
+    Map<String, Object> problem = Json.object(answer.body());
+    String code = problem.get("code") instanceof String text ? text : null;
+    String detail = problem.get("detail") instanceof String text ? text : null;
+    String text =
+        code == null
+            ? what + " was answered " + answer.statusCode() + ", and not by Ackbox"
+            : what + " was refused: " + answer.statusCode() + " " + code + (detail == null ? "" : " (" + detail + ")");
+    String after = answer.headers().firstValue("retry-after").filter(one -> one.matches("[0-9]{1,4}")).orElse("0");
+    return new AckboxException(text, answer.statusCode(), code, detail, Duration.ofSeconds(Long.parseLong(after)), null);
+  }
+
+  private static String path(String taskNo) {
+    return "tasks/" + Task.checked(taskNo).replace(":", "%3A");
+  }
+
+  private static TaskAnswer taskOf(String json) {
+    Map<String, Object> task = Json.object(json);
+    return new TaskAnswer((String) task.get("taskNo"), (String) task.get("status"), timeOf(task.get("createdAt")), json);
+  }
+
+  static Instant timeOf(Object text) {
+    try {
+      return text instanceof String time ? OffsetDateTime.parse(time).toInstant() : null;
+    } catch (DateTimeParseException none) {
+      return null;
+    }
+  }
+
+  private static boolean slept(long ms) {
+    try {
+      Thread.sleep(ms);
+      return true;
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+}

@@ -1,0 +1,226 @@
+package ackbox.sdk;
+
+import java.nio.charset.StandardCharsets;
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+
+/**
+ * Handles each delivery of Ackbox once, in the receiver's own PostgreSQL, MySQL or MariaDB, and brings its receipt in the same transaction. The
+ * tables: {@code npx ackbox consumer --print-ddl postgres|mysql}
+ */
+public final class Receiver {
+  private static final int OPEN = 0;
+  private static final int DECIDED = -1;
+  private final Connect connect;
+  private final String consumer;
+  private final Signature signature;
+  private final Duration deadline;
+  private final Receipts receipts;
+  private final ExecutorService workers = Executors.newCachedThreadPool(Receiver::daemon);
+
+  /** What was delivered. Only the id and the body are signed. */
+  public record Delivery(String webhookId, String taskNo, String messageCode, String body) {}
+
+  /** Runs in the transaction and gives its result as JSON, or null. What it throws rolls back. */
+  public interface Work {
+    String handle(Connection connection, Delivery delivery) throws Exception;
+  }
+
+  /** Not now: answered 503, with Retry-After. */
+  public static final class Retry extends RuntimeException {
+    final long afterSeconds;
+
+    public Retry(Duration after) {
+      super("again in " + after.toSeconds() + " s");
+      this.afterSeconds = after.toSeconds();
+    }
+  }
+
+  /** Never: answered 410. The delivery ends FAILED, with an alarm; operators read the reason. */
+  public static final class Refuse extends RuntimeException {
+    public Refuse(String reason) {
+      super(reason);
+    }
+  }
+
+  /** Thrown by {@link #once} before any statement: not from Ackbox, or so old that whether it was handled may be forgotten. */
+  public static final class NotTaken extends RuntimeException {
+    NotTaken(String why) {
+      super(why);
+    }
+  }
+
+  /** What an HTTP request is answered. */
+  public record Answer(int status, Map<String, String> headers, String text) {}
+
+  /** {@code first}: the work was done now, and not before. */
+  public record Once(boolean first, String result) {}
+
+  /**
+   * {@code consumer}: who handles; two names in one database handle every delivery both. {@code deadline}: when a request is answered although its
+   * work is not done; keep it below the downstream's timeout.
+   */
+  public Receiver(Connect connect, String consumer, List<String> secrets, Ackbox ackbox, Duration deadline) {
+    this.connect = connect;
+    this.consumer = consumer;
+    this.signature = new Signature(secrets);
+    this.deadline = deadline;
+    this.receipts = new Receipts(connect, consumer, ackbox);
+  }
+
+  /** Start one, in every process that writes receipts: {@code new Thread(points.receipts()).start()}. */
+  public Receipts receipts() {
+    return receipts;
+  }
+
+  /**
+   * For the message of a queue, inside a transaction of the caller's; acknowledge the message after its commit, a repeat too. A repeat waits for the
+   * end of the first, does no work, and gives the stored result. A receipt that is wanted is written into the same transaction.
+   */
+  public Once once(Connection connection, Function<String, String> header, byte[] body, Work work) throws Exception {
+    Sql.insistOnTransaction(connection);
+    if (!signature.isSigned(header, body)) throw new NotTaken("its signature is not Ackbox's");
+    if (Instant.now().isAfter(forgetAfter(header).plus(Duration.ofDays(1)))) throw new NotTaken("it is too old: whether it was handled may be forgotten");
+    return once(connection, header, body, work, () -> true);
+  }
+
+  /** What an HTTP request is answered. A 2xx with ackbox-result always follows the commit. {@code header} gives a header, or null. */
+  public Answer answer(Function<String, String> header, byte[] body, Work work) {
+    if (!signature.isValid(header, body)) return new Answer(401, Map.of(), "");
+    // OPEN, DECIDED (the end of the transaction is the answer), or the status that was answered early.
+    AtomicInteger early = new AtomicInteger(OPEN);
+    Future<Answer> working = workers.submit(() -> transact(header, body, work, early));
+    try {
+      return working.get(deadline.toMillis(), TimeUnit.MILLISECONDS);
+    } catch (TimeoutException late) {
+      int status = header.apply("ackbox-callback-token") == null ? 503 : 202;
+      if (early.compareAndSet(OPEN, status))
+        return status == 202 ? new Answer(202, Map.of(), "{}") : new Answer(503, Map.of("retry-after", "1"), "");
+      try {
+        return working.get();
+      } catch (ExecutionException | InterruptedException error) {
+        return new Answer(500, Map.of(), "");
+      }
+    } catch (ExecutionException | InterruptedException error) {
+      log(error);
+      return new Answer(500, Map.of(), "");
+    }
+  }
+
+  /** Once a day. Ackbox sends nothing after forget_after; a day more, for clocks that differ. */
+  public void prune() throws SQLException {
+    try (Connection connection = connect.open()) {
+      String old = Sql.isPostgres(connection) ? "now() - interval '1 day'" : "utc_timestamp() - interval 1 day";
+      Sql.update(connection, "delete from ackbox_received where consumer = ? and forget_after < " + old, consumer);
+      if (!connection.getAutoCommit()) connection.commit();
+    }
+  }
+
+  private Answer transact(Function<String, String> header, byte[] body, Work work, AtomicInteger early) throws Exception {
+    try {
+      Once once =
+          Sql.transact(connect, connection ->
+              once(connection, header, body, work, () -> !early.compareAndSet(OPEN, DECIDED) && early.get() == 202));
+      String text = once.result() == null ? "{}" : once.result();
+      return new Answer(200, Map.of("content-type", "application/json", "ackbox-result", "HANDLED"), text);
+    } catch (Exception error) {
+      // The receipt tells what the answer would have.
+      if (!early.compareAndSet(OPEN, DECIDED) && early.get() == 202)
+        Sql.transact(connect, connection -> {
+          if (error instanceof Refuse) receipts.write(connection, header, "FAILED", error.getMessage());
+          else receipts.write(connection, header, "RETRY", null);
+          return null;
+        });
+      return failed(error);
+    }
+  }
+
+  private Once once(Connection connection, Function<String, String> header, byte[] body, Work work, Callable<Boolean> wantsReceipt)
+      throws Exception {
+    String id = header.apply("webhook-id");
+    boolean isPostgres = Sql.isPostgres(connection);
+    boolean first = insert(connection, isPostgres, id, header);
+    String result;
+    if (first) {
+      String text = new String(body, StandardCharsets.UTF_8);
+      result = work.handle(connection, new Delivery(id, header.apply("ackbox-task-no"), header.apply("ackbox-message-code"), text));
+      Sql.update(connection, "update ackbox_received set result = ? where consumer = ? and webhook_id = ?", result, consumer, id);
+    } else {
+      result = stored(connection, isPostgres, id, header);
+    }
+    if (header.apply("ackbox-callback-token") != null && wantsReceipt.call()) receipts.write(connection, header, "HANDLED", null);
+    return new Once(first, result);
+  }
+
+  private boolean insert(Connection connection, boolean isPostgres, String id, Function<String, String> header) throws SQLException {
+    String insert = "insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values (?, ?, ?, " + mark(isPostgres) + ")";
+    String[] values = {consumer, id, header.apply("ackbox-task-no"), Sql.time(isPostgres, forgetAfter(header))};
+    if (isPostgres) return Sql.update(connection, insert + " on conflict do nothing", values) == 1;
+    try {
+      return Sql.update(connection, insert, values) == 1;
+    } catch (SQLException error) {
+      if (!Sql.isDuplicate(error)) throw error; // a duplicate key alone is a repeat
+      return false;
+    }
+  }
+
+  private String stored(Connection connection, boolean isPostgres, String id, Function<String, String> header) throws SQLException {
+    String until = Sql.time(isPostgres, forgetAfter(header));
+    String read = "select result, forget_after < " + mark(isPostgres) + " from ackbox_received where consumer = ? and webhook_id = ?";
+    // A locking read sees what was committed after this transaction began; shared: two repeats would deadlock.
+    try (PreparedStatement statement = connection.prepareStatement(read + (isPostgres ? "" : " lock in share mode"))) {
+      Sql.bind(statement, until, consumer, id);
+      try (ResultSet found = statement.executeQuery()) {
+        if (!found.next()) throw new SQLException("the row came and went", "40001");
+        // An operator delivers it again: it is to be remembered for longer.
+        if (found.getBoolean(2)) {
+          String later = "update ackbox_received set forget_after = " + mark(isPostgres) + " where consumer = ? and webhook_id = ?";
+          Sql.update(connection, later, until, consumer, id);
+        }
+        return found.getString(1);
+      }
+    }
+  }
+
+  private static String mark(boolean isPostgres) {
+    return isPostgres ? "cast(? as timestamptz)" : "?";
+  }
+
+  private static Instant forgetAfter(Function<String, String> header) {
+    Instant given = Ackbox.timeOf(header.apply("ackbox-forget-after"));
+    return given == null ? Instant.now().plus(Duration.ofDays(30)) : given;
+  }
+
+  private static Answer failed(Exception error) {
+    if (error instanceof Refuse) return new Answer(410, Map.of(), "{\"reason\":" + Json.quote("" + error.getMessage()) + "}");
+    if (error instanceof Retry retry) return new Answer(503, Map.of("retry-after", "" + retry.afterSeconds), "");
+    if (error instanceof SQLException sql && Sql.isBusy(sql)) return new Answer(503, Map.of("retry-after", "1"), "");
+    log(error);
+    return new Answer(500, Map.of(), "");
+  }
+
+  private static void log(Exception error) {
+    System.getLogger("ackbox.sdk").log(System.Logger.Level.ERROR, "a delivery was answered 500", error);
+  }
+
+  private static Thread daemon(Runnable work) {
+    Thread thread = new Thread(work, "ackbox-receiver");
+    thread.setDaemon(true);
+    return thread;
+  }
+}

@@ -1,0 +1,97 @@
+package ackbox.sdk;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.SQLException;
+import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
+import java.time.temporal.ChronoUnit;
+import java.util.Locale;
+import java.util.Set;
+
+/** What JDBC and the two dialects ask of everybody here. Every value goes as text, and is cast by the database. */
+final class Sql {
+  private Sql() {}
+
+  interface Work<T> {
+    T run(Connection connection) throws Exception;
+  }
+
+  static boolean isPostgres(Connection connection) throws SQLException {
+    String name = connection.getMetaData().getDatabaseProductName();
+    String known = name.toLowerCase(Locale.ROOT);
+    if (known.contains("postgres")) return true;
+    if (known.contains("mysql") || known.contains("mariadb")) return false;
+    throw new SQLException("the SDK knows PostgreSQL, MySQL and MariaDB, and not " + name);
+  }
+
+  /** Commits what it wrote, or rolls back and throws. */
+  static <T> T transact(Connect connect, Work<T> work) throws Exception {
+    try (Connection connection = connect.open()) {
+      boolean before = connection.getAutoCommit();
+      connection.setAutoCommit(false);
+      T result;
+      try {
+        result = work.run(connection);
+        connection.commit();
+      } catch (Throwable error) {
+        try {
+          connection.rollback();
+          connection.setAutoCommit(before);
+        } catch (SQLException gone) {
+          // Switched on in an open transaction, autocommit would commit it.
+          error.addSuppressed(gone);
+        }
+        throw error;
+      }
+      connection.setAutoCommit(before); // not every pool resets what comes back
+      return result;
+    }
+  }
+
+  /** Each statement by itself, committed at its end. */
+  static <T> T alone(Connect connect, Work<T> work) throws Exception {
+    try (Connection connection = connect.open()) {
+      boolean before = connection.getAutoCommit();
+      connection.setAutoCommit(true);
+      T result = work.run(connection);
+      connection.setAutoCommit(before);
+      return result;
+    }
+  }
+
+  static void insistOnTransaction(Connection connection) throws SQLException {
+    if (connection.getAutoCommit())
+      throw new IllegalStateException("no transaction: the row would be committed by itself, whatever becomes of the work");
+  }
+
+  static int update(Connection connection, String text, String... values) throws SQLException {
+    try (PreparedStatement statement = connection.prepareStatement(text)) {
+      bind(statement, values);
+      return statement.executeUpdate();
+    }
+  }
+
+  static void bind(PreparedStatement statement, String... values) throws SQLException {
+    for (int at = 0; at < values.length; at++) statement.setString(at + 1, values[at]);
+  }
+
+  /** A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try. */
+  static boolean isBusy(SQLException error) {
+    return Set.of("40001", "40P01", "55P03").contains("" + error.getSQLState())
+        || error.getErrorCode() == 1205
+        || error.getErrorCode() == 1213;
+  }
+
+  static boolean isDuplicate(SQLException error) {
+    return "23505".equals(error.getSQLState()) || error.getErrorCode() == 1062;
+  }
+
+  /** As text that the database reads the same in every zone; rounded up to what its columns hold, so that "not before" stays true. */
+  static String time(boolean isPostgres, Instant at) {
+    Instant cut = at.truncatedTo(ChronoUnit.MICROS);
+    Instant whole = cut.equals(at) ? at : cut.plus(1, ChronoUnit.MICROS);
+    return isPostgres ? whole.toString() : LocalDateTime.ofInstant(whole, ZoneOffset.UTC).toString().replace('T', ' ');
+  }
+}

@@ -1,0 +1,48 @@
+// Takes the message of a queue twice, and then what it must not take. Usage: java -cp … Once.java JDBC_URL SECRET BODY HEADER=VALUE…
+
+import ackbox.sdk.Ackbox;
+import ackbox.sdk.Receiver;
+import java.nio.charset.StandardCharsets;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.Statement;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+public class Once {
+  public static void main(String[] args) throws Exception {
+    Map<String, String> headers = new HashMap<>();
+    Arrays.stream(args).skip(3).forEach(each -> headers.put(each.split("=", 2)[0], each.split("=", 2)[1]));
+    Receiver points =
+        new Receiver(
+            () -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofSeconds(8));
+    try (Connection connection = DriverManager.getConnection(args[0])) {
+      take(points, connection, headers, args[2]);
+      connection.setAutoCommit(false);
+      take(points, connection, headers, args[2]);
+      take(points, connection, headers, args[2]);
+      take(points, connection, headers, args[2] + " ");
+      headers.put("ackbox-forget-after", "2026-01-01T00:00:00.000Z");
+      take(points, connection, headers, args[2]);
+    }
+  }
+
+  static void take(Receiver points, Connection connection, Map<String, String> headers, String body) throws Exception {
+    try {
+      var once =
+          points.once(connection, headers::get, body.getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
+            try (Statement statement = own.createStatement()) {
+              statement.executeUpdate("update points set granted = granted + 7 where id = 1");
+            }
+            return "{\"for\":\"" + delivery.taskNo() + "\"}";
+          });
+      connection.commit();
+      System.out.println(once.first() + " " + once.result());
+    } catch (IllegalStateException | Receiver.NotTaken refused) {
+      System.out.println(refused.getClass().getSimpleName());
+    }
+  }
+}
