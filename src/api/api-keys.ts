@@ -46,9 +46,9 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 8192,
       schema: {
         tags: ['ops'],
-        summary: 'Make an API key; this answer alone shows it',
+        summary: 'Create an API key. Only this answer shows it',
         operationId: 'createApiKey',
-        description: 'It gets no scope and no messageCode that your own key has not.',
+        description: 'It cannot have scopes or messageCodes that your key lacks.',
         body: apiKeyBody.meta({ 'x-examples': keyExamples }),
         response: { 201: z.strictObject({ id: z.string(), key: z.string() }), ...refusals(...written) }
       }
@@ -58,7 +58,7 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       const messageCodes = asked.messageCodes ?? caller.messageCodes
       if (!isWithin(caller, { ...asked, messageCodes }))
-        throw new Problem('FORBIDDEN', 'a key cannot make one that may do more than itself')
+        throw new Problem('FORBIDDEN', 'A key cannot create a key with more rights than its own.')
       const made = await deps.createApiKey({
         name: asked.name,
         scopes: asked.scopes,
@@ -74,9 +74,9 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['ops'],
-        summary: 'Revoke an API key, and the sessions of who signed in with it',
+        summary: 'Revoke an API key and its sessions',
         operationId: 'revokeApiKey',
-        description: 'It is refused within 5 s.',
+        description: 'All processes refuse it within 5 s.',
         params: apiKeyParams,
         response: {
           200: z.strictObject({ id: z.string() }),
@@ -100,12 +100,12 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['ops'],
-        summary: 'An alarm is dealt with',
+        summary: 'Resolve an alarm',
         operationId: 'resolveAlarm',
-        description: 'Changes no delivery. What fails again raises a new one.',
+        description: 'No delivery changes. A new failure raises a new alarm.',
         body: alarmBody.meta({ 'x-examples': alarmExamples }),
         response: {
-          200: z.strictObject({ resolved: z.boolean().describe('false: it was resolved already.') }),
+          200: z.strictObject({ resolved: z.boolean().describe('false: it was already resolved.') }),
           ...refusals('ALARM_NOT_FOUND', ...written)
         }
       }

@@ -73,7 +73,7 @@ export function doorkeeper(
       const { authorization } = request.headers
       const session = authorization === undefined ? sessionOf(request, deps.publicUrl) : null
       if (session !== null && !isOwnWrite(request, session))
-        return done(new Problem('CSRF', `send ${csrfHeader} with what GET /session says`))
+        return done(new Problem('CSRF', `send the csrf of GET /session as the header ${csrfHeader}`))
       const isDtm = request.routeOptions.url?.startsWith('/api/dtmsvr/')
       const secret = session ?? bearer(authorization) ?? (isDtm ? basic(authorization) : null)
       if (secret === null) return done(new Problem('UNAUTHORIZED', 'send Authorization: Bearer ack_…'))
@@ -87,7 +87,7 @@ export function doorkeeper(
       function admit(key: ApiKey | null) {
         if (!key) return done(new Problem('UNAUTHORIZED'))
         if (!needed.some(scope => key.scopes.includes(scope))) {
-          return done(new Problem('FORBIDDEN', `this needs the scope ${needed.join(' or ')}`))
+          return done(new Problem('FORBIDDEN', `requires the scope ${needed.join(' or ')}`))
         }
         const seconds = busy?.take(key.id, clock()) ?? 0
         if (seconds > 0)

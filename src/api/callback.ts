@@ -18,10 +18,10 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 80 * 1024,
       schema: {
         tags: ['callback'],
-        summary: 'A receipt: what a downstream says of a delivery',
+        summary: 'Send a receipt for a delivery',
         operationId: 'receive',
         description:
-          'The header ackbox-callback-token brings back the token that came with the delivery. With Accept: text/plain the answer is `success` or `fail`.',
+          'The header ackbox-callback-token returns the token that came with the delivery. With Accept: text/plain, the answer is `success` or `fail`.',
         security: [{ callbackToken: [] }],
         body: receiptBody.meta({ 'x-examples': receiptExamples }),
         response: spoken(

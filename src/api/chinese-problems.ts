@@ -91,16 +91,16 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'its handler has no checkBack': '它的处理器没有 checkBack',
   'No downstream of this handler accepts receipts. Set needCallback in the handler.':
     '这个处理器没有接受回执的下游。请在处理器里设置 needCallback。',
-  'say its bizType too': '请同时写 bizType',
-  'is not the nextCursor of a page': '不是某一页的 nextCursor',
+  'set bizType too': '请同时设置 bizType',
+  'must be the nextCursor of the previous page': '必须是上一页的 nextCursor',
   'with other content': '内容不同',
-  'tasks of other messageCodes go there too': '其他 messageCode 的任务也发往那里',
-  'the audit names tasks of all messageCodes': '审计里有所有 messageCode 的任务',
-  'these tell of every messageCode': '其中有所有 messageCode 的信息',
+  'This downstream also gets tasks of other messageCodes.': '这个下游也接收其他 messageCode 的任务。',
+  'Keys bound to messageCodes cannot read the audit.': '绑定了 messageCode 的密钥不能读审计。',
+  'These cover every messageCode.': '这里有所有 messageCode 的信息。',
   'this process has no handler for its messageCode': '这个进程没有它的 messageCode 的处理器',
   'its status is CANCELLED': '它的状态是 CANCELLED',
   'all connections are taken': '所有连接都被占用',
-  'a key cannot make one that may do more than itself': '密钥不能创建比自己权限更大的密钥'
+  'A key cannot create a key with more rights than its own.': '密钥不能创建权限比自己大的密钥。'
 }
 
 export function inChinese(body: ProblemBody): ProblemBody {

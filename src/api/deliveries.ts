@@ -102,7 +102,7 @@ type Narrowing = { [name in keyof typeof narrowing]?: z.output<(typeof narrowing
 export function narrowed(query: Narrowing) {
   const { sceneType, bizType, bizKey, createdBy, taskNoPrefix, reason, lastReason } = query
   if (bizKey !== undefined && bizType === undefined)
-    throw new Problem('INVALID', 'say its bizType too', { pointer: '?/bizKey' })
+    throw new Problem('INVALID', 'set bizType too', { pointer: '?/bizKey' })
   return {
     ...(sceneType === undefined ? {} : { sceneType }),
     ...(bizType === undefined ? {} : { bizType }),
@@ -115,4 +115,4 @@ export function narrowed(query: Narrowing) {
 }
 
 export const badCursor = () =>
-  new Problem('INVALID', 'is not the nextCursor of a page', { pointer: '?/cursor' })
+  new Problem('INVALID', 'must be the nextCursor of the previous page', { pointer: '?/cursor' })

@@ -12,9 +12,9 @@ import { opsAnswers } from './answer-examples-ops.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 
-const about = `Ackbox delivers tasks to downstreams, again and again until they prove that they handled them.
+const about = `Ackbox delivers tasks to downstreams and retries until they prove that they handled them.
 
-Post a task, look at it, see its deliveries and attempts; pause a downstream, resume it; deliver again what failed.
+Post a task, read its deliveries and attempts, pause and resume a downstream, redeliver what failed.
 With AUTH on, press *Authorize* and paste a key (\`ack_…\`).`
 
 /** The OpenAPI of the routes that follow, and Swagger UI at /docs. */
@@ -24,10 +24,10 @@ export async function docs(app: App): Promise<void> {
       openapi: '3.1.0',
       info: { title: 'Ackbox', version, description: about },
       tags: [
-        { name: 'tasks', description: 'Post one, see what became of it, deliver it again' },
-        { name: 'callback', description: 'Where downstreams say that they handled it' },
-        { name: 'ops', description: 'What goes on, and where to stop it' },
-        { name: 'dashboard', description: 'What the pages at /ui read: charts, failures by cause, events' }
+        { name: 'tasks', description: 'Post, read and redeliver tasks' },
+        { name: 'callback', description: 'Where downstreams send receipts' },
+        { name: 'ops', description: 'State of the service, and controls' },
+        { name: 'dashboard', description: 'Data of the dashboard: charts, failures by cause, events' }
       ],
       components: {
         securitySchemes: {

@@ -23,10 +23,10 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['dashboard'],
-        summary: 'What changes, as it changes (server-sent events)',
+        summary: 'Changes as they happen (server-sent events)',
         operationId: 'listenEvents',
         description:
-          'Each event `changed` is a list of `{kind: failure, messageCode, downstream}`, `{kind: task, taskNo}`, `{kind: audit}`: read again what you show. The stream ends after five minutes: connect again, and read again.',
+          'Each event `changed` is a list of `{kind: failure, messageCode, downstream}`, `{kind: task, taskNo}`, `{kind: audit}`: read again what you show. The stream ends after five minutes: reconnect and read again.',
         querystring: eventsQuery,
         response: {
           200: { description: 'OK', content: { 'text/event-stream': { schema: eventsQuery.shape.taskNo } } },

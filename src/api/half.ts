@@ -26,7 +26,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
         summary: 'Commit a prepared task: deliver it',
         operationId: 'commitTask',
         description:
-          'Its deliveries are made now: delay counts from here, and when is asked now. Again is 200. The body is not looked at.',
+          'Its deliveries are created now: `delay` counts from now, and `when` of the handler is called now. Repeating the request returns 200. The body is ignored.',
         params: taskParams,
         response: { 200: taskAnswer, ...refusals(...refused, 'TASK_ROLLED_BACK', 'OVERLOADED') }
       }
@@ -45,9 +45,9 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['tasks'],
-        summary: 'Roll a prepared task back: it is CANCELLED, and never delivered',
+        summary: 'Roll a prepared task back: it becomes CANCELLED and is never delivered',
         operationId: 'rollBackTask',
-        description: 'Again is 200. The body is not looked at.',
+        description: 'Repeating the request returns 200. The body is ignored.',
         params: taskParams,
         response: { 200: taskAnswer, ...refusals(...refused, 'TASK_COMMITTED') }
       }
@@ -65,10 +65,10 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['tasks'],
-        summary: 'Ask the producer of a prepared task now what became of it',
+        summary: 'Check a prepared task with its producer now',
         operationId: 'checkTask',
         description:
-          'Answered once the producer has answered, or not, with the task as it is then: prepared.lastAnswer says what it said. While it is being asked already, with the task as it is.',
+          'Returns the task after the check has ended. `prepared.lastAnswer` holds the answer of the producer. If a check is running already, returns the task as it is.',
         params: taskParams,
         response: { 200: taskAnswer, ...refusals(...refused, 'TASK_COMMITTED', 'TASK_ROLLED_BACK') }
       }

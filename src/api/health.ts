@@ -23,7 +23,7 @@ export function healthRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       if (callerOf(request).messageCodes)
-        throw new Problem('CODE_FORBIDDEN', 'these tell of every messageCode')
+        throw new Problem('CODE_FORBIDDEN', 'These cover every messageCode.')
       return reply.type(deps.metrics.contentType).send(await deps.metrics.render())
     }
   )

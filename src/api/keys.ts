@@ -18,10 +18,10 @@ export function keyRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['ops'],
-        summary: 'Ordering keys of which a delivery is not HANDLED yet',
+        summary: 'Ordering keys with deliveries that are not HANDLED',
         operationId: 'listKeys',
         description:
-          'With held=true only those that a FAILED delivery holds, with how many wait and since when.',
+          'With held=true, only keys held by a FAILED delivery, with the number of waiting deliveries and since when.',
         querystring: keyQuery,
         response: { 200: keysAnswer, ...refusals('INVALID', ...keyed) }
       }
@@ -46,9 +46,9 @@ export function keyRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['ops'],
-        summary: 'Let a held key go on without the delivery that FAILED',
+        summary: 'Release a key held by a FAILED delivery',
         operationId: 'releaseKey',
-        description: 'That one is out of order from now on: a redelivery of it goes beside the others.',
+        description: 'The failed delivery loses its place. A later redelivery runs in parallel.',
         params: keyParams,
         response: {
           200: releasedAnswer,
@@ -62,7 +62,8 @@ export function keyRoutes(app: App, deps: ApiDeps): void {
       const hold = holdOn(downstream, caller, deps.handlers)
       if (hold === 'none' || !isDownstream(downstream) || !isOrderingKey(orderingKey))
         throw new Problem('KEY_NOT_FOUND')
-      if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
+      if (hold === 'some')
+        throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
       const passed = await deps.release({ downstream, orderingKey }, caller.name)
       if (passed === 'not_found') throw new Problem('KEY_NOT_FOUND')
       if (passed === 'not_held') throw new Problem('KEY_NOT_HELD')

@@ -31,19 +31,19 @@ const filterShape = z.strictObject({
   messageCode: messageCode.optional(),
   downstream: downstream.optional(),
   ...narrowing,
-  fingerprint: fingerprint.optional().describe('Their last failure is of this group of GET /failures.'),
+  fingerprint: fingerprint.optional().describe('Their last failure belongs to this group of GET /failures.'),
   from: rfc3339.optional().describe('Tasks created at or after. Default: all.'),
   to: rfc3339.optional().describe('Tasks created before.')
 })
 const redeliverAllBody = z.strictObject({
-  filter: filterShape.describe('Which FAILED deliveries: all that match each member. {} is all of them.'),
-  dryRun: z.boolean().optional().describe('true: only say how many it would be.')
+  filter: filterShape.describe('FAILED deliveries that match every member. {} matches all.'),
+  dryRun: z.boolean().optional().describe('true: only count the deliveries.')
 })
 
 const time = z.string().meta({ format: 'date-time' })
 const count = z
   .union([natural, z.string().regex(/^[\d,]+\+$/)])
-  .describe('Beyond 10,000, or where not all was looked at, a text: "10,000+".')
+  .describe('Above 10,000, or if not all rows were read, a text: "10,000+".')
 const statuses = z.enum(Object.keys(statusNumber) as [string, ...string[]])
 const operationAnswer = z
   .looseObject({
@@ -54,13 +54,13 @@ const operationAnswer = z
     matched: count,
     redelivered: natural,
     skipped: natural.describe(
-      'Somebody else was faster, or it needs force: past its deliverBefore, or what it waited for was deleted.'
+      'Another change was faster, or force is needed: deliverBefore has passed, or a task that it waited for was deleted.'
     ),
     deliveries: z
       .record(z.string(), natural)
       .optional()
       .describe(
-        'How what it redelivered stands now, by status, of the first 10,000; where one operation is read.'
+        'Current status of the redelivered deliveries, counted for the first 10,000. Only when one operation is read.'
       ),
     createdAt: time,
     createdBy: z.string(),
@@ -98,16 +98,16 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['operations'],
-        summary: 'Deliver again all FAILED deliveries that match a filter',
+        summary: 'Redeliver all FAILED deliveries that match a filter',
         operationId: 'redeliverTasks',
         description:
-          'In the background, with at most a fifth of the limit of each downstream. What FAILED before it began is taken; what fails again is not taken twice.',
+          'Runs in the background, with at most a fifth of the limit of each downstream. It redelivers only deliveries that FAILED before it started, each once.',
         body: redeliverAllBody.meta({ 'x-examples': redeliverAllExamples }),
         response: {
-          202: operationAnswer.describe('It runs'),
+          202: operationAnswer.describe('It is running'),
           200: z
             .strictObject({ dryRun: z.literal(true), matched: count })
-            .describe('dryRun: so many would be taken'),
+            .describe('dryRun: the number of deliveries'),
           ...refusals('CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unread, ...keyed)
         }
       }
@@ -118,7 +118,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       if (filter.messageCode !== undefined && !mayUse(caller, filter.messageCode))
         throw new Problem('CODE_FORBIDDEN', '', { pointer: '/filter/messageCode' })
       if (filter.bizKey !== undefined && filter.bizType === undefined)
-        throw new Problem('INVALID', 'say its bizType too', { pointer: '/filter/bizKey' })
+        throw new Problem('INVALID', 'set bizType too', { pointer: '/filter/bizKey' })
       const selection = {
         filter: Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined)),
         messageCodes: caller.messageCodes
@@ -168,7 +168,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['operations'],
-        summary: 'What an operation took, the oldest task first, as it is now',
+        summary: 'Deliveries of an operation in their current state, oldest task first',
         operationId: 'listOperationDeliveries',
         params,
         querystring: query,
@@ -191,9 +191,9 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['operations'],
-        summary: 'Stop an operation: it takes nothing more',
+        summary: 'Stop an operation',
         operationId: 'stopOperation',
-        description: 'What it has redelivered stays so. The body is not looked at.',
+        description: 'Deliveries already redelivered are not undone. The body is ignored.',
         params,
         response: {
           200: operationAnswer,

@@ -26,17 +26,17 @@ const unread = [
   'INVALID'
 ] as const
 
-const only = downstream.optional().describe('Only this one. Default: all of the task.')
+const only = downstream.optional().describe('Only this downstream. Default: all of the task.')
 const pushBody = z.strictObject({ downstream: only }).optional()
 const settleBody = z.strictObject({
-  status: z.enum(['HANDLED', 'DELETED']).describe('How it ended.'),
+  status: z.enum(['HANDLED', 'DELETED']).describe('The final status.'),
   reason: z
     .string()
     .min(1)
     .max(1_000)
     // oxlint-disable-next-line eslint/no-control-regex -- PostgreSQL's text cannot hold U+0000
     .regex(/^[^\u0000]*$/, 'must not hold U+0000')
-    .describe('In your words, for the audit.'),
+    .describe('Your reason, for the audit.'),
   downstream: only
 })
 const limit = (most: number) => z.int().min(1).max(most).nullable().optional()
@@ -52,20 +52,20 @@ const limitsBody = z
 const time = z.string().meta({ format: 'date-time' })
 const limitsAnswer = z.looseObject({
   name: z.string(),
-  concurrency: z.int().min(1).optional().describe('What holds now.'),
+  concurrency: z.int().min(1).optional().describe('The current limit.'),
   perSecond: z.number().optional(),
-  limits: z.looseObject({}).optional().describe('What was set, by whom and when.'),
-  handlerLimits: z.looseObject({}).optional().describe("The handler's, where others were set.")
+  limits: z.looseObject({}).optional().describe('The limits set by an operator, with who and when.'),
+  handlerLimits: z.looseObject({}).optional().describe("The handler's limits, if others are set.")
 })
 const auditAnswer = z.strictObject({
   audit: z.array(
     z.looseObject({
       id: z.string(),
       at: time,
-      who: z.string().describe('Name of a key, or cli: and a user.'),
+      who: z.string().describe('Name of a key, or `cli:` and a user.'),
       what: z.string(),
-      target: z.string().optional().describe('A taskNo, or the name of a downstream, or an id.'),
-      detail: z.unknown().optional().meta({ description: 'With the state before and after, by downstream.' })
+      target: z.string().optional().describe('A taskNo, the name of a downstream, or an id.'),
+      detail: z.unknown().optional().meta({ description: 'The states before and after, by downstream.' })
     })
   ),
   nextCursor: z.string().optional()
@@ -76,15 +76,15 @@ const nodesAnswer = z.strictObject({
       id: z.string(),
       roles: z.array(z.string()),
       version: z.string(),
-      live: z.boolean().describe('It was heard of within the last 15 s.'),
+      live: z.boolean().describe('It wrote a heartbeat within the last 15 s.'),
       startedAt: time,
       seenAt: time,
-      secret: z.string().optional().describe('A fingerprint of its SECRET: all must have the same.'),
-      queue: z.string().optional().describe('Where its jobs are: all must have the same.'),
-      handlers: z.string().optional().describe('A fingerprint of its handlers: all should have the same.'),
+      secret: z.string().optional().describe('Fingerprint of its SECRET. All must be equal.'),
+      queue: z.string().optional().describe('Server of its jobs. All must be equal.'),
+      handlers: z.string().optional().describe('Fingerprint of its handlers. All should be equal.'),
       yielded: z
         .array(z.strictObject({ downstream: z.string(), until: time, reason: z.string() }))
-        .describe('Downstreams that it cannot reach while others can, and leaves to them.')
+        .describe('Downstreams that it leaves to others because it cannot reach them.')
     })
   )
 })
@@ -92,9 +92,9 @@ const nodesAnswer = z.strictObject({
 const word = bizText(200)
 const auditQuery = z.strictObject({
   who: word.optional(),
-  what: word.optional().describe('Like task.settle or downstream.pause.'),
-  target: word.optional().describe('A taskNo, or the name of a downstream.'),
-  from: page.from.describe('Default: from the beginning.'),
+  what: word.optional().describe('For example task.settle or downstream.pause.'),
+  target: word.optional().describe('A taskNo or the name of a downstream.'),
+  from: page.from.describe('Default: from the first entry.'),
   to: page.to,
   cursor: page.cursor,
   limit: page.limit
@@ -107,10 +107,10 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['tasks'],
-        summary: 'End its backoff: deliver it now',
+        summary: 'Deliver now instead of waiting for the next try',
         operationId: 'pushTask',
         description:
-          'Deliveries that wait for their next try are due now. What waits for its start, or for other tasks, cannot be pushed.',
+          'Deliveries that wait for their next try are due now. A task that waits for its start time or for other tasks cannot be pushed.',
         params: taskParams,
         body: pushBody.meta({ 'x-examples': pushExamples }),
         response: {
@@ -153,10 +153,10 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 8192,
       schema: {
         tags: ['tasks'],
-        summary: 'Say how it ended: for what was mended by hand',
+        summary: 'Set the final status of deliveries that were fixed by hand',
         operationId: 'settleTask',
         description:
-          'Its deliveries that are open or FAILED become HANDLED (handledBy operator) or DELETED, and their alarms are resolved. A request in flight cannot be stopped.',
+          'Open and FAILED deliveries become HANDLED (handledBy operator) or DELETED, and their alarms are resolved. A request in flight cannot be stopped.',
         params: taskParams,
         body: settleBody.meta({ 'x-examples': settleExamples }),
         response: {
@@ -195,10 +195,10 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['ops'],
-        summary: 'Set its limits, without a restart',
+        summary: 'Set the limits of a downstream without a restart',
         operationId: 'setLimits',
         description:
-          "Every process follows within a second. They are kept, and hold in place of the handler's until they are null.",
+          "Every process applies them within a second. They are stored and replace the handler's limits until set to null.",
         params: nameParams,
         body: limitsBody.meta({ 'x-examples': limitExamples }),
         response: {
@@ -212,7 +212,8 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       const hold = holdOn(name, caller, deps.handlers)
       if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
-      if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
+      if (hold === 'some')
+        throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
       const limits = fit(limitsBody, readBody(request.body, 'plain').value)
       const isSet = await deps.setLimits(
         name,
@@ -230,16 +231,16 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['ops'],
-        summary: 'What operators did, newest first',
+        summary: 'Acts of operators, newest first',
         operationId: 'listAudit',
-        description: 'Not for keys that are bound to messageCodes: it names tasks of all.',
+        description: 'The audit names tasks of all messageCodes. Keys bound to messageCodes cannot read it.',
         querystring: auditQuery,
         response: { 200: auditAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
     },
     async (request, reply) => {
       if (callerOf(request).messageCodes)
-        throw new Problem('CODE_FORBIDDEN', 'the audit names tasks of all messageCodes')
+        throw new Problem('CODE_FORBIDDEN', 'Keys bound to messageCodes cannot read the audit.')
       const { limit: most, ...query } = request.query
       const asked = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined))
       const found = await deps.listAudit({ ...asked, limit: most ?? 50 })
@@ -256,7 +257,7 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
         summary: 'The processes of this service',
         operationId: 'listNodes',
         description:
-          'Of the last hour. Those that live must agree in SECRET and queue, and should in their handlers.',
+          'Processes of the last hour. Live processes must have the same SECRET and queue, and should have the same handlers.',
         response: { 200: nodesAnswer, ...refusals(...keyed) }
       }
     },

@@ -16,7 +16,7 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['ops'],
-        summary: 'What is loaded, by messageCode',
+        summary: 'Loaded handlers',
         operationId: 'listHandlers',
         response: { 200: handlersAnswer, ...refusals(...keyed) }
       }
@@ -57,8 +57,7 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
           tags: ['ops'],
           operationId: `${what}Downstream`,
           params: nameParams,
-          summary:
-            what === 'pause' ? 'Send it nothing until resumed; what is accepted waits' : 'Send to it again',
+          summary: what === 'pause' ? 'Pause a downstream: its deliveries wait' : 'Resume a downstream',
           response: {
             200: pausedAnswer,
             ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
@@ -71,7 +70,8 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
         const who = caller.name
         const hold = holdOn(name, caller, deps.handlers)
         if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
-        if (hold === 'some') throw new Problem('CODE_FORBIDDEN', 'tasks of other messageCodes go there too')
+        if (hold === 'some')
+          throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
         if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
         return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
       }

@@ -16,10 +16,10 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['outbox'],
-        summary: 'Enqueued rows that were no task, the last one rejected first',
+        summary: 'Rejected outbox rows, newest first',
         operationId: 'listRejected',
         description:
-          'Each with the problem that a POST of it would have been answered. All of them, whatever their age.',
+          'Each has the problem that a POST of it would get. All rows are listed, regardless of age.',
         querystring: rejectedQuery,
         response: { 200: rejectedAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
@@ -47,9 +47,9 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['outbox'],
-        summary: 'Try a rejected row again, as if it had been enqueued just now',
+        summary: 'Retry a rejected row, as if it were enqueued now',
         operationId: 'retryRejected',
-        description: 'For what a new handler takes. It may be rejected again, under another id.',
+        description: 'Use it after a handler was fixed. The row may be rejected again, with another id.',
         params: one.params,
         response: { 202: removedAnswer.describe('It is in the outbox again'), ...one.response }
       }
@@ -68,10 +68,10 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['outbox'],
-        summary: 'Drop a rejected row for good',
+        summary: 'Delete a rejected row',
         operationId: 'deleteRejected',
         params: one.params,
-        response: { 200: removedAnswer.describe('It is gone'), ...one.response }
+        response: { 200: removedAnswer.describe('Deleted'), ...one.response }
       }
     },
     async (request, reply) => {
@@ -89,9 +89,9 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['outbox'],
-        summary: 'Rows were committed: look at the outbox now',
+        summary: 'Look at the outbox now',
         operationId: 'nudgeOutbox',
-        description: 'Optional: without it they are found within a second.',
+        description: 'Optional. Committed rows are found within a second anyway.',
         response: { 202: nudgedAnswer, ...refusals('CROSS_ORIGIN', ...keyed) }
       }
     },

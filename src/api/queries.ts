@@ -22,17 +22,17 @@ export const page = {
   to: time.optional().describe('Created before.'),
   cursor: z
     .string()
-    .regex(/^[\w.~:-]{1,300}$/, 'must be the nextCursor of the page before')
+    .regex(/^[\w.~:-]{1,300}$/, 'must be the nextCursor of the previous page')
     .optional()
-    .describe('nextCursor of the page before.'),
-  limit: count(1, 200).optional().describe('Default 50.')
+    .describe('nextCursor of the previous page.'),
+  limit: count(1, 200).optional().describe('Default: 50.')
 }
 export const waitQuery = z.strictObject({
   wait: z
     .enum(['HANDLED'])
     .optional()
-    .describe('Hold the answer until the task is in a terminal state, whichever.'),
-  timeout: count(1, 60).optional().describe('Seconds to hold it at most. Default 30.')
+    .describe('Hold the answer until the task has ended, in whatever state.'),
+  timeout: count(1, 60).optional().describe('Maximum seconds to hold it. Default: 30.')
 })
 /** What narrows tasks and deliveries alike. */
 export const narrowing = {
@@ -46,9 +46,7 @@ export const narrowing = {
     .optional()
     .describe('The beginning of its taskNo.'),
   reason: z.enum(reasons).optional().describe('Why a delivery ended.'),
-  lastReason: bizText(200)
-    .optional()
-    .describe('A part of the text of the last reason, in any case: what the last attempt came to.')
+  lastReason: bizText(200).optional().describe('Text contained in the last reason, in upper or lower case.')
 }
 export const taskQuery = z.strictObject({
   status: z.enum(taskStatuses).optional(),
@@ -57,9 +55,9 @@ export const taskQuery = z.strictObject({
     .string()
     .refine(text => deliveryOf(text) !== null, 'must be a webhook-id, as a downstream got it')
     .optional()
-    .describe('The `webhook-id` of one of its deliveries. Without from: of all times.'),
+    .describe('The `webhook-id` of one of its deliveries. Without `from`, all tasks are searched.'),
   ...narrowing,
-  bizType: narrowing.bizType.describe('With bizKey and without from: of all times.'),
+  bizType: narrowing.bizType.describe('With bizKey and without `from`, all tasks are searched.'),
   ...page
 })
 export const deliveryQuery = z.strictObject({
@@ -71,13 +69,13 @@ export const deliveryQuery = z.strictObject({
 const { messageCode: ofCode, cursor, limit } = page
 export const rejectedQuery = z.strictObject({ messageCode: ofCode, cursor, limit })
 export const keyQuery = z.strictObject({
-  held: flag.optional().describe('true: only those that a FAILED delivery holds.'),
+  held: flag.optional().describe('true: only keys held by a FAILED delivery.'),
   downstream: downstream.optional(),
   cursor: z
     .string()
-    .regex(/^[\w.-]{1,800}$/, 'must be the nextCursor of the page before')
+    .regex(/^[\w.-]{1,800}$/, 'must be the nextCursor of the previous page')
     .optional()
-    .describe('nextCursor of the page before.'),
+    .describe('nextCursor of the previous page.'),
   limit
 })
 export const alarmQuery = z.strictObject({

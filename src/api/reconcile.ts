@@ -22,10 +22,10 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 1_536 * 1_024,
       schema: {
         tags: ['reconcile'],
-        summary: 'Compare what a downstream has handled with what is HANDLED here',
+        summary: 'Compare the tasks that a downstream has handled with those HANDLED here',
         operationId: 'reconcile',
         description:
-          'With taskNos: the differences, page by page. With a digest: which buckets differ, to be narrowed by longer ones until their taskNos fit. Nothing is changed. docs/reconcile.md has the way for a million tasks.',
+          'With taskNos: the differences, page by page. With a digest: the buckets that differ; repeat with longer buckets until their taskNos fit. Nothing changes. See docs/reconcile.md for a million tasks.',
         body: reconcileBody.meta({ 'x-examples': reconcileExamples }),
         response: {
           200: z.union([differencesAnswer, digestsAnswer]),

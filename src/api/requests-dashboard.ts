@@ -11,7 +11,7 @@ export const statsQuery = z.strictObject({
   to: time.optional().describe('Default: now.'),
   step: count(60, 86_400)
     .optional()
-    .describe('Seconds of a point, in whole minutes. Raised where there would be more than 750 points.'),
+    .describe('Seconds per point, in whole minutes. Raised if there would be more than 750 points.'),
   by: z.enum(['downstream']).optional().describe('A series for each downstream.'),
   messageCode: messageCode.optional(),
   downstream: downstream.optional()
@@ -24,8 +24,8 @@ export const failureQuery = z.strictObject({
   messageCode: messageCode.optional(),
   downstream: downstream.optional(),
   fingerprint: fingerprint.optional(),
-  archived: flag.optional().describe('true: those that are archived. Default: the others.'),
-  limit: count(1, 200).optional().describe('Groups. Default 50.')
+  archived: flag.optional().describe('true: only archived groups. Default: only the others.'),
+  limit: count(1, 200).optional().describe('Maximum number of groups. Default: 50.')
 })
 export const fingerprintParams = z.strictObject({
   fingerprint: z.string().meta({ example: '0123456789abcdef' })
@@ -36,7 +36,7 @@ export const noteBody = z.strictObject({
 })
 
 export const eventsQuery = z.strictObject({
-  taskNo: taskNo.optional().describe('Also tell of changes of this task.')
+  taskNo: taskNo.optional().describe('Also report changes of this task.')
 })
 
 export const alarmBody = z.strictObject({
@@ -49,6 +49,11 @@ export const alarmBody = z.strictObject({
 export const apiKeyBody = z.strictObject({
   name: z.string().regex(/^[\w.@-]{1,64}$/, 'must have 1 to 64 of A-Z a-z 0-9 . _ - @'),
   scopes: z.array(z.enum(scopes)).min(1).max(scopes.length),
-  messageCodes: z.array(messageCode).min(1).max(100).optional().describe('Default: all that you may use.')
+  messageCodes: z
+    .array(messageCode)
+    .min(1)
+    .max(100)
+    .optional()
+    .describe('Default: all that your key may use.')
 })
 export const apiKeyParams = z.strictObject({ id: z.string().meta({ example: 'key_0123456789ab' }) })

@@ -49,37 +49,36 @@ export const taskBody = z.strictObject({
   taskNo: taskNo
     .optional()
     .describe(
-      'Your own number of the task; the same one again is the same task. Default: messageCode:sceneType:md5(messageBody), so equal bodies without taskNo are one task.'
+      'Your own number of the task. The same taskNo is the same task. Default: messageCode:sceneType:md5(messageBody), so equal bodies without taskNo are one task.'
     ),
-  messageCode: messageCode.describe('Which handler takes it.'),
-  sceneType: sceneType
-    .optional()
-    .describe('A variant of the messageCode; handlers may look at it. Default empty.'),
+  messageCode: messageCode.describe('The handler that delivers it.'),
+  sceneType: sceneType.optional().describe('A variant of the messageCode, for handlers. Default: empty.'),
   // The rest of the world calls unknown members of a body fine: whatever JSON but null, delivered as the very text posted.
   messageBody: z
     .unknown()
-    .refine(value => value !== null && value !== undefined, 'must be any JSON value but null')
+    .refine(value => value !== null && value !== undefined, 'must be any JSON value except null')
     .meta({
-      description:
-        'Any JSON but null, up to 262,144 bytes; delivered with the very text that was posted, on every attempt.'
+      description: 'Any JSON except null, up to 262,144 bytes. Every attempt sends exactly the posted text.'
     }),
   deliverStartTime: rfc3339
     .optional()
-    .describe('Not before this time (RFC 3339 with zone, at most a year ahead). Default: now.'),
+    .describe(
+      'Time of the first attempt at the earliest (RFC 3339 with zone, at most a year ahead). Default: now.'
+    ),
   delay: z
     .int()
     .min(0)
     .max(yearMs)
     .optional()
-    .describe('Not before this many milliseconds from now; the other form of deliverStartTime.'),
+    .describe('Milliseconds from now until the first attempt. Instead of deliverStartTime.'),
   deliverBefore: rfc3339
     .optional()
-    .describe('No attempt after this time; then the delivery ends FAILED, EXPIRED.'),
+    .describe('No attempt starts after this time. The delivery then ends FAILED with reason EXPIRED.'),
   needCallback: z
     .boolean()
     .optional()
-    .describe('Whether receipts are owed; overrides those downstreams that declare needCallback themselves.'),
-  retryTimes: z.int().min(1).max(100).optional().describe('Limit of tries, the first included.'),
+    .describe('Whether receipts are required. Overrides downstreams that declare needCallback.'),
+  retryTimes: z.int().min(1).max(100).optional().describe('Maximum number of tries, including the first.'),
   extend: z
     .unknown()
     .refine(isObject, 'must be an object')
@@ -88,22 +87,20 @@ export const taskBody = z.strictObject({
     .meta({
       type: 'object',
       additionalProperties: true,
-      description: 'Kept and shown with the task, never delivered. At most 1,024 characters.'
+      description: 'Stored and shown with the task, never delivered. At most 1,024 characters.'
     }),
-  bizType: bizText(64)
-    .optional()
-    .describe('What kind of business thing it is about, to search for it later. Only with bizKey.'),
-  bizKey: bizText(128).optional().describe('Which one of that kind. Only with bizType.'),
+  bizType: bizText(64).optional().describe('Type of the business object, for searches. Requires bizKey.'),
+  bizKey: bizText(128).optional().describe('Key of the business object. Requires bizType.'),
   uniqueBiz: z
     .boolean()
     .optional()
     .describe(
-      'Of one messageCode at most one task that says true may have this bizType and bizKey, whatever their taskNo.'
+      'true: at most one such task of this messageCode may have this bizType and bizKey, regardless of taskNo.'
     ),
   orderingKey: orderingKey
     .optional()
     .describe(
-      'Deliveries of one downstream with the same key run one after the other, in the order in which they were accepted: the next starts when the one before is HANDLED. 1 to 128 characters.'
+      'Deliveries of one downstream with the same key run one by one, in the order of acceptance. The next starts when the previous one is HANDLED. 1 to 128 characters.'
     ),
   after: z
     .array(taskNo)
@@ -111,19 +108,19 @@ export const taskBody = z.strictObject({
     .max(32)
     .optional()
     .describe(
-      'Tasks that exist already, in a batch also earlier ones of it: nothing is delivered before each of them is HANDLED.'
+      'Tasks that must be HANDLED before this one is delivered. They must exist, or come earlier in the same batch.'
     ),
   traceparent: z
     .string()
     .optional()
     .describe(
-      'W3C trace context of this task, sent along with its deliveries; overrides the header of that name. No part of the content. One that is malformed is ignored.'
+      'W3C trace context, sent with the deliveries. Overrides the header of that name. Not part of the content. A malformed value is ignored.'
     ),
   prepared: z
     .boolean()
     .optional()
     .describe(
-      'true: a half message. Nothing is delivered before POST /tasks/{taskNo}/commit; its handler needs a checkBack.'
+      'true: a half message. It is delivered only after POST /tasks/{taskNo}/commit. Its handler needs a checkBack.'
     ),
   checkBack: z
     .strictObject({
@@ -132,11 +129,11 @@ export const taskBody = z.strictObject({
         .refine(isCheckAfter, `must be a time from 1s to 24h, like 35s, 5m or 2h`)
         .optional()
         .describe(
-          'How long to wait before the producer is asked what became of it, and between the next times. Default 35s.'
+          'How long to wait before the first check of the producer, and between checks. Default: 35s.'
         )
     })
     .optional()
-    .describe('Of one that is prepared only.')
+    .describe('Only with prepared: true.')
 })
 export type TaskBody = z.output<typeof taskBody>
 
@@ -148,48 +145,46 @@ export const batchShape = z.strictObject({ tasks: z.array(z.unknown()).max(batch
 export const receiptBody = z.strictObject({
   taskNo,
   messageCode,
-  downstream: downstream
-    .optional()
-    .describe('Whose receipt this is, if you want it checked; the token names it anyway.'),
+  downstream: downstream.optional().describe('If set, it must be the downstream that the token names.'),
   result: z
     .enum(receiptResults)
     .optional()
     .describe(
-      'Default HANDLED. RETRY: counts a try and comes again. FAILED: never again. PROCESSING: wait longer.'
+      'HANDLED (default): done. RETRY: count a try and send again. FAILED: never send again. PROCESSING: wait longer.'
     ),
   reason: z.string().max(1_000).optional(),
-  data: z.unknown().optional().meta({ description: 'Any JSON up to 65,536 bytes; kept with the receipt.' })
+  data: z.unknown().optional().meta({ description: 'Any JSON up to 65,536 bytes, stored with the receipt.' })
 })
 
 export const redeliverBody = z
   .strictObject({
-    downstream: downstream.optional().describe('Only this one. Default: all of the task.'),
-    force: z.boolean().optional().describe('Also what is HANDLED already, and past deliverBefore.')
+    downstream: downstream.optional().describe('Only this downstream. Default: all of the task.'),
+    force: z.boolean().optional().describe('Also deliveries that are HANDLED or past deliverBefore.')
   })
   .optional()
 
 const bucket = z.string().regex(/^[0-9a-f]{0,4}$/, 'must be up to 4 hexadecimal digits, in lower case')
 export const reconcileSize = 10_000
 export const reconcileBody = z.strictObject({
-  downstream: downstream.describe('Whose tasks are compared.'),
+  downstream: downstream.describe('The downstream whose tasks are compared.'),
   messageCode: messageCode
     .optional()
-    .describe('Only its tasks. Default: of every messageCode that the key may use.'),
-  from: rfc3339.describe('Tasks that were created at or after this time.'),
+    .describe('Only tasks of this messageCode. Default: every messageCode that the key may use.'),
+  from: rfc3339.describe('Tasks created at or after this time.'),
   to: rfc3339.describe(
-    'And before this time, at most 31 days later. Leave out the last minutes: what is on its way differs.'
+    'Tasks created before this time, at most 31 days after `from`. Leave out the last minutes: deliveries in flight differ.'
   ),
   bucket: bucket
     .optional()
     .describe(
-      'With taskNos: only tasks whose MD5 of the taskNo begins with these digits, as in a digest that differed.'
+      'With taskNos: only tasks whose MD5 of the taskNo begins with these digits, as in a bucket that differed.'
     ),
   taskNos: z
     .array(taskNo)
     .max(reconcileSize)
     .optional()
     .describe(
-      'Every task of the time (and bucket) that the downstream has handled. Others, of before or after, do no harm.'
+      'All tasks of this time and bucket that the downstream has handled. Tasks of other times are ignored.'
     ),
   digest: z
     .record(bucket, z.strictObject({ count: z.int().min(0), hash: z.string().regex(/^[0-9a-f]{16}$/) }))
@@ -197,14 +192,14 @@ export const reconcileBody = z.strictObject({
     .refine(all => new Set(Object.keys(all).map(key => key.length)).size === 1, 'needs buckets of one length')
     .optional()
     .describe(
-      'Instead of taskNos: of each bucket, which is the beginning of the MD5 of a taskNo, how many there are, and the exclusive or of the first 16 hexadecimal digits of their MD5.'
+      'Instead of taskNos. Each bucket is the beginning of the MD5 of taskNos. `count`: number of taskNos. `hash`: XOR of the first 16 hexadecimal digits of their MD5.'
     ),
   cursor: z
     .string()
-    .regex(/^[\w.:-]{1,200}$/, 'must be the nextCursor of the page before')
+    .regex(/^[\w.:-]{1,200}$/, 'must be the nextCursor of the previous page')
     .optional()
-    .describe('nextCursor of the page before; the rest of the body as it was.'),
-  limit: z.int().min(1).max(1_000).optional().describe('Differences on a page. Default 200.')
+    .describe('nextCursor of the previous page, with the rest of the body unchanged.'),
+  limit: z.int().min(1).max(1_000).optional().describe('Differences per page. Default: 200.')
 })
 
 export const taskParams = z.strictObject({ taskNo: z.string().meta({ example: 'order-A-1001' }) })

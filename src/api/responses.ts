@@ -15,11 +15,11 @@ export const problemAnswer = z
     pointer: z
       .string()
       .optional()
-      .describe('JSON pointer to the member that is to blame; ?/name in a query.'),
+      .describe('JSON pointer to the wrong member; ?/name for a query parameter.'),
     errors: z
       .array(z.strictObject({ detail: z.string(), pointer: z.string() }))
       .optional()
-      .describe('Everything that is wrong, at most 20, where it is more than one thing.')
+      .describe('All errors, at most 20, if there is more than one.')
   })
   .meta({ id: 'Problem', description: 'RFC 9457. `code` is stable.' })
 
@@ -30,7 +30,7 @@ const looked = {
   partial: z
     .literal(true)
     .optional()
-    .describe('Not all was looked at: there may be more behind nextCursor, even if this page is empty.')
+    .describe('Not all rows were read. There may be more behind nextCursor, even if this page is empty.')
 }
 export const tasksAnswer = z.strictObject({ tasks: z.array(taskAnswer), ...looked })
 export const deliveriesAnswer = z.strictObject({
@@ -59,11 +59,11 @@ export const keysAnswer = z.strictObject({
       downstream: z.string(),
       orderingKey: z.string(),
       heldSince: time.optional(),
-      waiting: natural.describe('Deliveries behind the head; of more than 10,000 only so many are counted.'),
+      waiting: natural.describe('Deliveries behind the head, counted up to 10,000.'),
       head: z
         .looseObject({ taskNo: z.string(), messageCode: z.string(), status, position: natural })
         .optional()
-        .describe('The one that runs, or that FAILED and holds the key.')
+        .describe('The delivery that runs, or that FAILED and holds the key.')
     })
   ),
   ...more
@@ -71,13 +71,15 @@ export const keysAnswer = z.strictObject({
 export const releasedAnswer = z.strictObject({
   downstream: z.string(),
   orderingKey: z.string(),
-  taskNo: z.string().optional().describe('Of the delivery that held it, and is out of order now.')
+  taskNo: z.string().optional().describe('The task whose delivery held the key.')
 })
 export const batchAnswer = z.strictObject({
   results: z.array(
     z.looseObject({
       taskNo: z.string().optional(),
-      status: natural.describe('201 created, 200 the same again, or that of a problem: 403, 409, 413, 422.'),
+      status: natural.describe(
+        '201: created. 200: accepted before. Others are problems: 403, 409, 413, 422.'
+      ),
       task: taskAnswer.optional(),
       code: z.string().optional(),
       detail: z.string().optional(),
@@ -88,8 +90,8 @@ export const batchAnswer = z.strictObject({
 export const receiptAnswer = z.strictObject({
   taskNo: z.string(),
   status,
-  applied: z.boolean().describe('false: it changed nothing; kept all the same.'),
-  late: z.boolean().optional().describe('true: it came after FAILED, and made it HANDLED.')
+  applied: z.boolean().describe('false: it changed nothing, but was stored.'),
+  late: z.boolean().optional().describe('true: the delivery was FAILED and became HANDLED.')
 })
 export const handlersAnswer = z.strictObject({
   handlers: z.array(z.looseObject({ messageCode: z.string() }))
@@ -116,22 +118,22 @@ const counts = {
   attempts: natural,
   failedAttempts: natural,
   handled: natural,
-  direct: natural.describe('HANDLED with the first attempt.'),
+  direct: natural.describe('HANDLED on the first attempt.'),
   failed: natural,
   exhausted: natural.describe('FAILED after all their tries.'),
-  p50Ms: z.number().optional().describe('Until HANDLED, from when it was accepted or due first.'),
+  p50Ms: z.number().optional().describe('Time from acceptance, or from the start time, to HANDLED.'),
   p99Ms: z.number().optional()
 }
 export const statsAnswer = z.strictObject({
   from: time,
   to: time,
-  step: natural.describe('Seconds of a point.'),
+  step: natural.describe('Seconds per point.'),
   series: z.array(
     z.strictObject({
       downstream: z.string().optional(),
       points: z
         .array(z.strictObject({ at: time, ...counts }))
-        .describe('Oldest first. Where nothing happened there is none.'),
+        .describe('Oldest first. Points without events are omitted.'),
       total: z.strictObject(counts)
     })
   )
@@ -147,19 +149,19 @@ export const failuresAnswer = z.strictObject({
         .string()
         .optional()
         .describe(
-          'First line of the answer, of the error, or of what the receipt said; numbers and ids are #.'
+          'First line of the answer, of the error, or of the reason in the receipt. Numbers and ids are shown as #.'
         ),
-      failed: natural.describe('Deliveries that are FAILED with it now.'),
-      failures: natural.describe('Times that it happened.'),
-      again: natural.describe('Times that it happened again after a redelivery.'),
+      failed: natural.describe('Deliveries that are FAILED now.'),
+      failures: natural.describe('Number of failures.'),
+      again: natural.describe('Failures after a redelivery.'),
       firstAt: time,
       lastAt: time,
-      histogram: z.array(natural).describe('Failures in each 24th of the time asked for.'),
+      histogram: z.array(natural).describe('Failures in each 24th of the requested time.'),
       example: z.strictObject({ taskNo: z.string(), messageCode: z.string(), answer: z.string().optional() }),
       archived: z.strictObject({ note: z.string(), at: time, by: z.string() }).optional()
     })
   ),
-  partial: z.boolean().optional().describe('true: there are older ones that it did not look at.')
+  partial: z.boolean().optional().describe('true: older failures were not read.')
 })
 export const differencesAnswer = z
   .strictObject({
@@ -169,7 +171,7 @@ export const differencesAnswer = z
         kind: z
           .enum(differenceKinds)
           .describe(
-            'MISSING: HANDLED here, and not among the taskNos. DIFFERS: among them, and not HANDLED here. UNKNOWN: among them, and no delivery of it goes to this downstream.'
+            'MISSING: HANDLED here, but not in taskNos. DIFFERS: in taskNos, but not HANDLED here. UNKNOWN: in taskNos, but no delivery of it goes to this downstream.'
           ),
         status: status.optional().describe('Here.'),
         phase: z.enum(phases).optional(),

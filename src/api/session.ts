@@ -22,7 +22,7 @@ const sessionAnswer = z.strictObject({
   name: z.string().optional(),
   scopes: z.array(z.string()).optional(),
   messageCodes: z.array(z.string()).nullable().optional(),
-  csrf: z.string().optional().describe(`To be sent as ${csrfHeader} with each write.`)
+  csrf: z.string().optional().describe(`Send it as the header ${csrfHeader} with each write.`)
 })
 
 /** Sign-in of the dashboard. A program sends its key with each request instead. */
@@ -45,7 +45,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['dashboard'],
-        summary: 'Who is signed in',
+        summary: 'Current session',
         operationId: 'readSession',
         response: { 200: sessionAnswer, ...refusals('UNAVAILABLE') }
       }
@@ -64,7 +64,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
         tags: ['dashboard'],
         summary: 'Sign in with an API key',
         operationId: 'createSession',
-        description: `Sets a cookie that holds a random id, never the key. It ends after ${sessionHours} hours, and with its key.`,
+        description: `Sets a cookie with a random id, never the key. The session ends after ${sessionHours} hours, or when the key is revoked.`,
         body: signInBody.meta({ 'x-examples': signInExamples }),
         response: {
           201: sessionAnswer,

@@ -24,7 +24,7 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         summary: 'Counts and latencies by time, for charts',
         operationId: 'readStats',
         description:
-          'Counted by each process in memory and written every 10 s: a crash may lose 10 s of a chart. Kept for 30 days.',
+          'Each process counts in memory and writes every 10 s, so a crash may lose 10 s of a chart. Kept for 30 days.',
         querystring: statsQuery,
         response: { 200: statsAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
@@ -57,10 +57,10 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags,
-        summary: 'What FAILED, in groups of one cause',
+        summary: 'Failures, grouped by cause',
         operationId: 'listFailures',
         description:
-          'A group has one fingerprint: downstream, reason, status, and the first line of the answer without numbers and ids. `failed` of them are FAILED now. It looks at the newest 20,000 failures; if there are more, the answer is `partial`.',
+          'A group has one fingerprint: downstream, reason, status, and the first line of the answer without numbers and ids. `failed` counts those that are FAILED now. The newest 20,000 failures are read; if there are more, the answer is `partial`.',
         querystring: failureQuery,
         response: { 200: failuresAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
@@ -89,7 +89,7 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         tags,
         summary: 'Hide a group of failures until it fails again',
         operationId: 'archiveFailure',
-        description: 'Changes no delivery.',
+        description: 'No delivery changes.',
         params: fingerprintParams,
         body: noteBody.meta({ 'x-examples': archiveExamples }),
         response: {

@@ -61,12 +61,14 @@ export const deliveryAnswer = z
     status,
     phase: z.enum(phases).optional(),
     reason: z.enum(reasons).optional(),
-    attempt: natural.describe('Number of the last attempt; only rises.'),
+    attempt: natural.describe('Number of the last attempt. It only increases.'),
     triesLeft: natural,
     position: natural
       .optional()
-      .describe('Among those of its downstream and orderingKey; as sent in ackbox-sequence.'),
-    outOfOrder: z.literal(true).optional().describe('It lost its place, and goes beside the others.'),
+      .describe(
+        'Position among the deliveries of its downstream and orderingKey, as sent in ackbox-sequence.'
+      ),
+    outOfOrder: z.literal(true).optional().describe('It lost its place and runs in parallel to the others.'),
     nextActionAt: time.optional(),
     deliveredAt: time.optional(),
     handledAt: time.optional(),
@@ -75,15 +77,15 @@ export const deliveryAnswer = z
     updatedBy: z
       .string()
       .optional()
-      .describe('The key that changed it last: redelivered, deleted, pushed, settled.'),
+      .describe('The key that changed it last: redeliver, delete, push or settle.'),
     lastAttemptAt: time.optional().describe('In lists.'),
     lastReason: z
       .string()
       .optional()
-      .describe('In lists: what the last attempt came to, or else what the last receipt said.'),
+      .describe('In lists: the result of the last attempt, or else of the last receipt.'),
     attempts: z.array(attempt).optional(),
     receipts: z.array(receipt).optional(),
-    waitingFor: waitingAnswer.optional().describe('Why it is not over yet. Only where one task is read.')
+    waitingFor: waitingAnswer.optional().describe('Why it has not ended. Only when one task is read.')
   })
   .meta({ id: 'Delivery' })
 
@@ -92,11 +94,11 @@ const prepared = z
     preparedAt: time,
     checks: natural.describe('How often its producer was asked.'),
     nextCheckAt: time.optional(),
-    lastAnswer: z.enum(checkAnswers).optional().describe('NONE: nothing that can be understood.'),
-    lastReason: z.string().optional().describe('Why it is none.'),
+    lastAnswer: z.enum(checkAnswers).optional().describe('NONE: the answer was not understood.'),
+    lastReason: z.string().optional().describe('Why there is no answer.'),
     lastCheckedAt: time.optional(),
     endedAt: time.optional(),
-    endedBy: z.string().optional().describe('Name of a key, or check: and the number of that check.')
+    endedBy: z.string().optional().describe('Name of a key, or `check:` and the number of the check.')
   })
   .meta({ id: 'Prepared' })
 
@@ -122,17 +124,17 @@ export const taskAnswer = z
     after: z
       .array(z.string())
       .optional()
-      .describe('The tasks it waits for, or waited for. Where one task is read or posted.'),
+      .describe('The tasks that it waits or waited for. Only when one task is read or posted.'),
     before: z
       .array(z.string())
       .optional()
-      .describe('Tasks that were posted to wait for it, at most 100. Only where one task is read.'),
+      .describe('Tasks that wait for this one, at most 100. Only when one task is read.'),
     messageBody: z.unknown().optional().meta({
-      description: 'The very text that was posted; only where one task is read, by a key with tasks:read.'
+      description: 'Exactly the posted text. Only when one task is read, by a key with tasks:read.'
     }),
     prepared: prepared
       .optional()
-      .describe('Of one that was posted as prepared; who has just committed it is answered without.'),
+      .describe('Only for tasks posted as prepared. The answer to a commit omits it.'),
     deliveries: z.array(deliveryAnswer)
   })
   .meta({ id: 'Task' })

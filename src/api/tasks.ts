@@ -52,11 +52,11 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         summary: 'Accept one task',
         operationId: 'acceptTask',
         description:
-          'Answered once the task is committed. The same taskNo with the same content again is answered 200, with its present status. One that is prepared is delivered only once POST /tasks/{taskNo}/commit says so.',
+          'Returns after the task is committed. Repeating the same taskNo with the same content returns 200 and the current status. A prepared task is delivered only after POST /tasks/{taskNo}/commit.',
         body: taskBody.meta({ 'x-examples': taskExamples }),
         response: {
           201: taskAnswer.describe('Accepted'),
-          200: taskAnswer.describe('Known already, the same content'),
+          200: taskAnswer.describe('Accepted before, with the same content'),
           ...refusals(
             ...unread,
             'BODY_TOO_LARGE',
@@ -100,7 +100,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         summary: 'One task, with its deliveries, attempts and receipts',
         operationId: 'readTask',
         description:
-          'With wait=HANDLED it is answered once the task is in a terminal state, or at the timeout with the state of then.',
+          'With wait=HANDLED, returns when the task has ended, or at the timeout with its current state.',
         params: taskParams,
         querystring: waitQuery,
         response: { 200: taskAnswer, ...refusals('TASK_NOT_FOUND', 'INVALID', 'TOO_MANY_WAITERS', ...keyed) }
@@ -157,7 +157,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags,
-        summary: 'Stop what is still to be delivered',
+        summary: 'Stop deliveries that have not ended',
         operationId: 'deleteTask',
         params: taskParams,
         response: {
@@ -183,9 +183,9 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags,
-        summary: 'Deliver again what FAILED',
+        summary: 'Redeliver FAILED deliveries',
         operationId: 'redeliverTask',
-        description: 'With a fresh limit of tries. With force also what was HANDLED.',
+        description: 'Each gets a new limit of tries. With force, HANDLED deliveries are redelivered too.',
         params: taskParams,
         body: redeliverBody.meta({ 'x-examples': redeliverExamples }),
         response: {
@@ -235,7 +235,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         summary: 'Accept up to 1,000 tasks with one commit',
         operationId: 'acceptTasks',
         description:
-          'Each has an answer of its own, in order. A taskNo twice in a batch is 201, then 200 or 409.',
+          'Each task has its own answer, in order. A taskNo that occurs twice gets 201, then 200 or 409.',
         body: batchBody.meta({ 'x-examples': batchExamples }),
         response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', 'CROSS_ORIGIN', ...keyed) }
       }

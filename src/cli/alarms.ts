@@ -10,8 +10,8 @@ import { reportFailure, UsageError } from './database.ts'
 export const help = `${commandLine('alarms list')}
 ${commandLine('alarms test NAME')}
 
-list shows the channels of ALARM_CHANNELS, ALARM_CHANNEL_<NAME> and ALARM_WEBHOOK_URL, and what each hears.
-test sends one message to a channel and says whether the channel accepted it. No database is needed.
+list shows the channels of ALARM_CHANNELS, ALARM_CHANNEL_<NAME> and ALARM_WEBHOOK_URL, and the alarms that each gets.
+test sends one message to a channel and shows whether the channel accepted it. It needs no database.
 Channels: dingtalk, feishu, wecom, slack, pagerduty, alertmanager, mail, webhook. See docs/alarms.md.`
 
 export async function run(args: string[]): Promise<void> {
@@ -38,7 +38,7 @@ function list({ alarmChannels }: Config): void {
 /** Without the path: it may hold a token. */
 function shown({ name, kind, url, rule, sendResolved }: ChannelConfig): string {
   const hears = Object.entries(rule).map(([member, values]) => `${member} ${values.join(',')}`)
-  const end = sendResolved ? '  told when it is over' : ''
+  const end = sendResolved ? '  also told when it is resolved' : ''
   return `${name}  ${kind}  ${new URL(url).host}  ${hears.join('; ') || 'all alarms'}${end}`
 }
 

@@ -5,10 +5,10 @@ import { commandLine } from '../runtime/package.ts'
 
 export const help = `${commandLine('consumer --print-ddl postgres|mysql')}
 
-Prints the tables that a receiver with ackbox/consumer has in its own database: ackbox_received, with a row for each delivery that was handled, and
-ackbox_receipt_outbox, with the receipts that are still to be sent. It can be run again.
+Prints the tables for the own database of a receiver that uses ackbox/consumer: ackbox_received, with a row for each handled delivery, and
+ackbox_receipt_outbox, with the receipts not sent yet. The SQL can be run again.
 
-  --print-ddl KIND    for postgres, or mysql (which MariaDB takes too)
+  --print-ddl KIND    postgres, or mysql (also for MariaDB)
   --help
 
 Exit: 0 printed · 1 wrong options`

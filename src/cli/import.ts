@@ -14,25 +14,25 @@ import { explain } from './explain.ts'
 
 export const help = `${commandLine('import --from URL --table NAME --columns taskNo=…,messageCode=…,messageBody=… --to URL [options]')}
 
-Copies rows of a message table in PostgreSQL, MySQL or MariaDB to tasks. It writes nothing to that database. A row whose taskNo is
-there already, with the same content, is no second task: run the same command again to go on after whatever ended it.
+Copies rows of a message table in PostgreSQL, MySQL or MariaDB to tasks. It writes nothing to that database. A row with the taskNo and
+content of an existing task creates no second task, so the same command can be run again to continue.
 
   --from URL       postgres://… or mysql://… (or ACKBOX_IMPORT_FROM: a command line can be read by other users)
-  --table NAME     the table, or what else may stand behind FROM
-  --columns LIST   MEMBER=SQL,… A member of a task, and the expression that makes it out of a row:
+  --table NAME     the table, or any other SQL that may follow FROM
+  --columns LIST   MEMBER=SQL,… A member of the task, and the SQL expression for its value:
                    taskNo=msg_id,messageCode='order.paid',messageBody=payload,deliverStartTime=next_retry_at
   --where SQL      which rows (default: all), for example "status = 'NEW'"
-  --order SQL      in which order (default: as they come): tasks of one orderingKey keep it
+  --order SQL      the order (default: none). Tasks of one orderingKey keep it
   --dry-run        counts the rows, shows the first three as tasks, and checks all with the handlers of HANDLERS_DIR; posts nothing
-  --to URL         where Ackbox is (or ACKBOX_URL)
+  --to URL         address of Ackbox (or ACKBOX_URL)
   --key KEY        API key with the scope tasks:write (or ACKBOX_KEY, or --key-file FILE)
-  --rejected FILE  where rows go that Ackbox refuses, with the problem, one JSON a line (default import-rejected.ndjson; a run that
+  --rejected FILE  file for refused rows with their problems, one JSON per line (default import-rejected.ndjson; a run that
                    refuses rows replaces it)
-  --batch N        rows of one request at most (default 500)
+  --batch N        maximum rows per request (default 500)
   --help
 
-Exit: 0 every row is a task · 1 it could not go on, and said why · 2 all were tried, and some refused · 130 ended by Ctrl-C or SIGTERM
-once the batch under way was over`
+Exit: 0 every row is a task · 1 stopped by an error, which is printed · 2 all rows were posted, some were refused · 130 stopped by
+Ctrl-C or SIGTERM after the current batch`
 
 const exits = { failed: 1, refused: 2, stopped: 130 }
 
@@ -97,7 +97,7 @@ async function copy(snapshot: Snapshot, options: Options, signal: AbortSignal): 
     line.end()
     file.close()
     console.log(`${counts(sum, snapshot.count)} · ${ended}`)
-    if (sum.rejected > 0) console.log(`What was rejected, and why: ${options.rejected}`)
+    if (sum.rejected > 0) console.log(`Rejected rows, with their problems: ${options.rejected}`)
     if (ended === 'stopped') console.log('Run the same command again to go on.')
   }
   return sum.rejected === 0
@@ -164,13 +164,13 @@ function read(args: string[]): Options {
     }
   })
   const needs = (given: string, what: string): void => {
-    if (given === '') throw new UsageError(`Say ${what}\n\n${help}`)
+    if (given === '') throw new UsageError(`Missing option: ${what}\n\n${help}`)
   }
-  needs(values.from, 'which database: --from URL')
-  needs(values.table, 'which table: --table NAME')
-  needs(values.columns, 'what becomes what: --columns taskNo=…,messageCode=…,messageBody=…')
+  needs(values.from, '--from URL')
+  needs(values.table, '--table NAME')
+  needs(values.columns, '--columns taskNo=…,messageCode=…,messageBody=…')
   const isHttp = URL.canParse(values.to) && /^https?:$/.test(new URL(values.to).protocol)
-  if (!values['dry-run'] && !isHttp) throw new UsageError(`Say where Ackbox is: --to http://…\n\n${help}`)
+  if (!values['dry-run'] && !isHttp) throw new UsageError(`Missing option: --to http://…\n\n${help}`)
   const batch = /^\d{1,4}$/.test(values.batch) ? Number(values.batch) : 0
   if (batch < 1 || batch > 1_000) throw new UsageError('--batch must be a whole number from 1 to 1000')
   const file = values['key-file']

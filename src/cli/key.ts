@@ -16,7 +16,7 @@ ${commandLine('key secret DOWNSTREAM')}
 
 Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A key is shown only once, when it is created.
 secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
-With check:MESSAGECODE instead: the secret by which producers of half messages verify checks.
+check:MESSAGECODE instead of DOWNSTREAM prints the secret with which producers of half messages verify checks.
 The command uses the database of DATABASE_URL, or the embedded one.`
 
 export async function run(args: string[]): Promise<void> {

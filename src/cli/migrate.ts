@@ -19,7 +19,7 @@ export async function run(args: string[]): Promise<void> {
     if (typeof failpoints === 'string') throw new SettingError(`FAILPOINTS ${failpoints}`)
     armFailpoints(failpoints)
     if (failpoints.size > 0)
-      console.error(`FAILPOINTS is set: this breaks at ${[...failpoints.keys()].join(', ')}`)
+      console.error(`FAILPOINTS is set: this command breaks at ${[...failpoints.keys()].join(', ')}`)
     await checkDatabase(url)
     const applied = await migrate(url)
     console.log(
@@ -31,7 +31,7 @@ export async function run(args: string[]): Promise<void> {
     console.error(
       isKnown
         ? explain(err)
-        : `ackbox: the migration did not end (${err instanceof Error ? err.message : String(err)}): mend it and run this again`
+        : `ackbox: Migration failed: ${err instanceof Error ? err.message : String(err)}. Fix the cause and run it again.`
     )
     process.exitCode = 1
   }

@@ -7,10 +7,10 @@ import { reportFailure, UsageError, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('outbox grant ROLE')}
 
-Lets ROLE call ackbox_api.enqueue and ackbox_api.enqueue_many, and nothing else: no table of Ackbox can be read or written
-with it. Whoever may call them may enqueue tasks of every messageCode. To take it back:
+Lets ROLE call ackbox_api.enqueue and ackbox_api.enqueue_many, and nothing else: ROLE cannot read or write tables of Ackbox.
+ROLE may enqueue tasks of every messageCode. To revoke it:
 revoke all on all functions in schema ackbox_api from ROLE; revoke usage on schema ackbox_api from ROLE;
-The database is the one of DATABASE_URL, or the embedded one.`
+The command uses the database of DATABASE_URL, or the embedded one.`
 
 export async function run(args: string[]): Promise<void> {
   const { positionals } = parseArgs({ args, allowPositionals: true })
@@ -19,7 +19,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     if (verb !== 'grant') throw new UsageError(`There is no "${verb}".\n\n${help}`)
     if (more.length > 0) throw new UsageError(`What is "${more.join(' ')}"?\n\n${help}`)
-    if (role === '') throw new UsageError(`Say which: ${commandLine('outbox grant ROLE')}`)
+    if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
     await withDatabase(readConfig(environment()), async sql => {
       if (!(await grantOutbox(sql, { role, who: who() })))
         throw new UsageError(`There is no role "${role}" in this PostgreSQL: create role "${role}" login;`)

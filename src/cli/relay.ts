@@ -15,21 +15,21 @@ import { readFailpoints } from '../service/config.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
 
-Reads the table ackbox_outbox of a producer's database, posts its rows to Ackbox in batches, and removes what was accepted. What
-Ackbox refuses for good moves to ackbox_outbox_rejected, with the problem. Any number of relays may run side by side.
+Reads the table ackbox_outbox of a producer's database, posts its rows to Ackbox in batches, and removes accepted rows. Rows that
+Ackbox rejects move to ackbox_outbox_rejected, with the problem. Any number of relays may run in parallel.
 
   --from URL          postgres://… or mysql://… (or ACKBOX_RELAY_FROM: a command line can be read by other users)
-  --to URL            where Ackbox is (or ACKBOX_URL)
+  --to URL            address of Ackbox (or ACKBOX_URL)
   --key KEY           API key with the scope tasks:write (or ACKBOX_KEY, or --key-file FILE)
-  --batch N           rows of one batch at most (default 500)
-  --concurrency N     batches at once (default 2); rows of one orderingKey keep their order all the same
+  --batch N           maximum rows per batch (default 500)
+  --concurrency N     batches in parallel (default 2). Rows of one orderingKey keep their order
   --listen HOST:PORT  serves /healthz and /metrics there (default: neither)
-  --once              relays all there is now, and ends
-  --retry-rejected    moves all rejected rows back into the outbox, and ends
-  --print-ddl KIND    prints the tables for postgres or mysql, and ends
+  --once              relays all rows that exist now, then exits
+  --retry-rejected    moves all rejected rows back into the outbox, then exits
+  --print-ddl KIND    prints the tables for postgres or mysql, then exits
   --help
 
-Exit: 0 ended by SIGTERM or Ctrl-C once the batches under way were over, or --once relayed all · 1 it cannot run, and said why`
+Exit: 0 stopped by SIGTERM or Ctrl-C after the current batches, or --once has relayed all rows · 1 an error, which is printed`
 
 /** What was asked for makes no sense; the message says what to do instead. */
 class UsageError extends Error {}
@@ -137,9 +137,9 @@ function read(args: string[]): Options {
   if (kind !== undefined && kind !== 'postgres' && kind !== 'mysql')
     throw new UsageError('--print-ddl prints postgres or mysql')
   const prints = kind !== undefined
-  if (!prints && values.from === '') throw new UsageError(`Say which database: --from URL\n\n${help}`)
+  if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
   if (!prints && !values['retry-rejected'] && !/^https?:$/.test(protocolOf(values.to)))
-    throw new UsageError(`Say where Ackbox is: --to http://…\n\n${help}`)
+    throw new UsageError(`Missing option: --to http://…\n\n${help}`)
   const file = values['key-file']
   return {
     from: values.from,

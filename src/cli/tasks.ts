@@ -9,11 +9,11 @@ import { UsageError } from './database.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
 ${commandLine('tasks show TASKNO')}
-${commandLine('tasks push TASKNO')} [--downstream NAME]            ends its backoff: it is due now
+${commandLine('tasks push TASKNO')} [--downstream NAME]            delivers now instead of waiting for the next try
 ${commandLine('tasks settle TASKNO HANDLED|DELETED --reason TEXT')} [--downstream NAME]
 ${commandLine('tasks redeliver TASKNO')} [--downstream NAME] [--force]
-${commandLine('tasks redeliver --all')} [filters] [--dry-run]       all FAILED that match; shows the progress
-${commandLine('tasks stop OPERATION')}                             stops such a redelivery
+${commandLine('tasks redeliver --all')} [filters] [--dry-run]       all FAILED deliveries that match; shows the progress
+${commandLine('tasks stop OPERATION')}                             stops that redelivery
 
 Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse  --biz order:A-1001  --by KEY
   --prefix order-  --reason SEND_EXHAUSTED  --text "part of the last reason"  --from 2h (or a time)  --to TIME
@@ -132,7 +132,7 @@ async function perform(
   const taskPath = (): string => {
     const [taskNo, ...more] = words
     if (taskNo === undefined || (more.length > 0 && verb !== 'settle'))
-      throw new UsageError(`Which task?\n\n${help}`)
+      throw new UsageError(`Missing TASKNO\n\n${help}`)
     return `/tasks/${encodeURIComponent(taskNo)}`
   }
 
@@ -155,7 +155,7 @@ async function perform(
       const [, status, ...more] = words
       if (status === undefined || given.reason === undefined || more.length > 0)
         throw new UsageError(
-          `Say how it ended, and why: ${commandLine('tasks settle TASKNO HANDLED --reason TEXT')}`
+          `Missing status or reason: ${commandLine('tasks settle TASKNO HANDLED --reason TEXT')}`
         )
       const body = { status: status.toUpperCase(), reason: given.reason, ...only }
       return print(await ask<Shown>('POST', `${taskPath()}/settle`, body), showTask)
@@ -166,7 +166,7 @@ async function perform(
         return print(await ask<Shown>('POST', `${taskPath()}/redeliver`, body), showTask)
       }
       if (given.status !== undefined && given.status !== 'FAILED')
-        throw new UsageError('--all redelivers what is FAILED only')
+        throw new UsageError('--all redelivers only FAILED deliveries')
       const filter = filterOf(given)
       if (given['dry-run'])
         return print(
@@ -245,7 +245,7 @@ function listTasks({
     console.log(`${createdAt}  ${status.padEnd(9)}  ${taskNo}  ${messageCode}  ${parts.join(', ')}`)
   }
   if (tasks.length === 0) console.log('No task matches.')
-  if (partial) console.log('Not all were looked at: narrow --from and --to.')
+  if (partial) console.log('Not all tasks were read: narrow --from and --to.')
   else if (nextCursor !== undefined)
     console.log('There are more: narrow the filters, or raise --limit (at most 200).')
 }

@@ -147,8 +147,7 @@ function bytesOf(given: unknown): string | Uint8Array {
   if (given instanceof ArrayBuffer) return new Uint8Array(given)
   // Its library parsed it. As a rule this is the very text; if it is not, the signature will tell.
   const again = JSON.stringify(given) as string | undefined
-  if (again === undefined)
-    throw new AdapterError('The body of this message is no text, no bytes and no JSON.')
+  if (again === undefined) throw new AdapterError('The body of this message is neither text, bytes nor JSON.')
   return again
 }
 

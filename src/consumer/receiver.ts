@@ -167,6 +167,6 @@ const logTo =
 function callbackOf(url: string | undefined): string | undefined {
   if (url === undefined) return undefined
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
-    throw new AdapterError('url must be where Ackbox is, like https://ackbox.example.com')
+    throw new AdapterError('url must be the address of Ackbox, like https://ackbox.example.com')
   return `${url.replace(/\/+$/, '')}/callback`
 }

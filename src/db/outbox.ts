@@ -90,7 +90,7 @@ export async function readOutbox(
     ) o on o.upto - o.size < ${bytesAtOnce}
     order by o.id`
   const [first] = rows
-  if (!first) throw new Error('PostgreSQL did not tell its snapshot')
+  if (!first) throw new Error('PostgreSQL returned no snapshot')
   const found = first.id === null ? [] : rows
   return {
     rows: found,

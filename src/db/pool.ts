@@ -171,9 +171,9 @@ export async function checkServer(sql: Sql): Promise<{ version: string }> {
            current_setting('server_encoding') as encoding,
            current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica,
            current_setting('enable_seqscan') = 'off' as ours`.catch(poolerRefuses)
-  if (!row) throw new DatabaseError('PostgreSQL did not answer the question for its version.')
+  if (!row) throw new DatabaseError('PostgreSQL did not return its version.')
   // A pooler that ignores them would take away synchronous_commit too.
-  if (!row.ours) throw new DatabaseError(`The settings of our sessions are lost on their way. ${direct}`)
+  if (!row.ours) throw new DatabaseError(`The settings of our sessions do not reach PostgreSQL. ${direct}`)
   if (row.number < 140_000) {
     throw new DatabaseError(
       `PostgreSQL ${row.version} is too old: Ackbox needs 14 or newer. Point DATABASE_URL to one.`

@@ -104,9 +104,9 @@ async function theirTaskNos(
   for await (const taskNo of await run({ downstream, from, to, signal })) {
     if (signal.aborted) break
     if (typeof taskNo !== 'string' || !taskNoForm.test(taskNo))
-      throw new TypeError(`run gave ${JSON.stringify(taskNo)}, which is no taskNo`)
+      throw new TypeError(`run returned ${JSON.stringify(taskNo)}, which is not a taskNo`)
     if (theirs.add(taskNo).size > mostTheirs)
-      throw new RangeError(`run gave more than ${mostTheirs} taskNos: run it more often`)
+      throw new RangeError(`run returned more than ${mostTheirs} taskNos: run it more often`)
   }
   return theirs
 }

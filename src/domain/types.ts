@@ -29,7 +29,7 @@ export type TaskStatus = (typeof taskStatuses)[number]
 /** What is kept in `task.state`. ACTIVE: it has deliveries, and their status is its status. */
 export type TaskState = 'ACTIVE' | 'PREPARED' | 'CANCELLED'
 
-/** What a producer says of its half message when it is asked. NONE: nothing that can be understood. */
+/** What a producer says of its half message when it is asked. NONE: the answer was not understood. */
 export const checkAnswers = ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN', 'NONE'] as const
 export type CheckAnswer = (typeof checkAnswers)[number]
 

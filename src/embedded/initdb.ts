@@ -46,7 +46,7 @@ export async function initialise(
       runAs
     )
     if (said.code !== 0)
-      throw new DatabaseError(`The embedded PostgreSQL could not be made: ${complaint(said.text)}`)
+      throw new DatabaseError(`The embedded PostgreSQL could not be created: ${complaint(said.text)}`)
     try {
       fs.renameSync(making, path.join(dataDir, 'postgres'))
     } catch (err) {

@@ -77,8 +77,7 @@ export async function answerCheck(
 ): Promise<CheckAnswer> {
   checkTaskNo(taskNo)
   const since = Date.parse(preparedAt)
-  if (Number.isNaN(since))
-    throw new ProducerError('The request of a check says preparedAt, which is no time here.')
+  if (Number.isNaN(since)) throw new ProducerError('preparedAt in the request of a check is not a time.')
   const at = txOf(db)
   if (at.dialect === 'mysql' && (await isInside(at))) throw new ProducerError(within)
   try {

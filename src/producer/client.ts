@@ -170,7 +170,7 @@ export function client(options: ClientOptions): Client {
 function targetOf({ url, key, timeoutMs = 10_000, retryForMs = 30_000 }: ClientOptions): Target {
   const base = URL.canParse(url) ? new URL(url) : undefined
   if (base === undefined || !/^https?:$/.test(base.protocol))
-    throw new ProducerError('url must be where Ackbox is, like https://ackbox.example.com')
+    throw new ProducerError('url must be the address of Ackbox, like https://ackbox.example.com')
   if (base.username || base.password)
     throw new ProducerError('url must be without a user and password: give the API key as key.')
   if (!base.pathname.endsWith('/')) base.pathname += '/'

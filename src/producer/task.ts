@@ -22,7 +22,7 @@ export type Task = TaskMembers &
   )
 
 interface TaskMembers {
-  /** Which handler takes it. */
+  /** The handler that delivers it. */
   messageCode: string
   /** Your own number of the task: the same one again is the same task. Default: a random one. */
   taskNo?: string | undefined
@@ -125,12 +125,12 @@ export function postText(task: WrittenTask, more: Readonly<Record<string, unknow
 function bodyText({ messageBody, messageBodyText }: Task): string {
   if (messageBodyText !== undefined) {
     if (isJson(messageBodyText)) return messageBodyText
-    throw new ProducerError('messageBodyText is no JSON.')
+    throw new ProducerError('messageBodyText is not JSON.')
   }
   // A map or a bigint is a mistake that JSON.stringify would hide or tell too late.
   const text = messageBody === null ? undefined : (JSON.stringify(messageBody) as string | undefined)
   if (text === undefined || text === 'null')
-    throw new ProducerError('messageBody must be any JSON value but null.')
+    throw new ProducerError('messageBody must be any JSON value except null.')
   return text
 }
 
@@ -145,9 +145,9 @@ function isJson(text: string): boolean {
 function time(name: string, value: Date | string | undefined): string | undefined {
   if (value === undefined) return undefined
   const date = new Date(value)
-  if (Number.isNaN(date.getTime())) throw new ProducerError(`${name} is no time.`)
+  if (Number.isNaN(date.getTime())) throw new ProducerError(`${name} is not a time.`)
   if (typeof value === 'string' && !/(?:Z|[+-]\d\d:\d\d)$/i.test(value))
-    throw new ProducerError(`${name} must end in its zone, like 2026-11-20T10:00:00Z.`)
+    throw new ProducerError(`${name} must end with its zone, like 2026-11-20T10:00:00Z.`)
   return typeof value === 'string' ? value : date.toISOString()
 }
 

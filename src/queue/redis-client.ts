@@ -67,7 +67,7 @@ export function redisClient(
   { limits, blockingTimeoutMs, ...options }: ClientOptions
 ): Redis | Cluster {
   const address = redisAddress(url)
-  if (!address) throw new TypeError('REDIS_URL is no address of Redis')
+  if (!address) throw new TypeError('REDIS_URL is not an address of Redis')
   const patience = blockingTimeoutMs === undefined ? {} : { socketTimeout: blockingTimeoutMs }
   if (address.kind === 'cluster') {
     const { enableOfflineQueue, retryStrategy, lazyConnect, ...ofNode } = options

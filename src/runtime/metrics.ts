@@ -50,19 +50,19 @@ export function createMetrics({
 
   const accepts = new Counter({
     name: 'ackbox_accepts_total',
-    help: 'Tasks posted, by what they came to: created, same, conflict; refused, where a handler knows the messageCode',
+    help: 'Posted tasks by result: created, same, conflict; refused, if a handler knows the messageCode',
     labelNames: ['message_code', 'kind'],
     registers
   })
   const attempts = new Counter({
     name: 'ackbox_attempts_total',
-    help: 'Attempts that ended, by outcome',
+    help: 'Ended attempts by outcome',
     labelNames: ['downstream', 'outcome'],
     registers
   })
   const attemptTime = new Histogram({
     name: 'ackbox_attempt_seconds',
-    help: 'How long attempts took',
+    help: 'Duration of attempts',
     labelNames: ['downstream'],
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 60],
     registers
@@ -75,7 +75,7 @@ export function createMetrics({
   })
   const moves = new Counter({
     name: 'ackbox_moves_total',
-    help: 'Moves of deliveries, by name; written="false" means somebody was faster',
+    help: 'Moves of deliveries by name; written="false": another process was faster',
     labelNames: ['move', 'written'],
     registers
   })
@@ -87,7 +87,7 @@ export function createMetrics({
   })
   const ended = new Counter({
     name: 'ackbox_deliveries_ended_total',
-    help: 'Deliveries that this process brought to an end, by status; tries="later" means not with the first try',
+    help: 'Ended deliveries by status; tries="later": not on the first attempt.',
     labelNames: ['message_code', 'downstream', 'status', 'tries'],
     registers
   })
@@ -99,45 +99,45 @@ export function createMetrics({
   })
   const yields = new Counter({
     name: 'ackbox_worker_yields_total',
-    help: 'How often this worker left a downstream to the others that reach it',
+    help: 'Times this worker left a downstream to other workers that reach it',
     labelNames: ['downstream'],
     registers
   })
   if (build)
     new Gauge({
       name: 'ackbox_build_info',
-      help: 'Always 1; its labels say what runs',
+      help: 'Always 1; the labels name the version',
       labelNames: ['version', 'node_version', 'queue'],
       registers
     }).set({ version: build.version, node_version: process.versions.node, queue: build.queue }, 1)
   const lag = new Histogram({
     name: 'ackbox_queue_lag_seconds',
-    help: 'From the claim of a delivery to the start of its attempt',
+    help: 'Time from the claim of a delivery to the start of its attempt',
     labelNames: ['downstream'],
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 30],
     registers
   })
   const drained = new Counter({
     name: 'ackbox_outbox_rows_total',
-    help: 'Rows of the outbox that this process brought to their end: stored, same, rejected',
+    help: 'Outbox rows this process finished, by result: stored, same, rejected',
     labelNames: ['result'],
     registers
   })
   const checks = new Counter({
     name: 'ackbox_checks_total',
-    help: 'Producers asked about a half message, by answer',
+    help: 'Checks of half messages by answer of the producer',
     labelNames: ['message_code', 'answer'],
     registers
   })
   const halves = new Counter({
     name: 'ackbox_prepared_ended_total',
-    help: 'Half messages that this process ended, by state and by whose word: producer, check',
+    help: 'Ended half messages by state and by origin: producer, check',
     labelNames: ['message_code', 'state', 'by'],
     registers
   })
   const alarmMessages = new Counter({
     name: 'ackbox_alarm_messages_total',
-    help: 'Messages to channels of alarms, by outcome: accepted, failed',
+    help: 'Messages to alarm channels by outcome: accepted, failed',
     labelNames: ['channel', 'outcome'],
     registers
   })

@@ -15,19 +15,19 @@ export interface StandingDeliveries {
 export function standingMetrics(registers: Registry[], names: ReadonlySet<string>) {
   const failedNow = new Gauge({
     name: 'ackbox_deliveries_failed',
-    help: 'Deliveries that are FAILED; of more than 10,000 only 10,001 are counted. Told by dispatchers',
+    help: 'FAILED deliveries, counted up to 10,001. Reported by dispatchers',
     labelNames: ['downstream'],
     registers
   })
   const heldNow = new Gauge({
     name: 'ackbox_deliveries_held',
-    help: 'Deliveries that are BLOCKED: they wait for other tasks; counted to 20,000. Told by dispatchers',
+    help: 'BLOCKED deliveries, which wait for other tasks; counted up to 20,000. Reported by dispatchers',
     labelNames: ['downstream'],
     registers
   })
   const awaitingNow = new Gauge({
     name: 'ackbox_deliveries_awaiting_receipt',
-    help: 'Deliveries that wait for their receipt; counted to 20,000. Told by dispatchers',
+    help: 'Deliveries that wait for their receipt; counted up to 20,000. Reported by dispatchers',
     labelNames: ['downstream'],
     registers
   })
@@ -45,17 +45,17 @@ export function standingMetrics(registers: Registry[], names: ReadonlySet<string
   })
   const outboxWaiting = new Gauge({
     name: 'ackbox_outbox_waiting',
-    help: 'Rows in the outbox; of more than 100,000 only so many are counted. Told by dispatchers',
+    help: 'Rows in the outbox, counted up to 100,000. Reported by dispatchers',
     registers
   })
   const outboxOldest = new Gauge({
     name: 'ackbox_outbox_oldest_seconds',
-    help: 'Age of the oldest row in the outbox. Told by dispatchers',
+    help: 'Age of the oldest row in the outbox. Reported by dispatchers',
     registers
   })
   const outboxRejected = new Gauge({
     name: 'ackbox_outbox_rejected',
-    help: 'Rows of the outbox that were rejected and wait for somebody. Told by dispatchers',
+    help: 'Rejected outbox rows that nobody has retried or deleted. Reported by dispatchers',
     registers
   })
   const prepared = new Gauge({
@@ -72,7 +72,7 @@ export function standingMetrics(registers: Registry[], names: ReadonlySet<string
   oldestPrepared.remove()
   const heldKeys = new Gauge({
     name: 'ackbox_held_keys',
-    help: 'Ordering keys that a FAILED delivery holds; of more than 10,000 only so many are counted',
+    help: 'Ordering keys held by a FAILED delivery, counted up to 10,000',
     registers
   })
 

@@ -54,7 +54,7 @@ export const settings = z.object({
     .describe(
       'The master key. Callback tokens and signing secrets are derived from it. All processes need the same value.'
     )
-    .meta({ unset: 'made once and kept in `DATA_DIR`; required with `DATABASE_URL`' }),
+    .meta({ unset: 'generated and kept in `DATA_DIR`; required with `DATABASE_URL`' }),
   SECRET_PREVIOUS: z
     .string()
     .min(32, 'is too short: it is the former SECRET, 32 characters or more')
@@ -86,7 +86,7 @@ export const settings = z.object({
   KEY_PER_SECOND: whole(1, 1_000_000)
     .optional()
     .describe(
-      'The number of requests per second that one API key may send to each process. More are answered with 429.'
+      'The number of requests per second that one API key may send to each process. Further requests get 429.'
     )
     .meta({ unset: 'no limit' }),
   EGRESS_ALLOW: z
@@ -124,7 +124,7 @@ export const settings = z.object({
   DTM: oneOf(['on', 'off'])
     .default('off')
     .describe(
-      "Whether the two-phase messages of DTM's clients are taken, at `/api/dtmsvr`. `on` requires `DTM_TARGETS`."
+      'Whether two-phase messages of DTM clients are accepted at `/api/dtmsvr`. `on` requires `DTM_TARGETS`.'
     ),
   DTM_TARGETS: z
     .string()
@@ -136,7 +136,7 @@ export const settings = z.object({
     })
     .optional()
     .describe(
-      "The servers that DTM's clients may name as steps and as `query_prepared`: name=origin, separated by commas. Each name is a downstream."
+      'The servers that DTM clients may name in steps and in `query_prepared`: name=origin, separated by commas. Each name is a downstream.'
     )
     .meta({ unset: 'none', example: 'orders=http://10.2.0.7:8080,stock=https://stock.example.com' }),
   LEASE_MARGIN_MS: whole(1_500, 600_000)
@@ -148,7 +148,7 @@ export const settings = z.object({
   WORKER_YIELD_AFTER: whole(0, 10_000)
     .default(5)
     .describe(
-      'After so many failures running on the way to a downstream (no route, DNS, TLS, connection refused), a worker leaves it to the others for 60 s if they reach it. 0: never.'
+      'After this many consecutive failures to reach a downstream (no route, DNS, TLS, connection refused), a worker leaves it to the others for 60 s if they reach it. 0: never.'
     ),
   SHUTDOWN_MS: whole(0, 3_600_000)
     .optional()
@@ -166,7 +166,7 @@ export const settings = z.object({
     .string()
     .optional()
     .describe(
-      'The channels that are told of alarms, as a JSON object of name to URL or to `{"url":…,"secret":…,"kinds":[…],"downstreams":[…],"messageCodes":[…]}`. `ALARM_CHANNEL_<NAME>` sets a single one by its URL.'
+      'The channels that get alarms, as a JSON object of name to URL or to `{"url":…,"secret":…,"kinds":[…],"downstreams":[…],"messageCodes":[…]}`. `ALARM_CHANNEL_<NAME>` sets a single one by its URL.'
     )
     .meta({
       unset: 'only those of `ALARM_CHANNEL_<NAME>` and `ALARM_WEBHOOK_URL`',
@@ -198,12 +198,12 @@ export const settings = z.object({
     .string()
     .default('off')
     .describe(
-      'Whose `X-Forwarded-For` is believed: `off`, the number of proxies, their addresses and CIDRs, or `on`, which is one proxy.'
+      'The proxies whose `X-Forwarded-For` is trusted: `off`, their number, their addresses and CIDRs, or `on`, which is one proxy.'
     ),
   PG_POOL: whole(2, 500)
     .default(10)
     .describe(
-      'The number of connections to PostgreSQL of this process. What the API lists and shows has 4 more; BullMQ has its own.'
+      'The number of connections to PostgreSQL of this process. The lists of the API use 4 more; BullMQ has its own.'
     ),
   REDIS_PREFIX: z
     .string()

@@ -34,14 +34,14 @@ t.test('every detail in Chinese is one that is said in English', async t => {
 
 t.test('code, status, type and pointer are the same in both languages', async t => {
   const errors = [
-    { detail: 'say its bizType too', pointer: '/a' },
+    { detail: 'set bizType too', pointer: '/a' },
     { detail: 'another one', pointer: '/b' }
   ]
   const english = problemBody('INVALID', 'named 42', '/a', errors)
   t.same(inChinese(english), {
     ...english,
     title: chineseTitles.INVALID,
-    errors: [{ detail: chineseDetails['say its bizType too'], pointer: '/a' }, errors[1]]
+    errors: [{ detail: chineseDetails['set bizType too'], pointer: '/a' }, errors[1]]
   })
 })
 

@@ -52,7 +52,10 @@ t.test(
     t.same((await listKeys(reads, { ...all, downstream: 'points' })).keys, [])
     const alarms = await claimAlarms(story.sql, 100)
     t.match(
-      alarms.filter(one => one.kind === 'KEY_HELD').map(one => one.held),
+      alarms
+        .filter(one => one.kind === 'KEY_HELD')
+        .map(one => one.held)
+        .toSorted((a, b) => (a?.orderingKey ?? '').localeCompare(b?.orderingKey ?? '')),
       ['a', 'b/ä', 'c'].map(orderingKey => ({ orderingKey, waiting: 2 }))
     )
     await story.around.refresh()

@@ -47,7 +47,7 @@ t.test('the channels are listed without their secrets, and one can be tested', a
   t.match(listed.out.split('\n'), [
     'webhook  webhook  alerts.example.com  all alarms',
     /^ops {2}dingtalk {2}127\.0\.0\.1:\d+ {2}kinds FAILED,TLS; downstreams warehouse$/,
-    'duty  pagerduty  events.pagerduty.com  all alarms  told when it is over',
+    'duty  pagerduty  events.pagerduty.com  all alarms  also told when it is resolved',
     /^night-shift {2}slack {2}127\.0\.0\.1:\d+ {2}all alarms$/
   ])
   t.notMatch(listed.out, /canary/i)

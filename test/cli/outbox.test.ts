@@ -44,7 +44,7 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
     ['enqueue', 'enqueue', 'enqueue_many']
   )
   t.match(await outbox(url, 'grant', 'nobody-knows'), { code: 1, err: /There is no role "nobody-knows"/ })
-  t.match(await outbox(url, 'grant'), { code: 1, err: /Say which: npm run outbox -- grant ROLE/ })
+  t.match(await outbox(url, 'grant'), { code: 1, err: /Missing ROLE: npm run outbox -- grant ROLE/ })
   t.match(await outbox(url, 'grant', 'a', 'b'), { code: 1, err: /What is "b"/ })
   t.match(await outbox(url, 'revoke', 'a'), { code: 1, err: /There is no "revoke"/ })
   t.match(await outbox(url, '--help'), { code: 0, out: /npm run outbox -- grant ROLE/ })

@@ -96,9 +96,9 @@ for (const [kind, open] of Object.entries(shops)) {
         told,
         /^7 rows of message\. The first 3:\n\{"taskNo":"due","messageCode":"test\.plain","messageBody":\{"n": 1e0\}/
       )
-      t.match(told, /\n {2}would be taken\n/)
+      t.match(told, /\n {2}would be accepted\n/)
       t.match(told, /\n {2}would be refused: 422 INVALID \/taskNo /)
-      t.match(told, /7 rows checked with \d+ handlers: 2 would be taken, 5 refused/)
+      t.match(told, /7 rows checked with \d+ handlers: 2 would be accepted, 5 refused/)
       t.match(told, /NOT_JSON 2 times, first no json: 400 NOT_JSON \/messageBody/)
       t.same(await on.sql`select from task`, [], 'it posted nothing')
 

@@ -112,7 +112,7 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
     await call(`${url}/tasks/${taskNo}`, undefined, 'DELETE')
   }
   t.match(await ackbox(url, 'show', 'nobody'), { code: 1, err: /TASK_NOT_FOUND/ })
-  t.match(await ackbox(url, 'settle', 'one', 'handled'), { code: 1, err: /Say how it ended, and why/ })
+  t.match(await ackbox(url, 'settle', 'one', 'handled'), { code: 1, err: /Missing status or reason/ })
   t.match(await ackbox(url, 'settle', 'one', 'handled', '--reason', 'booked by hand'), {
     code: 0,
     out: /HANDLED/

@@ -95,7 +95,7 @@ t.test('pgbouncer that drops them in silence', { skip: process.env['CI'] !== 'tr
   )
   await t.rejects(
     checkDatabase(through),
-    /settings of our sessions are lost on their way. Point DATABASE_URL/
+    /settings of our sessions do not reach PostgreSQL. Point DATABASE_URL/
   )
   t.match(
     doctor(through),

@@ -37,7 +37,7 @@ const ofRedis = (name: string, look: (facts: RedisFacts) => Finding): Check => (
 const without: Record<Role, string> = {
   api: 'no tasks are accepted',
   worker: 'nothing is delivered',
-  dispatcher: 'what is due later or again waits, and so does what was enqueued by SQL'
+  dispatcher: 'scheduled tasks, retries and SQL-enqueued tasks wait'
 }
 
 /** Settings of PostgreSQL that make a commit durable. */

@@ -37,7 +37,7 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
       const refusal = typeof text === 'string' ? refusalOf(text, handlers) : readRefusal(text)
       if (seen++ < shown) {
         console.log(typeof text === 'string' ? text : JSON.stringify(row))
-        console.log(`  ${refusal ? `would be refused: ${lineOf(refusal)}` : 'would be taken'}`)
+        console.log(`  ${refusal ? `would be refused: ${lineOf(refusal)}` : 'would be accepted'}`)
       }
       if (!refusal) continue
       const { count, first } = refused.get(refusal.code) ?? {
@@ -49,10 +49,10 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
   }
   const refusals = [...refused.values()].reduce((sum, one) => sum + one.count, 0)
   console.log(
-    `${say(seen)} rows checked with ${handlers.size} handlers: ${say(seen - refusals)} would be taken, ${say(refusals)} refused.`
+    `${say(seen)} rows checked with ${handlers.size} handlers: ${say(seen - refusals)} would be accepted, ${say(refusals)} refused.`
   )
   for (const [code, { count, first }] of refused) console.log(`  ${code} ${say(count)} times, first ${first}`)
-  console.log('Nothing was posted. What Ackbox has already under the same taskNo was not looked at.')
+  console.log('Nothing was posted. Existing tasks with the same taskNo were not checked.')
   return refusals === 0
 }
 

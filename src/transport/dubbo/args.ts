@@ -12,7 +12,7 @@ export function argsOf(args: unknown, parameters: number | undefined): Args {
   if (typeof args === 'string') return { text: args }
   // The method would run with null in its place, and nobody could tell.
   const unsaid = Array.from(list).indexOf(undefined)
-  if (unsaid >= 0) return { problem: `args[${unsaid}] is undefined: say null where null is meant` }
+  if (unsaid >= 0) return { problem: `args[${unsaid}] is undefined: write null to send null` }
   try {
     return { text: textOf(list) }
   } catch (error) {
