@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
+import { freePort } from '../../src/embedded/port.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
@@ -18,8 +19,7 @@ export interface Rocketmq {
 
 export async function rocketmqServer(t: Test): Promise<Rocketmq> {
   const [names = 0, remoting = 0, port = 0] = await freePorts(3)
-  // It takes two more ports of its own beside this one.
-  const brokerPort = 20_000 + Math.floor(Math.random() * 4_000) * 3
+  const brokerPort = await portOfBroker()
   const env = {
     RMQ_NAMESRV_PORT: `${names}`,
     RMQ_BROKER_PORT: `${brokerPort}`,
@@ -37,6 +37,14 @@ export async function rocketmqServer(t: Test): Promise<Rocketmq> {
   })
   await ready(t, port)
   return { server: local, port }
+}
+
+/** A broker listens on the port before the one before it, and on the next one, too. */
+async function portOfBroker(): Promise<number> {
+  const port = await freePort()
+  const others = [port - 2, port + 1]
+  const free = await Promise.all(others.map(freePort))
+  return free.join() === others.join() ? port : portOfBroker()
 }
 
 const loopback = guard({ allow: undefined, embedded: true, deny: [] })
