@@ -34,7 +34,7 @@ export function readBrokers(
 }
 
 /** Whose clients can consume too. */
-const consumed = new Set<string>(['rabbitmq', 'kafka', 'nats', 'redis-stream'])
+const consumed = new Set<string>(['rabbitmq', 'kafka', 'rocketmq', 'nats', 'redis-stream'])
 
 export function wrongReceipts(
   { RECEIPTS_FROM = '' }: Settings,
@@ -46,7 +46,7 @@ export function wrongReceipts(
     return consumed.has(transportOf(broker.scheme))
       ? []
       : [
-          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka, NATS and Redis streams`
+          `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka, RocketMQ, NATS and Redis streams`
         ]
   })
 }

@@ -113,7 +113,7 @@ export const settings = z.object({
     .string()
     .optional()
     .describe(
-      'Names of brokers, separated by commas, from whose `ackbox.receipts` receipts are read. Consumers of RabbitMQ, Kafka, NATS and Redis streams can then send receipts without HTTP.'
+      'Names of brokers, separated by commas, from whose `ackbox.receipts` (`ackbox-receipts` of RocketMQ) receipts are read. Consumers can then send receipts without HTTP.'
     )
     .meta({ unset: 'receipts come to /callback only', example: 'kafka,orders' }),
   HANDLERS_DIR: z

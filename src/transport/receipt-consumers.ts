@@ -7,6 +7,7 @@ const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consum
   rabbitmq: () => import('./rabbitmq/receipts.ts'),
   kafka: () => import('./kafka/receipts.ts'),
   nats: () => import('./nats/receipts.ts'),
+  rocketmq: () => import('./rocketmq/receipts.ts'),
   'redis-stream': () => import('./redis-stream/receipts.ts')
 }
 

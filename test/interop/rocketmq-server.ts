@@ -25,7 +25,7 @@ export async function rocketmqServer(t: Test): Promise<Rocketmq> {
     RMQ_BROKER_PORT: `${brokerPort}`,
     RMQ_GRPC_PORT: `${port}`,
     RMQ_REMOTING_PORT: `${remoting}`,
-    RMQ_TOPICS: 'orders:NORMAL steps:FIFO later:DELAY ready:NORMAL',
+    RMQ_TOPICS: 'orders:NORMAL steps:FIFO later:DELAY ready:NORMAL ackbox-receipts:NORMAL',
     RMQ_LOGIN: login
   }
   await server(t, { name: 'rocketmq', args: ['namesrv'], env, ready: /The Name Server boot success/ })

@@ -6,7 +6,7 @@ import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
 import { Failure, type Guard } from '../egress/guard.ts'
 import { resource, type Message } from './message.ts'
-import { call, isConnecting, leave, metadata, proxyAt, type Place, type Proxy } from './proxy.ts'
+import { call, metadata, proxiesOf, type Place, type Proxy } from './proxy.ts'
 import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
 
 const { AddressScheme, MessageType, Permission } = definition
@@ -39,34 +39,15 @@ export interface Cluster {
 }
 
 export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> }, broker: Broker): Cluster {
-  const proxies = new Map<string, Promise<Proxy>>()
+  const proxies = proxiesOf(deps.guard, broker)
   const routes = new Map<string, Promise<Route>>()
   let turn = 0
   let firstHost = 0
   const away = new Set<string>()
   let isClosed = false
 
-  function proxyTo(place: Place): Promise<Proxy> {
-    const known = proxies.get(at(place))
-    if (known) return known
-    const made = proxyAt(deps.guard, broker, place).then(proxy => {
-      if (isClosed) leave(proxy)
-      return proxy
-    })
-    proxies.set(at(place), made)
-    made.catch(() => proxies.delete(at(place)))
-    return made
-  }
-
-  /** The next send connects anew, to what the name then stands for. */
-  function forget(place: Place, proxy: Proxy): void {
-    if (proxy.left || isConnecting(proxy)) return
-    proxies.delete(at(place))
-    leave(proxy)
-  }
-
   function lost(place: Place, proxy: Proxy, reason: string): void {
-    forget(place, proxy)
+    proxies.forget(place, proxy)
     if (away.has(at(place)) || isClosed) return
     away.add(at(place))
     deps.log.warn({ broker: broker.name, address: at(place), reason }, 'broker.lost')
@@ -95,7 +76,7 @@ export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'>
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
     for (const place of rotated(broker.hosts, firstHost++)) {
-      const proxy = await proxyTo(place)
+      const proxy = await proxies.to(place)
       try {
         return await askRouteOf(proxy, place, topic)
       } catch (error) {
@@ -136,7 +117,7 @@ export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'>
     if (unfit) return unfit
     let outcome: Outcome = { kind: 'failed', reason: 'target_missing: the topic has no queue to write to' }
     for (const place of candidates(route, turn++, away)) {
-      const proxy = await proxyTo(place)
+      const proxy = await proxies.to(place)
       if (journey.ended) return outcome
       try {
         return await publishTo(proxy, place, message, journey)
@@ -181,8 +162,7 @@ export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'>
     publish,
     close() {
       isClosed = true
-      for (const proxy of proxies.values()) proxy.then(leave, () => {})
-      proxies.clear()
+      proxies.close()
       routes.clear()
     }
   }
@@ -210,13 +190,13 @@ function candidates({ queues }: Route, turn: number, away: ReadonlySet<string>):
   return [...places.filter(each => !away.has(at(each))), ...places.filter(each => away.has(at(each)))]
 }
 
-const rotated = <T>(list: readonly T[], turn: number): T[] => {
+export const rotated = <T>(list: readonly T[], turn: number): T[] => {
   const first = turn % (list.length || 1)
   return [...list.slice(first), ...list.slice(0, first)]
 }
 
 /** All of them: proxies of a cluster give back as the topic's addresses what the client came by. */
-function endpoints(hosts: readonly Place[]): InstanceType<typeof definition.Endpoints> {
+export function endpoints(hosts: readonly Place[]): InstanceType<typeof definition.Endpoints> {
   const kinds = new Set(hosts.map(({ host }) => isIP(host)))
   const scheme = kinds.has(0)
     ? AddressScheme.DOMAIN_NAME

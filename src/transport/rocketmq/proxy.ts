@@ -57,7 +57,7 @@ export interface Proxy {
 }
 
 /** Makes a connection that opens at its first call, to the address that the guard has judged and to no other. */
-export async function proxyAt(guard: Guard, broker: Broker, place: Place): Promise<Proxy> {
+async function proxyAt(guard: Guard, broker: Broker, place: Place, most: number): Promise<Proxy> {
   const ip = await reach(guard, place)
   const address = at({ host: ip, port: place.port })
   const client = new grpc.MessagingServiceClient(
@@ -70,7 +70,7 @@ export async function proxyAt(guard: Guard, broker: Broker, place: Place): Promi
       'grpc.enable_http_proxy': 0,
       'grpc.enable_retries': 0,
       'grpc.enable_channelz': 0,
-      'grpc.max_receive_message_length': answerBytes,
+      'grpc.max_receive_message_length': most,
       'grpc-node.max_session_memory': sessionMb,
       // Shared ones would be kept after close, and wait for as long as their last failures taught them.
       'grpc.use_local_subchannel_pool': 1
@@ -87,12 +87,50 @@ const patienceMs = 300_000
  * gRPC does not close a connection whose handshake hangs, not even with its client: a new one for each send that was in
  * vain would pile up. After a while another is tried all the same: this machine may be gone for good.
  */
-export const isConnecting = ({ client, madeAt }: Proxy): boolean =>
+const isConnecting = ({ client, madeAt }: Proxy): boolean =>
   client.getChannel().getConnectivityState(false) === connecting && performance.now() - madeAt < patienceMs
 
-export function leave(proxy: Proxy): void {
+function leave(proxy: Proxy): void {
   proxy.left = true
   if (proxy.calls === 0) proxy.client.close()
+}
+
+/** The connections to the proxies of one RocketMQ, each made when it is first asked for. */
+export interface Proxies {
+  to(place: Place): Promise<Proxy>
+  /** The next call connects anew, to what the name then stands for. */
+  forget(place: Place, proxy: Proxy): void
+  close(): void
+}
+
+/** An answer may have as many bytes as `most`. */
+export function proxiesOf(guard: Guard, broker: Broker, most = answerBytes): Proxies {
+  const proxies = new Map<string, Promise<Proxy>>()
+  let isClosed = false
+
+  return {
+    to(place) {
+      const known = proxies.get(at(place))
+      if (known) return known
+      const made = proxyAt(guard, broker, place, most).then(proxy => {
+        if (isClosed) leave(proxy)
+        return proxy
+      })
+      proxies.set(at(place), made)
+      made.catch(() => proxies.delete(at(place)))
+      return made
+    },
+    forget(place, proxy) {
+      if (proxy.left || isConnecting(proxy)) return
+      proxies.delete(at(place))
+      leave(proxy)
+    },
+    close() {
+      isClosed = true
+      for (const proxy of proxies.values()) proxy.then(leave, () => {})
+      proxies.clear()
+    }
+  }
 }
 
 type Done<Answer> = (error: Error | null, answer: Answer) => void
@@ -118,14 +156,54 @@ export function call<Answer>(
   })
 }
 
-const clientId = `${hostname()}@${process.pid}@ackbox`
+interface Answers<Answer> {
+  on(event: 'data', heard: (answer: Answer) => void): unknown
+  on(event: 'error', heard: (error: Error) => void): unknown
+  on(event: 'end', heard: () => void): unknown
+  cancel(): void
+}
+
+/**
+ * A call that is answered more than once: `ended` resolves when the other end ends it, and rejects with what broke it, or with what
+ * `onAnswer` threw.
+ */
+export function listen<Answer>(
+  proxy: Proxy,
+  start: (client: Client) => Answers<Answer>,
+  onAnswer: (answer: Answer) => void
+): { ended: Promise<void>; cancel(): void } {
+  if (proxy.left) return { ended: Promise.reject(notConnected()), cancel() {} }
+  proxy.calls++
+  const answers = start(proxy.client)
+  const ended = new Promise<void>((resolve, reject) => {
+    // Heard to its end, also after it was cancelled: an 'error' that nobody listens to ends the process.
+    answers.on('error', reject)
+    answers.on('end', resolve)
+    answers.on('data', answer => {
+      proxy.heardAt = performance.now()
+      try {
+        onAnswer(answer)
+      } catch (error) {
+        reject(error instanceof Error ? error : new Error('not an error'))
+        answers.cancel()
+      }
+    })
+  }).finally(() => {
+    proxy.calls--
+    if (proxy.left && proxy.calls === 0) proxy.client.close()
+  })
+  ended.catch(() => {})
+  return { ended, cancel: () => answers.cancel() }
+}
+
+export const clientId = `${hostname()}@${process.pid}@ackbox`
 
 /** The headers of a call, https://github.com/apache/rocketmq-clients/blob/master/docs/transport.md */
-export function metadata(broker: Broker): Metadata {
+export function metadata(broker: Broker, id = clientId): Metadata {
   const headers = new Metadata()
   const now = new Date().toISOString().replaceAll(/[-:]|\.\d+/g, '')
   headers.set('x-mq-protocol', 'v2')
-  headers.set('x-mq-client-id', clientId)
+  headers.set('x-mq-client-id', id)
   headers.set('x-mq-date-time', now)
   // Servers know no name for Node here: what they cannot read they refuse.
   headers.set('x-mq-language', 'HTTP')

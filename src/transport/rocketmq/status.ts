@@ -41,7 +41,15 @@ export function verdictOf(code: number): NotDelivered | undefined {
 }
 
 /** What gRPC itself failed with, as far as we tell its codes apart. */
-const codes = { deadline: 4, denied: 7, unknown: 12, unavailable: 14, unauthenticated: 16 }
+const codes = {
+  cancelled: 1,
+  deadline: 4,
+  denied: 7,
+  exhausted: 8,
+  unknown: 12,
+  unavailable: 14,
+  unauthenticated: 16
+}
 
 interface CallError {
   code: number
@@ -58,6 +66,9 @@ export const isUnavailable = (error: unknown): boolean =>
 export const isAway = (error: unknown): boolean =>
   isUnavailable(error) || (isCallError(error) && error.code === codes.deadline)
 
+/** An answer had more bytes than may come; also where a server has too much to do. */
+export const isTooLarge = (error: unknown): boolean => isCallError(error) && error.code === codes.exhausted
+
 /** What a call fails with for which there is no connection any more. */
 export const notConnected = (): Error =>
   Object.assign(new Error('left'), { code: codes.unavailable, details: 'No connection: left' })
@@ -70,6 +81,7 @@ export const wasNotSent = (error: unknown): boolean =>
 export function failureOfCall(error: unknown): NotDelivered {
   if (!isCallError(error)) return failureOf(error)
   if (error.code === codes.deadline) return failed('timeout')
+  if (error.code === codes.cancelled) return failed('connection_closed')
   if (error.code === codes.denied || error.code === codes.unauthenticated)
     return failed('credentials: not accepted')
   if (error.code === codes.unknown) return failed('protocol: not the proxy of RocketMQ 5')

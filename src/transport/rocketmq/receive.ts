@@ -1,0 +1,170 @@
+// What a consumer asks of a proxy of RocketMQ: messages, their acknowledgement, and more time for them.
+import { createRequire } from 'node:module'
+import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
+import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
+import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
+import type { Broker } from '../broker.ts'
+import { Failure } from '../egress/guard.ts'
+import { unfit } from '../judged.ts'
+import { resource } from './message.ts'
+import { call, clientId, listen, metadata, type Place, type Proxies, type Proxy } from './proxy.ts'
+import { verdictOf } from './status.ts'
+
+const { Code, FilterType } = definition
+const { Duration } = createRequire(import.meta.resolve('rocketmq-client-nodejs'))(
+  'google-protobuf/google/protobuf/duration_pb.js'
+) as { Duration: new () => { setSeconds(seconds: number): Span } }
+type Span = Parameters<InstanceType<typeof service.ReceiveMessageRequest>['setInvisibleDuration']>[0]
+
+/**
+ * A message that was taken comes again after this. Proxies give messages also to a question that was cancelled, so each stop may cost
+ * one of them as much; they refuse less than ten seconds.
+ */
+export const invisibleMs = 15_000
+/** The same for one that is kept. */
+const keptMs = 60_000
+/** How long a proxy keeps a question for messages open. Proxies make five seconds of less. */
+export const pollMs = 5_000
+export const callMs = 3_000
+/** Beside its messages an answer has a status and a time. */
+const answersMost = 10
+
+export type MessageOfTopic = InstanceType<typeof definition.Message>
+export interface Taken {
+  message: MessageOfTopic
+  /** Of the whole, as it came. */
+  bytes: number
+  acknowledge(): Promise<void>
+  /** It stays ours for another minute. */
+  keep(): Promise<void>
+}
+
+/** A broker that holds queues of the topic, and the proxy by which we reach it. */
+export interface Source {
+  /** Resolves when the answer is complete; each message is handed over as it comes. `take` may throw, which ends it. */
+  receive(most: number, signal: AbortSignal, take: (taken: Taken) => void): Promise<void>
+}
+
+export interface Subscription {
+  broker: Broker
+  proxies: Proxies
+  topic: string
+  group: string
+}
+
+export interface Way extends Subscription {
+  place: Place
+  proxy: Proxy
+}
+
+export type Queue = InstanceType<typeof definition.MessageQueue>
+export const readerId = `${clientId}-receipts`
+
+interface Answer {
+  bytes: number
+  response: InstanceType<typeof service.ReceiveMessageResponse>
+}
+
+const receiveMessage = grpc.MessagingServiceService.receiveMessage
+
+export async function receive(
+  way: Way,
+  queue: Queue,
+  most: number,
+  signal: AbortSignal,
+  take: (taken: Taken) => void
+): Promise<void> {
+  const { broker, proxy, topic, group } = way
+  const request = new service.ReceiveMessageRequest()
+    .setGroup(resource(group, broker.path))
+    .setMessageQueue(queue)
+    .setFilterExpression(everything())
+    .setBatchSize(most)
+    .setInvisibleDuration(span(invisibleMs))
+    .setLongPollingTimeout(span(pollMs))
+  // A generated call tells its message and not how many bytes it came as.
+  const sized = (bytes: Buffer): Answer => ({
+    bytes: bytes.length,
+    response: receiveMessage.responseDeserialize(bytes)
+  })
+  let left = most
+  let others = 0
+  const line = listen<Answer>(
+    proxy,
+    client =>
+      client.makeServerStreamRequest(
+        receiveMessage.path,
+        receiveMessage.requestSerialize,
+        sized,
+        request,
+        metadata(broker, readerId),
+        deadline(pollMs + callMs)
+      ),
+    ({ bytes, response }) => {
+      const message = response.getMessage()
+      const status = response.getStatus()?.getCode()
+      // No message within the time of the question
+      if (status !== Code.MESSAGE_NOT_FOUND) check(status, topic)
+      if (message ? left-- === 0 : others++ > answersMost) throw unfit('more answers than were asked for')
+      if (message) take(taken(way, message, bytes))
+    }
+  )
+  signal.addEventListener('abort', line.cancel, { once: true })
+  if (signal.aborted) line.cancel()
+  try {
+    await line.ended
+  } finally {
+    signal.removeEventListener('abort', line.cancel)
+  }
+}
+
+function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic, bytes: number): Taken {
+  const [ofGroup, ofTopic] = [resource(group, broker.path), resource(topic, broker.path)]
+  const id = message.getSystemProperties()?.getMessageId() ?? ''
+  let receipt = message.getSystemProperties()?.getReceiptHandle() ?? ''
+  return {
+    message,
+    bytes,
+    async acknowledge() {
+      const entry = new service.AckMessageEntry().setMessageId(id).setReceiptHandle(receipt)
+      const request = new service.AckMessageRequest()
+        .setGroup(ofGroup)
+        .setTopic(ofTopic)
+        .setEntriesList([entry])
+      await call(proxy, (client, done) =>
+        client.ackMessage(request, metadata(broker, readerId), deadline(callMs), done)
+      )
+    },
+    async keep() {
+      const request = new service.ChangeInvisibleDurationRequest()
+        .setGroup(ofGroup)
+        .setTopic(ofTopic)
+        .setMessageId(id)
+        .setReceiptHandle(receipt)
+        .setInvisibleDuration(span(keptMs))
+      const answer = await call<InstanceType<typeof service.ChangeInvisibleDurationResponse>>(
+        proxy,
+        (client, done) =>
+          client.changeInvisibleDuration(request, metadata(broker, readerId), deadline(callMs), done)
+      )
+      receipt = answer.getReceiptHandle() || receipt
+    }
+  }
+}
+
+export const everything = (): InstanceType<typeof definition.FilterExpression> =>
+  new definition.FilterExpression().setType(FilterType.TAG).setExpression('*')
+export const span = (ms: number): Span => new Duration().setSeconds(ms / 1_000)
+export const deadline = (ms: number): { deadline: number } => ({ deadline: Date.now() + ms })
+export const failure = (reason: string): Failure => new Failure({ kind: 'failed', reason })
+
+/** Throws where a proxy says no. A line of an answer that has no status says nothing. */
+export function check(code: number | undefined, topic: string): void {
+  if (code === undefined || code === Code.OK) return
+  if (code === Code.TOPIC_NOT_FOUND || code === Code.NOT_FOUND)
+    throw failure(`target_missing: there is no topic ${topic}`)
+  if (code === Code.CONSUMER_GROUP_NOT_FOUND)
+    throw failure('target_missing: the consumer group is not there, and the broker makes none')
+  if (code === Code.FORBIDDEN) throw failure('credentials: may not read this topic')
+  throw failure(verdictOf(code)?.reason ?? `broker: ${code}`)
+}
