@@ -110,6 +110,7 @@ t.test('receipts by RocketMQ', { skip: without('java', 'mvn') }, async t => {
     const one = running(t, url)
     await write('x'.repeat(3_000_000), 'small')
     await until('the small one is handled', () => one.has('small'))
+    await until('the large one is said', () => one.lines.length > 0)
     t.match(one.lines[0], /a message of more than 2097152 bytes/)
     t.notOk(one.texts().some(text => text.length > 1_000))
     await one.stop()
