@@ -16,6 +16,7 @@ const commands: Record<string, { does: string; load: () => Promise<Command> }> =
   migrate: { does: 'applies the missing migrations to DATABASE_URL', load: () => import('./migrate.ts') },
   key: { does: 'creates, lists and revokes API keys', load: () => import('./key.ts') },
   tasks: { does: 'lists, pushes, settles and redelivers tasks', load: () => import('./tasks.ts') },
+  archive: { does: 'finds and restores tasks that retention removed', load: () => import('./archive.ts') },
   outbox: { does: 'lets a role enqueue tasks by SQL', load: () => import('./outbox.ts') },
   alarms: { does: 'lists the channels of alarms and tests one', load: () => import('./alarms.ts') },
   doctor: { does: 'checks the setup and prints the fixes', load: () => import('./doctor.ts') },

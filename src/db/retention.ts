@@ -1,3 +1,5 @@
+import { archiveTasks, type Archive } from './archive.ts'
+import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
 /**
@@ -8,29 +10,60 @@ export async function removeOld(
   sql: Sql,
   days: number,
   limit: number,
-  after: string | null
+  after: string | null,
+  archive?: Archive
 ): Promise<{ removed: number; next: string | null }> {
-  const [row] = await sql<[{ removed: number; looked: number; next: string | null }]>`
+  const [found] = await sql<[{ ids: string[]; looked: number; next: string | null }]>`
     with looked as materialized (
-      select id, state from task
+      select id, task_no, state from task
       where id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
         -- uuid v7 begins with its time: a bound on the key, so that the walk ends where the young ones begin
         and id < (lpad(to_hex((extract(epoch from now() - ${days}::int * interval '1 day') * 1000)::bigint), 12, '0')
           || repeat('0', 20))::uuid
       order by id
       limit ${limit}
+    )
+    select array(select l.id::text from looked l where ${atRest(sql, days)} order by l.id) as ids,
+      (select count(*) from looked)::int as looked, (select id::text from looked order by id desc limit 1) as next`
+  const next = found.looked < limit ? null : found.next
+  if (found.ids.length === 0) return { removed: 0, next }
+  const seen = archive && (await archiveTasks(sql, found.ids, archive))
+  return { removed: await remove(sql, days, found.ids, seen), next }
+}
+
+/** Of a task `l` that is older than `days`. */
+const atRest = (sql: Sql, days: number) => sql`
+  -- One that was never ended must not be forgotten, however old it is.
+  l.state <> 'PREPARED' and not exists (select from delivery d where d.task_id = l.id and d.status = 0)
+    -- Somebody still waits for it, perhaps for its redelivery. One that is named at this very moment goes all the same:
+    -- then whoever named it ends as if it had been deleted, with an alarm.
+    and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
+    -- One that FAILED and is in order holds its key, or will when its turn comes.
+    and not exists (select from delivery d where d.task_id = l.id and d.status = 2 and d.position > 0)
+    -- Brought back from the archive: its days begin anew.
+    and not exists (
+      select from audit x
+      where x.target = l.task_no and x.what = 'task.restored' and x.at > now() - ${days}::int * interval '1 day'
+    )`
+
+/** `seen`: only those that still look as they were archived; what changed meanwhile is archived again at the next walk. */
+async function remove(
+  sql: Sql,
+  days: number,
+  ids: readonly string[],
+  seen: readonly (string | undefined)[] | undefined
+): Promise<number> {
+  const [row] = await sql<[{ removed: number }]>`
+    with asked as materialized (
+      select * from unnest(
+        ${plainArray(ids)}::uuid[], ${textArray(seen?.map(one => one ?? 'gone') ?? [])}::text[]
+      ) as a (id, seen)
     ), resting as materialized (
-      select id from looked l
-      -- One that was never ended must not be forgotten, however old it is.
-      where l.state <> 'PREPARED' and not exists (select from delivery d where d.task_id = l.id and d.status = 0)
-        -- Somebody still waits for it, perhaps for its redelivery. One that is named at this very moment goes all the same:
-        -- then whoever named it ends as if it had been deleted, with an alarm.
-        and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
-        -- One that FAILED and is in order holds its key, or will when its turn comes.
-        and not exists (select from delivery d where d.task_id = l.id and d.status = 2 and d.position > 0)
+      select l.id, a.seen from asked a join task l on l.id = a.id
+      where ${atRest(sql, days)}
     ), locked as materialized (
       -- As they are now and not in our snapshot: one that is redelivered at this very moment must stay.
-      select d.task_id, d.status
+      select d.task_id, d.status, d.updated_at
       from delivery d
       where d.task_id in (select id from resting)
       order by d.task_id, d.downstream
@@ -38,6 +71,9 @@ export async function removeOld(
     ), old as materialized (
       select id from resting r
       where not exists (select from locked d where d.task_id = r.id and d.status = 0)
+        and (r.seen is null or r.seen = concat_ws(' ',
+          (select max(extract(epoch from d.updated_at)) from locked d where d.task_id = r.id),
+          (select count(*) from receipt k where k.task_id = r.id)))
     ), receipts as (delete from receipt using old where receipt.task_id = old.id),
     attempts as (delete from attempt using old where attempt.task_id = old.id),
     failures as (delete from failure using old where failure.task_id = old.id),
@@ -46,7 +82,6 @@ export async function removeOld(
     dependencies as (delete from dependency using old where dependency.task_id = old.id),
     deliveries as (delete from delivery using old where delivery.task_id = old.id),
     tasks as (delete from task using old where task.id = old.id returning 1)
-    select (select count(*) from tasks)::int as removed, (select count(*) from looked)::int as looked,
-      (select id::text from looked order by id desc limit 1) as next`
-  return { removed: row.removed, next: row.looked < limit ? null : row.next }
+    select count(*)::int as removed from tasks`
+  return row.removed
 }

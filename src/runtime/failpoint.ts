@@ -35,6 +35,8 @@ export const failpoints = [
   'check.after_answer',
   // What a bulk redelivery takes is written down, and not changed yet.
   'bulk.after_take',
+  // Of retention: what is archived is still in the tables.
+  'archive.after_write',
   'migrate.step',
   'shutdown.after_drain'
 ] as const

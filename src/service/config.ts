@@ -28,6 +28,8 @@ export interface Config {
   leaseMarginMs: number
   alarmChannels: ChannelConfig[]
   retentionDays: number
+  /** The folder in which removed tasks are kept. Undefined: they are not. */
+  archiveDir?: string
   forgetMs: number
   logLevel: string
   /** None, a number of proxies, or a list of addresses. Never all: the caller could then choose its own address. */
@@ -171,6 +173,7 @@ function toConfig(
     ...(s.SHUTDOWN_MS !== undefined && { shutdownMs: s.SHUTDOWN_MS }),
     leaseMarginMs: s.LEASE_MARGIN_MS,
     retentionDays: s.RETENTION_DAYS,
+    ...(s.ARCHIVE !== 'none' && { archiveDir: s.ARCHIVE.slice('file:'.length) }),
     forgetMs: s.FORGET_DAYS * 86_400_000,
     logLevel: s.LOG_LEVEL,
     trustProxy: trustProxy(s.TRUST_PROXY),

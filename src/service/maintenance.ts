@@ -1,4 +1,5 @@
 // The periodic work of a process, until it stops.
+import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
 import { openChannels } from '../alarm/open.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
@@ -114,6 +115,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   const { reconciler } = options
   if (reconciler.isUsed)
     running.push(repeat(checkMs, () => reconciler.look(signal), failed('reconcile'), signal))
+  const archive = config.archiveDir === undefined ? undefined : openArchive(config.archiveDir, node)
   let after: string | null = null
   let afterKey: Key | null = null
   running.push(
@@ -136,7 +138,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
     repeat(
       retentionMs,
       async () => {
-        const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after)
+        const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after, archive)
         after = next
         if (removed > 0) log.info({ removed }, 'retention.removed')
         const keys = await removeKeys(sql, retentionBatch, afterKey)

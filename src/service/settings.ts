@@ -16,6 +16,10 @@ const address = (...protocols: string[]) =>
   z.string().refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
     error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
   })
+const folder = z
+  .string()
+  .regex(/^(none|file:\/(?!\/).*)$/, 'must be none, or file:/folder')
+  .default('none')
 /** One host or several, separated by commas. */
 const addresses = (...protocols: string[]) =>
   z
@@ -157,6 +161,9 @@ export const settings = z.object({
   RETENTION_DAYS: whole(1, 36_500)
     .default(30)
     .describe('The number of days after which an ended task is removed, counted from its POST.'),
+  ARCHIVE: folder.describe(
+    'Where tasks are kept that retention removes: `file:/var/lib/ackbox/archive` for a folder, with deliveries, attempts and receipts, as NDJSON in gzip.'
+  ),
   FORGET_DAYS: whole(1, 3_650)
     .default(30)
     .describe(

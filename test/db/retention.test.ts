@@ -6,17 +6,10 @@ import { applyMoves } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { phaseOf, states, type State, type DeliveryState } from '../../src/domain/transitions.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
-import { standing } from '../support/rows.ts'
+import { idOf, standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
 
 const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
-
-let made = 0
-/** A uuid v7 of so many days ago. */
-function idOf(days: number): string {
-  const hex = (Date.now() - days * 24 * 3_600_000).toString(16).padStart(12, '0')
-  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-${(++made).toString(16).padStart(12, '0')}`
-}
 
 async function rows(sql: Sql): Promise<{ [table: string]: number }> {
   const [row] = await sql<[{ [table: string]: number }]>`

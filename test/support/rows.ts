@@ -38,6 +38,15 @@ export async function standing(sql: Sql, at: DeliveryState, options: RowOptions 
   return taskId
 }
 
+let made = 0
+/** A uuid v7 of so many days ago. */
+export function idOf(days: number): string {
+  const hex = Math.round(Date.now() - days * 24 * 3_600_000)
+    .toString(16)
+    .padStart(12, '0')
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-${(++made).toString(16).padStart(12, '0')}`
+}
+
 export interface StoredRow {
   standing: DeliveryState
   reason: string | null

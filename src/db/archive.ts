@@ -1,0 +1,107 @@
+// Tasks on their way out of the tables, and back.
+import { plainArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+/** Keeps tasks where they outlive the database. */
+export interface Archive {
+  /** Rows are removed only once this has resolved. */
+  append(records: readonly ArchiveRecord[]): Promise<void>
+}
+
+/** A task with the rows that tell its story, as one line of JSON. */
+export interface ArchiveRecord {
+  id: string
+  /** Of its POST, in UTC: YYYY-MM-DD. */
+  day: string
+  line: string
+}
+
+/** Bodies and answers of so many tasks are in memory at a time. */
+const atOnce = 100
+
+/** What each of these looked like when it was archived, by its place in `ids`. Undefined: it was gone. */
+export async function archiveTasks(
+  sql: Sql,
+  ids: readonly string[],
+  archive: Archive
+): Promise<(string | undefined)[]> {
+  const seen = new Map<string, string>()
+  for (let from = 0; from < ids.length; from += atOnce) {
+    const rows = await sql<(ArchiveRecord & { seen: string })[]>`
+      select t.id::text, to_char(t.created_at at time zone 'UTC', 'YYYY-MM-DD') as day,
+        -- As the removal asks for it.
+        concat_ws(' ', (select max(extract(epoch from d.updated_at)) from delivery d where d.task_id = t.id),
+          (select count(*) from receipt r where r.task_id = t.id)) as seen,
+        jsonb_build_object('task', to_jsonb(t), 'archivedAt', now(),
+          'deliveries', (select coalesce(jsonb_agg(to_jsonb(d) order by d.downstream), '[]')
+            from delivery d where d.task_id = t.id),
+          'attempts', (select coalesce(jsonb_agg(to_jsonb(a) order by a.downstream, a.attempt), '[]')
+            from attempt a where a.task_id = t.id),
+          'receipts', (select coalesce(jsonb_agg(to_jsonb(r) order by r.id), '[]')
+            from receipt r where r.task_id = t.id))::text as line
+      from task t
+      where t.id = any(${plainArray(ids.slice(from, from + atOnce))}::uuid[])
+      order by t.id`
+    await archive.append(rows)
+    for (const row of rows) seen.set(row.id, row.seen)
+  }
+  return ids.map(id => seen.get(id))
+}
+
+/** What a line of the archive holds: rows by the names of their columns, as of the version that wrote them. */
+export interface ArchivedTask {
+  archivedAt: string
+  task: { id: string; task_no: string; created_at: string; [column: string]: unknown }
+  deliveries: { [column: string]: unknown }[]
+  attempts: { [column: string]: unknown }[]
+  receipts: { [column: string]: unknown }[]
+}
+
+/** The place in an order is of no use any more, and a receipt gets a new number: the old one may be taken. */
+const left: { [table: string]: string[] } = { delivery: ['ordering_key', 'position'], receipt: ['id'] }
+
+/**
+ * Puts an archived task back with its deliveries, attempts and receipts, in one statement. Retention leaves it alone for its days from
+ * now on. False: its number, its id or its unique business key is taken, and nothing was changed.
+ */
+export async function restoreTask(sql: Sql, line: string, who: string): Promise<boolean> {
+  const archived = JSON.parse(line) as ArchivedTask
+  const known = await sql<{ name: string; columns: string[] }[]>`
+    select table_name as name, array_agg(column_name::text) as columns from information_schema.columns
+    where table_schema = current_schema() group by table_name`
+  // By name, and only those that both have: what a later version added gets its default.
+  const columns = (table: string, row: { [column: string]: unknown }) => {
+    const there = known.find(({ name }) => name === table)?.columns ?? []
+    const both = there.filter(name => Object.hasOwn(row, name) && !left[table]?.includes(name))
+    // Names of the catalog, none of the file.
+    return sql.unsafe(both.map(name => `"${name}"`).join(', '))
+  }
+  const { task, deliveries, attempts, receipts } = archived
+  const taskColumns = columns('task', task)
+  const deliveryColumns = columns('delivery', deliveries[0] ?? { task_id: null })
+  const attemptColumns = columns('attempt', attempts[0] ?? { task_id: null })
+  const receiptColumns = columns('receipt', receipts[0] ?? { task_id: null })
+  const [row] = await sql<[{ restored: number }]>`
+    with given as (select ${line}::text::jsonb as archived), restored as (
+      insert into task (${taskColumns})
+      select ${taskColumns} from given, jsonb_populate_record(null::task, archived->'task')
+      on conflict do nothing
+      returning task_no
+    ), deliveries as (
+      insert into delivery (${deliveryColumns})
+      select ${deliveryColumns} from given, jsonb_populate_recordset(null::delivery, archived->'deliveries')
+      where exists (select from restored)
+    ), attempts as (
+      insert into attempt (${attemptColumns})
+      select ${attemptColumns} from given, jsonb_populate_recordset(null::attempt, archived->'attempts')
+      where exists (select from restored)
+    ), receipts as (
+      insert into receipt (${receiptColumns})
+      select ${receiptColumns} from given, jsonb_populate_recordset(null::receipt, archived->'receipts')
+      where exists (select from restored)
+    ), noted as (
+      insert into audit (who, what, target) select ${who}, 'task.restored', task_no from restored
+    )
+    select count(*)::int as restored from restored`
+  return row.restored === 1
+}

@@ -1,0 +1,115 @@
+// The archive in files: DIR/2026-10-24.<process>.ndjson.gz holds tasks that were posted on that day, a task a line.
+// Each process has files of its own, so that what a kill -9 cut off is always the end of a file.
+import { createReadStream } from 'node:fs'
+import { mkdir, open, readdir } from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import { createGunzip, gzip } from 'node:zlib'
+import type { Archive, ArchivedTask, ArchiveRecord } from '../db/archive.ts'
+import { failpoint } from '../runtime/failpoint.ts'
+
+const zipped = promisify(gzip)
+const form = /^(\d{4,}-\d\d-\d\d)\..+\.ndjson\.gz$/
+
+/** `node`: no other process, now or later, has this name. */
+export function openArchive(dir: string, node: string): Archive {
+  return {
+    async append(records) {
+      if (records.length === 0) return
+      await mkdir(dir, { recursive: true, mode: 0o700 })
+      for (const day of new Set(records.map(one => one.day))) {
+        const ofDay = records.filter(one => one.day === day)
+        await appendTo(path.join(dir, `${day}.${node}.ndjson.gz`), ofDay)
+      }
+      failpoint('archive.after_write')
+    }
+  }
+}
+
+/** A member of gzip, on the disk before it resolves. One that could not be written whole is taken back: readers stop at a torn one. */
+async function appendTo(file: string, records: readonly ArchiveRecord[]): Promise<void> {
+  const bytes = await zipped(records.map(({ line }) => `${line}\n`).join(''))
+  // Bodies are in it.
+  const handle = await open(file, 'a', 0o600)
+  try {
+    const { size } = await handle.stat()
+    try {
+      await handle.appendFile(bytes)
+      await handle.sync()
+    } catch (err) {
+      await handle.truncate(size)
+      throw err
+    }
+    if (size === 0) await syncFolder(path.dirname(file))
+  } finally {
+    await handle.close()
+  }
+}
+
+/** The name of a new file is on the disk, too. */
+async function syncFolder(dir: string): Promise<void> {
+  const handle = await open(dir, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+export interface Found {
+  file: string
+  line: string
+  archived: ArchivedTask
+}
+
+/**
+ * The tasks with this number, newest POST first, each as it was archived last. There are several if the number was posted again after a
+ * removal. Without `day` all files are read. `onTorn`: the end of this file was cut off; what was in it is still in the database, or
+ * in another file.
+ */
+export async function findArchived(
+  dir: string,
+  taskNo: string,
+  { day, onTorn }: { day?: string | undefined; onTorn?: (file: string) => void } = {}
+): Promise<Found[]> {
+  const found = new Map<string, Found>()
+  // Cheap to look for: whatever JSON does not escape is in the line as it is.
+  const mark = /["\\\p{Cc}]/u.test(taskNo) ? '' : taskNo
+  for (const name of (await readdir(dir)).toSorted()) {
+    const [, ofDay] = form.exec(name) ?? []
+    if (ofDay === undefined || (day !== undefined && ofDay !== day)) continue
+    const file = path.join(dir, name)
+    for await (const line of linesOf(file, onTorn)) {
+      if (!line.includes(mark)) continue
+      const archived = JSON.parse(line) as ArchivedTask
+      if (archived.task.task_no !== taskNo) continue
+      const other = found.get(archived.task.id)
+      if (!other || other.archived.archivedAt <= archived.archivedAt)
+        found.set(archived.task.id, { file, line, archived })
+    }
+  }
+  return [...found.values()].toSorted((a, b) => (a.archived.task.id < b.archived.task.id ? 1 : -1))
+}
+
+/** Not by node:readline: it ends a line at U+2028 as well, which a body may hold. */
+async function* linesOf(file: string, onTorn: ((file: string) => void) | undefined): AsyncGenerator<string> {
+  const source = createReadStream(file)
+  const text = source.pipe(createGunzip()).setEncoding('utf8')
+  source.on('error', err => text.destroy(err))
+  let rest = ''
+  try {
+    for await (const chunk of text as AsyncIterable<string>) {
+      const lines = (rest + chunk).split('\n')
+      rest = lines.pop() ?? ''
+      yield* lines
+    }
+  } catch (err) {
+    if (!isTorn(err)) throw err
+    onTorn?.(file)
+  } finally {
+    source.destroy()
+  }
+}
+
+const isTorn = (err: unknown): boolean =>
+  err instanceof Error && 'code' in err && (err.code === 'Z_BUF_ERROR' || err.code === 'Z_DATA_ERROR')
