@@ -16,10 +16,7 @@ const address = (...protocols: string[]) =>
   z.string().refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
     error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
   })
-const folder = z
-  .string()
-  .regex(/^(none|file:\/(?!\/).*)$/, 'must be none, or file:/folder')
-  .default('none')
+const folder = z.string().regex(/^(none|file:\/[^/].*)$/, 'must be none, or like file:/folder')
 /** One host or several, separated by commas. */
 const addresses = (...protocols: string[]) =>
   z
@@ -161,9 +158,11 @@ export const settings = z.object({
   RETENTION_DAYS: whole(1, 36_500)
     .default(30)
     .describe('The number of days after which an ended task is removed, counted from its POST.'),
-  ARCHIVE: folder.describe(
-    'Where tasks are kept that retention removes: `file:/var/lib/ackbox/archive` for a folder, with deliveries, attempts and receipts, as NDJSON in gzip.'
-  ),
+  ARCHIVE: folder
+    .default('none')
+    .describe(
+      'Where tasks are kept that retention removes: `file:/var/lib/ackbox/archive` for a folder, with deliveries, attempts and receipts, as NDJSON in gzip.'
+    ),
   FORGET_DAYS: whole(1, 3_650)
     .default(30)
     .describe(
@@ -237,11 +236,10 @@ export const settings = z.object({
 })
 export type Settings = z.output<typeof settings>
 
-/** Names that nearly match a setting: the setting that was meant would silently keep its default. */
+/** Names that nearly match a setting: the setting that was meant would silently keep its default. Each ALARM_CHANNEL_ names a channel. */
 export function misspelt(env: Record<string, string | undefined>): string[] {
   const ours = Object.keys(settings.shape)
   return Object.keys(env).flatMap(name => {
-    // Each names a channel.
     if (ours.includes(name) || name.startsWith('ALARM_CHANNEL_')) return []
     const unset = ours.filter(our => env[our] === undefined)
     // HOME is two letters from HOST, and PATH from AUTH: short names must be closer.
@@ -278,7 +276,7 @@ export function printEnvExample(): string {
 export function printConfigDoc(): string {
   const rows = described().map(({ name, sentence, fallback, unset }) => {
     const otherwise = fallback === undefined ? (unset ?? 'not used') : `\`${fallback}\``
-    return `| \`${name}\` | ${cell(otherwise)} | ${cell(sentence)} |`
+    return `| ${[`\`${name}\``, otherwise, sentence].map(cell => cell.replaceAll('|', '\\|')).join(' | ')} |`
   })
   return [
     '# Settings',
@@ -293,7 +291,6 @@ export function printConfigDoc(): string {
     ''
   ].join('\n')
 }
-const cell = (markdown: string) => markdown.replaceAll('|', '\\|')
 
 /** The parts of a list with commas. */
 export const list = (text: string) =>
