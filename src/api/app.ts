@@ -12,7 +12,7 @@ import { dtmRoutes } from './dtm.ts'
 import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
 import { keyRoutes } from './keys.ts'
-import { manners, originForm } from './request-checks.ts'
+import { checkRequest, originForm } from './request-checks.ts'
 import { operationRoutes } from './operations.ts'
 import { operatorRoutes } from './operator.ts'
 import { opsRoutes } from './ops.ts'
@@ -116,7 +116,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
     })
   })
   let closing = false
-  app.addHook('onRequest', manners)
+  app.addHook('onRequest', checkRequest)
   app.addHook('onRequest', originGuard(deps))
   app.addHook('onRequest', (_request, _reply, done) =>
     done(closing ? new Unavailable('this process is stopping') : undefined)

@@ -1,6 +1,6 @@
-import type { ApiKey, listKeys as listApiKeys, NewKey } from '../db/keys.ts'
+import type { ApiKey, listApiKeys, NewKey } from '../db/keys.ts'
 import type { listAlarms, listTasks } from '../db/lists.ts'
-import type { Key, KeyFilter, listKeys, Passed } from '../db/ordering.ts'
+import type { Key, KeyFilter, listOrderingKeys, Passed } from '../db/ordering.ts'
 import type { SetLimits } from '../db/cluster.ts'
 import type { DeliveryFilter, TaskFilter } from '../db/look.ts'
 import type { Counted, Selection } from '../db/operations.ts'
@@ -91,7 +91,7 @@ export interface ApiDeps {
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>
   listDownstreams(): Promise<readonly { name: string }[]>
-  listKeys(filter: KeyFilter): ReturnType<typeof listKeys>
+  listOrderingKeys(filter: KeyFilter): ReturnType<typeof listOrderingKeys>
   /** The task that held the key. */
   release(key: Key, who: string): Promise<Passed | 'not_held' | 'not_found'>
   /** False: no such downstream. Repeating it is harmless. */

@@ -29,7 +29,7 @@ export function keyRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const { held = false, downstream, cursor, limit = 50 } = request.query
       const { messageCodes } = callerOf(request)
-      const { keys, next } = await deps.listKeys({
+      const { keys, next } = await deps.listOrderingKeys({
         held,
         messageCodes,
         limit,

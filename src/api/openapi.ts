@@ -47,7 +47,7 @@ const nobody: ApiDeps = {
   removeRejected: never,
   nudge: never,
   listDownstreams: never,
-  listKeys: never,
+  listOrderingKeys: never,
   release: never,
   pause: never,
   resume: never,

@@ -2,13 +2,17 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Problem } from '../runtime/errors.ts'
 
 /** Checks that Node does not do, before a body is read. They run for every request: keep them cheap. */
-export function manners(request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void): void {
+export function checkRequest(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  done: (error?: Error) => void
+): void {
   // Otherwise a browser might treat a task's body or a downstream's answer as a script or a page.
   reply.header('x-content-type-options', 'nosniff')
-  done(rudeness(request))
+  done(problemWith(request))
 }
 
-function rudeness({ raw }: FastifyRequest): Problem | undefined {
+function problemWith({ raw }: FastifyRequest): Problem | undefined {
   const { rawHeaders, headers } = raw
   if (rawHeaders.length > 2 * 256) return new Problem('HEADERS_TOO_LARGE', 'more than 256 headers')
   if ((raw.url?.length ?? 0) > 8_192) return new Problem('URI_TOO_LONG')

@@ -2,7 +2,7 @@
 import { parseArgs } from 'node:util'
 import { environment, readConfig } from '../service/config.ts'
 import { embeddedSecret } from '../embedded/start.ts'
-import { createKey, listKeys, revokeKey, scopes, type Scope } from '../db/keys.ts'
+import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/keys.ts'
 import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
@@ -93,7 +93,7 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
 }
 
 async function list(sql: Sql): Promise<void> {
-  const keys = await listKeys(sql)
+  const keys = await listApiKeys(sql)
   if (keys.length === 0)
     console.log(`There are no keys. Create one: ${commandLine('key create NAME --scopes tasks:write')}`)
   for (const key of keys) {

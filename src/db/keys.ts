@@ -43,7 +43,7 @@ export async function createKey(
   return { id, key }
 }
 
-export async function listKeys(sql: Sql): Promise<ListedKey[]> {
+export async function listApiKeys(sql: Sql): Promise<ListedKey[]> {
   return await sql<ListedKey[]>`
     select id, name, scopes, message_codes as "messageCodes", created_at as "createdAt", revoked_at as "revokedAt"
     from api_key order by created_at, id`

@@ -157,7 +157,7 @@ export interface KeyView extends Key {
 }
 
 /** Keys of which one is not HANDLED yet, by downstream and key; `held`: only those that a FAILED one holds. */
-export async function listKeys(
+export async function listOrderingKeys(
   { db }: Reads,
   { held, downstream, messageCodes, cursor, limit }: KeyFilter
 ): Promise<{ keys: KeyView[]; next?: Key }> {

@@ -22,13 +22,13 @@ export interface AskDeps {
 }
 
 /** What the producer said; `reason` says why it is nothing. */
-export interface Asked {
+export interface ProducerAnswer {
   answer: CheckAnswer
   reason: string | null
 }
 
 /** Asks the producer of a half message what became of it. Never rejects for what the world does. */
-export type Ask = (claim: ClaimedCheck) => Promise<Asked>
+export type Ask = (claim: ClaimedCheck) => Promise<ProducerAnswer>
 
 /** The longest that a check may take; the barrier of a producer answers within 2 s. */
 export const checkTimeoutMs = 5_000
@@ -36,7 +36,7 @@ export const checkTimeoutMs = 5_000
 /** The name under which a secret is derived from SECRET. A downstream's name holds no colon. */
 export const checkSecretName = (messageCode: string): string => `check:${messageCode}`
 
-const nothing = (reason: string): Asked => ({ answer: 'NONE', reason: reason.slice(0, 500) })
+const nothing = (reason: string): ProducerAnswer => ({ answer: 'NONE', reason: reason.slice(0, 500) })
 const members = new Set(['url', 'headers'])
 
 export function asker({

@@ -49,22 +49,23 @@ const sweepPages = 5
 /** So young that a process may not have known that somebody waits. */
 const youngMs = 10_000
 
-type Asked = { ended: string } | { accepted: string }
+/** A task that ended, or one that was accepted to wait. */
+type Trigger = { ended: string } | { accepted: string }
 
 export function dependents(deps: DependentsDeps): Dependents {
   const { sql, cluster, log } = deps
-  const looks = batcher<Asked, void>({
+  const looks = batcher<Trigger, void>({
     max: lookedAtOnce,
     inFlight: 1,
-    async write(asked) {
-      const ended = asked.flatMap(one => ('ended' in one ? one.ended : []))
-      const ids = asked.flatMap(one => ('accepted' in one ? one.accepted : []))
+    async write(triggers) {
+      const ended = triggers.flatMap(one => ('ended' in one ? one.ended : []))
+      const ids = triggers.flatMap(one => ('accepted' in one ? one.accepted : []))
       await look(deps, { ids: [...new Set([...ids, ...ended])], ended: [...new Set(ended)] })
-      return asked.map(() => undefined)
+      return triggers.map(() => undefined)
     }
   })
-  const add = (asked: Asked): void => {
-    looks.add(asked).catch((err: unknown) => failed(log, err))
+  const add = (trigger: Trigger): void => {
+    looks.add(trigger).catch((err: unknown) => failed(log, err))
   }
   let from = lowestUuid
   let sweeping = false

@@ -2,7 +2,7 @@
 export const kinds = ['POISON', 'SILENT', 'REFUSE', 'BROKEN', 'AGAIN', 'SHORT', 'LATE'] as const
 export type Kind = (typeof kinds)[number]
 
-export interface Asked {
+export interface ReceivedAttempt {
   downstream: string
   owesReceipt: boolean
   kind: Kind | undefined
@@ -32,10 +32,10 @@ const ok = { status: 200, body: { code: 0 }, delayMs: 0, receipts: [] }
  * How the receiver behaves towards one attempt: pure, and for one seed always the same, whatever the order of arrival.
  * Chance strikes the first two attempts only, so that an ordinary task always ends HANDLED.
  */
-export function behaviour(asked: Asked, seed: number): Behaviour {
-  const random = chance(`${seed} ${asked.webhookId} ${asked.attempt}`)
-  const first = asked.attempt === 1
-  switch (asked.kind) {
+export function behaviour(attempt: ReceivedAttempt, seed: number): Behaviour {
+  const random = chance(`${seed} ${attempt.webhookId} ${attempt.attempt}`)
+  const first = attempt.attempt === 1
+  switch (attempt.kind) {
     case 'POISON':
       return { ...ok, status: 503, body: { error: 'out of order, on purpose' } }
     case 'REFUSE':
@@ -57,13 +57,13 @@ export function behaviour(asked: Asked, seed: number): Behaviour {
       break
   }
 
-  if (!asked.kind && asked.attempt <= 2) {
+  if (!attempt.kind && attempt.attempt <= 2) {
     if (random() < 0.04) return { ...ok, status: 503, body: { error: 'busy' } }
-    if (asked.downstream === 'warehouse' && random() < 0.01)
+    if (attempt.downstream === 'warehouse' && random() < 0.01)
       return { ...ok, body: { code: 500, message: 'busy' } }
   }
   const delayMs = random() < 0.05 ? 300 + random() * 900 : random() * 15
-  if (!asked.owesReceipt) return { ...ok, delayMs }
+  if (!attempt.owesReceipt) return { ...ok, delayMs }
   if (random() < 0.1) return { ...ok, delayMs, headers: { 'ackbox-result': 'HANDLED' } }
 
   const early = random() < 0.05

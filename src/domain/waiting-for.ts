@@ -27,8 +27,8 @@ export interface OpenDelivery {
   }[]
 }
 
-/** What is known around it. */
-export interface Surroundings {
+/** What else decides: processes, handlers, pauses, other tasks. */
+export interface ServiceState {
   now: Date
   workers: number
   dispatchers: number
@@ -55,13 +55,13 @@ export type WaitingFor =
   | { code: 'DISPATCHER' }
 
 /** Null: it waits for nothing, it is over. What must be true before anything else can happen is said first. */
-export function waitingFor(delivery: OpenDelivery, around: Surroundings): WaitingFor | null {
+export function waitingFor(delivery: OpenDelivery, service: ServiceState): WaitingFor | null {
   const { phase, downstream, attempt, nextActionAt, deliveredAt } = delivery
   if (phase === undefined) return null
   if (phase === 'BLOCKED') {
-    const [blocker] = around.blockers
+    const [blocker] = service.blockers
     // Whoever asks may not see what it waits for; or it was let go at this moment.
-    return blocker ? { code: 'TASK', blocker, more: around.blockers.length - 1 } : { code: 'DISPATCHER' }
+    return blocker ? { code: 'TASK', blocker, more: service.blockers.length - 1 } : { code: 'DISPATCHER' }
   }
   if (phase === 'IN_FLIGHT')
     return { code: 'ANSWER', attempt, ...(nextActionAt === undefined ? {} : { until: nextActionAt }) }
@@ -69,20 +69,20 @@ export function waitingFor(delivery: OpenDelivery, around: Surroundings): Waitin
     return {
       code: 'RECEIPT',
       ...(deliveredAt === undefined ? {} : { deliveredAt }),
-      until: nextActionAt ?? around.now.toISOString()
+      until: nextActionAt ?? service.now.toISOString()
     }
-  if (around.paused) return { code: 'PAUSED', downstream, ...around.paused }
-  if (!around.hasHandler) return { code: 'HANDLER', downstream }
-  if (around.workers === 0) return { code: 'WORKER' }
-  const at = nextActionAt ?? around.now.toISOString()
+  if (service.paused) return { code: 'PAUSED', downstream, ...service.paused }
+  if (!service.hasHandler) return { code: 'HANDLER', downstream }
+  if (service.workers === 0) return { code: 'WORKER' }
+  const at = nextActionAt ?? service.now.toISOString()
   const failed = delivery.attempts?.at(-1)
   const last = failed && {
     answer: failed.status === undefined ? (failed.reason ?? failed.outcome) : String(failed.status),
     at: new Date(Date.parse(failed.startedAt) + failed.ms).toISOString()
   }
   const next = { attempt: attempt + 1, ...(last ? { last } : {}) }
-  if (Date.parse(at) > around.now.getTime()) return { code: 'NEXT_ATTEMPT', at, ...next }
-  return around.dispatchers === 0 ? { code: 'DISPATCHER' } : { code: 'ROOM', since: at, ...next }
+  if (Date.parse(at) > service.now.getTime()) return { code: 'NEXT_ATTEMPT', at, ...next }
+  return service.dispatchers === 0 ? { code: 'DISPATCHER' } : { code: 'ROOM', since: at, ...next }
 }
 
 export type Language = 'en' | 'zh'

@@ -291,8 +291,8 @@ function report(folder: string, problems: Problem[]): string {
     `\n  ${file}`,
     ...problems.filter(problem => problem.file === file).map(({ what, fix }) => `    ${what}\n      → ${fix}`)
   ])
-  const count = problems.length === 1 ? 'One thing is' : `${problems.length} things are`
-  return `${count} wrong with the handlers in ${folder}:\n${lines.join('\n')}`
+  const count = problems.length === 1 ? '1 error' : `${problems.length} errors`
+  return `${count} in the handlers of ${folder}:\n${lines.join('\n')}`
 }
 
 /** ms. */

@@ -1,6 +1,6 @@
 // One request to Ackbox, tried again as long as that is safe and there is time.
 
-/** Ackbox refused, or could not be asked. `code` is stable where it was Ackbox that spoke. */
+/** Ackbox refused, or could not be request. `code` is stable where it was Ackbox that spoke. */
 export class AckboxError extends Error {
   override name = 'AckboxError'
   /** Of the HTTP answer; undefined: there was none. */
@@ -44,7 +44,7 @@ export interface Target {
   retryForMs: number
 }
 
-export interface Asked {
+export interface ApiRequest {
   method: 'GET' | 'POST'
   /** Below the base, already encoded. */
   path: string
@@ -58,16 +58,16 @@ export interface Asked {
 }
 
 /** The JSON of a 2xx. Throws an AckboxError for everything else, and the signal's reason when that aborts. */
-export async function call<Answer>(target: Target, asked: Asked): Promise<Answer> {
+export async function call<Answer>(target: Target, request: ApiRequest): Promise<Answer> {
   const end = performance.now() + target.retryForMs
   for (let tries = 1; ; tries++) {
-    asked.signal?.throwIfAborted()
-    const answer = await attempt<Answer>(target, asked)
+    request.signal?.throwIfAborted()
+    const answer = await attempt<Answer>(target, request)
     if (!(answer instanceof AckboxError)) return answer
-    if (!mayRetry(answer, asked.isRepeatable)) throw answer
+    if (!mayRetry(answer, request.isRepeatable)) throw answer
     const pause = Math.max(answer.retryAfterMs ?? 0, backoffMs(tries))
     if (performance.now() + pause > end) throw answer
-    await sleep(pause, asked.signal)
+    await sleep(pause, request.signal)
   }
 }
 
@@ -84,12 +84,12 @@ function mayRetry(err: AckboxError, isRepeatable: boolean): boolean {
 /** 100 ms, doubling to 5 s, less up to a half, so that many do not come back in step. */
 const backoffMs = (tries: number): number => Math.min(5_000, 100 * 2 ** (tries - 1)) * (1 - Math.random() / 2)
 
-async function attempt<Answer>(target: Target, asked: Asked): Promise<Answer | AckboxError> {
-  const { method, path, body, traceparent, signal } = asked
+async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Answer | AckboxError> {
+  const { method, path, body, traceparent, signal } = request
   const what = `${method} ${path.replace(/\?.*$/, '')}`
   const stop = new AbortController()
   const leave = (): void => stop.abort()
-  const limitMs = target.timeoutMs + (asked.waitMs ?? 0)
+  const limitMs = target.timeoutMs + (request.waitMs ?? 0)
   const timer = setTimeout(leave, limitMs)
   signal?.addEventListener('abort', leave, { once: true })
   try {

@@ -1,5 +1,5 @@
 // The HTTP API of Ackbox, as a producer uses it.
-import { call, sleep, type Asked, type Target } from './call.ts'
+import { call, sleep, type ApiRequest, type Target } from './call.ts'
 import { checkTaskNo, postText, ProducerError, written, type Task } from './task.ts'
 
 export interface ClientOptions {
@@ -79,7 +79,7 @@ const longestWaitS = 60
 
 export function client(options: ClientOptions): Client {
   const target = targetOf(options)
-  const ask = <Answer>(path: string, asked: Omit<Asked, 'path'>): Promise<Answer> =>
+  const ask = <Answer>(path: string, asked: Omit<ApiRequest, 'path'>): Promise<Answer> =>
     call(target, { ...asked, path })
   const act = (taskNo: string, verb: string, { signal }: CallOptions): Promise<TaskAnswer> =>
     ask(`${taskPath(taskNo)}/${verb}`, { method: 'POST', signal, isRepeatable: true })

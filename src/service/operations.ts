@@ -4,21 +4,14 @@ import type { ApiDeps } from '../api/deps.ts'
 import type { App } from '../api/typed.ts'
 import type { Config } from './config.ts'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
-import { listKeys } from '../db/ordering.ts'
+import { listOrderingKeys } from '../db/ordering.ts'
 import { iso, present } from '../db/views.ts'
 import { countText } from '../db/window.ts'
 import { reconcile } from '../db/reconcile.ts'
 import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
 import { resolveAlarm } from '../db/alarms.ts'
 import { archiveFailure, listFailures } from '../db/failures.ts'
-import {
-  audit,
-  createKey,
-  listKeys as listApiKeys,
-  openKeyFinder,
-  revokeKey,
-  type AuditEntry
-} from '../db/keys.ts'
+import { audit, createKey, listApiKeys, openKeyFinder, revokeKey, type AuditEntry } from '../db/keys.ts'
 import { createSession, endSession } from '../db/sessions.ts'
 import { readStats } from '../db/statistics.ts'
 import { pause, resume } from '../db/cluster.ts'
@@ -68,21 +61,10 @@ export interface OperationsOptions {
 
 /** The operations of the API. While PostgreSQL is away a call rejects, and the API answers 503. */
 export function operations(options: OperationsOptions): ApiDeps {
-  const {
-    config,
-    sql,
-    reads,
-    registry,
-    complete,
-    dispatching,
-    cluster: around,
-    waiting,
-    metrics,
-    log
-  } = options
+  const { config, sql, reads, registry, complete, dispatching, cluster, waiting, metrics, log } = options
   const { handlers } = registry
   const names = [...registry.downstreams.keys()]
-  const explaining = { reads, handlers, cluster: around }
+  const explaining = { reads, handlers, cluster }
   const written =
     (deed: AuditEntry): Written =>
     (before, after) =>
@@ -106,7 +88,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     listAlarms: filter => listAlarms(reads, filter),
     remove: (taskNo, who) =>
       remove(
-        { sql, complete, cluster: around, cancelled: options.cancelled },
+        { sql, complete, cluster, cancelled: options.cancelled },
         taskNo,
         who,
         written({ who, what: 'task.delete', target: taskNo })
@@ -114,7 +96,7 @@ export function operations(options: OperationsOptions): ApiDeps {
     redeliver(asked) {
       const { taskNo, downstream = null, force, who } = asked
       return redeliver(
-        { sql, complete, cluster: around, handlers, wake: dispatching.wake },
+        { sql, complete, cluster, handlers, wake: dispatching.wake },
         asked,
         written({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
       )
@@ -125,7 +107,7 @@ export function operations(options: OperationsOptions): ApiDeps {
       registry,
       complete,
       dispatching,
-      cluster: around,
+      cluster,
       cancelled: options.cancelled,
       written
     }),
@@ -169,23 +151,23 @@ export function operations(options: OperationsOptions): ApiDeps {
         }
       })
     },
-    listKeys: filter => listKeys(reads, filter),
+    listOrderingKeys: filter => listOrderingKeys(reads, filter),
     release: (key, who) =>
-      release({ sql, cluster: around, promote: options.waitingFor.promote }, key, () =>
+      release({ sql, cluster, promote: options.waitingFor.promote }, key, () =>
         audit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
       ),
     async pause(name, who) {
       if (!(await isKnown(reads, registry, name))) return false
       await audit(sql, { who, what: 'downstream.pause', target: name })
       await pause(sql, name, who)
-      await around.refresh()
+      await cluster.refresh()
       return true
     },
     async resume(name, who) {
       if (!(await isKnown(reads, registry, name))) return false
       await audit(sql, { who, what: 'downstream.resume', target: name })
       await resume(sql, name)
-      await around.refresh()
+      await cluster.refresh()
       dispatching.wake()
       return true
     },
@@ -213,15 +195,15 @@ export function operations(options: OperationsOptions): ApiDeps {
     findKey: openKeyFinder(sql),
     async ready() {
       const checks = {
-        database: around.isDatabaseAway() ? 'away' : 'ok',
+        database: cluster.isDatabaseAway() ? 'away' : 'ok',
         queue: options.queueUp() ? 'ok' : 'away',
         draining: options.draining() ? 'yes' : 'no'
       }
       // It accepts tasks even without its queue: deliveries wait in PostgreSQL.
-      return { ok: !around.isDatabaseAway() && !options.draining(), checks }
+      return { ok: !cluster.isDatabaseAway() && !options.draining(), checks }
     },
     overload: () => (options.accept.isFull() ? 1 : null),
-    now: () => around.now(),
+    now: () => cluster.now(),
     metrics,
     log,
     auth: config.auth,

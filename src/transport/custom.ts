@@ -40,11 +40,11 @@ export function customTransport(): Transport<CustomRequest> {
   return {
     name: 'custom',
 
-    send({ send }, parcel) {
+    send({ send }, context) {
       const cut = new AbortController()
       return flying.fly(
-        parcel,
-        () => own(send, parcel, cut.signal),
+        context,
+        () => own(send, context, cut.signal),
         why => cut.abort(new Error(why))
       )
     },
@@ -56,10 +56,10 @@ export function customTransport(): Transport<CustomRequest> {
   }
 }
 
-async function own(send: CustomRequest['send'], parcel: SendContext, signal: AbortSignal): Promise<Outcome> {
+async function own(send: CustomRequest['send'], context: SendContext, signal: AbortSignal): Promise<Outcome> {
   try {
-    const { timeoutMs } = parcel
-    return read(await send({ timeoutMs, signal, headers: payload => parcel.headers(payload) }))
+    const { timeoutMs } = context
+    return read(await send({ timeoutMs, signal, headers: payload => context.headers(payload) }))
   } catch (error) {
     return failed(`send: ${(error instanceof Error ? error.message : String(error)).slice(0, 200)}`)
   }

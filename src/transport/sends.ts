@@ -11,7 +11,7 @@ export interface Flight {
 /** Sends of one transport, each ended once: by its answer, its deadline, the process's end or `close`. */
 export function openSends(): {
   fly(
-    parcel: SendContext,
+    context: SendContext,
     send: (flight: Flight) => Promise<Outcome>,
     cut?: (why: string) => void
   ): Promise<Outcome>
@@ -19,9 +19,9 @@ export function openSends(): {
 } {
   const clock = deadlines<Due & { stop: (why: string) => void }>()
   return {
-    fly(parcel, send, cut) {
-      if (parcel.signal.aborted) return Promise.resolve({ kind: 'failed', reason: 'shutdown' })
-      if (parcel.timeoutMs <= 0) return Promise.resolve({ kind: 'failed', reason: 'timeout' })
+    fly(context, send, cut) {
+      if (context.signal.aborted) return Promise.resolve({ kind: 'failed', reason: 'shutdown' })
+      if (context.timeoutMs <= 0) return Promise.resolve({ kind: 'failed', reason: 'timeout' })
       return new Promise((resolve, reject) => {
         const flight = { over: false }
         const stop = (reason: string): void => {
@@ -30,10 +30,10 @@ export function openSends(): {
           resolve({ kind: 'failed', reason })
         }
         const due = {
-          due: performance.now() + parcel.timeoutMs,
-          signal: parcel.signal,
+          due: performance.now() + context.timeoutMs,
+          signal: context.signal,
           place: -1,
-          expire: () => stop(parcel.signal.aborted ? 'shutdown' : 'timeout'),
+          expire: () => stop(context.signal.aborted ? 'shutdown' : 'timeout'),
           stop
         }
         const settle = (): boolean => {

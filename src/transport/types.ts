@@ -35,7 +35,7 @@ export type Accepted = (answer: Answer) => Verdict
 /** How an attempt leaves the house. `send` never rejects for what the world does. */
 export interface Transport<Request = unknown> {
   readonly name: string
-  send(request: Request, parcel: SendContext, accepted?: Accepted): Promise<Outcome>
+  send(request: Request, context: SendContext, accepted?: Accepted): Promise<Outcome>
   close(): Promise<void>
 }
 

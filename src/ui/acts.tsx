@@ -61,7 +61,7 @@ export function Said() {
   )
 }
 
-interface Asked {
+interface Confirmation {
   title: string
   text?: ComponentChildren
   /** A field that must be filled in. */
@@ -70,9 +70,9 @@ interface Asked {
   danger?: boolean
   run: (said: string) => Promise<unknown>
 }
-const asked = signal<Asked | null>(null)
+const asked = signal<Confirmation | null>(null)
 /** Nothing that changes something happens without being asked once. */
-export const ask = (question: Asked): void => {
+export const ask = (question: Confirmation): void => {
   asked.value = question
 }
 
@@ -91,7 +91,7 @@ export function Question() {
   const close = (): void => {
     asked.value = null
   }
-  const confirm = async (question: Asked): Promise<void> => {
+  const confirm = async (question: Confirmation): Promise<void> => {
     setBusy(true)
     try {
       await question.run(text)

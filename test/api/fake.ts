@@ -284,7 +284,7 @@ export function fakeService() {
             )
           },
     listAlarms: async filter => (filter.cursor === 'nonsense' ? 'bad_cursor' : { alarms: [] }),
-    listKeys: async () => ({ keys: [] }),
+    listOrderingKeys: async () => ({ keys: [] }),
     release: async ({ downstream, orderingKey }, who) => {
       audits.push({ who, what: 'key.release', target: `${downstream} ${orderingKey}` })
       return { taskNo: 'order-A-1', messageCode: 'order.paid' }

@@ -1,6 +1,6 @@
 // Held keys are listed and released: over a real PostgreSQL, as operators see them.
 import t from 'tap'
-import { listKeys, removeKeys, type Key, type KeyView } from '../../src/db/ordering.ts'
+import { listOrderingKeys, removeKeys, type Key, type KeyView } from '../../src/db/ordering.ts'
 import { claimAlarms } from '../../src/db/alarms.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { asked } from '../support/asked.ts'
@@ -26,7 +26,7 @@ t.test(
     const seen: KeyView[] = []
     let cursor: Key | undefined
     do {
-      const page = await listKeys(reads, { ...all, ...(cursor ? { cursor } : {}) })
+      const page = await listOrderingKeys(reads, { ...all, ...(cursor ? { cursor } : {}) })
       seen.push(...page.keys)
       cursor = page.next
     } while (cursor)
@@ -41,15 +41,15 @@ t.test(
       }))
     )
     t.equal(seen.length, 3)
-    const ofAll = await listKeys(reads, { ...all, held: false, limit: 10 })
+    const ofAll = await listOrderingKeys(reads, { ...all, held: false, limit: 10 })
     t.match(ofAll.keys.at(-1), {
       orderingKey: 'd',
       waiting: 0,
       heldSince: undefined,
       head: { status: 'SENDING' }
     })
-    t.same((await listKeys(reads, { ...all, messageCodes: ['order.sent'] })).keys, [])
-    t.same((await listKeys(reads, { ...all, downstream: 'points' })).keys, [])
+    t.same((await listOrderingKeys(reads, { ...all, messageCodes: ['order.sent'] })).keys, [])
+    t.same((await listOrderingKeys(reads, { ...all, downstream: 'points' })).keys, [])
     const alarms = await claimAlarms(story.sql, 100)
     t.match(
       alarms
@@ -110,7 +110,7 @@ t.test('the list of keys goes by what is asked for, and a cursor that is none is
   const filters: object[] = []
   const last = { downstream: 'warehouse', orderingKey: 'b/ä' }
   const { app } = await api(t, {
-    listKeys: async filter => {
+    listOrderingKeys: async filter => {
       filters.push(filter)
       return { keys: [{ ...last, waiting: 1 }], next: last }
     }

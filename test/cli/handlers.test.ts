@@ -34,7 +34,7 @@ t.test('a wrong folder ends it with 1 and all that is wrong', async t => {
   writeFileSync(join(dir, 'a.mjs'), '')
   const { code, err } = await handlers([], { HANDLERS_DIR: dir })
   t.equal(code, 1)
-  t.match(err, /One thing is wrong with the handlers in .*a\.mjs\n {4}it has no default export/s)
+  t.match(err, /1 error in the handlers of .*a\.mjs\n {4}it has no default export/s)
   t.notMatch(err, /\n {4}at /, 'no stack: nobody has to read our code')
 })
 

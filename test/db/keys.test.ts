@@ -5,7 +5,7 @@ import {
   findKey,
   hashKey,
   keyFinder,
-  listKeys,
+  listApiKeys,
   openKeyFinder,
   revokeKey
 } from '../../src/db/keys.ts'
@@ -42,7 +42,7 @@ t.test('a revoked key is a stranger, and can be revoked once', async t => {
   t.equal(await revokeKey(sql, { id, who: 'ann' }), true)
   t.equal(await findKey(sql, hashKey(key)), null)
   t.equal(await revokeKey(sql, { id, who: 'ann' }), false)
-  t.match(await listKeys(sql), [
+  t.match(await listApiKeys(sql), [
     { id, name: 'old', scopes: ['ops:read'], messageCodes: null, revokedAt: Date }
   ])
   t.equal(await findKey(sql, hashKey('ack_made-up')), null)

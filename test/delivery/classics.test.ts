@@ -127,9 +127,9 @@ t.test('a downstream that hangs stops nobody else, not even of the same task', a
     }
   })
   const send = downstream.send.bind(downstream)
-  downstream.send = (request, parcel, accepted) => {
-    downstream.holds = parcel.downstream === 'points'
-    return send(request, parcel, accepted)
+  downstream.send = (request, context, accepted) => {
+    downstream.holds = context.downstream === 'points'
+    return send(request, context, accepted)
   }
   await accept.many(Array.from({ length: 100 }, () => asked()))
   await downstream.received(102)

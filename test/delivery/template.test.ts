@@ -8,7 +8,7 @@ import { z } from '../../src/handler/define.ts'
 import { failed } from '../support/scripted.ts'
 import { setup } from '../support/setup.ts'
 import { until } from '../support/until.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 
 t.test('afterSend is told how every attempt ended, after it is written, and changes nothing', async t => {
   const told: AboutOutcome<unknown>[] = []
@@ -117,7 +117,10 @@ t.test('a custom send that hangs ends at its deadline, and hears so', async t =>
     new Promise(() => signal.addEventListener('abort', () => (aborted = true)))
   const downstream = loaded({ transport: 'custom', send: hanging })
   const request = (await downstream.request({} as never)) as never
-  t.match(await transport.send(request, parcel({ timeoutMs: 50 })), { kind: 'failed', reason: 'timeout' })
+  t.match(await transport.send(request, sendContext({ timeoutMs: 50 })), {
+    kind: 'failed',
+    reason: 'timeout'
+  })
   t.ok(aborted)
   const nonsense: [unknown, object][] = [
     [
@@ -137,7 +140,7 @@ t.test('a custom send that hangs ends at its deadline, and hears so', async t =>
     [true, { kind: 'failed', reason: /^bad_outcome/ }]
   ]
   for (const [made, outcome] of nonsense)
-    t.match(await transport.send({ send: () => made }, parcel()), outcome, JSON.stringify(made))
+    t.match(await transport.send({ send: () => made }, sendContext()), outcome, JSON.stringify(made))
 })
 
 t.test('wrong handlers are told so', async t => {

@@ -1,7 +1,7 @@
 import t from 'tap'
-import { behaviour, type Asked } from '../../src/demo/behaviour.ts'
+import { behaviour, type ReceivedAttempt } from '../../src/demo/behaviour.ts'
 
-const asked = (over: Partial<Asked> = {}): Asked => ({
+const asked = (over: Partial<ReceivedAttempt> = {}): ReceivedAttempt => ({
   downstream: 'warehouse',
   owesReceipt: true,
   kind: undefined,
@@ -9,7 +9,7 @@ const asked = (over: Partial<Asked> = {}): Asked => ({
   attempt: 1,
   ...over
 })
-const many = (over: Partial<Asked>) =>
+const many = (over: Partial<ReceivedAttempt>) =>
   Array.from({ length: 2_000 }, (_, i) => behaviour(asked({ webhookId: `w-${i}`, ...over }), 1))
 
 t.test('the same attempt is treated the same, whatever came before it', async t => {
@@ -54,7 +54,8 @@ t.test('who owes none brings none', async t => {
 })
 
 t.test('each kind of trouble on purpose does what it is for', async t => {
-  const first = (kind: NonNullable<Asked['kind']>, attempt = 1) => behaviour(asked({ kind, attempt }), 1)
+  const first = (kind: NonNullable<ReceivedAttempt['kind']>, attempt = 1) =>
+    behaviour(asked({ kind, attempt }), 1)
   t.equal(first('POISON', 50).status, 503)
   t.equal(first('REFUSE').status, 410)
   t.match(first('SILENT', 9), { status: 200, receipts: [] })

@@ -4,11 +4,11 @@ import {
   waitingFor,
   waitingText,
   type OpenDelivery,
-  type Surroundings
+  type ServiceState
 } from '../../src/domain/waiting-for.ts'
 
 const now = new Date('2026-11-24T10:02:30.000Z')
-const around: Surroundings = { now, workers: 1, dispatchers: 1, hasHandler: true, blockers: [] }
+const service: ServiceState = { now, workers: 1, dispatchers: 1, hasHandler: true, blockers: [] }
 const failed = {
   attempt: 2,
   outcome: 'failed',
@@ -36,7 +36,7 @@ const paused = { since: '2026-11-24T09:40:00.000Z', by: 'ops-1' }
 const due = { ...waiting, nextActionAt: '2026-11-24T10:02:00.000Z' }
 const blocker = { taskNo: 'order-41', status: 'FAILED', since: '2026-11-24T09:58:00.000Z' } as const
 
-type Row = [delivery: OpenDelivery, around: Partial<Surroundings>, code: string, en: RegExp, zh: RegExp]
+type Row = [delivery: OpenDelivery, service: Partial<ServiceState>, code: string, en: RegExp, zh: RegExp]
 const rows: Row[] = [
   [
     waiting,
@@ -100,7 +100,7 @@ const rows: Row[] = [
 
 t.test('each state that a delivery can wait in is one sentence, in both languages', async t => {
   for (const [delivery, more, code, en, zh] of rows) {
-    const found = waitingFor(delivery, { ...around, ...more })
+    const found = waitingFor(delivery, { ...service, ...more })
     if (!found) throw new Error(code)
     t.equal(found.code, code)
     t.match(waitingText(found, 'en', { now }), en)
@@ -109,11 +109,11 @@ t.test('each state that a delivery can wait in is one sentence, in both language
 })
 
 t.test('without a clock the sentence names the time; what is over waits for nothing', async t => {
-  const found = waitingFor(waiting, around)
+  const found = waitingFor(waiting, service)
   if (!found) throw new Error('it waits')
   t.match(waitingText(found, 'en'), /^Attempt 3 starts at 10:03:12 UTC: /)
   t.match(waitingText(found, 'zh'), /于 10:03:12 UTC 开始/)
-  t.equal(waitingFor(over, around), null)
+  t.equal(waitingFor(over, service), null)
 })
 
 t.test('a duration says two parts at most, and is never below zero', async t => {

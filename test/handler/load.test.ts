@@ -181,7 +181,7 @@ t.test('requests share connections over HTTP only', async t => {
 t.test('the message of the error holds all of it, a file a paragraph', async t => {
   const dir = folder(t, { 'a.mjs': `${head}`, 'b.mjs': 'export default 1' })
   await t.rejects(load(dir), {
-    message: `2 things are wrong with the handlers in ${dir}:
+    message: `2 errors in the handlers of ${dir}:
 
   a.mjs
     it has no default export

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import type { Transport } from '../../src/transport/types.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { freePorts, type Server } from './server.ts'
 
 /** A message as a consumer found it. */
@@ -42,7 +42,7 @@ export function brokerConformance<Request>(
   }
   const untilDelivered = async (transport: Transport<Request>, request: () => Request, ms: number) => {
     for (const end = performance.now() + ms; ; await sleep(200)) {
-      const outcome = await transport.send(request(), parcel({ raw: '{}' }))
+      const outcome = await transport.send(request(), sendContext({ raw: '{}' }))
       if (outcome.kind === 'delivered' || performance.now() > end) return outcome
     }
   }
@@ -52,7 +52,7 @@ export function brokerConformance<Request>(
     const transport = open(t, broker)
 
     await t.test('what is taken is delivered, and says where to', async t => {
-      const outcome = await transport.send(broker.request({ body: 'first' }), parcel())
+      const outcome = await transport.send(broker.request({ body: 'first' }), sendContext())
       t.match(outcome, { kind: 'delivered', address: /127\.0\.0\.1:\d+/ })
       t.match(await broker.stored(1), [{ body: Buffer.from('first') }])
     })
@@ -77,10 +77,10 @@ export function brokerConformance<Request>(
       }
       for (const body of bodies) {
         const request = broker.request({ body, headers: { 'x-own': 'value' } })
-        t.match(await transport.send(request, parcel({ headers })), { kind: 'delivered' })
+        t.match(await transport.send(request, sendContext({ headers })), { kind: 'delivered' })
         t.equal(signed, body, 'signed over the very payload')
       }
-      t.match(await transport.send(broker.request({}), parcel({ headers, raw: '{"raw": 1.0}' })), {
+      t.match(await transport.send(broker.request({}), sendContext({ headers, raw: '{"raw": 1.0}' })), {
         kind: 'delivered'
       })
       const stored = (await broker.stored(before + 4)).slice(before)
@@ -101,24 +101,24 @@ export function brokerConformance<Request>(
         if (!missing) return
         const began = performance.now()
         const [good, bad, alsoGood] = await Promise.all([
-          transport.send(broker.request({ body: 'x' }), parcel()),
-          transport.send(missing(), parcel({ raw: '{}' })),
-          transport.send(broker.request({ body: 'x' }), parcel())
+          transport.send(broker.request({ body: 'x' }), sendContext()),
+          transport.send(missing(), sendContext({ raw: '{}' })),
+          transport.send(broker.request({ body: 'x' }), sendContext())
         ])
         t.match(bad, { kind: /failed|refused/, reason: /^target_missing/ })
         t.match(good, { kind: 'delivered' })
         t.match(alsoGood, { kind: 'delivered' })
         t.ok(performance.now() - began < 4_000)
-        t.match(await transport.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+        t.match(await transport.send(broker.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
       }
     )
 
     if (broker.tooLarge !== undefined) {
       const size = broker.tooLarge
       await t.test('what is too large is refused, and the next send works', async t => {
-        const outcome = await transport.send(broker.request({ body: Buffer.alloc(size, 97) }), parcel())
+        const outcome = await transport.send(broker.request({ body: Buffer.alloc(size, 97) }), sendContext())
         t.match(outcome, { kind: 'refused', reason: /^too_large/ })
-        t.match(await transport.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+        t.match(await transport.send(broker.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
       })
     }
 
@@ -126,7 +126,7 @@ export function brokerConformance<Request>(
       const before = (await broker.stored(1)).length
       const bodies = Array.from({ length: 1_000 }, (_, i) => JSON.stringify({ i, pad: 'x'.repeat(i % 300) }))
       const outcomes = await Promise.all(
-        bodies.map(body => transport.send(broker.request({ body }), parcel({ timeoutMs: 30_000 })))
+        bodies.map(body => transport.send(broker.request({ body }), sendContext({ timeoutMs: 30_000 })))
       )
       t.same(new Set(outcomes.map(each => each.kind)), new Set(['delivered']))
       const stored = (await broker.stored(before + 1_000)).slice(before)
@@ -138,7 +138,7 @@ export function brokerConformance<Request>(
       await t.test('wrong credentials are said, and never shown', async t => {
         const outcome = await open(t, broker, broker.url({ login })).send(
           broker.request({ body: 'x' }),
-          parcel()
+          sendContext()
         )
         t.match(outcome, { kind: 'failed', reason: /^credentials/ })
         t.notMatch(JSON.stringify(outcome), login.split(':')[1]!)
@@ -150,7 +150,7 @@ export function brokerConformance<Request>(
       const began = performance.now()
       const outcome = await open(t, broker, broker.url({ port: port! })).send(
         broker.request({ body: 'x' }),
-        parcel({ timeoutMs: 6_000 })
+        sendContext({ timeoutMs: 6_000 })
       )
       t.match(outcome, { kind: 'failed', reason: /^(connection_refused|connect_timeout|timeout)/ })
       t.ok(performance.now() - began < 7_000)
@@ -161,7 +161,7 @@ export function brokerConformance<Request>(
       // The threads of a JVM stop one after the other; a send of 3 ms may slip through.
       await sleep(100)
       const began = performance.now()
-      const outcome = await transport.send(broker.request({ body: 'x' }), parcel({ timeoutMs: 600 }))
+      const outcome = await transport.send(broker.request({ body: 'x' }), sendContext({ timeoutMs: 600 }))
       const took = performance.now() - began
       broker.server.thaw()
       t.match(outcome, { kind: 'failed', reason: 'timeout' })
@@ -172,25 +172,25 @@ export function brokerConformance<Request>(
 
     await t.test('a shutdown lets go at once of what hangs, and sends nothing more', async t => {
       const own = open(t, broker)
-      t.match(await own.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      t.match(await own.send(broker.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
       broker.server.freeze()
       const stop = new AbortController()
-      const sent = own.send(broker.request({ body: 'x' }), parcel({ signal: stop.signal }))
+      const sent = own.send(broker.request({ body: 'x' }), sendContext({ signal: stop.signal }))
       await sleep(100)
       stop.abort()
       const began = performance.now()
       t.match(await sent, { kind: 'failed', reason: 'shutdown' })
       t.ok(performance.now() - began < 500)
       broker.server.thaw()
-      const again = own.send(broker.request({ body: 'x' }), parcel({ signal: stop.signal }))
+      const again = own.send(broker.request({ body: 'x' }), sendContext({ signal: stop.signal }))
       t.match(await again, { kind: 'failed', reason: 'shutdown' })
     })
 
     await t.test('closing ends what is in flight, and ends in time', async t => {
       const own = broker.transport(broker.url())
-      t.match(await own.send(broker.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      t.match(await own.send(broker.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
       broker.server.freeze()
-      const sent = own.send(broker.request({ body: 'x' }), parcel())
+      const sent = own.send(broker.request({ body: 'x' }), sendContext())
       await sleep(100)
       const began = performance.now()
       await own.close()
@@ -204,7 +204,7 @@ export function brokerConformance<Request>(
     const broker = await make(t)
     await broker.server.kill()
     const transport = open(t, broker)
-    t.match(await transport.send(broker.request({ body: 'x' }), parcel({ timeoutMs: 3_000 })), {
+    t.match(await transport.send(broker.request({ body: 'x' }), sendContext({ timeoutMs: 3_000 })), {
       kind: 'failed',
       reason: /./
     })
@@ -224,7 +224,7 @@ export function brokerConformance<Request>(
     const sender = async () => {
       while (!stop) {
         const body = `m${n++}`
-        const outcome = await transport.send(broker.request({ body }), parcel({ timeoutMs: 3_000 }))
+        const outcome = await transport.send(broker.request({ body }), sendContext({ timeoutMs: 3_000 }))
         if (outcome.kind === 'delivered') acknowledged.push(body)
         else failed.push(outcome.reason)
         await sleep(10)

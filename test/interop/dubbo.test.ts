@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo/triple.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { freePorts, server, without, type Server } from './server.ts'
 
 const skip = without('java', 'mvn')
@@ -35,13 +35,13 @@ async function provider(
     server: running,
     transport,
     send: (method, args, more = {}, accepted) =>
-      transport.send({ service, method, args }, parcel(more), accepted)
+      transport.send({ service, method, args }, sendContext(more), accepted)
   }
 }
 type Send = (
   method: string,
   args: DubboRequest['args'],
-  more?: Parameters<typeof parcel>[0],
+  more?: Parameters<typeof sendContext>[0],
   accepted?: Parameters<ReturnType<typeof dubboTransport>['send']>[2]
 ) => ReturnType<ReturnType<typeof dubboTransport>['send']>
 
@@ -74,7 +74,7 @@ t.test('a Java provider', { skip }, async t => {
       t.match(text(blind), '"message":"null/0"')
       t.notMatch(text(blind), '9007199254740993')
       const request = { service, method: 'notifyTwo', args: [order, 'x'], parameters: 3 }
-      t.match(await transport.send(request, parcel()), {
+      t.match(await transport.send(request, sendContext()), {
         kind: 'failed',
         reason: /^bad_request: args holds 2/
       })
@@ -86,7 +86,7 @@ t.test('a Java provider', { skip }, async t => {
     const ours = { 'webhook-signature': `v1,${'a+/='.repeat(11)}`, 'ackbox-callback-token': 'v1.t' }
     const outcome = await transport.send(
       { service, method: 'notify', args: [order], attachments },
-      parcel({ ours })
+      sendContext({ ours })
     )
     t.match(outcome, { kind: 'delivered' })
     const { attachments: seen } = JSON.parse(text(outcome)) as { attachments: Record<string, string> }

@@ -4,7 +4,7 @@ import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
 import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import type { Accepted, Transport } from '../../src/transport/types.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { freePorts, server, without, type Server } from './server.ts'
 
 const skip = without('java', 'mvn')
@@ -35,7 +35,7 @@ async function provider(
     call: (method, types, args, { more = {}, given = {}, accepted } = {}) =>
       transport.send(
         { service: 'ackbox.interop.OrderNotifyService', method, types, args, ...more },
-        parcel(given),
+        sendContext(given),
         accepted
       )
   }
@@ -44,7 +44,7 @@ type Call = (
   method: string,
   types: string[],
   args: unknown[],
-  how?: { more?: Partial<Dubbo2Request>; given?: Parameters<typeof parcel>[0]; accepted?: Accepted }
+  how?: { more?: Partial<Dubbo2Request>; given?: Parameters<typeof sendContext>[0]; accepted?: Accepted }
 ) => ReturnType<Transport<Dubbo2Request>['send']>
 
 const text = (outcome: { answer?: Uint8Array }): string => Buffer.from(outcome.answer ?? []).toString()

@@ -110,10 +110,10 @@ function limited(transport: Transport<unknown>, concurrency: number): Transport<
   const open = limiter({ concurrency, share: () => 1 })
   return {
     ...transport,
-    async send(request, parcel, accepted) {
-      if (!open.tryTake()) await open.take(parcel.signal)
+    async send(request, context, accepted) {
+      if (!open.tryTake()) await open.take(context.signal)
       try {
-        return await transport.send(request, parcel, accepted)
+        return await transport.send(request, context, accepted)
       } finally {
         open.free()
       }

@@ -6,7 +6,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { kafkaTransport, type KafkaRequest } from '../../src/transport/kafka/kafka.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { key, selfSigned } from '../transport/certs.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { brokerConformance } from './conformance.ts'
 import { broker, kafka, said, skip } from './kafka-server.ts'
 
@@ -59,7 +59,9 @@ t.test('what only Kafka does', { skip }, async t => {
 
   await t.test('20 concurrent sends are 20 stored records', async t => {
     const values = Array.from({ length: 20 }, (_, i) => `v${i}`)
-    const outcomes = await Promise.all(values.map(value => ways.send({ topic: 'twenty', value }, parcel())))
+    const outcomes = await Promise.all(
+      values.map(value => ways.send({ topic: 'twenty', value }, sendContext()))
+    )
     t.ok(outcomes.every(each => each.kind === 'delivered'))
     const stored = await server.stored('twenty', 20)
     t.strictSame(stored.map(each => each.body.toString()).toSorted(), values.toSorted())
@@ -77,9 +79,9 @@ t.test('what only Kafka does', { skip }, async t => {
     }
     await Promise.all(
       Object.keys(hashes).flatMap(key => [
-        ways.send({ topic: 'keys', key }, parcel({ raw: 'x', orderingKey: 'another' })),
+        ways.send({ topic: 'keys', key }, sendContext({ raw: 'x', orderingKey: 'another' })),
         // Where the request names none.
-        ways.send({ topic: 'keys' }, parcel({ raw: 'x', orderingKey: key }))
+        ways.send({ topic: 'keys' }, sendContext({ raw: 'x', orderingKey: key }))
       ])
     )
     for (const { key, partition } of await server.stored('keys', 12))
@@ -88,7 +90,9 @@ t.test('what only Kafka does', { skip }, async t => {
 
   await t.test('one that is too large, among many at once, is refused alone', async t => {
     const values = ['a', 'x'.repeat(1_200_000), 'b', 'y'.repeat(600_000), 'z'.repeat(600_000)]
-    const outcomes = await Promise.all(values.map(value => ways.send({ topic: 'mixed', value }, parcel())))
+    const outcomes = await Promise.all(
+      values.map(value => ways.send({ topic: 'mixed', value }, sendContext()))
+    )
     t.same(
       outcomes.map(each => each.kind),
       ['delivered', 'refused', 'delivered', 'delivered', 'delivered']
@@ -109,7 +113,10 @@ t.test('what only Kafka does', { skip }, async t => {
       { topic: 'twenty', broker: 'nobody' }
     ]
     for (const each of bad)
-      t.match(await ways.send(each as KafkaRequest, parcel()), { kind: 'failed', reason: /^bad_request: / })
+      t.match(await ways.send(each as KafkaRequest, sendContext()), {
+        kind: 'failed',
+        reason: /^bad_request: /
+      })
     t.equal((await server.stored('twenty', 20)).length, 20)
   })
 
@@ -117,7 +124,7 @@ t.test('what only Kafka does', { skip }, async t => {
     const gate = guard({ allow: [`127.0.0.1:${server.login}`], embedded: false, deny: [] })
     const own = transport(`kafka://ackbox:right-one@127.0.0.1:${server.login}`, gate)
     t.teardown(() => own.close())
-    t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), {
+    t.match(await own.send({ topic: 'twenty', value: 'x' }, sendContext()), {
       kind: 'failed',
       reason: /^blocked_target.*10\.9\.9\.9/
     })
@@ -127,12 +134,12 @@ t.test('what only Kafka does', { skip }, async t => {
     const { lines, log } = said()
     const own = transport(`kafka://127.0.0.1:${server.open}`, allowed(), log)
     t.teardown(() => own.close())
-    t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'delivered' })
+    t.match(await own.send({ topic: 'twenty', value: 'x' }, sendContext()), { kind: 'delivered' })
     await server.server.kill()
     for (let i = 0; i < 3; i++)
-      t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'failed' })
+      t.match(await own.send({ topic: 'twenty', value: 'x' }, sendContext()), { kind: 'failed' })
     await server.server.start()
-    t.match(await own.send({ topic: 'twenty', value: 'x' }, parcel()), { kind: 'delivered' })
+    t.match(await own.send({ topic: 'twenty', value: 'x' }, sendContext()), { kind: 'delivered' })
     t.same(
       lines.map(each => each[0]),
       ['broker.failing', 'broker.recovered']
@@ -148,7 +155,7 @@ t.test('a broker at a denied address sees no connection', async t => {
   const gate = guard({ allow: [], embedded: false, deny: [] })
   const { port } = door.address() as AddressInfo
   const own = transport(`kafka://127.0.0.1:${port}`, gate)
-  t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), {
+  t.match(await own.send({ topic: 'x' }, sendContext({ raw: '{}' })), {
     kind: 'failed',
     reason: /^blocked_target/
   })
@@ -180,7 +187,7 @@ t.test(
       resolve
     })
     const own = transport(`kafkas://kafka.example.com:${port}`, gate)
-    t.match(await own.send({ topic: 'x' }, parcel({ raw: '{}' })), { kind: 'failed', reason: /^tls: / })
+    t.match(await own.send({ topic: 'x' }, sendContext({ raw: '{}' })), { kind: 'failed', reason: /^tls: / })
     t.strictSame(names, ['kafka.example.com'])
     await own.close()
   }

@@ -7,7 +7,7 @@ import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { natsTransport } from '../../src/transport/nats/nats.ts'
 import { redisStreamTransport } from '../../src/transport/redis-stream/redis-stream.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { freePorts, server, without } from './server.ts'
 
 const skip = without('apt-get')
@@ -25,7 +25,7 @@ t.test('redis streams: the id of the entry', { skip }, async t => {
   const client = new Redis({ port })
   t.teardown(() => client.disconnect())
   for (const n of [1, 2]) {
-    const sent = await transport.send({ stream: 'orders' }, parcel({ raw: `{"n":${n}}` }))
+    const sent = await transport.send({ stream: 'orders' }, sendContext({ raw: `{"n":${n}}` }))
     const id = sent.messageId ?? ''
     t.match(await client.xrange('orders', id, id), [[id, ['body', `{"n":${n}}`]]])
   }
@@ -41,7 +41,7 @@ t.test('nats: stream and sequence', { skip }, async t => {
   const transport = natsTransport(deps('nats', `nats://127.0.0.1:${port}`))
   t.teardown(() => transport.close())
   for (const n of [1, 2]) {
-    const sent = await transport.send({ subject: 'orders.paid' }, parcel({ raw: `{"n":${n}}` }))
+    const sent = await transport.send({ subject: 'orders.paid' }, sendContext({ raw: `{"n":${n}}` }))
     const [stream = '', seq = ''] = (sent.messageId ?? '').split('/')
     const message = await manager.streams.getMessage(stream, { seq: Number(seq) })
     t.equal(message?.string(), `{"n":${n}}`)

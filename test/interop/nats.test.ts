@@ -8,7 +8,7 @@ import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { natsTransport, type NatsRequest } from '../../src/transport/nats/nats.ts'
 import type { Transport } from '../../src/transport/types.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { brokerConformance, type BrokerUnderTest, type Stored } from './conformance.ts'
 import { freePorts, server, without } from './server.ts'
 
@@ -111,7 +111,7 @@ t.test('nats', { skip }, async t => {
     const send = (id: string, more: { timeoutMs?: number } = {}) =>
       transport.send(
         { subject: 'orders.paid', payload: 'x' },
-        parcel({ ours: { 'webhook-id': id }, ...more })
+        sendContext({ ours: { 'webhook-id': id }, ...more })
       )
     const stored = async (id: string) =>
       (await broker.asked(client => storedIn(client, 0))).filter(each => each.headers['webhook-id'] === id)
@@ -149,7 +149,7 @@ t.test('nats', { skip }, async t => {
       await manager.streams.add({ name: 'FULL', subjects: ['full'], max_msgs: 1, discard: 'new' })
       await manager.streams.add({ name: 'SMALL', subjects: ['small'], max_msg_size: 100 })
     })
-    const send = (request: unknown) => transport.send(request as NatsRequest, parcel({ raw: 'x' }))
+    const send = (request: unknown) => transport.send(request as NatsRequest, sendContext({ raw: 'x' }))
 
     t.match(await send({ subject: 'full' }), { kind: 'delivered' })
     t.match(await send({ subject: 'full' }), { kind: 'failed', reason: /^full: 10077/ })
@@ -202,7 +202,7 @@ t.test('nats', { skip }, async t => {
     const { port } = listening.address() as { port: number }
     for (const host of ['127.0.0.1', 'localhost']) {
       const transport = transportAt(`nats://${host}:${port}`, [])
-      t.match(await transport.send({ subject: 'orders.a' }, parcel()), {
+      t.match(await transport.send({ subject: 'orders.a' }, sendContext()), {
         kind: 'failed',
         reason: /^blocked_target/,
         alarm: 'BLOCKED_TARGET'

@@ -7,7 +7,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq/rabbitmq.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { key, selfSigned } from '../transport/certs.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { brokerConformance } from './conformance.ts'
 import { bound, broker, rabbit, said, skip, type Rabbit } from './rabbit.ts'
 import { freePorts } from './server.ts'
@@ -74,11 +74,11 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     'a message is persistent, JSON unless the handler says otherwise, named by its webhook-id',
     async t => {
       const ours = { 'webhook-id': 'msg_7', 'ackbox-task-no': 'no-7' }
-      t.match(await ways.send(paid({ body: '{}' }), parcel({ ours })), { kind: 'delivered' })
+      t.match(await ways.send(paid({ body: '{}' }), sendContext({ ours })), { kind: 'delivered' })
       t.match(
         await ways.send(
           paid({ body: Buffer.from([1]), headers: { 'Content-Type': 'x/y' } }),
-          parcel({ ours })
+          sendContext({ ours })
         ),
         { kind: 'delivered' }
       )
@@ -103,7 +103,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
           ? { routingKey: 'no-such-queue', body: `lost ${i}` }
           : paid({ body: `kept ${i}` })
     )
-    const outcomes = await Promise.all(requests.map(request => ways.send(request, parcel())))
+    const outcomes = await Promise.all(requests.map(request => ways.send(request, sendContext())))
     for (const [i, outcome] of outcomes.entries()) {
       const wanted =
         i % 3 === 2 ? { kind: 'delivered' } : { kind: 'failed', reason: /^target_missing: .*(queue|bound)/ }
@@ -124,8 +124,8 @@ t.test('what only RabbitMQ does', { skip }, async t => {
       const pairs = Array.from({ length: 50 }, (_, i) => ({ 'webhook-id': `twin-${i}` }))
       const lost = await Promise.all(
         pairs.flatMap(ours => [
-          ways.send(paid({ body: 'kept' }), parcel({ ours })).then(() => undefined),
-          ways.send(paid({ routingKey: 'nobody.listens' }), parcel({ ours }))
+          ways.send(paid({ body: 'kept' }), sendContext({ ours })).then(() => undefined),
+          ways.send(paid({ routingKey: 'nobody.listens' }), sendContext({ ours }))
         ])
       )
       for (const outcome of lost) if (outcome) t.match(outcome, { reason: /^target_missing/ })
@@ -137,14 +137,18 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     const requests = Array.from({ length: 600 }, (_, i) =>
       paid({ body: `m${i}`, ...(i % 4 === 0 && { exchange: 'not-yet' }) })
     )
-    const outcomes = await Promise.all(requests.map(request => ways.send(request, parcel())))
+    const outcomes = await Promise.all(requests.map(request => ways.send(request, sendContext())))
     t.same(new Set(outcomes.filter((_, i) => i % 4 !== 0).map(each => each.kind)), new Set(['delivered']))
     for (const [i, outcome] of outcomes.entries())
       if (i % 4 === 0)
         t.match(outcome, { kind: 'failed', reason: 'target_missing: there is no exchange not-yet' })
     t.equal((await bodies(450)).length, 450, 'each once')
     await server.as(connection => bound(connection, 'not-yet', '#', 'orders'))
-    t.match(await ways.send(paid({ exchange: 'not-yet' }), parcel()), { kind: 'delivered' }, 'made since')
+    t.match(
+      await ways.send(paid({ exchange: 'not-yet' }), sendContext()),
+      { kind: 'delivered' },
+      'made since'
+    )
     await empty()
   })
 
@@ -156,7 +160,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
       for (const round of ['unknown yet', 'known by now']) {
         const outcomes = await Promise.all(
           Array.from({ length: 1_000 }, (_, i) =>
-            fresh.send(paid({ body: i === 500 ? Buffer.alloc(most + 1) : `n${i}` }), parcel())
+            fresh.send(paid({ body: i === 500 ? Buffer.alloc(most + 1) : `n${i}` }), sendContext())
           )
         )
         t.match(outcomes[500], {
@@ -176,15 +180,15 @@ t.test('what only RabbitMQ does', { skip }, async t => {
       await connection.queueDeclare({ queue: 'narrow', arguments: arguments_ })
     })
     const narrow = { routingKey: 'narrow', body: 'x' }
-    t.match(await ways.send(narrow, parcel()), { kind: 'delivered' })
-    t.match(await ways.send(narrow, parcel()), { kind: 'failed', reason: /^rejected/ })
+    t.match(await ways.send(narrow, sendContext()), { kind: 'delivered' })
+    t.match(await ways.send(narrow, sendContext()), { kind: 'failed', reason: /^rejected/ })
     const some = await Promise.all(
-      Array.from({ length: 100 }, (_, i) => ways.send(i % 2 ? narrow : paid(), parcel()))
+      Array.from({ length: 100 }, (_, i) => ways.send(i % 2 ? narrow : paid(), sendContext()))
     )
     t.same(new Set(some.filter((_, i) => i % 2).map(each => each.kind)), new Set(['failed']))
     t.same(new Set(some.filter((_, i) => i % 2 === 0).map(each => each.kind)), new Set(['delivered']))
     await server.as(connection => connection.queuePurge('narrow'))
-    t.match(await ways.send(narrow, parcel()), { kind: 'delivered' })
+    t.match(await ways.send(narrow, sendContext()), { kind: 'delivered' })
     await empty()
   })
 
@@ -194,7 +198,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
       for (const exchange of names) await bound(connection, exchange, '#', 'orders')
     })
     for (const round of [1, 2]) {
-      const outcomes = await Promise.all(names.map(exchange => ways.send(paid({ exchange }), parcel())))
+      const outcomes = await Promise.all(names.map(exchange => ways.send(paid({ exchange }), sendContext())))
       t.same(new Set(outcomes.map(each => each.kind)), new Set(['delivered']), `round ${round}`)
     }
     t.equal((await bodies(300)).length, 300)
@@ -203,14 +207,14 @@ t.test('what only RabbitMQ does', { skip }, async t => {
 
   await t.test('a virtual host that is not there, and a second host that is', async t => {
     const nowhere = transport(server.url({ path: 'nowhere' }))
-    t.match(await nowhere.send(paid(), parcel()), {
+    t.match(await nowhere.send(paid(), sendContext()), {
       kind: 'failed',
       reason: /^target_missing: .*virtual host/
     })
     await nowhere.close()
     const [dead] = await freePorts(1)
     const two = transport(server.url().replace('@', `@127.0.0.1:${dead},`))
-    t.match(await two.send(paid(), parcel()), { kind: 'delivered', address: `127.0.0.1:${server.port}` })
+    t.match(await two.send(paid(), sendContext()), { kind: 'delivered', address: `127.0.0.1:${server.port}` })
     await two.close()
     await empty()
   })
@@ -221,10 +225,13 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     await server.ctl('set_topic_permissions', 'clerk', 'events', '^order\\.', '.*')
     const clerk = transport(server.url({ login: 'clerk:pass' }))
     t.teardown(() => clerk.close())
-    t.match(await clerk.send({ routingKey: 'orders' }, parcel()), { kind: 'failed', reason: /^credentials/ })
+    t.match(await clerk.send({ routingKey: 'orders' }, sendContext()), {
+      kind: 'failed',
+      reason: /^credentials/
+    })
     const outcomes = await Promise.all(
       Array.from({ length: 100 }, (_, i) =>
-        clerk.send(paid({ body: `c${i}`, ...(i === 50 && { routingKey: 'secret.paid' }) }), parcel())
+        clerk.send(paid({ body: `c${i}`, ...(i === 50 && { routingKey: 'secret.paid' }) }), sendContext())
       )
     )
     t.match(outcomes[50], { kind: 'failed', reason: /^credentials: .* with the key secret.paid/ })
@@ -235,21 +242,21 @@ t.test('what only RabbitMQ does', { skip }, async t => {
   await t.test('a broker that is short of memory takes nothing, and fills nothing of ours', async t => {
     const own = transport(server.url())
     t.teardown(() => own.close())
-    t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
+    t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
     await server.ctl('set_vm_memory_high_watermark', 'absolute', '1')
     // It says so to those who publish, and what they published then waits.
     for (let said = ''; !said.startsWith('blocked'); await sleep(50)) {
-      const outcome = await own.send(paid(), parcel({ timeoutMs: 500 }))
+      const outcome = await own.send(paid(), sendContext({ timeoutMs: 500 }))
       said = outcome.kind === 'failed' ? outcome.reason : ''
       t.match(outcome.kind === 'failed' ? outcome.reason : 'blocked', /^(timeout|blocked)/)
     }
     const began = performance.now()
-    t.match(await own.send(paid(), parcel()), { kind: 'failed', reason: /^blocked/ })
+    t.match(await own.send(paid(), sendContext()), { kind: 'failed', reason: /^blocked/ })
     t.ok(performance.now() - began < 100)
     await server.ctl('set_vm_memory_high_watermark', 'absolute', '512MiB')
     for (const end = Date.now() + 10_000; Date.now() < end; await sleep(100))
-      if ((await own.send(paid(), parcel())).kind === 'delivered') break
-    t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
+      if ((await own.send(paid(), sendContext())).kind === 'delivered') break
+    t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
     await empty()
   })
 
@@ -258,18 +265,20 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     async t => {
       const own = transport(server.url())
       t.teardown(() => own.close())
-      t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
+      t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
       server.server.freeze()
       const body = Buffer.alloc(500_000)
       for (const round of [1, 2]) {
-        const lost = Array.from({ length: 50 }, () => own.send(paid({ body }), parcel({ timeoutMs: 300 })))
+        const lost = Array.from({ length: 50 }, () =>
+          own.send(paid({ body }), sendContext({ timeoutMs: 300 }))
+        )
         for (const outcome of await Promise.all(lost))
           t.match(outcome, { kind: 'failed', reason: 'timeout' }, `round ${round}`)
       }
       server.server.thaw()
       for (const end = Date.now() + 10_000; Date.now() < end; await sleep(100))
-        if ((await own.send(paid(), parcel({ timeoutMs: 1_000 }))).kind === 'delivered') break
-      const after = await Promise.all(Array.from({ length: 100 }, () => own.send(paid(), parcel())))
+        if ((await own.send(paid(), sendContext({ timeoutMs: 1_000 }))).kind === 'delivered') break
+      const after = await Promise.all(Array.from({ length: 100 }, () => own.send(paid(), sendContext())))
       t.same(new Set(after.map(each => each.kind)), new Set(['delivered']))
       await empty()
     }
@@ -279,16 +288,16 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     const { lines, log } = said()
     const own = transport(server.url(), log)
     t.teardown(() => own.close())
-    t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
+    t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
     t.same(lines, [], 'nothing is said of what goes well')
     await server.server.kill()
     for (let i = 0; i < 20; i++) {
-      t.match(await own.send(paid(), parcel()), { kind: 'failed', reason: /^connection_/ })
+      t.match(await own.send(paid(), sendContext()), { kind: 'failed', reason: /^connection_/ })
       await sleep(20)
     }
     await server.server.start()
-    await Promise.all(Array.from({ length: 20 }, () => own.send(paid(), parcel())))
-    t.match(await own.send(paid(), parcel()), { kind: 'delivered' })
+    await Promise.all(Array.from({ length: 20 }, () => own.send(paid(), sendContext())))
+    t.match(await own.send(paid(), sendContext()), { kind: 'delivered' })
     t.match(lines, [
       ['broker.unavailable', { broker: 'rabbitmq', reason: /^connection_/ }],
       ['broker.available', { broker: 'rabbitmq', address: `127.0.0.1:${server.port}` }]
@@ -313,7 +322,7 @@ t.test('a broker at a denied address is never connected to', async t => {
       brokers: new Map([['rabbitmq', broker(`amqp://guest:guest@${host}:${port}`)]]),
       log: said().log
     })
-    t.match(await ways.send(paid(), parcel()), {
+    t.match(await ways.send(paid(), sendContext()), {
       kind: 'failed',
       alarm: 'BLOCKED_TARGET',
       reason: /^blocked_target/
@@ -329,12 +338,15 @@ t.test('a server that takes the connection and says nothing', async t => {
   t.teardown(() => listener.close())
   const { port } = listener.address() as AddressInfo
   const ways = transport(`amqp://127.0.0.1:${port}`)
-  t.match(await ways.send(paid(), parcel({ timeoutMs: 300 })), { kind: 'failed', reason: 'connect_timeout' })
-  const sent = ways.send(paid(), parcel())
+  t.match(await ways.send(paid(), sendContext({ timeoutMs: 300 })), {
+    kind: 'failed',
+    reason: 'connect_timeout'
+  })
+  const sent = ways.send(paid(), sendContext())
   const began = performance.now()
   await ways.close()
   t.match(await sent, { kind: 'failed', reason: 'shutdown' })
-  t.match(await ways.send(paid(), parcel()), { kind: 'failed', reason: 'shutdown' })
+  t.match(await ways.send(paid(), sendContext()), { kind: 'failed', reason: 'shutdown' })
   t.ok(performance.now() - began < 500)
 })
 
@@ -354,7 +366,7 @@ t.test('amqps asks for the name it was given, and a certificate that nobody vouc
   t.teardown(() => listener.close())
   const { port } = listener.address() as AddressInfo
   const ways = transport(`amqps://guest:guest@localhost:${port}`)
-  t.match(await ways.send(paid(), parcel()), { kind: 'failed', alarm: 'TLS', reason: /^tls: / })
+  t.match(await ways.send(paid(), sendContext()), { kind: 'failed', alarm: 'TLS', reason: /^tls: / })
   t.same(names, ['localhost'])
   await ways.close()
 })

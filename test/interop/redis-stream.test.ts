@@ -10,7 +10,7 @@ import {
   type RedisStreamRequest
 } from '../../src/transport/redis-stream/redis-stream.ts'
 import type { Transport } from '../../src/transport/types.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { brokerConformance, type BrokerUnderTest } from './conformance.ts'
 import { freePorts, server, without } from './server.ts'
 
@@ -86,7 +86,8 @@ t.test('redis-stream', { skip }, async t => {
     const broker = await redis(t)
     const transport = transportAt(broker.url())
     t.teardown(() => transport.close())
-    const send = (request: unknown) => transport.send(request as RedisStreamRequest, parcel({ raw: 'x' }))
+    const send = (request: unknown) =>
+      transport.send(request as RedisStreamRequest, sendContext({ raw: 'x' }))
 
     await broker.asked(client => client.set('text', 'x'))
     t.match(await send({ stream: 'text' }), { kind: 'refused', reason: /^wrong_type/ })
@@ -106,7 +107,7 @@ t.test('redis-stream', { skip }, async t => {
 
     const open = transportAt(broker.url().replace(`:${password}@`, ''))
     t.teardown(() => open.close())
-    t.match(await open.send({ stream: 'orders' }, parcel()), { kind: 'failed', reason: /^credentials/ })
+    t.match(await open.send({ stream: 'orders' }, sendContext()), { kind: 'failed', reason: /^credentials/ })
 
     const wrong = [
       null,
@@ -129,8 +130,8 @@ t.test('redis-stream', { skip }, async t => {
       signed.push(payload)
       return { 'webhook-id': 'msg_1' }
     }
-    await transport.send({ stream: 'a', fields: { no: '1', body: 'b' } }, parcel({ headers }))
-    await transport.send({ stream: 'a', fields: { no: '1', cents: '2' } }, parcel({ headers }))
+    await transport.send({ stream: 'a', fields: { no: '1', body: 'b' } }, sendContext({ headers }))
+    await transport.send({ stream: 'a', fields: { no: '1', cents: '2' } }, sendContext({ headers }))
     t.strictSame(signed, ['b', '["no","1","cents","2"]'])
     const entries = await broker.asked(client => client.xrange('a', '-', '+'))
     t.strictSame(entries[1]?.[1], ['no', '1', 'cents', '2', 'webhook-id', 'msg_1'])
@@ -140,15 +141,15 @@ t.test('redis-stream', { skip }, async t => {
     const broker = await redis(t)
     const transport = transportAt(broker.url())
     t.teardown(() => transport.close())
-    t.match(await transport.send({ stream: 'a' }, parcel()), { kind: 'delivered' })
+    t.match(await transport.send({ stream: 'a' }, sendContext()), { kind: 'delivered' })
     await broker.server.kill()
     const sent = Array.from({ length: 20 }, () =>
-      transport.send({ stream: 'a' }, parcel({ timeoutMs: 1_000 }))
+      transport.send({ stream: 'a' }, sendContext({ timeoutMs: 1_000 }))
     )
     for (const outcome of await Promise.all(sent)) t.match(outcome, { kind: 'failed' })
     await broker.server.start()
     await sleep(1_000)
-    t.match(await transport.send({ stream: 'a' }, parcel()), { kind: 'delivered' })
+    t.match(await transport.send({ stream: 'a' }, sendContext()), { kind: 'delivered' })
     t.equal(await broker.asked(client => client.xlen('a')), 2)
   })
 
@@ -163,7 +164,7 @@ t.test('redis-stream', { skip }, async t => {
     const { port } = listening.address() as { port: number }
     for (const host of ['127.0.0.1', 'localhost']) {
       const transport = transportAt(`redis://${host}:${port}`, [])
-      t.match(await transport.send({ stream: 'a' }, parcel()), {
+      t.match(await transport.send({ stream: 'a' }, sendContext()), {
         kind: 'failed',
         reason: /^blocked_target/,
         alarm: 'BLOCKED_TARGET'

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { json } from 'node:stream/consumers'
 import t from 'tap'
 import { javaExample } from './java.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { accessKey, accessSecret, login, rocketmqServer, transportTo } from './rocketmq-server.ts'
 import { without } from './server.ts'
 
@@ -40,7 +40,7 @@ t.test('the Java example handles a delivery once and sends a receipt each time',
     'ackbox-callback-token': 'v1.token'
   }
   for (let n = 1; n <= 2; n++) {
-    const outcome = await transport.send({ topic: 'orders', body: '{"orderId":"1"}' }, parcel({ ours }))
+    const outcome = await transport.send({ topic: 'orders', body: '{"orderId":"1"}' }, sendContext({ ours }))
     t.match(outcome, { kind: 'delivered' })
     await until(() => receipts.length >= n)
   }

@@ -5,7 +5,7 @@ import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
 import type { Transport } from '../../src/transport/types.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { freePorts, server, type Server } from './server.ts'
 
 export const login = 'ackbox:right'
@@ -61,7 +61,7 @@ async function ready(t: Test, port: number): Promise<void> {
   const transport = transportTo(`rocketmq://${login}@127.0.0.1:${port}`)
   t.teardown(() => transport.close())
   for (let left = 150; ; left--) {
-    const outcome = await transport.send({ topic: 'ready', body: 'x' }, parcel())
+    const outcome = await transport.send({ topic: 'ready', body: 'x' }, sendContext())
     if (outcome.kind === 'delivered') return
     if (left === 0) throw new Error(`the broker takes nothing: ${outcome.reason}`)
     await sleep(200)

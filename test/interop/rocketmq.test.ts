@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import rocketmq from 'rocketmq-client-nodejs'
 import t, { type Test } from 'tap'
 import type { RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { brokerConformance, type BrokerUnderTest, type Stored } from './conformance.ts'
 import { accessKey, accessSecret, login, rocketmqServer, transportTo } from './rocketmq-server.ts'
 import { without } from './server.ts'
@@ -96,7 +96,7 @@ t.test('what only RocketMQ has', { skip }, async t => {
   const { port } = await rocketmqServer(t)
   const transport = transportTo(`rocketmq://${login}@127.0.0.1:${port}`)
   t.teardown(() => transport.close())
-  const send = (request: RocketmqRequest) => transport.send(request, parcel({ raw: '{}' }))
+  const send = (request: RocketmqRequest) => transport.send(request, sendContext({ raw: '{}' }))
 
   await t.test('tag and keys arrive, and the messages of a group in their order', async t => {
     for (let n = 1; n <= 5; n++) {
@@ -166,7 +166,7 @@ t.test('what only RocketMQ has', { skip }, async t => {
   await t.test('a certificate that nobody signed is not trusted', async t => {
     const secure = transportTo(`rocketmqs://${login}@localhost:${port}`)
     t.teardown(() => secure.close())
-    t.match(await secure.send({ topic: 'orders', body: 'x' }, parcel()), {
+    t.match(await secure.send({ topic: 'orders', body: 'x' }, sendContext()), {
       kind: 'failed',
       reason: /^tls/,
       alarm: 'TLS'

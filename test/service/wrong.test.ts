@@ -231,7 +231,7 @@ t.test(
     writeFileSync(path.join(handlers, 'nothing.mjs'), 'export const nothing = 1\n')
     const data = path.join(folder(t), 'data')
     const said = (await refused(t, { HANDLERS_DIR: handlers, DATA_DIR: data })).join('\n')
-    t.match(said, /2 things are wrong with the handlers in/)
+    t.match(said, /2 errors in the handlers of/)
     t.match(said, /syntax\.mjs[^]*SyntaxError/)
     t.match(said, /nothing\.mjs[^]*default/)
     t.notOk(existsSync(path.join(data, 'postgres/postmaster.pid')), 'the embedded PostgreSQL has ended')

@@ -52,9 +52,9 @@ export class ScriptedDownstream implements Transport {
     held(outcome)
   }
 
-  async send(request: unknown, parcel: SendContext, accepted?: Accepted): Promise<Outcome> {
-    const raw = parcel.raw ?? ''
-    const headers = parcel.headers(raw)
+  async send(request: unknown, context: SendContext, accepted?: Accepted): Promise<Outcome> {
+    const raw = context.raw ?? ''
+    const headers = context.headers(raw)
     this.requests.push({
       taskNo: headers['ackbox-task-no'] ?? '',
       attempt: Number(headers['ackbox-attempt']),
@@ -65,7 +65,7 @@ export class ScriptedDownstream implements Transport {
       at: new Date()
     })
     this.#events.emit('request')
-    const outcome = this.#script.shift() ?? (this.holds ? await this.#hold(parcel) : this.usual)
+    const outcome = this.#script.shift() ?? (this.holds ? await this.#hold(context) : this.usual)
     if (outcome.kind !== 'delivered' || !accepted) return outcome
     const taken = accepted({ status: outcome.status ?? 200, headers: {}, json: undefined, text: '' })
     if (taken === true) return outcome

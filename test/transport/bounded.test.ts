@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import t from 'tap'
 import { stopwatch } from '../support/stopwatch.ts'
 import { bodyMs, head, timeoutMs } from './downstreams.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { open } from './play-out.ts'
 import { rawServer, type Behave } from './raw-server.ts'
 
@@ -40,7 +40,7 @@ for (const [name, behave] of Object.entries(worlds)) {
     const started = stopwatch(t)
     const outcomes = await Promise.all(
       Array.from({ length: attempts }, () =>
-        http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs: timeoutMs + bodyMs }))
+        http.send({ url: server.url, body: '{}' }, sendContext({ timeoutMs: timeoutMs + bodyMs }))
       )
     )
     const took = started()
@@ -78,7 +78,10 @@ t.test(
     })
     const started = stopwatch(t)
     const http = open(t)
-    const outcome = await http.send({ url: server.url, body: 'x'.repeat(32 << 20) }, parcel({ timeoutMs }))
+    const outcome = await http.send(
+      { url: server.url, body: 'x'.repeat(32 << 20) },
+      sendContext({ timeoutMs })
+    )
     t.match(outcome, { kind: 'failed', reason: 'timeout' })
     t.ok(started() < timeoutMs + 1_000)
     for (const socket of held)

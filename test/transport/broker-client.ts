@@ -4,7 +4,7 @@ import { consume } from '../../src/transport/kafka/receipts.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { transports, type TransportName } from '../../src/transport/registry.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 const [what = '', url = ''] = process.argv.slice(2)
 const broker = parseBroker(what === 'receipts' ? 'kafka' : what, url) as Broker
@@ -59,7 +59,7 @@ if (what === 'receipts') {
   ]!
   process.on('message', ({ send, topic = 'orders' }: { send: number; topic?: string }) => {
     void transport
-      .send({ topic }, parcel({ timeoutMs: send, raw: '{"n":1}' }))
+      .send({ topic }, sendContext({ timeoutMs: send, raw: '{"n":1}' }))
       .then(outcome => process.send?.({ outcome, ...measured() }))
   })
   process.send?.({ ready: true })

@@ -1,7 +1,7 @@
 import type { Test } from 'tap'
 import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { stopwatch } from '../support/stopwatch.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 /** What a downstream of any transport saw: the payload and the headers (attachments, properties) as they came. */
 export interface Seen {
@@ -42,7 +42,7 @@ export function conformance<Request>(
 
   t.test('what is taken is delivered', async t => {
     const d = await make(t)
-    t.match(await d.transport.send(d.request({ body: '{"a":1}' }), parcel()), {
+    t.match(await d.transport.send(d.request({ body: '{"a":1}' }), sendContext()), {
       kind: 'delivered',
       address: /./
     })
@@ -51,15 +51,15 @@ export function conformance<Request>(
   t.test('what is refused for good is refused, and what fails may be tried again', async t => {
     const d = await make(t)
     d.mood('refuse')
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel(), d.accepted), {
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext(), d.accepted), {
       kind: 'refused',
       reason: /./
     })
     d.mood('fail')
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'failed', reason: /./ })
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext()), { kind: 'failed', reason: /./ })
     d.mood('take')
     t.match(
-      await d.transport.send(d.request({ body: 'x' }), parcel()),
+      await d.transport.send(d.request({ body: 'x' }), sendContext()),
       { kind: 'delivered' },
       'the next send works'
     )
@@ -88,7 +88,7 @@ export function conformance<Request>(
       t.match(
         await d.transport.send(
           d.request({ body, headers: { 'x-latin1': 'Gr\u00fc\u00dfe' } }),
-          parcel({ headers })
+          sendContext({ headers })
         ),
         { kind: 'delivered' }
       )
@@ -104,7 +104,7 @@ export function conformance<Request>(
     d.mood('echo')
     const bodies = Array.from({ length: 1_000 }, (_, i) => JSON.stringify({ i, pad: 'x'.repeat(i % 300) }))
     const outcomes = await Promise.all(
-      bodies.map(body => d.transport.send(d.request({ body }), parcel({ timeoutMs: 20_000 })))
+      bodies.map(body => d.transport.send(d.request({ body }), sendContext({ timeoutMs: 20_000 })))
     )
     t.same(
       outcomes.filter(({ kind }) => kind !== 'delivered'),
@@ -120,9 +120,9 @@ export function conformance<Request>(
   t.test('a downstream that is down at the start is a failure, and is served once it is up', async t => {
     const d = await make(t)
     await d.stop()
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'failed', reason: /./ })
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext()), { kind: 'failed', reason: /./ })
     await d.start()
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
   })
 
   t.test(
@@ -130,13 +130,15 @@ export function conformance<Request>(
     async t => {
       const d = await make(t)
       d.mood('hang')
-      const sends = Array.from({ length: 10 }, () => d.transport.send(d.request({ body: 'x' }), parcel()))
+      const sends = Array.from({ length: 10 }, () =>
+        d.transport.send(d.request({ body: 'x' }), sendContext())
+      )
       await d.hanging()
       await d.stop()
       for (const outcome of await Promise.all(sends)) t.match(outcome, { kind: 'failed', reason: /./ })
       d.mood('take')
       await d.start()
-      t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+      t.match(await d.transport.send(d.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
     }
   )
 
@@ -145,34 +147,34 @@ export function conformance<Request>(
     d.mood('hang')
     const started = performance.now()
     const counted = stopwatch(t)
-    const outcome = await d.transport.send(d.request({ body: 'x' }), parcel({ timeoutMs: 300 }))
+    const outcome = await d.transport.send(d.request({ body: 'x' }), sendContext({ timeoutMs: 300 }))
     const took = performance.now() - started
     t.match(outcome, { kind: 'failed', reason: 'timeout' })
     t.ok(took >= 299 && counted() < 1_300, `${Math.round(took)} ms`)
     d.mood('take')
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
     await d.letGo()
   })
 
   t.test('an answer that is too large is cut', async t => {
     const d = await make(t)
     d.mood('too large')
-    const outcome = await d.transport.send(d.request({ body: 'x' }), parcel({ timeoutMs: 3_000 }))
+    const outcome = await d.transport.send(d.request({ body: 'x' }), sendContext({ timeoutMs: 3_000 }))
     t.ok(text(outcome).length <= 16_384)
     d.mood('take')
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel()), { kind: 'delivered' })
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext()), { kind: 'delivered' })
   })
 
   t.test('a shutdown lets go at once of what hangs, and sends nothing more', async t => {
     const d = await make(t)
     d.mood('hang')
     const stop = new AbortController()
-    const sent = d.transport.send(d.request({ body: 'x' }), parcel({ signal: stop.signal }))
+    const sent = d.transport.send(d.request({ body: 'x' }), sendContext({ signal: stop.signal }))
     await d.hanging()
     stop.abort()
     t.match(await sent, { kind: 'failed', reason: 'shutdown' })
     const before = d.seen.length
-    t.match(await d.transport.send(d.request({ body: 'x' }), parcel({ signal: stop.signal })), {
+    t.match(await d.transport.send(d.request({ body: 'x' }), sendContext({ signal: stop.signal })), {
       kind: 'failed',
       reason: 'shutdown'
     })
@@ -182,7 +184,7 @@ export function conformance<Request>(
   t.test('closing the transport ends what is in flight', async t => {
     const d = await make(t)
     d.mood('hang')
-    const sent = d.transport.send(d.request({ body: 'x' }), parcel())
+    const sent = d.transport.send(d.request({ body: 'x' }), sendContext())
     await d.hanging()
     await d.transport.close()
     t.match(await sent, { kind: 'failed', reason: 'shutdown' })

@@ -2,7 +2,7 @@
 import t from 'tap'
 import { ok, rows, timeoutMs } from './downstreams.ts'
 import { rows as hostile } from './hostile.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { open, playOut } from './play-out.ts'
 import { answer, rawServer } from './raw-server.ts'
 
@@ -12,7 +12,7 @@ t.test('D26 1,900 small headers are accepted, and a few of them kept', async t =
   const many = Object.fromEntries(Array.from({ length: 1_900 }, (_, i) => [`x-${i}`, 'some value']))
   const server = await rawServer(t, socket => socket.write(answer(200, '', many)))
   const http = open(t)
-  const outcome = await http.send({ url: server.url }, parcel())
+  const outcome = await http.send({ url: server.url }, sendContext())
   t.match(outcome, { kind: 'delivered', headers: { length: 50 } })
 
   const big = await rawServer(t, socket =>
@@ -20,14 +20,14 @@ t.test('D26 1,900 small headers are accepted, and a few of them kept', async t =
       answer(200, '', Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`x-${i}`, 'y'.repeat(1_000)])))
     )
   )
-  const kept = await http.send({ url: big.url }, parcel())
+  const kept = await http.send({ url: big.url }, sendContext())
   t.ok(JSON.stringify(kept.kind === 'delivered' && kept.headers).length < 9_000)
 })
 
 t.test('D31 a redirect loop costs one request', async t => {
   const server = await rawServer(t, socket => socket.write(answer(307, '', { location: '/hook' })))
   const http = open(t)
-  t.match(await http.send({ url: server.url }, parcel()), {
+  t.match(await http.send({ url: server.url }, sendContext()), {
     kind: 'failed',
     reason: 'http_307',
     headers: [
@@ -48,7 +48,7 @@ t.test('D35 an answer that nobody asked for is never taken for the next one', as
     })
     const http = open(t)
     for (let i = 0; i < 20; i++) {
-      const outcome = await http.send({ url: server.url }, parcel())
+      const outcome = await http.send({ url: server.url }, sendContext())
       t.match(outcome, { kind: 'delivered', answer: Buffer.from('fine') }, name)
       if (name === 'while idle') await new Promise(resolve => setTimeout(resolve, 15))
     }
@@ -59,7 +59,7 @@ t.test('D37 a status that comes while we still write counts', async t => {
   const server = await rawServer(t, () => {})
   const early = await earlyAnswer(t)
   const http = open(t)
-  t.match(await http.send({ url: early, body: 'x'.repeat(8 << 20) }, parcel({ timeoutMs })), {
+  t.match(await http.send({ url: early, body: 'x'.repeat(8 << 20) }, sendContext({ timeoutMs })), {
     kind: 'failed',
     reason: 'http_413'
   })
@@ -88,7 +88,7 @@ t.test('D39 a downstream that was down is served as soon as it is well', async t
   const server = await rawServer(t, (socket, _request, nth) => socket.write(nth <= 5 ? answer(503) : ok))
   const http = open(t)
   for (let i = 0; i < 5; i++)
-    t.match(await http.send({ url: server.url }, parcel()), { kind: 'failed', reason: 'http_503' })
-  t.match(await http.send({ url: server.url }, parcel()), { kind: 'delivered' })
+    t.match(await http.send({ url: server.url }, sendContext()), { kind: 'failed', reason: 'http_503' })
+  t.match(await http.send({ url: server.url }, sendContext()), { kind: 'delivered' })
   t.ok(server.open.size <= 2, 'over kept connections')
 })

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubboTransport, type DubboRequest } from '../../src/transport/dubbo/triple.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { freePorts } from '../interop/server.ts'
 import { rawServer } from './raw-server.ts'
 
@@ -23,7 +23,7 @@ async function provider(t: Test, answer: string, allow?: string[], before: strin
   return {
     server,
     said,
-    send: (request: DubboRequest, more = {}) => transport.send(request, parcel(more)),
+    send: (request: DubboRequest, more = {}) => transport.send(request, sendContext(more)),
     transport
   }
 }
@@ -96,11 +96,11 @@ t.test('what a provider means by its statuses', async t => {
 
 t.test('accepted judges the result', async t => {
   const { transport } = await provider(t, says(200, '{"code":7}'))
-  t.match(await transport.send(call, parcel(), ({ json }) => (json as { code: number }).code === 0), {
+  t.match(await transport.send(call, sendContext(), ({ json }) => (json as { code: number }).code === 0), {
     kind: 'failed',
     reason: 'not_accepted'
   })
-  t.match(await transport.send(call, parcel(), ({ json }) => (json as { code: number }).code === 7), {
+  t.match(await transport.send(call, sendContext(), ({ json }) => (json as { code: number }).code === 7), {
     kind: 'delivered'
   })
 })
@@ -145,7 +145,7 @@ t.test('accepted is asked about what a method returned, and about nothing else',
     [500, { kind: 'failed', reason: /^exception/ }]
   ] as const) {
     const { transport } = await provider(t, says(status))
-    const got = await transport.send(call, parcel(), () => {
+    const got = await transport.send(call, sendContext(), () => {
       throw new Error('asked')
     })
     t.match(got, outcome)
@@ -189,5 +189,5 @@ t.test('a broker is set by the operator: a name of one label needs no further se
     log: console
   })
   t.teardown(() => transport.close())
-  t.match(await transport.send(call, parcel()), { kind: 'delivered' })
+  t.match(await transport.send(call, sendContext()), { kind: 'delivered' })
 })

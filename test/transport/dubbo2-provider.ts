@@ -6,7 +6,7 @@ import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
 import { frames, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
 import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 const call: Dubbo2Request = { service: 'com.acme.Points', method: 'onPaid', types: [], args: [] }
 
@@ -47,7 +47,7 @@ export async function provider(t: Test, behave: Behave, allow?: string[]) {
     await transport.close()
     stop()
   })
-  const send = (more: Partial<Dubbo2Request> = {}, given: Parameters<typeof parcel>[0] = {}) =>
-    transport.send({ ...call, ...more }, parcel(given))
+  const send = (more: Partial<Dubbo2Request> = {}, given: Parameters<typeof sendContext>[0] = {}) =>
+    transport.send({ ...call, ...more }, sendContext(given))
   return { transport, send, sockets, received, stop, start: () => start(port) }
 }

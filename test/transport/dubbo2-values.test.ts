@@ -6,7 +6,7 @@ import { jsonOf } from '../../src/transport/dubbo/hessian-json.ts'
 import type { Accepted } from '../../src/transport/types.ts'
 import { workedMs } from '../support/stopwatch.ts'
 import { provider } from './dubbo2-provider.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 /** The first argument as a provider reads it; `withType`, each value beside its Java type. */
 function arrived(arg: unknown, withType = false): unknown {
@@ -69,7 +69,7 @@ const answering = async (t: Test, body: Buffer, accepted?: Accepted) => {
   const { transport } = await provider(t, (socket, { id }: Frame) => {
     socket.write(frameOf(0, 20, id, body))
   })
-  return transport.send({ service: 'a.B', method: 'm', types: [], args: [] }, parcel(), accepted)
+  return transport.send({ service: 'a.B', method: 'm', types: [], args: [] }, sendContext(), accepted)
 }
 
 t.test('a result within itself is still a result', async t => {

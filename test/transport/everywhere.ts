@@ -4,7 +4,7 @@ import { brokerVariable, parseBroker, type Broker } from '../../src/transport/br
 import type { Guard } from '../../src/transport/egress/guard.ts'
 import { transportNames, transports, type TransportName } from '../../src/transport/registry.ts'
 import type { Outcome } from '../../src/domain/types.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 /** A handler's own `send` goes where it likes: no guard, no broker and no bytes of ours. */
 type Guarded = Exclude<TransportName, 'custom'>
@@ -42,7 +42,7 @@ export async function wayTo(t: Test, name: Guarded, guard: Guard, place: string)
   t.teardown(() => transport.close())
   const asked = name === 'http' ? { url: `http://${place}/hook` } : request
   return {
-    send: (timeoutMs = 3_000) => transport.send(asked, parcel({ timeoutMs, raw: '{"n":1}' })),
+    send: (timeoutMs = 3_000) => transport.send(asked, sendContext({ timeoutMs, raw: '{"n":1}' })),
     close: () => transport.close()
   }
 }

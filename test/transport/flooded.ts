@@ -6,7 +6,7 @@ import { openBackend } from '../../src/queue/backend.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { transports } from '../../src/transport/registry.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { ways } from './everywhere.ts'
 
 export type Asked = { send: number } | { close: true }
@@ -40,7 +40,7 @@ async function sender(name: keyof typeof ways): Promise<Reader> {
   const transport = (await transports({ guard: egress, brokers, log }, [name]))[name]
   if (!transport) throw new Error(`no transport ${name}`)
   return {
-    send: timeoutMs => transport.send(request, parcel({ timeoutMs, raw: '{"n":1}' })),
+    send: timeoutMs => transport.send(request, sendContext({ timeoutMs, raw: '{"n":1}' })),
     close: () => transport.close()
   }
 }

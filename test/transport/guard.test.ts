@@ -9,7 +9,7 @@ import {
   type Resolve
 } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { targets, type Target } from './targets.ts'
 
 const strict = (more: Partial<GuardOptions> = {}): Guard =>
@@ -246,11 +246,11 @@ t.test('a denied address on this machine never sees a connection, however it is 
   ]
   for (const host of hosts) {
     t.match(
-      await http.send({ url: `http://${host}:${port}/` }, parcel()),
+      await http.send({ url: `http://${host}:${port}/` }, sendContext()),
       { kind: 'failed', alarm: 'BLOCKED_TARGET' },
       host
     )
-    await http.send({ url: `https://${host}:${port}/` }, parcel())
+    await http.send({ url: `https://${host}:${port}/` }, sendContext())
   }
   t.equal(connections, 0)
 
@@ -275,7 +275,7 @@ t.test('a denied address on this machine never sees a connection, however it is 
   t.teardown(() => late.close())
   for (const scheme of ['http', 'https']) {
     t.match(
-      await late.send({ url: `${scheme}://public.example:${port}/`, body: 'x' }, parcel()),
+      await late.send({ url: `${scheme}://public.example:${port}/`, body: 'x' }, sendContext()),
       { alarm: 'BLOCKED_TARGET' },
       scheme
     )

@@ -9,7 +9,7 @@ import { transports } from '../../src/transport/registry.ts'
 import { originsFrom, url } from '../../src/transport/url.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { conformance, type DownstreamUnderTest, type Mood } from './conformance.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { answer, rawServer, type Behave, type RawServer } from './raw-server.ts'
 
 const open = (resolve?: () => Promise<{ address: string; family: number }[]>) =>
@@ -86,7 +86,7 @@ t.test('over http, eight requests on a connection', async t =>
     return Object.assign(under, {
       transport: {
         ...transport,
-        send: (request, parcel, accepted) => transport.send(request, { ...parcel, limit }, accepted)
+        send: (request, context, accepted) => transport.send(request, { ...context, limit }, accepted)
       } satisfies typeof transport
     })
   })
@@ -104,7 +104,7 @@ t.test('the request on the wire is what the handler asked for, and no more', asy
   t.teardown(() => http.close())
   await http.send(
     { url: `${server.url}?a=1#fragment`, body: '{}' },
-    parcel({ ours: { 'ackbox-attempt': '1' } })
+    sendContext({ ours: { 'ackbox-attempt': '1' } })
   )
   t.equal(
     server.received[0]?.head,
@@ -119,7 +119,7 @@ t.test('the request on the wire is what the handler asked for, and no more', asy
     ].join('\r\n')
   )
   originsFrom({ WAREHOUSE_URL: server.url })
-  await http.send({ url: url`${server.url}/${'a b'}`, body: '{}' }, parcel())
+  await http.send({ url: url`${server.url}/${'a b'}`, body: '{}' }, sendContext())
   t.equal(server.received[1]?.path, '/hook/a%20b')
   await http.send(
     {
@@ -128,7 +128,7 @@ t.test('the request on the wire is what the handler asked for, and no more', asy
       headers: { 'Content-Type': 'text/xml', 'X-A': '1' },
       body: '<a/>'
     },
-    parcel()
+    sendContext()
   )
   t.match(server.received[2], { method: 'PUT', headers: { 'content-type': 'text/xml', 'x-a': '1' } })
 })
@@ -167,7 +167,7 @@ t.test(
       'http://127.0.0.1/'
     ]
     for (const request of requests) {
-      const outcome = await http.send(request as HttpRequest, parcel())
+      const outcome = await http.send(request as HttpRequest, sendContext())
       t.match(
         outcome,
         { kind: 'failed', reason: /^(?:bad_request|blocked_target): / },
@@ -177,11 +177,11 @@ t.test(
     }
     t.equal(server.received.length, 0)
     t.match(
-      await http.send({ url: server.url }, parcel({ ours: { 'webhook-id': 'a\nb' } })),
+      await http.send({ url: server.url }, sendContext({ ours: { 'webhook-id': 'a\nb' } })),
       { kind: 'failed', reason: /./ },
       'not even ours'
     )
-    t.match(await http.send({ url: server.url }, parcel()), { kind: 'delivered' })
+    t.match(await http.send({ url: server.url }, sendContext()), { kind: 'delivered' })
   }
 )
 
@@ -192,7 +192,7 @@ t.test('a proxy in the environment is not asked', async t => {
   const server = await rawServer(t, socket => socket.write(answer(200)))
   const http = httpTransport({ guard: open() })
   t.teardown(() => http.close())
-  t.match(await http.send({ url: server.url }, parcel()), { kind: 'delivered' })
+  t.match(await http.send({ url: server.url }, sendContext()), { kind: 'delivered' })
 })
 
 t.test('a name that does not resolve is tried again later', async t => {
@@ -204,14 +204,14 @@ t.test('a name that does not resolve is tried again later', async t => {
     })
   for (const code of ['ENOTFOUND', 'EAI_AGAIN']) {
     const http = failing(code)
-    t.strictSame(await http.send({ url: 'http://nx.test/' }, parcel()), {
+    t.strictSame(await http.send({ url: 'http://nx.test/' }, sendContext()), {
       kind: 'failed',
       reason: `dns: ${code}`
     })
     await http.close()
   }
   const silent = httpTransport({ guard: open(() => new Promise(() => {})) })
-  t.match(await silent.send({ url: 'http://slow.test/' }, parcel({ timeoutMs: 200 })), {
+  t.match(await silent.send({ url: 'http://slow.test/' }, sendContext({ timeoutMs: 200 })), {
     kind: 'failed',
     reason: 'connect_timeout'
   })
@@ -223,7 +223,7 @@ t.test('nobody listens', async t => {
   await server.close()
   const http = httpTransport({ guard: open() })
   t.teardown(() => http.close())
-  t.strictSame(await http.send({ url: server.url }, parcel()), {
+  t.strictSame(await http.send({ url: server.url }, sendContext()), {
     kind: 'failed',
     reason: 'connection_refused'
   })
@@ -256,7 +256,7 @@ t.test(
     t.teardown(() => http.close())
     for (const timeoutMs of [5_000, 150]) {
       const started = stopwatch(t)
-      t.match(await http.send({ url: `http://127.0.0.1:${port}/` }, parcel({ timeoutMs })), {
+      t.match(await http.send({ url: `http://127.0.0.1:${port}/` }, sendContext({ timeoutMs })), {
         kind: 'failed',
         reason: 'connect_timeout'
       })
@@ -281,7 +281,7 @@ t.test(
       guard: open(async () => ['127.0.0.1', '127.0.0.2'].map(address => ({ address, family: 4 })))
     })
     t.teardown(() => http.close())
-    t.match(await http.send({ url: `http://eight.example:${port}/` }, parcel({ timeoutMs: 3_000 })), {
+    t.match(await http.send({ url: `http://eight.example:${port}/` }, sendContext({ timeoutMs: 3_000 })), {
       kind: 'delivered',
       address: `127.0.0.2:${port}`
     })
@@ -295,13 +295,13 @@ t.test('a request that waited too long for a connection is never sent late', asy
   })
   const http = httpTransport({ guard: open(), limits: { connections: 1 } })
   t.teardown(() => http.close())
-  const first = http.send({ url: server.url, body: 'first' }, parcel())
-  t.match(await http.send({ url: server.url, body: 'late' }, parcel({ timeoutMs: 100 })), {
+  const first = http.send({ url: server.url, body: 'first' }, sendContext())
+  t.match(await http.send({ url: server.url, body: 'late' }, sendContext({ timeoutMs: 100 })), {
     kind: 'failed',
     reason: 'connect_timeout'
   })
   t.match(await first, { kind: 'delivered' })
-  t.match(await http.send({ url: server.url, body: 'third' }, parcel()), { kind: 'delivered' })
+  t.match(await http.send({ url: server.url, body: 'third' }, sendContext()), { kind: 'delivered' })
   t.strictSame(
     server.received.map(each => String(each.body)),
     ['first', 'third']
@@ -314,9 +314,10 @@ t.test('thirty origins through room for ten: all served, idle ones closed', asyn
   )
   const http = httpTransport({ guard: open(), limits: { origins: 10, idleMs: 50 } })
   t.teardown(() => http.close())
-  for (const server of servers) t.match(await http.send({ url: server.url }, parcel()), { kind: 'delivered' })
+  for (const server of servers)
+    t.match(await http.send({ url: server.url }, sendContext()), { kind: 'delivered' })
   await new Promise(resolve => setTimeout(resolve, 100))
-  t.match(await http.send({ url: servers[0]?.url ?? '' }, parcel()), { kind: 'delivered' })
+  t.match(await http.send({ url: servers[0]?.url ?? '' }, sendContext()), { kind: 'delivered' })
   await new Promise(resolve => setTimeout(resolve, 50))
   t.ok(servers.filter(each => each.open.size > 0).length <= 1)
 })

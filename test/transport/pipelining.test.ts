@@ -5,7 +5,7 @@ import t, { type Test } from 'tap'
 import type { Outcome } from '../../src/domain/types.ts'
 import type { HttpRequest } from '../../src/transport/http/http.ts'
 import type { SendContext } from '../../src/transport/types.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { open } from './play-out.ts'
 import { answer as writtenAnswer, rawServer, type Received } from './raw-server.ts'
 
@@ -29,9 +29,9 @@ async function scene(t: Test) {
   return {
     came,
     server,
-    send: (request: HttpRequest): Promise<Outcome> => http.send(request, parcel({ limit })),
+    send: (request: HttpRequest): Promise<Outcome> => http.send(request, sendContext({ limit })),
     post: (body: string, more: Partial<SendContext> = {}): Promise<Outcome> =>
-      http.send({ url: server.url, body }, parcel({ limit, ...more })),
+      http.send({ url: server.url, body }, sendContext({ limit, ...more })),
     /** Resolves when so many have come in all. */
     async until(count: number) {
       while (came.length < count)

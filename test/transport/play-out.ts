@@ -3,7 +3,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import { bodyMs, ok, timeoutMs, type Row } from './downstreams.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { rawServer } from './raw-server.ts'
 
 /** What the kernel holds of a loopback connection on both its sides: written by the server, and never read by us. */
@@ -27,7 +27,7 @@ export function playOut(t: Test, row: Row): void {
     )
     const http = open(t)
     const started = stopwatch(t)
-    const sent = http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs }), row.accepted)
+    const sent = http.send({ url: server.url, body: '{}' }, sendContext({ timeoutMs }), row.accepted)
     const outcome = await sent
     const took = started()
     const first = [...server.open][0]
@@ -41,7 +41,7 @@ export function playOut(t: Test, row: Row): void {
       t.ok(first.bytesWritten - first.writableLength < inKernel, 'it was not read to its end')
     }
     t.match(
-      await http.send({ url: server.url, body: '{}' }, parcel({ timeoutMs })),
+      await http.send({ url: server.url, body: '{}' }, sendContext({ timeoutMs })),
       { kind: 'delivered', answer: Buffer.from('fine') },
       'and the next send works'
     )

@@ -4,7 +4,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { rabbitmqTransport, type RabbitmqRequest } from '../../src/transport/rabbitmq/rabbitmq.ts'
 import { verdict } from '../../src/transport/rabbitmq/failure.ts'
 import { brokenBy } from '../../src/transport/rabbitmq/dial.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 t.test('what a handler must not ask for is said before anything is connected', async t => {
   const brokers = new Map([
@@ -40,7 +40,7 @@ t.test('what a handler must not ask for is said before anything is connected', a
     [{ routingKey: 'a', headers: { long: 'x'.repeat(8_000) } }, /at most 7000/]
   ]
   for (const [request, reason] of wrong) {
-    const outcome = await ways.send(request as RabbitmqRequest, parcel())
+    const outcome = await ways.send(request as RabbitmqRequest, sendContext())
     t.match(outcome, { kind: 'failed', reason: /^bad_request: / })
     t.match(outcome, { reason })
   }

@@ -10,7 +10,7 @@ import { guard, type Guard } from '../../src/transport/egress/guard.ts'
 import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
 import type { Transport } from '../../src/transport/types.ts'
 import { stopwatch } from '../support/stopwatch.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 
 const { Code, MessageType, Permission } = definition
 
@@ -119,7 +119,7 @@ function transportTo(t: Test, url: string, by: Guard = embedded, said: string[] 
 }
 
 const send = (transport: Transport<RocketmqRequest>, request: Partial<RocketmqRequest> = {}) =>
-  transport.send({ topic: 'orders', body: 'x', ...request }, parcel())
+  transport.send({ topic: 'orders', body: 'x', ...request }, sendContext())
 
 t.test('what a handler got wrong is said and not sent', async t => {
   const proxy = await fakeProxy(t)
@@ -143,7 +143,7 @@ t.test('what a handler got wrong is said and not sent', async t => {
     [{ topic: 'orders', body: { a: 1 } }, /body/]
   ]
   for (const [request, why] of wrong) {
-    const outcome = await transport.send(request as RocketmqRequest, parcel())
+    const outcome = await transport.send(request as RocketmqRequest, sendContext())
     t.match(outcome, { kind: 'failed', reason: /^bad_request: / })
     t.match(outcome, { reason: why })
   }
@@ -156,7 +156,7 @@ t.test('a message carries what the request names, and our headers as properties'
   const transport = transportTo(t, `rocketmq://127.0.0.1:${proxy.port}/acme`)
   const request = { topic: 'orders', tag: 'paid', keys: ['k1', 'k2'], properties: { own: 'é' }, group: 'o-7' }
   const ours = { 'webhook-id': 'msg_1' }
-  t.match(await transport.send(request, parcel({ raw: '{"n": 1.0}', ours })), {
+  t.match(await transport.send(request, sendContext({ raw: '{"n": 1.0}', ours })), {
     kind: 'delivered',
     address: `127.0.0.1:${proxy.port}`
   })
@@ -180,8 +180,8 @@ t.test('the orderingKey of the task is the key of a message that names none', as
   const proxy = await fakeProxy(t)
   const transport = transportTo(t, `rocketmq://127.0.0.1:${proxy.port}`)
   const key = { raw: 'x', orderingKey: 'order-42' }
-  await transport.send({ topic: 'orders' }, parcel(key))
-  await transport.send({ topic: 'orders', keys: ['own'] }, parcel(key))
+  await transport.send({ topic: 'orders' }, sendContext(key))
+  await transport.send({ topic: 'orders', keys: ['own'] }, sendContext(key))
   t.same(
     proxy.sent.map(message => message.getSystemProperties()?.toObject().keysList),
     [['order-42'], ['own']]
@@ -272,7 +272,7 @@ t.test('a server whose handshake hangs does not cost a connection for each send'
   const { port, sockets } = await hungServer(t)
   const transport = transportTo(t, `rocketmq://127.0.0.1:${port}`)
   for (let i = 0; i < 5; i++) {
-    const outcome = await transport.send({ topic: `t${i}`, body: 'x' }, parcel({ timeoutMs: 100 }))
+    const outcome = await transport.send({ topic: `t${i}`, body: 'x' }, sendContext({ timeoutMs: 100 }))
     t.match(outcome, { kind: 'failed', reason: 'timeout' })
   }
   t.equal(sockets.length, 1)

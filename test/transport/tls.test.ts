@@ -6,7 +6,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 import * as certs from './certs.ts'
-import { parcel } from './parcel.ts'
+import { sendContext } from './send-context.ts'
 import { answer } from './raw-server.ts'
 import { scriptedServer } from './scripted-server.ts'
 
@@ -60,7 +60,7 @@ t.test('D6 a bad certificate fails, calls a person, and not a byte of the reques
     for (let i = 0; i < 2; i++) {
       const outcome = await http.send(
         { url: `https://localhost:${server.port}/`, body: 'x' },
-        parcel({ timeoutMs: 2_000 })
+        sendContext({ timeoutMs: 2_000 })
       )
       t.match(outcome, { kind: 'failed', reason, alarm: 'TLS' }, name)
     }
@@ -77,7 +77,7 @@ t.test('TLS 1.1 is too old', async t => {
   })
   const outcome = await open(t, certs.ca).send(
     { url: `https://localhost:${server.port}/` },
-    parcel({ timeoutMs: 2_000 })
+    sendContext({ timeoutMs: 2_000 })
   )
   t.match(outcome, { kind: 'failed', reason: /^tls: / })
 })
@@ -86,7 +86,10 @@ t.test('https to a server that speaks plain http fails', async t => {
   const { rawServer } = await import('./raw-server.ts')
   const server = await rawServer(t, () => {})
   server.open.forEach(socket => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'))
-  const outcome = await open(t).send({ url: `https://127.0.0.1:${server.port}/` }, parcel({ timeoutMs: 300 }))
+  const outcome = await open(t).send(
+    { url: `https://127.0.0.1:${server.port}/` },
+    sendContext({ timeoutMs: 300 })
+  )
   t.match(outcome, { kind: 'failed', reason: 'connect_timeout' })
 })
 
@@ -94,7 +97,7 @@ t.test('a good certificate is delivered to, by name and by address', async t => 
   const server = await tlsServer(t, { cert: certs.good })
   const http = open(t, certs.ca)
   for (const host of ['localhost', '127.0.0.1']) {
-    const outcome = await http.send({ url: `https://${host}:${server.port}/x`, body: 'x' }, parcel())
+    const outcome = await http.send({ url: `https://${host}:${server.port}/x`, body: 'x' }, sendContext())
     t.match(outcome, { kind: 'delivered', address: `127.0.0.1:${server.port}` }, host)
   }
   t.equal(server.requests.length, 2)
@@ -119,7 +122,7 @@ t.test(
       const http = open(t, certs.ca)
       const url = `https://localhost:${server.port}/`
       const started = stopwatch(t)
-      t.match(await http.send({ url, body: 'x' }, parcel({ timeoutMs: 300 })), { kind: 'failed' }, name)
+      t.match(await http.send({ url, body: 'x' }, sendContext({ timeoutMs: 300 })), { kind: 'failed' }, name)
       t.ok(started() < 1_300, name)
       await http.close()
       await server.empty()
@@ -131,7 +134,7 @@ t.test('a chain of two thousand certificates is not read to its end', async t =>
   const server = await tlsServer(t, { cert: certs.good + certs.ca.repeat(2_000) })
   const outcome = await open(t, certs.ca).send(
     { url: `https://localhost:${server.port}/` },
-    parcel({ timeoutMs: 2_000 })
+    sendContext({ timeoutMs: 2_000 })
   )
   t.match(outcome, { kind: 'failed', reason: /^tls: / })
   t.strictSame(server.requests, [])
@@ -147,8 +150,11 @@ t.test('a close_notify in the middle of the body is a warning', async t => {
   await once(server, 'listening')
   t.teardown(() => server.close())
   const { port } = server.address() as AddressInfo
-  t.match(await open(t, certs.ca).send({ url: `https://localhost:${port}/` }, parcel({ timeoutMs: 2_000 })), {
-    kind: 'delivered',
-    warning: 'connection_closed'
-  })
+  t.match(
+    await open(t, certs.ca).send({ url: `https://localhost:${port}/` }, sendContext({ timeoutMs: 2_000 })),
+    {
+      kind: 'delivered',
+      warning: 'connection_closed'
+    }
+  )
 })

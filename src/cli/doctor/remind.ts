@@ -1,11 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from '../../runtime/logger.ts'
 import type { Config } from '../../service/config.ts'
 import { checks } from './checks.ts'
 import { lookAgain, type HandlerFacts } from './look.ts'
-
-interface Log {
-  warn(fields: object, message: string): void
-}
 
 /** A start reports these by itself. */
 const said = new Set(['Settings', 'Migrations'])
@@ -18,7 +15,7 @@ export async function remind(
   config: Config,
   databaseUrl: string,
   handlers: HandlerFacts,
-  log: Log,
+  log: Pick<Logger, 'warn'>,
   isStopped: () => boolean
 ): Promise<void> {
   const look = async (isNow: (name: string) => boolean): Promise<void> => {

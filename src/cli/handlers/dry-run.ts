@@ -90,13 +90,13 @@ function bodyOf(handler: LoadedHandler, raw: string): unknown {
   )
 }
 
-interface Asked extends Pick<DryRunDeps, 'refused'> {
+interface Destination extends Pick<DryRunDeps, 'refused'> {
   handler: LoadedHandler
   downstream: LoadedDownstream
 }
 
 async function wouldGet(
-  { refused, handler, downstream }: Asked,
+  { refused, handler, downstream }: Destination,
   task: Task,
   body: unknown,
   raw: string

@@ -41,7 +41,7 @@ export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
   return {
     name: 'dubbo2',
 
-    async send(request, parcel, accepted) {
+    async send(request, context, accepted) {
       const problem = problemOf(request)
       if (problem) return failed(`bad_request: ${problem}`)
       if (closed) return failed('shutdown')
@@ -53,10 +53,10 @@ export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
           return failed('bad_request: the args hold a bigint beyond 64 bits or an object within itself')
         const body = callBody(request, written, {
           ...request.attachments,
-          ...parcel.headers(written.payload)
+          ...context.headers(written.payload)
         })
         return await flying.fly(
-          parcel,
+          context,
           async flight => {
             const connection = await linkTo(broker).client()
             if (flight.over) return failed('timeout')

@@ -48,9 +48,9 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
   return {
     name: 'dubbo',
 
-    async send(request, parcel, accepted) {
-      if (parcel.signal.aborted) return failed('shutdown')
-      if (parcel.timeoutMs <= 0) return failed('timeout')
+    async send(request, context, accepted) {
+      if (context.signal.aborted) return failed('shutdown')
+      if (context.timeoutMs <= 0) return failed('timeout')
       const wrong = problemOf(request)
       if (wrong !== undefined) return failed(`bad_request: ${wrong}`)
       let broker: Broker
@@ -61,10 +61,10 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
       }
       const args = argsOf(request.args, request.parameters)
       if (args.problem !== undefined) return failed(`bad_request: ${args.problem}`)
-      const headers = headersOf(request.attachments ?? {}, parcel, args.text)
+      const headers = headersOf(request.attachments ?? {}, context, args.text)
       if (typeof headers === 'string') return failed(`bad_request: ${headers}`)
 
-      const due = performance.now() + parcel.timeoutMs
+      const due = performance.now() + context.timeoutMs
       const first = turn++
       let outcome = failed('connect_timeout')
       for (let n = 0; n < broker.hosts.length; n++) {
@@ -73,7 +73,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
         if (!URL.canParse(url))
           return failed(`bad_request: the broker ${broker.name} has a host that is no host name`)
         const timeoutMs = due - performance.now()
-        // Its own parcel: ours is read once, and its headers are signed already.
+        // A context of its own: ours is read once, and its headers are signed already.
         outcome = await open.send(
           {
             url: new URL(url),
@@ -81,7 +81,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
             headers: [...headers, ...deadline(timeoutMs)],
             body: args.text
           },
-          n === 0 ? parcel : { ...parcel, timeoutMs },
+          n === 0 ? context : { ...context, timeoutMs },
           returned(accepted)
         )
         note(broker, host, outcome)

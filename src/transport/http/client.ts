@@ -17,7 +17,7 @@ export interface Written {
 
 /** Requests and their answers over shared connections to judged addresses, each ended by its deadline. */
 export interface Exchanges {
-  send(request: Written, parcel: SendContext, accepted?: Accepted): Promise<Outcome>
+  send(request: Written, context: SendContext, accepted?: Accepted): Promise<Outcome>
   close(): Promise<void>
 }
 
@@ -38,12 +38,12 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
   const open = pools(guard, limits)
 
   return {
-    send({ url, method, headers, body }, parcel, accepted) {
+    send({ url, method, headers, body }, context, accepted) {
       // undici closes the connection after a body that the method does not call for: that one shares none.
-      const limit = body.length === 0 || withBody.has(method) ? parcel.limit : undefined
-      const lane = open.lane(url, parcel.downstream, limit)
+      const limit = body.length === 0 || withBody.has(method) ? context.limit : undefined
+      const lane = open.lane(url, context.downstream, limit)
       return new Promise(resolve => {
-        const exchange = new Exchange(parcel, accepted, limits, outcome => {
+        const exchange = new Exchange(context, accepted, limits, outcome => {
           clock.delete(exchange)
           lane.done()
           resolve(outcome)

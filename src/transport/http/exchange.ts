@@ -49,13 +49,13 @@ export class Exchange implements Carried, Due, Awaiting {
   #read = 0
 
   constructor(
-    parcel: SendContext,
+    context: SendContext,
     accepted: Accepted | undefined,
     limits: ExchangeLimits,
     end: (outcome: Outcome) => void
   ) {
-    this.due = performance.now() + parcel.timeoutMs
-    this.signal = parcel.signal
+    this.due = performance.now() + context.timeoutMs
+    this.signal = context.signal
     this.#accepted = accepted
     this.#limits = limits
     this.#end = end

@@ -10,7 +10,7 @@ const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
 /** Names and values by turns, the handler's first; or what is wrong with the handler's. */
 export function headersOf(
   own: Record<string, string>,
-  parcel: Pick<SendContext, 'headers'>,
+  context: Pick<SendContext, 'headers'>,
   body: string | Uint8Array
 ): string[] | string {
   const headers = ['user-agent', 'ackbox']
@@ -27,7 +27,7 @@ export function headersOf(
     else headers.push(name, value) // a Dubbo provider tells attachments by their case
   }
   if (!given.has('content-type')) headers.push('content-type', 'application/json')
-  const ours = parcel.headers(body)
+  const ours = context.headers(body)
   for (const name in ours) {
     const value = ours[name]
     if (value !== undefined && !given.has(name)) headers.push(name, value)

@@ -28,23 +28,23 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
   return {
     name: 'http',
 
-    send(request, parcel, accepted) {
+    send(request, context, accepted) {
       if (typeof request !== 'object' || request === null)
         return ended('bad_request: the handler gave no request')
-      if (parcel.signal.aborted) return ended('shutdown')
-      if (parcel.timeoutMs <= 0) return ended('timeout')
+      if (context.signal.aborted) return ended('shutdown')
+      if (context.timeoutMs <= 0) return ended('timeout')
       const url = deps.guard.check(String(request.url))
       if (!(url instanceof URL)) return Promise.resolve(url)
       const method = request.method ?? 'POST'
       if (!methods.has(method))
         return ended('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
-      const body = request.body ?? (method === 'GET' ? '' : (parcel.raw ?? ''))
+      const body = request.body ?? (method === 'GET' ? '' : (context.raw ?? ''))
       if (typeof body !== 'string' && !(body instanceof Uint8Array))
         return ended('bad_request: the body must be text or bytes')
-      const headers = headersOf(request.headers ?? {}, parcel, body)
+      const headers = headersOf(request.headers ?? {}, context, body)
       if (typeof headers === 'string') return ended(`bad_request: ${headers}`)
 
-      return open.send({ url, method, headers, body }, parcel, accepted)
+      return open.send({ url, method, headers, body }, context, accepted)
     },
 
     close: () => open.close()

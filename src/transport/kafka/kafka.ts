@@ -36,9 +36,9 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
   return {
     name: 'kafka',
 
-    send(request, parcel) {
-      if (closed || parcel.signal.aborted) return ended('shutdown')
-      if (parcel.timeoutMs <= 0) return ended('timeout')
+    send(request, context) {
+      if (closed || context.signal.aborted) return ended('shutdown')
+      if (context.timeoutMs <= 0) return ended('timeout')
       const problem = problemOf(request)
       if (problem !== undefined) return ended(`bad_request: ${problem}`)
       let broker: Broker
@@ -48,11 +48,11 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
         if (error instanceof Failure) return Promise.resolve(error.outcome)
         throw error
       }
-      const message = messageOf(request, parcel)
+      const message = messageOf(request, context)
       return new Promise(resolve => {
         const sent: Sent = {
-          due: performance.now() + parcel.timeoutMs,
-          signal: parcel.signal,
+          due: performance.now() + context.timeoutMs,
+          signal: context.signal,
           place: -1,
           message,
           over: false,
@@ -62,7 +62,7 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
             clock.delete(sent)
             resolve(outcome)
           },
-          expire: () => sent.end({ kind: 'failed', reason: parcel.signal.aborted ? 'shutdown' : 'timeout' })
+          expire: () => sent.end({ kind: 'failed', reason: context.signal.aborted ? 'shutdown' : 'timeout' })
         }
         clock.add(sent)
         writerOf(broker).add(sent)
@@ -100,11 +100,11 @@ function problemOf(request: KafkaRequest): string | undefined {
 const isPayload = (value: unknown): value is string | Uint8Array =>
   typeof value === 'string' || value instanceof Uint8Array
 
-function messageOf(request: KafkaRequest, parcel: SendContext): Item['message'] {
-  const value = request.value ?? parcel.raw ?? ''
-  const key = request.key ?? parcel.orderingKey
+function messageOf(request: KafkaRequest, context: SendContext): Item['message'] {
+  const value = request.value ?? context.raw ?? ''
+  const key = request.key ?? context.orderingKey
   const headers = new Map<Buffer, Buffer>()
-  const ours = parcel.headers(value)
+  const ours = context.headers(value)
   // A CloudEvent in binary mode says there what its data is.
   const type = 'ce_specversion' in ours ? { 'content-type': 'application/json' } : {}
   for (const [name, text] of Object.entries({ ...type, ...request.headers, ...ours }))

@@ -50,7 +50,7 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
   async function publish(
     link: Link<NatsConnection>,
     ready: Ready,
-    parcel: SendContext,
+    context: SendContext,
     flight: Flight,
     wrote: (id: string) => void
   ): Promise<Outcome> {
@@ -69,7 +69,7 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       if (client.info && bytes > client.info.max_payload)
         return { kind: 'refused', reason: `too_large: over ${client.info.max_payload} bytes`, address }
       wrote(id)
-      const left = Math.max(1, parcel.timeoutMs - (performance.now() - began))
+      const left = Math.max(1, context.timeoutMs - (performance.now() - began))
       const ack = await jetstream(client).publish(ready.subject, ready.payload, {
         headers: ready.headers,
         // Ends the client's own bookkeeping; the deadline is the clock's
@@ -97,13 +97,13 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
   return {
     name: 'nats',
 
-    async send(request, parcel) {
+    async send(request, context) {
       let ready: Ready | string
       let link: Link<NatsConnection>
       try {
         if (typeof request !== 'object' || request === null) return bad('the handler gave no request')
         const broker = chosen(deps.brokers, 'nats', request.broker)
-        ready = read(request, parcel, broker)
+        ready = read(request, context, broker)
         if (typeof ready === 'string') return bad(ready)
         link = linkOf(broker)
       } catch (error) {
@@ -112,7 +112,9 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       }
       const { key } = ready
       const made = ready
-      return inFlight.fly(parcel, flight => publish(link, made, parcel, flight, id => uncertain.set(key, id)))
+      return inFlight.fly(context, flight =>
+        publish(link, made, context, flight, id => uncertain.set(key, id))
+      )
     },
 
     async close() {
@@ -124,9 +126,9 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
 
 const bad = (what: string): Outcome => ({ kind: 'failed', reason: `bad_request: ${what}` })
 
-function read(request: NatsRequest, parcel: SendContext, broker: Broker): Ready | string {
+function read(request: NatsRequest, context: SendContext, broker: Broker): Ready | string {
   const { subject, headers: own = {} } = request
-  const payload = request.payload ?? parcel.raw ?? ''
+  const payload = request.payload ?? context.raw ?? ''
   const problem = subjectProblem(subject)
   if (problem) return problem
   if (typeof payload !== 'string' && !(payload instanceof Uint8Array))
@@ -145,7 +147,7 @@ function read(request: NatsRequest, parcel: SendContext, broker: Broker): Ready 
       return `the header ${lower} holds a character that no header may`
     given.set(lower, name)
   }
-  const ours = parcel.headers(payload)
+  const ours = context.headers(payload)
   const headers = newHeaders()
   let bytes = 'NATS/1.0\r\n\r\n'.length + Buffer.byteLength(payload)
   const put = (name: string, value: string): void => {

@@ -48,9 +48,9 @@ export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqReques
   return {
     name: 'rabbitmq',
 
-    send(request, parcel) {
-      if (closed || parcel.signal.aborted) return ended('shutdown')
-      if (parcel.timeoutMs <= 0) return ended('timeout')
+    send(request, context) {
+      if (closed || context.signal.aborted) return ended('shutdown')
+      if (context.timeoutMs <= 0) return ended('timeout')
       const problem = problemOf(request)
       if (problem) return ended(`bad_request: ${problem}`)
       let broker: Broker
@@ -59,11 +59,11 @@ export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqReques
       } catch (error) {
         return Promise.resolve(failureOf(error))
       }
-      const payload = request.body ?? parcel.raw ?? ''
-      const message = messageOf(request, parcel, payload)
+      const payload = request.body ?? context.raw ?? ''
+      const message = messageOf(request, context, payload)
       if (typeof message === 'string') return ended(`bad_request: ${message}`)
       return new Promise(resolve => {
-        const sending: Sending = new Sending(parcel, message, bytesOf(payload), outcome => {
+        const sending: Sending = new Sending(context, message, bytesOf(payload), outcome => {
           clock.delete(sending)
           resolve(outcome)
         })
@@ -115,7 +115,7 @@ const headersMost = 7_000
 
 function messageOf(
   { exchange = '', routingKey, headers = {} }: RabbitmqRequest,
-  parcel: SendContext,
+  context: SendContext,
   payload: string | Uint8Array
 ): Sending['envelope'] | string {
   const all: Record<string, string> = {}
@@ -125,7 +125,7 @@ function messageOf(
     else all[name] = value
   }
   if (!isShort(contentType)) return 'the content-type must have at most 255 bytes'
-  for (const [name, value] of Object.entries(parcel.headers(payload))) all[name] ??= value
+  for (const [name, value] of Object.entries(context.headers(payload))) all[name] ??= value
   const bytes = Object.entries(all).reduce(
     (sum, [name, value]) => sum + 6 + Buffer.byteLength(name) + Buffer.byteLength(value),
     0

@@ -20,13 +20,13 @@ export class Sending implements Due, Suspect {
   #end: ((outcome: Outcome) => void) | undefined
 
   constructor(
-    parcel: SendContext,
+    context: SendContext,
     envelope: Envelope & { messageId: string },
     body: Buffer,
     end: (outcome: Outcome) => void
   ) {
-    this.due = performance.now() + parcel.timeoutMs
-    this.signal = parcel.signal
+    this.due = performance.now() + context.timeoutMs
+    this.signal = context.signal
     this.envelope = envelope
     this.body = body
     this.#end = end

@@ -39,18 +39,18 @@ export function redisStreamTransport(deps: TransportDeps): Transport<RedisStream
   return {
     name: 'redis-stream',
 
-    async send(request, parcel) {
+    async send(request, context) {
       try {
         if (typeof request !== 'object' || request === null) return bad('the handler gave no request')
         const broker = chosen(deps.brokers, 'redis-stream', request.broker)
         if (!/^\d{0,5}$/.test(broker.path))
           return bad('the path of the broker must be the number of a database')
-        const args = read(request, parcel)
+        const args = read(request, context)
         if (typeof args === 'string') return bad(args)
         const to = linkOf(broker)
         let sent: { line: Line; at: number } | undefined
         return await inFlight.fly(
-          parcel,
+          context,
           flight => add(to, args, flight, line => (sent = { line, at: performance.now() })),
           why => {
             // Redis answers in order: behind a line that is silent everything waits, and what has not left yet must not
@@ -105,8 +105,8 @@ async function add(
   }
 }
 
-function read(request: RedisStreamRequest, parcel: SendContext): Args | string {
-  const { stream, maxlen, create = true, fields = { body: parcel.raw ?? '' } } = request
+function read(request: RedisStreamRequest, context: SendContext): Args | string {
+  const { stream, maxlen, create = true, fields = { body: context.raw ?? '' } } = request
   if (typeof stream !== 'string' || stream === '') return 'the stream must be a name'
   if (maxlen !== undefined && (!Number.isSafeInteger(maxlen) || maxlen < 1))
     return 'maxlen must be a whole number above 0'
@@ -120,7 +120,7 @@ function read(request: RedisStreamRequest, parcel: SendContext): Args | string {
     if (typeof value !== 'string' && !(name === 'body' && value instanceof Uint8Array))
       return 'the fields must be text, body may be bytes'
   }
-  const ours = parcel.headers(Object.hasOwn(fields, 'body') ? fields['body']! : JSON.stringify(own.flat()))
+  const ours = context.headers(Object.hasOwn(fields, 'body') ? fields['body']! : JSON.stringify(own.flat()))
   const given = new Set(own.map(([name]) => name.toLowerCase()))
   return [
     stream,

@@ -43,11 +43,11 @@ const reserved = /^(?:webhook-|ackbox-)/i
 /** The message of a request, or what is wrong with the request: handlers in plain JavaScript may give anything. */
 export function messageOf(
   request: RocketmqRequest,
-  parcel: SendContext,
+  context: SendContext,
   namespace: string
 ): Message | string {
   if (typeof request !== 'object' || request === null) return 'the handler gave no request'
-  const { topic, tag, keys = keysOf(parcel), properties = {}, group, delayMs = 0 } = request
+  const { topic, tag, keys = keysOf(context), properties = {}, group, delayMs = 0 } = request
   if (typeof topic !== 'string' || topic === '') return 'the topic must be a text'
   if (tag !== undefined && typeof tag !== 'string') return 'the tag must be a text'
   if (!Array.isArray(keys) || !keys.every(key => typeof key === 'string'))
@@ -60,7 +60,7 @@ export function messageOf(
     if (typeof value !== 'string') return `the property ${name} must be a text`
     if (reserved.test(name)) return `the property ${name} is not the handler's to set`
   }
-  const payload = request.body ?? parcel.raw ?? ''
+  const payload = request.body ?? context.raw ?? ''
   if (typeof payload !== 'string' && !(payload instanceof Uint8Array)) return 'the body must be text or bytes'
 
   const kind = group !== undefined ? 'FIFO' : delayMs > 0 ? 'DELAY' : 'NORMAL'
@@ -79,7 +79,7 @@ export function messageOf(
     .setSystemProperties(system)
     .setBody(typeof payload === 'string' ? Buffer.from(payload) : payload)
   const user = message.getUserPropertiesMap()
-  for (const [name, value] of Object.entries({ ...properties, ...parcel.headers(payload) }))
+  for (const [name, value] of Object.entries({ ...properties, ...context.headers(payload) }))
     user.set(name, value)
   return { topic, kind, request: new service.SendMessageRequest().setMessagesList([message]) }
 }

@@ -26,15 +26,15 @@ export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqReques
   return {
     name: 'rocketmq',
 
-    send(request, parcel) {
-      if (isClosed || parcel.signal.aborted) return ended('shutdown')
-      if (parcel.timeoutMs <= 0) return ended('timeout')
+    send(request, context) {
+      if (isClosed || context.signal.aborted) return ended('shutdown')
+      if (context.timeoutMs <= 0) return ended('timeout')
       try {
         const broker = chosen(deps.brokers, 'rocketmq', request?.broker)
-        const message = messageOf(request, parcel, broker.path)
+        const message = messageOf(request, context, broker.path)
         if (typeof message === 'string') return ended(`bad_request: ${message}`)
         return new Promise(resolve => {
-          const sending = new Sending(parcel, outcome => {
+          const sending = new Sending(context, outcome => {
             clock.delete(sending)
             resolve(outcome)
           })
@@ -72,9 +72,9 @@ class Sending implements Due, Journey {
   onEnd: ((isLate: boolean) => void) | undefined
   #tell: ((outcome: Outcome) => void) | undefined
 
-  constructor(parcel: SendContext, tell: (outcome: Outcome) => void) {
-    this.due = this.startedAt + parcel.timeoutMs
-    this.signal = parcel.signal
+  constructor(context: SendContext, tell: (outcome: Outcome) => void) {
+    this.due = this.startedAt + context.timeoutMs
+    this.signal = context.signal
     this.#tell = tell
   }
 
