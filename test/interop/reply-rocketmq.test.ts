@@ -4,7 +4,7 @@ import { consume } from '../../src/transport/rocketmq/receipts.ts'
 import type { Handle } from '../../src/transport/receipts.ts'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { parcel } from '../transport/parcel.ts'
+import { sendContext } from '../transport/send-context.ts'
 import { until } from '../support/until.ts'
 import { login, rocketmqServer, transportTo } from './rocketmq-server.ts'
 import { without } from './server.ts'
@@ -47,7 +47,7 @@ t.test('receipts by RocketMQ', { skip: without('java', 'mvn') }, async t => {
     for (const body of bodies) {
       const headers = () => ({ 'Ackbox-Callback-Token': `token of ${body.slice(0, 20)}` })
       await until('it is stored', async () => {
-        const outcome = await producer.send({ topic: 'ackbox-receipts', body }, { ...parcel(), headers })
+        const outcome = await producer.send({ topic: 'ackbox-receipts', body }, { ...sendContext(), headers })
         return outcome.kind === 'delivered'
       })
     }
