@@ -6,7 +6,7 @@ import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { testFiles, tierNames, type TestFile } from './tiers.ts'
-import { sum, verdictOf, type Verdict } from './verdict.ts'
+import { slowFiles, sum, verdictOf, type Verdict } from './verdict.ts'
 
 const help = `npm test -- [file or folder…] [options]
 
@@ -21,6 +21,7 @@ const help = `npm test -- [file or folder…] [options]
   --list         the files, each with its tier
   --help
 
+At the end the files that took more than 30 s are listed as Slow files. That is a hint, never a failure: a busy machine slows every file.
 What each file said is in .tap/test-results. One test of a file: write t.only, and run the file with TAP_ONLY=1.`
 
 const root = path.resolve(import.meta.dirname, '../../..')
@@ -173,6 +174,8 @@ function conclude(verdicts: Verdict[], asked: number, seconds: number): number {
     for (const one of verdicts.toSorted((a, b) => b.seconds - a.seconds).slice(0, 5))
       console.log(`  ${one.seconds.toFixed(1).padStart(6)} s  ${one.source}`)
   }
+  const slow = slowFiles(verdicts)
+  if (slow.length > 0) console.log(`\n${slow.join('\n')}`)
   const [pass, fail, skip] = [sum(verdicts, 'pass'), sum(verdicts, 'fail'), sum(verdicts, 'skip')]
   if (failed.length > 0) console.log(`\nFailed:\n${failed.map(one => `  ${one.source}`).join('\n')}`)
   console.log(`\n${verdicts.length} of ${asked} files in ${seconds.toFixed(1)} s`)

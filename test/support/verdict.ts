@@ -21,6 +21,19 @@ export interface Ended {
   isLate: boolean
 }
 
+/** A file is meant to take 5 s; this much more is worth a look on any machine. */
+const slowSeconds = 30
+
+/** Lines about the files that took long, the slowest first; none if there are none. */
+export function slowFiles(verdicts: readonly Pick<Verdict, 'source' | 'seconds'>[]): string[] {
+  const slow = verdicts.filter(one => one.seconds > slowSeconds).toSorted((a, b) => b.seconds - a.seconds)
+  if (slow.length === 0) return []
+  return [
+    `Slow files, more than ${slowSeconds} s each:`,
+    ...slow.map(one => `  ${one.seconds.toFixed(1).padStart(6)} s  ${one.source}`)
+  ]
+}
+
 const counts = /^# \{ total: \d+, pass: (\d+)(?:, fail: (\d+))?(?:, todo: \d+)?(?:, skip: (\d+))? \}$/m
 
 /** Only a file that counted its assertions to the end has passed. */
