@@ -176,6 +176,21 @@ t.test('whoever follows docs/receivers.md gets a task HANDLED', { skip: noCurl }
   t.equal(printed.output.trim(), own, 'and the secret is the one that the page says how to print')
 })
 
+t.test('the Chinese pages give the commands that were run here, in the same order', async t => {
+  const shellOf = (file: string): string[] =>
+    pageOf(file)
+      .blocks.filter(({ language }) => language === 'sh')
+      .flatMap(({ text }) => commands(text))
+  for (const [english, chinese] of [
+    ['README.md', 'README.zh-CN.md'],
+    ['docs/operations.md', 'docs/zh/operations.md'],
+    ['docs/receivers.md', 'docs/zh/receivers.md']
+  ] as const) {
+    t.ok(shellOf(english).length > 2, english)
+    t.same(shellOf(chinese), shellOf(english), chinese)
+  }
+})
+
 t.test('every link of the pages leads somewhere', async t => {
   for (const { file, links } of pages) {
     for (const link of links) {
