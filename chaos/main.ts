@@ -5,10 +5,11 @@ import { hasRedis } from '../bench/ground.ts'
 import { judge, type Verdict } from './judge.ts'
 import { hasMariadb } from './mariadb.ts'
 import { mutantProfile, producerMutantProfile, mutants, type Mutant } from './mutants.ts'
-import { help, profiles, readOptions, UsageError, type Options } from './options.ts'
+import { help, profiles, readOptions, UsageError, type Options, type Profile } from './options.ts'
 import { judgeProducers, type ProducerVerdict } from './producers/judge.ts'
 import { runProducers } from './producers/run.ts'
-import { chaosOfReceivers, isForReceivers } from './receivers/main.ts'
+import { judgeReceivers, type ReceiverVerdict } from './receivers/judge.ts'
+import { runReceivers } from './receivers/run.ts'
 import { report } from './report.ts'
 import { run, type Progress } from './run.ts'
 
@@ -26,8 +27,6 @@ try {
 }
 
 async function main(): Promise<number> {
-  const args = process.argv.slice(2)
-  if (isForReceivers(args)) return await chaosOfReceivers(args, stop.signal)
   const options = readOptions(process.argv.slice(2), process.env)
   if (options === 'help') {
     console.log(help)
@@ -35,8 +34,8 @@ async function main(): Promise<number> {
   }
   if ((options.queue === 'redis' || options.all) && !hasRedis())
     throw new UsageError('no redis-server on the PATH: install Redis 6.2 or newer, or use --mode postgres')
-  const ofProducers = options.profile.isOfProducers || mutants[options.mutant ?? '']?.isOfProducers
-  if ((ofProducers || options.all) && !hasMariadb())
+  const asked = mutants[options.mutant ?? ''] ?? options.profile
+  if ((asked.isOfProducers || asked.isOfReceivers || options.all) && !hasMariadb())
     throw new UsageError('no mariadbd on the PATH: install MariaDB 10.6 or newer')
   process.once('SIGINT', () => {
     console.error('\nchaos: stopping; once more ends at once')
@@ -67,11 +66,16 @@ async function broken(
   const mutant = mutants[name]
   if (!mutant) throw new UsageError(`--mutant must be one of ${Object.keys(mutants).join(', ')}`)
   console.error(`chaos: mutant ${name}: ${mutant.what}; expected: ${mutant.expects}`)
-  const profile = mutant.isOfProducers
+  const verdict = await one({ ...options, profile: profileOf(mutant) }, mutant)
+  return { mutant: name, isCaught: (verdict.counts[mutant.expects] ?? 0) > 0, ...verdict }
+}
+
+function profileOf(mutant: Mutant): Profile {
+  const ofReceivers = profiles['receivers']
+  if (mutant.isOfReceivers && ofReceivers) return ofReceivers
+  return mutant.isOfProducers
     ? { ...producerMutantProfile, isCalm: mutant.isCalm === true }
     : { ...mutantProfile, only: mutant.only, ...mutant.profile }
-  const verdict = await one({ ...options, profile }, mutant)
-  return { mutant: name, isCaught: (verdict.counts[mutant.expects] ?? 0) > 0, ...verdict }
 }
 
 /** Every mode with five seeds must be green, every mutant red for what it breaks. */
@@ -86,11 +90,13 @@ async function all(options: Options): Promise<Done> {
       code = worse(code, codes[verdict.verdict])
       runs.push({ queue, ...verdict })
     }
-    const profile = profiles['producers']
-    for (let seed = options.seed; profile && seed < options.seed + 2 && !stop.signal.aborted; seed++) {
-      const verdict = await one({ ...options, queue, seed, profile })
-      code = worse(code, codes[verdict.verdict])
-      runs.push({ queue, profile: 'producers', ...verdict })
+    for (const name of ['producers', 'keys', 'receivers']) {
+      const profile = profiles[name]
+      for (let seed = options.seed; profile && seed < options.seed + 2 && !stop.signal.aborted; seed++) {
+        const verdict = await one({ ...options, queue, seed, profile })
+        code = worse(code, codes[verdict.verdict])
+        runs.push({ queue, profile: name, ...verdict })
+      }
     }
   }
   for (const name of Object.keys(mutants)) {
@@ -116,7 +122,7 @@ function worse(a: number, b: number): number {
   return a === codes.red || b === codes.red ? codes.red : Math.max(a, b)
 }
 
-type AnyVerdict = Verdict | ProducerVerdict
+type AnyVerdict = Verdict | ProducerVerdict | ReceiverVerdict
 
 async function one(options: Options, mutant?: Mutant): Promise<AnyVerdict> {
   const { seed, queue, profile, keep } = options
@@ -134,6 +140,12 @@ async function one(options: Options, mutant?: Mutant): Promise<AnyVerdict> {
     say: teller()
   }
   if (profile.isOfProducers) return told(judgeProducers(await runProducers(common), profile.fewest))
+  if (profile.isOfReceivers) {
+    const say = (text: string): void => console.error(`chaos: receivers: ${text}`)
+    return told(
+      judgeReceivers(await runReceivers({ ...common, seconds: profile.seconds, rate: profile.rate, say }))
+    )
+  }
   const aheadSeconds = mutant?.aheadSeconds ?? options.aheadSeconds
   const history = await run({ ...common, aheadSeconds, together: options.together })
   const verdict = told(judge(history, profile.fewest))

@@ -23,6 +23,8 @@ export interface Mutant extends Change {
   only: Action[]
   /** It is of the producers' end, and shows in that profile. */
   isOfProducers?: true
+  /** It is of the receivers' end. */
+  isOfReceivers?: true
   /** It shows by itself: nothing is killed. */
   isCalm?: true
   /** Instead of mutantProfile's. */
@@ -163,6 +165,15 @@ export const mutants: Record<string, Mutant> = {
     only: [],
     isOfProducers: true,
     isCalm: true
+  },
+  'receivers-without-table': {
+    what: 'receivers do not look whether they have handled a delivery',
+    file: 'src/consumer/receiver.js',
+    from: 'const repeat = await received.begin(tx, consumer, task);',
+    to: 'const repeat = undefined;',
+    expects: 'inexact',
+    only: [],
+    isOfReceivers: true
   }
 }
 

@@ -13,6 +13,8 @@ export interface Profile {
   only?: Action[]
   /** Another load and other faults: chaos/producers. */
   isOfProducers?: true
+  /** Receivers that die: chaos/receivers. */
+  isOfReceivers?: true
   /** Without any of them. */
   isCalm?: boolean
   /** Tasks with an orderingKey, so many of each. */
@@ -23,6 +25,7 @@ export const profiles: Record<string, Profile> = {
   quick: { seconds: 90, rate: 12, stopMs: 5_000, drainMs: 60_000, fewest: 500 },
   long: { seconds: 1_800, rate: 12, stopMs: 30_000, drainMs: 120_000, fewest: 500 },
   producers: { seconds: 40, rate: 9, stopMs: 3_000, drainMs: 0, fewest: 100, isOfProducers: true },
+  receivers: { seconds: 25, rate: 12, stopMs: 0, drainMs: 0, fewest: 100, isOfReceivers: true },
   keys: { seconds: 120, rate: 25, stopMs: 5_000, drainMs: 120_000, fewest: 500, perKey: 50 }
 }
 
@@ -59,7 +62,7 @@ Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: i
   --report FILE           a page to read: time line, findings, the way of each task that one names
   --json FILE             the verdict into a file too
   --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
-  --all                   both modes with five seeds each, producers with both modes, then every mutant; green only if each is as it must be
+  --all                   both modes with five seeds each and two of producers, keys and receivers, then every mutant; green only if each is as it must be
   --keep                  leaves logs and data where they are, and says where
   --help
 
@@ -78,7 +81,8 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
   if (queue !== 'redis' && queue !== 'postgres') throw new UsageError('--mode must be redis or postgres')
   const mutant = values.mutant ?? (env['MUTANT'] || undefined)
   const extra = (['report', 'ahead', 'together'] as const).find(name => values[name] !== undefined)
-  if (profile.isOfProducers && extra) throw new UsageError(`--profile producers takes no --${extra}`)
+  if ((profile.isOfProducers || profile.isOfReceivers) && extra)
+    throw new UsageError(`--profile ${profileName} takes no --${extra}`)
   return {
     seed:
       values.seed === undefined ? Math.floor(Math.random() * 1e9) : whole('seed', values.seed, 0, 2 ** 31),

@@ -34,7 +34,12 @@ export const producerCharges = {
   released: 'sent before what it waits for was HANDLED'
 } as const
 
-export type Charge = keyof typeof charges | keyof typeof producerCharges
+/** And of receivers. */
+export const receiverCharges = {
+  inexact: 'the sum that a receiver granted is not what the accepted tasks are worth'
+} as const
+
+export type Charge = keyof typeof charges | keyof typeof producerCharges | keyof typeof receiverCharges
 
 export interface Finding {
   charge: Charge

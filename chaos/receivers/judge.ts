@@ -1,4 +1,5 @@
 // What the tables of the receivers must say after a run.
+import type { Charge } from '../judge/finding.ts'
 import type { Place } from './terms.ts'
 
 export interface ReceiverHistory {
@@ -27,6 +28,7 @@ export interface ReceiverVerdict {
   deaths: Record<string, Record<Place, number>>
   serviceKills: number
   repeats: number
+  counts: Partial<Record<Charge, number>>
   findings: string[]
   doubts: string[]
 }
@@ -38,15 +40,16 @@ const fewestDeaths = 3
 export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {
   const { seed, accepted, granted, unhandled, unsent, deaths, serviceKills, repeats } = history
   const points = accepted.reduce((sum, one) => sum + one.points, 0)
-  const findings = [
+  const inexact = Object.entries(granted)
+    .filter(([, sum]) => sum !== points)
+    .map(([where, sum]) => `${where} granted ${sum} points, and the tasks are worth ${points}`)
+  const stuck = [
     ...unhandled.map(one => `not handled: ${one}`),
-    ...Object.entries(granted)
-      .filter(([, sum]) => sum !== points)
-      .map(([where, sum]) => `${where} granted ${sum} points, and the tasks are worth ${points}`),
     ...Object.entries(unsent)
       .filter(([, count]) => count > 0)
       .map(([where, count]) => `${count} receipts in ${where} were never sent`)
   ]
+  const findings = [...inexact, ...stuck]
   const doubts = [
     ...(accepted.length < fewestTasks ? [`${accepted.length} tasks, fewer than ${fewestTasks}`] : []),
     ...Object.entries(deaths)
@@ -63,6 +66,10 @@ export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {
     deaths,
     serviceKills,
     repeats,
+    counts: {
+      ...(inexact.length > 0 && { inexact: inexact.length }),
+      ...(stuck.length > 0 && { stuck: stuck.length })
+    },
     findings: findings.slice(0, 20),
     doubts
   }

@@ -1,9 +1,8 @@
 // One run of receivers: two processes of the service, two receivers on each database; everything dies again and again, then it heals.
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { ask, askUntilClear, pause } from '../client.ts'
 import { chance } from '../random.ts'
 import { unless } from '../load.ts'
+import type { Mutant } from '../mutants.ts'
 import type { ReceiverHistory } from './judge.ts'
 import { startStand, type Stand } from './stand.ts'
 import type { Place } from './terms.ts'
@@ -14,7 +13,7 @@ export interface ReceiverRunOptions {
   root: string
   seconds: number
   rate: number
-  isBroken: boolean
+  mutant?: Mutant
   keep: boolean
   stop: AbortSignal
   say: (text: string) => void
@@ -24,23 +23,12 @@ export interface ReceiverRunOptions {
 const patienceMs = 90_000
 
 export async function runReceivers(options: ReceiverRunOptions): Promise<ReceiverHistory> {
-  const stand = await startStand(options, options.isBroken ? breakOnce : () => {})
+  const stand = await startStand(options)
   try {
     return await play(options, stand)
   } finally {
     await stand.close()
   }
-}
-
-export const handledOnce = 'const repeat = await received.begin(tx, consumer, task);'
-
-/** The mutant: receivers without the table, which handle whatever comes. */
-function breakOnce(dist: string): void {
-  const file = join(dist, 'src/consumer/receiver.js')
-  const parts = readFileSync(file, 'utf8').split(handledOnce)
-  if (parts.length !== 2)
-    throw new Error(`${file} holds the text of its mutant ${parts.length - 1} times instead of once`)
-  writeFileSync(file, parts.join('const repeat = undefined;'))
 }
 
 async function play(

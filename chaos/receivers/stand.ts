@@ -11,7 +11,7 @@ import { ddl } from '../../src/consumer/ddl.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { serveMariadb } from '../mariadb.ts'
 import { member, type Member } from '../member.ts'
-import { copyService } from '../mutants.ts'
+import { copyService, type Mutant } from '../mutants.ts'
 import { servePostgres, serveRedis } from '../servers.ts'
 import { leaseMarginMs, secretVariable, sweepMs } from '../terms.ts'
 import { supervise, type Supervised } from './supervised.ts'
@@ -22,6 +22,7 @@ export interface StandOptions {
   queue: 'redis' | 'postgres'
   /** Where package.json is. */
   root: string
+  mutant?: Mutant
   keep: boolean
 }
 
@@ -35,8 +36,7 @@ export interface Stand {
   close(): Promise<void>
 }
 
-/** `alter`: what is done to the copy of dist/ before anything starts. */
-export async function startStand(options: StandOptions, alter: (dist: string) => void): Promise<Stand> {
+export async function startStand(options: StandOptions): Promise<Stand> {
   const folder = mkdtempSync(join(tmpdir(), 'ackbox-chaos-'))
   chmodSync(folder, 0o755) // as root, PostgreSQL runs as another user
   const closers: (() => unknown)[] = []
@@ -47,7 +47,7 @@ export async function startStand(options: StandOptions, alter: (dist: string) =>
       await Promise.resolve(closer()).catch((err: Error) => console.error(`chaos: ${err.message}`))
   }
   try {
-    return { ...(await build(options, folder, closers, alter)), close }
+    return { ...(await build(options, folder, closers)), close }
   } catch (err) {
     await close()
     throw err
@@ -55,14 +55,12 @@ export async function startStand(options: StandOptions, alter: (dist: string) =>
 }
 
 async function build(
-  { seed, queue, root }: StandOptions,
+  { seed, queue, root, mutant }: StandOptions,
   folder: string,
-  closers: (() => unknown)[],
-  alter: (dist: string) => void
+  closers: (() => unknown)[]
 ): Promise<Omit<Stand, 'close'>> {
-  const dist = copyService(root, folder)
+  const dist = copyService(root, folder, mutant)
   cpSync(join(root, 'dist/chaos'), join(dist, 'chaos'), { recursive: true })
-  alter(dist)
   const server = await servePostgres(folder)
   closers.push(server.close)
   const redis = queue === 'redis' ? await serveRedis(folder) : undefined

@@ -90,6 +90,7 @@ t.test('wrong options are told by name, and good ones change the profile', async
   t.throws(() => readOptions(['--mode', 'mysql'], {}), /--mode must be/)
   t.throws(() => readOptions(['--seconds', 'long'], {}), /--seconds must be a whole number/)
   t.throws(() => readOptions(['--what'], {}), /--what/)
+  t.throws(() => readOptions(['--profile', 'receivers', '--together'], {}), /receivers takes no --together/)
   t.equal(readOptions(['--help'], {}), 'help')
   t.match(readOptions(['--seed', '5', '--seconds', '30', '--rate', '3'], { MUTANT: 'host-clock' }), {
     seed: 5,
