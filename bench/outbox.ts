@@ -8,6 +8,7 @@ import type { LoadReport } from './load.ts'
 import { arrival, quantile, send, sorted } from './measure.ts'
 import { median } from './median.ts'
 import { asked, flag, text, whole } from './options.ts'
+import { outboxOfProducer, type OutboxOfProducer } from './outbox-relay.ts'
 import { report, round } from './report.ts'
 import type { SinkReport } from './sink.ts'
 import { discard, startAckbox, type Running } from './variants.ts'
@@ -16,13 +17,14 @@ const help = `npm run bench -- outbox [options]
 
 One Ackbox with all roles. Turn by turn the same tasks are posted to /tasks/batch, and enqueued by SQL in the same database, by as
 many producers with as many tasks a call, each call a transaction: ratio is that of tasks a second, from the first call to the
-last arrival. Then the time from the commit to the arrival: one now and then while nothing else happens, with and without a
+last arrival. In a third turn they are rows of a producer's own database, and \`ackbox relay\` brings them: relayRatio is that of
+tasks a second, from its start to the last arrival, to those of /tasks/batch. Then the time from the commit to the arrival: one now and then while nothing else happens, with and without a
 nudge, and at a steady rate with one transaction a task. One line of JSON on stdout.
 
   --tasks N      of a turn                           (10000)
   --batch N      tasks of a call                     (100)
   --in-flight N  calls at a time                     (8)
-  --rounds N     pairs of turns; medians are told    (3)
+  --rounds N     rounds of three turns; medians are told    (3)
   --rate N       transactions a second               (500)
   --seconds N    of the steady rate                  (5)
   --single N     of those that come alone            (20)
@@ -40,6 +42,8 @@ interface Amounts {
 }
 
 const name = 'bench_outbox'
+/** What the ratios ought to be at least, on a machine that does nothing else. */
+const goals = { enqueue: 0.8, relay: 0.5 }
 
 export async function main(args: string[]): Promise<void> {
   const numbers = { tasks: text, batch: text, 'in-flight': text, rounds: text, rate: text, seconds: text }
@@ -58,16 +62,24 @@ export async function main(args: string[]): Promise<void> {
     const producers = await start('./enqueue.js')
     await ground.emptyRedis()
     const running = await startAckbox(ground, name, ground.redisUrl)
+    const shop = await outboxOfProducer(await ground.database(`${name}_producer`))
     try {
-      report(await measure(ground, running, producers, amounts))
+      report(await measure(ground, running, producers, shop, amounts))
     } finally {
+      await shop.close()
       await discard(running)
       await producers.stop()
     }
   })
 }
 
-async function measure(ground: Ground, { url: target }: Running, producers: Child, amounts: Amounts) {
+async function measure(
+  ground: Ground,
+  { url: target }: Running,
+  producers: Child,
+  shop: OutboxOfProducer,
+  amounts: Amounts
+) {
   const { tasks, batch, inFlight, rounds, rate, seconds, single } = amounts
   const loadAverage = loadavg()[0] ?? NaN
   const sums = { lost: 0, refused: 0, duplicates: 0 }
@@ -79,13 +91,17 @@ async function measure(ground: Ground, { url: target }: Running, producers: Chil
   const post = async () => add(await send(ground, { target, tasks, inFlight, batch, settleMs: 200 }))
   const enqueue = async (question: Omit<EnqueueQuestion, 'databaseUrl' | 'run'>) =>
     add(await enqueued(ground, producers, { databaseUrl, ...question }))
-  const turns = { post, enqueue: () => enqueue({ tasks, inFlight, batch }) }
-  await post()
-  await turns.enqueue()
-  const perSecond = { post: [] as number[], enqueue: [] as number[] }
+  const turns = {
+    post,
+    enqueue: () => enqueue({ tasks, inFlight, batch }),
+    relay: async () => add(await relayed(ground, shop, target, tasks))
+  }
+  const ways = ['post', 'enqueue', 'relay'] as const
+  for (const way of ways) await turns[way]()
+  const perSecond = { post: [] as number[], enqueue: [] as number[], relay: [] as number[] }
   for (let nth = 1; nth <= rounds; nth++)
-    // Each comes first as often as the other, in case it matters what ran before.
-    for (const way of nth % 2 === 1 ? (['post', 'enqueue'] as const) : (['enqueue', 'post'] as const)) {
+    // Each comes first as often as the others, in case it matters what ran before.
+    for (const way of [...ways.slice((nth - 1) % 3), ...ways.slice(0, (nth - 1) % 3)]) {
       const { tasksPerSecond } = await turns[way]()
       perSecond[way].push(tasksPerSecond)
       console.error(`round ${nth}/${rounds}: ${way} ${Math.round(tasksPerSecond)} tasks/s`)
@@ -101,9 +117,15 @@ async function measure(ground: Ground, { url: target }: Running, producers: Chil
     return sorted(waits)
   }
   const [idle, nudged] = [await alone({}), await alone({ nudge: target })]
+  const ratioOf = (way: 'enqueue' | 'relay'): number =>
+    round(median(perSecond[way].map((one, nth) => one / (perSecond.post[nth] ?? NaN))), 3)
   return {
     bench: 'outbox',
-    ratio: round(median(perSecond.enqueue.map((one, nth) => one / (perSecond.post[nth] ?? NaN))), 3),
+    ratio: ratioOf('enqueue'),
+    goal: goals.enqueue,
+    relayRatio: ratioOf('relay'),
+    relayGoal: goals.relay,
+    relayedPerSecond: round(median(perSecond.relay)),
     enqueuedPerSecond: round(median(perSecond.enqueue)),
     postedPerSecond: round(median(perSecond.post)),
     ...sums,
@@ -132,4 +154,22 @@ async function enqueued({ sink }: Ground, producers: Child, question: Omit<Enque
   )
   const took = (arrivals.reduce((last, at) => Math.max(last, at), 0) - (starts[0] ?? 0)) / 1000
   return { waits, lost: tasks - waits.length, duplicates, refused: 0, tasksPerSecond: waits.length / took }
+}
+
+async function relayed({ sink }: Ground, shop: OutboxOfProducer, target: string, tasks: number) {
+  const run = `o${++runs}`
+  await shop.fill(run, tasks)
+  await sink.ask({ kind: 'expect', run, tasks })
+  const { readyAt, end } = await shop.relay(target)
+  try {
+    await arrival(sink, tasks)
+    const { arrivals, duplicates } = (await sink.ask({ kind: 'report' })) as SinkReport
+    const arrived = arrivals.filter(at => at > 0).length
+    const took = (arrivals.reduce((last, at) => Math.max(last, at), 0) - readyAt) / 1000
+    return { lost: tasks - arrived, duplicates, refused: 0, tasksPerSecond: arrived / took }
+  } finally {
+    // Not before its rows are removed: they would be of the next turn.
+    for (let left = 100; left > 0 && (await shop.waiting()) > 0; left--) await sleep(50)
+    await end()
+  }
 }
