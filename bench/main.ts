@@ -15,6 +15,7 @@ npm run bench -- curves [options]        throughput by POSTs in flight, latency 
 npm run bench -- keys [options]          ordering keys: a thousand, and one that is hot
 npm run bench -- backlog [options]       a million deliveries wait: drain, accepts meanwhile, memory
 npm run bench -- old [options]           five million ended tasks in the tables: what they cost
+npm run bench -- held [options]          a snapshot that somebody holds while deliveries end: what it costs
 npm run bench -- outbox [options]        tasks enqueued by SQL beside posted ones, and how soon they arrive
 npm run bench -- recovery [options]      a worker is killed: when the last of what it had arrives
 npm run bench -- quick                   a tiny run of each, to see that they work
@@ -125,6 +126,7 @@ async function pipeline(): Promise<void> {
 const others: Record<string, () => Promise<{ main(args: string[]): Promise<void> }>> = {
   backlog: () => import('./backlog.ts'),
   curves: () => import('./curves.ts'),
+  held: () => import('./held.ts'),
   isolation: () => import('./isolation.ts'),
   keys: () => import('./keys.ts'),
   old: () => import('./old.ts'),

@@ -10,6 +10,7 @@ const all = [
   'curves',
   'backlog',
   'old',
+  'held',
   'recovery',
   'isolation',
   'keys',
@@ -21,6 +22,7 @@ const all = [
 const withoutRedis: Record<string, string[]> = {
   backlog: ['--mode', 'postgres'],
   old: ['--mode', 'postgres'],
+  held: ['--mode', 'postgres'],
   recovery: ['--mode', 'postgres']
 }
 

@@ -1,5 +1,6 @@
-import { textArray } from './arrays.ts'
+import { plainArray, textArray } from './arrays.ts'
 import type { YieldedDownstream } from './cluster-tables.ts'
+import { since } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 
 /** What a process says of itself. Those that must agree are compared (see `disagreements`). */
@@ -81,6 +82,8 @@ export interface ClusterState {
   reachedByOthers: Map<string, number>
   /** Downstreams at which another worker starts nothing until it knows whether others reach them. */
   doubtedByOthers: string[]
+  /** Downstream to its oldest open clock that has run out, ms since 1970. */
+  oldest: Map<string, number>
   /** Downstream to the age in ms of its oldest due and unclaimed delivery; none due: no entry. */
   oldestDueMs: Map<string, number>
   /** Some task waits for another. */
@@ -97,11 +100,12 @@ export interface SetLimits {
   perSecond: number | null
 }
 
-/** `node`: this process, whose own sends do not count as those of others. */
+/** `node`: this process, whose own sends do not count as those of others. `from`: no clock of a downstream before this is open. */
 export async function readCluster(
   sql: Sql,
   downstreams: readonly string[],
-  node = ''
+  node = '',
+  from: (downstream: string) => number | undefined = () => undefined
 ): Promise<ClusterState> {
   const [row] = await sql<
     [
@@ -114,7 +118,7 @@ export async function readCluster(
         limits: Record<string, SetLimits> | null
         reached: Record<string, number> | null
         doubted: string[] | null
-        due: Record<string, number> | null
+        oldest: Record<string, [at: number, phase: string]> | null
         dependents: boolean
         promotions: boolean
         held_keys: number
@@ -135,14 +139,17 @@ export async function readCluster(
       exists (select from dependency where done_at is null) as dependents,
       exists (select from promotion) as promotions,
       (select count(*) from (select from ordering where held_at is not null limit 10000) o)::int as held_keys,
-      (select json_object_agg(o.name, extract(epoch from now() - d.next_action_at) * 1000)
-        from unnest(${textArray(downstreams)}::text[]) as o (name) cross join lateral (
+      (select json_object_agg(o.name, json_build_array(floor(extract(epoch from d.next_action_at) * 1000), d.phase))
+        from unnest(
+          ${textArray(downstreams)}::text[], ${plainArray(downstreams.map(from))}::float8[]
+        ) as o (name, from_ms) cross join lateral (
           select w.next_action_at, w.phase
           from delivery w
-          where w.status = 0 and w.downstream = o.name and w.next_action_at <= now()
+          where w.status = 0 and w.downstream = o.name and w.next_action_at <= now() and w.next_action_at >= ${since(sql)}
           order by w.next_action_at
           limit 1
-        ) d where d.phase = 'WAITING') as due`
+        ) d) as oldest`
+  const oldest = Object.entries(row.oldest ?? {})
   return {
     now: row.now,
     readOnly: row.read_only,
@@ -152,7 +159,12 @@ export async function readCluster(
     limits: new Map(Object.entries(row.limits ?? {})),
     reachedByOthers: new Map(Object.entries(row.reached ?? {})),
     doubtedByOthers: row.doubted ?? [],
-    oldestDueMs: new Map(Object.entries(row.due ?? {})),
+    oldest: new Map(oldest.map(([name, [at]]) => [name, at])),
+    oldestDueMs: new Map(
+      oldest.flatMap(([name, [at, phase]]) =>
+        phase === 'WAITING' ? [[name, Math.max(0, row.now.getTime() - at)]] : []
+      )
+    ),
     dependents: row.dependents,
     promotions: row.promotions,
     heldKeys: row.held_keys

@@ -102,6 +102,8 @@ export interface ClaimLimit {
   downstream: string
   room: number
   leaseMs: number
+  /** No clock before this is open, ms since 1970. Undefined: nobody knows. */
+  fromMs?: number | undefined
 }
 
 export interface Claim {
@@ -123,14 +125,15 @@ export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<C
     with open as (
       select * from unnest(
         ${textArray(open.map(o => o.downstream))}::text[], ${plainArray(open.map(o => o.room))}::int[],
-        ${plainArray(open.map(o => o.leaseMs))}::float8[]
-      ) as o (downstream, room, lease_ms)
+        ${plainArray(open.map(o => o.leaseMs))}::float8[], ${plainArray(open.map(o => o.fromMs))}::float8[]
+      ) as o (downstream, room, lease_ms, from_ms)
     ), due as materialized (
       select d.ctid, o.lease_ms
       from open o cross join lateral (
         select w.ctid
         from delivery w
         where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.phase = 'WAITING'
+          and w.next_action_at >= ${since(sql)}
           and (w.deliver_before is null or w.deliver_before > now())
         order by w.next_action_at
         limit o.room
@@ -201,35 +204,67 @@ export async function findOverdue(
   }))
 }
 
-/** When a clock of these downstreams runs out next: ms from now; null when none does. And the database's now. */
+/** The bound of a look from `o.from_ms` on; a millisecond less, since a float is not exact. */
+export const since = (sql: Sql) => sql`coalesce(to_timestamp((o.from_ms - 1) / 1000), '-infinity')`
+
+/**
+ * When a clock of these downstreams runs out next, within so many ms: ms from now; null when none does. The database's now. And of each
+ * downstream the oldest open clock that has run out, ms since 1970.
+ */
 export async function nextDue(
   sql: Sql,
-  downstreams: readonly string[]
-): Promise<{ now: Date; inMs: number | null }> {
-  const [row] = await sql<[{ now: Date; in_ms: number | null }]>`
-    select now() as now, (
-      select extract(epoch from min(d.next_action_at) - now())::float8 * 1000
-      from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
-        select w.next_action_at
-        from delivery w
-        where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
-        order by w.next_action_at
-        limit 1
-      ) d
-    ) as in_ms`
-  return { now: row.now, inMs: row.in_ms }
+  downstreams: readonly { name: string; fromMs?: number | undefined }[],
+  withinMs: number
+): Promise<{ now: Date; inMs: number | null; oldest: Map<string, number> }> {
+  const [row] = await sql<[{ now: Date; in_ms: number | null; oldest: Record<string, number> | null }]>`
+    select now() as now, (extract(epoch from min(next.at) - now()) * 1000)::float8 as in_ms,
+      json_object_agg(o.downstream, floor(extract(epoch from oldest.at) * 1000)) filter (where oldest.at is not null) as oldest
+    from unnest(
+      ${textArray(downstreams.map(({ name }) => name))}::text[], ${plainArray(downstreams.map(({ fromMs }) => fromMs))}::float8[]
+    ) as o (downstream, from_ms) left join lateral (
+      select w.next_action_at as at
+      from delivery w
+      where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
+        -- Not to the end: what ended early has left entries up to the end of the longest lease.
+        and w.next_action_at <= now() + ${withinMs}::float8 * interval '1 ms'
+      order by w.next_action_at
+      limit 1
+    ) next on true left join lateral (
+      select w.next_action_at as at
+      from delivery w
+      where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now() and w.next_action_at >= ${since(sql)}
+      order by w.next_action_at
+      limit 1
+    ) oldest on true`
+  return { now: row.now, inMs: row.in_ms, oldest: new Map(Object.entries(row.oldest ?? {})) }
 }
 
 /** Deliveries overdue for a minute whose downstream is none of `known`: no process has a handler for them. */
 export async function findOrphans(sql: Sql, known: readonly string[], limit: number): Promise<Claim[]> {
   const rows = await sql<ClaimRow[]>`
-    with recursive name (downstream) as (
-      (select d.downstream from delivery d where d.status = 0 order by d.downstream limit 1)
+    with recursive gap (low, high) as (
+      -- Between the known ones, so that no entry of theirs is read.
+      select known, lead(known) over (order by known) from unnest('{""}'::text[] || ${textArray(known)}::text[]) as k (known)
+    ), name (downstream, high) as (
+      select d.downstream, g.high from gap g cross join lateral (
+        (select d.downstream from delivery d
+          where g.high is not null and d.status = 0 and d.downstream > g.low and d.downstream < g.high
+          order by d.downstream limit 1)
+        union all
+        (select d.downstream from delivery d
+          where g.high is null and d.status = 0 and d.downstream > g.low
+          order by d.downstream limit 1)
+      ) d
       union all
-      select (select d.downstream from delivery d where d.status = 0 and d.downstream > n.downstream
-        order by d.downstream limit 1)
-      from name n
-      where n.downstream is not null
+      select d.downstream, n.high from name n cross join lateral (
+        (select d.downstream from delivery d
+          where n.high is not null and d.status = 0 and d.downstream > n.downstream and d.downstream < n.high
+          order by d.downstream limit 1)
+        union all
+        (select d.downstream from delivery d
+          where n.high is null and d.status = 0 and d.downstream > n.downstream
+          order by d.downstream limit 1)
+      ) d
     )
     select d.task_id, d.downstream, d.attempt
     from name n cross join lateral (
@@ -238,7 +273,6 @@ export async function findOrphans(sql: Sql, known: readonly string[], limit: num
       where w.status = 0 and w.downstream = n.downstream and w.next_action_at < now() - interval '1 minute'
       order by w.next_action_at
       limit ${limit}
-    ) d
-    where n.downstream <> all(${textArray(known)}::text[])`
+    ) d`
   return rows.map(claimOf)
 }

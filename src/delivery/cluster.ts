@@ -2,6 +2,7 @@ import { readCluster, type SetLimits } from '../db/cluster.ts'
 import { type Sql, isInfrastructure } from '../db/pool.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
+import { lowWater } from './low-water.ts'
 
 /** The state of the other processes and of the database, at most about a second old. */
 export interface Cluster {
@@ -52,6 +53,7 @@ export function openCluster(
   onOldest: (downstream: string, ageMs: number) => void,
   { node, onLimits }: ClusterOptions = {}
 ): Cluster {
+  const marks = lowWater(downstreams)
   let reached: ReadonlyMap<string, number> = new Map()
   let doubted: readonly string[] = []
   let paused = new Set<string>()
@@ -95,7 +97,7 @@ export function openCluster(
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
       const askedAt = performance.now()
-      const seen = await readCluster(sql, downstreams, node)
+      const seen = await marks.look(from => readCluster(sql, downstreams, node, from))
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
       seenAt = performance.now()

@@ -1,5 +1,6 @@
 import { nextDue } from '../db/deliveries.ts'
 import { isInfrastructure } from '../db/pool.ts'
+import { lowWater, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
 import { raiseOrphans, rescueOverdue, type RescueDeps } from './rescue.ts'
 import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from './schedule.ts'
@@ -29,6 +30,7 @@ const yieldMs = 60_000
 const yieldPollMs = 500
 
 interface Memory {
+  marks: LowWater
   /** An earlier sweep has checked all clocks before this time. Null: check all. */
   since: Date | null
   fullLookAt: number
@@ -43,6 +45,7 @@ interface Memory {
 /** Schedules due deliveries and rescues overdue ones. It needs no leader: it locks rows, not nodes. */
 export function dispatcher(deps: DispatcherDeps): Dispatcher {
   const memory: Memory = {
+    marks: lowWater(deps.downstreams.map(one => one.name)),
     since: null,
     fullLookAt: 0,
     orphanLookAt: performance.now() + orphanLookMs,
@@ -63,6 +66,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
     } catch (err) {
       if (!isInfrastructure(err)) deps.log.error({ err }, 'dispatcher.failed')
       memory.since = null
+      memory.marks.forget()
       memory.trustFrom = Infinity
       failures++
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
@@ -92,14 +96,21 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   memory.lookedAt = performance.now()
   // During a drain the other clocks wait for the next regular sweep.
   const canWait = memory.lookedAt - memory.sweptAt < deps.sweepMs && memory.trustFrom !== Infinity
-  if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps))) return 0
+  if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps, memory.marks.from)))
+    return 0
   const names = deps.downstreams.map(one => one.name)
   // Read before the claim: what becomes due between the two is then claimed. In the other order it would wait for a sweep.
-  const { now, inMs } = await nextDue(deps.sql, names)
+  const { now, inMs } = await memory.marks.look(from =>
+    nextDue(
+      deps.sql,
+      names.map(name => ({ name, fromMs: from(name) })),
+      deps.sweepMs
+    )
+  )
   // From here on, not earlier: the other processes could not write either, and first write the answers that they hold.
   if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + trustMs
   memory.sweptAt = performance.now()
-  const claimedAll = await claimAndEnqueue(deps)
+  const claimedAll = await claimAndEnqueue(deps, memory.marks.from)
   const decidedAll = performance.now() < memory.trustFrom || (await rescue(deps, memory, names, now))
   if (performance.now() > memory.orphanLookAt) {
     memory.orphanLookAt = performance.now() + orphanLookMs

@@ -4,6 +4,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import type { Enqueuer } from './enqueue.ts'
+import type { From } from './low-water.ts'
 
 export interface ScheduleDeps {
   sql: Sql
@@ -18,19 +19,17 @@ export interface ScheduleDeps {
 const claimedAtOnce = 2_000
 
 /** Claims due deliveries and enqueues them. False: more were due than were claimed, and there is room for them now. */
-export async function claimAndEnqueue({
-  sql,
-  downstreams,
-  enqueuer,
-  cluster,
-  log
-}: ScheduleDeps): Promise<boolean> {
+export async function claimAndEnqueue(
+  { sql, downstreams, enqueuer, cluster, log }: ScheduleDeps,
+  from: From
+): Promise<boolean> {
   const open = downstreams
     .filter(({ name }) => !cluster.isPaused(name))
     .map(({ name, leaseMs }) => ({
       downstream: name,
       room: Math.min(enqueuer.room(name), claimedAtOnce),
-      leaseMs
+      leaseMs,
+      fromMs: from(name)
     }))
   const roomy = open.filter(one => one.room > 0)
   const claimed = roomy.length > 0 ? await claimDue(sql, roomy) : []

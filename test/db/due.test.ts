@@ -96,15 +96,25 @@ t.test('what is overdue for a decision is found, live clocks are not', async t =
 
 t.test('the next due time is told, whatever is due already', async t => {
   const { sql } = await testDb(t)
-  t.equal((await nextDue(sql, ['warehouse'])).inMs, null)
+  const minute = 60_000
+  t.equal((await nextDue(sql, [{ name: 'warehouse' }], minute)).inMs, null)
   await standing(sql, at('WAITING'), { inMs: -60_000 })
   await standing(sql, at('WAITING'), { inMs: 1_000, downstream: 'unknown' })
-  t.equal((await nextDue(sql, ['warehouse'])).inMs, null)
+  t.equal((await nextDue(sql, [{ name: 'warehouse' }], minute)).inMs, null)
   await standing(sql, at('IN_FLIGHT'), { inMs: 30_000 })
   await standing(sql, at('WAITING'), { inMs: 5_000, downstream: 'points' })
-  const { inMs, now } = await nextDue(sql, ['warehouse', 'points'])
+  const both = [{ name: 'warehouse' }, { name: 'points' }]
+  t.equal((await nextDue(sql, both, 4_000)).inMs, null, 'what is further away is not looked for')
+  const { inMs, now, oldest } = await nextDue(sql, both, minute)
   t.ok(inMs !== null && inMs > 3_000 && inMs <= 5_000)
   t.ok(now instanceof Date)
+  t.same([...oldest.keys()], ['warehouse'], 'and the oldest that has run out')
+  t.ok(Math.abs(now.getTime() - (oldest.get('warehouse') ?? 0) - 60_000) < 30_000)
+  const before = (oldest.get('warehouse') ?? 0) + 1
+  t.match(await nextDue(sql, [{ name: 'warehouse', fromMs: before }], minute), {
+    oldest: new Map([['warehouse', before - 1]])
+  })
+  t.match(await nextDue(sql, [{ name: 'warehouse', fromMs: before + 5 }], minute), { oldest: new Map() })
 })
 
 t.test('deliveries whose downstream nobody knows are found after a minute', async t => {

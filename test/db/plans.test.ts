@@ -13,6 +13,7 @@ import { completeSends } from '../../src/db/sends.ts'
 import { readOutbox } from '../../src/db/outbox.ts'
 import { insertFromOutbox, insertTasks, type NewTask } from '../../src/db/tasks.ts'
 import { lowestUuid, uuidv7 } from '../../src/domain/ids.ts'
+import { capture, explain, type Node, type Statement } from '../support/plan.ts'
 import { testDb } from '../support/postgres.ts'
 import { tried } from '../support/rows.ts'
 
@@ -23,8 +24,6 @@ interface Known {
   received: string[]
   taskNos: string[]
 }
-type Value = string | number | null | undefined
-type Statement = { text: string; values: Value[] }
 
 const names = ['points', 'warehouse']
 const batch = 100
@@ -117,7 +116,12 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       names.map(downstream => ({ downstream, room: batch, leaseMs: 20_000 }))
     ),
   findOverdue: sql => findOverdue(sql, names, new Date(Date.now() - 1_000), 1_000),
-  nextDue: sql => nextDue(sql, names),
+  nextDue: sql =>
+    nextDue(
+      sql,
+      names.map(name => ({ name, fromMs: Date.now() - 1_000 })),
+      1_000
+    ),
   loadHinted: (sql, { inFlight }) =>
     loadDeliveries(
       sql,
@@ -153,7 +157,7 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },
   findOverdue: { indexes: ['delivery_due_idx', 'task_pkey'], reads: batch },
-  nextDue: { indexes: ['delivery_due_idx'], reads: names.length },
+  nextDue: { indexes: ['delivery_due_idx'], reads: 2 * names.length },
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
   look: {
@@ -175,69 +179,6 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
     indexes: ['dependency_open_idx', 'dependency_after_idx', 'dependency_pkey', 'delivery_pkey'],
     // Which of them have an orderingKey.
     reads: 4 * batch
-  }
-}
-
-/** The statement a function would run: its text as PostgreSQL gets it, and its values. */
-async function capture(run: (sql: Sql) => Promise<unknown>): Promise<Statement> {
-  let seen: Statement | undefined
-  const stop = new Error('captured')
-  const fake = (strings: TemplateStringsArray, ...parts: (Value | Fragment)[]) => {
-    // Pieces of a statement come before it: the last one is the whole.
-    seen = written({ strings, parts })
-    const refused = Promise.reject(stop)
-    refused.catch(() => {})
-    return Object.assign(refused, { strings, parts })
-  }
-  await run(fake as unknown as Sql).catch((err: unknown) => {
-    if (err !== stop) throw err
-  })
-  if (!seen) throw new Error('nothing was asked')
-  return seen
-}
-
-interface Fragment {
-  strings: readonly string[]
-  parts: readonly (Value | Fragment)[]
-}
-
-function written({ strings, parts }: Fragment, values: Value[] = []): Statement {
-  const text = parts.reduce<string>((before, part, n) => {
-    if (typeof part === 'object' && part !== null) return before + written(part, values).text + strings[n + 1]
-    values.push(part)
-    return `${before}$${values.length}${strings[n + 1]}`
-  }, strings[0] ?? '')
-  return { text, values }
-}
-
-const literal = (value: Value): string => {
-  if (value === null || value === undefined) return 'null'
-  return typeof value === 'number' ? String(value) : `'${value.replaceAll("'", "''")}'`
-}
-
-interface Node {
-  'Node Type': string
-  'Relation Name'?: string
-  'Index Name'?: string
-  'Actual Rows': number
-  'Actual Loops': number
-  'Rows Removed by Filter'?: number
-  'Rows Removed by Index Recheck'?: number
-  Plans?: Node[]
-}
-
-const nodes = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodes)]
-
-async function explain(sql: Sql, name: string, statement: Statement): Promise<Node[]> {
-  await sql.unsafe('begin')
-  try {
-    const [row] = await sql.unsafe<{ 'QUERY PLAN': [{ Plan: Node }] }[]>(
-      `explain (analyze, buffers, format json) execute ${name} (${statement.values.map(literal).join(', ')})`
-    )
-    if (!row) throw new Error('no plan')
-    return nodes(row['QUERY PLAN'][0].Plan)
-  } finally {
-    await sql.unsafe('rollback')
   }
 }
 

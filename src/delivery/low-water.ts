@@ -1,0 +1,62 @@
+// From which clock on a look has to look. What ended leaves entries in the index of what is due until vacuum may remove them. While somebody
+// holds a snapshot it may not: a look that begins at the first entry reads all of them, each time.
+
+/** What a look saw. */
+export interface Seen {
+  now: Date
+  /** By downstream, its oldest open clock that has run out, ms since 1970; none has: no entry. */
+  oldest: ReadonlyMap<string, number>
+}
+
+/** Undefined: from the first entry on. */
+export type From = (downstream: string) => number | undefined
+
+export interface LowWater {
+  /** No clock before this is open, as far as this process knows. */
+  from: From
+  /** Looks from the marks on, or now and then at everything, and moves the marks to what it saw. */
+  look<Looked extends Seen>(ask: (from: From) => Promise<Looked>): Promise<Looked>
+  /** Others may have written what this process could not see. The next look is a full one. */
+  forget(): void
+}
+
+/** Clocks are never set into the past. But the statement that sets one commits a little later. */
+const overlapMs = 1_000
+/** A full look finds what came later than that. It takes this part of the time: nearly each look is a full one while they are cheap. */
+const share = 100
+const fullLookMs = 60_000
+
+export function lowWater(downstreams: readonly string[]): LowWater {
+  const marks = new Map<string, number>()
+  const nothing: From = () => undefined
+  let lookedAt = -Infinity
+  let fullFrom = -Infinity
+  const from: From = downstream => marks.get(downstream)
+  const forget = (): void => {
+    marks.clear()
+    fullFrom = -Infinity
+  }
+  return {
+    from,
+    forget,
+    async look(ask) {
+      const began = performance.now()
+      const isFull = began >= fullFrom
+      const seen = await ask(isFull ? nothing : from).catch((err: unknown) => {
+        forget()
+        throw err
+      })
+      const now = seen.now.getTime()
+      // Another server, whose clock is behind: what is due there lies below the marks.
+      if (now < lookedAt) forget()
+      else {
+        for (const name of downstreams)
+          marks.set(name, Math.min(seen.oldest.get(name) ?? Infinity, now - overlapMs))
+        const ended = performance.now()
+        if (isFull) fullFrom = ended + Math.min(fullLookMs, share * (ended - began))
+      }
+      lookedAt = now
+      return seen
+    }
+  }
+}
