@@ -17,8 +17,8 @@ export async function run(args: string[]): Promise<void> {
   const [verb, role = '', ...more] = positionals
   if (verb === undefined) return console.log(help)
   try {
-    if (verb !== 'grant') throw new UsageError(`There is no "${verb}".\n\n${help}`)
-    if (more.length > 0) throw new UsageError(`What is "${more.join(' ')}"?\n\n${help}`)
+    if (verb !== 'grant') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
     if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
     await withDatabase(readConfig(environment()), async sql => {
       if (!(await grantOutbox(sql, { role, who: who() })))

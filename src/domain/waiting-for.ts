@@ -112,7 +112,7 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
     case 'NEXT_ATTEMPT':
       return `Attempt ${waiting.attempt} starts ${when(waiting.at)}${before(waiting.last, waiting.attempt)}`
     case 'ROOM':
-      return `Attempt ${waiting.attempt} is due since ${clock(waiting.since)} and starts once there is room${before(waiting.last, waiting.attempt)}`
+      return `Attempt ${waiting.attempt} has been due since ${clock(waiting.since)} and starts once there is room${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
       return `Attempt ${waiting.attempt} is on its way: no answer yet.`
     case 'RECEIPT':
@@ -125,13 +125,13 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
       return `${where} ${taskNo}${key}, which is ${status}${since === undefined ? '' : ` since ${clock(since)}`}.${more}`
     }
     case 'PAUSED':
-      return `${waiting.downstream} is paused since ${clock(waiting.since)}${waiting.by === undefined ? '' : `, by ${waiting.by}`}.`
+      return `${waiting.downstream} has been paused since ${clock(waiting.since)}${waiting.by === undefined ? '' : `, by ${waiting.by}`}.`
     case 'HANDLER':
       return `No handler here names ${waiting.downstream}.`
     case 'WORKER':
-      return 'No worker lives.'
+      return 'No worker is running.'
     case 'DISPATCHER':
-      return 'A dispatcher lets it go at its next look.'
+      return 'A dispatcher releases it at its next look.'
   }
 }
 

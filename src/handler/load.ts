@@ -156,7 +156,7 @@ async function read(
       ? []
       : wrong(
           [`it does not load: ${firstLines(failed)}`, placeOf(failed, path)].filter(Boolean).join(', in '),
-          `mend it; \`${commandLine('handlers')}\` checks it`
+          `fix it; \`${commandLine('handlers')}\` checks it`
         )
   }
   if (typeof exports !== 'object' || exports === null || !('default' in exports)) {
@@ -232,8 +232,8 @@ function addDtm(
     if (other)
       problems.push({
         file: other.file,
-        what: `messageCode '${handler.messageCode}' is that of a target in DTM_TARGETS`,
-        fix: 'give either another name'
+        what: `messageCode '${handler.messageCode}' is also a target in DTM_TARGETS`,
+        fix: 'rename one of them'
       })
     else loaded.push(handler)
   }

@@ -85,7 +85,7 @@ export function checkHandler(
     if (send !== undefined && transport && transport !== 'custom')
       wrong(`${at}.send is for the transport custom, and this is ${transport}`, 'write request instead')
     if (value['request'] !== undefined && transport === 'custom')
-      wrong(`${at}.request is never asked: custom sends by itself`, 'write send instead')
+      wrong(`${at}.request is never called: custom sends by itself`, 'write send instead')
     if (!isFunction(request) && transport !== 'custom') {
       wrong(
         `${at}.request is ${show(request)}`,
@@ -93,10 +93,7 @@ export function checkHandler(
       )
     }
     if (value['accepted'] !== undefined && transport && !answering.has(transport)) {
-      wrong(
-        `${at}.accepted is never asked: ${transport} answers nothing but its confirmation`,
-        'leave it out'
-      )
+      wrong(`${at}.accepted is never called: ${transport} returns only a confirmation`, 'leave it out')
     }
     const { needCallback, onFailed } = value
     if (needCallback !== undefined && typeof needCallback !== 'boolean')
@@ -146,7 +143,7 @@ export function checkHandler(
     if (!isObject(value)) return { probe: wrong(`${at}.probe is ${show(value)}`, example) }
     onlyKnown(`${at}.probe.`, value, fields.probe)
     if (transport && !answering.has(transport))
-      wrong(`${at}.probe is never asked: ${transport} has no answer`, 'leave it out')
+      wrong(`${at}.probe is never called: ${transport} has no answer`, 'leave it out')
     const { request, handled, required = false } = value
     if (!isFunction(request) || !isFunction(handled))
       return { probe: wrong(`${at}.probe needs two functions, request and handled`, example) }

@@ -247,7 +247,7 @@ function wrongTogether(config: Config, isWrong: (name: keyof Settings) => boolea
   }
   if (!config.auth && !isLoopback(config.host)) {
     problems.push(
-      `AUTH=off is accepted on a loopback HOST only, but HOST is ${config.host}: set AUTH=on and make a key with \`${commandLine('key create NAME --scopes tasks:write')}\``
+      `AUTH=off is accepted on a loopback HOST only, but HOST is ${config.host}: set AUTH=on and create a key with \`${commandLine('key create NAME --scopes tasks:write')}\``
     )
   }
   if (config.demo && !config.embedded && !isLoopback(config.host)) {

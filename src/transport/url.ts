@@ -56,7 +56,7 @@ export function url(literals: TemplateStringsArray, ...values: unknown[]): SafeU
 function origin(value: unknown): string {
   if (value instanceof SafeUrl) return value.href
   if (typeof value !== 'string' || !isOperators(value)) {
-    throw new TypeError('url: what is placed first must come from env, whole: scheme, host and port')
+    throw new TypeError('url: the first placeholder must come from env and hold scheme, host and port')
   }
   // `http://host/` and `/path` would make two slashes, another path for many servers.
   return value.endsWith('/') ? value.slice(0, -1) : value

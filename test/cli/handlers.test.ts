@@ -77,7 +77,7 @@ t.test(
       out: /\ncheck back\n {2}POST http:\/\/shop\.test\/check\/order\.paid%3A%3A\w{32}\n {2}via: ackbox\n/
     })
     handler('() => { throw new Error("no shop") }')
-    t.match(await handlers(['--dry-run', 'order.paid', '{}'], env), { out: /nobody would be asked: no shop/ })
+    t.match(await handlers(['--dry-run', 'order.paid', '{}'], env), { out: /the check would fail: no shop/ })
     handler('"http://shop.test"')
     t.match(await handlers([], env), {
       code: 1,

@@ -56,7 +56,7 @@ const rows: Row[] = [
     due,
     {},
     'ROOM',
-    /^Attempt 3 is due since 10:02:00 UTC and starts once there is room: attempt 2 got 503/,
+    /^Attempt 3 has been due since 10:02:00 UTC and starts once there is room: attempt 2 got 503/,
     /一有空位就开始/
   ],
   [{ ...waiting, phase: 'IN_FLIGHT' }, {}, 'ANSWER', /Attempt 2 is on its way: no answer yet/, /尚无响应/],
@@ -81,16 +81,16 @@ const rows: Row[] = [
     /^It comes after order-41, which is FAILED since 09:58:00 UTC\. And for 2 more\.$/,
     /另有 2 个前置任务/
   ],
-  [{ ...waiting, phase: 'BLOCKED' }, {}, 'DISPATCHER', /dispatcher lets it go/, /dispatcher/],
+  [{ ...waiting, phase: 'BLOCKED' }, {}, 'DISPATCHER', /dispatcher releases it/, /dispatcher/],
   [
     waiting,
     { paused },
     'PAUSED',
-    /^ads is paused since 09:40:00 UTC, by ops-1\.$/,
+    /^ads has been paused since 09:40:00 UTC, by ops-1\.$/,
     /ads 自 09:40:00 UTC 起已暂停，操作人 ops-1。/
   ],
   [waiting, { hasHandler: false }, 'HANDLER', /No handler here names ads/, /没有处理器指向 ads/],
-  [waiting, { workers: 0 }, 'WORKER', /^No worker lives\.$/, /没有存活的 worker/],
+  [waiting, { workers: 0 }, 'WORKER', /^No worker is running\.$/, /没有存活的 worker/],
   [due, { dispatchers: 0 }, 'DISPATCHER', /dispatcher/, /dispatcher/],
   // A pause is said first: nothing else would help.
   [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],

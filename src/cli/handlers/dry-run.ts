@@ -71,7 +71,7 @@ async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, ta
     const { url, headers = {} } = await checkBack({ task })
     return [`  POST ${String(url)}`, ...Object.entries(headers).map(([name, value]) => `  ${name}: ${value}`)]
   } catch (err) {
-    return [`  nobody would be asked: ${err instanceof Error ? err.message : String(err)}`]
+    return [`  the check would fail: ${err instanceof Error ? err.message : String(err)}`]
   }
 }
 

@@ -95,10 +95,10 @@ function meant(status: number, text: string): Outcome {
   switch (status) {
     case 25:
       return /too large/i.test(text)
-        ? { kind: 'refused', reason: 'too_large: larger than the provider takes' }
+        ? { kind: 'refused', reason: 'too_large: larger than the provider accepts' }
         : failed('provider: cannot read the call')
     case 31:
-      return failed('timeout: the provider gave it up')
+      return failed('timeout: the provider gave up')
     case 40:
     case 60:
       return failed('target_missing: there is no such service, version or group')
@@ -128,6 +128,6 @@ function serviceError(text: string): Outcome {
   if (!inGenericFilter.test(top)) return failed('provider: service error')
   if (noMethod.test(first)) return failed('target_missing: there is no such method')
   if (noType.test(first)) return failed('target_missing: the provider lacks one of the types')
-  if (unfit.test(first)) return { kind: 'refused', reason: 'bad_arguments: they do not fit the method' }
+  if (unfit.test(first)) return { kind: 'refused', reason: 'bad_arguments: they do not match the method' }
   return failed('provider: service error')
 }

@@ -71,7 +71,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
         const host = at(broker.hosts[(first + n) % broker.hosts.length] ?? { host: '', port: 0 })
         const url = `http${broker.tls ? 's' : ''}://${host}/${request.service}/${request.method}`
         if (!URL.canParse(url))
-          return failed(`bad_request: the broker ${broker.name} has a host that is no host name`)
+          return failed(`bad_request: the broker ${broker.name} has an invalid host name`)
         const timeoutMs = due - performance.now()
         // A context of its own: ours is read once, and its headers are signed already.
         outcome = await open.send(
@@ -134,11 +134,11 @@ function meant(outcome: Outcome): Outcome {
 }
 
 const words: Readonly<Record<number, { kind: 'failed' | 'refused'; reason: string }>> = {
-  400: { kind: 'refused', reason: 'bad_arguments: they do not fit the method' },
+  400: { kind: 'refused', reason: 'bad_arguments: they do not match the method' },
   404: { kind: 'failed', reason: 'target_missing: there is no such service or method' },
   408: { kind: 'failed', reason: 'timeout: the provider ran it to its end' },
-  413: { kind: 'refused', reason: 'too_large: larger than the provider takes' },
-  415: { kind: 'failed', reason: 'protocol: it takes no JSON here' }
+  413: { kind: 'refused', reason: 'too_large: larger than the provider accepts' },
+  415: { kind: 'failed', reason: 'protocol: the provider does not accept JSON' }
 }
 
 /** `{"message":"…","status":"500"}`, cut short. It may repeat our headers, and goes into the log. */

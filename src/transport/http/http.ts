@@ -30,7 +30,7 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
 
     send(request, context, accepted) {
       if (typeof request !== 'object' || request === null)
-        return ended('bad_request: the handler gave no request')
+        return ended('bad_request: the handler returned no request')
       if (context.signal.aborted) return ended('shutdown')
       if (context.timeoutMs <= 0) return ended('timeout')
       const url = deps.guard.check(String(request.url))

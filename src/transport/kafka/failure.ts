@@ -9,8 +9,8 @@ export function failed(error: unknown): Extract<Outcome, { kind: 'failed' | 'ref
   if (judged) return judged.outcome
   const ids = new Set(all.map(each => text(each, 'apiId')))
   if (ids.has('MESSAGE_TOO_LARGE') || ids.has('RECORD_LIST_TOO_LARGE'))
-    return { kind: 'refused', reason: 'too_large: more than the topic takes' }
-  if (ids.has('INVALID_TOPIC_EXCEPTION')) return fail('bad_request: not a name of a topic')
+    return { kind: 'refused', reason: 'too_large: larger than the topic accepts' }
+  if (ids.has('INVALID_TOPIC_EXCEPTION')) return fail('bad_request: invalid topic name')
   if (
     ids.has('UNKNOWN_TOPIC_OR_PARTITION') ||
     ids.has('UNKNOWN_TOPIC_ID') ||

@@ -70,7 +70,7 @@ export function natsFailure(error: unknown): Failure['outcome'] {
   if (error instanceof errors.AuthorizationError || error instanceof errors.UserAuthenticationExpiredError)
     return { kind: 'failed', reason: 'credentials: the broker refused the login' }
   if (error instanceof errors.PermissionViolationError)
-    return { kind: 'failed', reason: 'credentials: the login may not do that' }
+    return { kind: 'failed', reason: 'credentials: the login lacks the permission' }
   if (error instanceof errors.TimeoutError) return { kind: 'failed', reason: 'timeout' }
   if (error instanceof errors.ClosedConnectionError || error instanceof errors.DrainingConnectionError)
     return { kind: 'failed', reason: 'connection_closed' }

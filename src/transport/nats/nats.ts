@@ -182,11 +182,11 @@ const isNoResponders = (error: unknown): boolean =>
 function outcomeOf(error: unknown, address: string | undefined): Outcome {
   const evidence = address === undefined ? {} : { address }
   if (isNoResponders(error))
-    return { kind: 'failed', reason: 'target_missing: no stream takes that subject', ...evidence }
+    return { kind: 'failed', reason: 'target_missing: no stream has that subject', ...evidence }
   if (error instanceof JetStreamApiError) {
     const code = error.code
     if (code === 10_054)
-      return { kind: 'refused', reason: 'too_large: over what the stream takes', ...evidence }
+      return { kind: 'refused', reason: 'too_large: larger than the stream accepts', ...evidence }
     const word = code === 10_077 || code === 10_047 || code === 10_023 ? 'full' : 'broker'
     return { kind: 'failed', reason: `${word}: ${code}`, ...evidence }
   }

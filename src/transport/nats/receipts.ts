@@ -168,6 +168,6 @@ const isMissing = (error: unknown): boolean =>
 
 function consumerFailure(error: unknown): { reason: string } {
   if (error instanceof Error && /no stream matches subject|stream not found/.test(error.message))
-    return { reason: `target_missing: no stream takes ${address}` }
+    return { reason: `target_missing: no stream has ${address}` }
   return natsFailure(error)
 }

@@ -63,9 +63,9 @@ export const isReply = (error: unknown): error is Error =>
 const replies: Readonly<Record<string, Outcome>> = {
   WRONGTYPE: { kind: 'refused', reason: 'wrong_type: the key is not a stream' },
   OOM: { kind: 'failed', reason: 'full: the server is out of memory' },
-  NOAUTH: { kind: 'failed', reason: 'credentials: the server wants a login' },
+  NOAUTH: { kind: 'failed', reason: 'credentials: the server requires a login' },
   WRONGPASS: { kind: 'failed', reason: 'credentials: the server refused the login' },
-  NOPERM: { kind: 'failed', reason: 'credentials: the login may not do that' },
+  NOPERM: { kind: 'failed', reason: 'credentials: the login lacks the permission' },
   READONLY: { kind: 'failed', reason: 'readonly: the server is a replica' }
 }
 

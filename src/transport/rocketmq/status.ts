@@ -8,10 +8,10 @@ const { Code } = definition
 
 /** What the proxy's own codes come to, for one that takes messages. */
 const verdicts: Readonly<Record<number, NotDelivered>> = {
-  [Code.ILLEGAL_TOPIC]: failed('bad_request: no topic may be called that'),
-  [Code.ILLEGAL_MESSAGE_TAG]: failed('bad_request: the tag holds what no tag may'),
-  [Code.ILLEGAL_MESSAGE_KEY]: failed('bad_request: a key holds what no key may'),
-  [Code.ILLEGAL_MESSAGE_GROUP]: failed('bad_request: the group holds what no group may'),
+  [Code.ILLEGAL_TOPIC]: failed('bad_request: invalid topic name'),
+  [Code.ILLEGAL_MESSAGE_TAG]: failed('bad_request: invalid character in the tag'),
+  [Code.ILLEGAL_MESSAGE_KEY]: failed('bad_request: invalid character in a key'),
+  [Code.ILLEGAL_MESSAGE_GROUP]: failed('bad_request: invalid character in the group'),
   [Code.ILLEGAL_MESSAGE_PROPERTY_KEY]: failed(
     'bad_request: a property has a name of the system, or a control character'
   ),
