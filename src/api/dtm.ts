@@ -19,6 +19,9 @@ import type { App } from './typed.ts'
 
 const seconds = z.number().min(0).max(31_536_000).nullish()
 
+/** PHP writes an array that has no members as a list. */
+const noneOfPhp = (given: unknown): unknown => (Array.isArray(given) && given.length === 0 ? {} : given)
+
 /** What is not named here is let pass: clients send all members of their class. */
 const messageSchema = z.looseObject({
   // The bizKey of its tasks.
@@ -36,7 +39,7 @@ const messageSchema = z.looseObject({
   timeout_to_fail: seconds,
   retry_interval: seconds,
   request_timeout: seconds,
-  branch_headers: z.record(z.string(), z.string()).nullish()
+  branch_headers: z.preprocess(noneOfPhp, z.record(z.string(), z.string()).nullish())
 })
 type Message = z.output<typeof messageSchema>
 

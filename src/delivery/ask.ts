@@ -31,7 +31,7 @@ export interface ProducerAnswer {
 export type Ask = (claim: ClaimedCheck) => Promise<ProducerAnswer>
 
 /** The longest that a check may take; the barrier of a producer answers within 2 s. */
-export const checkTimeoutMs = 5_000
+export const checkTimeoutMs = 3_000
 
 /** The name under which a secret is derived from SECRET. A downstream's name holds no colon. */
 export const checkSecretName = (messageCode: string): string => `check:${messageCode}`
