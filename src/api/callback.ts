@@ -74,7 +74,7 @@ function addressOf({ ip, socket }: FastifyRequest): string {
 function spoken(taken: ZodType, refused: ReturnType<typeof refusals>) {
   const word = (text: string) => ({ 'text/plain': { schema: z.literal(text) } })
   return {
-    200: { description: 'Taken', content: { 'application/json': { schema: taken }, ...word('success') } },
+    200: { description: 'Accepted', content: { 'application/json': { schema: taken }, ...word('success') } },
     ...Object.fromEntries(
       Object.entries(refused).map(([status, { description, content }]) => [
         status,

@@ -33,7 +33,7 @@ export function healthRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['ops'],
-        summary: 'The process lives',
+        summary: 'The process is alive',
         operationId: 'healthz',
         security: [],
         response: { 200: healthAnswer }
@@ -47,7 +47,7 @@ export function healthRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['ops'],
-        summary: 'The process can take work',
+        summary: 'The process is ready for work',
         operationId: 'readyz',
         security: [],
         response: { 200: healthAnswer, 503: healthAnswer }

@@ -35,7 +35,7 @@ const settleBody = z.strictObject({
     .min(1)
     .max(1_000)
     // oxlint-disable-next-line eslint/no-control-regex -- PostgreSQL's text cannot hold U+0000
-    .regex(/^[^\u0000]*$/, 'must not hold U+0000')
+    .regex(/^[^\u0000]*$/, 'must not contain U+0000')
     .describe('Your reason, for the audit.'),
   downstream: only
 })

@@ -51,7 +51,7 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
         operationId: 'retryRejected',
         description: 'Use it after a handler was fixed. The row may be rejected again, with another id.',
         params: one.params,
-        response: { 202: removedAnswer.describe('It is in the outbox again'), ...one.response }
+        response: { 202: removedAnswer.describe('Back in the outbox'), ...one.response }
       }
     },
     async (request, reply) => {

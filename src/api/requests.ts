@@ -189,7 +189,10 @@ export const reconcileBody = z.strictObject({
   digest: z
     .record(bucket, z.strictObject({ count: z.int().min(0), hash: z.string().regex(/^[0-9a-f]{16}$/) }))
     .refine(all => Object.keys(all).length <= 256, 'must have at most 256 buckets')
-    .refine(all => new Set(Object.keys(all).map(key => key.length)).size === 1, 'needs buckets of one length')
+    .refine(
+      all => new Set(Object.keys(all).map(key => key.length)).size === 1,
+      'must have buckets of one length'
+    )
     .optional()
     .describe(
       'Instead of taskNos. Each bucket is the beginning of the MD5 of taskNos. `count`: number of taskNos. `hash`: XOR of the first 16 hexadecimal digits of their MD5.'

@@ -173,7 +173,7 @@ export const differencesAnswer = z
           .describe(
             'MISSING: HANDLED here, but not in taskNos. DIFFERS: in taskNos, but not HANDLED here. UNKNOWN: in taskNos, but no delivery of it goes to this downstream.'
           ),
-        status: status.optional().describe('Here.'),
+        status: status.optional().describe('Its status here.'),
         phase: z.enum(phases).optional(),
         reason: z.enum(reasons).optional(),
         handledAt: time.optional()
@@ -188,7 +188,7 @@ export const digestsAnswer = z
       z.looseObject({
         bucket: z.string(),
         same: z.boolean(),
-        count: natural.describe('Of tasks that are HANDLED here.'),
+        count: natural.describe('Counts of tasks that are HANDLED here.'),
         hash: z.string()
       })
     )

@@ -51,7 +51,7 @@ const waitingAnswer = z
     code: z.enum(waitingCodes),
     text: z
       .strictObject({ en: z.string(), zh: z.string() })
-      .describe('Its values as a sentence; times in UTC.')
+      .describe('The same as a sentence, with times in UTC.')
   })
   .meta({ id: 'WaitingFor' })
 
@@ -78,7 +78,7 @@ export const deliveryAnswer = z
       .string()
       .optional()
       .describe('The key that changed it last: redeliver, delete, push or settle.'),
-    lastAttemptAt: time.optional().describe('In lists.'),
+    lastAttemptAt: time.optional().describe('Only in lists.'),
     lastReason: z
       .string()
       .optional()

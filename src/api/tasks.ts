@@ -49,7 +49,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       preParsing: beforeReading,
       schema: {
         tags,
-        summary: 'Accept one task',
+        summary: 'Accept a task',
         operationId: 'acceptTask',
         description:
           'Returns after the task is committed. Repeating the same taskNo with the same content returns 200 and the current status. A prepared task is delivered only after POST /tasks/{taskNo}/commit.',
