@@ -33,6 +33,8 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   // It only reads; its question is too long for a URL.
   'POST /reconcile': ['tasks:read', 'ops:read'],
   'GET /handlers': ['ops:read'],
+  // It stores nothing and sends nothing.
+  'POST /handlers/:messageCode/dry-run': ['ops:read'],
   'GET /downstreams': ['ops:read'],
   'GET /keys': ['ops:read'],
   'POST /keys/:downstream/:key/release': ['ops:write'],

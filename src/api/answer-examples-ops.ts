@@ -75,6 +75,25 @@ export const opsAnswers: AnswerExamples = {
       ]
     }
   },
+  dryRun: {
+    200: {
+      messageCode: 'order.paid',
+      taskNo: 'order.paid::6c1b0f3e5f7c8e0d2a4b6c8d0e2f4a6b',
+      downstreams: [
+        {
+          downstream: 'warehouse',
+          transport: 'http',
+          needCallback: true,
+          request: {
+            method: 'POST',
+            url: 'https://warehouse.example/orders/A-1001/paid',
+            headers: { authorization: '[masked]' },
+            body: '{"orderId":"A-1001","cents":4200}'
+          }
+        }
+      ]
+    }
+  },
   listDownstreams: {
     200: { downstreams: [{ ...downstream, oldestDueAt: at, pausedAt: at, pausedBy: 'ops-1' }] }
   },

@@ -64,7 +64,7 @@ const attempts = [
     startedAt: '2026-11-24T10:02:10.974Z'
   }
 ]
-const last = { lastAttemptAt: '2026-11-24T10:02:10.974Z', lastReason: 'http_503' }
+const last = { lastAttemptAt: '2026-11-24T10:02:10.974Z', lastReason: 'http_503', lastStatus: 503 }
 
 const sending = { ...head, status: 'SENDING', deliveries: [open] }
 const redelivered = { ...open, attempt: 11, updatedBy: 'ops-1' }

@@ -53,9 +53,11 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { kind, open, ...page } = request.query
+      const { kind, open, taskNo, ...page } = request.query
+      const from = page.from ?? (taskNo === undefined ? undefined : new Date(0))
       const found = await deps.listAlarms({
-        ...windowOf(page, callerOf(request), deps.now()),
+        ...windowOf({ ...page, from }, callerOf(request), deps.now()),
+        ...(taskNo === undefined ? {} : { taskNo }),
         ...(kind === undefined ? {} : { kind }),
         ...(open === undefined ? {} : { open })
       })

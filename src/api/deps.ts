@@ -12,6 +12,7 @@ import type { listRejected, RejectedFilter, RejectedRequest } from '../db/reject
 import type { StatsFilter } from '../db/statistics.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult, TaskRequest } from '../delivery/accept.ts'
+import type { dryRun } from '../delivery/dry-run.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { PushRequest, RedeliverRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
@@ -50,6 +51,8 @@ export interface ApiDeps {
     signal: AbortSignal,
     codes: readonly string[] | null
   ): Promise<TaskView | null | 'busy'>
+  /** What its downstreams would be sent. */
+  dryRun(request: TaskRequest): ReturnType<typeof dryRun>
   listTasks(filter: TaskFilter): ReturnType<typeof listTasks>
   /**
    * This and the other operations of operators write an audit row with `who`, before the act: an act without its record would be

@@ -56,6 +56,10 @@ export const reconcileExamples = {
   }
 }
 
+export const dryRunExamples = {
+  'An order was paid': { value: { messageBody: paid.messageBody } }
+}
+
 export const receiptExamples = {
   Handled: { value: { taskNo: 'order-A-1001', messageCode: 'order.paid' } },
   'Come again later': {

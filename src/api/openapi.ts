@@ -22,6 +22,7 @@ const nobody: ApiDeps = {
   readTask: never,
   contentHashes: never,
   waitTask: never,
+  dryRun: never,
   listTasks: never,
   remove: never,
   redeliver: never,

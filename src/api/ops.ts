@@ -1,11 +1,14 @@
 import { z } from 'zod'
-import { downstreamsAnswer, handlersAnswer, pausedAnswer, refusals } from './responses.ts'
+import { downstreamsAnswer, dryRunAnswer, handlersAnswer, pausedAnswer, refusals } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
-import { holdOn } from './access.ts'
-import { isDownstream, nameParams } from './requests.ts'
+import { codesFor, holdOn } from './access.ts'
+import { dryRunExamples } from './examples.ts'
+import { refusalProblem } from './problem.ts'
+import { codeParams, dryRunBody, isDownstream, nameParams } from './requests.ts'
+import { askedTask } from './task-request.ts'
 import type { App } from './typed.ts'
-import { json } from './body.ts'
+import { fit, json, readBody } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
@@ -45,6 +48,59 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
       const all = await deps.listDownstreams()
       const downstreams = all.filter(({ name }) => holdOn(name, caller, deps.handlers) !== 'none')
       return json(reply, JSON.stringify({ downstreams }))
+    }
+  )
+
+  app.post(
+    '/handlers/:messageCode/dry-run',
+    {
+      bodyLimit: 288 * 1024,
+      schema: {
+        tags: ['ops'],
+        summary: 'What its downstreams would be sent for a task',
+        operationId: 'dryRun',
+        description:
+          'Nothing is stored and nothing is sent. The handler makes its requests; its `beforeSend` is not called. What logs in somewhere is shown as `[masked]`.',
+        params: codeParams,
+        body: dryRunBody.meta({ 'x-examples': dryRunExamples }),
+        response: {
+          200: dryRunAnswer,
+          ...refusals(
+            'NOT_JSON',
+            'NOT_UTF8',
+            'NOT_I_JSON',
+            'TOO_DEEP',
+            'TOO_MANY_MEMBERS',
+            'TOO_LARGE',
+            'UNSUPPORTED_MEDIA_TYPE',
+            'INVALID',
+            'BODY_TOO_LARGE',
+            'UNKNOWN_CODE',
+            'CODE_FORBIDDEN',
+            'CROSS_ORIGIN',
+            ...keyed
+          )
+        }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const read = readBody(request.body, 'task')
+      const { messageCode } = request.params
+      const { handlers, refusal } = deps
+      const value = { ...fit(dryRunBody, read.value), messageCode }
+      const { asked } = askedTask(value, read, 0, '', {
+        caller,
+        handlers,
+        refusal,
+        traceparent: null,
+        now: deps.now()
+      })
+      const made = await deps.dryRun(asked)
+      if (made === 'unknown_code')
+        throw refusalProblem({ kind: 'unknown_code' }, messageCode, codesFor(caller, handlers), '')
+      if ('kind' in made) throw refusalProblem(made, messageCode, codesFor(caller, handlers), '')
+      return json(reply, JSON.stringify(made))
     }
   )
 

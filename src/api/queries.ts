@@ -1,7 +1,16 @@
 import { z } from 'zod'
 import { deliveryOf } from '../domain/ids.ts'
 import { alarmKinds, phases, reasons, statusNumber, taskStatuses, type Status } from '../domain/types.ts'
-import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNoForm } from './requests.ts'
+import {
+  bizText,
+  downstream,
+  instant,
+  messageCode,
+  rfc3339,
+  sceneType,
+  taskNo,
+  taskNoForm
+} from './requests.ts'
 
 // A query has only text. These convert text to values, and refuse the rest.
 export const count = (min: number, max: number) =>
@@ -81,5 +90,6 @@ export const keyQuery = z.strictObject({
 export const alarmQuery = z.strictObject({
   kind: z.enum(alarmKinds).optional(),
   open: flag.optional().describe('true: not resolved yet.'),
+  taskNo: taskNo.optional().describe('Of this task. Without from: of all times.'),
   ...page
 })

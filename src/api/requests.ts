@@ -137,6 +137,8 @@ export const taskBody = z.strictObject({
 })
 export type TaskBody = z.output<typeof taskBody>
 
+export const dryRunBody = taskBody.pick({ taskNo: true, sceneType: true, messageBody: true, extend: true })
+
 export const batchSize = 1_000
 export const batchBody = z.strictObject({ tasks: z.array(taskBody).max(batchSize) })
 /** A batch is refused as a whole only for its own shape. Each of its tasks has its own answer. */
@@ -213,6 +215,7 @@ export const keyParams = z.strictObject({
   downstream: z.string().meta({ example: 'warehouse' }),
   key: z.string().meta({ example: 'order-42' })
 })
+export const codeParams = z.strictObject({ messageCode: z.string().meta({ example: 'order.paid' }) })
 export const nameParams = z.strictObject({ name: z.string().meta({ example: 'warehouse' }) })
 
 /** Text of another form names nothing: it is not looked up. PostgreSQL's text cannot hold U+0000. */

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { alarmKinds, differenceKinds, phases, reasons } from '../domain/types.ts'
+import { alarmKinds, differenceKinds, phases, reasons, taskStatuses } from '../domain/types.ts'
 import { problems, type ProblemCode } from '../runtime/errors.ts'
 import { deliveryAnswer, natural, status, taskAnswer, time } from './task-answer.ts'
 
@@ -35,7 +35,15 @@ const looked = {
 export const tasksAnswer = z.strictObject({ tasks: z.array(taskAnswer), ...looked })
 export const deliveriesAnswer = z.strictObject({
   deliveries: z.array(
-    z.looseObject({ taskNo: z.string(), messageCode: z.string(), ...deliveryAnswer.shape })
+    z.looseObject({
+      taskNo: z.string(),
+      messageCode: z.string(),
+      ...deliveryAnswer.shape,
+      blocker: z
+        .looseObject({ taskNo: z.string(), status: z.enum(taskStatuses), orderingKey: z.string().optional() })
+        .optional()
+        .describe('What a BLOCKED one waits for, the first of it.')
+    })
   ),
   ...looked
 })
@@ -95,6 +103,23 @@ export const receiptAnswer = z.strictObject({
 })
 export const handlersAnswer = z.strictObject({
   handlers: z.array(z.looseObject({ messageCode: z.string() }))
+})
+export const dryRunAnswer = z.strictObject({
+  messageCode: z.string(),
+  taskNo: z.string(),
+  downstreams: z.array(
+    z.looseObject({
+      downstream: z.string(),
+      transport: z.string(),
+      needCallback: z.boolean(),
+      skipped: z.literal(true).optional().describe('Its `when` says false: it gets none.'),
+      request: z
+        .looseObject({})
+        .optional()
+        .describe('As the handler makes it. The headers of Ackbox come to it.'),
+      error: z.string().optional().describe('Why the attempt would fail.')
+    })
+  )
 })
 export const downstreamsAnswer = z.strictObject({ downstreams: z.array(z.looseObject({ name: z.string() })) })
 export const pausedAnswer = z.strictObject({ name: z.string(), paused: z.boolean() })

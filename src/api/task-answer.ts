@@ -83,6 +83,11 @@ export const deliveryAnswer = z
       .string()
       .optional()
       .describe('In lists: the result of the last attempt, or else of the last receipt.'),
+    lastStatus: natural.optional().describe('In lists: the status that the last attempt was answered with.'),
+    ahead: z
+      .string()
+      .optional()
+      .describe('The task directly before it in its orderingKey. Only where one task is read.'),
     attempts: z.array(attempt).optional(),
     receipts: z.array(receipt).optional(),
     waitingFor: waitingAnswer.optional().describe('Why it has not ended. Only when one task is read.')

@@ -9,7 +9,7 @@ import type { LoadedDownstream } from '../handler/loaded.ts'
 import { builtInHandlers } from '../handler/files.ts'
 import { HandlersError, loadHandlers, type Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
-import { egress } from '../service/egress.ts'
+import { egress, refusedBy } from '../service/egress.ts'
 import { transportNames } from '../transport/registry.ts'
 import { AskedWrong, backoffText, dryRun } from './handlers/dry-run.ts'
 
@@ -49,12 +49,9 @@ async function perform(args: string[]): Promise<void> {
   const [messageCode, messageBody] = positionals
   if (messageCode === undefined || messageBody === undefined || positionals.length > 2)
     throw new AskedWrong(help)
-  const { check } = egress({ config, databaseUrl: config.databaseUrl })
-  const refused = (url: string): string | undefined => {
-    const target = check(url)
-    if (!(target instanceof URL)) return config.demo && url.startsWith(`${demo}/`) ? undefined : target.reason
-    return undefined
-  }
+  const refusal = refusedBy(egress({ config, databaseUrl: config.databaseUrl }))
+  const refused = (url: string): string | undefined =>
+    config.demo && url.startsWith(`${demo}/`) ? undefined : refusal(url)
   await dryRun({ registry, refused }, messageCode, messageBody, values.scene)
 }
 

@@ -1,7 +1,8 @@
 // What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
 import { and, desc, eq, gte, sql } from 'drizzle-orm'
 import { plainArray, textArray } from './arrays.ts'
-import { lastAttemptAt, lastReason, type Reads } from './reads.ts'
+import { readBlockers } from './blocks.ts'
+import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
 import { reconciliation } from './reconciliation-table.ts'
 import { alarm, attempt, delivery, downstream, outboxRejected, prepared, task } from './schema.ts'
 import {
@@ -49,7 +50,8 @@ export async function listDeliveries(reads: Reads, filter: DeliveryFilter) {
       biz: { bizType, bizKey },
       delivery,
       lastAttemptAt: lastAttemptAt(delivery.taskId, delivery.downstream),
-      lastReason: lastReason(delivery.taskId, delivery.downstream)
+      lastReason: lastReason(delivery.taskId, delivery.downstream),
+      lastStatus: lastStatus(delivery.taskId, delivery.downstream)
     })
     .from(delivery)
     .innerJoin(task, eq(task.id, delivery.taskId))
@@ -58,18 +60,29 @@ export async function listDeliveries(reads: Reads, filter: DeliveryFilter) {
         ${plainArray(page.map(row => row.task_id))}::uuid[], ${textArray(page.map(row => row.downstream))}::text[]))`
     )
     .orderBy(desc(delivery.taskId), desc(delivery.downstream))
+  const blocked = rows.filter(row => row.delivery.phase === 'BLOCKED').map(row => row.delivery)
+  const blockers = await readBlockers(reads, blocked, filter.messageCodes)
   const deliveries = rows.map(row => ({
     ...row.task,
     ...present('bizType', row.biz.bizType),
     ...present('bizKey', row.biz.bizKey),
     createdAt: row.task.createdAt.toISOString(),
-    ...deliveryView({ ...row.delivery, lastAttemptAt: row.lastAttemptAt, lastReason: row.lastReason })
+    ...deliveryView({
+      ...row.delivery,
+      lastAttemptAt: row.lastAttemptAt,
+      lastReason: row.lastReason,
+      lastStatus: row.lastStatus
+    }),
+    ...present('blocker', blockers.get(`${row.delivery.taskId} ${row.delivery.downstream}`))
   }))
   return { deliveries, ...next }
 }
 
 /** Alarms, newest task first. `open`: not resolved yet. The cursor is `taskId:downstream:attempt:kind`. */
-export async function listAlarms({ db }: Reads, window: Window & { kind?: string; open?: boolean }) {
+export async function listAlarms(
+  { db }: Reads,
+  window: Window & { kind?: string; open?: boolean; taskNo?: string }
+) {
   const [id = '', name = '', attemptNo = '0', kind = ''] = window.cursor?.split(':') ?? [upTo(window)]
   if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
   const rows = await db
@@ -112,6 +125,9 @@ export async function listAlarms({ db }: Reads, window: Window & { kind?: string
           sql`coalesce(${task.messageCode}, ${outboxRejected.messageCode}, ${reconciliation.messageCode})`
         ),
         is(alarm.downstream, window.downstream),
+        window.taskNo === undefined
+          ? undefined
+          : sql`${alarm.taskId} = (select id from task where task_no = ${window.taskNo})`,
         is(alarm.kind, window.kind),
         is(sql`(${alarm.resolvedAt} is null)`, window.open)
       )

@@ -65,6 +65,11 @@ export const lastAttemptAt = (taskId: PgColumn, downstream: PgColumn): SQL<strin
   select a.started_at from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
   order by a.attempt desc limit 1)`
 
+/** The status that the last attempt was answered with, where it was answered. */
+export const lastStatus = (taskId: PgColumn, downstream: PgColumn): SQL<number | null> => sql`(
+  select a.status_code from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
+  order by a.attempt desc limit 1)`
+
 export type Reads = ReturnType<typeof openReads>
 
 /**
@@ -103,7 +108,8 @@ export function openReads(url: string) {
             orderBy: asc(delivery.downstream),
             extras: fields => ({
               lastAttemptAt: lastAttemptAt(fields.taskId, fields.downstream).as('last_attempt_at'),
-              lastReason: lastReason(fields.taskId, fields.downstream).as('last_reason')
+              lastReason: lastReason(fields.taskId, fields.downstream).as('last_reason'),
+              lastStatus: lastStatus(fields.taskId, fields.downstream).as('last_status')
             })
           }
         },

@@ -45,9 +45,12 @@ export interface DeliveryView {
   lastAttemptAt?: string
   /** What the last attempt came to, or else what the last receipt said. */
   lastReason?: string
+  /** The status that the last attempt was answered with. */
+  lastStatus?: number
   attempts?: AttemptView[]
   receipts?: ReceiptView[]
-  /** Only where one task is read. */
+  /** The task directly before it in its orderingKey, and why it waits. Only where one task is read. */
+  ahead?: string
   waitingFor?: WaitingFor & { text: { en: string; zh: string } }
 }
 
@@ -131,7 +134,12 @@ export type DeliveryShown = Pick<
   | 'handledAt'
   | 'handledBy'
   | 'updatedBy'
-> & { updatedAt?: Date; lastAttemptAt?: Date | string | null; lastReason?: string | null }
+> & {
+  updatedAt?: Date
+  lastAttemptAt?: Date | string | null
+  lastReason?: string | null
+  lastStatus?: number | null
+}
 
 export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   downstream: row.downstream,
@@ -149,7 +157,8 @@ export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   ...present('updatedAt', row.updatedAt?.toISOString()),
   ...present('updatedBy', row.updatedBy),
   ...present('lastAttemptAt', row.lastAttemptAt && new Date(row.lastAttemptAt).toISOString()),
-  ...present('lastReason', row.lastReason)
+  ...present('lastReason', row.lastReason),
+  ...present('lastStatus', row.lastStatus)
 })
 
 export const placeView = (position: number | null | undefined) => ({

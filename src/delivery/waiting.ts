@@ -1,6 +1,6 @@
-import { readBlocks } from '../db/blocks.ts'
+import { readAhead, readBlocks } from '../db/blocks.ts'
 import type { Reads } from '../db/reads.ts'
-import type { TaskView } from '../db/views.ts'
+import { present, type TaskView } from '../db/views.ts'
 import { waitingFor, waitingText } from '../domain/waiting-for.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Cluster } from './cluster.ts'
@@ -14,9 +14,10 @@ export interface WaitingDeps {
 /** The task, and on each of its open deliveries what it waits for. `codes`: tasks of others are not named. */
 export async function withWaiting(
   { reads, handlers, cluster }: WaitingDeps,
-  task: TaskView | null,
+  found: TaskView | null,
   codes: readonly string[] | null
 ): Promise<TaskView | null> {
+  const task = await withAhead(reads, found, codes)
   if (!task?.deliveries.some(one => one.phase !== undefined)) return task
   const names = task.deliveries.map(one => one.downstream)
   const { paused, blockers, heads } = await readBlocks(reads, task.taskNo, names, codes)
@@ -39,5 +40,17 @@ export async function withWaiting(
         }
       : one
   })
+  return { ...task, deliveries }
+}
+
+/** With the task before each of its deliveries in its orderingKey. */
+async function withAhead(
+  reads: Reads,
+  task: TaskView | null,
+  codes: readonly string[] | null
+): Promise<TaskView | null> {
+  if (task?.orderingKey === undefined) return task
+  const ahead = await readAhead(reads, task.taskNo, codes)
+  const deliveries = task.deliveries.map(one => ({ ...one, ...present('ahead', ahead.get(one.downstream)) }))
   return { ...task, deliveries }
 }

@@ -124,16 +124,52 @@ function secretsOf(request: unknown): string[] {
     for (const [name, value] of Object.entries(named)) {
       if (typeof value !== 'string' || !login.test(name)) continue
       // `Bearer …`, `Basic …`: what follows is the secret, and may come back alone.
-      for (const secret of [value, value.replace(/^\w+ +/, '')]) {
-        if (secret.length < shortest) continue
-        const inJson = JSON.stringify(secret).slice(1, -1)
-        for (const written of [secret, inJson, inJson.replaceAll('/', '\\/'), encoded(secret)])
-          found.add(written)
-      }
+      for (const secret of [value, value.replace(/^\w+ +/, '')])
+        for (const written of formsOf(secret)) found.add(written)
     }
   }
-  return [...found].toSorted((a, b) => b.length - a.length)
+  return longestFirst(found)
 }
+
+const longestFirst = (texts: Iterable<string>): string[] => [...texts].toSorted((a, b) => b.length - a.length)
+
+function formsOf(secret: string): string[] {
+  if (secret.length < shortest) return []
+  const inJson = JSON.stringify(secret).slice(1, -1)
+  return [secret, inJson, inJson.replaceAll('/', '\\/'), encoded(secret)]
+}
+
+/** The values of settings that are secrets by their names, as a request may hold them. */
+export const secretSettings = (settings: Readonly<Record<string, string | undefined>>): string[] =>
+  longestFirst(
+    new Set(
+      Object.entries(settings).flatMap(([name, value = '']) =>
+        login.test(name) || /key$/i.test(name) ? formsOf(value) : []
+      )
+    )
+  )
+
+/** What the request of a handler shows to people: without what it logs in with, without `secrets`, and bytes as their number. */
+export function shownRequest(request: object, secrets: readonly string[]): Record<string, unknown> {
+  const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
+  const text = (value: string): string => redact(hide(value.replace(loginsOfQuery, `$1${mask}`)))
+  const shown = (value: unknown, name: string): unknown => {
+    if (typeof value === 'string') return login.test(name) ? mask : text(value)
+    if (value instanceof Uint8Array) return `${value.length} bytes`
+    if (typeof value === 'bigint') return String(value)
+    if (Array.isArray(value)) return value.map(one => shown(one, name))
+    if (typeof value !== 'object' || value === null) return value
+    // A URL, or what `url` of a handler makes.
+    if ('href' in value) return text(String(value.href))
+    return Object.fromEntries(Object.entries(value).map(([inner, one]) => [inner, shown(one, inner)]))
+  }
+  // The names of its own members are ours: the `key` of a message to Kafka is no secret.
+  return Object.fromEntries(Object.entries(request).map(([name, value]) => [name, shown(value, '')]))
+}
+
+/** However short. */
+const loginsOfQuery =
+  /([?&](?:[^=&#]*(?:auth|token|secret|password|credential|api[-_]?key)[^=&#]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
 
 function queryOf(url: unknown): object | undefined {
   const text = typeof url === 'string' ? url : String((url as { href?: string } | undefined)?.href)

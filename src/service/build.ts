@@ -201,6 +201,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     cluster,
     cancelled: stopped,
     waiting,
+    guard: gate,
     queued: name => jobQueue.waiting(name),
     queueUp: () => backend.up(),
     draining: () => draining,

@@ -28,3 +28,11 @@ export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guar
     deny: [...deny, ...(config.port ? [`${config.host}:${config.port}`] : [])]
   })
 }
+
+/** Why no request may go to a URL. */
+export const refusedBy =
+  ({ check }: Pick<Guard, 'check'>) =>
+  (url: string): string | undefined => {
+    const target = check(url)
+    return target instanceof URL ? undefined : target.reason
+  }

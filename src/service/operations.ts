@@ -19,6 +19,7 @@ import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
 import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
+import { dryRun } from '../delivery/dry-run.ts'
 import { refusalBy } from '../delivery/schema.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
@@ -33,6 +34,8 @@ import { withWaiting } from '../delivery/waiting.ts'
 import { watch } from '../delivery/watch.ts'
 import type { Registry } from '../handler/load.ts'
 import type { Metrics } from '../runtime/metrics.ts'
+import type { Guard } from '../transport/egress/guard.ts'
+import { refusedBy } from './egress.ts'
 import type { HalfMessages } from './half.ts'
 import { isKnown, operatorCalls } from './operator-calls.ts'
 
@@ -51,6 +54,7 @@ export interface OperationsOptions {
   cluster: Cluster
   cancelled: Cancelled
   waiting: Waiters
+  guard: Pick<Guard, 'check'>
   /** Deliveries that wait in the queue of a downstream. */
   queued: (downstream: string) => number
   queueUp: () => boolean
@@ -73,6 +77,8 @@ export function operations(options: OperationsOptions): ApiDeps {
     accept: options.accept,
     acceptMany: asked => options.accept.many(asked),
     refusal: refusalBy(handlers, log),
+    dryRun: asked =>
+      dryRun({ handlers, refused: refusedBy(options.guard), settings: process.env, log }, asked),
     async readTask(taskNo, codes = null) {
       return withWaiting(explaining, await readTask(reads, taskNo, codes), codes)
     },

@@ -14,6 +14,7 @@ import { OperationPage } from './pages/operation.tsx'
 import { OverviewPage } from './pages/overview.tsx'
 import { TaskPage } from './pages/task.tsx'
 import { TasksPage } from './pages/tasks.tsx'
+import { TestTaskPage } from './pages/test-task.tsx'
 import { useKeyboard } from './keyboard.ts'
 import {
   deafen,
@@ -39,6 +40,7 @@ const pages: Record<string, { view: () => preact.JSX.Element; scope?: string; in
   downstreams: { view: DownstreamsPage, scope: 'ops:read', inMenu: true },
   tasks: { view: TasksPage, inMenu: true },
   task: { view: TaskPage },
+  test: { view: TestTaskPage, scope: 'ops:read' },
   failures: { view: FailuresPage, scope: 'ops:read', inMenu: true },
   operation: { view: OperationPage, scope: 'ops:read' },
   held: { view: HeldPage, scope: 'ops:read', inMenu: true },

@@ -30,6 +30,8 @@ export interface Delivery {
   phase?: string
   reason?: string
   lastReason?: string
+  lastStatus?: number
+  lastAttemptAt?: string
   attempt: number
   triesLeft: number
   nextActionAt?: string
@@ -37,8 +39,9 @@ export interface Delivery {
   handledAt?: string
   handledBy?: string
   updatedBy?: string
-  orderingKey?: string
   position?: number
+  /** The task directly before it in its orderingKey. */
+  ahead?: string
   attempts?: Attempt[]
   receipts?: Receipt[]
   waitingFor?: WaitingFor
@@ -52,6 +55,7 @@ export interface Task {
   createdBy?: string
   deliverStartTime?: string
   deliverBefore?: string
+  orderingKey?: string
   bizType?: string
   bizKey?: string
   extend?: unknown

@@ -142,6 +142,8 @@ export function fakeService() {
       }
       return stored.get(taskNo)?.task ?? null
     },
+    dryRun: async ({ messageCode, taskNo }) =>
+      messageCode === 'order.paid' ? { messageCode, taskNo, downstreams: [] } : 'unknown_code',
     listTasks: async filter =>
       filter.cursor === 'nonsense'
         ? 'bad_cursor'

@@ -92,6 +92,7 @@ t.test('every example of a body works as it stands', async t => {
           url: url
             .replace('{taskNo}', 'order-A-1001')
             .replace('{name}', 'warehouse')
+            .replace('{messageCode}', 'order.paid')
             .replace('{fingerprint}', '0123456789abcdef'),
           payload: JSON.stringify(value),
           headers: { 'content-type': 'application/json', 'ackbox-callback-token': 'good' }

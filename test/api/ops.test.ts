@@ -27,6 +27,24 @@ t.test('handlers are shown with the schema of their body and the limits of their
   })
 })
 
+t.test('a dry run shows what would be sent, and takes only what POST /tasks would', async t => {
+  const { app, asked } = await api(t)
+  const run = async (code: string, payload: object) =>
+    (await app.inject({ method: 'POST', url: `/handlers/${code}/dry-run`, payload })).json<object>()
+  t.match(await run('order.paid', { taskNo: 'test-1', messageBody: { orderId: 'A-1' } }), {
+    messageCode: 'order.paid',
+    taskNo: 'test-1',
+    downstreams: []
+  })
+  t.match(await run('order.piad', { messageBody: { orderId: 'A-1' } }), {
+    code: 'UNKNOWN_CODE',
+    detail: 'order.piad. Did you mean order.paid?'
+  })
+  t.match(await run('order.paid', { messageBody: null }), { code: 'INVALID', pointer: '/messageBody' })
+  t.match(await run('order.paid', { messageBody: {}, delay: 5 }), { code: 'INVALID', pointer: '/delay' })
+  t.equal(asked.length, 0, 'nothing was accepted')
+})
+
 t.test('deliveries and alarms are listed by what is asked for', async t => {
   const filters: object[] = []
   const { app } = await api(t, {

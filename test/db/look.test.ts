@@ -18,15 +18,20 @@ t.test('lists of a long table look at 20,000 rows at most, and say where to go o
       case when n = 1 then now() + interval '1 hour' end, 1, 9, false, case when n = 2 then 'SEND_EXHAUSTED' end,
       case when n > 2 then now() end, case when n > 2 then 'send' end
     from (select id, row_number() over (order by id) as n from task) t;
-    insert into attempt (task_id, downstream, attempt, outcome, reason, ms, node, started_at)
-    select id, 'warehouse', 1, 'failed', 'http_503: no stock', 3, 'n', now() from task where task_no = 'task-2'`)
+    insert into attempt (task_id, downstream, attempt, outcome, reason, status_code, ms, node, started_at)
+    select id, 'warehouse', 1, 'failed', 'http_503: no stock', 503, 3, 'n', now() from task where task_no = 'task-2'`)
 
   // By indexes that hold the answer, however old it is.
   const sending = await listTasks(reads, { ...window, status: 'SENDING' })
   t.match(sending, { tasks: [{ taskNo: 'task-1', deliveries: [{ updatedAt: String }] }], partial: undefined })
   const failed = await listTasks(reads, { ...window, status: 'FAILED', lastReason: 'no STOCK' })
   t.match(failed, {
-    tasks: [{ taskNo: 'task-2', deliveries: [{ lastReason: 'http_503: no stock', lastAttemptAt: String }] }],
+    tasks: [
+      {
+        taskNo: 'task-2',
+        deliveries: [{ lastReason: 'http_503: no stock', lastStatus: 503, lastAttemptAt: String }]
+      }
+    ],
     partial: undefined
   })
   t.match(
@@ -39,7 +44,7 @@ t.test('lists of a long table look at 20,000 rows at most, and say where to go o
     partial: undefined
   })
   t.match(await listDeliveries(reads, { ...window, reason: 'SEND_EXHAUSTED' }), {
-    deliveries: [{ taskNo: 'task-2', lastReason: 'http_503: no stock' }],
+    deliveries: [{ taskNo: 'task-2', lastReason: 'http_503: no stock', lastStatus: 503 }],
     partial: undefined
   })
 

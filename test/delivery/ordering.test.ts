@@ -2,6 +2,7 @@
 import t from 'tap'
 import { asked } from '../support/asked.ts'
 import { until } from '../support/until.ts'
+import { listDeliveries } from '../../src/db/lists.ts'
 import { withWaiting } from '../../src/delivery/waiting.ts'
 import { setup, type Story } from '../support/setup.ts'
 
@@ -97,6 +98,16 @@ t.test(
       more: 0,
       text: { en: /^Behind a of the key order-42, which is FAILED since / }
     })
+    const window = { messageCodes: null, from: new Date(0), limit: 10, phase: 'BLOCKED' as const }
+    t.match(
+      await listDeliveries(story.reads, window),
+      { deliveries: [{ taskNo: 'd', blocker: { taskNo: 'a', orderingKey: 'order-42', status: 'FAILED' } }] },
+      'the list of what is BLOCKED says by what'
+    )
+    const ahead = async (codes: string[] | null) =>
+      (await withWaiting(asking, await read('d'), codes))?.deliveries[0]?.ahead
+    t.equal(await ahead(null), 'c', 'the one directly before it')
+    t.equal(await ahead(['another.code']), undefined)
     t.match(await why(['another.code']), { code: 'DISPATCHER' }, 'tasks of other messageCodes are not named')
     await redeliver('a')
     await quiet()

@@ -86,6 +86,177 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     wrong.splice(0, wrong.length, ...wrong.filter(text => !text.includes('502')))
   })
 
-  t.ok(sql)
+  const dialog = page.locator('dialog[open]')
+  const confirm = async (name: string, reason?: string) => {
+    await dialog.waitFor()
+    if (reason !== undefined) await dialog.locator('input').fill(reason)
+    await dialog.locator('button[type=submit]', { hasText: name }).click()
+    await dialog.waitFor({ state: 'hidden' })
+  }
+  const button = (name: string | RegExp) => page.getByRole('button', { name })
+  const task = async (taskNo: string, more: object = {}) => {
+    const { status } = await call('POST', '/tasks', {
+      taskNo,
+      messageCode: 'test.plain',
+      messageBody: { n: 1 },
+      ...more
+    })
+    t.equal(status, 201, taskNo)
+  }
+  const statusOf = async (taskNo: string) => (await call('GET', `/tasks/${taskNo}`)).body['status']
+
+  await t.test('a downstream is paused and resumed in the page, and says that it is failing', async t => {
+    await until('the counts are written', async () => {
+      const { body } = await call('GET', '/stats?by=downstream&downstream=plain')
+      const [series] = body['series'] as { total: { failedAttempts: number } }[]
+      return (series?.total.failedAttempts ?? 0) >= 4
+    })
+    await goTo('downstreams')
+    const row = page.locator('tr', { hasText: 'plain' })
+    await row.locator('.mark.failed', { hasText: 'failing' }).waitFor()
+    t.match(await row.innerText(), /500 · another cause/, 'the last error')
+    await button('Pause: plain').click()
+    await confirm('Pause')
+    await row.locator('.mark', { hasText: 'paused' }).waitFor()
+    await goTo('overview')
+    await page.locator('text=plain is paused').waitFor()
+    await goTo('downstreams')
+    await button('Resume: plain').click()
+    await row.locator('.mark', { hasText: 'failing' }).waitFor()
+    t.match(await sql`select what from audit where target = 'plain' order by id desc limit 2`, [
+      { what: 'downstream.resume' },
+      { what: 'downstream.pause' }
+    ])
+  })
+
+  await t.test('a redelivery that was begun is stopped, and a group is archived with a note', async t => {
+    // A fifth of one a second.
+    await call('PATCH', '/downstreams/plain', { perSecond: 1 })
+    await goTo('failures')
+    await page.locator('li.group', { hasText: 'warehouse' }).locator('button.main').click()
+    await confirm('Redeliver 3')
+    await button('Stop').click()
+    await page.locator('.status', { hasText: 'STOPPED' }).waitFor()
+    t.match(await sql`select what from audit order by id desc limit 1`, [{ what: 'operation.stop' }])
+    await call('PATCH', '/downstreams/plain', { perSecond: null })
+
+    await goTo('failures')
+    const group = page.locator('li.group', { hasText: 'another cause' })
+    await group.locator('button', { hasText: 'Archive' }).click()
+    await confirm('Archive', 'they know')
+    await group.waitFor({ state: 'hidden' })
+    await button('Archived').click()
+    await group.locator('text=they know').waitFor()
+  })
+
+  await t.test(
+    'tasks are redelivered and deleted in their list; views and language are remembered',
+    async t => {
+      downstream.mend()
+      await page.goto(`${url}/ui/tasks?q=status:FAILED`)
+      await button('Redeliver: other-1').click()
+      await confirm('Redeliver')
+      await until('it is HANDLED', async () => (await statusOf('other-1')) === 'HANDLED')
+      await button('Save view').click()
+      downstream.break()
+      await task('waits-1')
+      await page.goto(`${url}/ui/tasks`)
+      await button('Delete: waits-1').click()
+      await confirm('Delete')
+      await until('it is DELETED', async () => (await statusOf('waits-1')) === 'DELETED')
+      await page.reload()
+      await button('★ status:FAILED').click()
+      await page.locator('tbody tr').first().waitFor()
+      t.match(page.url(), /q=status%3AFAILED$/)
+      await button('中文').click()
+      await page.goto(`${url}/ui/tasks?q=status:FAILED`)
+      await page.locator('h1', { hasText: '任务' }).waitFor()
+      await button('删除视图').click()
+      await page.getByRole('button', { name: 'EN', exact: true }).click()
+      await page.reload()
+      await page.locator('h1', { hasText: 'Tasks' }).waitFor()
+      t.equal(await button('★ status:FAILED').count(), 0, 'it is forgotten')
+    }
+  )
+
+  await t.test('a task is sent on, alarmed, sent again and copied, and its page tells all of it', async t => {
+    await on.fail(['alarmed-1'])
+    await goTo('alarms')
+    const row = page.locator('tr', { hasText: 'alarmed-1' })
+    await row.locator('button', { hasText: 'Resolve' }).click()
+    await row.waitFor({ state: 'hidden' })
+    await goTo('task?no=alarmed-1')
+    await page.locator('.timeline li', { hasText: 'Alarm FAILED all tries failed' }).waitFor()
+    await page.locator('.timeline li', { hasText: 'Alarm FAILED Resolved' }).waitFor()
+    downstream.mend()
+    await button(/^Redeliver$/).click()
+    await confirm('Redeliver')
+    const card = page.getByRole('region', { name: 'plain' })
+    await card.locator('.status', { hasText: 'HANDLED' }).waitFor()
+    await button('Redeliver to plain').click()
+    await confirm('Redeliver')
+    await until('it came twice', () => downstream.taken.filter(one => one === 'alarmed-1').length === 2)
+    await button('Edit and send as new').click()
+    await page.locator('textarea').fill('{"n": 2, "more": true}')
+    await page.getByRole('button', { name: 'Send as new', exact: true }).click()
+    await page.locator('h1', { hasText: 'alarmed-1-2' }).waitFor()
+    t.match((await call('GET', '/tasks/alarmed-1-2')).body, {
+      messageBody: { n: 2, more: true },
+      extend: { copiedFrom: 'alarmed-1', difference: /more/ }
+    })
+  })
+
+  await t.test('half messages are asked about, rolled back and committed by hand', async t => {
+    for (const taskNo of ['half-1', 'half-2'])
+      await task(taskNo, { messageCode: 'test.half', prepared: true, checkBack: { after: '1h' } })
+    await goTo('task?no=half-1')
+    await button('Check now').click()
+    await page.locator('text=1 × Check now').waitFor()
+    await button('Roll back').click()
+    await page.locator('.status', { hasText: 'CANCELLED' }).first().waitFor()
+    await goTo('task?no=half-2')
+    await button('Commit').click()
+    await until('it is HANDLED', async () => (await statusOf('half-2')) === 'HANDLED')
+    t.equal(await statusOf('half-1'), 'CANCELLED')
+  })
+
+  await t.test('what is held says by what, leads there, and goes on when the head is skipped', async t => {
+    downstream.break()
+    await task('key-1', { orderingKey: 'order-7', retryTimes: 1 })
+    await task('key-2', { orderingKey: 'order-7' })
+    await until('the key is held', async () => (await statusOf('key-1')) === 'FAILED')
+    await goTo('overview')
+    await page.locator('dl.numbers div', { hasText: 'Keys held' }).locator('dd', { hasText: '1' }).waitFor()
+    await goTo('task?no=key-2')
+    await page.locator('.card', { hasText: 'order-7 #' }).locator('a', { hasText: 'key-1' }).first().waitFor()
+    await goTo('held')
+    const blocked = page.locator('table[aria-label*="wait for other"] tr', { hasText: 'key-2' })
+    t.match(await blocked.innerText(), /key-1\s+FAILED\s+order-7/)
+    downstream.mend()
+    await button('Skip').click()
+    await confirm('Skip', 'not wanted')
+    await until('the next one went', async () => (await statusOf('key-2')) === 'HANDLED')
+    t.equal(await statusOf('key-1'), 'DELETED')
+  })
+
+  await t.test('a test task is shown before it is sent, without secrets', async t => {
+    await goTo('downstreams')
+    await page.locator('tr', { hasText: 'plain' }).locator('a', { hasText: 'Test task' }).click()
+    await page.locator('textarea').waitFor()
+    t.same(JSON.parse(await page.locator('textarea').inputValue()), { n: 1 }, 'a body that its schema takes')
+    t.equal(await button('Send it').count(), 0, 'not before it was looked at')
+    const before = downstream.taken.length
+    await button('Show what would be sent').click()
+    await page.locator('pre', { hasText: `POST ${downstream.url}/plain` }).waitFor()
+    t.equal(downstream.taken.length, before, 'nothing was sent')
+    await page.locator('textarea').fill('{"n": 7}')
+    t.equal(await button('Send it').count(), 0, 'what is changed is looked at again')
+    await button('Show what would be sent').click()
+    await button('Send it').click()
+    await page.locator('h1', { hasText: /^test-\d{14}$/ }).waitFor()
+    await page.locator('.status', { hasText: 'HANDLED' }).first().waitFor()
+    t.equal(downstream.taken.length, before + 1)
+  })
+
   t.same(wrong, [])
 })

@@ -10,14 +10,19 @@ export interface Failing {
   break: (answer?: (taskNo: string) => string) => void
   /** taskNos that were answered 200, as often as they were. */
   taken: string[]
+  /** The callback token of the last attempt of a task. */
+  tokens: Map<string, string>
 }
 
 export async function failing(t: Test, first: (taskNo: string) => string): Promise<Failing> {
   let answer: ((taskNo: string) => string) | null = first
   const taken: string[] = []
+  const tokens = new Map<string, string>()
   const server = createServer((request, response) => {
     request.resume().on('end', () => {
       const taskNo = String(request.headers['ackbox-task-no'])
+      const token = request.headers['ackbox-callback-token']
+      if (typeof token === 'string') tokens.set(taskNo, token)
       if (answer) response.writeHead(500, { 'content-type': 'application/json' }).end(answer(taskNo))
       else {
         taken.push(taskNo)
@@ -38,6 +43,7 @@ export async function failing(t: Test, first: (taskNo: string) => string): Promi
     break: (again = first) => {
       answer = again
     },
-    taken
+    taken,
+    tokens
   }
 }

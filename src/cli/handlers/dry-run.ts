@@ -1,6 +1,7 @@
 import { type Requests, durationText } from '../../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Registry } from '../../handler/load.ts'
+import { dryTask } from '../../delivery/dry-run.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'
 import { defaultTaskNo } from '../../json/reader.ts'
@@ -30,21 +31,8 @@ export async function dryRun(
     )
   }
   const body = bodyOf(handler, raw)
-  const task: Task = {
-    id: '00000000-0000-7000-8000-000000000000',
-    taskNo: defaultTaskNo(messageCode, sceneType, raw),
-    messageCode,
-    sceneType,
-    messageBody: raw,
-    deliverStartTime: null,
-    needCallback: null,
-    retryTimes: null,
-    orderingKey: null,
-    extend: null,
-    traceparent: null,
-    createdAt: new Date(),
-    createdBy: 'dry-run'
-  }
+  const taskNo = defaultTaskNo(messageCode, sceneType, raw)
+  const task = dryTask({ taskNo, messageCode, sceneType, messageBody: raw })
   console.log(`task ${task.taskNo}`)
   let failed = 0
   for (const downstream of handler.downstreams) {

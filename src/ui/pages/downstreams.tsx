@@ -1,8 +1,8 @@
 import { get, patch, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { ask, Act } from '../acts.tsx'
-import { clock, Heading, Link, ms, number, Shown, Table, Time } from '../parts.tsx'
-import type { Downstream, Stats } from '../shapes.ts'
+import { clock, Heading, Link, ms, number, Shown, Table, taskPath, Time } from '../parts.tsx'
+import type { Delivery, Downstream, Group, Stats } from '../shapes.ts'
 import { may, texts, useLoaded } from '../state.ts'
 
 interface Row extends Downstream {
@@ -10,14 +10,18 @@ interface Row extends Downstream {
   attempts: number[]
   failedAttempts: number[]
   p99Ms: number | undefined
+  /** At least half of the attempts of the last 5 to 10 minutes failed. */
+  isFailing: boolean
+  lastError?: { text: string; at: string; taskNo: string } | undefined
 }
 
 async function read(): Promise<Row[]> {
-  const [{ downstreams }, stats] = await Promise.all([
+  const [{ downstreams }, stats, { failures }] = await Promise.all([
     get<{ downstreams: Downstream[] }>('/downstreams'),
-    get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`)
+    get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`),
+    get<{ failures: Group[] }>(`/failures${query({ limit: 200 })}`)
   ])
-  return downstreams.map(one => {
+  const rows = downstreams.map((one): Row => {
     const series = stats.series.find(({ downstream }) => downstream === one.name)
     const from = Math.floor(Date.parse(stats.from) / 300_000) * 300_000
     const slots = (name: 'attempts' | 'failedAttempts'): number[] =>
@@ -25,13 +29,40 @@ async function read(): Promise<Row[]> {
         { length: 13 },
         (_, at) => series?.points.find(point => Date.parse(point.at) === from + at * 300_000)?.[name] ?? 0
       )
+    const attempts = slots('attempts')
+    const failedAttempts = slots('failedAttempts')
+    const lately = (of: number[]): number => (of.at(-1) ?? 0) + (of.at(-2) ?? 0)
     return {
       ...one,
-      attempts: slots('attempts'),
-      failedAttempts: slots('failedAttempts'),
-      p99Ms: series?.total.p99Ms
+      attempts,
+      failedAttempts,
+      p99Ms: series?.total.p99Ms,
+      isFailing: lately(failedAttempts) > 0 && lately(failedAttempts) * 2 >= lately(attempts)
     }
   })
+  return await Promise.all(rows.map(async row => ({ ...row, lastError: await lastErrorOf(row, failures) })))
+}
+
+/** Of what FAILED in the last 24 hours, or of what still waits for its next attempt, whichever came last. */
+async function lastErrorOf(
+  { name, isFailing }: Row,
+  failures: readonly Group[]
+): Promise<Row['lastError'] | undefined> {
+  const errors = failures
+    .filter(group => group.downstream === name)
+    .map(({ lastAt, status, line, reason, example }) => ({
+      text: [status, line ?? texts.value.reason[reason] ?? reason].filter(Boolean).join(' · '),
+      at: lastAt,
+      taskNo: example.taskNo
+    }))
+  if (isFailing) {
+    const waits = query({ downstream: name, phase: 'WAITING', status: 'SENDING', limit: 1 })
+    const { deliveries } = await get<{ deliveries: (Delivery & { taskNo: string })[] }>(`/deliveries${waits}`)
+    for (const { lastReason, lastAttemptAt, taskNo } of deliveries)
+      if (lastReason !== undefined && lastAttemptAt !== undefined)
+        errors.push({ text: lastReason, at: lastAttemptAt, taskNo })
+  }
+  return errors.toSorted((a, b) => Date.parse(b.at) - Date.parse(a.at))[0]
 }
 
 export function DownstreamsPage() {
@@ -54,7 +85,11 @@ export function DownstreamsPage() {
                 name: words.state,
                 cell: row =>
                   row.pausedAt === undefined ? (
-                    <span class="mark handled">{words.open}</span>
+                    row.isFailing ? (
+                      <span class="mark failed">{words.failing}</span>
+                    ) : (
+                      <span class="mark handled">{words.open}</span>
+                    )
                   ) : (
                     <>
                       <span class="mark failed">{words.paused}</span>{' '}
@@ -99,6 +134,20 @@ export function DownstreamsPage() {
                   </>
                 )
               },
+              {
+                name: words.lastError,
+                cell: ({ lastError }) =>
+                  lastError === undefined ? (
+                    ''
+                  ) : (
+                    <>
+                      <Link to={taskPath(lastError.taskNo)} class="line" title={lastError.text}>
+                        {lastError.text}
+                      </Link>{' '}
+                      <span class="quiet">{clock(lastError.at)}</span>
+                    </>
+                  )
+              },
               { name: words.p99, right: true, cell: row => ms(row.p99Ms) },
               {
                 name: words.limits,
@@ -111,13 +160,21 @@ export function DownstreamsPage() {
               },
               {
                 name: ' ',
-                cell: row =>
-                  may('ops:write') ? (
-                    <div class="acts">
-                      <Switch row={row} reload={loaded.reload} />
-                      <Limits row={row} reload={loaded.reload} />
-                    </div>
-                  ) : null
+                cell: row => (
+                  <div class="acts">
+                    {may('ops:write') ? (
+                      <>
+                        <Switch row={row} reload={loaded.reload} />
+                        <Limits row={row} reload={loaded.reload} />
+                      </>
+                    ) : null}
+                    {may('tasks:write') ? (
+                      <Link class="button" to={`/ui/test${query({ downstream: row.name })}`}>
+                        {words.test}
+                      </Link>
+                    ) : null}
+                  </div>
+                )
               }
             ]}
           />

@@ -1,6 +1,6 @@
 import { get, post, query, remove } from '../api.ts'
 import { Act, ask } from '../acts.tsx'
-import { Heading, Link, Shown, Table, taskPath, Time } from '../parts.tsx'
+import { Heading, Link, Shown, Status, Table, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
 import { go, may, texts, useLoaded } from '../state.ts'
 
@@ -22,6 +22,7 @@ interface Blocked extends Delivery {
   taskNo: string
   messageCode: string
   createdAt: string
+  blocker?: { taskNo: string; status: string; orderingKey?: string }
 }
 
 const read = async () => {
@@ -70,7 +71,16 @@ export function HeldPage() {
                 },
                 { name: words.held.behind, right: true, cell: row => row.waiting },
                 { name: words.held.since, cell: row => <Time at={row.heldSince} /> },
-                { name: ' ', cell: row => (may('ops:write') ? <Release row={row} reload={reload} /> : null) }
+                {
+                  name: ' ',
+                  cell: row =>
+                    may('ops:write') ? (
+                      <div class="acts">
+                        <Release row={row} reload={reload} />
+                        <Skip row={row} reload={reload} />
+                      </div>
+                    ) : null
+                }
               ]}
             />
             <h2>{words.held.prepared}</h2>
@@ -117,6 +127,7 @@ export function HeldPage() {
                 },
                 { name: words.downstreams.name, cell: row => row.downstream },
                 { name: words.tasks.code, cell: row => row.messageCode },
+                { name: words.held.by, cell: ({ blocker }) => (blocker ? <Blocks blocker={blocker} /> : '') },
                 { name: words.held.since, cell: row => <Time at={row.createdAt} /> }
               ]}
             />
@@ -166,6 +177,42 @@ function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
     >
       {words.release}
     </button>
+  )
+}
+
+/** Ends the FAILED head for good. Released, it stays FAILED and may be redelivered out of order. */
+function Skip({ row: { downstream, orderingKey, head }, reload }: { row: HeldKey; reload: () => void }) {
+  const words = texts.value.held
+  if (!head) return null
+  return (
+    <button
+      type="button"
+      onClick={() =>
+        ask({
+          title: `${words.skip}: ${head.taskNo}`,
+          text: <p>{words.sureSkip}</p>,
+          field: texts.value.common.reason,
+          confirm: words.skip,
+          danger: true,
+          run: async reason => {
+            const path = `/tasks/${encodeURIComponent(head.taskNo)}/settle`
+            await post(path, { status: 'DELETED', downstream, reason: `${reason} (${orderingKey})` })
+            reload()
+          }
+        })
+      }
+    >
+      {words.skip}
+    </button>
+  )
+}
+
+function Blocks({ blocker: { taskNo, status, orderingKey } }: { blocker: NonNullable<Blocked['blocker']> }) {
+  return (
+    <span class="marks">
+      <Link to={taskPath(taskNo)}>{taskNo}</Link> <Status of={status} />
+      {orderingKey === undefined ? null : <span class="mark">{orderingKey}</span>}
+    </span>
   )
 }
 

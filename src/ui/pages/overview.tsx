@@ -12,6 +12,7 @@ interface Read {
   downstreams: Downstream[]
   failures: Group[]
   alarms: Alarm[]
+  held: { keys: object[]; nextCursor?: string }
 }
 
 export function OverviewPage() {
@@ -22,13 +23,14 @@ export function OverviewPage() {
     async (): Promise<Read> => {
       const to = now.value
       const from = new Date(to.getTime() - spans[span] * 1000).toISOString()
-      const [stats, { downstreams }, { failures }, { alarms }] = await Promise.all([
+      const [stats, { downstreams }, { failures }, { alarms }, held] = await Promise.all([
         get<Stats>(`/stats${query({ from, to: to.toISOString() })}`),
         get<{ downstreams: Downstream[] }>('/downstreams'),
         get<{ failures: Group[] }>(`/failures${query({ from, limit: 5 })}`),
-        get<{ alarms: Alarm[] }>(`/alarms${query({ open: true, from, limit: 50 })}`)
+        get<{ alarms: Alarm[] }>(`/alarms${query({ open: true, from, limit: 50 })}`),
+        get<Read['held']>(`/keys${query({ held: true, limit: 200 })}`)
       ])
-      return { stats, downstreams, failures, alarms }
+      return { stats, downstreams, failures, alarms, held }
     },
     { kinds: ['failure', 'audit'], everyMs: 10_000 }
   )
@@ -51,7 +53,7 @@ export function OverviewPage() {
 const share = (part: number, whole: number): string =>
   whole === 0 ? '–' : `${((part / whole) * 100).toFixed(part === whole ? 0 : 2)} %`
 
-function Board({ stats, downstreams, failures, alarms, seconds }: Read & { seconds: number }) {
+function Board({ stats, downstreams, failures, alarms, held, seconds }: Read & { seconds: number }) {
   const words = texts.value.overview
   const [series] = stats.series
   const points = filled(stats, series?.points ?? [])
@@ -60,6 +62,9 @@ function Board({ stats, downstreams, failures, alarms, seconds }: Read & { secon
   const perMinute = (name: 'accepted' | 'handled' | 'failed'): number[] =>
     points.map(point => (point[name] / stats.step) * 60)
   const failed = downstreams.reduce((sum, one) => sum + one.failed, 0)
+  // Of one that is paused it says nothing new.
+  const due = downstreams.filter(one => one.pausedAt === undefined && one.oldestDueAt !== undefined)
+  const [oldest] = due.toSorted((a, b) => Date.parse(a.oldestDueAt ?? '') - Date.parse(b.oldestDueAt ?? ''))
   return (
     <>
       <dl class="numbers">
@@ -78,6 +83,18 @@ function Board({ stats, downstreams, failures, alarms, seconds }: Read & { secon
           value={number(failed)}
           more={`+${number(total?.failed ?? 0)}`}
           wrong={failed > 0}
+        />
+        <Number
+          name={words.held}
+          value={held.nextCursor === undefined ? number(held.keys.length) : `${held.keys.length}+`}
+          wrong={held.keys.length > 0}
+          to="/ui/held"
+        />
+        <Number
+          name={words.oldest}
+          value={oldest ? ms(now.value.getTime() - Date.parse(oldest.oldestDueAt ?? '')) : '–'}
+          {...(oldest ? { more: oldest.name } : {})}
+          to="/ui/downstreams"
         />
         <Number name={words.direct} value={share(total?.direct ?? 0, total?.handled ?? 0)} />
         <Number
@@ -133,18 +150,20 @@ function Number({
   name,
   value,
   more,
-  wrong = false
+  wrong = false,
+  to
 }: {
   name: string
   value: string
   more?: string
   wrong?: boolean
+  to?: string
 }) {
   return (
     <div class={wrong ? 'wrong' : ''}>
       <dt>{name}</dt>
       <dd>
-        {value}
+        {to === undefined ? value : <Link to={to}>{value}</Link>}
         {more === undefined ? null : <small>{more}</small>}
       </dd>
     </div>

@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks'
 import { waitingText } from '../../domain/waiting-for.ts'
 import { get, getText, post, query } from '../api.ts'
-import { Act, copy } from '../acts.tsx'
+import { Act, ask, copy } from '../acts.tsx'
 import { clock, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
-import type { AuditRow, Delivery, Task } from '../shapes.ts'
+import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
 import { language, may, now, param, session, texts, useLoaded } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
 import { TaskActs } from './task-acts.tsx'
@@ -14,15 +14,17 @@ interface Read {
   /** As it was posted. */
   body: string | undefined
   audit: AuditRow[]
+  alarms: Alarm[]
 }
 
 async function read(taskNo: string): Promise<Read> {
   const text = await getText(`/tasks/${encodeURIComponent(taskNo)}`)
   const mayAudit = may('ops:read') && session.value.messageCodes === null
-  const audit = mayAudit
-    ? (await get<{ audit: AuditRow[] }>(`/audit${query({ target: taskNo, limit: 100 })}`)).audit
-    : []
-  return { task: JSON.parse(text) as Task, body: bodyOf(text), audit }
+  const [{ audit }, { alarms }] = await Promise.all([
+    mayAudit ? get<Pick<Read, 'audit'>>(`/audit${query({ target: taskNo, limit: 100 })}`) : { audit: [] },
+    may('ops:read') ? get<Pick<Read, 'alarms'>>(`/alarms${query({ taskNo, limit: 100 })}`) : { alarms: [] }
+  ])
+  return { task: JSON.parse(text) as Task, body: bodyOf(text), audit, alarms }
 }
 
 /** The API puts the body last, with the text that was posted: JSON.parse would change its numbers. */
@@ -46,7 +48,7 @@ export function TaskPage() {
   const [editing, setEditing] = useState(false)
   return (
     <Shown loaded={loaded}>
-      {({ task, body, audit }) => (
+      {({ task, body, audit, alarms }) => (
         <>
           <Heading title={task.taskNo}>
             <TaskActs
@@ -77,7 +79,7 @@ export function TaskPage() {
           <Others title={texts.value.task.before} taskNos={task.before} />
           <section>
             <h2>{texts.value.task.timeline}</h2>
-            <Timeline task={task} audit={audit} />
+            <Timeline task={task} audit={audit} alarms={alarms} />
           </section>
           <section>
             <h2>{texts.value.task.body}</h2>
@@ -134,8 +136,13 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             {of.attempt === 0 ? words.noAttempt : words.attempt(of.attempt)} · {of.triesLeft}{' '}
             {words.triesLeft}
           </span>
-          {of.orderingKey === undefined ? null : (
-            <span class="mark">{`${of.orderingKey} #${of.position ?? ''}`}</span>
+          {of.position === undefined ? null : (
+            <span class="mark">{`${task.orderingKey} #${of.position}`}</span>
+          )}
+          {of.ahead === undefined ? null : (
+            <span class="quiet">
+              {words.ahead} <Link to={taskPath(of.ahead)}>{of.ahead}</Link>
+            </span>
           )}
         </span>
         <div class="acts">
@@ -151,6 +158,25 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             >
               {words.redeliver}
             </Act>
+          ) : null}
+          {mayWrite && of.status === 'HANDLED' ? (
+            <button
+              type="button"
+              aria-label={words.redeliverOne(of.downstream)}
+              onClick={() =>
+                ask({
+                  title: words.redeliverOne(of.downstream),
+                  text: <p>{words.sureAgain}</p>,
+                  confirm: words.redeliver,
+                  run: async () => {
+                    await post(`${path}/redeliver`, { downstream: of.downstream, force: true })
+                    reload()
+                  }
+                })
+              }
+            >
+              {words.redeliver}
+            </button>
           ) : null}
         </div>
       </div>

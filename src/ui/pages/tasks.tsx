@@ -1,9 +1,10 @@
 import { useEffect, useState } from 'preact/hooks'
 import { get, query, Refusal } from '../api.ts'
 import { Act, More, say } from '../acts.tsx'
-import { Heading, Shown, Status, Table, taskPath, Link, Time } from '../parts.tsx'
+import { Heading, Shown, taskPath } from '../parts.tsx'
 import { filterNames, parseSearch, withFilter } from '../search.ts'
 import type { Downstream, Task } from '../shapes.ts'
+import { TaskList } from './task-list.tsx'
 import { go, may, now, param, remember, remembered, texts, useLoaded } from '../state.ts'
 
 interface Page {
@@ -80,7 +81,7 @@ export function TasksPage() {
           const shown = more?.q === q ? { ...more.page, tasks: [...first.tasks, ...more.page.tasks] } : first
           return (
             <>
-              <List tasks={shown.tasks} />
+              <TaskList tasks={shown.tasks} reload={loaded.reload} />
               {shown.partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
               <More
                 next={shown.nextCursor}
@@ -96,49 +97,6 @@ export function TasksPage() {
       </Shown>
     </>
   )
-}
-
-export function List({ tasks }: { tasks: readonly Task[] }) {
-  const words = texts.value.tasks
-  return (
-    <Table
-      label={texts.value.pages['tasks'] ?? ''}
-      rows={tasks}
-      keyOf={task => task.taskNo}
-      open={task => go(taskPath(task.taskNo))}
-      columns={[
-        { name: words.task, head: true, cell: task => <Link to={taskPath(task.taskNo)}>{task.taskNo}</Link> },
-        { name: words.status, cell: task => <Status of={task.status} /> },
-        { name: words.code, cell: task => task.messageCode },
-        {
-          name: words.deliveries,
-          cell: task => (
-            <span class="marks">
-              {task.deliveries.map(one => (
-                <span
-                  key={one.downstream}
-                  class={`mark ${one.status.toLowerCase()}`}
-                  title={texts.value.status[one.phase ?? one.status]}
-                >
-                  {one.downstream}
-                </span>
-              ))}
-            </span>
-          )
-        },
-        { name: words.last, cell: task => <span class="line">{lastReason(task)}</span> },
-        { name: words.accepted, cell: task => <Time at={task.createdAt} /> }
-      ]}
-    />
-  )
-}
-
-function lastReason({ deliveries }: Task): string {
-  const worst =
-    deliveries.find(one => one.status === 'FAILED') ?? deliveries.find(one => one.lastReason !== undefined)
-  if (!worst) return ''
-  const why = worst.reason === undefined ? '' : (texts.value.reason[worst.reason] ?? worst.reason)
-  return [worst.status === 'HANDLED' ? '' : why, worst.lastReason].filter(Boolean).join(' · ')
 }
 
 /** What may follow what is typed: names of filters, and the values that exist. */

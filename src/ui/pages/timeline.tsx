@@ -1,6 +1,6 @@
 import { Act, copy } from '../acts.tsx'
 import { ms, Time } from '../parts.tsx'
-import type { Attempt, AuditRow, Receipt, Task } from '../shapes.ts'
+import type { Alarm, Attempt, AuditRow, Receipt, Task } from '../shapes.ts'
 import { texts } from '../state.ts'
 
 type Event =
@@ -8,9 +8,18 @@ type Event =
   | { at: string; kind: 'attempt'; downstream: string; of: Attempt; isLast: boolean }
   | { at: string; kind: 'receipt'; downstream: string; of: Receipt }
   | { at: string; kind: 'audit'; of: AuditRow }
+  | { at: string; kind: 'alarm' | 'resolved'; of: Alarm }
 
 /** All that happened to a task, on one clock, oldest first. */
-export function Timeline({ task, audit }: { task: Task; audit: readonly AuditRow[] }) {
+export function Timeline({
+  task,
+  audit,
+  alarms
+}: {
+  task: Task
+  audit: readonly AuditRow[]
+  alarms: readonly Alarm[]
+}) {
   const events: Event[] = [
     { at: task.createdAt, kind: 'accepted', by: task.createdBy },
     ...task.deliveries.flatMap(({ downstream, attempts = [], receipts = [] }): Event[] => [
@@ -23,7 +32,11 @@ export function Timeline({ task, audit }: { task: Task; audit: readonly AuditRow
       })),
       ...receipts.map((of): Event => ({ at: of.createdAt, kind: 'receipt', downstream, of }))
     ]),
-    ...audit.map((of): Event => ({ at: of.at, kind: 'audit', of }))
+    ...audit.map((of): Event => ({ at: of.at, kind: 'audit', of })),
+    ...alarms.flatMap((of): Event[] => [
+      { at: of.createdAt, kind: 'alarm', of },
+      ...(of.resolvedAt === undefined ? [] : [{ at: of.resolvedAt, kind: 'resolved' as const, of }])
+    ])
   ]
   events.sort((a, b) => Date.parse(a.at) - Date.parse(b.at))
   return (
@@ -40,6 +53,8 @@ export function Timeline({ task, audit }: { task: Task; audit: readonly AuditRow
 function markOf(event: Event): string {
   if (event.kind === 'attempt') return event.of.outcome === 'delivered' ? 'good' : 'bad'
   if (event.kind === 'receipt') return event.of.result === 'HANDLED' ? 'good' : 'bad'
+  if (event.kind === 'alarm') return 'bad'
+  if (event.kind === 'resolved') return 'good'
   return event.kind === 'audit' ? 'hand' : ''
 }
 
@@ -62,6 +77,22 @@ function One({ event }: { event: Event }) {
           {late ? ', late' : ''}
           {applied ? '' : ', changed nothing'}) {reason ?? ''}
           {data === undefined ? null : <pre tabIndex={0}>{JSON.stringify(data, null, 2)}</pre>}
+        </>
+      )
+    }
+    case 'alarm':
+    case 'resolved': {
+      const { kind, downstream, reason, sentAt } = event.of
+      const why = reason === undefined ? '' : (texts.value.reason[reason] ?? reason)
+      return (
+        <>
+          <b>{downstream}</b> {words.alarm} {kind}{' '}
+          {event.kind === 'resolved' ? texts.value.alarms.resolved : why}{' '}
+          {event.kind === 'alarm' && sentAt !== undefined ? (
+            <span class="quiet">
+              {texts.value.alarms.sent} <Time at={sentAt} ago={false} />
+            </span>
+          ) : null}
         </>
       )
     }

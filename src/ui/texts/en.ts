@@ -11,7 +11,8 @@ export const en = {
     nodes: 'Nodes',
     keys: 'Keys',
     audit: 'Audit',
-    operation: 'Redelivery'
+    operation: 'Redelivery',
+    test: 'Send a test task'
   } as Record<string, string>,
   status: {
     SENDING: 'SENDING',
@@ -114,11 +115,13 @@ export const en = {
     node: 'Node',
     after: 'Comes after',
     before: 'Before',
+    ahead: 'After',
     triesLeft: 'tries left',
     forced: 'Also what is HANDLED already, and past its deliverBefore',
     sureDelete: 'What is still to be delivered is stopped. It cannot be undone.',
     sureSettle: 'Its open and FAILED deliveries become HANDLED. Say why: it goes into the audit.',
     sureRedeliver: 'Its FAILED deliveries start a new round of tries.',
+    sureAgain: 'It is HANDLED already: the downstream gets it once more.',
     newNo: 'taskNo of the new task',
     difference: 'Difference',
     same: 'The body is the same.',
@@ -181,7 +184,20 @@ export const en = {
     concurrency: 'Requests at the same time, 1 to 100,000',
     perSecond: 'Requests a second, 1 to 1,000,000',
     surePause: 'Nothing more is sent to it until it is resumed. What is accepted waits.',
-    failures: 'Failures'
+    failures: 'Failures',
+    failing: 'failing',
+    lastError: 'Last error',
+    test: 'Test task'
+  },
+  test: {
+    intro: 'First look at what would be sent. Nothing leaves before you send it.',
+    noHandler: 'No handler sends to it.',
+    look: 'Show what would be sent',
+    would: 'This would be sent',
+    also: 'also gets it',
+    skipped: 'Its handler would skip it.',
+    real: 'It is a real task: each of these downstreams gets it, with the headers of Ackbox and a signature.',
+    send: 'Send it'
   },
   overview: {
     accepted: 'Accepted',
@@ -198,7 +214,8 @@ export const en = {
     fine: 'Nothing is wrong.',
     paused: (name: string) => `${name} is paused`,
     failing: (n: number) => `${n} FAILED`,
-    oldest: 'oldest due',
+    oldest: 'Oldest due',
+    held: 'Keys held',
     span: { '1h': '1 h', '6h': '6 h', '1d': '24 h', '7d': '7 d', '30d': '30 d' } as Record<string, string>
   },
   held: {
@@ -212,6 +229,10 @@ export const en = {
     behind: 'behind it',
     since: 'Since',
     sureRelease: 'The FAILED head is passed: those behind it go on, and it is out of order from now on.',
+    skip: 'Skip',
+    sureSkip:
+      'The FAILED head is deleted at this downstream and never delivered again; those behind it go on. Say why: it goes into the audit.',
+    by: 'Waits for',
     sureRemove: 'The row is removed. It becomes no task.'
   },
   alarms: {

@@ -13,7 +13,8 @@ export const zh: Texts = {
     nodes: '节点',
     keys: '密钥',
     audit: '审计',
-    operation: '批量重投'
+    operation: '批量重投',
+    test: '发送测试任务'
   },
   status: {
     SENDING: '投递中',
@@ -116,11 +117,13 @@ export const zh: Texts = {
     node: '节点',
     after: '前置任务',
     before: '后续任务',
+    ahead: '前一个',
     triesLeft: '次剩余',
     forced: '包括已处理的，以及已过投递期限的',
     sureDelete: '尚未投递的部分将停止，且无法撤销。',
     sureSettle: '进行中和失败的投递将变为已处理。请写明原因，原因会进入审计。',
     sureRedeliver: '失败的投递将开始新一轮重试。',
+    sureAgain: '它已处理：下游会再收到一次。',
     newNo: '新任务的 taskNo',
     difference: '差异',
     same: '正文没有变化。',
@@ -181,7 +184,20 @@ export const zh: Texts = {
     concurrency: '同时进行的请求数，1 到 100,000',
     perSecond: '每秒请求数，1 到 1,000,000',
     surePause: '恢复之前不再向它发送，新接收的任务会等待。',
-    failures: '失败'
+    failures: '失败',
+    failing: '失败中',
+    lastError: '最近错误',
+    test: '测试任务'
+  },
+  test: {
+    intro: '先看看会发送什么。在你发送之前，什么都不会发出。',
+    noHandler: '没有处理器发往这个下游。',
+    look: '查看会发送什么',
+    would: '将会发送',
+    also: '也会收到',
+    skipped: '处理器会跳过它。',
+    real: '这是一个真实的任务：以上每个下游都会收到它，并带有 Ackbox 的请求头和签名。',
+    send: '发送'
   },
   overview: {
     accepted: '接收',
@@ -199,6 +215,7 @@ export const zh: Texts = {
     paused: name => `${name} 已暂停`,
     failing: n => `${n} 个失败`,
     oldest: '最早到期',
+    held: '卡住的顺序键',
     span: { '1h': '1 小时', '6h': '6 小时', '1d': '24 小时', '7d': '7 天', '30d': '30 天' }
   },
   held: {
@@ -212,6 +229,9 @@ export const zh: Texts = {
     behind: '个在其后',
     since: '自',
     sureRelease: '跳过失败的队首：其后的继续投递，它从此不再排序。',
+    skip: '跳过',
+    sureSkip: '失败的队首将在这个下游被删除，不再投递；其后的继续。请写明原因，原因会进入审计。',
+    by: '等待',
     sureRemove: '该行将被移除，不会成为任务。'
   },
   alarms: {

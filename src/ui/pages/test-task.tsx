@@ -1,0 +1,158 @@
+import { useState } from 'preact/hooks'
+import { get, postText } from '../api.ts'
+import { Act } from '../acts.tsx'
+import { Heading, Shown, taskPath } from '../parts.tsx'
+import { sampleOf } from '../sample.ts'
+import type { Task } from '../shapes.ts'
+import { go, now, param, texts, useLoaded } from '../state.ts'
+
+interface Handler {
+  messageCode: string
+  body?: unknown
+  downstreams: { name: string }[]
+}
+interface DryRun {
+  taskNo: string
+  downstreams: {
+    downstream: string
+    transport: string
+    skipped?: true
+    request?: Record<string, unknown>
+    error?: string
+  }[]
+}
+
+/** A task by hand, for a downstream: first what would be sent, then the task. */
+export function TestTaskPage() {
+  const downstream = param('downstream')
+  const words = texts.value.test
+  const loaded = useLoaded(`test ${downstream}`, async () => {
+    const { handlers } = await get<{ handlers: Handler[] }>('/handlers')
+    return handlers.filter(one => one.downstreams.some(({ name }) => name === downstream))
+  })
+  return (
+    <>
+      <Heading title={`${texts.value.pages['test'] ?? ''}: ${downstream}`} />
+      <p class="quiet">{words.intro}</p>
+      <Shown loaded={loaded}>
+        {handlers =>
+          handlers.length === 0 ? (
+            <p class="quiet empty">{words.noHandler}</p>
+          ) : (
+            <Form handlers={handlers} downstream={downstream} />
+          )
+        }
+      </Shown>
+    </>
+  )
+}
+
+const bodyFor = (handler: Handler | undefined): string => JSON.stringify(sampleOf(handler?.body), null, 2)
+
+function Form({ handlers, downstream }: { handlers: readonly Handler[]; downstream: string }) {
+  const words = texts.value.test
+  const [code, setCode] = useState(handlers[0]?.messageCode ?? '')
+  const [taskNo, setTaskNo] = useState(`test-${now.value.toISOString().replaceAll(/\D/g, '').slice(0, 14)}`)
+  const [body, setBody] = useState(() => bodyFor(handlers[0]))
+  /** What was looked at: only this can be sent. */
+  const [seen, setSeen] = useState<{ text: string; run: DryRun }>()
+  // The API reads the text itself, and keeps its numbers.
+  const members = (head: object): string => `${JSON.stringify(head).slice(0, -1)},"messageBody":${body}}`
+  const text = members({ taskNo, messageCode: code })
+  const isSeen = seen?.text === text
+  const look = async (): Promise<void> => {
+    const run = await postText<DryRun>(`/handlers/${encodeURIComponent(code)}/dry-run`, members({ taskNo }))
+    setSeen({ text, run })
+  }
+  const send = async (): Promise<void> => {
+    go(taskPath((await postText<Task>('/tasks', text)).taskNo))
+  }
+  return (
+    <>
+      <section class="card stack">
+        <label class="field">
+          {texts.value.tasks.code}
+          <select
+            value={code}
+            onChange={event => {
+              const next = event.currentTarget.value
+              setCode(next)
+              setBody(bodyFor(handlers.find(one => one.messageCode === next)))
+            }}
+          >
+            {handlers.map(({ messageCode }) => (
+              <option key={messageCode}>{messageCode}</option>
+            ))}
+          </select>
+        </label>
+        <label class="field">
+          {texts.value.task.newNo}
+          <input value={taskNo} onInput={event => setTaskNo(event.currentTarget.value)} />
+        </label>
+        <label class="field">
+          {texts.value.task.body}
+          <textarea
+            rows={Math.min(20, body.split('\n').length + 1)}
+            spellcheck={false}
+            value={body}
+            onInput={event => setBody(event.currentTarget.value)}
+          />
+        </label>
+        <div class="acts end">
+          <Act kind={isSeen ? '' : 'main'} run={look}>
+            {words.look}
+          </Act>
+        </div>
+      </section>
+      {seen && isSeen ? (
+        <section aria-label={words.would}>
+          <h2>{words.would}</h2>
+          {seen.run.downstreams.map(one => (
+            <Request key={one.downstream} of={one} isMeant={one.downstream === downstream} />
+          ))}
+          <p class="quiet">{words.real}</p>
+          <div class="acts end">
+            <Act kind="main" run={send}>
+              {words.send}
+            </Act>
+          </div>
+        </section>
+      ) : null}
+    </>
+  )
+}
+
+function Request({
+  of: { downstream, transport, skipped, request, error },
+  isMeant
+}: {
+  of: DryRun['downstreams'][number]
+  isMeant: boolean
+}) {
+  const words = texts.value.test
+  return (
+    <section class={`card ${error === undefined ? '' : 'failed'}`}>
+      <h3>
+        {downstream} <span class="quiet">{transport}</span>
+        {isMeant ? null : <span class="mark">{words.also}</span>}
+      </h3>
+      {error === undefined ? null : <p class="failed">{error}</p>}
+      {skipped ? <p class="quiet">{words.skipped}</p> : null}
+      {request === undefined ? null : <pre tabIndex={0}>{lines(request)}</pre>}
+    </section>
+  )
+}
+
+/** An HTTP request as one reads it, any other as its members. */
+function lines({ method, url, headers, body, ...rest }: Record<string, unknown>): string {
+  const text = (value: unknown): string =>
+    typeof value === 'string' ? value : JSON.stringify(value, null, 2)
+  const head = Object.entries(headers ?? {}).map(([name, value]) => `${name}: ${text(value)}`)
+  const others = Object.entries(rest).map(([name, value]) => `${name}: ${text(value)}`)
+  return [
+    ...(url === undefined ? [] : [`${text(method)} ${text(url)}`]),
+    ...others,
+    ...head,
+    ...(body === undefined ? [] : ['', text(body)])
+  ].join('\n')
+}
