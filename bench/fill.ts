@@ -55,6 +55,45 @@ export async function fillEnded(filling: Filling): Promise<void> {
   })
 }
 
+/** The same, of which one in 200 FAILED three times, each with its alarm and its failure; and the counts of their minutes. */
+export async function fillPast(filling: Filling): Promise<void> {
+  const spread = { from: new Date(Date.now() - 240 * hourMs), to: new Date() }
+  await fill('ended tasks, some of which FAILED', filling, spread, async (sql, from, to) => {
+    await insertTasks(sql, from, to)
+    await sql`
+      insert into delivery (
+        task_id, downstream, status, reason, attempt, tries_left, needs_receipt, delivered_at, handled_at, handled_by,
+        created_at, updated_at
+      )
+      select id, 'bench-sink', case when n % 200 = 0 then 2 else 1 end, case when n % 200 = 0 then 'SEND_EXHAUSTED' end,
+        case when n % 200 = 0 then 3 else 1 end, case when n % 200 = 0 then 0 else 9 end, false,
+        case when n % 200 > 0 then at end, case when n % 200 > 0 then at end, case when n % 200 > 0 then 'send' end, at, at
+      from pg_temp.made(${from}, ${to})`
+    await sql`
+      insert into attempt (
+        task_id, downstream, attempt, outcome, reason, status_code, answer, headers, address, ms, node, started_at
+      )
+      select id, 'bench-sink', try, case when n % 200 > 0 then 'delivered' else 'failed' end,
+        case when n % 200 = 0 then 'http_503' end, case when n % 200 > 0 then 200 else 503 end, '{}',
+        '[["content-type","application/json"],["content-length","2"]]', '127.0.0.1:40000', 1, 'bench-1-0a1b2c', at
+      from pg_temp.made(${from}, ${to}), generate_series(1, case when n % 200 = 0 then 3 else 1 end) try`
+    await sql`
+      insert into failure (task_id, downstream, attempt, message_code, fingerprint, reason, status_code, line, created_at)
+      select id, 'bench-sink', 3, 'bench', left(md5((n / 200 % 40)::text), 16), 'SEND_EXHAUSTED', 503,
+        'cause ' || n / 200 % 40, at
+      from pg_temp.made(${from}, ${to}) where n % 200 = 0`
+    await sql`
+      insert into alarm (task_id, downstream, attempt, kind, created_at, sent_at)
+      select id, 'bench-sink', 3, 'FAILED', at, at from pg_temp.made(${from}, ${to}) where n % 200 = 0`
+    await sql`
+      insert into stat_minute
+      select date_trunc('minute', at), 'bench-1', 'bench-sink', 'bench', count(*), count(*), 0, count(*), count(*), 0, 0,
+        array_fill(count(*)::int / 23, array[23])
+      from pg_temp.made(${from}, ${to}) group by 1
+      on conflict (minute, node, downstream, message_code) do nothing`
+  })
+}
+
 async function fill(
   what: string,
   { url, run, count, signal }: Filling,

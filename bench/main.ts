@@ -16,6 +16,8 @@ npm run bench -- keys [options]          ordering keys: a thousand, and one that
 npm run bench -- backlog [options]       a million deliveries wait: drain, accepts meanwhile, memory
 npm run bench -- old [options]           five million ended tasks in the tables: what they cost
 npm run bench -- held [options]          a snapshot that somebody holds while deliveries end: what it costs
+npm run bench -- pages [options]         ten million tasks are there: how fast each page of the dashboard is
+npm run bench -- dashboards [options]    twenty dashboards open beside full load
 npm run bench -- outbox [options]        tasks enqueued by SQL beside posted ones, and how soon they arrive
 npm run bench -- recovery [options]      a worker is killed: when the last of what it had arrives
 npm run bench -- quick                   a tiny run of each, to see that they work
@@ -126,11 +128,13 @@ async function pipeline(): Promise<void> {
 const others: Record<string, () => Promise<{ main(args: string[]): Promise<void> }>> = {
   backlog: () => import('./backlog.ts'),
   curves: () => import('./curves.ts'),
+  dashboards: () => import('./dashboards.ts'),
   held: () => import('./held.ts'),
   isolation: () => import('./isolation.ts'),
   keys: () => import('./keys.ts'),
   old: () => import('./old.ts'),
   outbox: () => import('./outbox.ts'),
+  pages: () => import('./pages.ts'),
   quick: () => import('./quick.ts'),
   recovery: () => import('./recovery.ts'),
   shapes: () => import('./shapes.ts'),

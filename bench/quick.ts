@@ -14,6 +14,8 @@ const all = [
   'recovery',
   'isolation',
   'keys',
+  'pages',
+  'dashboards',
   'outbox',
   'soak',
   'transports'

@@ -24,6 +24,8 @@ const lookMs = 1_000
 /** One look a second for all who watch, and none while nobody does. */
 export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
   const watchers = new Set<Watcher>()
+  /** What changed between the page's own read and the first look for it nobody would tell it. */
+  const unseen = new Set<Watcher>()
   let seen: SeenChanges | null = null
   let states = new Map<string, { messageCode: string; state: string }>()
   let timer: NodeJS.Timeout | undefined
@@ -32,6 +34,8 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
   async function look(): Promise<void> {
     looking = true
     try {
+      const fresh = new Set(unseen)
+      unseen.clear()
       const taskNos = [...new Set([...watchers].flatMap(({ taskNo }) => taskNo ?? []))]
       const found = await readChanges(sql, seen, taskNos)
       const changed = new Set(
@@ -46,7 +50,13 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
         const changes: Change[] = found.failures
           .filter(one => may(one.messageCode))
           .map(one => ({ kind: 'failure', ...one }))
-        if (taskNo !== undefined && changed.has(taskNo) && may(found.tasks.get(taskNo)?.messageCode))
+        const task = taskNo === undefined ? undefined : found.tasks.get(taskNo)
+        if (
+          taskNo !== undefined &&
+          task &&
+          (changed.has(taskNo) || fresh.has(watcher)) &&
+          may(task.messageCode)
+        )
           changes.push({ kind: 'task', taskNo })
         if (found.audit) changes.push({ kind: 'audit' })
         if (changes.length > 0) watcher.tell(changes)
@@ -76,11 +86,13 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
   return watcher => {
     if (watchers.size >= mostWatchers) return 'busy'
     watchers.add(watcher)
+    unseen.add(watcher)
     // The first look says where to begin: what happens before it, the page reads itself.
     if (seen === null && !looking && timer === undefined) void look()
     else schedule()
     return () => {
       watchers.delete(watcher)
+      unseen.delete(watcher)
     }
   }
 }

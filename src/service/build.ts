@@ -187,10 +187,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const receive = receiver({ sql, handlers, tokens: issued, complete, cluster, random, metrics, log })
   const waiting = waiters({ sql, log })
   const api = operations({
-    config,
+    ...options,
     sql,
     reads,
-    registry,
     accept,
     receive: tracing.receive(receive),
     half,
@@ -205,8 +204,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     queued: name => jobQueue.waiting(name),
     queueUp: () => backend.up(),
     draining: () => draining,
-    metrics,
-    log
+    metrics
   })
   const app = await openApp(config, api)
 

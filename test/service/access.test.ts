@@ -154,6 +154,10 @@ t.test('what others posted is not there for a key of other message codes, by wha
   t.match((await dryRun({})).body, { matched: 1 }, 'only what is its own')
   t.match((await dryRun({ taskNoPrefix: 'theirs' })).body, { matched: 0 })
   t.equal((await dryRun({ messageCode: 'test.receipt' })).status, 403)
+  const shown = (code: string) => ask(`POST /handlers/${code}/dry-run`, { messageBody: { n: 1 } })
+  t.equal((await shown('test.plain')).status, 200)
+  for (const code of ['test.receipt', 'nobody.knows'])
+    t.match(await shown(code), { status: 403, body: { code: 'CODE_FORBIDDEN' } }, 'nor which codes there are')
   const whole = await all('POST /tasks/redeliver', { filter: { taskNoPrefix: 'nobody-knows-it' } })
   const operation = String(whole.body['id'])
   t.equal(whole.status, 202)
@@ -181,6 +185,7 @@ t.test('what others posted is not there for a key of other message codes, by wha
   const met = [...asked].map(route =>
     route
       .replace(/^POST \/keys\/.*\/release$/, 'POST /keys/:downstream/:key/release')
+      .replace(/^POST \/handlers\/[^/]+/, 'POST /handlers/:messageCode')
       .replace(/\/(?:theirs|nobody)[\w-]*/, '/:taskNo')
       .replace(/\/(?:plain|receipted)/, '/:name')
       .replace(row, ':id')

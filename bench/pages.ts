@@ -1,0 +1,163 @@
+// npm run bench -- pages: millions of tasks are in the tables and new ones come in. How fast does each page of the dashboard get
+// what it shows?
+import { request } from 'undici'
+import { fillPast } from './fill.ts'
+import { onGround, redisOf, type Ground } from './ground.ts'
+import { quantile, send, sorted } from './measure.ts'
+import { asked, choice, flag, text, whole } from './options.ts'
+import { report, round } from './report.ts'
+import { emptyAckbox, runAckbox } from './variants.ts'
+
+const help = `npm run bench -- pages [options]
+
+Fills the tables with tasks of the last ten days, of which one in 200 FAILED, and asks for what every page of the dashboard
+shows, one call after the other, beside new tasks at a steady rate. Progress goes to stderr; stdout gets one line of JSON
+for each call. 10,000,000 tasks take about 12 GB of the folder for temporary files.
+
+  --tasks N      tasks in the tables                            (10000000)
+  --rate N       tasks a second meanwhile                       (1000)
+  --seconds N    how long it asks                               (120)
+  --mode MODE    redis or postgres: what BullMQ stands on       (redis, or postgres without a redis-server)
+  --quick        a tiny run that shows that it works
+  --help
+
+Goals: 100 ms or less at the median of each call, 300 ms or less at its p99.`
+
+const medianGoal = 100
+const p99Goal = 300
+const run = 'past'
+
+interface Call {
+  page: string
+  /** `30d` stands for the time 30 days ago. */
+  path: string
+  /** Of a POST. */
+  body?: string
+}
+
+/** As src/ui/pages asks. */
+function calls(count: number): Call[] {
+  const failed = `${run}-${Math.max(0, Math.floor(count / 200) - 1) * 200}`
+  const list = (page: string, ...paths: string[]): Call[] => paths.map(path => ({ page, path }))
+  return [
+    ...list(
+      'overview',
+      `/stats?from=1h`,
+      `/stats?from=30d`,
+      '/downstreams',
+      `/failures?from=1h&limit=5`,
+      `/failures?from=30d&limit=5`,
+      `/alarms?open=true&from=30d&limit=50`,
+      '/keys?held=true&limit=200'
+    ),
+    ...list('downstreams', '/stats?by=downstream&step=300', '/failures?limit=200'),
+    ...list(
+      'tasks',
+      '/tasks?limit=50',
+      `/tasks?status=FAILED&from=30d&limit=50`,
+      `/tasks?status=SENDING&from=30d&limit=50`,
+      `/tasks?status=PREPARED&from=30d&limit=50`,
+      `/tasks?status=FAILED&downstream=bench-sink&reason=SEND_EXHAUSTED&from=30d&limit=50`,
+      `/tasks?messageCode=nobody.knows&from=30d&limit=50`,
+      `/tasks?sceneType=unknown&from=30d&limit=50`,
+      `/tasks?lastReason=http_503&from=30d&limit=50`,
+      `/tasks?bizType=order&bizKey=A-1001&limit=50`,
+      `/tasks?taskNoPrefix=${failed}&from=30d&limit=50`
+    ),
+    ...list('task', `/tasks/${failed}`, `/alarms?taskNo=${failed}&limit=100`, `/audit?target=${failed}`),
+    ...list('failures', `/failures?from=1d&limit=100`, `/failures?from=30d&limit=100`),
+    {
+      page: 'failures',
+      path: '/tasks/redeliver',
+      body: '{"filter":{"downstream":"bench-sink"},"dryRun":true}'
+    },
+    ...list(
+      'held',
+      '/keys?held=true',
+      `/tasks?status=PREPARED&from=3650d&limit=100`,
+      `/deliveries?phase=BLOCKED&from=3650d&limit=100`,
+      '/outbox/rejected'
+    ),
+    ...list('alarms', `/alarms?open=true&from=30d&limit=200`, `/alarms?from=30d&limit=200`),
+    ...list('operation', '/operations'),
+    ...list('nodes', '/nodes'),
+    ...list('keys', '/api-keys'),
+    ...list('audit', '/audit?limit=100'),
+    ...list('test', '/handlers')
+  ]
+}
+
+export async function main(args: string[]): Promise<void> {
+  const options = { tasks: text, rate: text, seconds: text, mode: text, quick: flag }
+  const values = asked(args, options, help)
+  const { quick } = values
+  const count = whole('--tasks', values.tasks ?? (quick ? '5000' : '10000000'))
+  const rate = whole('--rate', values.rate ?? (quick ? '100' : '1000'))
+  const seconds = whole('--seconds', values.seconds ?? (quick ? '3' : '120'))
+  await onGround(quick, async (ground, signal) => {
+    const given = values.mode ?? (ground.redisUrl === undefined ? 'postgres' : 'redis')
+    const redisUrl = redisOf(ground, choice('--mode', given, ['redis', 'postgres']))
+    const url = await emptyAckbox(ground, 'bench_pages')
+    await fillPast({ url, run, count, signal })
+    const running = await runAckbox(ground, 'bench_pages', redisUrl)
+    try {
+      await measure(ground, running.url, { count, rate, seconds })
+    } finally {
+      await running.stop()
+    }
+  })
+}
+
+interface Amounts {
+  count: number
+  rate: number
+  seconds: number
+}
+
+async function measure(ground: Ground, url: string, { count, rate, seconds }: Amounts): Promise<void> {
+  const all = calls(count)
+  const load = { target: url, inFlight: 256, settleMs: 500 }
+  await send(ground, { ...load, tasks: rate, rate })
+  const times = new Map(all.map((call): [Call, number[]] => [call, []]))
+  let isOver = false
+  const posting = send(ground, { ...load, tasks: rate * seconds, rate }).finally(() => {
+    isOver = true
+  })
+  posting.catch(() => {}) // heard of below
+  // Each at least once, however slow they are.
+  for (let turn = 0; turn === 0 || !isOver; turn++)
+    for (const call of all) {
+      if (turn > 0 && isOver) break
+      times.get(call)?.push(await msOf(url, call))
+    }
+  const { lost, refused } = await posting
+  for (const [{ page, path, body }, taken] of times) {
+    const ms = sorted(taken)
+    const [p50, p99] = [quantile(ms, 0.5), quantile(ms, 0.99)]
+    report({
+      bench: 'pages',
+      page,
+      call: `${body === undefined ? 'GET' : 'POST'} ${path}`,
+      p50Ms: round(p50, 1),
+      p99Ms: round(p99, 1),
+      reached: { p50: p50 <= medianGoal, p99: p99 <= p99Goal },
+      times: ms.length,
+      tasks: count,
+      rate,
+      lost,
+      refused
+    })
+  }
+}
+
+async function msOf(url: string, { path, body }: Call): Promise<number> {
+  const began = performance.now()
+  const timed = path.replace(/(?<=from=)(\d+)([hd])/, (_, n: string, unit: string) =>
+    new Date(Date.now() - Number(n) * (unit === 'h' ? 3_600_000 : 86_400_000)).toISOString()
+  )
+  const headers = { 'content-type': 'application/json' }
+  const answer = await request(`${url}${timed}`, body === undefined ? {} : { method: 'POST', body, headers })
+  const said = await answer.body.text()
+  if (answer.statusCode !== 200) throw new Error(`${path}: ${answer.statusCode} ${said.slice(0, 200)}`)
+  return performance.now() - began
+}

@@ -1,0 +1,17 @@
+// Loaded by `node --import` before Ackbox: with BENCH_ROLLUPS=off its counts by minute are neither counted nor written. Only a
+// benchmark asks what they cost, so the service itself has no switch for it.
+import { register } from 'node:module'
+
+const nothing = `
+  const nothing = () => {}
+  export const openStatistics = () =>
+    ({ accepted: nothing, attempted: nothing, handled: nothing, failed: nothing, flush: async () => {} })`
+
+/** The same hook on and off, so that both pay for it. */
+const hooks = `
+  export async function load(url, context, next) {
+    if (!url.endsWith('/src/runtime/statistics.js') || ${process.env['BENCH_ROLLUPS'] !== 'off'}) return next(url, context)
+    return { format: 'module', shortCircuit: true, source: ${JSON.stringify(nothing)} }
+  }`
+
+register(`data:text/javascript,${encodeURIComponent(hooks)}`)
