@@ -106,6 +106,8 @@ const decidedInPostgres =
   'select state, txid_current_if_assigned() is not null as own from ackbox_barrier where task_no = $1::text'
 
 const waitMs = 2_000
+/** Where the server does not end the wait. Ackbox waits 3 s for the answer. */
+const longestWaitMs = 2_500
 
 async function rollBackUnlessThere(at: Tx, taskNo: string): Promise<void> {
   if (at.dialect === 'postgres') {
@@ -125,7 +127,7 @@ async function rollBackUnlessThere(at: Tx, taskNo: string): Promise<void> {
   )
   let timer: NodeJS.Timeout | undefined
   const waited = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Waited()), 2 * waitMs)
+    timer = setTimeout(() => reject(new Waited()), longestWaitMs)
   })
   await Promise.race([insert, waited]).finally(() => clearTimeout(timer))
 }

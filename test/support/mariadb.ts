@@ -14,7 +14,7 @@ export async function testMariadb(t: Test): Promise<TestMariadb | undefined> {
   if (!hasMariadb()) {
     const none = 'no MariaDB: put mariadbd and mariadb-install-db (10.6 or newer) on the PATH'
     if (process.env['CI'] === 'true') t.fail(none)
-    else t.comment(`SKIP ${none}`)
+    else await t.test(none, { skip: true }, () => {})
     return undefined
   }
   // Nothing here must survive a crash of the machine.
