@@ -132,7 +132,7 @@ t.test('a run that throws, hangs or gives nonsense comes again, and says why', a
   const cases: [LoadedReconcile['run'], RegExp][] = [
     [() => Promise.reject(new Error('no such table')), /no such table/],
     [() => new Promise(() => {}), /too long/],
-    [() => [7] as unknown as string[], /no taskNo/],
+    [() => [7] as unknown as string[], /not a taskNo/],
     [() => 7 as unknown as string[], /iterable/]
   ]
   for (const [run, error] of cases) {
