@@ -1,10 +1,8 @@
 import { mkdirSync } from 'node:fs'
-import path from 'node:path'
 import axe from 'axe-core'
 import t from 'tap'
 import { scopes } from '../../src/db/keys.ts'
-import { failedTasks, screenshots, signIn } from '../support/dashboard.ts'
-import { folder } from '../support/service.ts'
+import { failedTasks, photograph, screenshots, signIn } from '../support/dashboard.ts'
 import { tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -97,8 +95,7 @@ t.test(
     from generate_series(1, 58) n, (values ('plain', 'test.plain'), ('', 'test.plain')) v (downstream, message_code)`
     await done('/api-keys', { name: 'dashboard', scopes: ['ops:read'] })
 
-    const shots = screenshots ?? folder(t)
-    mkdirSync(shots, { recursive: true })
+    if (screenshots !== undefined) mkdirSync(screenshots, { recursive: true })
     await page.goto(`${url}/ui/`)
     await page.locator('input[type=password]').waitFor()
     const paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -148,7 +145,7 @@ t.test(
               'document.documentElement.scrollWidth - document.documentElement.clientWidth'
             )) as number
             t.ok(overflow <= 0, `${where} fits: ${overflow} px too wide`)
-            await page.screenshot({ path: path.join(shots, `${where}.png`), fullPage: true })
+            await photograph(page, where, true)
             // Each width, each scheme and each language twice: axe takes longer than all the rest.
             if (!inTwo.has(name) && (lang === 'EN') !== ((width === 390) === (colorScheme === 'dark')))
               continue

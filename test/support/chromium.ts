@@ -40,7 +40,8 @@ export async function browser(t: Test, flags: readonly string[] = []): Promise<W
   })
   t.teardown(() => context.close())
   const page = context.pages()[0] ?? (await context.newPage())
-  page.setDefaultTimeout(20_000)
+  // It only ends a hang: a busy machine takes long.
+  page.setDefaultTimeout(60_000)
   const wrong: string[] = []
   page.on('console', message => {
     if (message.type() === 'error' || message.type() === 'warning') wrong.push(message.text())

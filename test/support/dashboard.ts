@@ -73,6 +73,7 @@ export async function signIn(page: Page, url: string, key: string): Promise<void
 /** `SCREENSHOTS=folder` keeps the photographs; docs/dashboard.md shows some of them. */
 export const screenshots = process.env['SCREENSHOTS']
 
-export async function photograph(page: Page, name: string): Promise<void> {
-  if (screenshots !== undefined) await page.screenshot({ path: path.join(screenshots, `${name}.png`) })
+export async function photograph(page: Page, name: string, fullPage = false): Promise<void> {
+  if (screenshots !== undefined)
+    await page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage })
 }

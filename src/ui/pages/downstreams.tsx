@@ -80,7 +80,16 @@ export function DownstreamsPage() {
             rows={rows}
             keyOf={row => row.name}
             columns={[
-              { name: words.name, head: true, cell: row => <b>{row.name}</b> },
+              {
+                name: words.name,
+                head: true,
+                cell: row => (
+                  <>
+                    <b>{row.name}</b> <span class="quiet">{limitsOf(row)}</span>
+                    <LastError of={row.lastError} />
+                  </>
+                )
+              },
               {
                 name: words.state,
                 cell: row =>
@@ -134,30 +143,7 @@ export function DownstreamsPage() {
                   </>
                 )
               },
-              {
-                name: words.lastError,
-                cell: ({ lastError }) =>
-                  lastError === undefined ? (
-                    ''
-                  ) : (
-                    <>
-                      <Link to={taskPath(lastError.taskNo)} class="line" title={lastError.text}>
-                        {lastError.text}
-                      </Link>{' '}
-                      <span class="quiet">{clock(lastError.at)}</span>
-                    </>
-                  )
-              },
               { name: words.p99, right: true, cell: row => ms(row.p99Ms) },
-              {
-                name: words.limits,
-                cell: row => (
-                  <span class="quiet">
-                    {row.concurrency === undefined ? '' : `${row.concurrency} ×`}{' '}
-                    {row.perSecond === undefined ? '' : `${row.perSecond} / s`}
-                  </span>
-                )
-              },
               {
                 name: ' ',
                 cell: row => (
@@ -181,6 +167,23 @@ export function DownstreamsPage() {
         )}
       </Shown>
     </>
+  )
+}
+
+const limitsOf = ({ concurrency, perSecond }: Row): string =>
+  [concurrency === undefined ? '' : `${concurrency} ×`, perSecond === undefined ? '' : `${perSecond} / s`]
+    .filter(Boolean)
+    .join(' ')
+
+function LastError({ of }: { of: Row['lastError'] }) {
+  if (of === undefined) return null
+  return (
+    <p class="error" title={texts.value.downstreams.lastError}>
+      <Link to={taskPath(of.taskNo)} class="line">
+        {of.text.length > 120 ? `${of.text.slice(0, 120)}…` : of.text}
+      </Link>{' '}
+      <span class="quiet">{clock(of.at)}</span>
+    </p>
   )
 }
 

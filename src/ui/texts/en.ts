@@ -175,7 +175,6 @@ export const en = {
     failed: 'FAILED',
     hour: 'Last hour',
     p99: 'p99',
-    limits: 'Limits',
     pause: 'Pause',
     resume: 'Resume',
     changeLimits: 'Change limits',

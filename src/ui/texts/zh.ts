@@ -176,7 +176,6 @@ export const zh: Texts = {
     failed: '失败',
     hour: '最近一小时',
     p99: 'p99',
-    limits: '限额',
     pause: '暂停',
     resume: '恢复',
     changeLimits: '修改限额',
