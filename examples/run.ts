@@ -19,7 +19,8 @@ temporary folder. It says what happens, checks what must hold, and ends everythi
 Exit: 0 what must hold holds · 1 it does not, or something failed · 2 the question makes no sense`
 
 const sources = path.resolve(import.meta.dirname, '../../examples')
-process.exitCode = await main()
+// What a story still waits for when it was stopped must not hold the process.
+process.exit(await main())
 
 async function main(): Promise<number> {
   const { values, positionals } = options()

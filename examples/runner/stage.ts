@@ -81,6 +81,7 @@ export function openStage(options: StageOptions): {
   })
   failed.catch(() => {})
   let server: ReturnType<typeof runPostmaster> | undefined
+  let isClosed = false
 
   const step = (text: string): void =>
     console.log(`${((performance.now() - began) / 1000).toFixed(1).padStart(6)} s  ${text}`)
@@ -91,6 +92,8 @@ export function openStage(options: StageOptions): {
     env: Record<string, string>,
     ready: RegExp
   ): Promise<void> {
+    // Stopped while it was still starting.
+    if (isClosed) throw new Error('it is over')
     const { PATH = '', HOME = '' } = process.env
     const program = start({
       name,
@@ -178,6 +181,7 @@ export function openStage(options: StageOptions): {
     stage,
     failed,
     async close() {
+      isClosed = true
       for (const program of programs.toReversed()) await program.stop()
       await Promise.all([...clients.values()].map(sql => sql.end({ timeout: 1 })))
       const run = await server?.catch(() => undefined)

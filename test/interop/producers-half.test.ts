@@ -9,7 +9,7 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import mysql from 'mysql2/promise'
 import t, { type Test } from 'tap'
-import { fetch } from 'undici'
+import { fetch, type RequestInit } from 'undici'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { mariadbShop, postgresShop, type Shop } from '../producer/databases.ts'
@@ -66,7 +66,7 @@ for (const [name, { needs, prepare }] of Object.entries(languages))
 async function stories(t: Test, shop: Shop, { command, args, env }: Command): Promise<void> {
   const at = await stage(t)
   if (!at) return
-  const { url, pay, check, database, afterPrepare } = await scene(t, shop, at.env, { command, args, env })
+  const { url, pay, forge, database, afterPrepare } = await scene(t, shop, at.env, { command, args, env })
   const ended = async (taskNo: string) => {
     const { body } = await settled(url, taskNo)
     return body?.['status']
@@ -124,7 +124,7 @@ async function stories(t: Test, shop: Shop, { command, args, env }: Command): Pr
   })
 
   await t.test('a check that Ackbox has not signed is not answered', async t => {
-    t.equal(await check({ taskNo: 'forged', preparedAt: new Date().toISOString() }), 401)
+    t.equal(await forge({ taskNo: 'forged', preparedAt: new Date().toISOString() }), 401)
     t.same(await shop.select("select 1 from ackbox_barrier where task_no = 'forged'"), [])
   })
 }
@@ -173,11 +173,14 @@ async function scene(
     }
   })
   await running.said(/^listening/)
-  const post = (to: string, body?: object) =>
-    fetch(`http://127.0.0.1:${port}${to}`, {
-      method: 'POST',
-      ...(body ? { body: JSON.stringify(body) } : {})
-    })
+  const post = (to: string, more: RequestInit = {}) =>
+    fetch(`http://127.0.0.1:${port}${to}`, { method: 'POST', ...more })
+  /** As Ackbox asks, but for who signs it. */
+  const forged = () => ({
+    'webhook-id': 'check_forged_1',
+    'webhook-timestamp': String(Math.floor(Date.now() / 1_000)),
+    'webhook-signature': `v1,${Buffer.alloc(32).toString('base64')}`
+  })
   return {
     url,
     database,
@@ -186,7 +189,8 @@ async function scene(
       const answer = await post(`/pay/${what}`)
       return { status: answer.status, text: await answer.text() }
     },
-    check: async (body: object) => (await post('/check', body)).status
+    forge: async (body: object) =>
+      (await post('/check', { headers: forged(), body: JSON.stringify(body) })).status
   }
 }
 

@@ -8,7 +8,7 @@ import { cache } from './server.ts'
 
 const help = `npm run test:interop -- [name…] [options]
 
-Runs the tests of the transports against real servers: Dubbo, Kafka, NATS, RabbitMQ, Redis, RocketMQ; the producers in Java and Go, the receivers in Java and Python, and DTM's client for Python.
+Runs the tests of the transports against real servers: Dubbo, Kafka, NATS, RabbitMQ, Redis, RocketMQ; the producers in Java and Go, the receivers in Java and Python, the example open-platform, and DTM's client for Python.
 A name runs only the files that begin with it. Kafka, RocketMQ and Dubbo need java (17 or newer) and mvn, the producers go (1.19 or newer)
 too, dtm python3 and mariadbd; the others apt-get and dpkg.
 What cannot run is skipped and said; with CI=true it fails.
@@ -27,6 +27,7 @@ const needs: Record<string, string[]> = {
   kafka: java,
   java: java,
   nats: debian,
+  'open-platform': java,
   producers: [...java, 'go'],
   rabbitmq: debian,
   receiver: [...java, ...debian],
