@@ -168,6 +168,9 @@ t.test('what is odd but legal is accepted', async t => {
     ['in a year', { ...order, taskNo: 'year', deliverStartTime: inAYear() }, 'year'],
     ['delay 0', { ...order, taskNo: 'zero', delay: 0 }, 'zero'],
     ['an empty sceneType', { ...order, taskNo: 'scene', sceneType: '' }, 'scene'],
+    ['a Chinese sceneType', { ...order, taskNo: 'vip', sceneType: '会员·首单 🎉' }, 'vip'],
+    ['sceneType of 255', { ...order, taskNo: 'long', sceneType: '会'.repeat(255) }, 'long'],
+    ['messageCode of 255', { ...order, taskNo: 'code', messageCode: 'c'.repeat(255) }, 'code'],
     [
       'extend with hostile names',
       { ...order, taskNo: 'ext', extend: JSON.parse('{"__proto__":{"polluted":1},"toJSON":"x"}') as unknown },
@@ -186,6 +189,10 @@ t.test('what is odd but legal is accepted', async t => {
     )
   }
   t.equal(asked.length, cases.length)
+  const said = (taskNo: string) => asked.find(one => one.taskNo === taskNo)
+  t.equal(said('vip')?.sceneType, '会员·首单 🎉')
+  t.equal(said('long')?.sceneType, '会'.repeat(255))
+  t.equal(said('code')?.messageCode, 'c'.repeat(255))
   t.equal(
     asked.find(one => one.taskNo === 'ext')?.extend,
     '{"__proto__":{"polluted":1},"toJSON":"x"}',

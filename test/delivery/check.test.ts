@@ -270,6 +270,27 @@ t.test('what it says too late changes nothing: the commit was there first', asyn
   t.equal(story.logged('check.stale').length, 1)
 })
 
+t.test('who asks for a check that loses to a rollback is shown what came of it', async t => {
+  let reply = (): void => {}
+  const held = new Promise<void>(resolve => {
+    reply = resolve
+  })
+  const shop = await producer(t, async (): Promise<Reply> => {
+    await held
+    return 'COMMITTED'
+  })
+  const { story, half } = await halfStory(t, shop.url)
+  const taskNo = await half.prepare()
+  const asking = half.check(taskNo)
+  await shop.asked(1)
+  await half.rollBack(taskNo)
+  reply()
+  t.match(await asking, { status: 'CANCELLED' })
+  t.equal(story.logged('check.stale').length, 1)
+  t.equal(await half.check(taskNo), 'rolled_back', 'asked once more, nobody is asked')
+  t.equal(story.downstream.requests.length, 0)
+})
+
 t.test(
   'a producer that hangs holds up neither those of other messageCodes nor those behind it for ever',
   async t => {

@@ -119,6 +119,12 @@ for (const answer of ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN'] as const) {
     const [{ checked: byCheck }] = await story.sql<[{ checked: number }]>`
       select count(*)::int as checked from prepared where ended_by like 'check:%'`
     t.ok(answer === 'UNKNOWN' ? byCheck === 0 : byCheck > 0, `${byCheck} were ended by the check`)
+    // A check hears that it came too late where the other end was first, and UNKNOWN where any was.
+    const [{ noted }] = await story.sql<[{ noted: number }]>`
+      select count(*)::int as noted from prepared where last_answer = 'UNKNOWN'`
+    const late = { COMMITTED: no, ROLLED_BACK: yes, UNKNOWN: times - noted }[answer]
+    t.ok(late > 0, `${late} checks lost`)
+    t.equal(story.logged('check.stale').length, late, 'each of them is told')
   })
 }
 
