@@ -26,13 +26,17 @@ and nobody knew. Progress goes to stderr, the report to stdout as one line of JS
   --quick           a tiny run that shows that it works
   --help
 
-Goal: the longest is at most the lease (timeout and margin), SWEEP_MS and 2 s.`
+Goal: the longest is at most 4 s, whatever the timeout.`
+
+/** What is promised where another process lives. */
+const boundMs = 4_000
 
 interface Amounts {
   seconds: number
   redisUrl: string | undefined
   more: Record<string, string>
-  boundMs: number
+  /** What is still promised where nobody sees the death. */
+  atLastMs: number
 }
 
 interface Turn {
@@ -40,7 +44,7 @@ interface Turn {
   lastMs: number
   /** Claimed at the moment of the kill, by whomever: also what still waits in the queue. */
   inFlight: number
-  /** Of them: their lease ran out, and another attempt was made. */
+  /** Of them: another attempt was made. */
   takenOver: number
   tasksPerSecond: number
   lost: number
@@ -65,27 +69,27 @@ export async function main(args: string[]): Promise<void> {
   const timeoutMs = whole('--timeout', values.timeout ?? (quick ? '2' : '10')) * 1000
   const { LEASE_MARGIN_MS: usualMarginMs, SWEEP_MS: sweepMs } = settings.parse({})
   const marginMs = whole('--margin', values.margin ?? (quick ? '1500' : `${usualMarginMs}`))
-  const boundMs = timeoutMs + marginMs + sweepMs + 2_000
   const seconds = whole('--seconds', values.seconds ?? (quick ? '1' : '10'))
   const rounds = whole('--rounds', values.rounds ?? (quick ? '1' : '3'))
   const mode = choice('--mode', values.mode, ['redis', 'postgres'])
+  const atLastMs = timeoutMs + marginMs + sweepMs + 2_000
   const more = { BENCH_TIMEOUT_MS: `${timeoutMs}`, LEASE_MARGIN_MS: `${marginMs}`, SWEEP_MS: `${sweepMs}` }
   await onGround(quick, async (ground, signal) => {
     const redisUrl = redisOf(ground, mode)
     const turns: Turn[] = []
     for (let turn = 1; turn <= rounds; turn++) {
-      const one = await kill(ground, { seconds, redisUrl, more, boundMs }, signal)
+      const one = await kill(ground, { seconds, redisUrl, more, atLastMs }, signal)
       console.error(
         `round ${turn}/${rounds}: ${(one.lastMs / 1000).toFixed(1)} s after the kill (bound ${boundMs / 1000} s), ` +
           `${one.takenOver} taken over, lost ${one.lost}, duplicates ${one.duplicates}`
       )
       turns.push(one)
     }
-    report(resultOf(mode, { timeoutMs, marginMs, sweepMs, boundMs }, turns))
+    report(resultOf(mode, { timeoutMs, marginMs, sweepMs }, turns))
   })
 }
 
-function resultOf(mode: string, bound: { boundMs: number } & Record<string, number>, turns: Turn[]) {
+function resultOf(mode: string, leases: Record<string, number>, turns: Turn[]) {
   const middle = (key: keyof Turn) => round(median(turns.map(one => one[key])))
   const sum = (key: 'lost' | 'duplicates' | 'refused') => turns.reduce((total, one) => total + one[key], 0)
   const longest = Math.max(...turns.map(({ lastMs }) => lastMs))
@@ -94,9 +98,10 @@ function resultOf(mode: string, bound: { boundMs: number } & Record<string, numb
     mode,
     lastMs: middle('lastMs'),
     longestMs: round(longest),
-    ...bound,
+    ...leases,
+    boundMs,
     // Of one that had nothing in its hands there is nothing to say.
-    reached: longest <= bound.boundMs && turns.every(({ takenOver }) => takenOver > 0),
+    reached: longest <= boundMs && turns.every(({ takenOver }) => takenOver > 0),
     inFlight: middle('inFlight'),
     takenOver: middle('takenOver'),
     tasksPerSecond: middle('tasksPerSecond'),
@@ -146,7 +151,7 @@ interface Scene {
 
 async function load(
   { ground, sink, sql, api, workers }: Scene,
-  { seconds, boundMs }: Amounts,
+  { seconds, atLastMs }: Amounts,
   signal: AbortSignal
 ): Promise<Turn> {
   const tasks = tasksPerSecond * (seconds + afterSeconds)
@@ -168,7 +173,7 @@ async function load(
     signal.throwIfAborted()
     return (await countOf(sql, sql`status = 0`)) === 0
   }
-  await until('all of it to end', isOver, boundMs * 2)
+  await until('all of it to end', isOver, atLastMs * 2)
   const { arrivals, duplicates, lastDuplicate } = (await sink.ask({ kind: 'report' })) as SinkReport
   const before = arrivals.filter((_, index) => accepts[index] !== 0 && (accepts[index] ?? 0) < at)
   return {

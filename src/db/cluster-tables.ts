@@ -1,5 +1,5 @@
 // What processes know of one another, and of the downstreams that they share.
-import { integer, jsonb, pgTable, text } from 'drizzle-orm/pg-core'
+import { boolean, integer, jsonb, pgTable, serial, text } from 'drizzle-orm/pg-core'
 import { at } from './columns.ts'
 
 /** A row once it was ever paused, or its limits were set. */
@@ -38,4 +38,17 @@ export const node = pgTable('node', {
   /** When its worker reached each downstream last, ms since 1970. */
   reached: jsonb('reached').$type<Record<string, number>>(),
   yielded: jsonb('yielded').$type<YieldedDownstream[]>()
+})
+
+/**
+ * One row for each life of a process, with its last beat. Without the row its process counts as dead. A number is never used again.
+ * Narrow: a transaction that somebody keeps open keeps each beat.
+ */
+export const owner = pgTable('owner', {
+  number: serial('number').primaryKey(),
+  seenAt: at('seen_at').notNull().defaultNow(),
+  isWorker: boolean('is_worker').notNull(),
+  node: text('node').notNull(),
+  /** See runtime/process-identity.ts. */
+  process: text('process')
 })

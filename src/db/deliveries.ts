@@ -25,15 +25,40 @@ export interface LoadedDelivery {
   position: number | null
 }
 
-/** The deliveries of one job that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. */
+/**
+ * The deliveries of one job that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. From here on
+ * they are owned by `owner`: those that another process claimed are taken over.
+ */
 export async function loadDeliveries(
   sql: Sql,
   downstream: string,
-  queued: readonly (readonly [taskId: string, attempt: number])[]
+  queued: readonly (readonly [taskId: string, attempt: number])[],
+  owner: number | null = null
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
   // list once for each of its rows.
   const rows = await sql<LoadedRow[]>`
+    with h as materialized (
+      select * from unnest(
+        ${plainArray(queued.map(([taskId]) => taskId))}::uuid[], ${plainArray(queued.map(([, attempt]) => attempt))}::int[]
+      ) as h (task_id, attempt)
+      order by task_id
+    ), others as materialized (
+      select d.ctid
+      from h cross join lateral (
+        select ctid from delivery
+        where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT'
+          and owner is distinct from ${owner}::int
+        offset 0
+        for no key update
+      ) d
+    ), taken as (
+      update delivery d set owner = ${owner}::int
+      -- Nobody waits for this to be on disk: a crash of PostgreSQL that forgets it costs time only.
+      from others o cross join (select set_config('synchronous_commit', 'off', true)) quick
+      where d.ctid = o.ctid
+      returning d.task_id
+    )
     select d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt, d.position,
       extract(epoch from d.next_action_at - now())::float8 * 1000 as lease_ms,
       extract(epoch from d.deliver_before - now())::float8 * 1000 as before_ms,
@@ -41,12 +66,11 @@ export async function loadDeliveries(
       extract(epoch from now() - coalesce(d.round_at, greatest(d.created_at, t.deliver_start_time)))::float8 * 1000 as round_ms,
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
       t.retry_times, t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by
-    from unnest(
-      ${plainArray(queued.map(([taskId]) => taskId))}::uuid[], ${plainArray(queued.map(([, attempt]) => attempt))}::int[]
-    ) as h (task_id, attempt)
-    cross join lateral (
+    from h cross join lateral (
       select * from delivery
-      where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT' offset 0
+      where task_id = h.task_id and downstream = ${downstream} and attempt = h.attempt and phase = 'IN_FLIGHT'
+        and (owner is not distinct from ${owner}::int or (task_id in (select task_id from taken)) is true)
+      offset 0
     ) d
     cross join lateral (select * from task where id = h.task_id offset 0) t`
   return rows.map(row => ({
@@ -120,7 +144,11 @@ const claimOf = (row: ClaimRow): Claim => ({
 })
 
 /** One look at what is due: claims it, oldest first, each with a new attempt number and a lease. */
-export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<Claim[]> {
+export async function claimDue(
+  sql: Sql,
+  open: readonly ClaimLimit[],
+  owner: number | null = null
+): Promise<Claim[]> {
   const rows = await sql<ClaimRow[]>`
     with open as (
       select * from unnest(
@@ -142,7 +170,7 @@ export async function claimDue(sql: Sql, open: readonly ClaimLimit[]): Promise<C
     )
     update delivery d set
       phase = 'IN_FLIGHT', attempt = d.attempt + 1, tries_left = d.tries_left - 1,
-      next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now(),
+      next_action_at = now() + due.lease_ms * interval '1 ms', updated_at = now(), owner = ${owner}::int,
       round_at = case when d.attempt < d.round_from then now() else d.round_at end
     from due
     -- By its place on disk, which the lock above holds still: to join by key, a large backlog was read whole. Where another
@@ -169,15 +197,7 @@ export async function findOverdue(
   since: Date | null,
   limit: number
 ): Promise<Overdue[]> {
-  const rows = await sql<
-    (Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_times'> &
-      Pick<
-        Row<typeof delivery>,
-        'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'ordering_key'
-      > & {
-        phase: Phase
-      })[]
-  >`
+  const rows = await sql<OverdueRow[]>`
     select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
       d.needs_receipt, d.ordering_key, t.retry_times
     from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
@@ -189,19 +209,54 @@ export async function findOverdue(
       order by w.next_action_at
       limit ${limit}
     ) d join task t on t.id = d.task_id`
-  return rows.map(row => ({
-    taskId: row.task_id,
-    taskNo: row.task_no,
-    messageCode: row.message_code,
-    downstream: row.downstream,
-    phase: row.phase,
-    attempt: row.attempt,
-    triesLeft: row.tries_left,
-    lost: row.lost,
-    needsReceipt: row.needs_receipt,
-    orderingKey: row.ordering_key,
-    retryTimes: row.retry_times
-  }))
+  return rows.map(overdueOf)
+}
+
+type OverdueRow = Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_times'> &
+  Pick<
+    Row<typeof delivery>,
+    'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'ordering_key'
+  > & { phase: Phase }
+
+const overdueOf = (row: OverdueRow): Overdue => ({
+  taskId: row.task_id,
+  taskNo: row.task_no,
+  messageCode: row.message_code,
+  downstream: row.downstream,
+  phase: row.phase,
+  attempt: row.attempt,
+  triesLeft: row.tries_left,
+  lost: row.lost,
+  needsReceipt: row.needs_receipt,
+  orderingKey: row.ordering_key,
+  retryTimes: row.retry_times
+})
+
+/**
+ * What this process owns, of leases that run. Owners have no index: this reads all clocks from now on to the end of the longest lease of
+ * a downstream, which is cheap enough for a death.
+ */
+export async function findOwned(
+  sql: Sql,
+  downstreams: readonly { name: string; leaseMs: number }[],
+  owner: number,
+  limit: number
+): Promise<Overdue[]> {
+  const rows = await sql<OverdueRow[]>`
+    select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
+      d.needs_receipt, d.ordering_key, t.retry_times
+    from unnest(
+      ${textArray(downstreams.map(({ name }) => name))}::text[], ${plainArray(downstreams.map(({ leaseMs }) => leaseMs))}::float8[]
+    ) as o (downstream, lease_ms) cross join lateral (
+      select w.*
+      from delivery w
+      where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
+        and w.next_action_at <= now() + o.lease_ms * interval '1 ms' and w.phase = 'IN_FLIGHT' and w.owner = ${owner}
+      order by w.next_action_at
+      limit ${limit}
+    ) d join task t on t.id = d.task_id
+    limit ${limit}`
+  return rows.map(overdueOf)
 }
 
 /** The bound of a look from `o.from_ms` on; a millisecond less, since a float is not exact. */

@@ -8,6 +8,8 @@ export interface DeliveryRow {
   downstream: string
   skipped: boolean
   claim: boolean
+  /** Who claims it: the same of all in a statement. */
+  owner?: number | null
   leaseMs: number
   tries: number
   needsReceipt: boolean
@@ -21,6 +23,8 @@ export interface DeliveryRow {
 
 type Unclaimed = 'WAITING' | 'BLOCKED'
 
+const ownerOf = (rows: readonly DeliveryRow[]): number | null => rows.find(row => row.claim)?.owner ?? null
+
 /** The CTE `delivered`: see `storingDeliveries`. */
 export const delivered = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql` delivered as (
       ${storingDeliveries(sql, rows, unclaimed)}
@@ -33,7 +37,7 @@ export const delivered = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unc
 export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql`
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
-        needs_receipt, deliver_before, reason, created_at, updated_at
+        needs_receipt, deliver_before, reason, created_at, updated_at, owner
       )
       select task_id, downstream, case when skipped then -1 else 0 end, phase,
         case phase
@@ -43,7 +47,8 @@ export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclai
         end,
         case phase when 'IN_FLIGHT' then 1 else 0 end,
         case phase when 'IN_FLIGHT' then tries - 1 else tries end,
-        0, 1, needs_receipt, deliver_before, case when skipped then 'SKIPPED' end, now(), now()
+        0, 1, needs_receipt, deliver_before, case when skipped then 'SKIPPED' end, now(), now(),
+        case phase when 'IN_FLIGHT' then ${ownerOf(rows)}::int end
       from (
         select task_id, downstream, skipped, lease_ms, tries, needs_receipt, deliver_before,
           coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start_at,
@@ -126,7 +131,7 @@ export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql`
     ), delivered as (
       insert into delivery (
         task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from,
-        needs_receipt, ordering_key, position, deliver_before, reason, created_at, updated_at
+        needs_receipt, ordering_key, position, deliver_before, reason, created_at, updated_at, owner
       )
       select task_id, downstream, case when skipped then -1 else 0 end, phase,
         case phase
@@ -136,7 +141,8 @@ export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql`
         end,
         case phase when 'IN_FLIGHT' then 1 else 0 end,
         case phase when 'IN_FLIGHT' then tries - 1 else tries end,
-        0, 1, needs_receipt, ordering_key, position, deliver_before, case when skipped then 'SKIPPED' end, now(), now()
+        0, 1, needs_receipt, ordering_key, position, deliver_before, case when skipped then 'SKIPPED' end, now(), now(),
+        case phase when 'IN_FLIGHT' then ${ownerOf(rows)}::int end
       from placed
       returning task_id, downstream, phase, position
     )`

@@ -30,14 +30,20 @@ export interface Promoted extends Claim {
  * Lets the next of each key go, where it may; keys are distinct. A key that needs nothing is left as it is. `withTasks`: those that
  * are claimed are sent here, and need not be read again.
  */
-export async function promote(sql: Sql, keys: readonly Promoting[], withTasks = false): Promise<Promoted[]> {
+export async function promote(
+  sql: Sql,
+  keys: readonly Promoting[],
+  withTasks = false,
+  owner: number | null = null
+): Promise<Promoted[]> {
   // The tasks are of an older moment than the function. One that was not there yet is read by its worker.
   const rows = await sql<(DeliveryColumns & Partial<TaskRow>)[]>`
     select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms,
       extract(epoch from now() - p.round_at)::float8 * 1000 as round_ms, t.*
     from promote(
       ${textArray(keys.map(key => key.downstream))}::text[], ${textArray(keys.map(key => key.orderingKey))}::text[],
-      ${plainArray(keys.map(key => key.leaseMs))}::float8[], ${plainArray(keys.map(key => key.skips))}::boolean[]
+      ${plainArray(keys.map(key => key.leaseMs))}::float8[], ${plainArray(keys.map(key => key.skips))}::boolean[],
+      ${owner}::int
     ) p left join lateral (
       select id, task_no, message_code, scene_type, message_body, deliver_start_time, need_callback, retry_times, ordering_key,
         extend, traceparent, created_at, created_by

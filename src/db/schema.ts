@@ -39,7 +39,7 @@ export { dependency, ordering, promotion } from './order-tables.ts'
 export { alarm, alarmChannel, alarmGroup, alarmSend } from './alarm-tables.ts'
 export { prepared } from './prepared-table.ts'
 export { reconciliation } from './reconciliation-table.ts'
-export { downstream, node } from './cluster-tables.ts'
+export { downstream, node, owner } from './cluster-tables.ts'
 export { operation, operationDelivery } from './operation-tables.ts'
 export { failure, failureArchive, session, statMinute } from './dashboard-tables.ts'
 
@@ -111,7 +111,9 @@ export const delivery = pgTable(
     /** Null in the first round. */
     round: smallint('round'),
     /** When the round was claimed first; null: when the row was created. */
-    roundAt: at('round_at')
+    roundAt: at('round_at'),
+    /** While it is IN_FLIGHT: the number of the process that claimed it, or that took it from the queue (owner). Null: not known. */
+    owner: integer('owner')
   },
   t => [
     primaryKey({ name: 'delivery_pkey', columns: [t.taskId, t.downstream] }),

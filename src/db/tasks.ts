@@ -63,6 +63,8 @@ export interface NewDelivery {
   skipped: boolean
   /** Claim it in the same commit if it is due; else it waits for a dispatcher. */
   claim: boolean
+  /** Who claims it: the same of all in a statement. */
+  owner?: number | null
   leaseMs: number
   tries: number
   needsReceipt: boolean

@@ -70,10 +70,10 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         ${plainArray(moves.map(move => move.limit))}::int[],
         ${plainArray(moves.map(move => move.reason))}::text[], ${plainArray(moves.map(move => move.handledBy))}::text[],
         ${plainArray(moves.map(move => move.name === 'sent' || move.name === 'handled'))}::boolean[],
-        ${textArray(moves.map(move => move.by))}::text[]
+        ${textArray(moves.map(move => move.by))}::text[], ${plainArray(moves.map(move => move.owner))}::int[]
       ) with ordinality as m (
         task_id, downstream, attempt, from_bits, any_of_round, overdue, status, phase, after_ms,
-        tries, lost, tries_anew, reason, handled_by, delivered, by_operator, ord
+        tries, lost, tries_anew, reason, handled_by, delivered, by_operator, owner, ord
       )
     ), locked as materialized (
       select d.status as old_status, d.phase as old_phase, m.*
@@ -82,7 +82,8 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         and m.from_bits & (case d.phase
           when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4 when 'BLOCKED' then 8
           else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
-        and (not m.overdue or d.next_action_at + interval '0' <= now())${
+        and (not m.overdue or d.next_action_at + interval '0' <= now())
+        and (m.owner is null or d.owner = m.owner)${
           anew ? sql` and (m.phase is distinct from 'BLOCKED' or d.position > 0)` : sql``
         }
       order by d.task_id, d.downstream
@@ -113,6 +114,8 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
           else d.delivered_at end,
         handled_at = case when l.status = 1 then now() end,
         handled_by = l.handled_by,
+        -- A process of the version before would claim it without a name, and leave this one.
+        owner = null,
         updated_at = now(),
         updated_by = coalesce(l.by_operator, d.updated_by)${
           // What was HANDLED once has had its turn.

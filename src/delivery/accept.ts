@@ -16,6 +16,7 @@ import { createdView, loadedOf, taskOf } from './accepted-task.ts'
 import { halfCommits, prepare } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
+import type { Owner } from './lease.ts'
 import { byHandler, type HandlerRefusal } from './schema.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable } from './cluster.ts'
@@ -52,6 +53,7 @@ export type AcceptResult =
 export interface AcceptDeps extends AfterDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   enqueuer: Enqueuer
+  owner: Pick<Owner, 'number'>
   leaseMarginMs: number
   /** This process is also a worker: it need not read back the tasks that it accepts. */
   hasWorker: boolean

@@ -1,6 +1,7 @@
 import type { NewTask } from '../db/tasks.ts'
 import type { Enqueuer } from './enqueue.ts'
 import type { Cluster } from './cluster.ts'
+import type { Owner } from './lease.ts'
 
 /** Which accepted deliveries are claimed at once. The rest waits in PostgreSQL for a dispatcher. */
 export interface Admission {
@@ -13,10 +14,11 @@ export interface AdmissionDeps {
   /** The queue counts enqueued deliveries. This counts those whose commit is still running. */
   enqueuer: Pick<Enqueuer, 'room'>
   cluster: Pick<Cluster, 'isPaused' | 'isBehind'>
+  owner: Pick<Owner, 'number'>
   claiming: () => boolean
 }
 
-export function admission({ enqueuer, cluster, claiming }: AdmissionDeps): Admission {
+export function admission({ enqueuer, cluster, owner, claiming }: AdmissionDeps): Admission {
   const taken = new Map<string, number>()
   // If its queue is full or older deliveries wait, a delivery waits in PostgreSQL.
   const room = (downstream: string): number =>
@@ -27,6 +29,7 @@ export function admission({ enqueuer, cluster, claiming }: AdmissionDeps): Admis
     take(tasks) {
       const rooms = new Map<string, number>()
       const places = new Map<string, number>()
+      const number = owner.number()
       for (const { deliveries, startAt, delayMs } of tasks) {
         // Nearly all deliveries with a start time wait for it.
         const takes = startAt === null && delayMs === null ? 1 : 0
@@ -35,6 +38,7 @@ export function admission({ enqueuer, cluster, claiming }: AdmissionDeps): Admis
           const { downstream } = delivery
           const left = rooms.get(downstream) ?? room(downstream)
           delivery.claim = left > 0
+          delivery.owner = number
           rooms.set(downstream, left - takes)
           if (delivery.claim) places.set(downstream, (places.get(downstream) ?? 0) + takes)
         }

@@ -2,7 +2,8 @@ import { nextDue } from '../db/deliveries.ts'
 import { isInfrastructure } from '../db/pool.ts'
 import { lowWater, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
-import { raiseOrphans, rescueOverdue, type RescueDeps } from './rescue.ts'
+import type { DeadOwner } from '../db/owners.ts'
+import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps } from './rescue.ts'
 import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from './schedule.ts'
 
 export interface DispatcherDeps extends ScheduleDeps, RescueDeps {
@@ -14,6 +15,8 @@ export interface Dispatcher {
   run(signal: AbortSignal): Promise<void>
   /** Something became due: sweep now. */
   wake(): void
+  /** These processes are dead, and nobody else decides for what they owned. */
+  died(owners: readonly DeadOwner[]): void
 }
 
 /** After a database error, wait this long before treating leases as lost: other processes could not write either. */
@@ -40,6 +43,8 @@ interface Memory {
   lookedAt: number
   /** When a sweep last checked the clocks, and did not only claim. */
   sweptAt: number
+  /** Whose deliveries are still to be taken back. */
+  dead: DeadOwner[]
 }
 
 /** Schedules due deliveries and rescues overdue ones. It needs no leader: it locks rows, not nodes. */
@@ -51,14 +56,16 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
     orphanLookAt: performance.now() + orphanLookMs,
     trustFrom: 0,
     lookedAt: 0,
-    sweptAt: -Infinity
+    sweptAt: -Infinity,
+    dead: []
   }
   const waiting = nap()
   let failures = 0
   const yields = { from: 0, until: 0 }
 
   async function turn(): Promise<number> {
-    if (performance.now() < yields.until && deps.cluster.seenAt() < yields.from) return yieldPollMs
+    if (memory.dead.length === 0 && performance.now() < yields.until && deps.cluster.seenAt() < yields.from)
+      return yieldPollMs
     try {
       const waitMs = await look(deps, memory)
       failures = 0
@@ -84,6 +91,10 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
 
   return {
     wake: waiting.end,
+    died(owners) {
+      memory.dead.push(...owners)
+      waiting.end()
+    },
     async run(signal) {
       while (!signal.aborted) await waiting.take(await turn(), signal)
     }
@@ -92,6 +103,11 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
 
 /** One sweep: schedule due deliveries, rescue overdue ones. Returns the ms until the next sweep. */
 async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
+  // First: it may be what everybody waits for.
+  for (let one = memory.dead[0]; one; one = memory.dead[0]) {
+    await rescueOwned(deps, one)
+    memory.dead.shift()
+  }
   if (isBlocked(deps) && performance.now() - memory.lookedAt < deps.sweepMs) return roomPollMs
   memory.lookedAt = performance.now()
   // During a drain the other clocks wait for the next regular sweep.

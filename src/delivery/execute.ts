@@ -11,7 +11,7 @@ import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, type Complete } from './complete.ts'
 import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
-import { ownedOf, timeLeft, type Owned } from './lease.ts'
+import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { DeliveryHeaders } from './headers.ts'
@@ -47,6 +47,7 @@ export interface ExecuteDeps {
   cancelled: Cancelled
   complete: Complete
   cluster: Cluster
+  owner: Owner
   node: string
   leaseMarginMs: number
   /** Aborts when the process stops: loaded deliveries that were not sent are released. */
@@ -91,7 +92,7 @@ export function executor(deps: ExecuteDeps): Execute {
   }
   const deliver = async (claims: ClaimedBatch): Promise<void> => {
     const ahead = reading.get(claims.downstream)
-    const { loaded, isRead } = await load(deps.sql, ahead, claims)
+    const { loaded, isRead } = await load(deps.sql, ahead, claims, deps.owner.number())
     const slots = deps.slots.get(claims.downstream)
     for (const one of loaded) {
       const { delivery } = one
@@ -145,7 +146,7 @@ async function attempt(
   let owned: Owned | undefined
   let sent: AttemptEnd | Move | undefined
   try {
-    const confirmed = deps.cancelled.confirm(deps.sql, loaded)
+    const confirmed = deps.cancelled.confirm(deps.sql, loaded, deps.owner.number())
     owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
     sent = owned && (await send(deps, owned))
   } finally {

@@ -5,6 +5,16 @@ import type { DeliveryHeaders } from './headers.ts'
 import type { LeasedDelivery } from './load.ts'
 import type { Reach } from './reach.ts'
 
+/** This process as the owner of what it claims (service/heartbeat.ts). */
+export interface Owner {
+  /** null: none at this moment. What is claimed without one comes back when its lease ends. */
+  number(): number | null
+  /** No beat was answered for too long: others may call this process dead at any moment, and send what it holds. */
+  isSilent(): boolean
+  /** What was claimed or read before, by our monotonic clock, was taken from it when it was called dead. */
+  since(): number
+}
+
 /** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
 const leaseSafetyMs = 1_000
 
@@ -12,6 +22,7 @@ const leaseSafetyMs = 1_000
 export interface Owned {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
+  leasedFrom: number
   expiresAt: number
   beforeAt: number
   forgetAt: number
@@ -27,22 +38,32 @@ export function ownedOf(
   return {
     delivery,
     downstream,
+    leasedFrom,
     expiresAt: leasedFrom + delivery.leaseMs,
     beforeAt: delivery.beforeMs === null ? Infinity : leasedFrom + delivery.beforeMs,
     forgetAt: leasedFrom + headers.forgetMs - delivery.roundMs
   }
 }
 
+export interface LeaseDeps {
+  cluster: Cluster
+  owner: Owner
+  stopping: AbortSignal
+  reach?: Pick<Reach, 'isClosed'>
+}
+
 /** The time for this attempt, ms. 0: it must not start now. */
 export function timeLeft(
-  { cluster, stopping, reach }: { cluster: Cluster; stopping: AbortSignal; reach?: Pick<Reach, 'isClosed'> },
-  { delivery, downstream, expiresAt, beforeAt, forgetAt }: Owned
+  { cluster, owner, stopping, reach }: LeaseDeps,
+  { delivery, downstream, leasedFrom, expiresAt, beforeAt, forgetAt }: Owned
 ): number {
   const now = performance.now()
   if (
     stopping.aborted ||
     cluster.isPaused(delivery.downstream) ||
     cluster.isDatabaseAway() ||
+    owner.isSilent() ||
+    leasedFrom < owner.since() ||
     reach?.isClosed(delivery.downstream) ||
     now >= Math.min(beforeAt, forgetAt)
   )

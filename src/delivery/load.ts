@@ -18,13 +18,14 @@ export interface ClaimedBatch {
 }
 
 /**
- * The deliveries of these claims that this process still owns. Accepted ones are used as they are, the others are read with one
+ * The deliveries of these claims that are still as they were claimed; from now on this process owns them. Accepted ones are used as they are, the others are read with one
  * SELECT. A read waits for its place in `ahead`. If `isRead` is true, the caller must give the place back.
  */
 export async function load(
   sql: Sql,
   ahead: Semaphore | undefined,
-  { downstream, deliveries }: ClaimedBatch
+  { downstream, deliveries }: ClaimedBatch,
+  owner: number | null = null
 ): Promise<{ loaded: LeasedDelivery[]; isRead: boolean }> {
   const accepted = deliveries.flatMap(one => one.loaded ?? [])
   const unread = deliveries.filter(one => one.loaded === undefined)
@@ -32,7 +33,7 @@ export async function load(
   for (let full = ahead?.full(); full; full = ahead?.full()) await full
   ahead?.enter()
   try {
-    return { loaded: [...accepted, ...(await read(sql, downstream, unread))], isRead: true }
+    return { loaded: [...accepted, ...(await read(sql, downstream, unread, owner))], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()
@@ -43,14 +44,16 @@ export async function load(
 async function read(
   sql: Sql,
   downstream: string,
-  claims: ClaimedBatch['deliveries']
+  claims: ClaimedBatch['deliveries'],
+  owner: number | null
 ): Promise<LeasedDelivery[]> {
   // Measured before the SELECT: otherwise its duration would be missing from every lease.
   const leasedFrom = performance.now()
   const rows = await loadDeliveries(
     sql,
     downstream,
-    claims.map(({ taskId, attempt }) => [taskId, attempt] as const)
+    claims.map(({ taskId, attempt }) => [taskId, attempt] as const),
+    owner
   )
   return rows.map(delivery => ({ delivery, leasedFrom, isAccepted: false }))
 }
@@ -62,7 +65,11 @@ const trustMs = 1_000
 export interface Cancelled {
   add(taskId: string, downstream: string): void
   /** The delivery if it may be sent. Undefined if it was stopped or claimed again. */
-  confirm(sql: Sql, one: LeasedDelivery): LeasedDelivery | Promise<LeasedDelivery | undefined>
+  confirm(
+    sql: Sql,
+    one: LeasedDelivery,
+    owner?: number | null
+  ): LeasedDelivery | Promise<LeasedDelivery | undefined>
 }
 
 /** `now` is for tests: ms of a monotonic clock. */
@@ -77,12 +84,12 @@ export function cancelled(now = (): number => performance.now()): Cancelled {
       }
       stoppedAt.set(keyOf(taskId, downstream), now())
     },
-    confirm(sql, one) {
+    confirm(sql, one, owner = null) {
       const { task, downstream, attempt } = one.delivery
       if (!one.isAccepted) return one
       const isStopped = stoppedAt.size > 0 && stoppedAt.has(keyOf(task.id, downstream))
       if (!isStopped && now() - one.leasedFrom <= trustMs) return one
-      return read(sql, downstream, [{ taskId: task.id, attempt }]).then(([found]) => found)
+      return read(sql, downstream, [{ taskId: task.id, attempt }], owner).then(([found]) => found)
     }
   }
 }

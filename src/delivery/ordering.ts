@@ -7,6 +7,7 @@ import type { Metrics } from '../runtime/metrics.ts'
 import type { Cluster } from './cluster.ts'
 import { dependents, type Dependents, type DependentsDeps } from './dependents.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
+import type { Owner } from './lease.ts'
 
 export interface OrderingDeps {
   sql: Sql
@@ -14,6 +15,7 @@ export interface OrderingDeps {
   downstreams: readonly { name: string; leaseMs: number; onFailed?: 'hold' | 'skip' | undefined }[]
   enqueuer: Pick<Enqueuer, 'add' | 'room'>
   cluster: Pick<Cluster, 'isPaused' | 'isBehind' | 'hasPromotions'>
+  owner: Pick<Owner, 'number'>
   claiming: () => boolean
   /** This process is also a worker: it need not read what it claims. */
   hasWorker: boolean
@@ -102,7 +104,7 @@ async function look(
   }
   failpoint('promote.before')
   const leasedFrom = performance.now()
-  const promoted = await promote(deps.sql, [...keys.values()], deps.hasWorker)
+  const promoted = await promote(deps.sql, [...keys.values()], deps.hasWorker, deps.owner.number())
   failpoint('promote.after_commit')
   const claimed = promoted.flatMap(({ phase, loaded, ...claim }): ClaimedDelivery[] =>
     phase === 'IN_FLIGHT'

@@ -1,5 +1,6 @@
 import { raiseNoHandler } from '../db/alarms.ts'
-import { findOrphans, findOverdue, type Overdue } from '../db/deliveries.ts'
+import { findOrphans, findOverdue, findOwned, type Overdue } from '../db/deliveries.ts'
+import type { DeadOwner } from '../db/owners.ts'
 import type { Sql } from '../db/pool.ts'
 import { decide, defaultPolicy } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
@@ -30,15 +31,49 @@ export async function rescueOverdue(
   since: Date | null
 ): Promise<boolean> {
   const overdue = await findOverdue(deps.sql, downstreams, since, overdueAtOnce)
-  const moves = overdue.map(one => moveOf(deps, one))
+  await decideAll(
+    deps,
+    overdue,
+    overdue.map(one => moveOf(deps, one))
+  )
+  return overdue.length < overdueAtOnce
+}
+
+/**
+ * Takes back what a dead process owned, without waiting for its leases. If it was no worker it sent nothing: that is not counted.
+ * What it had put into the queue may be taken back with the rest: its job is then of an attempt that is no more.
+ */
+export async function rescueOwned(
+  deps: RescueDeps & { downstreams: readonly { name: string; leaseMs: number }[] },
+  { number, isWorker }: DeadOwner
+): Promise<void> {
+  for (;;) {
+    const owned = await findOwned(deps.sql, deps.downstreams, number, overdueAtOnce)
+    const moves = owned.map((one): Move => {
+      const { overdue: _, ...move } = moveOf(deps, one, isWorker)
+      return { ...move, owner: number }
+    })
+    const rescued = await decideAll(deps, owned, moves)
+    if (owned.length < overdueAtOnce || rescued === 0) return
+  }
+}
+
+/** How many were moved. */
+async function decideAll(
+  deps: RescueDeps,
+  overdue: readonly Overdue[],
+  moves: readonly Move[]
+): Promise<number> {
   if (overdue.length > 0) failpoint('dispatch.after_select')
   const done = await Promise.all(
     overdue.map((task, at) => deps.complete({ move: moves[at] ?? null, task, messageCode: task.messageCode }))
   )
   if (overdue.length > 0) failpoint('dispatch.after_commit')
+  let moved = 0
   overdue.forEach((one, index) => {
     const move = moves[index]
     if (done[index] !== 'moved' || !move) return
+    moved++
     deps.log.info(
       {
         taskNo: one.taskNo,
@@ -53,10 +88,15 @@ export async function rescueOverdue(
       'delivery.rescued'
     )
   })
-  return overdue.length < overdueAtOnce
+  return moved
 }
 
-function moveOf({ handlers, cluster, random }: RescueDeps, one: Overdue): Move {
+/** `workersLive`: somebody may have sent it. */
+function moveOf(
+  { handlers, cluster, random }: RescueDeps,
+  one: Overdue,
+  workersLive = cluster.workers() > 0
+): Move {
   const { taskId, downstream, attempt, orderingKey } = one
   const key = { taskId, downstream, attempt, orderingKey, overdue: true }
   if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
@@ -64,7 +104,7 @@ function moveOf({ handlers, cluster, random }: RescueDeps, one: Overdue): Move {
     handlers.get(one.messageCode)?.downstreams.find(d => d.name === one.downstream)?.policy ?? defaultPolicy
   const lost = {
     kind: 'lost',
-    workersLive: cluster.workers() > 0 && !cluster.isPaused(one.downstream)
+    workersLive: workersLive && !cluster.isPaused(one.downstream)
   } as const
   const { move: name, ...more } = decide(
     one.phase === 'IN_FLIGHT' ? lost : { kind: 'no_receipt' },

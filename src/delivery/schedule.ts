@@ -4,6 +4,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import type { Enqueuer } from './enqueue.ts'
+import type { Owner } from './lease.ts'
 import type { From } from './low-water.ts'
 
 export interface ScheduleDeps {
@@ -12,6 +13,7 @@ export interface ScheduleDeps {
   downstreams: readonly { name: string; leaseMs: number }[]
   enqueuer: Enqueuer
   cluster: Cluster
+  owner: Pick<Owner, 'number'>
   log: Logger
 }
 
@@ -20,7 +22,7 @@ const claimedAtOnce = 2_000
 
 /** Claims due deliveries and enqueues them. False: more were due than were claimed, and there is room for them now. */
 export async function claimAndEnqueue(
-  { sql, downstreams, enqueuer, cluster, log }: ScheduleDeps,
+  { sql, downstreams, enqueuer, cluster, owner, log }: ScheduleDeps,
   from: From
 ): Promise<boolean> {
   const open = downstreams
@@ -32,7 +34,7 @@ export async function claimAndEnqueue(
       fromMs: from(name)
     }))
   const roomy = open.filter(one => one.room > 0)
-  const claimed = roomy.length > 0 ? await claimDue(sql, roomy) : []
+  const claimed = roomy.length > 0 ? await claimDue(sql, roomy, owner.number()) : []
   if (claimed.length > 0) {
     failpoint('claim.after_commit')
     log.debug({ deliveries: claimed.length }, 'schedule.claimed')

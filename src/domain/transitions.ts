@@ -204,6 +204,8 @@ export interface Move {
   limit?: number
   /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean
+  /** Only while this process owns it: what a dead one held may have been taken over by a worker meanwhile. */
+  owner?: number
   /** The operator who asks for it. */
   by?: string
   /** Of its delivery, where it has one: the end of one lets the next one go. */

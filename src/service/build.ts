@@ -30,6 +30,7 @@ import { waiters } from '../delivery/wait.ts'
 import { longestTimeout, type Registry } from '../handler/load.ts'
 import { halfMessages } from './half.ts'
 import { liveLimits } from './limits.ts'
+import { openHeartbeat } from './heartbeat.ts'
 import { startMaintenance } from './maintenance.ts'
 import { createMetrics } from '../runtime/metrics.ts'
 import { operations, openApp } from './operations.ts'
@@ -66,7 +67,7 @@ const farewellMs = 1_500
 const lastWordMs = 3_000
 
 export async function buildService(options: ServiceOptions): Promise<Service> {
-  const { config, registry, log } = options
+  const { config, databaseUrl, registry, log } = options
   const { roles } = config
   const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
   const gate = egress(options)
@@ -75,8 +76,8 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     { guard: gate, brokers: config.brokers, log },
     [...registry.downstreams.values()].map(one => one.transport)
   )
-  const sql = openDb(options.databaseUrl, { max: config.pgPool })
-  const reads = openReads(options.databaseUrl)
+  const sql = openDb(databaseUrl, { max: config.pgPool })
+  const reads = openReads(databaseUrl)
   const names = [...registry.downstreams.keys()]
   const limits = liveLimits(registry, config.leaseMarginMs, () => 1 / Math.max(1, cluster.workers()))
   const { handlers } = registry
@@ -108,13 +109,9 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   )
   const tell = (): void => void here.beat().catch(() => {}) // the next one tells it
   const reaching = reach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
-  const here = presence({ ...options, sql, node, reach: reaching })
-  const { backend, jobQueue, limiters } = await openQueue(
-    config,
-    primaryOf(options.databaseUrl),
-    limits.all,
-    log
-  )
+  const owner = openHeartbeat({ ...options, node, roles, onDead: dead => dispatching.died(dead) })
+  const here = presence({ ...options, sql, node, owner, reach: reaching })
+  const { backend, jobQueue, limiters } = await openQueue(config, primaryOf(databaseUrl), limits.all, log)
   const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => waitingFor })
   const local = localQueue({
     queue: jobQueue,
@@ -133,6 +130,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     enqueuer: enqueue,
     complete,
     cluster,
+    owner,
     sweepMs: config.sweepMs,
     random,
     log
@@ -144,6 +142,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     handlers,
     enqueuer: enqueue,
     cluster,
+    owner,
     leaseMarginMs: config.leaseMarginMs,
     claiming: () => !draining,
     wake: dispatching.wake,
@@ -163,6 +162,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     transports: ways,
     complete,
     cluster,
+    owner,
     node,
     leaseMarginMs: config.leaseMarginMs,
     slots: limiters,
@@ -238,7 +238,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     ...options,
     reconciler: reconciler({ sql, reads, handlers, node, log }),
     sql,
-    databaseUrl: options.databaseUrl,
+    databaseUrl,
     node,
     here,
     hasNews: reaching.hasNews,
@@ -274,6 +274,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       draining = true
       waiting.stop()
       stopLooking.abort()
+      owner.retire()
       await Promise.all([...running, reading.done])
       await enqueue.idle()
       stopping.abort()

@@ -7,6 +7,7 @@ import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
 import { placeOf, redisAddress } from '../queue/redis-client.ts'
 import { SettingError, type Config } from './config.ts'
+import type { Heartbeat } from './heartbeat.ts'
 
 /** What must be the same in all processes, as fingerprints and names without a secret. */
 export type SetupFacts = Required<Pick<NodeFacts, 'secrets' | 'queue' | 'handlers'>>
@@ -93,6 +94,7 @@ export interface Presence {
 export interface PresenceOptions {
   sql: Sql
   node: string
+  owner: Pick<Heartbeat, 'join' | 'leave'>
   config: Config
   registry: Registry
   secret: string
@@ -101,7 +103,7 @@ export interface PresenceOptions {
   reach: Pick<Reach, 'reached' | 'yielded'>
 }
 
-export function presence({ sql, node, version, reach, ...options }: PresenceOptions): Presence {
+export function presence({ sql, node, owner, version, reach, ...options }: PresenceOptions): Presence {
   const facts = setupFacts(options.config, options.secret, options.registry)
   const roles = [...options.config.roles].join(',')
   const beat = (): Promise<void> =>
@@ -113,9 +115,11 @@ export function presence({ sql, node, version, reach, ...options }: PresenceOpti
         throw new SettingError(
           `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: receipts for the one would be refused by the other. Set the same; to change it, keep the old one as SECRET_PREVIOUS (docs/operations.md)`
         )
-      await beat()
+      await Promise.all([beat(), owner.join()])
     },
     beat,
-    leave: () => removeNode(sql, node)
+    async leave() {
+      await Promise.allSettled([removeNode(sql, node), owner.leave()])
+    }
   }
 }

@@ -21,6 +21,7 @@ interface Known {
   inFlight: string[]
   /** Others of them: each statement is rolled back, and leaves dead entries behind that would be read. */
   sent: string[]
+  taken: string[]
   received: string[]
   taskNos: string[]
 }
@@ -128,6 +129,13 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       'warehouse',
       inFlight.map(id => [id, 1] as const)
     ),
+  takeOver: (sql, { taken }) =>
+    loadDeliveries(
+      sql,
+      'warehouse',
+      taken.map(id => [id, 1] as const),
+      7
+    ),
   findReceiving: (sql, { taskNos }) =>
     findReceiving(
       sql,
@@ -159,6 +167,7 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
   findOverdue: { indexes: ['delivery_due_idx', 'task_pkey'], reads: batch },
   nextDue: { indexes: ['delivery_due_idx'], reads: 2 * names.length },
   loadHinted: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
+  takeOver: { indexes: ['delivery_pkey', 'task_pkey'], reads: 2 * batch },
   findReceiving: { indexes: ['task_task_no_key', 'delivery_pkey'], reads: 2 * batch },
   look: {
     indexes: ['delivery_due_idx', 'dependency_open_idx', 'ordering_held_idx', 'promotion_key_idx'],
@@ -249,6 +258,7 @@ const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).pa
 const known: Known = {
   inFlight: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 1)),
   sent: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 2)),
+  taken: Array.from({ length: batch }, (_, n) => idOf(n * 4 + 3)),
   received: Array.from({ length: batch }, (_, n) => idOf(n + 600)),
   taskNos: Array.from({ length: batch }, (_, n) => `no:${n * 4 + 1}`)
 }
@@ -280,6 +290,7 @@ t.test('on empty tables every hot statement goes by its index', async t => {
   await judgeAll(t, await tables(t), {
     inFlight: Array.from({ length: batch }, () => randomUUID()),
     sent: Array.from({ length: batch }, () => randomUUID()),
+    taken: Array.from({ length: batch }, () => randomUUID()),
     received: Array.from({ length: batch }, () => randomUUID()),
     taskNos: Array.from({ length: batch }, () => randomUUID())
   })

@@ -32,6 +32,7 @@ function around(rooms: Record<string, number>) {
   const places = admission({
     enqueuer: { room: name => rooms[name] ?? 0 },
     cluster: { isPaused: name => name === state.paused, isBehind: name => name === state.behind },
+    owner: { number: () => 7 },
     claiming: () => state.claiming
   })
   return { state, places, rooms }

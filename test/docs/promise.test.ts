@@ -56,7 +56,7 @@ t.test('every promise has a row, and every row a test', async t => {
   const hands = table("In an operator's hands")
   t.same(
     hands.map(([name]) => name),
-    Array.from({ length: 9 }, (_, n) => `H${n + 1}`)
+    Array.from({ length: 10 }, (_, n) => `H${n + 1}`)
   )
   const attacks = table('Under attack')
   t.same(

@@ -9,11 +9,13 @@ import { outboxReader } from '../../src/api/outbox-row.ts'
 import { readTask } from '../../src/db/lists.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import { heartbeat } from '../../src/db/cluster.ts'
+import type { DeadOwner } from '../../src/db/owners.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { acceptor, type Accept, type AcceptDeps, type TaskRequest } from '../../src/delivery/accept.ts'
 import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
 import { dispatcher } from '../../src/delivery/dispatcher.ts'
+import type { Owner } from '../../src/delivery/lease.ts'
 import { cancelled } from '../../src/delivery/load.ts'
 import { successors, type Successors } from '../../src/delivery/ordering.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
@@ -57,6 +59,8 @@ export interface SetupOptions {
   mostText?: number
   sweepMs?: number
   random?: () => number
+  /** Who claims here. By default nobody in particular: what is lost comes back when its lease ends. */
+  owner?: Owner
 }
 
 export interface Story {
@@ -85,8 +89,8 @@ export interface Story {
   remove(taskNo: string): ReturnType<typeof remove>
   /** Releases a key of `warehouse`. */
   release(orderingKey: string): ReturnType<typeof release>
-  /** One look of a dispatcher that has just started, and all that follows from it. */
-  dispatch(): Promise<void>
+  /** One look of a dispatcher that has just started, and all that follows from it. `dead`: processes that it has called dead. */
+  dispatch(dead?: readonly DeadOwner[]): Promise<void>
   /** A dispatcher that goes on looking until the test ends. */
   dispatching(signal?: AbortSignal): { wake(): void; done: Promise<void> }
   /** As another process has it, which drains the outbox too. */
@@ -103,6 +107,8 @@ export interface Story {
   logged(message: string): Line[]
 }
 
+const nobody: Owner = { number: () => null, isSilent: () => false, since: () => -Infinity }
+
 function downstreamOf(name: string, more: Partial<LoadedDownstream> = {}): LoadedDownstream {
   return {
     name,
@@ -116,7 +122,7 @@ function downstreamOf(name: string, more: Partial<LoadedDownstream> = {}): Loade
 }
 
 export async function setup(t: Test, options: SetupOptions = {}): Promise<Story> {
-  const { leaseMarginMs = 10_000, sweepMs = 1_000, random = () => 0.5 } = options
+  const { leaseMarginMs = 10_000, sweepMs = 1_000, random = () => 0.5, owner = nobody } = options
   const sql = options.sql ?? (await testDb(t, { max: 8 })).sql
   const reads = readsOf(t, sql)
   const wished = options.downstreams ?? { warehouse: options.downstream ?? {} }
@@ -183,6 +189,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     }),
     complete: record,
     cluster: around,
+    owner,
     node: 'test',
     leaseMarginMs,
     stopping: stopping.signal,
@@ -197,6 +204,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     handlers,
     enqueuer: enqueuing,
     cluster: around,
+    owner,
     leaseMarginMs,
     wake: () => wake(),
     hasWorker: options.hasWorker ?? true,
@@ -233,6 +241,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       enqueuer: enqueuing,
       complete: record,
       cluster: around,
+      owner,
       sweepMs,
       random,
       log
@@ -325,9 +334,11 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
         { downstream: 'warehouse', orderingKey },
         async () => {}
       ),
-    async dispatch() {
+    async dispatch(dead = []) {
       const stop = new AbortController()
-      const done = newDispatcher().run(stop.signal)
+      const one = newDispatcher()
+      one.died(dead)
+      const done = one.run(stop.signal)
       stop.abort()
       await done
       if (downstream.holds) await enqueuing.idle()

@@ -95,7 +95,7 @@ export const checks: Check[] = [
   ),
   ofPostgres('PostgreSQL connections', ({ settings, connections }, config) => {
     const most = Number(settings.max_connections)
-    const own = config.pgPool + (config.roles.has('api') ? readConnections : 0)
+    const own = config.pgPool + 1 + (config.roles.has('api') ? readConnections : 0)
     const found = `${connections} of ${most} in use, one process takes ${own}`
     if (most - connections > own) return ok(found)
     return warn(`${found}: one more process may get no connection`, 'raise max_connections, or lower PG_POOL')

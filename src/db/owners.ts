@@ -1,0 +1,92 @@
+// Which processes live, as others see it: each has a number, by which it owns what it claims, and a beat.
+import { plainArray } from './arrays.ts'
+import { connect, type Client } from './pool.ts'
+
+/** What a process says of itself when it gets its number. */
+export interface OwnerFacts {
+  node: string
+  isWorker: boolean
+  process: string | null
+}
+
+/** A process whose last beat is more than a second old. */
+export interface SilentOwner {
+  number: number
+  process: string | null
+  silentMs: number
+}
+
+/** A process that is dead from now on. What it owned has to be decided. */
+export interface DeadOwner {
+  number: number
+  node: string
+  /** It may have sent what it owned. */
+  isWorker: boolean
+}
+
+/** Longer than a beat takes, shorter than a statement of a pool: a server that says nothing is asked on another connection. */
+const silenceSeconds = 3
+
+/** One connection for the beats alone: no pool keeps them waiting, and no beat waits for a disk. */
+export const openBeats = (url: string): Client =>
+  connect(url, {
+    max: 1,
+    max_lifetime: null,
+    fetch_types: false,
+    connect_timeout: 2,
+    silence_timeout: silenceSeconds,
+    backoff: () => 0.25,
+    onnotice: () => {},
+    connection: {
+      application_name: 'ackbox beat',
+      statement_timeout: silenceSeconds * 1_000,
+      synchronous_commit: 'off'
+    }
+  } as Parameters<typeof connect>[1])
+
+/** A number that no process has had. It is on disk before anything is claimed by it: that is committed later. */
+export async function addOwner(sql: Client, { node, isWorker, process }: OwnerFacts): Promise<number> {
+  const [row] = await sql<{ number: number }[]>`
+    insert into owner (node, is_worker, process) values (${node}, ${isWorker}, ${process}) returning number`
+  if (!row) throw new Error('PostgreSQL gave no number')
+  return row.number
+}
+
+/** Undefined: this process counts as dead. Else the others that have been silent for longer than a second. */
+export async function beat(sql: Client, number: number): Promise<SilentOwner[] | undefined> {
+  const [row] = await sql<{ lives: boolean; silent: SilentOwner[] | null }[]>`
+    with beaten as (update owner set seen_at = now() where number = ${number} returning number)
+    select exists (select from beaten) as lives, (
+      select json_agg(json_build_object(
+        'number', number, 'process', process, 'silentMs', extract(epoch from now() - seen_at) * 1000
+      ))
+      from owner where number <> ${number} and seen_at < now() - interval '1 s'
+    ) as silent`
+  return row?.lives ? (row.silent ?? []) : undefined
+}
+
+/** Each is called dead if it has still been silent for so long, and then by one caller alone. It counts as no worker any more, either. */
+export async function callDead(
+  sql: Client,
+  owners: readonly { number: number; silentMs: number }[]
+): Promise<DeadOwner[]> {
+  const rows = await sql<{ number: number; node: string; is_worker: boolean }[]>`
+    with dead as (
+      delete from owner o
+      using unnest(
+        ${plainArray(owners.map(({ number }) => number))}::int[], ${plainArray(owners.map(({ silentMs }) => silentMs))}::float8[]
+      ) as d (number, silent_ms)
+      where o.number = d.number and o.seen_at < now() - d.silent_ms * interval '1 ms'
+      returning o.number, o.node, o.is_worker
+    ), gone as (
+      -- The time after which a process does not live (cluster.ts).
+      update node set seen_at = least(seen_at, now() - interval '15 s') where id in (select node from dead)
+    )
+    select number, node, is_worker from dead`
+  return rows.map(({ number, node, is_worker: isWorker }) => ({ number, node, isWorker }))
+}
+
+/** It owns nothing any more. */
+export async function removeOwner(sql: Client, number: number): Promise<void> {
+  await sql`delete from owner where number = ${number}`
+}

@@ -1,0 +1,98 @@
+// This process among the others: it beats in a thread, and owns what it claims by a number. Without beats it stops its sends before
+// others call it dead; called dead, it lets go of what it held and goes on under a new number.
+import { Worker } from 'node:worker_threads'
+import type { DeadOwner } from '../db/owners.ts'
+import type { Owner } from '../delivery/lease.ts'
+import type { Logger } from '../runtime/logger.ts'
+
+export interface HeartbeatData {
+  url: string
+  node: string
+  isWorker: boolean
+  /** It calls others dead. */
+  calls: boolean
+  shared: SharedArrayBuffer
+}
+
+/** What the thread tells. */
+export type Told =
+  | { kind: 'joined' | 'called_dead'; number: number }
+  | { kind: 'failing'; reason: string }
+  | { kind: 'died'; owners: DeadOwner[] }
+
+/** Places in the shared memory: two times in µs of the clock that all threads share, and the number; 0: none. */
+export const [answeredAt, joinedAt, ownNumber] = [0, 1, 2]
+export const microseconds = (): bigint => process.hrtime.bigint() / 1_000n
+
+/** A beat that is older than this keeps every send from starting. Others wait longer before they call a process dead. */
+const silentMs = 2_000
+
+export interface Heartbeat extends Owner {
+  /** Resolves when this process has its number. */
+  join(): Promise<void>
+  /** From now on it calls nobody dead: it could not take anything back. */
+  retire(): void
+  leave(): Promise<void>
+}
+
+export interface HeartbeatOptions {
+  databaseUrl: string
+  node: string
+  roles: ReadonlySet<string>
+  onDead: (owners: DeadOwner[]) => void
+  log: Logger
+}
+
+export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: HeartbeatOptions): Heartbeat {
+  const shared = new SharedArrayBuffer(3 * BigInt64Array.BYTES_PER_ELEMENT)
+  const times = new BigInt64Array(shared)
+  // Both clocks are monotonic: what lies between them stays.
+  const aheadMs = performance.now() - Number(microseconds()) / 1_000
+  const at = (place: number): number => Number(Atomics.load(times, place)) / 1_000 + aheadMs
+  let thread: Worker | undefined
+  let ended: Promise<void> | undefined
+
+  function start(): Promise<void> {
+    const workerData: HeartbeatData = {
+      url: databaseUrl,
+      node,
+      isWorker: roles.has('worker'),
+      calls: roles.has('dispatcher'),
+      shared
+    }
+    const worker = new Worker(new URL('heartbeat-thread.js', import.meta.url), { workerData })
+    thread = worker
+    // Not caught: without beats this process would send nothing, and live.
+    ended = new Promise(resolve => worker.once('exit', () => resolve()))
+    return new Promise((resolve, reject) => {
+      let hasJoined = false
+      worker.once('exit', () => reject(new Error('the heartbeat ended')))
+      worker.on('message', (told: Told) => {
+        if (told.kind === 'died') {
+          for (const owner of told.owners) log.warn({ ...owner }, 'node.died')
+          onDead(told.owners)
+        } else if (told.kind === 'failing') {
+          log.warn({ reason: told.reason }, 'heartbeat.failed')
+          if (!hasJoined) reject(new Error(`no heartbeat: ${told.reason}`))
+        } else if (told.kind === 'called_dead') log.warn({ node, number: told.number }, 'node.called_dead')
+        else {
+          if (hasJoined) log.info({ node, number: told.number }, 'node.joined')
+          hasJoined = true
+          resolve()
+        }
+      })
+    })
+  }
+
+  return {
+    number: () => Number(Atomics.load(times, ownNumber)) || null,
+    isSilent: () => performance.now() - at(answeredAt) > silentMs,
+    since: () => at(joinedAt),
+    join: start,
+    retire: () => thread?.postMessage('retire'),
+    async leave() {
+      thread?.postMessage('leave')
+      await ended
+    }
+  }
+}

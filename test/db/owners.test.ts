@@ -1,0 +1,62 @@
+// The numbers of processes, and who may call whom dead.
+import t, { type Test } from 'tap'
+import { heartbeat, liveNodes } from '../../src/db/cluster.ts'
+import { addOwner, beat, callDead, openBeats, removeOwner } from '../../src/db/owners.ts'
+import { testDb } from '../support/postgres.ts'
+
+async function beats(t: Test) {
+  const { url, sql } = await testDb(t)
+  const own = openBeats(url)
+  t.teardown(() => own.end({ timeout: 1 }))
+  return {
+    sql,
+    own,
+    join: (node: string) => addOwner(own, { node, isWorker: true, process: null }),
+    silent: (number: number, interval: string) =>
+      sql`update owner set seen_at = now() - ${interval}::text::interval where number = ${number}`
+  }
+}
+
+t.test('a number is never used again, not even that of a process that left', async t => {
+  const { own, join } = await beats(t)
+  const first = await join('a')
+  const second = await join('b')
+  await removeOwner(own, second)
+  const third = await join('c')
+  t.ok(first < second && second < third)
+})
+
+t.test('a beat hears of those that are silent for a second, and of no others', async t => {
+  const { own, join, silent } = await beats(t)
+  const [mine, lively, quiet] = [await join('mine'), await join('lively'), await join('quiet')]
+  await silent(lively, '0.5 s')
+  await silent(quiet, '2 s')
+  const heard = await beat(own, mine)
+  t.match(heard, [{ number: quiet, process: null }])
+  t.ok(Number(heard?.[0]?.silentMs) >= 2_000, 'and how long')
+})
+
+t.test(
+  'who is silent for too long is called dead by one alone, and hears of it with its next beat',
+  async t => {
+    const { sql, own, join, silent } = await beats(t)
+    const [mine, quiet] = [await join('mine'), await join('quiet')]
+    for (const id of ['mine', 'quiet']) await heartbeat(sql, { id, roles: 'worker', version: 'test' })
+    const asked = [{ number: quiet, silentMs: 3_000 }]
+    t.same(await callDead(own, asked), [], 'not yet')
+    await silent(quiet, '4 s')
+    t.same(await callDead(own, asked), [{ number: quiet, node: 'quiet', isWorker: true }])
+    t.match(await liveNodes(sql), [{ id: 'mine' }], 'it counts as no worker any more')
+    t.same(await callDead(own, asked), [], 'a second one comes too late')
+    t.equal(await beat(own, quiet), undefined)
+    t.same(await beat(own, mine), [], 'the others live on')
+  }
+)
+
+t.test('who beats before it is called dead lives on', async t => {
+  const { own, join, silent } = await beats(t)
+  const quiet = await join('quiet')
+  await silent(quiet, '4 s')
+  t.same(await beat(own, quiet), [])
+  t.same(await callDead(own, [{ number: quiet, silentMs: 3_000 }]), [])
+})

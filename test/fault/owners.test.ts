@@ -1,0 +1,187 @@
+// Processes that die or stand still while they hold deliveries: others send these again long before their leases of more than a minute end.
+import { writeFileSync } from 'node:fs'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { blackHole } from '../support/blackhole.ts'
+import { unaccounted } from '../support/sampler.ts'
+import { eachOf, folder, start, type Process } from '../support/service.ts'
+import { numbered, stage, statusAtLast, taken, tally, type Stage } from '../support/stage.ts'
+import { stopwatch } from '../support/stopwatch.ts'
+import { until } from '../support/until.ts'
+
+t.setTimeout(600_000)
+
+/** Four seconds are promised; a busy machine takes longer. The leases here end after 70 s. */
+const soonMs = 20_000
+
+/** A stage with timeouts of 60 s. Its downstream answers no first attempt before `open`, and all later ones at once. */
+async function patience(t: Test) {
+  let open = (): void => {}
+  const opened = new Promise<void>(resolve => {
+    open = resolve
+  })
+  const on = (await stage(t, {
+    answer: async ({ headers }) => {
+      if (headers['ackbox-attempt'] === '1') await opened
+      return 200
+    }
+  })) as Stage
+  const handlers = folder(t)
+  writeFileSync(
+    path.join(handlers, 'plain.mjs'),
+    `import { defineHandler, z } from 'ackbox/handler'
+export default defineHandler({
+  messageCode: 'test.plain',
+  body: z.unknown(),
+  downstreams: {
+    plain: {
+      transport: 'http',
+      request: ({ raw }) => ({ url: '${on.downstream.url}/plain', body: raw }),
+      limit: { concurrency: 50, timeout: '60s' }
+    }
+  }
+})
+`
+  )
+  const env = { ...on.env, HANDLERS_DIR: handlers, LEASE_MARGIN_MS: '10000' }
+  return { ...on, env, open }
+}
+
+/** The deliveries that each process owns, by its pid. */
+async function owned({ sql }: Pick<Stage, 'sql'>): Promise<Map<number, number>> {
+  const rows = await sql<{ pid: string; n: number }[]>`
+    select split_part(o.node, '-', -2) as pid, count(*)::int as n
+    from delivery d join owner o on o.number = d.owner
+    where d.phase = 'IN_FLIGHT'
+    group by 1`
+  return new Map(rows.map(({ pid, n }) => [Number(pid), n]))
+}
+
+const again = ({ downstream }: Pick<Stage, 'downstream'>): number =>
+  downstream.requests.filter(({ headers }) => headers['ackbox-attempt'] !== '1').length
+
+t.test(
+  'a worker is killed: another one sends what it held within seconds, with timeouts of a minute',
+  async t => {
+    const on = await patience(t)
+    const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
+    const workers = [
+      await start(t, { ...on.env, ROLE: 'worker' }),
+      await start(t, { ...on.env, ROLE: 'worker' })
+    ]
+    const tasks = numbered('worker', 8)
+    await eachOf(tasks, taskNo => taken(api.url, taskNo))
+    await on.downstream.received(8)
+    const held = await owned(on)
+    const [busier, other] = workers.toSorted((a, b) => (held.get(b.pid) ?? 0) - (held.get(a.pid) ?? 0)) as [
+      Process,
+      Process
+    ]
+    const lost = held.get(busier.pid) ?? 0
+    t.ok(lost > 0)
+    const since = stopwatch(t)
+    await busier.kill('SIGKILL')
+    await until('all that it held has come again', () => again(on) >= lost)
+    const ms = since()
+    t.comment(`${lost} came again ${ms.toFixed(0)} ms after the kill`)
+    t.ok(ms < soonMs)
+    on.open()
+    t.same(new Set(await eachOf(tasks, taskNo => statusAtLast(api.url, taskNo))), new Set(['HANDLED']))
+    t.equal(on.downstream.requests.length, 8 + lost, 'what the other one held did not come twice')
+    t.same(await unaccounted(on.sql, on.downstream.requests), [])
+    t.notMatch(other.output(), /node\.called_dead/)
+  }
+)
+
+t.test(
+  'the whole of it is killed and started again: all that was on its way is sent within seconds',
+  async t => {
+    const on = await patience(t)
+    const first = await start(t, on.env)
+    const tasks = numbered('whole', 12)
+    await eachOf(tasks, taskNo => taken(first.url, taskNo))
+    await on.downstream.received(tasks.length)
+    await first.kill('SIGKILL')
+    const second = await start(t, on.env)
+    const since = stopwatch(t)
+    await until('all have come', () => again(on) >= tasks.length)
+    const ms = since()
+    t.comment(`they came within ${ms.toFixed(0)} ms of the start`)
+    t.ok(ms < soonMs)
+    on.open()
+    t.same(new Set(await eachOf(tasks, taskNo => statusAtLast(second.url, taskNo))), new Set(['HANDLED']))
+    t.same(await unaccounted(on.sql, on.downstream.requests), [])
+  }
+)
+
+t.test(
+  'a process that was frozen and goes on overwrites nothing, sends nothing late, and works again',
+  async t => {
+    const on = await patience(t)
+    const frozen = await start(t, on.env)
+    const other = await start(t, { ...on.env, ROLE: 'worker,dispatcher' })
+    const tasks = numbered('frozen', 5)
+    await eachOf(tasks, taskNo => taken(frozen.url, taskNo))
+    await on.downstream.received(5)
+    const held = (await owned(on)).get(frozen.pid) ?? 0
+    t.ok(held > 0)
+    process.kill(frozen.pid, 'SIGSTOP')
+    await until('the other one has called it dead', () => /node\.died/.test(other.output()))
+    await until('what it held has come again', () => again(on) >= held)
+    await until('and is HANDLED', async () => (await tally(on.sql))['HANDLED'] === held)
+    const before =
+      await on.sql`select task_id, attempt, handled_at, updated_at from delivery where status = 1 order by 1`
+    // Its requests are answered while it stands still: it reads them when it goes on.
+    on.open()
+    process.kill(frozen.pid, 'SIGCONT')
+    await until('it knows', () => /node\.called_dead/.test(frozen.output()))
+    await until('it is back', () => /node\.joined/.test(frozen.output()))
+    t.same(new Set(await eachOf(tasks, taskNo => statusAtLast(frozen.url, taskNo))), new Set(['HANDLED']))
+    const after = await on.sql`
+    select task_id, attempt, handled_at, updated_at from delivery
+    where task_id = any(${before.map(row => String(row['task_id']))}) order by 1`
+    t.same(after, before, 'not one row was written again')
+    t.equal(on.downstream.requests.length, 5 + held)
+    t.same(await unaccounted(on.sql, on.downstream.requests), [])
+    const more = numbered('thawed', 5)
+    await eachOf(more, taskNo => taken(frozen.url, taskNo))
+    t.same(new Set(await eachOf(more, taskNo => statusAtLast(frozen.url, taskNo))), new Set(['HANDLED']))
+  }
+)
+
+t.test('PostgreSQL says nothing for longer than a dead process may: nobody is called dead', async t => {
+  const on = await patience(t)
+  const { sql } = on
+  const way = new URL(on.databaseUrl)
+  const hole = await blackHole(t, { host: way.hostname, port: Number(way.port) })
+  way.port = String(hole.port)
+  const env = { ...on.env, DATABASE_URL: way.href }
+  const both = [await start(t, env), await start(t, { ...env, ROLE: 'worker,dispatcher' })]
+  const tasks = numbered('stalled', 5)
+  await eachOf(tasks, taskNo => taken(both[0]?.url ?? '', taskNo))
+  await on.downstream.received(5)
+  const numbers = async () =>
+    (await sql`select number from owner order by 1`).map(row => row['number'] as number)
+  const before = await numbers()
+  t.equal(before.length, 2)
+  hole.swallow()
+  // They give up the connection of their beats after as long as a process may be silent.
+  await until('no beat was answered for long', () =>
+    both.every(one => /heartbeat\.failed/.test(one.output()))
+  )
+  hole.heal()
+  const [row] = await sql<{ now: Date }[]>`select now() as now`
+  await until('both have looked for longer than they wait after an outage', async () => {
+    const [late] = await sql<{ n: number }[]>`
+      select count(*)::int as n from owner where seen_at > ${row?.now.toISOString() ?? ''}::timestamptz + interval '6 s'`
+    return late?.n === 2
+  })
+  t.same(await numbers(), before)
+  for (const one of both) t.notMatch(one.output(), /node\.(died|called_dead)/)
+  on.open()
+  t.same(
+    new Set(await eachOf(tasks, taskNo => statusAtLast(both[0]?.url ?? '', taskNo))),
+    new Set(['HANDLED'])
+  )
+  t.equal(on.downstream.requests.length, 5, 'none came twice')
+})
