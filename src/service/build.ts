@@ -96,7 +96,6 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const giveUp = new AbortController()
   const drained = new AbortController()
   let draining = false
-
   const cluster = openCluster(
     sql,
     names,

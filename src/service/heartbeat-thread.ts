@@ -30,6 +30,7 @@ let lastAnswerAt = 0
 let steadySince = 0
 let neededMs = watchedAtFirstMs
 let isFailing = false
+let hasJoined = false
 let calls = data.calls
 const leaving = new AbortController()
 
@@ -38,12 +39,14 @@ port.on('message', (asked: 'retire' | 'leave') => {
   if (asked === 'leave') leaving.abort()
 })
 
+await locatePrimary(url).catch(() => {})
 while (!leaving.signal.aborted) {
   try {
     await turn()
     isFailing = false
   } catch (err) {
-    if (!isFailing) tell({ kind: 'failing', reason: err instanceof Error ? err.message : String(err) })
+    if (!isFailing || !hasJoined)
+      tell({ kind: 'failing', reason: err instanceof Error ? err.message : String(err) })
     isFailing = true
     await locatePrimary(url).catch(() => {})
   }
@@ -51,7 +54,7 @@ while (!leaving.signal.aborted) {
 }
 port.close()
 // Others would call it dead otherwise, and find nothing.
-if (number > 0) await removeOwner(sql, number).catch(() => {})
+if (number > 0 && !isFailing) await removeOwner(sql, number).catch(() => {})
 await sql.end({ timeout: 1 })
 
 async function turn(): Promise<void> {
@@ -62,6 +65,7 @@ async function turn(): Promise<void> {
     Atomics.store(times, ownNumber, BigInt(number))
     Atomics.store(times, answeredAt, sentAt)
     tell({ kind: 'joined', number })
+    hasJoined = true
     return
   }
   const silent = await beat(sql, number)

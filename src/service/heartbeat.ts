@@ -2,6 +2,7 @@
 // others call it dead; called dead, it lets go of what it held and goes on under a new number.
 import { Worker } from 'node:worker_threads'
 import type { DeadOwner } from '../db/owners.ts'
+import { DatabaseError } from '../db/pool.ts'
 import type { Owner } from '../delivery/lease.ts'
 import type { Logger } from '../runtime/logger.ts'
 
@@ -26,6 +27,8 @@ export const microseconds = (): bigint => process.hrtime.bigint() / 1_000n
 
 /** A beat that is older than this keeps every send from starting. Others wait longer before they call a process dead. */
 const silentMs = 2_000
+/** A start ends if it cannot join: half a second lies between two tries. */
+const mostFailures = 10
 
 export interface Heartbeat extends Owner {
   /** Resolves when this process has its number. */
@@ -66,6 +69,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
     ended = new Promise(resolve => worker.once('exit', () => resolve()))
     return new Promise((resolve, reject) => {
       let hasJoined = false
+      let failures = 0
       worker.once('exit', () => reject(new Error('the heartbeat ended')))
       worker.on('message', (told: Told) => {
         if (told.kind === 'died') {
@@ -73,7 +77,10 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
           onDead(told.owners)
         } else if (told.kind === 'failing') {
           log.warn({ reason: told.reason }, 'heartbeat.failed')
-          if (!hasJoined) reject(new Error(`no heartbeat: ${told.reason}`))
+          if (!hasJoined && ++failures === mostFailures)
+            reject(
+              new DatabaseError(`This process cannot join the others in the table owner: ${told.reason}`)
+            )
         } else if (told.kind === 'called_dead') log.warn({ node, number: told.number }, 'node.called_dead')
         else {
           if (hasJoined) log.info({ node, number: told.number }, 'node.joined')

@@ -1,6 +1,6 @@
 // What a process owned comes back when it is dead, without waiting for its leases, and what it did not own stays where it is.
 import t, { type Test } from 'tap'
-import type { Owner } from '../../src/delivery/lease.ts'
+import { ownedOf, timeLeft, type Owner } from '../../src/delivery/lease.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
 interface Hand extends Owner {
@@ -144,3 +144,22 @@ t.test(
     t.match(await delivery(held), { status: 'HANDLED', attempt: 2 })
   }
 )
+
+t.test('what was claimed before it was called dead has no time left, and what came after has', async t => {
+  const { post, queue, quiet, owner, around, handlers, stopping } = await seven(t)
+  queue.mode = 'hold'
+  await post()
+  await quiet()
+  const loaded = queue.jobs.flat()[0]?.loaded
+  const [downstream] = handlers.get('order.paid')?.downstreams ?? []
+  const owned =
+    downstream &&
+    ownedOf({ headers: { headers: () => ({}), probe: () => ({}), forgetMs: 60_000 } }, loaded, downstream)
+  if (!owned) throw new Error('nothing was claimed')
+  const left = (): number => timeLeft({ cluster: around, owner, stopping: stopping.signal }, owned)
+  t.ok(left() > 0)
+  owner.now.since = performance.now()
+  t.equal(left(), 0)
+  owner.now.since = owned.leasedFrom
+  t.ok(left() > 0)
+})
