@@ -1,7 +1,7 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, Row, task } from './schema.ts'
-import type { Phase, Task } from '../domain/types.ts'
+import type { Task } from '../domain/types.ts'
 
 /** A delivery that this process owns while `leaseMs` lasts, with its task. */
 export interface LoadedDelivery {
@@ -178,85 +178,6 @@ export async function claimDue(
     where d.ctid = due.ctid and d.phase = 'WAITING'
     returning d.task_id, d.downstream, d.attempt`
   return rows.map(claimOf)
-}
-
-/** A delivery whose clock ran out and that cannot simply be claimed. */
-export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 'retryTimes'> &
-  Pick<
-    typeof delivery.$inferSelect,
-    'taskId' | 'downstream' | 'attempt' | 'triesLeft' | 'lost' | 'needsReceipt' | 'orderingKey'
-  > & { phase: Phase }
-
-/**
- * Lost leases, missing receipts and what expired, of clocks that ran out since `since` (null: ever). The window keeps a
- * look cheap while a million deliveries wait: a clock that ran out earlier was seen by an earlier look.
- */
-export async function findOverdue(
-  sql: Sql,
-  downstreams: readonly string[],
-  since: Date | null,
-  limit: number
-): Promise<Overdue[]> {
-  const rows = await sql<OverdueRow[]>`
-    select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
-      d.needs_receipt, d.ordering_key, t.retry_times
-    from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
-      select w.*
-      from delivery w
-      where w.status = 0 and w.downstream = o.downstream and w.next_action_at <= now()
-        and w.next_action_at > ${since?.toISOString() ?? '-infinity'}::text::timestamptz
-        and (w.phase <> 'WAITING' or w.deliver_before <= now())
-      order by w.next_action_at
-      limit ${limit}
-    ) d join task t on t.id = d.task_id`
-  return rows.map(overdueOf)
-}
-
-type OverdueRow = Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_times'> &
-  Pick<
-    Row<typeof delivery>,
-    'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'ordering_key'
-  > & { phase: Phase }
-
-const overdueOf = (row: OverdueRow): Overdue => ({
-  taskId: row.task_id,
-  taskNo: row.task_no,
-  messageCode: row.message_code,
-  downstream: row.downstream,
-  phase: row.phase,
-  attempt: row.attempt,
-  triesLeft: row.tries_left,
-  lost: row.lost,
-  needsReceipt: row.needs_receipt,
-  orderingKey: row.ordering_key,
-  retryTimes: row.retry_times
-})
-
-/**
- * What this process owns, of leases that run. Owners have no index: this reads all clocks from now on to the end of the longest lease of
- * a downstream, which is cheap enough for a death.
- */
-export async function findOwned(
-  sql: Sql,
-  downstreams: readonly { name: string; leaseMs: number }[],
-  owner: number,
-  limit: number
-): Promise<Overdue[]> {
-  const rows = await sql<OverdueRow[]>`
-    select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
-      d.needs_receipt, d.ordering_key, t.retry_times
-    from unnest(
-      ${textArray(downstreams.map(({ name }) => name))}::text[], ${plainArray(downstreams.map(({ leaseMs }) => leaseMs))}::float8[]
-    ) as o (downstream, lease_ms) cross join lateral (
-      select w.*
-      from delivery w
-      where w.status = 0 and w.downstream = o.downstream and w.next_action_at > now()
-        and w.next_action_at <= now() + o.lease_ms * interval '1 ms' and w.phase = 'IN_FLIGHT' and w.owner = ${owner}
-      order by w.next_action_at
-      limit ${limit}
-    ) d join task t on t.id = d.task_id
-    limit ${limit}`
-  return rows.map(overdueOf)
 }
 
 /** The bound of a look from `o.from_ms` on; a millisecond less, since a float is not exact. */

@@ -1,5 +1,6 @@
 import { raiseNoHandler } from '../db/alarms.ts'
-import { findOrphans, findOverdue, findOwned, type Overdue } from '../db/deliveries.ts'
+import { findOrphans } from '../db/deliveries.ts'
+import { findOverdue, findOwned, type Overdue } from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import type { Sql } from '../db/pool.ts'
 import { decide, defaultPolicy } from '../domain/retry-policy.ts'

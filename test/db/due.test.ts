@@ -1,5 +1,6 @@
 import t from 'tap'
-import { claimDue, findOrphans, findOverdue, nextDue } from '../../src/db/deliveries.ts'
+import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
+import { findOverdue } from '../../src/db/overdue.ts'
 import { openDb } from '../../src/db/pool.ts'
 import type { State, DeliveryState } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'

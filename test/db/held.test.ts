@@ -1,7 +1,8 @@
 // Somebody holds a snapshot, and what ended cannot be removed: looks for what is due must not read it all, again and again.
 import t, { type Test } from 'tap'
 import { readCluster } from '../../src/db/cluster.ts'
-import { claimDue, findOrphans, findOverdue, nextDue } from '../../src/db/deliveries.ts'
+import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
+import { findOverdue } from '../../src/db/overdue.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { lowWater, type From } from '../../src/delivery/low-water.ts'
 import type { DeliveryState } from '../../src/domain/transitions.ts'

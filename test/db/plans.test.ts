@@ -3,7 +3,8 @@
 
 import { randomUUID } from 'node:crypto'
 import t, { type Test } from 'tap'
-import { claimDue, findOverdue, nextDue, loadDeliveries } from '../../src/db/deliveries.ts'
+import { claimDue, nextDue, loadDeliveries } from '../../src/db/deliveries.ts'
+import { findOverdue } from '../../src/db/overdue.ts'
 import { applyMoves, type ReceiptRow } from '../../src/db/transitions.ts'
 import { closeDependencies, findDependents } from '../../src/db/dependents.ts'
 import { readCluster } from '../../src/db/cluster.ts'
