@@ -3,7 +3,8 @@ import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
-import { enqueueStub, mariadbShop, postgresShop, type Shop } from '../producer/databases.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { mariadbShop, postgresShop, type Shop } from '../producer/databases.ts'
 import { buildSdk, goUrl, jdbcUrl, mainOf } from './sdk.ts'
 import { without } from './server.ts'
 
@@ -21,6 +22,13 @@ async function run(cwd: string, command: string, ...args: string[]): Promise<str
 async function shops(t: Test): Promise<Shop[]> {
   const mariadb = await mariadbShop(t)
   return [await postgresShop(t), ...(mariadb ? [mariadb] : [])]
+}
+
+/** In the database of Ackbox, with its own functions, and nobody who takes the rows away. */
+async function sharedShop(t: Test): Promise<Shop> {
+  const shop = await postgresShop(t)
+  await migrate(shop.url)
+  return shop
 }
 
 /** Tasks that are there, once the account has paid for one order and not for the other. */
@@ -41,10 +49,9 @@ t.test('Go', { skip: without('go') }, async t => {
     })
   }
   await t.test('enqueue', async t => {
-    const shop = await postgresShop(t)
-    await shop.select(enqueueStub)
+    const shop = await sharedShop(t)
     await example('enqueue', goUrl(shop.url, 'postgres'))
-    t.same(await written(t, shop, 'enqueued'), ['go-enqueue-1'])
+    t.same(await written(t, shop, 'outbox'), ['go-enqueue-1'])
   })
 })
 
@@ -59,10 +66,9 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     })
   }
   await t.test('JDBC, enqueue', async t => {
-    const shop = await postgresShop(t)
-    await shop.select(enqueueStub)
+    const shop = await sharedShop(t)
     t.match(await example('Shop', 'enqueue', jdbc(shop)), /refused: no transaction/)
-    t.same(await written(t, shop, 'enqueued'), ['java-1'])
+    t.same(await written(t, shop, 'outbox'), ['java-1'])
   })
   for (const shop of await shops(t)) {
     await t.test(`Spring on ${shop.db.dialect}`, async t => {
@@ -73,22 +79,21 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     })
   }
   await t.test('Spring, enqueue: Ackbox is told after the commit, and never after a rollback', async t => {
-    const shop = await postgresShop(t)
-    await shop.select(enqueueStub)
+    const shop = await sharedShop(t)
     // The commit takes a moment, in which a word that comes too early finds nothing.
     await shop.select(`
       create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1); return null; end';
-      create constraint trigger slow after insert on enqueued deferrable initially deferred for each row execute function slow()`)
+      create constraint trigger slow after insert on outbox deferrable initially deferred for each row execute function slow()`)
     const ackbox = await fakeAckbox(t)
     const committed: unknown[] = []
     ackbox.script = async ({ path }, response) => {
       // What another connection sees at that moment is committed.
-      committed.push(path, ...(await shop.select('select task_no from enqueued')))
+      committed.push(path, ...(await shop.select('select task_no from outbox')))
       return answer(response, 202, { nudged: true })
     }
     await example('SpringShop', 'enqueue', jdbc(shop), ackbox.url)
     t.same(committed, ['/outbox/nudge', { task_no: 'spring-1' }])
-    t.same(await written(t, shop, 'enqueued'), ['spring-1'])
+    t.same(await written(t, shop, 'outbox'), ['spring-1'])
   })
   for (const shop of await shops(t)) {
     const { dialect } = shop.db
