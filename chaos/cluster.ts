@@ -9,9 +9,10 @@ import { freePort } from '../src/embedded/port.ts'
 import { balance } from './balancer.ts'
 import { aheadBy } from './clock.ts'
 import type { Exit } from './history.ts'
+import { servePair, serveSentinels } from './groups.ts'
 import { member, type Member } from './member.ts'
 import { copyService, type Mutant } from './mutants.ts'
-import { roles, type Queue } from './nemesis-plan.ts'
+import { roles, type FaultName, type Queue } from './nemesis-plan.ts'
 import { servePostgres, serveRedis, type PostgresServer, type RedisServer } from './servers.ts'
 import { leaseMarginMs, secretVariable, sweepMs } from './terms.ts'
 import { callWitness, type Witness } from './witness.ts'
@@ -38,6 +39,8 @@ export interface Cluster {
 export interface ClusterOptions {
   seed: number
   queue: Queue
+  /** Servers that it needs are there. */
+  fault?: FaultName
   /** Where package.json is. */
   root: string
   mutant?: Mutant
@@ -76,7 +79,7 @@ function slay(pid: number): void {
 }
 
 async function build(
-  { seed, queue, root, mutant, aheadSeconds, together }: ClusterOptions,
+  { seed, queue, fault, root, mutant, aheadSeconds, together }: ClusterOptions,
   folder: string,
   closers: (() => Promise<unknown>)[],
   close: () => Promise<void>
@@ -84,9 +87,10 @@ async function build(
   const dist = copyService(root, folder, mutant)
   const signing = `whsec_${randomBytes(32).toString('base64')}`
   const secret = randomBytes(32).toString('base64url')
-  const postgres = await servePostgres(folder)
+  const postgres = await (fault === 'failover' ? servePair : servePostgres)(folder)
   closers.push(postgres.close)
-  const redis = queue === 'redis' ? await serveRedis(folder) : undefined
+  const redis =
+    queue === 'redis' ? await (fault === 'sentinel' ? serveSentinels : serveRedis)(folder) : undefined
   if (redis) closers.push(redis.close)
   const witness = await callWitness(seed, signing)
   closers.push(witness.close)
@@ -125,7 +129,8 @@ async function build(
   const exits: Exit[] = []
   // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
   const endAll = () => {
-    for (const pid of [...members.map(one => one.pid()), redis?.pid() ?? 0, postgres.pid()]) slay(pid)
+    for (const pid of [...members.map(one => one.pid()), ...(redis?.pids() ?? []), ...postgres.pids()])
+      slay(pid)
   }
   process.once('exit', endAll)
   closers.push(async () => void process.off('exit', endAll))

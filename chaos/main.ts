@@ -5,7 +5,16 @@ import { hasRedis } from '../bench/ground.ts'
 import { judge, type Verdict } from './judge.ts'
 import { hasMariadb } from './mariadb.ts'
 import { mutantProfile, producerMutantProfile, mutants, type Mutant } from './mutants.ts'
-import { help, profiles, readOptions, UsageError, type Options, type Profile } from './options.ts'
+import { faultNames } from './nemesis-plan.ts'
+import {
+  faultProfile,
+  help,
+  profiles,
+  readOptions,
+  UsageError,
+  type Options,
+  type Profile
+} from './options.ts'
 import { judgeProducers, type ProducerVerdict } from './producers/judge.ts'
 import { runProducers } from './producers/run.ts'
 import { judgeReceivers, type ReceiverVerdict } from './receivers/judge.ts'
@@ -99,6 +108,15 @@ async function all(options: Options): Promise<Done> {
       }
     }
   }
+  for (const fault of faultNames) {
+    for (const queue of fault === 'sentinel' ? (['redis'] as const) : (['redis', 'postgres'] as const)) {
+      if (stop.signal.aborted) break
+      const profile = { ...options.profile, ...faultProfile(fault) }
+      const verdict = await one({ ...options, queue, fault, profile })
+      code = worse(code, codes[verdict.verdict])
+      runs.push({ queue, fault, ...verdict })
+    }
+  }
   for (const name of Object.keys(mutants)) {
     if (stop.signal.aborted) break
     const verdict = await broken({ ...options, queue: 'redis' }, name)
@@ -125,15 +143,16 @@ function worse(a: number, b: number): number {
 type AnyVerdict = Verdict | ProducerVerdict | ReceiverVerdict
 
 async function one(options: Options, mutant?: Mutant): Promise<AnyVerdict> {
-  const { seed, queue, profile, keep } = options
+  const { seed, queue, profile, fault, keep } = options
   console.error(
-    `chaos: seed ${seed}, mode ${queue}${options.together ? ', all roles together' : ''}, ${profile.seconds} s at ${profile.rate} tasks a second`
+    `chaos: seed ${seed}, mode ${queue}${options.together ? ', all roles together' : ''}${fault ? `, fault ${fault}` : ''}, ${profile.seconds} s at ${profile.rate} tasks a second`
   )
   const common = {
     seed,
     queue,
     profile,
     root: fileURLToPath(new URL('../..', import.meta.url)),
+    ...(fault && { fault }),
     ...(mutant && { mutant }),
     keep,
     stop: stop.signal,

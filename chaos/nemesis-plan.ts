@@ -17,12 +17,27 @@ export const processActions = [
 export const redisActions = ['redis.kill', 'redis.flush', 'redis.blackhole', 'redis.snapshot'] as const
 export const postgresActions = ['postgres.backends', 'postgres.stop', 'postgres.blackhole'] as const
 export const sinkActions = ['sink.fail', 'sink.hang', 'sink.reset', 'sink.late'] as const
+/** Of a process that stands still far longer than its lease, and goes on as if nothing had happened. */
+export const thawActions = ['thaw.api', 'thaw.worker', 'thaw.dispatcher'] as const
+/** A server dies for good, and its successor takes over: alone and once a run. */
+export const failoverActions = ['postgres.failover', 'redis.failover'] as const
 export type Action =
   | (typeof processActions)[number]
+  | (typeof thawActions)[number]
+  | (typeof failoverActions)[number]
   | (typeof redisActions)[number]
   | (typeof postgresActions)[number]
   | (typeof sinkActions)[number]
   | 'rolling'
+
+/** What `--fault` adds, each among the faults of processes and of the sink. */
+export const faults = {
+  thaw: [...processActions.slice(0, 3), ...thawActions, ...sinkActions],
+  failover: [...processActions, ...sinkActions, 'postgres.failover', 'rolling'],
+  sentinel: [...processActions, ...sinkActions, 'redis.failover', 'rolling']
+} as const satisfies Record<string, readonly Action[]>
+export type FaultName = keyof typeof faults
+export const faultNames = Object.keys(faults) as FaultName[]
 
 export interface Step {
   atMs: number
@@ -36,30 +51,39 @@ export interface Step {
 export interface Plan {
   processes: Step[]
   surroundings: Step[]
-  /** Alone, when the others are over: no POST may fail then, whoever else would be to blame. */
-  rolling: Step[]
+  /** Alone, when the others are over: no POST may fail in a rolling restart, whoever else would be to blame. */
+  alone: Step[]
 }
 
 /** About what it takes beyond `holdMs` until all is well again: a process starts, PostgreSQL reads its log. */
 const mendMs = 2_000
 /** About what a rolling restart takes. */
 const rollingMs = 22_000
+/** Load without other faults, in which the service finds the successor. */
+const failoverMs = 5_000
+const thawMs = 10_000
 
 /** `stopMs`: for how long PostgreSQL is gone. `only`: these actions, again and again until the load is over. */
 export function planNemesis(
   seed: number,
-  { seconds, queue, stopMs, only }: { seconds: number; queue: Queue; stopMs: number; only?: Action[] }
+  {
+    seconds,
+    queue,
+    stopMs,
+    only
+  }: { seconds: number; queue: Queue; stopMs: number; only?: readonly Action[] }
 ): Plan {
   const by = chance(seed, 'nemesis')
   const isWanted = (action: Action) => !only || only.includes(action)
   const wanted = {
-    processes: processActions.filter(isWanted),
+    processes: [...processActions.filter(isWanted), ...thawActions.filter(action => only?.includes(action))],
     surroundings: [...(queue === 'redis' ? redisActions : []), ...postgresActions, ...sinkActions].filter(
       isWanted
     ),
+    failovers: failoverActions.filter(action => only?.includes(action)),
     rolling: isWanted('rolling')
   }
-  const plan: Plan = { processes: [], surroundings: [], rolling: [] }
+  const plan: Plan = { processes: [], surroundings: [], alone: [] }
   const endMs = seconds * 1_000
   // A cycle has each action once, in an order of its own; a short run is one, a long one as many as fit.
   let atMs = 2_000
@@ -71,8 +95,12 @@ export function planNemesis(
     plan.processes.push(...processes.steps)
     plan.surroundings.push(...surroundings.steps)
     atMs = Math.max(processes.endMs, surroundings.endMs)
+    for (const action of wanted.failovers.splice(0)) {
+      plan.alone.push({ atMs, action, holdMs: failoverMs, which: 0 })
+      atMs += failoverMs + mendMs
+    }
     if (wanted.rolling) {
-      plan.rolling.push({ atMs, action: 'rolling', holdMs: 0, which: 0 })
+      plan.alone.push({ atMs, action: 'rolling', holdMs: 0, which: 0 })
       atMs += rollingMs
     }
     atMs += by.whole(500, 8_000)
@@ -98,6 +126,7 @@ function cycle(
 }
 
 function holdOf(by: Chance, action: Action, stopMs: number): number {
+  if (action.startsWith('thaw.')) return thawMs
   if (action.startsWith('stop.')) return leaseMs + by.whole(1_000, 2_500)
   if (action.startsWith('kill.')) return by.whole(200, 1_000)
   if (action === 'postgres.stop') return stopMs
@@ -108,5 +137,5 @@ function holdOf(by: Chance, action: Action, stopMs: number): number {
 
 /** Each action that has to run at least once. */
 export const actionsOf = (plan: Plan): Action[] => [
-  ...new Set([...plan.processes, ...plan.surroundings, ...plan.rolling].map(step => step.action))
+  ...new Set([...plan.processes, ...plan.surroundings, ...plan.alone].map(step => step.action))
 ]

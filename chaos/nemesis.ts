@@ -50,10 +50,10 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
     }
   }
 
-  /** Cycles are told apart by their rolling restarts, which come last and alone. */
+  /** What comes alone comes after all that was planned before it. */
   async function all(): Promise<void> {
     let fromMs = 0
-    const ends = plan.rolling.length > 0 ? plan.rolling : [undefined]
+    const ends = plan.alone.length > 0 ? plan.alone : [undefined]
     for (const end of ends) {
       const within = (step: Step) => step.atMs >= fromMs && step.atMs < (end?.atMs ?? Infinity)
       await Promise.all([
@@ -93,7 +93,7 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
     const one = theOne()
     return { target: one.name, process: one.process(), hurt: one.kill, mend: one.start }
   }
-  if (how === 'stop') {
+  if (how === 'stop' || how === 'thaw') {
     const one = theOne()
     const [hurt, mend] = [async () => one.freeze(), async () => one.thaw()]
     return { target: one.name, process: one.process(), hurt, mend }
@@ -108,12 +108,14 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
   }
   if (how === 'postgres') {
     const target = 'postgres'
+    if (what === 'failover') return { target, hurt: succession(postgres), mend: nothing }
     if (what === 'backends') return { target, hurt: postgres.terminateBackends, mend: nothing }
     if (what === 'stop') return { target, hurt: postgres.stopAtOnce, mend: postgres.start }
     return { target, hurt: postgres.swallow, mend: postgres.heal }
   }
   if (!redis) throw new Error(`no Redis for ${action}`)
   const target = 'redis'
+  if (what === 'failover') return { target, hurt: succession(redis), mend: nothing }
   if (what === 'kill') return { target, hurt: redis.kill, mend: redis.start }
   if (what === 'flush') return { target, hurt: redis.flush, mend: nothing }
   if (what === 'snapshot') {
@@ -128,6 +130,11 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
     }
   }
   return { target, hurt: redis.swallow, mend: redis.heal }
+}
+
+function succession({ failover }: { failover?: () => Promise<void> }): () => Promise<void> {
+  if (!failover) throw new Error('nobody takes its place')
+  return failover
 }
 
 /** As a deployment does: SIGTERM to one after the other, the next when the last is ready again and the balancer has seen it. */

@@ -1,6 +1,6 @@
 // What may be asked of the checker, and what it means.
 import { parseArgs } from 'node:util'
-import type { Action, Queue } from './nemesis-plan.ts'
+import { faultNames, faults, type Action, type FaultName, type Queue } from './nemesis-plan.ts'
 
 export interface Profile {
   seconds: number
@@ -10,7 +10,7 @@ export interface Profile {
   /** How long the run may take to come to rest. */
   drainMs: number
   fewest: number
-  only?: Action[]
+  only?: readonly Action[]
   /** Another load and other faults: chaos/producers. */
   isOfProducers?: true
   /** Receivers that die: chaos/receivers. */
@@ -29,11 +29,18 @@ export const profiles: Record<string, Profile> = {
   keys: { seconds: 120, rate: 25, stopMs: 5_000, drainMs: 120_000, fewest: 500, perKey: 50 }
 }
 
+/** A cycle of its faults, and what comes alone. */
+export const faultProfile = (fault: FaultName): Pick<Profile, 'seconds' | 'only'> => ({
+  seconds: 80,
+  only: faults[fault]
+})
+
 export interface Options {
   seed: number
   profile: Profile
   profileName: string
   queue: Queue
+  fault?: FaultName
   mutant?: string
   aheadSeconds: number
   together: boolean
@@ -54,6 +61,9 @@ Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: i
   --profile producers     40 s in which producers commit: enqueued, relayed from PostgreSQL and MariaDB, half messages, posted
   --profile receivers     receivers with ackbox/consumer die between commit and answer; needs mariadbd
   --profile keys          tasks with ordering keys, 50 of each, 120 s
+  --fault thaw            processes stand still for 10 s and go on
+  --fault failover        PostgreSQL has a synchronous standby; the primary is killed under load, and the standby promoted
+  --fault sentinel        Redis has a replica and three Sentinels; the master is killed under load
   --seconds N             of load, instead of the profile's
   --rate N                tasks a second (12; producers 9)
   --seed N                the same load and the same faults again; a new one each time without it
@@ -62,7 +72,8 @@ Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: i
   --report FILE           a page to read: time line, findings, the way of each task that one names
   --json FILE             the verdict into a file too
   --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
-  --all                   both modes with five seeds each and two of producers, keys and receivers, then every mutant; green only if each is as it must be
+  --all                   both modes with five seeds each, two of producers, keys and receivers, and each --fault, then every mutant; green only if each is
+                          as it must be
   --keep                  leaves logs and data where they are, and says where
   --help
 
@@ -79,6 +90,11 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
   if (!profile) throw new UsageError(`--profile must be one of ${Object.keys(profiles).join(', ')}`)
   const queue = values.mode ?? 'redis'
   if (queue !== 'redis' && queue !== 'postgres') throw new UsageError('--mode must be redis or postgres')
+  const fault = faultNames.find(name => name === values.fault)
+  if (values.fault !== undefined && !fault)
+    throw new UsageError(`--fault must be one of ${faultNames.join(', ')}`)
+  if (fault && profileName !== 'quick') throw new UsageError('--fault has a profile of its own')
+  if (fault === 'sentinel' && queue !== 'redis') throw new UsageError('--fault sentinel needs --mode redis')
   const mutant = values.mutant ?? (env['MUTANT'] || undefined)
   const extra = (['report', 'ahead', 'together'] as const).find(name => values[name] !== undefined)
   if ((profile.isOfProducers || profile.isOfReceivers) && extra)
@@ -89,6 +105,7 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
     profileName,
     profile: {
       ...profile,
+      ...(fault && faultProfile(fault)),
       ...(values.seconds !== undefined && { seconds: whole('seconds', values.seconds, 5, 86_400) }),
       ...(values.rate !== undefined && { rate: whole('rate', values.rate, 1, 1_000) })
     },
@@ -97,6 +114,7 @@ export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | '
     together: values.together ?? false,
     all: values.all ?? false,
     keep: values.keep ?? false,
+    ...(fault && { fault }),
     ...(mutant !== undefined && { mutant }),
     ...(values.report !== undefined && { report: values.report }),
     ...(values.json !== undefined && { json: values.json })
@@ -110,6 +128,7 @@ function parse(args: string[]) {
       options: {
         mode: { type: 'string' },
         profile: { type: 'string' },
+        fault: { type: 'string' },
         seconds: { type: 'string' },
         rate: { type: 'string' },
         seed: { type: 'string' },

@@ -23,7 +23,9 @@ export interface PostgresServer {
   start(): Promise<void>
   swallow(): Promise<void>
   heal(): Promise<void>
-  pid(): number
+  /** Dead, and its successor in its place. Once. */
+  failover?(): Promise<void>
+  pids(): number[]
   close(): Promise<void>
 }
 
@@ -42,7 +44,7 @@ export async function servePostgres(folder: string): Promise<PostgresServer> {
     url: urlOf({ ...postmaster, port: proxy.port }),
     password: postmaster.password,
     sql,
-    pid: () => postmaster.pid,
+    pids: () => [postmaster.pid],
     async terminateBackends() {
       await sql`
         select pg_terminate_backend(pid) from pg_stat_activity
@@ -76,7 +78,8 @@ export interface RedisServer {
   restore(): void
   swallow(): Promise<void>
   heal(): Promise<void>
-  pid(): number
+  failover?(): Promise<void>
+  pids(): number[]
   close(): Promise<void>
 }
 
@@ -126,7 +129,7 @@ export async function serveRedis(folder: string): Promise<RedisServer> {
     },
     swallow: proxy.swallow,
     heal: proxy.heal,
-    pid: () => child?.pid ?? 0,
+    pids: () => [child?.pid ?? 0],
     async close() {
       client.disconnect()
       await proxy.close()

@@ -116,7 +116,7 @@ export function evidenceOf(history: History): Evidence {
     heldIn: (process, from, to) =>
       byProcess
         .get(process)
-        ?.find(fault => fault.action.startsWith('stop.') && fault.from <= to && fault.mendedFrom >= from),
+        ?.find(fault => /^(stop|thaw)\./.test(fault.action) && fault.from <= to && fault.mendedFrom >= from),
     hasWorked: (from, to) => to <= from || worked(from, (to - from) / 2) <= to,
     isQueueSilent: (from, to) => history.queueSilent.some(at => at > from - silenceMs && at < to),
     faultsIn: (from, to, isIt, after = 0) =>
@@ -173,7 +173,7 @@ function after(beats: readonly Beat[], moment: number): number {
  * as it has happened, and a sink that says no at once holds nothing up.
  */
 function endsAt({ action, from, to }: Fault): number {
-  const isShort = /^(kill|stop|rolling|sink\.fail|sink\.reset)/.test(action)
+  const isShort = /^(kill|stop|thaw|rolling|sink\.fail|sink\.reset)/.test(action)
   return isShort ? from + 1 : to
 }
 

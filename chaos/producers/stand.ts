@@ -190,7 +190,8 @@ async function build(
   )
   const endAll = () => {
     const pids = [...services, ...relays, ...producers].map(one => one.pid())
-    for (const pid of [...pids, redis?.pid() ?? 0, mariadb.pid(), ackboxDb.pid(), shopDb.pid()]) slay(pid)
+    const servers = [...(redis?.pids() ?? []), mariadb.pid(), ...ackboxDb.pids(), ...shopDb.pids()]
+    for (const pid of [...pids, ...servers]) slay(pid)
   }
   process.once('exit', endAll)
   closers.push(() => process.off('exit', endAll))

@@ -139,7 +139,12 @@ async function build(
   closers.push(() => Promise.all(receivers.map(one => one.end())))
   // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
   const endAll = (): void => {
-    const pids = [...services.map(one => one.pid()), mariadb.pid(), server.pid(), redis?.pid() ?? 0]
+    const pids = [
+      ...services.map(one => one.pid()),
+      mariadb.pid(),
+      ...server.pids(),
+      ...(redis?.pids() ?? [])
+    ]
     for (const pid of pids.filter(one => one > 0))
       try {
         process.kill(pid, 'SIGKILL')

@@ -26,8 +26,10 @@ t.test(
         tasks: [task({ handledAt: iso(20_020) })],
         faults: [fault(action, 1_000, 14_000)]
       })
-    t.match(judge(story('stop.worker'), 1).counts, { overdue: 1 })
-    t.notOk('overdue' in judge(story('redis.blackhole'), 1).counts)
+    for (const action of ['stop.worker', 'thaw.worker'])
+      t.match(judge(story(action), 1).counts, { overdue: 1 })
+    for (const action of ['redis.blackhole', 'postgres.failover', 'redis.failover'])
+      t.notOk('overdue' in judge(story(action), 1).counts)
   }
 )
 
@@ -203,3 +205,27 @@ t.test(
     t.equal(unexplained({ builtAt: start + 50 }, delivered(2)), 1, 'its answer was in time, says its row')
   }
 )
+
+/** Both were answered and have their rows; the second went when the lease of the first was over. */
+const sentTwice = (faults: Fault[]) =>
+  takenAlong({}, {}, { faults, tasks: [task({ attempt: 2, attempts: delivered(2), handledAt: iso(4_020) })] })
+
+t.test('who stood still explains what another sent meanwhile, for itself alone', async t => {
+  const story = (process: string, to: number) => sentTwice([fault('thaw.worker', 20, to, process)])
+  t.match(judge(story('worker-1#1', 10_020), 1), {
+    verdict: 'green',
+    duplicates: { causes: { 'thaw.worker': 1 } }
+  })
+  t.match(judge(story('worker-2#1', 10_020), 1).counts, { unexplained: 1 }, 'another one')
+  t.match(judge(story('worker-1#1', 40), 1).counts, { unexplained: 1 }, 'it had gone on before it sent')
+})
+
+t.test('a failover explains what could not be written down meanwhile, and nothing later', async t => {
+  for (const action of ['postgres.failover', 'redis.failover']) {
+    t.match(judge(sentTwice([fault(action, 100, 3_000)]), 1), {
+      verdict: 'green',
+      duplicates: { causes: { [action]: 1 } }
+    })
+    t.match(judge(sentTwice([fault(action, 5_000, 9_000)]), 1).counts, { unexplained: 1 })
+  }
+})

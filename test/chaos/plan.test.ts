@@ -2,10 +2,10 @@ import t from 'tap'
 import { behaviour, fateOf } from '../../chaos/behaviour.ts'
 import { planLoad } from '../../chaos/load-plan.ts'
 import { envelope } from '../../chaos/load.ts'
-import { actionsOf, planNemesis, type Queue } from '../../chaos/nemesis-plan.ts'
-import { profiles, readOptions } from '../../chaos/options.ts'
+import { actionsOf, faults, planNemesis, type Queue } from '../../chaos/nemesis-plan.ts'
+import { faultProfile, profiles, readOptions } from '../../chaos/options.ts'
 
-const quick = { seconds: 90, rate: 12 }
+const quick = { seconds: 90, rate: 12, stopMs: 5_000 }
 const plan = (seed: number, queue: Queue = 'redis') =>
   planNemesis(seed, { seconds: 90, queue, stopMs: 5_000 })
 
@@ -68,11 +68,45 @@ t.test('every action of a mode runs, whatever the seed; without Redis none of Re
 
 t.test('the faults of a quick run are over when its load is', async t => {
   for (let seed = 0; seed < 50; seed++) {
-    const { rolling, processes, surroundings } = plan(seed)
-    t.equal(rolling.length, 1)
+    const { alone, processes, surroundings } = plan(seed)
+    t.equal(alone.length, 1)
     const last = Math.max(...[...processes, ...surroundings].map(({ atMs, holdMs }) => atMs + holdMs))
-    t.ok((rolling[0]?.atMs ?? 0) >= last && (rolling[0]?.atMs ?? 0) < 75_000)
+    t.ok((alone[0]?.atMs ?? 0) >= last && (alone[0]?.atMs ?? 0) < 75_000)
   }
+})
+
+t.test('a failover comes once a run, after the other faults and before the rolling restart', async t => {
+  for (const fault of ['failover', 'sentinel'] as const)
+    for (let seed = 0; seed < 20; seed++) {
+      const profile = { ...quick, ...faultProfile(fault) }
+      // Long enough for several cycles.
+      for (const seconds of [profile.seconds, 300]) {
+        const faulty = planNemesis(seed, { ...profile, seconds, queue: 'redis' })
+        const its = fault === 'failover' ? 'postgres.failover' : 'redis.failover'
+        const [first, second] = faulty.alone
+        t.match([first?.action, second?.action], [its, 'rolling'])
+        t.equal(faulty.alone.filter(({ action }) => action === its).length, 1)
+        t.ok((second?.atMs ?? 0) >= (first?.atMs ?? 0) + 5_000)
+        const others = new Set(faulty.surroundings.map(({ action }) => action.split('.')[0]))
+        t.same([...others], ['sink'], 'who is gone for good cannot be stopped and started')
+      }
+    }
+})
+
+t.test('with --fault thaw processes of each role stand still for 10 s', async t => {
+  const profile = { ...quick, ...faultProfile('thaw') }
+  const { processes } = planNemesis(7, { ...profile, queue: 'postgres' })
+  const thawed = processes.filter(({ action }) => action.startsWith('thaw.'))
+  t.same(thawed.map(({ action, holdMs }) => `${action} ${holdMs}`).toSorted(), [
+    'thaw.api 10000',
+    'thaw.dispatcher 10000',
+    'thaw.worker 10000'
+  ])
+  const without = actionsOf(plan(7))
+  t.notOk(
+    without.some(action => /thaw|failover/.test(action)),
+    'a run without --fault has none of them'
+  )
 })
 
 t.test('a doomed task is never answered well; once mended it is', async t => {
@@ -91,6 +125,9 @@ t.test('wrong options are told by name, and good ones change the profile', async
   t.throws(() => readOptions(['--seconds', 'long'], {}), /--seconds must be a whole number/)
   t.throws(() => readOptions(['--what'], {}), /--what/)
   t.throws(() => readOptions(['--profile', 'receivers', '--together'], {}), /receivers takes no --together/)
+  t.throws(() => readOptions(['--fault', 'rain'], {}), /--fault must be one of thaw, failover, sentinel/)
+  t.throws(() => readOptions(['--fault', 'sentinel', '--mode', 'postgres'], {}), /needs --mode redis/)
+  t.match(readOptions(['--fault', 'failover'], {}), { fault: 'failover', profile: { only: faults.failover } })
   t.equal(readOptions(['--help'], {}), 'help')
   t.match(readOptions(['--seed', '5', '--seconds', '30', '--rate', '3'], { MUTANT: 'host-clock' }), {
     seed: 5,
