@@ -1,5 +1,6 @@
 // Tasks on their way out of the tables, and back.
 import { plainArray } from './arrays.ts'
+import { withPartitions } from './partitions.ts'
 import type { Sql } from './pool.ts'
 
 /** Keeps tasks where they outlive the database. */
@@ -61,7 +62,7 @@ export interface ArchivedTask {
 const left: { [table: string]: string[] } = { delivery: ['ordering_key', 'position'], receipt: ['id'] }
 
 /**
- * Puts an archived task back with its deliveries, attempts and receipts, in one statement. Retention leaves it alone for its days from
+ * Puts an archived task back with its deliveries, attempts and receipts, by one statement. Retention leaves it alone for its days from
  * now on. False: its number, its id or its unique business key is taken, and nothing was changed.
  */
 export async function restoreTask(sql: Sql, line: string, who: string): Promise<boolean> {
@@ -81,7 +82,11 @@ export async function restoreTask(sql: Sql, line: string, who: string): Promise<
   const deliveryColumns = columns('delivery', deliveries[0] ?? { task_id: null })
   const attemptColumns = columns('attempt', attempts[0] ?? { task_id: null })
   const receiptColumns = columns('receipt', receipts[0] ?? { task_id: null })
-  const [row] = await sql<[{ restored: number }]>`
+  // Of its removal rows may be left that wait for the end of their day.
+  await sql`
+    with task_rows as (delete from attempt where task_id = ${task.id}::uuid and not exists (select from task where id = ${task.id}::uuid))
+    delete from receipt where task_id = ${task.id}::uuid and not exists (select from task where id = ${task.id}::uuid)`
+  const restore = () => sql<[{ restored: number }]>`
     with given as (select ${line}::text::jsonb as archived), restored as (
       insert into task (${taskColumns})
       select ${taskColumns} from given, jsonb_populate_record(null::task, archived->'task')
@@ -103,5 +108,6 @@ export async function restoreTask(sql: Sql, line: string, who: string): Promise<
       insert into audit (who, what, target) select ${who}, 'task.restored', task_no from restored
     )
     select count(*)::int as restored from restored`
+  const [row] = await withPartitions(sql, () => [task.id], restore)
   return row.restored === 1
 }

@@ -5,13 +5,15 @@ import type { Sql } from './pool.ts'
 /**
  * Removes up to `limit` tasks older than `days` of which nothing is SENDING or holds an orderingKey and that are not PREPARED, with all that hangs on them, walking from
  * the oldest on. `after` is where the last call stopped; null starts over and, as `next`, says that the end is reached.
+ * Attempts and receipts of tasks from `wholeFrom` on stay: they are dropped with their day.
  */
 export async function removeOld(
   sql: Sql,
   days: number,
   limit: number,
   after: string | null,
-  archive?: Archive
+  archive?: Archive,
+  wholeFrom = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 ): Promise<{ removed: number; next: string | null }> {
   const [found] = await sql<[{ ids: string[]; looked: number; next: string | null }]>`
     with looked as materialized (
@@ -28,7 +30,7 @@ export async function removeOld(
   const next = found.looked < limit ? null : found.next
   if (found.ids.length === 0) return { removed: 0, next }
   const seen = archive && (await archiveTasks(sql, found.ids, archive))
-  return { removed: await remove(sql, days, found.ids, seen), next }
+  return { removed: await remove(sql, { days, wholeFrom }, found.ids, seen), next }
 }
 
 /** Of a task `l` that is older than `days`. */
@@ -49,7 +51,7 @@ const atRest = (sql: Sql, days: number) => sql`
 /** `seen`: only those that still look as they were archived; what changed meanwhile is archived again at the next walk. */
 async function remove(
   sql: Sql,
-  days: number,
+  { days, wholeFrom }: { days: number; wholeFrom: string },
   ids: readonly string[],
   seen: readonly (string | undefined)[] | undefined
 ): Promise<number> {
@@ -74,8 +76,8 @@ async function remove(
         and (r.seen is null or r.seen = concat_ws(' ',
           (select max(extract(epoch from d.updated_at)) from locked d where d.task_id = r.id),
           (select count(*) from receipt k where k.task_id = r.id)))
-    ), receipts as (delete from receipt using old where receipt.task_id = old.id),
-    attempts as (delete from attempt using old where attempt.task_id = old.id),
+    ), receipts as (delete from receipt using old where receipt.task_id = old.id and receipt.task_id < ${wholeFrom}::uuid),
+    attempts as (delete from attempt using old where attempt.task_id = old.id and attempt.task_id < ${wholeFrom}::uuid),
     failures as (delete from failure using old where failure.task_id = old.id),
     halves as (delete from prepared using old where prepared.task_id = old.id),
     alarms as (delete from alarm using old where alarm.task_id = old.id),

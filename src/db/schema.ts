@@ -157,7 +157,7 @@ export const delivery = pgTable(
   ]
 )
 
-/** Append-only; written even when the move it belongs to touched no row. */
+/** Append-only; written even when the move it belongs to touched no row. By days of task_id (partitions.ts), as receipts are. */
 export const attempt = pgTable(
   'attempt',
   {
@@ -188,7 +188,7 @@ export const attempt = pgTable(
 export const receipt = pgTable(
   'receipt',
   {
-    id: bigserial('id', { mode: 'number' }).primaryKey(),
+    id: bigserial('id', { mode: 'number' }).notNull(),
     taskId: uuid('task_id').notNull(),
     downstream: text('downstream').notNull(),
     attempt: integer('attempt').notNull(),
@@ -201,7 +201,7 @@ export const receipt = pgTable(
     createdAt: at('created_at').notNull().defaultNow()
   },
   t => [
-    index('receipt_delivery_idx').on(t.taskId, t.downstream),
+    primaryKey({ name: 'receipt_pkey', columns: [t.taskId, t.id] }),
     check('receipt_result_check', oneOf(t.result, receiptResults))
   ]
 )

@@ -2,6 +2,7 @@ import { batcher, type Batcher, type Partly } from '../db/batch.ts'
 import type { Key } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
+import { withPartitions } from '../db/partitions.ts'
 import { isHandledReceipt, completeReceipts, type HandledReceipt } from '../db/receipts.ts'
 import { isSuccessfulSend, completeSends, type SuccessfulSend } from '../db/sends.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -125,7 +126,8 @@ async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | P
   const applied = new Array<Applied>(items.length)
   const write = async <T>(part: Part<T>, by: (sql: Sql, asked: readonly T[]) => Promise<Applied[]>) => {
     if (part.asked.length === 0) return
-    const written = await by(sql, part.asked)
+    const ids = () => part.from.flatMap(index => taskIdOf(items[index] as Completion) ?? [])
+    const written = await withPartitions(sql, ids, () => by(sql, part.asked))
     for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
   }
   let rest = [...items.keys()]
@@ -158,6 +160,8 @@ async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | P
   }
   return applied
 }
+
+const taskIdOf = ({ move, receipt }: Completion) => move?.taskId ?? receipt?.taskId
 
 /** Characters that are kept of a broker's id. Those of the brokers known here have at most 300. */
 const mostMessageId = 512

@@ -9,6 +9,7 @@ import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
 import { removeKeys, type Key } from '../db/ordering.ts'
 import { removeOldOperations } from '../db/operations.ts'
+import { listPartitions, makePartitions, oldestYoung, tendPartition, wholeFrom } from '../db/partitions.ts'
 import { removeOld } from '../db/retention.ts'
 import { repeat } from '../runtime/repeat.ts'
 import { bulk } from '../delivery/bulk.ts'
@@ -115,9 +116,6 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   const { reconciler } = options
   if (reconciler.isUsed)
     running.push(repeat(checkMs, () => reconciler.look(signal), failed('reconcile'), signal))
-  const archive = config.archiveDir === undefined ? undefined : openArchive(config.archiveDir, node)
-  let after: string | null = null
-  let afterKey: Key | null = null
   running.push(
     dispatching.run(signal),
     options.outbox.run(signal),
@@ -135,22 +133,37 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
     // A loop for each: one that is broken or slow keeps nobody else waiting.
     ...channels.map(channel => telling(options, channel, failed('alarm'))),
     unknownChannels(options, channels).catch(failed('alarm')),
-    repeat(
-      retentionMs,
-      async () => {
-        const { removed, next } = await removeOld(sql, config.retentionDays, retentionBatch, after, archive)
-        after = next
-        if (removed > 0) log.info({ removed }, 'retention.removed')
-        const keys = await removeKeys(sql, retentionBatch, afterKey)
-        afterKey = keys.next
-        const isMore = await removeOldOperations(sql, config.retentionDays, retentionBatch)
-        return next === null && keys.next === null && !isMore ? retentionMs : 100
-      },
-      failed('retention'),
-      signal
-    )
+    repeat(retentionMs, retention(options), failed('retention'), signal)
   )
   return { running, refreshing }
+}
+
+/** A turn of retention; resolves to the ms until the next. */
+function retention({ config, sql, node, log }: MaintenanceOptions): () => Promise<number> {
+  const { retentionDays: days, archiveDir } = config
+  const archive = archiveDir === undefined ? undefined : openArchive(archiveDir, node)
+  let after: string | null = null
+  let afterKey: Key | null = null
+  return async () => {
+    const partitions = await listPartitions(sql)
+    await makePartitions(sql, partitions)
+    const oldest = await oldestYoung(sql, days)
+    const whole = wholeFrom(partitions, oldest)
+    const { removed, next } = await removeOld(sql, days, retentionBatch, after, archive, whole)
+    after = next
+    if (removed > 0) log.info({ removed }, 'retention.removed')
+    if (next === null)
+      for (const partition of partitions.filter(({ high }) => high <= oldest)) {
+        const became = await tendPartition(sql, partition, retentionBatch)
+        if (became === 'dropped') log.info({ partition: partition.name }, 'retention.dropped')
+        else if (typeof became !== 'string')
+          log.warn({ partition: partition.name, ...became }, 'retention.blocked')
+      }
+    const keys = await removeKeys(sql, retentionBatch, afterKey)
+    afterKey = keys.next
+    const isMore = await removeOldOperations(sql, days, retentionBatch)
+    return next === null && keys.next === null && !isMore ? retentionMs : 100
+  }
 }
 
 async function telling(

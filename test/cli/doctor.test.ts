@@ -28,6 +28,7 @@ const postgres: PostgresFacts = {
   pending: [],
   keys: 1,
   forbidden: [],
+  partitions: { daysAhead: 8, blockedBy: [] },
   outbox: { waiting: 0, oldestMs: 0, rejected: 0 },
   roles: ['api', 'worker', 'dispatcher'],
   nodes: []
@@ -81,6 +82,7 @@ t.test('every complaint comes with the line that fixes it', async t => {
       pending: ['0000_a'],
       keys: 0,
       forbidden: ['delivery'],
+      partitions: { daysAhead: 0, blockedBy: [] },
       outbox: { waiting: 3, oldestMs: 90_000, rejected: 2 },
       nodes: [],
       roles: ['api'],
@@ -175,4 +177,22 @@ t.test('an embedded setup brings its tables up to date by itself', async t => {
   const pending = { postgres: { ...postgres, pending: ['0000_a'] } }
   t.match(complaints(pending), { Migrations: { level: 'fix', remedy: 'npm run migrate' } })
   t.same(complaints(pending, { embedded: true }), {})
+})
+
+t.test('too few days ahead, or old ones that somebody keeps, are told', async t => {
+  const of = (partitions: PostgresFacts['partitions']) =>
+    complaints({ postgres: { ...postgres, partitions } })['Partitions']
+  t.equal(of(undefined), undefined)
+  t.equal(of({ daysAhead: 2, blockedBy: [] }), undefined)
+  t.match(of({ daysAhead: 1, blockedBy: [] }), {
+    level: 'warn',
+    found: /for 1 days ahead/,
+    remedy: /ROLE=dispatcher/
+  })
+  const blockedBy = [{ pid: 71, application: 'pg_dump', seconds: 900 }]
+  t.match(of({ daysAhead: 8, blockedBy }), {
+    level: 'warn',
+    found: /pid 71 \(pg_dump\) .* 900 s/,
+    remedy: 'select pg_terminate_backend(71)'
+  })
 })

@@ -161,8 +161,8 @@ t.test(
     const all: string[] = []
     for (let n = 0; n < 150; n++) {
       const place = states[Math.floor(next() * states.length)] ?? 'WAITING'
-      // Clocks that are a year ahead or behind, and many near the bound.
-      const age = next() < 0.5 ? (next() - 0.5) * 800 : days + (next() - 0.5) * 0.2
+      // Clocks that are days ahead or a year behind, and many near the bound.
+      const age = next() < 0.5 ? next() * 400 - 8 : days + (next() - 0.5) * 0.2
       const id = await standing(
         sql,
         { ...failed, attempt: 1, place },

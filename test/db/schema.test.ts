@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
+import { uuidv7 } from '../../src/domain/ids.ts'
 import { alarmKinds, handledBys, phases, reasons, receiptResults } from '../../src/domain/types.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import { testDb } from '../support/postgres.ts'
@@ -79,7 +80,7 @@ t.test('every word of the glossary can be stored', async t => {
   }
   for (const result of receiptResults) {
     await sql`insert into receipt (task_id, downstream, attempt, result, applied)
-              values (${randomUUID()}, 'a', 1, ${result}, true)`
+              values (${uuidv7()}, 'a', 1, ${result}, true)`
   }
   await t.rejects(
     sql`insert into alarm (task_id, downstream, attempt, kind)

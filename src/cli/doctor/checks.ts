@@ -6,6 +6,7 @@ import { disagreements } from '../../service/presence.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { heldBack } from './holders.ts'
 import type { Looked, PostgresFacts } from './look.ts'
+import { judgePartitions } from './partitions.ts'
 import type { RedisFacts } from './redis.ts'
 import type { Target } from './targets.ts'
 
@@ -117,6 +118,7 @@ export const checks: Check[] = [
     if (embedded) return ok(`${pending.length} to apply at the next start`)
     return fix(`${pending.length} to apply: ${pending.join(', ')}`, commandLine('migrate'))
   }),
+  ofPostgres('Partitions', ({ partitions }) => judgePartitions(partitions)),
   ofPostgres('PostgreSQL rights', ({ forbidden }) => {
     if (forbidden.length === 0) return ok('this user may read and write our tables')
     return fix(

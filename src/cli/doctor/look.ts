@@ -10,6 +10,7 @@ import { loadHandlers, type NamedTarget } from '../../handler/load.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { transportNames } from '../../transport/registry.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
+import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
 
@@ -31,6 +32,8 @@ export interface PostgresFacts {
   keys: number | undefined
   /** Existing tables that this user may not read and write. */
   forbidden: string[]
+  /** Undefined before their migration. */
+  partitions: PartitionFacts | undefined
   /** Undefined before its migration. */
   outbox: OutboxState | undefined
   /** Roles of the running processes. */
@@ -87,7 +90,7 @@ async function lookAtServers(
   databaseUrl: string
 ): Promise<Omit<Looked, 'handlers' | keyof TargetFacts>> {
   const [postgres, redis] = await Promise.all([
-    lookAtPostgres(databaseUrl).catch(failed),
+    lookAtPostgres(databaseUrl, config).catch(failed),
     config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
   ])
   return { postgres, redis }
@@ -98,7 +101,7 @@ const failed = (err: unknown): Failed => {
   return { error: first instanceof Error ? first.message || first.name : String(first) }
 }
 
-async function lookAtPostgres(url: string): Promise<PostgresFacts> {
+async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<PostgresFacts> {
   await locatePrimary(url)
   const sql = openDb(url, { max: 1, applicationName: 'ackbox doctor', statementTimeoutMs: 5_000 })
   try {
@@ -138,6 +141,7 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       enqueued?.there && !forbidden.some(({ name }) => name.startsWith('outbox'))
         ? await readOutboxState(sql)
         : undefined
+    const partitions = await lookAtPartitions(sql, retentionDays)
     return {
       version,
       roundTripMs,
@@ -148,6 +152,7 @@ async function lookAtPostgres(url: string): Promise<PostgresFacts> {
       pending,
       keys: keys?.count,
       forbidden: forbidden.map(({ name }) => name),
+      partitions,
       outbox,
       roles: alive,
       nodes

@@ -7,7 +7,9 @@ export async function catalog(sql: postgres.Sql<Record<string, never>> | postgre
         pg_get_expr(d.adbin, d.adrelid), c.reloptions) as line
       from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
       left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
-      where c.relnamespace = 'public'::regnamespace and c.relkind = 'r'
+      where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p')
+    union all select 'partition ' || c.relname || ' ' || pg_get_expr(c.relpartbound, c.oid) from pg_class c where c.relispartition
+      and c.relkind = 'r'
     union all select 'constraint ' || conname || ' ' || conrelid::regclass || ' ' || pg_get_constraintdef(oid)
       from pg_constraint where connamespace = 'public'::regnamespace
     union all select 'index ' || indexdef from pg_indexes where schemaname = 'public'

@@ -31,7 +31,10 @@ async function tablesOf(sql: Sql): Promise<Map<string, string[]>> {
   const rows = await sql<{ name: string; columns: string[] }[]>`
     select table_name as name, array_agg(column_name::text order by ordinal_position) as columns
     from information_schema.columns join information_schema.tables using (table_schema, table_name)
-    where table_schema = 'public' and table_type = 'BASE TABLE' group by 1 order by 1`
+    where table_schema = 'public' and table_type = 'BASE TABLE'
+      -- What is in a partition is in its table.
+      and not exists (select from pg_inherits where inhrelid = table_name::regclass)
+    group by 1 order by 1`
   return new Map(rows.map(row => [row.name, row.columns]))
 }
 

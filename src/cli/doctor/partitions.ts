@@ -1,0 +1,60 @@
+// The days of attempts and receipts: are there enough of them ahead, and can the old ones go?
+import {
+  blockersOf,
+  dayMs,
+  listPartitions,
+  oldestYoung,
+  partitioned,
+  type Blocker
+} from '../../db/partitions.ts'
+import type { Sql } from '../../db/pool.ts'
+import { timeOf } from '../../domain/ids.ts'
+
+export interface PartitionFacts {
+  /** Whole days from now on for which both tables have partitions. */
+  daysAhead: number
+  /** Who keeps partitions from being dropped that are due. */
+  blockedBy: Blocker[]
+}
+
+/** Undefined before their migration. */
+export async function lookAtPartitions(sql: Sql, retentionDays: number): Promise<PartitionFacts | undefined> {
+  const [made] = await sql<[{ there: boolean }]>`
+    select to_regprocedure('partitions_of(text)') is not null as there`
+  if (!made.there) return undefined
+  const [partitions, oldest] = [await listPartitions(sql), await oldestYoung(sql, retentionDays)]
+  const ends = partitioned.map(parent =>
+    Math.max(...partitions.filter(one => one.parent === parent).map(({ high }) => timeOf(high).getTime()))
+  )
+  const blockers = new Map<number, Blocker>()
+  for (const one of partitions.filter(({ high }) => high <= oldest))
+    for (const blocker of await blockersOf(sql, one)) blockers.set(blocker.pid, blocker)
+  return {
+    daysAhead: Math.floor((Math.min(...ends) - Date.now()) / dayMs),
+    blockedBy: [...blockers.values()]
+  }
+}
+
+/** What the doctor says of it. */
+export function judgePartitions(facts: PartitionFacts | undefined): {
+  level: 'ok' | 'warn'
+  found: string
+  remedy?: string
+} {
+  if (facts === undefined) return { level: 'ok', found: 'no tables yet' }
+  const { daysAhead, blockedBy } = facts
+  const [first] = blockedBy
+  if (daysAhead < 2)
+    return {
+      level: 'warn',
+      found: `attempts and receipts have partitions for ${Math.max(0, daysAhead)} days ahead`,
+      remedy: 'start a process with ROLE=dispatcher; if one runs, its log says retention.failed'
+    }
+  if (first)
+    return {
+      level: 'warn',
+      found: `old days cannot be dropped: pid ${first.pid} (${first.application}) has had their table open for ${first.seconds} s`,
+      remedy: `select pg_terminate_backend(${first.pid})`
+    }
+  return { level: 'ok', found: `there for ${daysAhead} days ahead` }
+}

@@ -1,0 +1,160 @@
+// `attempt` and `receipt` by days: a task's id holds its time, and the rows of a day are dropped as one file.
+import { timeOf, uuidAt } from '../domain/ids.ts'
+import { plainArray } from './arrays.ts'
+import type { Sql } from './pool.ts'
+
+export const partitioned = ['attempt', 'receipt'] as const
+export type Partitioned = (typeof partitioned)[number]
+
+/** Days from today on that have their partitions before anybody needs them. */
+export const daysAhead = 8
+export const dayMs = 86_400_000
+/** A look for tasks that takes longer would keep everybody waiting if it were done under the lock: first vacuum must come by. */
+const quickMs = 50
+
+export interface Partition {
+  parent: Partitioned
+  name: string
+  /** The ids in it: from `low` on, or all that are lower than `high`; null: the first one. */
+  low: string | null
+  high: string
+}
+
+/** All of both tables, the oldest first. */
+export async function listPartitions(sql: Sql): Promise<Partition[]> {
+  return await sql<Partition[]>`
+    select parent, name, low::text, high::text
+    from unnest(${plainArray(partitioned)}::text[]) as p (parent) cross join lateral partitions_of(parent)
+    order by high, parent`
+}
+
+/** Makes the partitions of these days where they are missing; waits for no lock that others hold for long. */
+async function make(
+  sql: Sql,
+  days: Iterable<number>,
+  parents: readonly Partitioned[] = partitioned
+): Promise<void> {
+  for (const day of days)
+    for (const parent of parents)
+      await sql`select make_partition(${parent}, ${uuidAt(new Date(day * dayMs))}::uuid)`
+}
+
+/** Today's and those of the next days. */
+export async function makePartitions(sql: Sql, there: readonly Partition[], now = Date.now()): Promise<void> {
+  const today = Math.floor(now / dayMs)
+  const days = Array.from({ length: daysAhead + 1 }, (_, n) => today + n)
+  for (const parent of partitioned) {
+    const mine = there.filter(one => one.parent === parent)
+    const missing = days.filter(day => {
+      const id = uuidAt(new Date(day * dayMs))
+      return !mine.some(({ low, high }) => (low === null || low <= id) && id < high)
+    })
+    await make(sql, missing, [parent])
+  }
+}
+
+/**
+ * Writes rows of these tasks. If there is no partition for one of them, because no dispatcher ran for long, or a clock is wrong by days, it
+ * is made, and they are written then: an outcome exists nowhere else.
+ */
+export async function withPartitions<T>(
+  sql: Sql,
+  taskIds: () => Iterable<string>,
+  write: () => Promise<T>
+): Promise<T> {
+  try {
+    return await write()
+  } catch (err) {
+    if (!isWithoutPartition(err)) throw err
+    await make(sql, new Set([...taskIds()].map(id => Math.floor(timeOf(id).getTime() / dayMs))))
+    return await write()
+  }
+}
+
+const isWithoutPartition = (err: unknown): boolean => {
+  const { code, table_name: table, constraint_name: constraint } = err as { [field: string]: unknown }
+  // A check that fails has a name; the words of the message depend on the server's language.
+  return code === '23514' && constraint === undefined && partitioned.some(name => name === table)
+}
+
+/** The lowest id whose attempts and receipts are not removed row by row: they go with their day. */
+export function wholeFrom(partitions: readonly Partition[], oldest: string): string {
+  const first = partitions.filter(({ low, high }) => low === null && high > oldest)
+  return first.reduce((highest, { high }) => (high > highest ? high : highest), uuidAt(new Date(0)))
+}
+
+/** The lowest id of a task that is younger than `days`, by the database's clock. */
+export async function oldestYoung(sql: Sql, days: number): Promise<string> {
+  const [row] = await sql<
+    [{ id: string }]
+  >`select lowest_id(now() - ${days}::int * interval '1 day')::text as id`
+  return row.id
+}
+
+export interface Blocker {
+  pid: number
+  application: string
+  seconds: number
+}
+
+/** Transactions that have read or written this table and are older than a second: a partition cannot be dropped before they end. */
+export async function blockersOf(
+  sql: Sql,
+  { parent, name }: Pick<Partition, 'parent' | 'name'>
+): Promise<Blocker[]> {
+  return await sql<Blocker[]>`
+    select distinct a.pid, a.application_name as application, extract(epoch from now() - a.xact_start)::int as seconds
+    from pg_locks l join pg_stat_activity a on a.pid = l.pid
+    where l.relation in (${parent}::regclass, ${name}::regclass) and l.granted and a.xact_start < now() - interval '1 s'
+      and l.database = (select oid from pg_database where datname = current_database())`
+}
+
+/** What became of a day that is older than retention keeps. `kept`: it has tasks still, and what no task has any more was removed. */
+export type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: Blocker[] }
+
+export async function tendPartition(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
+  const { parent, name, low, high } = partition
+  const began = performance.now()
+  const [look] = await sql<[{ has: boolean }]>`
+    select exists (
+      select from task where id >= ${low ?? '00000000-0000-0000-0000-000000000000'}::uuid and id < ${high}::uuid
+    ) as has`
+  if (look.has) {
+    for (let after: string | null = null; ;) {
+      after = await removeOrphans(sql, name, after, limit)
+      if (after === null) return 'kept'
+    }
+  }
+  if (performance.now() - began > quickMs) return 'later'
+  const blockedBy = await blockersOf(sql, partition)
+  if (blockedBy.length > 0) return { blockedBy }
+  // It looks again, once nobody else can write: a task of that day may have come, from a clock that is wrong or from the archive.
+  try {
+    const [done] = await sql<[{ dropped: boolean }]>`select drop_partition(${parent}, ${name}) as dropped`
+    return done.dropped ? 'dropped' : 'later'
+  } catch (err) {
+    // Its lock_timeout: somebody was in the way for a moment.
+    if ((err as { code?: unknown }).code === '55P03') return 'later'
+    throw err
+  }
+}
+
+/** Removes rows that are of no task any more, walking on from `after`; null: the end. */
+async function removeOrphans(
+  sql: Sql,
+  name: string,
+  after: string | null,
+  limit: number
+): Promise<string | null> {
+  const [row] = await sql<[{ looked: number; last: string | null }]>`
+    with looked as materialized (
+      select distinct task_id from ${sql(name)}
+      where task_id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+      order by task_id limit ${limit}
+    ), gone as (
+      delete from ${sql(name)} r using looked l
+      where r.task_id = l.task_id and not exists (select from task where id = l.task_id)
+    )
+    select count(*)::int as looked, (select task_id::text from looked order by task_id desc limit 1) as last from looked`
+  return row.looked < limit ? null : row.last
+}

@@ -1,0 +1,256 @@
+// attempt and receipt by days: made ahead, dropped as a whole, and never a row of an open task with them.
+import t from 'tap'
+import {
+  blockersOf,
+  daysAhead,
+  listPartitions,
+  makePartitions,
+  oldestYoung,
+  tendPartition,
+  wholeFrom,
+  type Partition
+} from '../../src/db/partitions.ts'
+import { openDb, type Sql } from '../../src/db/pool.ts'
+import { removeOld } from '../../src/db/retention.ts'
+import { completer } from '../../src/delivery/complete.ts'
+import { timeOf, uuidAt } from '../../src/domain/ids.ts'
+import { phaseOf, states, type DeliveryState, type State } from '../../src/domain/transitions.ts'
+import { testDb } from '../support/postgres.ts'
+import { idOf, standing, tried } from '../support/rows.ts'
+import { until } from '../support/until.ts'
+
+const dayMs = 86_400_000
+const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const make = async (sql: Sql, daysAgo: number) => {
+  for (const parent of ['attempt', 'receipt'])
+    await sql`select make_partition(${parent}, ${uuidAt(new Date(Date.now() - daysAgo * dayMs))}::uuid)`
+}
+
+/** As if the migration had been long ago: the first partition ends before all that a test writes. */
+async function daily(sql: Sql, fromDaysAgo: number): Promise<void> {
+  for (const parent of ['attempt', 'receipt']) {
+    const first = `${parent}_first`
+    const high = uuidAt(new Date(Math.floor(Date.now() / dayMs - fromDaysAgo) * dayMs))
+    await sql.unsafe(`alter table ${parent} detach partition ${first}`)
+    await sql.unsafe(
+      `alter table ${parent} attach partition ${first} for values from (minvalue) to ('${high}')`
+    )
+  }
+  for (let ago = fromDaysAgo; ago >= -1; ago--) await make(sql, ago)
+}
+
+async function tried1(sql: Sql, id: string): Promise<void> {
+  await sql`
+    insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+    values (${id}, 'warehouse', 1, 'delivered', 1, 'a', now())`
+  await sql`
+    insert into receipt (task_id, downstream, attempt, result, applied) values (${id}, 'warehouse', 1, 'HANDLED', true)`
+}
+
+/** All turns of retention, as a dispatcher does them; what became of each partition that was due. */
+async function retain(sql: Sql, days: number): Promise<Record<string, unknown>> {
+  const partitions = await listPartitions(sql)
+  const oldest = await oldestYoung(sql, days)
+  const whole = wholeFrom(partitions, oldest)
+  let after: string | null = null
+  do ({ next: after } = await removeOld(sql, days, 7, after, undefined, whole))
+  while (after !== null)
+  const became: Record<string, unknown> = {}
+  for (const one of partitions.filter(({ high }) => high <= oldest)) {
+    // A busy machine takes its time for a look; the next turn sees to it.
+    do became[one.name] = await tendPartition(sql, one, 5)
+    while (became[one.name] === 'later')
+  }
+  return became
+}
+
+const idsIn = async (sql: Sql, table: string) =>
+  (await sql.unsafe(`select distinct task_id::text as id from ${table} order by 1`)).map(row =>
+    String(row['id'])
+  )
+
+t.test('partitions are made a week ahead, each once, by however many at once', async t => {
+  const { sql } = await testDb(t)
+  const before = await listPartitions(sql)
+  const later = Date.now() + 5 * dayMs
+  await Promise.all([1, 2, 3].map(() => makePartitions(sql, before, later)))
+  const made = await listPartitions(sql)
+  t.ok(made.length > before.length)
+  for (const parent of ['attempt', 'receipt']) {
+    const mine = made.filter(one => one.parent === parent)
+    t.equal(mine.filter(({ low }) => low === null).length, 1)
+    for (const [n, one] of mine.slice(1).entries()) t.equal(one.low, mine[n]?.high, 'no day is missing')
+    t.ok(timeOf(mine.at(-1)?.high ?? '').getTime() > later + daysAhead * dayMs)
+  }
+  await makePartitions(sql, made, later)
+  t.same(await listPartitions(sql), made)
+})
+
+t.test(
+  'an outcome is written though nobody made a partition for it: no dispatcher ran, or a clock is wrong',
+  async t => {
+    const { sql } = await testDb(t)
+    await daily(sql, 3)
+    const complete = completer({
+      sql,
+      metrics: { moved() {}, ended() {} },
+      giveUp: new AbortController().signal
+    })
+    const ids = [idOf(-300), idOf(0), idOf(200 - 3), idOf(-40)]
+    await sql.unsafe('drop table attempt_first, receipt_first')
+    for (const taskId of ids) await standing(sql, at('IN_FLIGHT'), { taskId })
+    const written = await Promise.all(
+      ids.map((taskId, n) =>
+        complete({
+          move:
+            n % 2
+              ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 1_000 }
+              : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
+          attempt: tried()
+        })
+      )
+    )
+    t.same(written, ['moved', 'moved', 'moved', 'moved'])
+    t.same(await idsIn(sql, 'attempt'), ids.toSorted())
+  }
+)
+
+t.test('a day goes as a whole once no task of it is left; its receipts and attempts with it', async t => {
+  const { sql } = await testDb(t)
+  await daily(sql, 60)
+  for (const days of [0, 10, 39, 40, 40.2, 41, 42])
+    await tried1(sql, await standing(sql, at('HANDLED'), { taskId: idOf(days) }))
+  const open = await standing(sql, at('WAITING'), { taskId: idOf(42) })
+  await tried1(sql, open)
+  const nameOf = (parent: string, daysAgo: number) =>
+    `${parent}_${new Date(Date.now() - daysAgo * dayMs).toISOString().slice(0, 10).replaceAll('-', '')}`
+  const became = await retain(sql, 30)
+  t.equal(became['attempt_first'], 'dropped')
+  t.equal(became[nameOf('attempt', 41)], 'dropped')
+  t.equal(became[nameOf('receipt', 42)], 'kept', 'somebody of that day is not done')
+  const left = await sql<{ id: string }[]>`select id::text from task order by id`
+  t.equal(left.length, 3)
+  for (const table of ['attempt', 'receipt'])
+    t.same(
+      await idsIn(sql, table),
+      left.map(({ id }) => id),
+      table
+    )
+  const names = (await listPartitions(sql)).map(({ name }) => name)
+  t.notOk(names.includes(nameOf('attempt', 41)))
+  t.ok(names.includes(nameOf('attempt', 42)))
+})
+
+t.test('H3: with random states, days and clocks, no row of a task that is open is ever dropped', async t => {
+  const { sql } = await testDb(t)
+  await daily(sql, 45)
+  const expected: string[] = []
+  const days = 5 + Math.floor(Math.random() * 30)
+  for (let n = 0; n < 120; n++) {
+    const place = states[Math.floor(Math.random() * states.length)] ?? 'WAITING'
+    // Some hosts' clocks are far behind.
+    const age = Math.random() < 0.1 ? 20_000 : Math.random() * 60
+    const id = await standing(sql, at(place), { taskId: idOf(age) })
+    await tried1(sql, id)
+    if (phaseOf(place) !== null || age < days) expected.push(id)
+  }
+  const became = await retain(sql, days)
+  t.comment(`${days} days: ${Object.values(became).filter(one => one === 'dropped').length} dropped`)
+  t.same(
+    (await sql`select id::text from task order by id`).map(row => String(row['id'])),
+    expected.toSorted()
+  )
+  const ids = new Set([...(await idsIn(sql, 'attempt'))])
+  const received = new Set([...(await idsIn(sql, 'receipt'))])
+  t.same(
+    expected.filter(id => !ids.has(id) || !received.has(id)),
+    [],
+    'each has its rows'
+  )
+  const oldest = await oldestYoung(sql, days)
+  t.same(
+    [...ids, ...received].filter(
+      id => !expected.includes(id) && id < uuidAt(new Date(timeOf(oldest).getTime() - dayMs))
+    ),
+    [],
+    'and of what is gone none are left, but of the day that is not over'
+  )
+})
+
+t.test(
+  'a task that comes while its day is being dropped keeps its rows: its clock is a month behind',
+  async t => {
+    const { sql } = await testDb(t)
+    await daily(sql, 60)
+    const [partition] = (await listPartitions(sql)).filter(
+      ({ name, low }) => low !== null && name.startsWith('attempt_')
+    )
+    // It comes between the look and the drop, which looks again.
+    const id = await standing(sql, at('IN_FLIGHT'), { taskId: idOf(60) })
+    const [done] = await sql<
+      { dropped: boolean }[]
+    >`select drop_partition('attempt', ${partition?.name ?? ''}) as dropped`
+    t.equal(done?.dropped, false)
+    await tried1(sql, id)
+    const today = (await listPartitions(sql)).find(({ high }) => timeOf(high).getTime() > Date.now())
+    const [never] = await sql<
+      { dropped: boolean }[]
+    >`select drop_partition('attempt', ${today?.name ?? ''}) as dropped`
+    t.equal(never?.dropped, false, 'and one of today never goes')
+    t.same(await idsIn(sql, 'attempt'), [id])
+  }
+)
+
+t.test(
+  'an open snapshot keeps a day from being dropped, is named, holds up nobody, and then it goes',
+  async t => {
+    const { sql, url } = await testDb(t)
+    await daily(sql, 60)
+    const dump = openDb(url, { max: 1, applicationName: 'pg_dump' })
+    t.teardown(() => dump.end())
+    await dump.unsafe('begin isolation level repeatable read')
+    await dump.unsafe('select count(*) from attempt')
+    const [partition] = (await listPartitions(sql)).filter(({ parent }) => parent === 'attempt') as [
+      Partition
+    ]
+    await until(
+      'the snapshot is older than a second',
+      async () => (await blockersOf(sql, partition)).length === 1
+    )
+    const became = await tendPartition(sql, partition, 5)
+    t.match(became, { blockedBy: [{ application: 'pg_dump' }] })
+    await t.rejects(
+      sql`select drop_partition('attempt', ${partition.name})`,
+      { code: '55P03' },
+      'it would not wait for long'
+    )
+    await tried1(sql, await standing(sql, at('HANDLED')))
+    await dump.unsafe('commit')
+    await until('it is gone', async () => (await tendPartition(sql, partition, 5)) === 'dropped')
+    t.notOk((await listPartitions(sql)).some(({ name }) => name === partition.name))
+  }
+)
+
+t.test(
+  'the version before goes on beside it: its inserts know a repeat, its removal finds all rows',
+  async t => {
+    const { sql } = await testDb(t)
+    await daily(sql, 60)
+    const ids = [idOf(0), idOf(59.5), idOf(-1)]
+    const insert = () => sql`
+    insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+    select id, 'warehouse', 1, 'delivered', 1, 'a', now() from unnest(${ids}::uuid[]) id
+    on conflict do nothing returning task_id`
+    t.equal((await insert()).length, 3)
+    t.equal((await insert()).length, 0, 'a zombie is told by what it could not write')
+    for (const id of ids)
+      await sql`
+      insert into receipt (task_id, downstream, attempt, result, applied) values (${id}, 'warehouse', 1, 'HANDLED', true)`
+    await sql`
+    with old as materialized (select unnest(${ids}::uuid[]) as id),
+    receipts as (delete from receipt using old where receipt.task_id = old.id),
+    attempts as (delete from attempt using old where attempt.task_id = old.id)
+    select count(*) from old`
+    t.same([...(await idsIn(sql, 'attempt')), ...(await idsIn(sql, 'receipt'))], [])
+  }
+)
