@@ -34,8 +34,8 @@ export async function fillDue(filling: Filling): Promise<void> {
 }
 
 /** Tasks of the last ten days that were handled at their first attempt. Younger than RETENTION_DAYS: nobody removes them. */
-export async function fillEnded(filling: Filling): Promise<void> {
-  const spread = { from: new Date(Date.now() - 240 * hourMs), to: new Date(Date.now() - hourMs) }
+export async function fillEnded(filling: Filling, days = 10): Promise<void> {
+  const spread = { from: new Date(Date.now() - days * 24 * hourMs), to: new Date(Date.now() - hourMs) }
   await fill('ended tasks', filling, spread, async (sql, from, to) => {
     await insertTasks(sql, from, to)
     await sql`

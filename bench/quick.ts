@@ -11,6 +11,7 @@ const all = [
   'backlog',
   'old',
   'held',
+  'retention',
   'recovery',
   'isolation',
   'keys',
@@ -25,6 +26,7 @@ const withoutRedis: Record<string, string[]> = {
   backlog: ['--mode', 'postgres'],
   old: ['--mode', 'postgres'],
   held: ['--mode', 'postgres'],
+  retention: ['--mode', 'postgres'],
   recovery: ['--mode', 'postgres']
 }
 

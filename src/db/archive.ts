@@ -59,7 +59,10 @@ export interface ArchivedTask {
 }
 
 /** The place in an order is of no use any more, and a receipt gets a new number: the old one may be taken. */
-const left: { [table: string]: string[] } = { delivery: ['ordering_key', 'position'], receipt: ['id'] }
+const left: { [table: string]: string[] } = {
+  delivery: ['ordering_key', 'position', 'owner'],
+  receipt: ['id']
+}
 
 /**
  * Puts an archived task back with its deliveries, attempts and receipts, by one statement. Retention leaves it alone for its days from

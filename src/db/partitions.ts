@@ -1,5 +1,5 @@
 // `attempt` and `receipt` by days: a task's id holds its time, and the rows of a day are dropped as one file.
-import { timeOf, uuidAt } from '../domain/ids.ts'
+import { lowestUuid, timeOf, uuidAt } from '../domain/ids.ts'
 import { plainArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
@@ -105,7 +105,7 @@ export async function blockersOf(
   return await sql<Blocker[]>`
     select distinct a.pid, a.application_name as application, extract(epoch from now() - a.xact_start)::int as seconds
     from pg_locks l join pg_stat_activity a on a.pid = l.pid
-    where l.relation in (${parent}::regclass, ${name}::regclass) and l.granted and a.xact_start < now() - interval '1 s'
+    where l.relation in (to_regclass(${parent}), to_regclass(${name})) and l.granted and a.xact_start < now() - interval '1 s'
       and l.database = (select oid from pg_database where datname = current_database())`
 }
 
@@ -113,11 +113,21 @@ export async function blockersOf(
 export type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: Blocker[] }
 
 export async function tendPartition(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
+  try {
+    return await tend(sql, partition, limit)
+  } catch (err) {
+    // Somebody was in the way for a moment, or another dispatcher was faster.
+    if (['55P03', '42P01'].includes(String((err as { code?: unknown }).code))) return 'later'
+    throw err
+  }
+}
+
+async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
   const { parent, name, low, high } = partition
   const began = performance.now()
   const [look] = await sql<[{ has: boolean }]>`
     select exists (
-      select from task where id >= ${low ?? '00000000-0000-0000-0000-000000000000'}::uuid and id < ${high}::uuid
+      select from task where id >= ${low ?? lowestUuid}::uuid and id < ${high}::uuid
     ) as has`
   if (look.has) {
     for (let after: string | null = null; ;) {
@@ -129,14 +139,8 @@ export async function tendPartition(sql: Sql, partition: Partition, limit: numbe
   const blockedBy = await blockersOf(sql, partition)
   if (blockedBy.length > 0) return { blockedBy }
   // It looks again, once nobody else can write: a task of that day may have come, from a clock that is wrong or from the archive.
-  try {
-    const [done] = await sql<[{ dropped: boolean }]>`select drop_partition(${parent}, ${name}) as dropped`
-    return done.dropped ? 'dropped' : 'later'
-  } catch (err) {
-    // Its lock_timeout: somebody was in the way for a moment.
-    if ((err as { code?: unknown }).code === '55P03') return 'later'
-    throw err
-  }
+  const [done] = await sql<[{ dropped: boolean }]>`select drop_partition(${parent}, ${name}) as dropped`
+  return done.dropped ? 'dropped' : 'later'
 }
 
 /** Removes rows that are of no task any more, walking on from `after`; null: the end. */
@@ -149,7 +153,7 @@ async function removeOrphans(
   const [row] = await sql<[{ looked: number; last: string | null }]>`
     with looked as materialized (
       select distinct task_id from ${sql(name)}
-      where task_id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+      where task_id > ${after ?? lowestUuid}::uuid
       order by task_id limit ${limit}
     ), gone as (
       delete from ${sql(name)} r using looked l

@@ -64,6 +64,8 @@ const checkMs = 1_000
 const bulkMs = 1_000
 const standingMs = 15_000
 const retentionMs = 60_000
+/** Where somebody was in the way for a moment. */
+const laterMs = 2_000
 const statisticsMs = 10_000
 const removalMs = 600_000
 const retentionBatch = 1_000
@@ -152,17 +154,20 @@ function retention({ config, sql, node, log }: MaintenanceOptions): () => Promis
     const { removed, next } = await removeOld(sql, days, retentionBatch, after, archive, whole)
     after = next
     if (removed > 0) log.info({ removed }, 'retention.removed')
+    let isLater = false
     if (next === null)
       for (const partition of partitions.filter(({ high }) => high <= oldest)) {
         const became = await tendPartition(sql, partition, retentionBatch)
+        isLater ||= became === 'later'
         if (became === 'dropped') log.info({ partition: partition.name }, 'retention.dropped')
-        else if (typeof became !== 'string')
+        if (typeof became !== 'string')
           log.warn({ partition: partition.name, ...became }, 'retention.blocked')
       }
     const keys = await removeKeys(sql, retentionBatch, afterKey)
     afterKey = keys.next
     const isMore = await removeOldOperations(sql, days, retentionBatch)
-    return next === null && keys.next === null && !isMore ? retentionMs : 100
+    if (next !== null || keys.next !== null || isMore) return 100
+    return isLater ? laterMs : retentionMs
   }
 }
 
