@@ -131,7 +131,7 @@ async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tend
     ) as has`
   if (look.has) {
     for (let after: string | null = null; ;) {
-      after = await removeOrphans(sql, name, after, limit)
+      after = await removeOrphans(sql, partition, after, limit)
       if (after === null) return 'kept'
     }
   }
@@ -143,21 +143,26 @@ async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tend
   return done.dropped ? 'dropped' : 'later'
 }
 
-/** Removes rows that are of no task any more, walking on from `after`; null: the end. */
+/**
+ * Removes rows that are of no task any more, walking on from `after`; null: the end. By the name of the table: a process may have
+ * no right on its partitions.
+ */
 async function removeOrphans(
   sql: Sql,
-  name: string,
+  { parent, low, high }: Partition,
   after: string | null,
   limit: number
 ): Promise<string | null> {
+  const [from, table] = [low ?? lowestUuid, sql(parent)]
   const [row] = await sql<[{ looked: number; last: string | null }]>`
     with looked as materialized (
-      select distinct task_id from ${sql(name)}
-      where task_id > ${after ?? lowestUuid}::uuid
+      select distinct task_id from ${table}
+      where task_id >= ${from}::uuid and task_id < ${high}::uuid and task_id > ${after ?? lowestUuid}::uuid
       order by task_id limit ${limit}
     ), gone as (
-      delete from ${sql(name)} r using looked l
-      where r.task_id = l.task_id and not exists (select from task where id = l.task_id)
+      delete from ${table} r using looked l
+      where r.task_id = l.task_id and r.task_id >= ${from}::uuid and r.task_id < ${high}::uuid
+        and not exists (select from task where id = l.task_id)
     )
     select count(*)::int as looked, (select task_id::text from looked order by task_id desc limit 1) as last from looked`
   return row.looked < limit ? null : row.last
