@@ -20,7 +20,7 @@ export async function removeOld(
       select id, task_no, state from task
       where id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
         -- uuid v7 begins with its time: a bound on the key, so that the walk ends where the young ones begin
-        and id < (lpad(to_hex((extract(epoch from now() - ${days}::int * interval '1 day') * 1000)::bigint), 12, '0')
+        and id < (lpad(to_hex(greatest(0, extract(epoch from now() - ${days}::int * interval '1 day') * 1000)::bigint), 12, '0')
           || repeat('0', 20))::uuid
       order by id
       limit ${limit}

@@ -152,3 +152,11 @@ t.test(
     t.same([...(await sql`select id from operation order by id`)], [{ id: young }, { id: running }])
   }
 )
+
+t.test('the longest RETENTION_DAYS, which begins before 1970, removes nothing', async t => {
+  const { sql } = await testDb(t)
+  await standing(sql, at('HANDLED'), { taskId: idOf(400) })
+  t.same(await removeOld(sql, 36_500, 100, null), { removed: 0, next: null })
+  t.equal((await rows(sql))['task'], 1)
+  t.match(await sql`select lowest_id(now() - interval '36500 days')::text as id`, [{ id: /^[0-]+$/ }])
+})

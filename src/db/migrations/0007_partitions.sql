@@ -1,7 +1,7 @@
 -- attempt and receipt become partitioned by task_id, a uuid v7, which begins with its time. The tables of before are the first
 -- partition: they are renamed, not copied. Attaching reads each once; what is locked by then stays so to the end of the transaction.
 CREATE FUNCTION "lowest_id"(at timestamptz) RETURNS uuid LANGUAGE sql STABLE AS $$
-	SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+	SELECT (lpad(to_hex(greatest(0, extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 --> statement-breakpoint
 CREATE FUNCTION "day_of_id"(id uuid) RETURNS timestamptz LANGUAGE sql STABLE AS $$
