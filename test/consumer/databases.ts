@@ -1,11 +1,11 @@
 // A receiver's own database, by a pool of `pg` or of `mysql2`, where points are granted; and requests as Ackbox signs them.
 import { randomUUID } from 'node:crypto'
 import mysql from 'mysql2/promise'
-import pg from 'pg'
 import { Webhook } from 'standardwebhooks'
 import type { Test } from 'tap'
 import { ddl, fromMysql2, fromPg, type Database, type Row } from '../../src/consumer/consumer.ts'
 import { testMariadb } from '../support/mariadb.ts'
+import { pgPool } from '../support/pg-pool.ts'
 import { emptyDb } from '../support/postgres.ts'
 
 export interface Bank {
@@ -23,7 +23,7 @@ const points =
 
 export async function postgresBank(t: Test): Promise<Bank> {
   const url = await emptyDb(t)
-  const pool = new pg.Pool({ connectionString: url, max: 12 })
+  const pool = pgPool(url)
   t.teardown(() => pool.end())
   await pool.query(ddl.postgres + ddl.postgres + points)
   return bank(url, fromPg(pool), async text => (await pool.query<Row>(text)).rows)

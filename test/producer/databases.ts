@@ -1,9 +1,9 @@
 // A producer's own database, by a pool of `pg` or of `mysql2`, with one account in it.
 import mysql from 'mysql2/promise'
-import pg from 'pg'
 import type { Test } from 'tap'
 import { ddl, fromMysql2, fromPg, type Database, type Row } from '../../src/producer/producer.ts'
 import { testMariadb } from '../support/mariadb.ts'
+import { pgPool } from '../support/pg-pool.ts'
 import { emptyDb } from '../support/postgres.ts'
 
 export interface Shop {
@@ -23,7 +23,7 @@ const account =
 
 export async function postgresShop(t: Test): Promise<Shop> {
   const url = await emptyDb(t)
-  const pool = new pg.Pool({ connectionString: url, max: 12 })
+  const pool = pgPool(url)
   t.teardown(() => pool.end())
   await pool.query(ddl.postgres + account)
   return shop(url, fromPg(pool), async text => (await pool.query<Row>(text)).rows)

@@ -7,11 +7,11 @@ import knex from 'knex'
 import { Kysely, MysqlDialect, PostgresDialect, sql as kyselySql } from 'kysely'
 import mysqlCallbacks from 'mysql2'
 import mysql from 'mysql2/promise'
-import pg from 'pg'
 import postgres from 'postgres'
 import { DataSource } from 'typeorm'
 import * as producer from '../../src/producer/producer.ts'
 import type { PostgresJs, Tx } from '../../src/producer/producer.ts'
+import { pgPool } from '../support/pg-pool.ts'
 import { prismaClient } from '../support/prisma.ts'
 
 /** A transaction of a library: what ackbox/producer takes, and a statement of the user's own. */
@@ -32,8 +32,6 @@ export interface Opened {
   outside: Record<string, Tx | PostgresJs>
   close(): Promise<unknown>
 }
-
-const pgPool = (url: string) => new pg.Pool({ connectionString: url, max: 2 })
 
 export const onPostgres: Library[] = [
   {
@@ -57,7 +55,7 @@ export const onPostgres: Library[] = [
   {
     name: 'pg',
     async open(url) {
-      const pool = pgPool(url)
+      const pool = pgPool(url, 2)
       const client = await pool.connect()
       return {
         transaction: async work => {
@@ -86,12 +84,12 @@ export const onPostgres: Library[] = [
   ...knexes('pg'),
   {
     name: 'kysely',
-    open: async url => kysely(new Kysely<unknown>({ dialect: new PostgresDialect({ pool: pgPool(url) }) }))
+    open: async url => kysely(new Kysely<unknown>({ dialect: new PostgresDialect({ pool: pgPool(url, 2) }) }))
   },
   {
     name: 'drizzle on pg',
     async open(url) {
-      const pool = pgPool(url)
+      const pool = pgPool(url, 2)
       const db = drizzlePg(pool)
       return {
         transaction: work =>
