@@ -45,6 +45,8 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['dashboard'],
+        // Who has no session is told so; who signs in brings the key in the body.
+        security: [],
         summary: 'Current session',
         operationId: 'readSession',
         response: { 200: sessionAnswer, ...refusals('UNAVAILABLE') }
@@ -62,6 +64,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
       bodyLimit: 4096,
       schema: {
         tags: ['dashboard'],
+        security: [],
         summary: 'Sign in with an API key',
         operationId: 'createSession',
         description: `Sets a cookie with a random id, never the key. The session ends after ${sessionHours} hours, or when the key is revoked.`,
@@ -92,6 +95,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['dashboard'],
+        security: [],
         summary: 'Sign out',
         operationId: 'endSession',
         response: { 200: sessionAnswer, ...refusals('CSRF', 'CROSS_ORIGIN', 'UNAVAILABLE') }
