@@ -8,7 +8,7 @@ import { redeliverAllExamples } from './examples.ts'
 import { fingerprint } from './requests-dashboard.ts'
 import { downstream, isUuid, messageCode, rfc3339 } from './requests.ts'
 import { narrowing, page } from './queries.ts'
-import { refusals } from './responses.ts'
+import { refusals, unreadable } from './responses.ts'
 import { natural } from './task-answer.ts'
 import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
@@ -16,17 +16,6 @@ import { countText } from '../db/window.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
-const unread = [
-  'NOT_JSON',
-  'NOT_UTF8',
-  'NOT_I_JSON',
-  'TOO_DEEP',
-  'TOO_MANY_MEMBERS',
-  'TOO_LARGE',
-  'UNSUPPORTED_MEDIA_TYPE',
-  'INVALID'
-] as const
-
 const filterShape = z.strictObject({
   messageCode: messageCode.optional(),
   downstream: downstream.optional(),
@@ -108,7 +97,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
           200: z
             .strictObject({ dryRun: z.literal(true), matched: count })
             .describe('dryRun: the number of deliveries'),
-          ...refusals('CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unread, ...keyed)
+          ...refusals('CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unreadable, ...keyed)
         }
       }
     },

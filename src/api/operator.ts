@@ -8,24 +8,13 @@ import type { ApiDeps } from './deps.ts'
 import { limitExamples, pushExamples, settleExamples } from './examples.ts'
 import { bizText, downstream, isDownstream, nameParams, taskParams } from './requests.ts'
 import { page } from './queries.ts'
-import { refusals } from './responses.ts'
+import { refusals, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
 import { known, mine } from './tasks.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
-const unread = [
-  'NOT_JSON',
-  'NOT_UTF8',
-  'NOT_I_JSON',
-  'TOO_DEEP',
-  'TOO_MANY_MEMBERS',
-  'TOO_LARGE',
-  'UNSUPPORTED_MEDIA_TYPE',
-  'INVALID'
-] as const
-
 const only = downstream.optional().describe('Only this downstream. Default: all of the task.')
 const pushBody = z.strictObject({ downstream: only }).optional()
 const settleBody = z.strictObject({
@@ -122,7 +111,7 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
             'TASK_BLOCKED',
             'TASK_PREPARED',
             'CROSS_ORIGIN',
-            ...unread,
+            ...unreadable,
             ...keyed
           )
         }
@@ -166,7 +155,7 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
             'NOTHING_TO_SETTLE',
             'TASK_PREPARED',
             'CROSS_ORIGIN',
-            ...unread,
+            ...unreadable,
             ...keyed
           )
         }
@@ -203,7 +192,7 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
         body: limitsBody.meta({ 'x-examples': limitExamples }),
         response: {
           200: limitsAnswer,
-          ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unread, ...keyed)
+          ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unreadable, ...keyed)
         }
       }
     },

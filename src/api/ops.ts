@@ -1,5 +1,12 @@
 import { z } from 'zod'
-import { downstreamsAnswer, dryRunAnswer, handlersAnswer, pausedAnswer, refusals } from './responses.ts'
+import {
+  downstreamsAnswer,
+  dryRunAnswer,
+  handlersAnswer,
+  pausedAnswer,
+  refusals,
+  unreadable
+} from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
 import { codesFor, holdOn } from './access.ts'
@@ -66,14 +73,7 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
         response: {
           200: dryRunAnswer,
           ...refusals(
-            'NOT_JSON',
-            'NOT_UTF8',
-            'NOT_I_JSON',
-            'TOO_DEEP',
-            'TOO_MANY_MEMBERS',
-            'TOO_LARGE',
-            'UNSUPPORTED_MEDIA_TYPE',
-            'INVALID',
+            ...unreadable,
             'BODY_TOO_LARGE',
             'UNKNOWN_CODE',
             'CODE_FORBIDDEN',

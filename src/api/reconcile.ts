@@ -8,7 +8,7 @@ import { badCursor } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { reconcileExamples } from './examples.ts'
 import { instant, isUuid, reconcileBody } from './requests.ts'
-import { differencesAnswer, digestsAnswer, refusals } from './responses.ts'
+import { differencesAnswer, digestsAnswer, refusals, unreadable } from './responses.ts'
 import type { App } from './typed.ts'
 import type { Caller } from './auth.ts'
 
@@ -30,14 +30,7 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
         response: {
           200: z.union([differencesAnswer, digestsAnswer]),
           ...refusals(
-            'NOT_JSON',
-            'NOT_UTF8',
-            'NOT_I_JSON',
-            'TOO_DEEP',
-            'TOO_MANY_MEMBERS',
-            'TOO_LARGE',
-            'UNSUPPORTED_MEDIA_TYPE',
-            'INVALID',
+            ...unreadable,
             'CODE_FORBIDDEN',
             'DOWNSTREAM_NOT_FOUND',
             'CROSS_ORIGIN',

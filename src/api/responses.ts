@@ -226,6 +226,18 @@ export const healthAnswer = z.strictObject({
   checks: z.record(z.string(), z.string()).optional()
 })
 
+/** What a body may be refused for before its members are looked at, and for those. */
+export const unreadable = [
+  'NOT_JSON',
+  'NOT_UTF8',
+  'NOT_I_JSON',
+  'TOO_DEEP',
+  'TOO_MANY_MEMBERS',
+  'TOO_LARGE',
+  'UNSUPPORTED_MEDIA_TYPE',
+  'INVALID'
+] as const
+
 /** The problems that a route may answer with, by status, with their codes. Any route may get a foreign Host. */
 export function refusals(...codes: ProblemCode[]) {
   const byStatus = new Map<number, ProblemCode[]>()

@@ -7,7 +7,7 @@ import { addressGroup } from './address.ts'
 import { acceptBatch } from './batch.ts'
 import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { batchAnswer, refusals, tasksAnswer } from './responses.ts'
+import { batchAnswer, refusals, tasksAnswer, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
 import { batchExamples, redeliverExamples, taskExamples } from './examples.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
@@ -20,16 +20,6 @@ import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const tags = ['tasks'] as const
-const unread = [
-  'NOT_JSON',
-  'NOT_UTF8',
-  'NOT_I_JSON',
-  'TOO_DEEP',
-  'TOO_MANY_MEMBERS',
-  'TOO_LARGE',
-  'UNSUPPORTED_MEDIA_TYPE',
-  'INVALID'
-] as const
 const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
 export function taskRoutes(app: App, deps: ApiDeps): void {
@@ -58,7 +48,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
           201: taskAnswer.describe('Accepted'),
           200: taskAnswer.describe('Accepted before, with the same content'),
           ...refusals(
-            ...unread,
+            ...unreadable,
             'BODY_TOO_LARGE',
             'UNKNOWN_CODE',
             'NO_CHECK_BACK',
@@ -197,7 +187,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
             'TASK_EXPIRED',
             'PREREQUISITE_DELETED',
             'CROSS_ORIGIN',
-            ...unread,
+            ...unreadable,
             ...keyed
           )
         }
@@ -237,7 +227,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         description:
           'Each task has its own answer, in order. A taskNo that occurs twice gets 201, then 200 or 409.',
         body: batchBody.meta({ 'x-examples': batchExamples }),
-        response: { 200: batchAnswer, ...refusals(...unread, 'OVERLOADED', 'CROSS_ORIGIN', ...keyed) }
+        response: { 200: batchAnswer, ...refusals(...unreadable, 'OVERLOADED', 'CROSS_ORIGIN', ...keyed) }
       }
     },
     async (request, reply) => {
