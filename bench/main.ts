@@ -19,6 +19,7 @@ npm run bench -- held [options]          a snapshot that somebody holds while de
 npm run bench -- pages [options]         ten million tasks are there: how fast each page of the dashboard is
 npm run bench -- dashboards [options]    twenty dashboards open beside full load
 npm run bench -- retention [options]     old tasks are removed beside full load: p99, and the disk that comes back
+npm run bench -- upgrade [options]       the migrations of an upgrade on full tables: what they lock, and how long
 npm run bench -- outbox [options]        tasks enqueued by SQL beside posted ones, and how soon they arrive
 npm run bench -- recovery [options]      a worker is killed: when the last of what it had arrives
 npm run bench -- quick                   a tiny run of each, to see that they work
@@ -141,7 +142,8 @@ const others: Record<string, () => Promise<{ main(args: string[]): Promise<void>
   retention: () => import('./retention.ts'),
   shapes: () => import('./shapes.ts'),
   soak: () => import('./soak.ts'),
-  transports: () => import('./transports.ts')
+  transports: () => import('./transports.ts'),
+  upgrade: () => import('./upgrade.ts')
 }
 const [name = '', ...rest] = process.argv.slice(2)
 const other = others[name]

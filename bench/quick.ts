@@ -19,7 +19,8 @@ const all = [
   'dashboards',
   'outbox',
   'soak',
-  'transports'
+  'transports',
+  'upgrade'
 ]
 /** What can do without Redis does, where there is no redis-server on the path. */
 const withoutRedis: Record<string, string[]> = {

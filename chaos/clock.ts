@@ -22,3 +22,18 @@ export function aheadBy(seconds: number): Record<string, string> {
     }`
   return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(shift)}` }
 }
+
+/** Of another clock, as one answer tells it: how far that is ahead, and how far this may be from the truth, ms. */
+export interface Difference {
+  aheadMs: number
+  withinMs: number
+}
+
+/**
+ * What the quickest answer says: on a busy machine one may be long on its way back, and would be taken for a clock that is behind. Where 0 is
+ * possible, it is the better measure.
+ */
+export function differenceOf(told: readonly Difference[]): number {
+  const [best] = told.toSorted((a, b) => a.withinMs - b.withinMs)
+  return !best || Math.abs(best.aheadMs) < Math.max(10, best.withinMs) ? 0 : best.aheadMs
+}

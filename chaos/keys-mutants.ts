@@ -1,6 +1,5 @@
 // Broken on purpose: order by orderingKey. The index that makes two heads impossible is taken away, or nothing would show.
-import type { Charge } from './judge/finding.ts'
-import type { Action } from './nemesis-plan.ts'
+import type { Mutant } from './mutant.ts'
 
 const migration = '../src/db/migrations/0005_operations.sql'
 const twoHeadsAreFine = {
@@ -10,22 +9,7 @@ const twoHeadsAreFine = {
 }
 const profile = { perKey: 20, seconds: 24 }
 
-interface Change {
-  file: string
-  from: string
-  to: string
-}
-
-export const keyMutants: Record<
-  string,
-  Change & {
-    what: string
-    also?: Change[]
-    expects: Charge
-    only: Action[]
-    profile: { perKey: number; seconds: number }
-  }
-> = {
+export const keyMutants: Record<string, Mutant> = {
   'promotion-before-receipt': {
     what: 'the next one of a key goes when the one before it was answered, though a receipt is owed',
     file: migration,
@@ -34,7 +18,8 @@ export const keyMutants: Record<
     also: [
       twoHeadsAreFine,
       {
-        file: migration,
+        // The function of today.
+        file: '../src/db/migrations/0006_owner.sql',
         from: `SELECT d.task_id, d.position, d.status, d.phase, d.attempt FROM delivery d
 			WHERE`,
         to: `SELECT d.task_id, d.position, d.status, d.phase, d.attempt FROM delivery d
@@ -70,6 +55,32 @@ export const keyMutants: Record<
     from: 'k.next - n + nth - 1 as position',
     to: 'k.next - n + nth - 1 + (random() * 1000000)::int as position',
     expects: 'misplaced',
+    only: ['kill.worker'],
+    profile
+  },
+  'position-without-lock': {
+    what: 'a place is drawn before its key is locked, so that one that is accepted later may stand before',
+    file: 'src/db/new-deliveries.js',
+    from: 'k.next - n + nth - 1 as position',
+    to: '(extract(epoch from now()) * 1000000)::bigint + nth - 1 as position',
+    also: [
+      {
+        file: 'src/db/new-deliveries.js',
+        from: 'next = ordering.next + excluded.next - excluded.head, head = coalesce(ordering.head, ordering.next)',
+        to: 'next = greatest(ordering.next, excluded.next), head = coalesce(ordering.head, excluded.head)'
+      },
+      {
+        // Time between the draw and the lock.
+        file: 'src/db/new-deliveries.js',
+        from: `where (task_id in (select id from stored)) is true
+      ) w
+    ), keys as (`,
+        to: `where (task_id in (select id from stored)) is true and (select count(*) from pg_sleep(random() * 0.04)) = 1
+      ) w
+    ), keys as (`
+      }
+    ],
+    expects: 'overtaken',
     only: ['kill.worker'],
     profile
   }

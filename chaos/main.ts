@@ -4,7 +4,8 @@ import { fileURLToPath } from 'node:url'
 import { hasRedis } from '../bench/ground.ts'
 import { judge, type Verdict } from './judge.ts'
 import { hasMariadb } from './mariadb.ts'
-import { mutantProfile, producerMutantProfile, mutants, type Mutant } from './mutants.ts'
+import type { Mutant } from './mutant.ts'
+import { mutantProfile, producerMutantProfile, mutants } from './mutants.ts'
 import { faultNames } from './nemesis-plan.ts'
 import {
   faultProfile,

@@ -1,40 +1,10 @@
-// The service, broken on purpose: the checker must be able to fail. A mutant is one text in one compiled file, replaced in a
-// copy; src holds nothing of it. Each says which charge it must bring, and which faults bring it to light soonest.
-import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+// The service, broken on purpose: the checker must be able to fail.
 import { keyMutants } from './keys-mutants.ts'
-import type { Charge } from './judge/finding.ts'
-import type { Action } from './nemesis-plan.ts'
+import type { Mutant } from './mutant.ts'
 import type { Profile } from './options.ts'
-
-/** One text in one file below dist/. */
-export interface Change {
-  file: string
-  from: string
-  to: string
-}
-
-export interface Mutant extends Change {
-  what: string
-  /** What would keep it from showing, taken away. */
-  also?: readonly Change[]
-  /** Red is not enough: it must be red for this. */
-  expects: Charge
-  only: Action[]
-  /** It is of the producers' end, and shows in that profile. */
-  isOfProducers?: true
-  /** It is of the receivers' end. */
-  isOfReceivers?: true
-  /** It shows by itself: nothing is killed. */
-  isCalm?: true
-  /** Instead of mutantProfile's. */
-  profile?: Partial<Profile>
-  /** It shows only where workers and dispatchers have another clock than the database. */
-  aheadSeconds?: number
-}
+import { producerMutants } from './producers/mutants.ts'
 
 export const mutants: Record<string, Mutant> = {
-  ...keyMutants,
   'answer-before-commit': {
     what: 'the POST is answered while its commit is still under way',
     file: 'src/delivery/accept.js',
@@ -79,6 +49,27 @@ export const mutants: Record<string, Mutant> = {
     expects: 'afterTerminal',
     only: ['stop.worker', 'sink.late']
   },
+  'thawed-owner': {
+    // Its requests have timed out, or their answers have waited for it. Both are read when it goes on.
+    what: 'a process that was frozen writes its outcomes by id, whoever has the deliveries by then',
+    file: 'src/db/transitions.js',
+    from: "${plainArray(moves.map(move => move.name === 'receive'))}::boolean[],",
+    to: "${plainArray(moving.map(one => one.move.name === 'receive' || one.attempt !== undefined))}::boolean[],",
+    also: [
+      {
+        file: 'src/db/transitions.js',
+        from: '${plainArray(moves.map(fromBits))}::int[],',
+        to: '${plainArray(moving.map(one => one.attempt ? 127 : fromBits(one.move)))}::int[],'
+      },
+      {
+        file: 'src/db/sends.js',
+        from: "and d.downstream = m.downstream and d.attempt = m.attempt and d.phase = 'IN_FLIGHT'",
+        to: 'and d.downstream = m.downstream'
+      }
+    ],
+    expects: 'afterTerminal',
+    only: ['thaw.worker', 'sink.late']
+  },
   'forgotten-release': {
     // One that is merely not released is found by its lease within the promised time: that is what leases are for.
     what: 'what could not be queued is put off instead of being due at once',
@@ -113,64 +104,39 @@ export const mutants: Record<string, Mutant> = {
     only: ['redis.flush'],
     aheadSeconds: 3_600
   },
-  'relay-removes-first': {
-    what: 'the relay removes rows, and commits that, before it posts them',
-    file: 'src/relay/postgres.js',
-    from: 'const { accepted, rejected } = byVerdict(rows, await post(rows));',
-    to: `await tx\`delete from ackbox_outbox where id = any(\${rows.map(row => row.id)}::bigint[])\`;
-            await tx.unsafe('commit');
-            const { accepted, rejected } = byVerdict(rows, await post(rows));`,
-    expects: 'lost',
-    only: [],
-    isOfProducers: true
-  },
-  'unknown-commits': {
-    what: 'a half message is committed where its producer does not know yet',
-    file: 'src/delivery/half.js',
-    from: "if (answer === 'COMMITTED') {",
-    to: "if (answer === 'COMMITTED' || answer === 'UNKNOWN') {",
-    expects: 'unexpected',
-    only: [],
-    isOfProducers: true,
-    isCalm: true
-  },
-  'barrier-without-row': {
-    what: 'the transaction of a half message leaves no row for its check',
-    file: 'src/producer/half-message.js',
-    from: `await prepared(tx, taskNo);
-            const result = await work(native);
-            await stillPrepared(tx, taskNo);`,
-    to: 'const result = await work(native);',
-    expects: 'lost',
-    only: [],
-    isOfProducers: true,
-    isCalm: true
-  },
-  'rejected-dropped': {
-    what: 'a row that is no task goes, and is kept nowhere',
-    file: 'src/delivery/drain.js',
-    from: 'await rejectFromOutbox(sql, rejections);',
-    to: 'await removeFromOutbox(sql, rejections.map(one => one.rowId));',
-    expects: 'dropped',
-    only: [],
-    isOfProducers: true,
-    isCalm: true
-  },
-  'released-early': {
-    what: 'a task waits for those that FAILED, and not for those on their way',
-    file: 'src/domain/dependencies.js',
-    from: "return sending > 0 ? 'wait' : 'unblock';",
-    to: "return sending < 0 ? 'wait' : 'unblock';",
-    expects: 'released',
-    only: [],
-    isOfProducers: true,
-    isCalm: true
-  },
+  ...keyMutants,
+  ...producerMutants,
   'receivers-without-table': {
     what: 'receivers do not look whether they have handled a delivery',
     file: 'src/consumer/receiver.js',
-    from: 'const repeat = await received.begin(tx, consumer, task);',
-    to: 'const repeat = undefined;',
+    from: 'result = isFirst ? await work(task) : begun.result;',
+    to: 'result = await work(task);',
+    expects: 'inexact',
+    only: [],
+    isOfReceivers: true
+  },
+  'received-after-work': {
+    what: 'receivers note that they have handled a delivery after the transaction of its work',
+    file: 'src/consumer/receiver.js',
+    from: `transact: (task, work, wantsReceipt) => db.begin(native => handle(db.within(native), task, () => work(native, task), wantsReceipt)),`,
+    to: `transact: async (task, work, wantsReceipt) => {
+            const done = await db.begin(native => handle(db.within(native), task, () => work(native, task), wantsReceipt));
+            await received.begin(db, consumer, task);
+            return done;
+        },`,
+    also: [
+      {
+        file: 'src/consumer/receiver.js',
+        from: 'const begun = await received.begin(tx, consumer, task);',
+        to: `const begun = await received.begin(tx, consumer, task);
+        if ('mark' in begun) await received.takeBack(begun);`
+      },
+      {
+        file: 'src/consumer/receiver.js',
+        from: 'await received.keep(begun, JSON.stringify(result));',
+        to: 'await undefined;'
+      }
+    ],
     expects: 'inexact',
     only: [],
     isOfReceivers: true
@@ -194,31 +160,4 @@ export const producerMutantProfile: Profile = {
   drainMs: 0,
   fewest: 60,
   isOfProducers: true
-}
-
-/** The mutated text; a place that is not there exactly once means that the mutant no longer breaks what it says. */
-export function mutated({ file, from, to }: Change, dist: string): string {
-  const parts = readFileSync(join(dist, file), 'utf8').split(from)
-  const [before, after] = parts
-  if (before === undefined || after === undefined || parts.length > 2)
-    throw new Error(
-      `${file} holds the text of its mutant ${parts.length - 1} times instead of once:\n${from}`
-    )
-  return before + to + after
-}
-
-/**
- * Copies what a process of the service needs into `folder`, so that nothing that is built meanwhile mixes with it, and
- * breaks it if told to. Returns the copy of dist/.
- */
-export function copyService(root: string, folder: string, mutant?: Mutant): string {
-  const copy = join(folder, 'service')
-  mkdirSync(copy)
-  for (const part of ['package.json', 'src/db/migrations', 'dist/src', 'dist/chaos'])
-    cpSync(join(root, part), join(copy, part), { recursive: true })
-  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
-  const dist = join(copy, 'dist')
-  for (const one of mutant ? [mutant, ...(mutant.also ?? [])] : [])
-    writeFileSync(join(dist, one.file), mutated(one, dist))
-  return dist
 }

@@ -2,6 +2,7 @@
 import { join } from 'node:path'
 import { startCluster, type Cluster, type ClusterOptions } from './cluster.ts'
 import { ask } from './client.ts'
+import { differenceOf, type Difference } from './clock.ts'
 import type { History, InsideFinding } from './history.ts'
 import { lookInside } from './inside.ts'
 import { leaksIn, saidAt, textOf } from './leaks.ts'
@@ -94,23 +95,27 @@ async function play(
       await member.start()
     }
     const patience = stop.aborted ? hurriedMs : profile.drainMs
-    const reader: Reader = { url, headers, signal: over.signal }
     // No verdict depends on how long this takes: it ends what hangs. Whatever goes on gets its time anew.
     const giveUp = setTimeout(() => over.abort(), patience + 30_000)
     await load.answered(patience, () => giveUp.refresh())
 
     progress.phase = 'draining'
     const arrived = async () => (await witness.counts()).arrivals
-    await drained(reader, patience, arrived, left => {
+    await drained({ url, headers, signal: over.signal }, patience, arrived, left => {
       progress.nemesis = `${left} tasks under way`
       giveUp.refresh()
     })
 
     progress.phase = 'reading'
-    const back = await readTasks(reader, planned.filter(isPosted(load.calls)), () => giveUp.refresh())
+    clearTimeout(giveUp)
+    // Also what did not come to rest in time, and that may take several questions each.
+    const unread = new AbortController()
+    const giveUpReading = setTimeout(() => unread.abort(), patience + 30_000)
+    const reader: Reader = { url, headers, signal: unread.signal }
+    const back = await readTasks(reader, planned.filter(isPosted(load.calls)), () => giveUpReading.refresh())
     const alarms = await readAlarms(reader)
     const metrics = await Promise.all(cluster.members.map(one => ask(`${one.url}/metrics`, { headers })))
-    clearTimeout(giveUp)
+    clearTimeout(giveUpReading)
     over.abort()
     await looking
 
@@ -155,15 +160,15 @@ const isPosted = (calls: readonly { taskNo: string }[]) => {
   return ({ taskNo }: { taskNo: string }) => all.has(taskNo)
 }
 
-/** All runs on one host, so this is 0 but for what asking takes; then 0 is the better measure. */
+/** All runs on one host, so this is 0 but for what asking takes. */
 async function clockAhead({ postgres }: Cluster): Promise<number> {
-  const offsets: number[] = []
-  for (let turn = 0; turn < 5; turn++) {
+  const asked: Difference[] = []
+  for (let turn = 0; turn < 20; turn++) {
     const before = Date.now()
     const [row] = await postgres.sql<[{ ms: number }]>`
       select extract(epoch from clock_timestamp())::float8 * 1000 as ms`
-    offsets.push(row.ms - (before + Date.now()) / 2)
+    const withinMs = (Date.now() - before) / 2
+    asked.push({ aheadMs: row.ms - before - withinMs, withinMs })
   }
-  const middle = offsets.toSorted((a, b) => a - b)[2] ?? 0
-  return Math.abs(middle) < 10 ? 0 : middle
+  return differenceOf(asked)
 }

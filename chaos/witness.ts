@@ -1,6 +1,7 @@
 // The sink's process, as the run sees it.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
+import { setPriority } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import type { Mode } from './behaviour.ts'
 import type { Order, Testimony } from './sink.ts'
@@ -32,6 +33,10 @@ export async function callWitness(
     serialization: 'advanced',
     stdio: ['ignore', 2, 2, 'ipc']
   })
+  // On a busy machine thousands of connections would wait for it, each for longer than its sender does, and nothing would ever arrive in time.
+  try {
+    setPriority(child.pid as number, -10)
+  } catch {} // only root may
   const waiting = new Map<number, (reply: unknown) => void>()
   const [hello] = (await once(child, 'message')) as [{ port: number }]
   child.on('message', ({ id, reply }: { id: number; reply: unknown }) => {

@@ -224,7 +224,7 @@ function greet(url: string, config: Config, demoKey: DemoKey | undefined, sample
           '',
           '  Paste this to post a first task and wait for its receipt:',
           '',
-          `    curl -sw '\\n'${key} -H 'content-type: application/json' -d '${body}' ${url}/tasks --next -sw '\\n'${key} '${url}/tasks/${taskNo}?wait=HANDLED'`
+          `    curl -sSw '\\n'${key} -H 'content-type: application/json' -d '${body}' ${url}/tasks --next -sSw '\\n'${key} '${url}/tasks/${taskNo}?wait=HANDLED'`
         ]
       : []),
     ''

@@ -142,6 +142,19 @@ t.test('each library has one home', async t => {
   t.same(wrong, [])
 })
 
+t.test('drizzle-orm is loaded by one file: its ES modules cost half a second of every start', async t => {
+  const users = inSrc.filter(file => file.libraries.some(name => name.startsWith('drizzle-orm')))
+  t.same(
+    users.map(file => file.path),
+    ['src/db/drizzle.ts']
+  )
+  const lines = users.flatMap(file => file.text.match(/^(?:import|export) .* from 'drizzle-orm.*$/gm) ?? [])
+  t.same(
+    lines.filter(line => !/^(?:import|export) type /.test(line)),
+    []
+  )
+})
+
 t.test(
   'ackbox/producer and ackbox/consumer load nothing else: they run in the processes of others',
   async t => {

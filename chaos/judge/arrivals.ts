@@ -7,9 +7,15 @@ import type { Finding } from './finding.ts'
 
 const when = (ms: number): string => new Date(ms).toISOString().slice(11, 23)
 
-export function lost({ cases }: Evidence): Finding[] {
+export function lost({ cases, hasWorked }: Evidence): Finding[] {
   return cases
-    .filter(one => one.okAt !== undefined && one.arrivals.length === 0 && asked(one, 'remove').length === 0)
+    .filter(
+      one =>
+        one.okAt !== undefined &&
+        one.arrivals.length === 0 &&
+        asked(one, 'remove').length === 0 &&
+        !wasNeverRead(one, hasWorked)
+    )
     .map(one =>
       found(
         one,
@@ -17,6 +23,12 @@ export function lost({ cases }: Evidence): Finding[] {
         `answered 2xx at ${when(one.okAt ?? 0)}, ${one.seen?.status ?? 'unknown'} at the end`
       )
     )
+}
+
+/** FAILED at its limit, of tries in whose time the machine did not work: its sink could read none of them. */
+function wasNeverRead({ seen }: Case, hasWorked: Evidence['hasWorked']): boolean {
+  const times = seen?.status === 'FAILED' ? seen.attempts.map(row => Date.parse(row.startedAt)) : []
+  return times.length > 0 && times.every(at => !hasWorked(at, at + timeoutMs))
 }
 
 export function unexpected({ history, cases }: Evidence): Finding[] {
@@ -206,7 +218,7 @@ export function overLimit({ cases }: Evidence): Finding[] {
   })
 }
 
-/** From the moment it was due to the next arrival, again and again until it came to its end. */
+/** From the moment it was due to the next attempt, again and again until it came to its end. */
 export function overdue({ history, cases, deadline }: Evidence): Finding[] {
   const lastLook = history.arrivals.at(-1)?.at ?? history.loadEndedAt
   return cases.flatMap(one => {
@@ -215,21 +227,35 @@ export function overdue({ history, cases, deadline }: Evidence): Finding[] {
     // Behind another of its key it is due when that has ended.
     const turnAt = one.before === undefined ? 0 : (endOf(one.before) ?? Infinity)
     let dueAt = Math.max(one.okAt, startOf(one), turnAt)
-    for (const arrival of [...one.arrivals, undefined]) {
+    for (const tried of [...triesOf(one), undefined]) {
       const by = deadline(dueAt)
-      const at = arrival?.builtAt ?? Infinity
+      const at = tried?.at ?? Infinity
       // A round that began anew is due when it was asked for, which the last arrival cannot know.
       const isAnew = asked(one, 'redeliver').some(call =>
-        call.tries.some(tried => tried.at > dueAt && tried.at < at)
+        call.tries.some(again => again.at > dueAt && again.at < at)
       )
       if (at > by && end > by && by < lastLook && !isAnew) {
-        const late = arrival ? `attempted ${Math.round(at - by)} ms after that` : 'never attempted again'
+        const late = tried ? `attempted ${Math.round(at - by)} ms after that` : 'never attempted again'
         return [found(one, 'overdue', `due at ${when(dueAt)}, promised by ${when(by)}, ${late}`)]
       }
-      if (arrival) dueAt = Math.max(dueAt, nextDue(one, arrival))
+      if (tried) dueAt = Math.max(dueAt, tried.nextDue)
     }
     return []
   })
+}
+
+/** What arrived, and by the API what was tried and never read: a busy sink accepts a connection after its sender has given up. */
+function triesOf(one: Case): { at: number; nextDue: number }[] {
+  const arrived = new Set(one.arrivals.map(({ attempt }) => attempt))
+  const unread =
+    one.seen?.attempts.filter(row => row.outcome !== 'delivered' && !arrived.has(row.attempt)) ?? []
+  return [
+    ...one.arrivals.map(arrival => ({ at: arrival.builtAt, nextDue: nextDue(one, arrival) })),
+    ...unread.map(row => {
+      const at = Date.parse(row.startedAt)
+      return { at, nextDue: at + timeoutMs + longestBackoffMs }
+    })
+  ].sort((a, b) => a.at - b.at)
 }
 
 /** At the latest: the answer, or the timeout; the receipt timeout, if one is owed; the longest backoff. */

@@ -103,13 +103,15 @@ function causeOf(
 }
 
 /**
- * Whoever shares a connection ends with it: by a reset, or when the service gives up one that hangs or is late. An answer that
- * had left may then still be unread. The one that ended the connection of `before`.
+ * Whoever shares a connection ends with it: by a reset, or when the service gives up one that hangs or is late. So is one that a busy sink
+ * reads late, whatever it would have answered. An answer that had left may then still be unread. The one that ended the connection of `before`.
  */
 function neighbourOf(onIt: readonly Arrival[], before: Arrival, arrival: Arrival): Arrival | undefined {
   if ((before.closedAfter ?? Infinity) > arrival.at) return undefined
   return onIt.find(
-    ({ taskNo, answer, answeredAt }) =>
-      taskNo !== before.taskNo && ['reset', 'hang', 'late'].includes(answer) && answeredAt === undefined
+    ({ taskNo, answer, answeredAt, builtAt }) =>
+      taskNo !== before.taskNo &&
+      answeredAt === undefined &&
+      (['reset', 'hang', 'late'].includes(answer) || builtAt + timeoutMs / 2 < arrival.builtAt)
   )
 }

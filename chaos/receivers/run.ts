@@ -2,7 +2,7 @@
 import { ask, askUntilClear, pause } from '../client.ts'
 import { chance } from '../random.ts'
 import { unless } from '../load.ts'
-import type { Mutant } from '../mutants.ts'
+import type { Mutant } from '../mutant.ts'
 import type { ReceiverHistory } from './judge.ts'
 import { startStand, type Stand } from './stand.ts'
 import type { Place } from './terms.ts'

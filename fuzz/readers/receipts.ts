@@ -16,7 +16,7 @@ const whole =
   '{"taskNo":"t-1","messageCode":"order.paid","downstream":"warehouse","result":"RETRY","reason":"caf\u00e9","data":{"n":[1.0,null]}}'
 const bodies = [plain, whole].map(one => text(Buffer.from(one)))
 
-const from = fc.constantFrom<ReceiptInput['from']>('rabbitmq', 'kafka', 'nats')
+const from = fc.constantFrom<ReceiptInput['from']>('rabbitmq', 'kafka', 'nats', 'rocketmq')
 const value = fc.oneof(
   fc.constant<unknown>(token),
   mutated(token),
@@ -54,7 +54,7 @@ const body = fc.oneof(
   { weight: 1, arbitrary: rubbish() }
 )
 
-const valid = (['rabbitmq', 'kafka', 'nats'] as const).flatMap(one =>
+const valid = (['rabbitmq', 'kafka', 'nats', 'rocketmq'] as const).flatMap(one =>
   bodies.map((body): ReceiptInput => ({
     from: one,
     headers: [[tokenHeader, token]],

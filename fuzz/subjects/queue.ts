@@ -19,6 +19,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
       database: primaryOf(''),
       prefix: 'ackbox',
       queues: ['orders'],
+      worker: 'fuzz',
       log
     })
     let backend

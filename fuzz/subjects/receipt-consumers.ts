@@ -9,7 +9,8 @@ import { guard } from '../../src/transport/egress/guard.ts'
 const readers: Record<string, () => Promise<{ consume: Consume }>> = {
   amqp: () => import('../../src/transport/rabbitmq/receipts.ts'),
   kafka: () => import('../../src/transport/kafka/receipts.ts'),
-  nats: () => import('../../src/transport/nats/receipts.ts')
+  nats: () => import('../../src/transport/nats/receipts.ts'),
+  rocketmq: () => import('../../src/transport/rocketmq/receipts.ts')
 }
 const readMs = 300
 const stopMs = 5_000

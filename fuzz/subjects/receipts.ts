@@ -1,5 +1,6 @@
 // What queues bring as receipts: whatever a message holds, it is written, or refused and said so; it never comes again for ever.
 import { headers as natsHeaders } from '@nats-io/transport-node'
+import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import { bytes } from '../mutate.ts'
 import { Finding } from '../reader.ts'
 import type { Subject } from '../child.ts'
@@ -8,13 +9,14 @@ import { handler } from '../../src/transport/receipt-consumers.ts'
 import { replyOf as ofKafka } from '../../src/transport/kafka/receipts.ts'
 import { replyOf as ofNats } from '../../src/transport/nats/receipts.ts'
 import { replyOf as ofRabbit } from '../../src/transport/rabbitmq/receipts.ts'
+import { replyOf as ofRocketmq } from '../../src/transport/rocketmq/receipts.ts'
 import type { ReceiptMessage } from '../../src/transport/receipts.ts'
 import { receiptResults } from '../../src/domain/types.ts'
 import { tokenHeader, tokens } from '../../src/domain/tokens.ts'
 
 /** Bytes as latin1. A value of a header that is no text only RabbitMQ can bring. */
 export interface ReceiptInput {
-  from: 'rabbitmq' | 'kafka' | 'nats'
+  from: 'rabbitmq' | 'kafka' | 'nats' | 'rocketmq'
   headers: [name: string, value: unknown][]
   body: string
   /** In two packets, a client hands its bytes over in another type than in one. */
@@ -72,6 +74,11 @@ function replyOf({ from, headers, body: text, isSplit }: ReceiptInput): ReceiptM
         value: Buffer.from(body),
         headers: new Map(headers.map(([n, v]) => [Buffer.from(n), Buffer.from(String(v))]))
       })
+    case 'rocketmq': {
+      const message = new definition.Message().setBody(body)
+      for (const [name, value] of headers) message.getUserPropertiesMap().set(name, String(value))
+      return ofRocketmq(definition.Message.deserializeBinary(message.serializeBinary()))
+    }
     case 'nats': {
       const made = natsHeaders()
       for (const [name, value] of headers) {

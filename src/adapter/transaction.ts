@@ -69,13 +69,12 @@ export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
     }
     return true
   } catch (err) {
-    const [none, text] = tx.dialect === 'postgres' ? noTransaction : noSavepoint
-    if (hasCode(err, none, text)) return false
+    if (hasCode(err, tx.dialect === 'postgres' ? noTransaction : noSavepoint)) return false
     throw err
   }
 }
-const noTransaction = [['25P01'], /25P01/] as const
-const noSavepoint = [['ER_SP_DOES_NOT_EXIST', 1305], /\b1305\b/] as const
+const noTransaction = ['25P01']
+const noSavepoint = ['ER_SP_DOES_NOT_EXIST', 1305]
 
 /** The work, with a word for a database that has not got our tables yet. */
 export async function withTables<Result>(
@@ -87,7 +86,7 @@ export async function withTables<Result>(
     return await work()
   } catch (err) {
     // undefined_table
-    if (!hasCode(err, ['42P01', 'ER_NO_SUCH_TABLE', 1146], /42P01|\b1146\b/)) throw err
+    if (!hasCode(err, ['42P01', 'ER_NO_SUCH_TABLE', 1146])) throw err
     throw new AdapterError(
       `This database has no table for it: \`npx ackbox ${command} --print-ddl ${dialect}\` prints those that are needed.`,
       { cause: err }
@@ -95,18 +94,43 @@ export async function withTables<Result>(
   }
 }
 
-/** Libraries wrap what the driver threw, each in its own way. Some keep the code in the message only. */
-export function hasCode(err: unknown, codes: readonly (string | number)[], text?: RegExp): boolean {
+/**
+ * Libraries wrap what the driver threw, each in its own way. Prisma keeps the code in the message only. Others have the values of the
+ * statement there, so a number in it says nothing.
+ */
+export function hasCode(err: unknown, codes: readonly (string | number)[]): boolean {
+  const wanted = new Set(codes.map(String))
   const seen = new Set<unknown>()
   const look = (one: unknown, depth: number): boolean => {
     if (typeof one !== 'object' || one === null || depth > 5 || seen.has(one)) return false
     seen.add(one)
     const { code, errno, originalCode, message } = one as Record<string, unknown>
-    if ([code, errno, originalCode].some(each => codes.includes(each as string | number))) return true
-    if (depth === 0 && text && typeof message === 'string' && text.test(message)) return true
+    const [, said] =
+      depth === 0 && typeof message === 'string' ? (/\bCode: `(\w+)`\. Message: /.exec(message) ?? []) : []
+    if ([code, errno, originalCode, said].some(each => wanted.has(String(each)))) return true
     return ['cause', 'driverError', 'originalError', 'meta', 'driverAdapterError'].some(name =>
       look((one as Record<string, unknown>)[name], depth + 1)
     )
   }
   return look(err, 0)
+}
+
+/**
+ * Deletes from a table of MySQL or MariaDB, a thousand rows at a time, until `find` finds none. `find` locks nothing and gives the keys
+ * as `found`. `remove` looks them up one by one, in the JSON array that is its first value. A DELETE with a condition would read the
+ * whole of a small table: it would wait for transactions that are still open, and keep others from writing.
+ */
+export async function removeByKey(
+  tx: Tx,
+  values: readonly Value[],
+  { find, remove }: { find: string; remove: string }
+): Promise<void> {
+  let last: string | undefined
+  for (;;) {
+    const keys = (await tx.query(find, values)).map(row => String(row['found']))
+    // Found again: the snapshot of a transaction shows what somebody else has deleted.
+    if (keys[0] === undefined || keys[0] === last) return
+    last = keys[0]
+    await tx.query(remove, [JSON.stringify(keys), ...values])
+  }
 }

@@ -1,5 +1,5 @@
 import { signer } from '../transport/sign.ts'
-import type { ChannelKind } from './channel.ts'
+import type { ChannelKind } from './channel-config.ts'
 import { dingtalk, feishu, slack, wecom } from './chat.ts'
 import { groupOf, isResolved, textOf, titleOf } from './message.ts'
 import type { Format, Rate } from './types.ts'

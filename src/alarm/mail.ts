@@ -1,7 +1,7 @@
 import { connect } from 'node:net'
 import { createTransport } from 'nodemailer'
 import type { Guard } from '../transport/egress/guard.ts'
-import type { ChannelConfig } from './channel.ts'
+import type { ChannelConfig } from './channel-config.ts'
 import type { AlarmChannel } from './types.ts'
 import { groupOf, textOf, titleOf, type AlarmMessage } from './message.ts'
 

@@ -14,7 +14,7 @@ import type { Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { matches } from './channel.ts'
+import { matches } from './channel-config.ts'
 import type { AlarmMessage } from './message.ts'
 import type { AlarmChannel } from './types.ts'
 
@@ -32,9 +32,9 @@ export async function routeAlarms(
   const sends: { channel: string; alarm: ClaimedAlarm }[] = []
   const unwanted: ClaimedAlarm[] = []
   for (const alarm of claimed) {
-    const { taskNo, messageCode, downstream, attempt, kind, reason, tries } = alarm
+    const { taskNo, messageCode, downstream, attempt, kind, reason, held, tries } = alarm
     // Logged once: a database that stumbles must not fill the log with the same alarm.
-    if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason }, 'alarm')
+    if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason, ...held }, 'alarm')
     const wanting = channels.filter(channel => matches(channel.rule, alarm))
     sends.push(...wanting.map(channel => ({ channel: channel.name, alarm })))
     if (wanting.length === 0) unwanted.push(alarm)

@@ -1,5 +1,5 @@
 import type { Answer } from '../transport/types.ts'
-import type { ChannelConfig } from './channel.ts'
+import type { ChannelConfig } from './channel-config.ts'
 import type { AlarmMessage } from './message.ts'
 
 /** What became of a message. `reason` holds no secret. `holdMs`: for how long the channel takes nothing. */

@@ -1,4 +1,4 @@
-import type { Scope } from '../db/keys.ts'
+import type { Scope } from '../db/api-keys.ts'
 import type { ApiDeps } from './deps.ts'
 import { mayUse, type Caller } from './auth.ts'
 

@@ -104,7 +104,7 @@ export const taskAnswers: AnswerExamples = {
             last: { answer: '503', at },
             text: {
               en: 'Attempt 2 starts at 10:02:13 UTC: attempt 1 got 503 at 10:02:11 UTC.',
-              zh: '第 2 次投递将于 10:02:13 UTC 开始：第 1 次于 10:02:11 UTC 得到 503。'
+              zh: '第 2 次尝试将于 10:02:13 UTC 开始：第 1 次于 10:02:11 UTC 得到 503。'
             }
           }
         }

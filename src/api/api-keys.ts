@@ -2,13 +2,12 @@ import { z } from 'zod'
 import { callerOf, type Caller } from './auth.ts'
 import { fit, json, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
-import { alarmExamples, keyExamples } from './examples.ts'
-import { alarmBody, apiKeyBody, apiKeyParams } from './requests-dashboard.ts'
-import { refusals } from './responses.ts'
+import { keyExamples } from './examples.ts'
+import { apiKeyBody, apiKeyParams } from './requests-dashboard.ts'
+import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 const written = ['NOT_JSON', 'INVALID', 'CSRF', 'CROSS_ORIGIN', ...keyed] as const
 const keyAnswer = z.looseObject({
   id: z.string(),
@@ -19,7 +18,6 @@ const keyAnswer = z.looseObject({
   revokedAt: z.string().meta({ format: 'date-time' }).optional()
 })
 
-/** What an operator does besides deliveries: API keys, and alarms that are dealt with. */
 export function apiKeyRoutes(app: App, deps: ApiDeps): void {
   app.get(
     '/api-keys',
@@ -91,31 +89,6 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
       if (!key || !isWithin(caller, key) || !(await deps.revokeApiKey({ id, who: caller.name })))
         throw new Problem('API_KEY_NOT_FOUND')
       return json(reply, JSON.stringify({ id }))
-    }
-  )
-
-  app.post(
-    '/alarms/resolve',
-    {
-      bodyLimit: 4096,
-      schema: {
-        tags: ['ops'],
-        summary: 'Resolve an alarm',
-        operationId: 'resolveAlarm',
-        description: 'No delivery changes. A new failure raises a new alarm.',
-        body: alarmBody.meta({ 'x-examples': alarmExamples }),
-        response: {
-          200: z.strictObject({ resolved: z.boolean().describe('false: it was already resolved.') }),
-          ...refusals('ALARM_NOT_FOUND', ...written)
-        }
-      }
-    },
-    async (request, reply) => {
-      const alarm = fit(alarmBody, readBody(request.body, 'plain').value)
-      const { name, messageCodes } = callerOf(request)
-      const resolved = await deps.resolveAlarm({ ...alarm, who: name, messageCodes })
-      if (resolved === null) throw new Problem('ALARM_NOT_FOUND')
-      return json(reply, JSON.stringify({ resolved }))
     }
   )
 }

@@ -11,11 +11,14 @@ import { eventRoutes } from './events.ts'
 import { dtmRoutes } from './dtm.ts'
 import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
-import { keyRoutes } from './keys.ts'
+import { orderingKeyRoutes } from './ordering-keys.ts'
 import { checkRequest, originForm } from './request-checks.ts'
 import { operationRoutes } from './operations.ts'
 import { operatorRoutes } from './operator.ts'
-import { opsRoutes } from './ops.ts'
+import { alarmRoutes } from './alarms.ts'
+import { downstreamRoutes } from './downstreams.ts'
+import { handlerRoutes } from './handlers.ts'
+import { taskActRoutes } from './task-acts.ts'
 import { loopWatch } from './overload.ts'
 import { originGuard } from './origin.ts'
 import { outboxRoutes } from './outbox.ts'
@@ -46,12 +49,15 @@ export async function buildApp(
   const app = bareApp(deps, limits)
   await docs(app)
   taskRoutes(app, deps)
+  taskActRoutes(app, deps)
   halfRoutes(app, deps)
   callbackRoutes(app, deps)
   deliveryRoutes(app, deps)
-  opsRoutes(app, deps)
+  alarmRoutes(app, deps)
+  handlerRoutes(app, deps)
+  downstreamRoutes(app, deps)
   apiKeyRoutes(app, deps)
-  keyRoutes(app, deps)
+  orderingKeyRoutes(app, deps)
   operatorRoutes(app, deps)
   operationRoutes(app, deps)
   outboxRoutes(app, deps)

@@ -1,4 +1,4 @@
-import { scopes, type ApiKey, type Scope } from '../db/keys.ts'
+import { scopes, type ApiKey, type Scope } from '../db/api-keys.ts'
 import { hash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'

@@ -26,6 +26,15 @@ export function fit<Schema extends ZodType>(
   return read.data
 }
 
+/** Undefined where no body was sent. */
+export function fitOptional<Schema extends ZodType>(
+  schema: Schema,
+  body: unknown
+): Schema['_zod']['output'] | undefined {
+  const isEmpty = !Buffer.isBuffer(body) || body.length === 0
+  return isEmpty ? undefined : fit(schema, readBody(body, 'plain').value)
+}
+
 /** The body is shown as the text that was posted: JSON.parse would change 1e400 or 1.0. */
 export function taskText(task: TaskView): string {
   if (task.messageBody === undefined) return JSON.stringify(task)

@@ -62,8 +62,19 @@ export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   UNAVAILABLE: '服务不可用：没有数据库、过载或正在停止'
 }
 
-/** Details that are the same text each time. Others name values, or come from a schema, and stay as they are. */
+/** What the reader of JSON expected. */
+const chineseExpected: Readonly<Record<string, string>> = {
+  'a value': '一个值',
+  'a member name in quotes': '带引号的成员名',
+  'a colon': '冒号',
+  'a comma or }': '逗号或 }',
+  'a comma or ]': '逗号或 ]',
+  'the end': '文本结尾'
+}
+
+/** Details that are the same text each time. */
 export const chineseDetails: Readonly<Record<string, string>> = {
+  'Not UTF-8': '不是 UTF-8',
   'A byte order mark': '有字节序标记（BOM）',
   'A string without its closing quote': '字符串缺少结束的引号',
   'Unknown escape in a string': '字符串里有未知的转义',
@@ -100,8 +111,40 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'this process has no handler for its messageCode': '这个进程没有它的 messageCode 的处理器',
   'its status is CANCELLED': '它的状态是 CANCELLED',
   'all connections are taken': '所有连接都被占用',
+  'send Authorization: Bearer ack_…': '请发送 Authorization: Bearer ack_…',
   'A key cannot create a key with more rights than its own.': '密钥不能创建权限比自己大的密钥。'
 }
+
+/** Details that name a value, with its place. The words of schemas are those of zod's English locale. Other details stay as they are. */
+const chinesePatterns: readonly (readonly [RegExp, string])[] = [
+  [/^Invalid input: expected (.+), received undefined$/, '缺少这个成员：类型应为 $1'],
+  [/^Invalid input: expected (.+), received (.+)$/, '类型应为 $1，实际是 $2'],
+  [/^Invalid input: expected (.+)$/, '应为 $1'],
+  [/^Invalid input$/, '类型不符'],
+  [/^Unrecognized keys?: (.+)$/, '未知的成员：$1'],
+  [/^Invalid option: expected one of (.+)$/, '应为其中之一：$1'],
+  [/^Too big: expected string to have ≤ (\d+) characters?$/, '最多 $1 个字符'],
+  [/^Too small: expected string to have ≥ (\d+) characters?$/, '最少 $1 个字符'],
+  [/^Too big: expected array to have ≤ (\d+) items?$/, '最多 $1 项'],
+  [/^Too small: expected array to have ≥ (\d+) items?$/, '最少 $1 项'],
+  [/^Too big: expected \w+ to be ≤ (.+)$/, '不能大于 $1'],
+  [/^Too small: expected \w+ to be ≥ (.+)$/, '不能小于 $1'],
+  [/^Too big: expected \w+ to be less than (.+)$/, '必须小于 $1'],
+  [/^Too small: expected \w+ to be more than (.+)$/, '必须大于 $1'],
+  ...Object.entries(chineseExpected).flatMap(([english, chinese]): [RegExp, string][] => [
+    [new RegExp(`^Expected ${english}, but the text ends$`), `应为${chinese}，但文本到此为止`],
+    [new RegExp(`^Expected ${english}, found (.+)$`), `应为${chinese}，实际是 $1`]
+  ]),
+  [/^Unescaped control character (.+) in a string$/, '字符串里有未转义的控制字符 $1'],
+  [/^Lone surrogate (.+) in a string$/, '字符串里有不成对的代理项 $1'],
+  [/^More than (\d+) levels deep$/, '嵌套超过 $1 层'],
+  [/^More than (\d+) elements$/, '超过 $1 个元素'],
+  [/^More than (\d+) members$/, '超过 $1 个成员'],
+  [/^More than (\d+) members around the body$/, 'messageBody 之外超过 $1 个成员'],
+  [/^(\S+)\. Did you mean (\S+)\?$/, '$1。是不是 $2？'],
+  [/^requires the scope (\S+)$/, '需要权限 $1'],
+  [/^requires the scope (\S+) or (\S+)$/, '需要权限 $1 或 $2']
+]
 
 export function inChinese(body: ProblemBody): ProblemBody {
   return {
@@ -117,12 +160,22 @@ const titles = new Map<string, string>(
   Object.entries(problems).map(([code, [, title]]) => [title, chineseTitles[code as ProblemCode]])
 )
 
+/** Where the JSON is wrong is told behind what is wrong. */
+const withPlace = /^(.+), at byte (\d+)$/
+
 function detailOf(detail: string): string {
+  const [, what, at] = withPlace.exec(detail) ?? []
+  if (what !== undefined) {
+    const chinese = detailOf(what)
+    return chinese === what ? detail : `${chinese}，位于字节 ${at}`
+  }
   const known = chineseDetails[detail] ?? titles.get(detail)
   if (known !== undefined) return known
+  for (const [english, chinese] of chinesePatterns)
+    if (english.test(detail)) return detail.replace(english, chinese)
   const end = detail.indexOf(': ')
   const title = titles.get(detail.slice(0, end))
-  return title === undefined ? detail : title + detail.slice(end)
+  return title === undefined ? detail : `${title}: ${detailOf(detail.slice(end + 2))}`
 }
 const errorOf = ({ detail, pointer }: Invalid): Invalid => ({ detail: detailOf(detail), pointer })
 

@@ -1,20 +1,11 @@
 import type { z } from 'zod'
-import { alarmsAnswer, deliveriesAnswer, refusals } from './responses.ts'
+import { deliveriesAnswer, keyed, refusals } from './responses.ts'
 import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { alarmQuery, deliveryQuery, type narrowing } from './queries.ts'
+import { deliveryQuery, type narrowing } from './queries.ts'
 import type { App } from './typed.ts'
 import { json } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
-
-const refused = refusals(
-  'INVALID',
-  'UNAUTHORIZED',
-  'FORBIDDEN',
-  'CODE_FORBIDDEN',
-  'TOO_MANY_REQUESTS',
-  'UNAVAILABLE'
-)
 
 export function deliveryRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -25,41 +16,16 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
         summary: 'Deliveries, newest first',
         operationId: 'listDeliveries',
         querystring: deliveryQuery,
-        response: { 200: deliveriesAnswer, ...refused }
+        response: { 200: deliveriesAnswer, ...refusals('INVALID', ...keyed, 'CODE_FORBIDDEN') }
       }
     },
     async (request, reply) => {
       const { status, phase, ...query } = request.query
       const found = await deps.listDeliveries({
-        ...windowOf(query, callerOf(request), deps.now()),
+        ...listFilterOf(query, callerOf(request), deps.now()),
         ...narrowed(query),
         ...(status === undefined ? {} : { status }),
         ...(phase === undefined ? {} : { phase })
-      })
-      if (found === 'bad_cursor') throw badCursor()
-      return json(reply, JSON.stringify(found))
-    }
-  )
-
-  app.get(
-    '/alarms',
-    {
-      schema: {
-        tags: ['ops'],
-        summary: 'Alarms, newest first',
-        operationId: 'listAlarms',
-        querystring: alarmQuery,
-        response: { 200: alarmsAnswer, ...refused }
-      }
-    },
-    async (request, reply) => {
-      const { kind, open, taskNo, ...page } = request.query
-      const from = page.from ?? (taskNo === undefined ? undefined : new Date(0))
-      const found = await deps.listAlarms({
-        ...windowOf({ ...page, from }, callerOf(request), deps.now()),
-        ...(taskNo === undefined ? {} : { taskNo }),
-        ...(kind === undefined ? {} : { kind }),
-        ...(open === undefined ? {} : { open })
       })
       if (found === 'bad_cursor') throw badCursor()
       return json(reply, JSON.stringify(found))
@@ -79,7 +45,7 @@ interface AskedPage {
 const dayMs = 86_400_000
 
 /** Common to all lists: only what this key may see, by default the last 24 hours and 50 rows. */
-export function windowOf(
+export function listFilterOf(
   { messageCode, downstream, from, to, cursor, limit }: AskedPage,
   caller: Caller,
   now: Date

@@ -1,10 +1,10 @@
-import type { ApiKey, listApiKeys, NewKey } from '../db/keys.ts'
+import type { ApiKey, listApiKeys, NewKey } from '../db/api-keys.ts'
 import type { listAlarms, listTasks } from '../db/lists.ts'
-import type { Key, KeyFilter, listOrderingKeys, Passed } from '../db/ordering.ts'
+import type { OrderingKey, KeyFilter, listOrderingKeys, Passed } from '../db/ordering.ts'
 import type { SetLimits } from '../db/cluster.ts'
-import type { DeliveryFilter, TaskFilter } from '../db/look.ts'
+import type { DeliveryFilter, TaskFilter } from '../db/search.ts'
 import type { Counted, Selection } from '../db/operations.ts'
-import type { AuditFilter } from '../db/operator-lists.ts'
+import type { AuditFilter } from '../db/audit.ts'
 import type { resolveAlarm } from '../db/alarms.ts'
 import type { archiveFailure, FailureFilter } from '../db/failures.ts'
 import type { Differences, Digests, Question } from '../db/reconcile.ts'
@@ -16,7 +16,7 @@ import type { dryRun } from '../delivery/dry-run.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { PushRequest, RedeliverRequest, SettleRequest } from '../delivery/operate.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
-import type { RefusalBy } from '../delivery/schema.ts'
+import type { RefusalBy } from '../delivery/handler-refusal.ts'
 import type { Watcher } from '../delivery/watch.ts'
 import type { DtmTargets } from '../handler/dtm.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -96,7 +96,7 @@ export interface ApiDeps {
   listDownstreams(): Promise<readonly { name: string }[]>
   listOrderingKeys(filter: KeyFilter): ReturnType<typeof listOrderingKeys>
   /** The task that held the key. */
-  release(key: Key, who: string): Promise<Passed | 'not_held' | 'not_found'>
+  release(key: OrderingKey, who: string): Promise<Passed | 'not_held' | 'not_found'>
   /** False: no such downstream. Repeating it is harmless. */
   pause(name: string, who: string): Promise<boolean>
   resume(name: string, who: string): Promise<boolean>

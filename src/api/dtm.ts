@@ -14,7 +14,7 @@ import { refuseOverload, unlessOverloaded } from './overload.ts'
 import { acceptedTask, bodyOf, problemOf, sendProblem } from './problem.ts'
 import { bizText, maxBodyBytes } from './requests.ts'
 import { traceparentOf } from './task-request.ts'
-import { mine } from './tasks.ts'
+import { actorOn } from './tasks.ts'
 import type { App } from './typed.ts'
 
 const seconds = z.number().min(0).max(31_536_000).nullish()
@@ -74,7 +74,7 @@ export function dtmRoutes(app: App, deps: ApiDeps, targets: DtmTargets): void {
       const caller = callerOf(request)
       if (operation === 'abort') {
         const taskNo = dtmTaskNo(message.gid, '01')
-        ended(await deps.rollBack(taskNo, await mine(deps, caller, taskNo)))
+        ended(await deps.rollBack(taskNo, await actorOn(deps, caller, taskNo)))
         return { dtm_result: 'SUCCESS' }
       }
       const asked = askedMessage(message, targets, caller, traceparentOf(request.headers.traceparent))

@@ -1,13 +1,14 @@
 import { callerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { eventsQuery } from './requests-dashboard.ts'
-import { refusals } from './responses.ts'
+import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 
 /** A stream ends after this time, so that a key that was revoked meanwhile is refused when the page comes back. */
 const streamMs = 300_000
 const beatMs = 15_000
+const streamType = 'text/event-stream; charset=utf-8'
 /** A page that reads nothing is cut off. */
 const mostUnread = 65_536
 
@@ -30,18 +31,13 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
         querystring: eventsQuery,
         response: {
           200: { description: 'OK', content: { 'text/event-stream': { schema: eventsQuery.shape.taskNo } } },
-          ...refusals(
-            'INVALID',
-            'UNAUTHORIZED',
-            'FORBIDDEN',
-            'TOO_MANY_REQUESTS',
-            'TOO_MANY_WAITERS',
-            'UNAVAILABLE'
-          )
+          ...refusals('INVALID', ...keyed, 'TOO_MANY_WAITERS')
         }
       }
     },
     (request, reply) => {
+      // Node keeps the headers of an answer to HEAD until its end: it would hang for as long as a stream lasts.
+      if (request.method === 'HEAD') return reply.type(streamType).send()
       const { taskNo } = request.query
       const { raw } = reply
       const stop = deps.watch({
@@ -56,7 +52,7 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
       raw.once('close', end)
       reply.hijack()
       raw.writeHead(200, {
-        'content-type': 'text/event-stream; charset=utf-8',
+        'content-type': streamType,
         'cache-control': 'no-store',
         'x-content-type-options': 'nosniff',
         // Otherwise nginx keeps events back.

@@ -3,15 +3,14 @@ import { json, taskText } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
 import { taskParams } from './requests.ts'
-import { refusals } from './responses.ts'
+import { keyed, refusals } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
-import { known, mine } from './tasks.ts'
+import { checkedTaskNo, actorOn } from './tasks.ts'
 import type { App } from './typed.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { TaskView } from '../db/views.ts'
 import { Problem } from '../runtime/errors.ts'
 
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 const refused = ['TASK_NOT_FOUND', 'NOT_PREPARED', 'CROSS_ORIGIN', ...keyed] as const
 
 /** The second phase of a half message. Each may be said again; who comes second with the other word hears 409. */
@@ -33,8 +32,8 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       refuseOverload(deps)
-      const taskNo = known(request.params)
-      const who = await mine(deps, callerOf(request), taskNo)
+      const taskNo = checkedTaskNo(request.params)
+      const who = await actorOn(deps, callerOf(request), taskNo)
       return json(reply, taskText(ended(await deps.commit(taskNo, who))))
     }
   )
@@ -53,8 +52,8 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const taskNo = known(request.params)
-      const who = await mine(deps, callerOf(request), taskNo)
+      const taskNo = checkedTaskNo(request.params)
+      const who = await actorOn(deps, callerOf(request), taskNo)
       return json(reply, taskText(ended(await deps.rollBack(taskNo, who))))
     }
   )
@@ -74,8 +73,8 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const taskNo = known(request.params)
-      const who = await mine(deps, callerOf(request), taskNo)
+      const taskNo = checkedTaskNo(request.params)
+      const who = await actorOn(deps, callerOf(request), taskNo)
       return json(reply, taskText(ended(await deps.check(taskNo, who))))
     }
   )

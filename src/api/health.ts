@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { healthAnswer, refusals } from './responses.ts'
+import { healthAnswer, keyed, refusals } from './responses.ts'
 import { callerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import type { App } from './typed.ts'
@@ -17,7 +17,7 @@ export function healthRoutes(app: App, deps: ApiDeps): void {
         operationId: 'metrics',
         response: {
           200: { description: 'OK', content: { 'text/plain': { schema: z.string() } } },
-          ...refusals('UNAUTHORIZED', 'FORBIDDEN', 'CODE_FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE')
+          ...refusals(...keyed, 'CODE_FORBIDDEN')
         }
       }
     },

@@ -8,14 +8,13 @@ import { redeliverAllExamples } from './examples.ts'
 import { fingerprint } from './requests-dashboard.ts'
 import { downstream, isUuid, messageCode, rfc3339 } from './requests.ts'
 import { narrowing, page } from './queries.ts'
-import { refusals, unreadable } from './responses.ts'
+import { keyed, refusals, unreadable } from './responses.ts'
 import { natural } from './task-answer.ts'
 import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
-import { countText } from '../db/window.ts'
+import { countText } from '../db/page.ts'
 import { Problem } from '../runtime/errors.ts'
 
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 const filterShape = z.strictObject({
   messageCode: messageCode.optional(),
   downstream: downstream.optional(),

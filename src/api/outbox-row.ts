@@ -1,7 +1,7 @@
 import type { OutboxRow } from '../db/outbox.ts'
 import { present } from '../db/views.ts'
 import type { OutboxReader } from '../delivery/drain.ts'
-import { refusalBy } from '../delivery/schema.ts'
+import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { readJson } from '../json/reader.ts'
 import { problemBody, Problem } from '../runtime/errors.ts'

@@ -1,4 +1,4 @@
-import { nudgedAnswer, refusals, rejectedAnswer, removedAnswer } from './responses.ts'
+import { keyed, nudgedAnswer, refusals, rejectedAnswer, removedAnswer } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { isUuid, rejectedParams } from './requests.ts'
@@ -7,8 +7,6 @@ import { badCursor } from './deliveries.ts'
 import { json } from './body.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
-
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
 export function outboxRoutes(app: App, deps: ApiDeps): void {
   app.get(

@@ -1,7 +1,7 @@
 import { isInfrastructure } from '../db/pool.ts'
 import type { TaskView } from '../db/views.ts'
 import type { AcceptResult } from '../delivery/accept.ts'
-import type { HandlerRefusal } from '../delivery/schema.ts'
+import type { HandlerRefusal } from '../delivery/handler-refusal.ts'
 import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
@@ -10,6 +10,7 @@ import {
   problemBody,
   problems,
   Unavailable,
+  withoutAngles,
   type Invalid,
   type ProblemBody,
   type ProblemCode
@@ -71,8 +72,7 @@ export function sendProblem(reply: FastifyReply, error: unknown, log: ApiLog, as
 /** All errors, each with its place. zod names the place by path, and unknown members by their keys. */
 export function invalid(error: $ZodError, at = ''): Problem {
   const errors = error.issues.flatMap(issue => {
-    // zod's signs would come out escaped, as all that might be markup.
-    const detail = issue.message.replaceAll('<=', '≤ ').replaceAll('>=', '≥ ')
+    const detail = withoutAngles(issue.message)
     const paths =
       issue.code === 'unrecognized_keys' ? issue.keys.map(key => [...issue.path, key]) : [issue.path]
     return paths.map(path => ({ detail, pointer: at + pointer(path) }))

@@ -8,7 +8,7 @@ import { badCursor } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { reconcileExamples } from './examples.ts'
 import { instant, isUuid, reconcileBody } from './requests.ts'
-import { differencesAnswer, digestsAnswer, refusals, unreadable } from './responses.ts'
+import { differencesAnswer, digestsAnswer, keyed, refusals, unreadable } from './responses.ts'
 import type { App } from './typed.ts'
 import type { Caller } from './auth.ts'
 
@@ -29,16 +29,7 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
         body: reconcileBody.meta({ 'x-examples': reconcileExamples }),
         response: {
           200: z.union([differencesAnswer, digestsAnswer]),
-          ...refusals(
-            ...unreadable,
-            'CODE_FORBIDDEN',
-            'DOWNSTREAM_NOT_FOUND',
-            'CROSS_ORIGIN',
-            'UNAUTHORIZED',
-            'FORBIDDEN',
-            'TOO_MANY_REQUESTS',
-            'UNAVAILABLE'
-          )
+          ...refusals(...unreadable, 'CODE_FORBIDDEN', 'DOWNSTREAM_NOT_FOUND', 'CROSS_ORIGIN', ...keyed)
         }
       }
     },

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { scopes } from '../db/keys.ts'
+import { scopes } from '../db/api-keys.ts'
 import { alarmKinds } from '../domain/types.ts'
 import { downstream, messageCode, taskNo } from './requests.ts'
 import { count, flag, time } from './queries.ts'

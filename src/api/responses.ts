@@ -238,6 +238,9 @@ export const unreadable = [
   'INVALID'
 ] as const
 
+/** What any request that needs an API key may be answered. */
+export const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
+
 /** The problems that a route may answer with, by status, with their codes. Any route may get a foreign Host. */
 export function refusals(...codes: ProblemCode[]) {
   const byStatus = new Map<number, ProblemCode[]>()

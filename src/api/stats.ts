@@ -4,12 +4,11 @@ import { fit, json, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { archiveExamples } from './examples.ts'
 import { failureQuery, fingerprintParams, noteBody, statsQuery } from './requests-dashboard.ts'
-import { failuresAnswer, refusals, statsAnswer } from './responses.ts'
+import { failuresAnswer, keyed, refusals, statsAnswer } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const tags = ['dashboard'] as const
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 const dayMs = 86_400_000
 const hourMs = 3_600_000
 /** Points of a series at most. */
@@ -60,7 +59,7 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         summary: 'Failures, grouped by cause',
         operationId: 'listFailures',
         description:
-          'A group has one fingerprint: downstream, reason, status, and the first line of the answer without numbers and ids. `failed` counts those that are FAILED now. The newest 20,000 failures are read; if there are more, the answer is `partial`.',
+          'A group has one fingerprint: downstream, reason, status, and the first line of the answer without numbers and ids. `failed` counts those that are FAILED now. The newest 10,000 failures are read; if there are more, the answer is `partial`.',
         querystring: failureQuery,
         response: { 200: failuresAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }

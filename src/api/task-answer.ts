@@ -22,7 +22,10 @@ const attempt = z
   .looseObject({
     attempt: natural,
     outcome: z.string().describe('delivered, probed, refused or failed.'),
-    reason: z.string().optional(),
+    reason: z
+      .string()
+      .optional()
+      .describe('Of a delivered one: `no_receipt`, if no receipt came for it in time.'),
     status: natural.optional(),
     answer: z.string().optional(),
     address: z.string().optional(),

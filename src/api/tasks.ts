@@ -7,20 +7,19 @@ import { addressGroup } from './address.ts'
 import { acceptBatch } from './batch.ts'
 import { callerOf, mayUse, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { batchAnswer, refusals, tasksAnswer, unreadable } from './responses.ts'
+import { batchAnswer, keyed, refusals, tasksAnswer, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
-import { batchExamples, redeliverExamples, taskExamples } from './examples.ts'
+import { batchExamples, taskExamples } from './examples.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
-import { bytesOf, fit, readBody, json, taskText, tasksText } from './body.ts'
-import { batchBody, isTaskNo, redeliverBody, taskBody, taskParams } from './requests.ts'
+import { bytesOf, readBody, json, taskText, tasksText } from './body.ts'
+import { batchBody, isTaskNo, taskBody, taskParams } from './requests.ts'
 import { taskQuery, waitQuery } from './queries.ts'
 import type { App } from './typed.ts'
-import { badCursor, narrowed, windowOf } from './deliveries.ts'
+import { badCursor, narrowed, listFilterOf } from './deliveries.ts'
 import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
 
 const tags = ['tasks'] as const
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
 export function taskRoutes(app: App, deps: ApiDeps): void {
   const asking = (request: FastifyRequest) => ({
@@ -97,7 +96,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const taskNo = known(request.params)
+      const taskNo = checkedTaskNo(request.params)
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
       if (request.query.wait === undefined || !isOpen(first))
@@ -131,7 +130,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const delivery = webhookId === undefined ? null : deliveryOf(webhookId)
       if (query.bizKey !== undefined || delivery) query.from ??= new Date(0)
       const found = await deps.listTasks({
-        ...windowOf(query, callerOf(request), deps.now()),
+        ...listFilterOf(query, callerOf(request), deps.now()),
         ...narrowed(query),
         ...(delivery && { id: delivery.taskId, downstream: query.downstream ?? delivery.downstream }),
         ...(status === undefined ? {} : { status }),
@@ -139,79 +138,6 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       })
       if (found === 'bad_cursor') throw badCursor()
       return json(reply, tasksText(found))
-    }
-  )
-
-  app.delete(
-    '/tasks/:taskNo',
-    {
-      schema: {
-        tags,
-        summary: 'Stop deliveries that have not ended',
-        operationId: 'deleteTask',
-        params: taskParams,
-        response: {
-          200: taskAnswer,
-          ...refusals('TASK_NOT_FOUND', 'NOTHING_TO_STOP', 'TASK_PREPARED', 'CROSS_ORIGIN', ...keyed)
-        }
-      }
-    },
-    async (request, reply) => {
-      const taskNo = known(request.params)
-      const who = await mine(deps, callerOf(request), taskNo)
-      const task = await deps.remove(taskNo, who)
-      if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
-      if (task === 'nothing') throw new Problem('NOTHING_TO_STOP')
-      if (task === 'prepared') throw new Problem('TASK_PREPARED')
-      return json(reply, taskText(task))
-    }
-  )
-
-  app.post(
-    '/tasks/:taskNo/redeliver',
-    {
-      bodyLimit: 4096,
-      schema: {
-        tags,
-        summary: 'Redeliver FAILED deliveries',
-        operationId: 'redeliverTask',
-        description: 'Each gets a new limit of tries. With force, HANDLED deliveries are redelivered too.',
-        params: taskParams,
-        body: redeliverBody.meta({ 'x-examples': redeliverExamples }),
-        response: {
-          200: taskAnswer,
-          ...refusals(
-            'TASK_NOT_FOUND',
-            'NOTHING_TO_REDELIVER',
-            'TASK_PREPARED',
-            'TASK_EXPIRED',
-            'PREREQUISITE_DELETED',
-            'CROSS_ORIGIN',
-            ...unreadable,
-            ...keyed
-          )
-        }
-      }
-    },
-    async (request, reply) => {
-      const taskNo = known(request.params)
-      const empty = !Buffer.isBuffer(request.body) || request.body.length === 0
-      const { downstream, force = false } =
-        (empty ? undefined : fit(redeliverBody, readBody(request.body, 'plain').value)) ?? {}
-      const who = await mine(deps, callerOf(request), taskNo)
-      const task = await deps.redeliver({
-        taskNo,
-        force,
-        who,
-        ...(downstream === undefined ? {} : { downstream })
-      })
-      if (task === 'not_found') throw new Problem('TASK_NOT_FOUND')
-      if (task === 'nothing') throw new Problem('NOTHING_TO_REDELIVER')
-      if (task === 'prerequisite_deleted')
-        throw new Problem('PREREQUISITE_DELETED', 'Set force to deliver it anyway.')
-      if (task === 'prepared') throw new Problem('TASK_PREPARED')
-      if (task === 'expired') throw new Problem('TASK_EXPIRED', 'Set force to deliver it anyway.')
-      return json(reply, taskText(task))
     }
   )
 
@@ -264,7 +190,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
 /** There is something to wait for: a half message that nobody ended yet may still become one that is HANDLED. */
 const isOpen = ({ status }: TaskView): boolean => status === 'SENDING' || status === 'PREPARED'
 
-export function known({ taskNo }: { taskNo: string }): string {
+/** The taskNo of the path. A text that is no taskNo gets the same answer as an unknown one. */
+export function checkedTaskNo({ taskNo }: { taskNo: string }): string {
   if (!isTaskNo(taskNo)) throw new Problem('TASK_NOT_FOUND')
   return taskNo
 }
@@ -283,7 +210,8 @@ async function visible(deps: ApiDeps, caller: Caller, taskNo: string): Promise<T
   return task
 }
 
-export async function mine(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
+/** The name of the caller, for the audit. Throws TASK_NOT_FOUND if the caller may not see the task. */
+export async function actorOn(deps: ApiDeps, caller: Caller, taskNo: string): Promise<string> {
   if (caller.messageCodes) await visible(deps, caller, taskNo)
   return caller.name
 }

@@ -1,7 +1,7 @@
 // ackbox alarms: the channels that are told of alarms, and a test of one.
 import { parseArgs } from 'node:util'
-import type { ChannelConfig } from '../alarm/channel.ts'
-import { openChannels } from '../alarm/open.ts'
+import type { ChannelConfig } from '../alarm/channel-config.ts'
+import { openChannels } from '../alarm/open-channels.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'

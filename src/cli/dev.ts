@@ -50,7 +50,7 @@ export async function run(args: string[]): Promise<void> {
     }
     if (typeof first === 'object') {
       console.error(
-        `ackbox: the service ended with ${first.code ?? 'a signal'}: waiting for a change in ${folder}`
+        `ackbox: the service ended with ${first.code ?? 'a signal'}: waiting for a change in ${folder} or .env`
       )
       await changed
     }

@@ -2,19 +2,15 @@
 
 import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError } from '../service/config.ts'
-import { demoEnv } from '../demo/receiver.ts'
 import { aligned } from './demo/show.ts'
 import { durationText } from '../handler/define.ts'
 import type { LoadedDownstream } from '../handler/loaded.ts'
-import { builtInHandlers } from '../handler/files.ts'
-import { HandlersError, loadHandlers, type Registry } from '../handler/load.ts'
+import { HandlersError, type Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
-import { transportNames } from '../transport/registry.ts'
 import { AskedWrong, backoffText, dryRun } from './handlers/dry-run.ts'
+import { demoUrl, readHandlers } from './read-handlers.ts'
 
-// The receiver of a running service has a port of its own; here its name has to do.
-const demo = 'http://demo-receiver'
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
 export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
 ${dryRunLine}  shows the request to each downstream, without sending it
@@ -37,21 +33,17 @@ export async function run(args: string[]): Promise<void> {
 
 async function perform(args: string[]): Promise<void> {
   const { values, positionals } = readArguments(args)
+  if (!values['dry-run'] && (positionals.length > 0 || values.scene !== ''))
+    throw new AskedWrong(`Only --dry-run takes a messageCode, a messageBody and --scene\n\n${help}`)
   const config = readConfig(environment())
-  const registry = await loadHandlers({
-    ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
-    ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
-    builtIn: builtInHandlers,
-    env: config.demo ? { ...demoEnv(demo), ...process.env } : process.env,
-    transports: transportNames
-  })
+  const registry = await readHandlers(config)
   if (!values['dry-run']) return list(registry)
   const [messageCode, messageBody] = positionals
   if (messageCode === undefined || messageBody === undefined || positionals.length > 2)
     throw new AskedWrong(help)
   const refusal = refusedBy(egress({ config, databaseUrl: config.databaseUrl }))
   const refused = (url: string): string | undefined =>
-    config.demo && url.startsWith(`${demo}/`) ? undefined : refusal(url)
+    config.demo && url.startsWith(`${demoUrl}/`) ? undefined : refusal(url)
   await dryRun({ registry, refused }, messageCode, messageBody, values.scene)
 }
 

@@ -131,9 +131,18 @@ function rejectedFile(path: string): { add(row: OutboxRow, problem: string): voi
       const said = Object.fromEntries(
         Object.entries(row).filter(([name, value]) => name !== 'id' && value !== null)
       )
-      writeSync(file, `${JSON.stringify({ row: said, problem: JSON.parse(problem) as unknown })}\n`)
+      writeSync(file, `${JSON.stringify({ row: said, problem: readProblem(problem) })}\n`)
     },
     close: () => file !== undefined && closeSync(file)
+  }
+}
+
+/** What a proxy says may be no JSON. */
+function readProblem(problem: string): unknown {
+  try {
+    return JSON.parse(problem)
+  } catch {
+    return problem
   }
 }
 

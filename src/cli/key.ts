@@ -1,8 +1,8 @@
 // ackbox key: creates, lists and revokes API keys, and prints the signing secret of a downstream.
 import { parseArgs } from 'node:util'
-import { environment, readConfig } from '../service/config.ts'
+import { environment, readConfig, type Config } from '../service/config.ts'
 import { embeddedSecret } from '../embedded/start.ts'
-import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/keys.ts'
+import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/api-keys.ts'
 import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
@@ -16,6 +16,7 @@ ${commandLine('key secret DOWNSTREAM')}
 
 Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A key is shown only once, when it is created.
 secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
+A name that no handler here has is said on stderr, with those they have.
 check:MESSAGECODE instead of DOWNSTREAM prints the secret with which producers of half messages verify checks.
 The command uses the database of DATABASE_URL, or the embedded one.`
 
@@ -39,7 +40,7 @@ async function perform(args: string[]): Promise<void> {
     case 'revoke':
       return await withDatabase(config, sql => revoke(sql, name))
     case 'secret':
-      return console.log(signingSecret(config.secret ?? embeddedSecret(config.dataDir), downstream(name)))
+      return await printSecret(config, downstream(name))
     default:
       throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
   }
@@ -71,7 +72,7 @@ function asked(args: string[]): [verb: string | undefined, name: string, options
 
 async function create(sql: Sql, name: string, options: Options): Promise<void> {
   if (!/^[\w .@-]{1,64}$/.test(name))
-    throw new UsageError('A key needs a NAME of up to 64 letters, digits and . _ - @')
+    throw new UsageError('A key needs a NAME of up to 64 letters, digits, spaces and . _ - @')
   const wanted = words(options.scopes)
   if (wanted.length === 0)
     throw new UsageError(`Set the scopes: --scopes with one or more of ${scopes.join(',')}`)
@@ -79,6 +80,9 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
   if (unknown.length > 0)
     throw new UsageError(`Unknown scope: ${unknown.join(', ')}. The scopes are ${scopes.join(', ')}.`)
   const codes = words(options.codes)
+  // As of a variable that is not set: the key would be of no use, and nothing would say why.
+  if (options.codes !== undefined && codes.length === 0)
+    throw new UsageError('--codes names no messageCode. Without --codes a key may use every messageCode.')
   const wrong = codes.filter(code => !messageCodeForm.test(code))
   if (wrong.length > 0) throw new UsageError(`Invalid messageCode: ${wrong.join(', ')}`)
   const { id, key } = await createKey(sql, {
@@ -114,6 +118,14 @@ async function revoke(sql: Sql, id: string): Promise<void> {
   if (!(await revokeKey(sql, { id, who: who() })))
     throw new UsageError(`Key ${id} does not exist, or is already revoked.`)
   console.log(`Key ${id} is revoked. Within 5 seconds every process refuses it.`)
+}
+
+/** At once, and for any name: it may be needed before the handler is there. */
+async function printSecret(config: Config, name: string): Promise<void> {
+  console.log(signingSecret(config.secret ?? embeddedSecret(config.dataDir), name))
+  const { unknownName } = await import('./key/names.ts')
+  const unknown = await unknownName(name)
+  if (unknown !== undefined) console.error(unknown)
 }
 
 function downstream(name: string): string {

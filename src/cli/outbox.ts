@@ -22,7 +22,9 @@ export async function run(args: string[]): Promise<void> {
     if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
     await withDatabase(readConfig(environment()), async sql => {
       if (!(await grantOutbox(sql, { role, who: who() })))
-        throw new UsageError(`There is no role "${role}" in this PostgreSQL: create role "${role}" login;`)
+        throw new UsageError(
+          `There is no role ${role} in this PostgreSQL: create role "${role.replaceAll('"', '""')}" login;`
+        )
     })
     console.log(`${role} may call ackbox_api.enqueue and ackbox_api.enqueue_many.`)
   } catch (err) {

@@ -86,7 +86,9 @@ async function work(source: Source, options: Options): Promise<void> {
   }
   if (options.once) {
     const removed = await relayOnce(deps, stop.signal)
-    return console.log(`${removed} rows left the outbox.`)
+    const { rows } = stop.signal.aborted ? { rows: 0 } : await source.waiting()
+    const others = rows === 0 ? '' : ` ${rows} are there: another relay holds them, or they came meanwhile.`
+    return console.log(`${removed} rows left the outbox.${others}`)
   }
   const server =
     options.listen && (await metrics.listen(options.listen.host, options.listen.port, () => source.waiting()))

@@ -1,11 +1,12 @@
 // ackbox tasks: what an operator does with tasks, by the API of a running service.
-import { parseArgs } from 'node:util'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import { openClient, type Client } from './demo/client.ts'
 import { keptKey } from './demo.ts'
+import { environment } from '../service/config.ts'
 import { UsageError } from './database.ts'
+import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
 ${commandLine('tasks show TASKNO')}
@@ -20,30 +21,7 @@ Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse
   --url URL   address of the service (default ACKBOX_URL, else http://127.0.0.1:PORT)
   --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
   --json      prints the answers of the API as they are
-Exit: 0 done · 1 refused, or nothing to do`
-
-const options = {
-  status: { type: 'string' },
-  code: { type: 'string' },
-  scene: { type: 'string' },
-  downstream: { type: 'string' },
-  biz: { type: 'string' },
-  by: { type: 'string' },
-  prefix: { type: 'string' },
-  reason: { type: 'string' },
-  text: { type: 'string' },
-  from: { type: 'string' },
-  to: { type: 'string' },
-  limit: { type: 'string' },
-  force: { type: 'boolean' },
-  all: { type: 'boolean' },
-  'dry-run': { type: 'boolean' },
-  json: { type: 'boolean' },
-  url: { type: 'string' },
-  key: { type: 'string' }
-} as const
-
-type Given = ReturnType<typeof parseArgs<{ options: typeof options; allowPositionals: true }>>['values']
+Exit: 0 done, also if nothing matches list or --all · 1 refused, or the task has nothing to do`
 
 interface Shown {
   taskNo: string
@@ -59,11 +37,13 @@ interface Shown {
     nextActionAt?: string
     lastReason?: string
     updatedBy?: string
+    waitingFor?: { text: { en: string } }
     attempts?: {
       attempt: number
       outcome: string
       reason?: string
       status?: number
+      answer?: string
       ms: number
       startedAt: string
     }[]
@@ -83,19 +63,19 @@ interface Operation {
 const pollMs = 500
 
 export async function run(args: string[]): Promise<void> {
-  const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
-  const [verb, ...words] = positionals
+  const { verb, words, given } = readArguments(args)
   if (verb === undefined) return console.log(help)
   const stop = new AbortController()
   let client: Client | undefined
   try {
-    const env = process.env
-    const url = values.url ?? env['ACKBOX_URL'] ?? `http://127.0.0.1:${env['PORT'] ?? '3000'}`
+    checkArguments(verb, words, given, help)
+    const env = environment()
+    const url = given.url ?? (env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}`)
     if (!/^https?:/.test(url) || !URL.canParse(url))
       throw new UsageError(`--url ${url} is not an http or https URL`)
-    const key = values.key ?? env['ACKBOX_KEY'] ?? keptKey(env['DATA_DIR'])
+    const key = given.key ?? (env['ACKBOX_KEY'] || keptKey(env['DATA_DIR']))
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
-    await perform(client, url, verb, words, values)
+    await perform(client, url, verb, words, given)
   } catch (err) {
     if (!(err instanceof UsageError)) throw err
     console.error(err.message)
@@ -118,6 +98,12 @@ async function perform(
         `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): set --url`
       )
     })
+    const isJson = typeof reply.body === 'object' && reply.body !== null
+    // A proxy in front of a service that restarts.
+    if (!isJson && reply.status >= 500)
+      throw new UsageError(`${url} answered HTTP ${reply.status}: try again`)
+    if (!isJson)
+      throw new UsageError(`What answers at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
     if (reply.status < 300) return reply.body as Answer
     const {
       title = `${reply.status}`,
@@ -129,12 +115,8 @@ async function perform(
   const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
     given.json ? console.log(JSON.stringify(answer)) : show(answer)
   const only = given.downstream === undefined ? {} : { downstream: given.downstream }
-  const taskPath = (): string => {
-    const [taskNo, ...more] = words
-    if (taskNo === undefined || (more.length > 0 && verb !== 'settle'))
-      throw new UsageError(`Missing TASKNO\n\n${help}`)
-    return `/tasks/${encodeURIComponent(taskNo)}`
-  }
+  const [first = '', status = ''] = words
+  const taskPath = `/tasks/${encodeURIComponent(first)}`
 
   switch (verb) {
     case 'list': {
@@ -148,22 +130,19 @@ async function perform(
       return print(page, listTasks)
     }
     case 'show':
-      return print(await ask<Shown>('GET', taskPath()), showTask)
+      return print(await ask<Shown>('GET', taskPath), showTask)
     case 'push':
-      return print(await ask<Shown>('POST', `${taskPath()}/push`, only), showTask)
+      return print(await ask<Shown>('POST', `${taskPath}/push`, only), showTask)
     case 'settle': {
-      const [, status, ...more] = words
-      if (status === undefined || given.reason === undefined || more.length > 0)
-        throw new UsageError(
-          `Missing status or reason: ${commandLine('tasks settle TASKNO HANDLED --reason TEXT')}`
-        )
+      if (given.reason === undefined)
+        throw new UsageError(`Missing reason: ${commandLine('tasks settle TASKNO HANDLED --reason TEXT')}`)
       const body = { status: status.toUpperCase(), reason: given.reason, ...only }
-      return print(await ask<Shown>('POST', `${taskPath()}/settle`, body), showTask)
+      return print(await ask<Shown>('POST', `${taskPath}/settle`, body), showTask)
     }
     case 'redeliver': {
       if (!given.all) {
         const body = { ...only, ...(given.force ? { force: true } : {}) }
-        return print(await ask<Shown>('POST', `${taskPath()}/redeliver`, body), showTask)
+        return print(await ask<Shown>('POST', `${taskPath}/redeliver`, body), showTask)
       }
       if (given.status !== undefined && given.status !== 'FAILED')
         throw new UsageError('--all redelivers only FAILED deliveries')
@@ -181,7 +160,7 @@ async function perform(
     }
     case 'stop':
       return print(
-        await ask<Operation>('POST', `/operations/${encodeURIComponent(words[0] ?? '')}/stop`, {}),
+        await ask<Operation>('POST', `/operations/${encodeURIComponent(first)}/stop`, {}),
         showOperation
       )
     default:
@@ -260,10 +239,13 @@ function showTask({ taskNo, messageCode, status, createdAt, deliveries }: Shown)
       one.updatedBy === undefined ? '' : `by ${one.updatedBy}`
     ]
     console.log(`  ${one.downstream}  ${one.status}  ${words.filter(Boolean).join('  ')}`)
-    for (const { attempt, outcome, status: code, reason, ms, startedAt } of one.attempts ?? [])
+    if (one.waitingFor) console.log(`    ${printable(one.waitingFor.text.en)}`)
+    for (const { attempt, outcome, status: code, reason, answer, ms, startedAt } of one.attempts ?? []) {
       console.log(
         `    #${attempt}  ${startedAt}  ${outcome}  ${code ?? ''}  ${printable(reason ?? '')}  ${ms} ms`
       )
+      if (outcome !== 'delivered' && answer) console.log(`      ${printable(answer.slice(0, mostShown))}`)
+    }
     for (const { attempt, result, reason, createdAt: at } of one.receipts ?? [])
       console.log(`    receipt of #${attempt}  ${at}  ${result}  ${printable(reason ?? '')}`)
   }
@@ -275,6 +257,9 @@ function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Ope
     `Operation ${id} is ${state}: ${redelivered} redelivered, ${skipped} skipped; now ${now.join(', ') || 'none'}`
   )
 }
+
+/** Characters of an answer; GET /tasks/{taskNo} has all that is kept. */
+const mostShown = 200
 
 /** A downstream's words must not steer a terminal. */
 // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out

@@ -46,33 +46,62 @@ export async function sendDue(
   return rows.length === most
 }
 
-async function claim(db: Database<unknown>, consumer: string): Promise<readonly Row[]> {
-  const isPostgres = db.dialect === 'postgres'
+const claim = async (db: Database<unknown>, consumer: string): Promise<readonly Row[]> => {
   try {
-    return await db.begin(async native => {
-      const tx = db.within(native)
-      const now = isPostgres ? 'clock_timestamp()' : 'utc_timestamp(6)'
-      const rows = await tx.query(
-        `select id, callback_url, callback_token, receipt, tries from ackbox_receipt_outbox
-         where consumer = ${isPostgres ? '$1::text' : '?'} and next_try_at <= ${now}
-         order by next_try_at limit ${most} for update skip locked`,
-        [consumer]
-      )
-      if (rows.length > 0) {
-        const lease = isPostgres ? `interval '${leaseMs} ms'` : `interval ${leaseMs / 1_000} second`
-        const marks = rows.map((_, at) => (isPostgres ? `$${at + 1}::text::bigint` : '?')).join(', ')
-        await tx.query(
-          `update ackbox_receipt_outbox set next_try_at = ${now} + ${lease}, tries = tries + 1 where id in (${marks})`,
-          rows.map(idOf)
-        )
-      }
-      return rows
-    })
+    return db.dialect === 'postgres' ? await claimInPostgres(db, consumer) : await claimInMysql(db, consumer)
   } catch (err) {
     // Two who look at once may be in each other's way: the next look is soon enough.
     if (hasCode(err, [1213, 'ER_LOCK_DEADLOCK', '40P01', '40001'])) return []
     throw err
   }
+}
+
+const claimInPostgres = async (db: Database<unknown>, consumer: string): Promise<readonly Row[]> =>
+  await db.begin(async native => {
+    const tx = db.within(native)
+    const rows = await tx.query(
+      `select id, callback_url, callback_token, receipt, tries from ackbox_receipt_outbox
+       where consumer = $1::text and next_try_at <= clock_timestamp()
+       order by next_try_at limit ${most} for update skip locked`,
+      [consumer]
+    )
+    if (rows.length > 0)
+      await tx.query(
+        `update ackbox_receipt_outbox set next_try_at = clock_timestamp() + interval '${leaseMs} ms', tries = tries + 1
+         where id in (${rows.map((_, at) => `$${at + 1}::text::bigint`).join(', ')})`,
+        rows.map(idOf)
+      )
+    return rows
+  })
+
+/**
+ * Looks without a lock, and locks by number then: a locking look at a small table reads all of it, waits for receipts of transactions
+ * that are still open, and keeps others from writing theirs.
+ */
+async function claimInMysql(db: Database<unknown>, consumer: string): Promise<readonly Row[]> {
+  const due = await db.query(
+    `select cast(id as char) as id from ackbox_receipt_outbox
+     where consumer = ? and next_try_at <= utc_timestamp(6) order by next_try_at limit ${most}`,
+    [consumer]
+  )
+  if (due.length === 0) return []
+  return await db.begin(async native => {
+    const tx = db.within(native)
+    const rows = await tx.query(
+      `select cast(id as char) as id, callback_url, callback_token, receipt, tries
+       from ackbox_receipt_outbox force index (primary)
+       where id in (${due.map(() => '?').join(', ')}) and next_try_at <= utc_timestamp(6) for update skip locked`,
+      due.map(idOf)
+    )
+    if (rows.length > 0)
+      await tx.query(
+        `update ackbox_receipt_outbox force index (primary)
+         set next_try_at = utc_timestamp(6) + interval ${leaseMs / 1_000} second, tries = tries + 1
+         where id in (${rows.map(() => '?').join(', ')})`,
+        rows.map(idOf)
+      )
+    return rows
+  })
 }
 
 async function send(

@@ -12,6 +12,7 @@ import {
 import { answerer, type Once, InvalidSignature, TooOld } from './answer.ts'
 import { frameworks, type Frameworks } from './frameworks.ts'
 import { read, taskOf, type Message, type ReceivedTask, verifier } from './message.ts'
+import { prune } from './prune.ts'
 import * as receipts from './receipts.ts'
 import * as received from './received.ts'
 
@@ -97,19 +98,19 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     work: (task: ReceivedTask) => unknown,
     wantsReceipt: () => boolean
   ): Promise<Once<Result>> => {
-    const repeat = await received.begin(tx, consumer, task)
+    const begun = await received.begin(tx, consumer, task)
+    const isFirst = 'mark' in begun
     let result: unknown
     try {
-      result = repeat ? repeat.result : await work(task)
-      const json = repeat ? undefined : (JSON.stringify(result) as string | undefined)
-      if (json !== undefined) await received.keep(tx, consumer, task.webhookId, json)
+      result = isFirst ? await work(task) : begun.result
+      if (isFirst) await received.keep(begun, JSON.stringify(result))
       if (task.callbackToken !== undefined && wantsReceipt())
         await receipts.write(tx, consumer, task, { result: 'HANDLED' })
     } catch (err) {
-      if (!repeat) await received.takeBack(tx, consumer, task.webhookId)
+      if (isFirst) await received.takeBack(begun)
       throw err
     }
-    return { first: repeat === undefined, result: result as Result }
+    return { first: isFirst, result: result as Result }
   }
 
   const answer = answerer<NativeOf<Db>>({
@@ -154,7 +155,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
         })
       }
     },
-    prune: () => received.prune(db, consumer)
+    prune: () => prune(db, consumer)
   }
 }
 

@@ -1,6 +1,5 @@
 // Alarms, and what the channels must still be told of them.
-import { sql } from 'drizzle-orm'
-import { check, index, integer, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { sql, check, index, integer, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import { alarmKinds, type AlarmKind } from '../domain/types.ts'
 import { at, oneOf } from './columns.ts'
 

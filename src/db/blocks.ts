@@ -1,5 +1,5 @@
 // What keeps deliveries of one task from going on.
-import { sql } from 'drizzle-orm'
+import { sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Reads } from './reads.ts'
 import { statusWord } from './views.ts'

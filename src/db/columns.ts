@@ -1,6 +1,5 @@
 // Columns and conditions that several tables have in the same form.
-import { sql } from 'drizzle-orm'
-import { customType, timestamp, type AnyPgColumn } from 'drizzle-orm/pg-core'
+import { sql, customType, timestamp, type AnyPgColumn } from './drizzle.ts'
 
 export const bytea = customType<{ data: Uint8Array; driverData: Uint8Array | string }>({
   dataType: () => 'bytea',

@@ -1,5 +1,5 @@
 // What the dashboard reads, so that it need not read the hot tables: counts by minute, failures, sessions.
-import { bigint, bigserial, index, integer, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { bigint, bigserial, index, integer, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import type { Reason } from '../domain/types.ts'
 import { at } from './columns.ts'
 

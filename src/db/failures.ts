@@ -1,5 +1,5 @@
 // What FAILED, in groups of the same fingerprint: from the append-only failures, never from all deliveries.
-import { sql, type SQL } from 'drizzle-orm'
+import { sql, type SQL } from './drizzle.ts'
 import { textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
@@ -39,7 +39,7 @@ export interface FailureGroup {
 }
 
 /** It looks at so many failures at most, the newest first. */
-const mostLooked = 20_000
+const mostLooked = 10_000
 const bucketCount = 24
 
 interface PartRow extends Record<string, unknown> {
@@ -75,14 +75,14 @@ export async function listFailures(
       limit ${mostLooked}
     ), known as (
       select l.*, width_bucket(extract(epoch from l.created_at)::float8, ${first}::float8, ${last}::float8, ${bucketCount}) as bucket,
-        d.task_id is not null and l.id = (
+        d.status is not distinct from 2 and (d.round is null or l.id = (
           select max(e.id) from failure e where e.task_id = l.task_id and e.downstream = l.downstream
-        ) as is_failed,
-        exists (
+        )) as is_failed,
+        -- In its first round a delivery fails once.
+        (d.status is null or d.round is not null) and exists (
           select from failure e where e.task_id = l.task_id and e.downstream = l.downstream and e.id < l.id
         ) as is_again
-      from looked l
-        left join delivery d on d.task_id = l.task_id and d.downstream = l.downstream and d.status = 2
+      from looked l left join delivery d on d.task_id = l.task_id and d.downstream = l.downstream
       where (${codes}::text[] is null or l.message_code = any(${codes}::text[]))
         and (${messageCode}::text is null or l.message_code = ${messageCode})
         and (${downstream}::text is null or l.downstream = ${downstream})

@@ -1,5 +1,5 @@
 // What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
-import { and, desc, eq, gte, sql } from 'drizzle-orm'
+import { and, desc, eq, gte, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { readBlockers } from './blocks.ts'
 import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
@@ -15,7 +15,13 @@ import {
   taskView,
   type TaskView
 } from './views.ts'
-import { findDeliveries, findTasks, statusOfTask, type DeliveryFilter, type TaskFilter } from './look.ts'
+import {
+  searchDeliveries,
+  searchTasks,
+  statusOfTask,
+  type DeliveryFilter,
+  type TaskFilter
+} from './search.ts'
 import {
   is,
   mostCounted,
@@ -25,14 +31,14 @@ import {
   pagedLook,
   upTo,
   uuid,
-  type Window
-} from './window.ts'
+  type ListFilter
+} from './page.ts'
 import { uuidAt } from '../domain/ids.ts'
 
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {
   if (filter.cursor !== undefined && !uuid.test(filter.cursor)) return 'bad_cursor' as const
-  const { page, next } = pagedLook(filter, await findTasks(reads, filter), row => row.id)
+  const { page, next } = pagedLook(filter, await searchTasks(reads, filter), row => row.id)
   const tasks = await reads.tasks.execute({ ids: plainArray(page.map(row => row.id)) })
   return { tasks: tasks.map(row => taskView(row, row.deliveries)), ...next }
 }
@@ -41,7 +47,7 @@ export async function listTasks(reads: Reads, filter: TaskFilter) {
 export async function listDeliveries(reads: Reads, filter: DeliveryFilter) {
   const [id = '', name = ''] = filter.cursor?.split(':') ?? [upTo(filter)]
   if (!uuid.test(id)) return 'bad_cursor' as const
-  const found = await findDeliveries(reads, filter, [id, name])
+  const found = await searchDeliveries(reads, filter, [id, name])
   const { page, next } = pagedLook(filter, found, row => `${row.task_id}:${row.downstream}`)
   const { taskNo, messageCode, sceneType, createdAt, createdBy, bizType, bizKey } = task
   const rows = await reads.db
@@ -81,9 +87,9 @@ export async function listDeliveries(reads: Reads, filter: DeliveryFilter) {
 /** Alarms, newest task first. `open`: not resolved yet. The cursor is `taskId:downstream:attempt:kind`. */
 export async function listAlarms(
   { db }: Reads,
-  window: Window & { kind?: string; open?: boolean; taskNo?: string }
+  filter: ListFilter & { kind?: string; open?: boolean; taskNo?: string }
 ) {
-  const [id = '', name = '', attemptNo = '0', kind = ''] = window.cursor?.split(':') ?? [upTo(window)]
+  const [id = '', name = '', attemptNo = '0', kind = ''] = filter.cursor?.split(':') ?? [upTo(filter)]
   if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
   const rows = await db
     .select({
@@ -119,22 +125,22 @@ export async function listAlarms(
       and(
         sql`(${alarm.taskId}, ${alarm.downstream}, ${alarm.attempt}, ${alarm.kind})
           < (${id}::uuid, ${name}, ${Number(attemptNo)}::int, ${kind})`,
-        gte(alarm.taskId, uuidAt(window.from)),
+        gte(alarm.taskId, uuidAt(filter.from)),
         ofMessages(
-          window,
+          filter,
           sql`coalesce(${task.messageCode}, ${outboxRejected.messageCode}, ${reconciliation.messageCode})`
         ),
-        is(alarm.downstream, window.downstream),
-        window.taskNo === undefined
+        is(alarm.downstream, filter.downstream),
+        filter.taskNo === undefined
           ? undefined
-          : sql`${alarm.taskId} = (select id from task where task_no = ${window.taskNo})`,
-        is(alarm.kind, window.kind),
-        is(sql`(${alarm.resolvedAt} is null)`, window.open)
+          : sql`${alarm.taskId} = (select id from task where task_no = ${filter.taskNo})`,
+        is(alarm.kind, filter.kind),
+        is(sql`(${alarm.resolvedAt} is null)`, filter.open)
       )
     )
     .orderBy(desc(alarm.taskId), desc(alarm.downstream), desc(alarm.attempt), desc(alarm.kind))
-    .limit(window.limit + 1)
-  const { page, next } = paged(window, rows, ({ alarm: { taskId, ...last } }) =>
+    .limit(filter.limit + 1)
+  const { page, next } = paged(filter, rows, ({ alarm: { taskId, ...last } }) =>
     [taskId, last.downstream, last.attempt, last.kind].join(':')
   )
   const alarms = page.map(({ taskNo, messageCode, alarm, state, status, reason }) => ({

@@ -1,6 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
-import { drizzle } from 'drizzle-orm/postgres-js'
-import { migrate as run } from 'drizzle-orm/postgres-js/migrator'
+import { drizzle, migrate as run } from './drizzle.ts'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'

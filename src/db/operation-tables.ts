@@ -1,6 +1,5 @@
 // Bulk changes in the background: what was asked for, how far it is, and what it has changed.
-import { sql } from 'drizzle-orm'
-import { check, index, integer, jsonb, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { sql, check, index, integer, jsonb, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import { at, oneOf } from './columns.ts'
 
 export const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const

@@ -2,7 +2,7 @@
 import { textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
-import { literally, mostCounted, mostLooked } from './window.ts'
+import { literally, mostCounted } from './page.ts'
 
 /** What the caller may touch and asks for. */
 export interface Selection {
@@ -10,7 +10,7 @@ export interface Selection {
   messageCodes: readonly string[] | null
 }
 
-/** The reason of the last attempt, or what the last receipt said. `d` is the delivery. */
+/** `d` is the delivery. The last reason is that of db/reads. */
 export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
   (${messageCodes === null}::boolean or t.message_code = any(${textArray(messageCodes ?? [])}::text[]))
   and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})
@@ -26,8 +26,10 @@ export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
     select e.fingerprint from failure e where e.task_id = d.task_id and e.downstream = d.downstream
     order by e.id desc limit 1))
   and (${filter.lastReason ?? null}::text is null or coalesce(
-    (select a.reason from attempt a where a.task_id = d.task_id and a.downstream = d.downstream
-      order by a.attempt desc limit 1),
+    (select coalesce((select r.reason from receipt r where a.outcome = 'delivered' and r.task_id = a.task_id
+        and r.downstream = a.downstream and r.attempt = a.attempt and r.applied and r.result <> 'PROCESSING'
+        order by r.id desc limit 1), a.reason)
+      from attempt a where a.task_id = d.task_id and a.downstream = d.downstream order by a.attempt desc limit 1),
     (select r.reason from receipt r where r.task_id = d.task_id and r.downstream = d.downstream
       order by r.id desc limit 1)) ilike ${filter.lastReason === undefined ? null : `%${literally(filter.lastReason)}%`})`
 
@@ -50,7 +52,7 @@ export interface Counted {
   partial: boolean
 }
 
-/** How many FAILED deliveries match, counted to 10,001, of 20,000 of each downstream. */
+/** How many FAILED deliveries match, of the first 10,000 of each downstream. */
 export async function countFailed(sql: Sql, selection: Selection): Promise<Counted> {
   const { downstream } = selection.filter
   const names = downstream === undefined ? await failedDownstreams(sql) : [downstream]
@@ -58,19 +60,18 @@ export async function countFailed(sql: Sql, selection: Selection): Promise<Count
     select (select count(*) from (
       select from unnest(${textArray(names)}::text[]) as o (name) cross join lateral (
         select f.* from delivery f
-        where f.downstream = o.name and f.status = 2 order by f.task_id limit ${mostLooked}
+        where f.downstream = o.name and f.status = 2 order by f.task_id limit ${mostCounted}
       ) d join task t on t.id = d.task_id
       where ${matches(sql, selection)}
-      limit ${mostCounted + 1}
     ) m)::int as matched, (
       select max(looked.n) from unnest(${textArray(names)}::text[]) as o (name) cross join lateral (
         select count(*) as n from (
-          select from delivery f where f.downstream = o.name and f.status = 2 limit ${mostLooked + 1}
+          select from delivery f where f.downstream = o.name and f.status = 2 limit ${mostCounted + 1}
         ) l
       ) looked
     )::int as looked`
   const { matched, looked } = row
-  return { matched, partial: (looked ?? 0) > mostLooked }
+  return { matched, partial: (looked ?? 0) > mostCounted }
 }
 
 export async function createOperation(

@@ -1,50 +1,10 @@
-// What operators look at beside tasks: their own acts, bulk operations and what those changed, and the processes.
-import { and, asc, desc, eq, gte, lt, sql } from 'drizzle-orm'
+// What operators look at beside tasks: bulk operations, what those changed, and the processes. Their own acts: audit.ts.
+import { and, asc, desc, eq, lt, sql } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
 import { iso, present, statusWord } from './views.ts'
-import { audit, delivery, node, operation, operationDelivery, task } from './schema.ts'
-import { countText, is, paged, uuid } from './window.ts'
+import { delivery, node, operation, operationDelivery, task } from './schema.ts'
+import { countText, paged, uuid } from './page.ts'
 import { textArray } from './arrays.ts'
-
-export interface AuditFilter {
-  who?: string
-  what?: string
-  target?: string
-  from?: Date
-  to?: Date
-  cursor?: string
-  limit: number
-}
-
-/** The newest first. The cursor is the id of the last one. */
-export async function listAudit({ db }: Reads, filter: AuditFilter) {
-  if (filter.cursor !== undefined && !/^\d{1,15}$/.test(filter.cursor)) return 'bad_cursor' as const
-  const rows = await db
-    .select()
-    .from(audit)
-    .where(
-      and(
-        filter.cursor === undefined ? undefined : lt(audit.id, Number(filter.cursor)),
-        is(audit.who, filter.who),
-        is(audit.what, filter.what),
-        is(audit.target, filter.target),
-        filter.from && gte(audit.at, filter.from),
-        filter.to && lt(audit.at, filter.to)
-      )
-    )
-    .orderBy(desc(audit.id))
-    .limit(filter.limit + 1)
-  const { page, next } = paged(filter, rows, row => String(row.id))
-  const acts = page.map(({ id, at, who, what, target, detail }) => ({
-    id: String(id),
-    at: at.toISOString(),
-    who,
-    what,
-    ...present('target', target),
-    ...present('detail', detail)
-  }))
-  return { audit: acts, ...next }
-}
 
 /** The codes of a caller; null: all. An operation for all codes is seen by those who may see all. */
 const seenBy = (codes: readonly string[] | null) =>

@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigint, index, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { sql, bigint, index, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import { at } from './columns.ts'
 
 /** A row for each task that another one waits for; `done_at`: it waits for it no longer. */

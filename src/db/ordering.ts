@@ -1,5 +1,5 @@
 // Keys of which one delivery runs after the other. What decides is in the functions promote and release_key (migrations, by hand).
-import { sql as query } from 'drizzle-orm'
+import { sql as query } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { taskOf, type Claim, type LoadedDelivery, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
@@ -9,13 +9,13 @@ import { present, statusWord } from './views.ts'
 import type { Phase } from '../domain/types.ts'
 
 /** An orderingKey of a downstream. */
-export interface Key {
+export interface OrderingKey {
   downstream: string
   orderingKey: string
 }
 
 /** `leaseMs` null: its next one is not claimed, and waits for a dispatcher. `skips`: one that FAILED does not hold it. */
-export interface Promoting extends Key {
+export interface Promoting extends OrderingKey {
   leaseMs: number | null
   skips: boolean
 }
@@ -91,14 +91,14 @@ type DeliveryColumns = Pick<
 const isTask = <T extends Partial<TaskRow>>(row: T): row is T & TaskRow => typeof row.id === 'string'
 
 /** Keys of which one has ended, and whoever ended it has not said so yet, or did not live to. */
-export async function findPromotions(sql: Sql, limit: number): Promise<Key[]> {
-  return await sql<Key[]>`
+export async function findPromotions(sql: Sql, limit: number): Promise<OrderingKey[]> {
+  return await sql<OrderingKey[]>`
     select distinct downstream, ordering_key as "orderingKey"
     from (select * from promotion limit ${limit}) p`
 }
 
 /** null: nothing is known of it. */
-export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: Key): Promise<boolean | null> {
+export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: OrderingKey): Promise<boolean | null> {
   const [row] = await sql<{ held: boolean }[]>`
     select held_at is not null as held from ordering
     where downstream = ${downstream} and ordering_key = ${orderingKey}`
@@ -112,7 +112,7 @@ export interface Passed {
 }
 
 /** Passes the FAILED delivery that holds a key. null: the key is not held. */
-export async function releaseKey(sql: Sql, { downstream, orderingKey }: Key): Promise<Passed | null> {
+export async function releaseKey(sql: Sql, { downstream, orderingKey }: OrderingKey): Promise<Passed | null> {
   const rows = await sql<Passed[]>`
     select t.task_no as "taskNo", t.message_code as "messageCode"
     from (select release_key(${downstream}, ${orderingKey}) as id offset 0) r join task t on t.id = r.id`
@@ -120,12 +120,12 @@ export async function releaseKey(sql: Sql, { downstream, orderingKey }: Key): Pr
 }
 
 /** Removes up to `limit` keys of which no delivery is left, by key from `after` on. `next`: where to go on; null: the end. */
-export async function removeKeys(
+export async function removeOrderingKeys(
   sql: Sql,
   limit: number,
-  after: Key | null
-): Promise<{ removed: number; next: Key | null }> {
-  const [row] = await sql<[{ removed: number; looked: number; last: Key | null }]>`
+  after: OrderingKey | null
+): Promise<{ removed: number; next: OrderingKey | null }> {
+  const [row] = await sql<[{ removed: number; looked: number; last: OrderingKey | null }]>`
     with looked as materialized (
       select downstream, ordering_key from ordering
       where (downstream, ordering_key) > (${after?.downstream ?? ''}, ${after?.orderingKey ?? ''})
@@ -150,11 +150,11 @@ export interface KeyFilter {
   held: boolean
   downstream?: string
   messageCodes: readonly string[] | null
-  cursor?: Key
+  cursor?: OrderingKey
   limit: number
 }
 
-export interface KeyView extends Key {
+export interface KeyView extends OrderingKey {
   /** Since when its head is FAILED and holds it. */
   heldSince?: string
   /** Of more than 10,000 only so many are counted. */
@@ -166,7 +166,7 @@ export interface KeyView extends Key {
 export async function listOrderingKeys(
   { db }: Reads,
   { held, downstream, messageCodes, cursor, limit }: KeyFilter
-): Promise<{ keys: KeyView[]; next?: Key }> {
+): Promise<{ keys: KeyView[]; next?: OrderingKey }> {
   const rows = await db.execute<{
     downstream: string
     ordering_key: string

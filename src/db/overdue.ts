@@ -1,5 +1,6 @@
 // Deliveries of which somebody has to decide: their clock ran out, or their process is dead.
 import { plainArray, textArray } from './arrays.ts'
+import { uuid } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { delivery, Row, task } from './schema.ts'
 import type { Phase } from '../domain/types.ts'
@@ -22,8 +23,7 @@ export async function findOverdue(
   limit: number
 ): Promise<Overdue[]> {
   const rows = await sql<OverdueRow[]>`
-    select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
-      d.needs_receipt, d.ordering_key, t.retry_times
+    select ${columns(sql)}
     from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
       select w.*
       from delivery w
@@ -41,6 +41,11 @@ type OverdueRow = Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_tim
     Row<typeof delivery>,
     'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'ordering_key'
   > & { phase: Phase }
+
+/** `d` is the delivery, `t` its task. */
+const columns = (sql: Sql) => sql`
+  d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
+  d.needs_receipt, d.ordering_key, t.retry_times`
 
 const overdueOf = (row: OverdueRow): Overdue => ({
   taskId: row.task_id,
@@ -67,8 +72,7 @@ export async function findOwned(
   limit: number
 ): Promise<Overdue[]> {
   const rows = await sql<OverdueRow[]>`
-    select d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
-      d.needs_receipt, d.ordering_key, t.retry_times
+    select ${columns(sql)}
     from unnest(
       ${textArray(downstreams.map(({ name }) => name))}::text[], ${plainArray(downstreams.map(({ leaseMs }) => leaseMs))}::float8[]
     ) as o (downstream, lease_ms) cross join lateral (
@@ -81,4 +85,27 @@ export async function findOwned(
     ) d join task t on t.id = d.task_id
     limit ${limit}`
   return rows.map(overdueOf)
+}
+
+/**
+ * Those of these claims that are as they were claimed. `owner` put them into the queue: whoever reads them from there becomes their owner.
+ * Without those of former versions, which have none.
+ */
+export async function findUnread(
+  sql: Sql,
+  downstream: string,
+  claims: readonly (readonly [taskId: string, attempt: number])[]
+): Promise<(Overdue & { owner: number })[]> {
+  // A job may be made by hand.
+  const likely = claims.filter(([taskId, attempt]) => uuid.test(taskId) && attempt > 0 && attempt < 2 ** 31)
+  if (likely.length === 0) return []
+  const rows = await sql<(OverdueRow & { owner: number })[]>`
+    select ${columns(sql)}, d.owner
+    from unnest(
+      ${plainArray(likely.map(([taskId]) => taskId))}::uuid[], ${plainArray(likely.map(([, attempt]) => attempt))}::int[]
+    ) as h (task_id, attempt)
+      join delivery d on d.task_id = h.task_id and d.downstream = ${downstream} and d.attempt = h.attempt
+      join task t on t.id = d.task_id
+    where d.phase = 'IN_FLIGHT' and d.owner is not null`
+  return rows.map(row => ({ ...overdueOf(row), owner: row.owner }))
 }

@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigint, check, index, integer, pgTable, text, uuid } from 'drizzle-orm/pg-core'
+import { sql, bigint, check, index, integer, pgTable, text, uuid } from './drizzle.ts'
 import { checkAnswers, type CheckAnswer } from '../domain/types.ts'
 import { at, oneOf } from './columns.ts'
 

@@ -1,6 +1,4 @@
-import { asc, desc, eq, relations, sql, type SQL } from 'drizzle-orm'
-import type { PgColumn } from 'drizzle-orm/pg-core'
-import { drizzle } from 'drizzle-orm/postgres-js'
+import { asc, desc, eq, relations, sql, type SQL, type PgColumn, drizzle } from './drizzle.ts'
 import { openDb, readConnections } from './pool.ts'
 import * as tables from './schema.ts'
 
@@ -55,10 +53,12 @@ const beforeOf = (id: PgColumn) =>
     ) first
   )`.as('before')
 
-/** What the last attempt came to, or else what the last receipt said. */
+/** What the last attempt came to, or else what the last receipt said. Of a delivered attempt its own receipt tells more than `no_receipt`. */
 export const lastReason = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`coalesce(
-  (select a.reason from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
-    order by a.attempt desc limit 1),
+  (select coalesce((select r.reason from receipt r where a.outcome = 'delivered' and r.task_id = a.task_id
+      and r.downstream = a.downstream and r.attempt = a.attempt and r.applied and r.result <> 'PROCESSING'
+      order by r.id desc limit 1), a.reason)
+    from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream} order by a.attempt desc limit 1),
   (select r.reason from receipt r where r.task_id = ${taskId} and r.downstream = ${downstream} order by r.id desc limit 1))`
 
 export const lastAttemptAt = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`(

@@ -1,5 +1,5 @@
 // What a downstream says that it has handled, beside what is HANDLED here.
-import { sql, type SQL } from 'drizzle-orm'
+import { sql, type SQL } from './drizzle.ts'
 import { uuidAt } from '../domain/ids.ts'
 import type { DifferenceKind, Phase, Reason, Status } from '../domain/types.ts'
 import { textArray } from './arrays.ts'

@@ -1,4 +1,4 @@
-import { integer, pgTable, primaryKey, text, uuid } from 'drizzle-orm/pg-core'
+import { integer, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import { at } from './columns.ts'
 
 /** A row for each downstream of a handler that has a `reconcile`: when it runs next, who runs it now, and what the last run found. */

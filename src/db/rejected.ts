@@ -1,6 +1,5 @@
 // Rows of the outbox that were no task: people look at them, and take them back or drop them.
-import { and, desc, eq, inArray, lt, sql } from 'drizzle-orm'
-import type { PgColumn } from 'drizzle-orm/pg-core'
+import { and, desc, eq, inArray, lt, sql, type PgColumn } from './drizzle.ts'
 import { textArray } from './arrays.ts'
 import type { Reads } from './reads.ts'
 import type { Sql } from './pool.ts'

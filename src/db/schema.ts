@@ -3,8 +3,10 @@
 // There are no foreign keys: each would cost one more look-up and one more row lock a task on the hot path, and the one
 // statement that deletes tasks (retention) deletes what hangs on them too.
 
-import { sql, type InferSelectModel, type Table } from 'drizzle-orm'
 import {
+  sql,
+  type InferSelectModel,
+  type Table,
   bigint,
   bigserial,
   boolean,
@@ -19,7 +21,7 @@ import {
   text,
   uniqueIndex,
   uuid
-} from 'drizzle-orm/pg-core'
+} from './drizzle.ts'
 import {
   handledBys,
   phases,
@@ -157,7 +159,10 @@ export const delivery = pgTable(
   ]
 )
 
-/** Append-only; written even when the move it belongs to touched no row. By days of task_id (partitions.ts), as receipts are. */
+/**
+ * Append-only, but for the reason of a delivered one for which no receipt came. Written even when the move it belongs to touched
+ * no row. By days of task_id (partitions.ts), as receipts are.
+ */
 export const attempt = pgTable(
   'attempt',
   {

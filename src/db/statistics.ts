@@ -1,5 +1,5 @@
 // Counts by minute: written by every process, summed up for charts.
-import { sql } from 'drizzle-orm'
+import { sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
@@ -92,8 +92,12 @@ export async function readStats(
   const { messageCodes, messageCode = null, downstream = null, from, to, stepS, byDownstream } = filter
   const codes = messageCodes && textArray(messageCodes)
   const rows = await db.execute<StatsRow & Record<string, unknown>>(sql`
-    with s as materialized (
-      select floor(extract(epoch from minute) / ${stepS}::int)::float8 * ${stepS}::int as at,
+    select extract(epoch from at)::float8 as at, name as downstream, sum(accepted)::int as accepted,
+      sum(attempts)::int as attempts, sum(failed_attempts)::int as "failedAttempts", sum(handled)::int as handled,
+      sum(direct)::int as direct, sum(failed)::int as failed, sum(exhausted)::int as exhausted,
+      json_build_array(${buckets}) as histogram
+    from (
+      select date_bin(${stepS}::int * interval '1 second', minute, 'epoch') as at,
         case when ${byDownstream}::boolean then downstream else '' end as name, s.*
       from stat_minute s
       where minute >= ${from.toISOString()}::timestamptz and minute < ${to.toISOString()}::timestamptz
@@ -101,12 +105,9 @@ export async function readStats(
         and (${messageCode}::text is null or message_code = ${messageCode})
         and (${downstream}::text is null or downstream = ${downstream})
         and not (${byDownstream}::boolean and downstream = '')
-    )
-    select at, name as downstream, sum(accepted)::int as accepted, sum(attempts)::int as attempts,
-      sum(failed_attempts)::int as "failedAttempts", sum(handled)::int as handled, sum(direct)::int as direct,
-      sum(failed)::int as failed, sum(exhausted)::int as exhausted,
-      json_build_array(${buckets}) as histogram
-    from s group by at, name
+      -- Keeps the planner from sorting all minutes: it takes each for a point of its own.
+      offset 0
+    ) s group by at, name
     order by name, at`)
   const series = new Map<string, StatsRow[]>(byDownstream ? [] : [['', []]])
   for (const row of rows) series.set(row.downstream, [...(series.get(row.downstream) ?? []), row])

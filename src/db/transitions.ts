@@ -25,6 +25,8 @@ export interface Completion {
   isFirstTry?: boolean | undefined
   attempt?: AttemptRow
   receipt?: ReceiptRow
+  /** Of a delivered attempt, whose row is there already: that no receipt came for it. */
+  noReceipt?: string | undefined
 }
 
 /**
@@ -57,6 +59,8 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
   // As long as the list of moves, or empty: that of a move is found by its ord.
   const isFailing = moving.some(one => one.move.name === 'fail')
   const failures = isFailing ? moving.map(one => (one.move.name === 'fail' ? failureOf(one) : undefined)) : []
+  // To name the table costs time (below): only where it is needed.
+  const isMissing = moving.some(one => one.noReceipt !== undefined)
   const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(
@@ -155,7 +159,16 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
       from tried
       on conflict do nothing
       returning task_id, downstream
-    ), failed as (
+    )${
+      isMissing
+        ? sql`, missed as (
+      update attempt a set reason = m.why
+      from (select m.*, (${textArray(moving.map(one => one.noReceipt))}::text[])[m.ord] as why from moved m) m
+      where m.why is not null and m.old_phase = 'AWAITING_RECEIPT' and a.reason is null
+        and a.task_id = m.task_id and a.downstream = m.downstream and a.attempt = m.attempt
+    )`
+        : sql``
+    }, failed as (
       insert into failure (task_id, downstream, attempt, message_code, fingerprint, reason, status_code, line)
       select m.task_id, m.downstream, m.attempt, t.message_code,
         (${plainArray(failures.map(one => one?.fingerprint))}::text[])[m.ord], m.reason,

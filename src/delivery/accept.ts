@@ -9,7 +9,7 @@ import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import { admission, type Admission } from './admission.ts'
-import { writeDependents, type AfterDeps } from './after.ts'
+import { writeDependents, type WriteDependentsDeps } from './write-dependents.ts'
 import { batchOf, inTurn } from './in-turn.ts'
 import { withSteps, writeSteps } from './steps.ts'
 import { createdView, loadedOf, taskOf } from './accepted-task.ts'
@@ -17,7 +17,7 @@ import { halfCommits, prepare } from './half-commits.ts'
 import { fanOut } from './fan-out.ts'
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
-import { byHandler, type HandlerRefusal } from './schema.ts'
+import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable } from './cluster.ts'
 
@@ -50,7 +50,7 @@ export type AcceptResult =
   | { kind: 'unknown_code' }
   | HandlerRefusal
 
-export interface AcceptDeps extends AfterDeps {
+export interface AcceptDeps extends WriteDependentsDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   enqueuer: Enqueuer
   owner: Pick<Owner, 'number'>
@@ -66,7 +66,7 @@ export interface AcceptDeps extends AfterDeps {
   /** Limit of characters of bodies that wait for their commit. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
   /** Shared with whoever else writes tasks here. */
-  places?: Admission
+  admission?: Admission
 }
 
 /** Limit of tasks that wait for their commit. */
@@ -101,13 +101,13 @@ interface Store {
  * the commit, and nobody waits for it. Throws Unavailable if PostgreSQL cannot accept it now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
-  const { mostText = 67_108_864, places = admission(deps) } = deps
+  const { mostText = 67_108_864, admission: admitting = admission(deps) } = deps
   const writes: Store = {
     text: 0,
     // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
-    tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, places, tasks) }),
+    tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, admitting, tasks) }),
     // One at a time and whole: they keep their order.
-    ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, places, tasks) }),
+    ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
     prepared: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => prepare(deps, tasks) }),
     steps: batcher({
@@ -115,7 +115,7 @@ export function acceptor(deps: AcceptDeps): Accept {
       inFlight: 4,
       write: tasks =>
         Promise.all(
-          tasks.map(task => writeSteps(deps, task, (all, insert) => write(deps, places, all, insert)))
+          tasks.map(task => writeSteps(deps, task, (all, insert) => write(deps, admitting, all, insert)))
         )
     }),
     // A producer that repeats a batch looks up all its tasks at once.
@@ -127,10 +127,10 @@ export function acceptor(deps: AcceptDeps): Accept {
       }
     })
   }
-  const committing = halfCommits(tasks => write(deps, places, tasks, commitTasks))
+  const committing = halfCommits(tasks => write(deps, admitting, tasks, commitTasks))
   const all = [writes.tasks, writes.ordered, writes.dependents, writes.prepared, writes.steps, committing]
   const many = async (request: readonly TaskRequest[]): Promise<AcceptResult[]> => {
-    const checked = request.map(one => check(deps, one))
+    const checked = request.map(one => newTaskOf(deps, one))
     // The first task with a taskNo is written. The others in the same call are compared with it.
     const firsts = new Map<string, { contentHash: string; done: Promise<AcceptResult> }>()
     const put = inTurn((task, at) => store(deps, writes, task, request[at] as TaskRequest))
@@ -150,7 +150,7 @@ export function acceptor(deps: AcceptDeps): Accept {
     )
   }
   const accept = (request: TaskRequest): Promise<AcceptResult> => {
-    const checked = check(deps, request)
+    const checked = newTaskOf(deps, request)
     return 'kind' in checked ? Promise.resolve(checked) : store(deps, writes, checked, request)
   }
   return Object.assign(accept, {
@@ -161,13 +161,14 @@ export function acceptor(deps: AcceptDeps): Accept {
   })
 }
 
-export function check(
+/** The task to store, or why its handler refuses it. */
+export function newTaskOf(
   deps: AcceptDeps,
   request: TaskRequest
 ): NewTask | Extract<AcceptResult, { kind: 'unknown_code' | 'no_check_back' | 'invalid' }> {
   const handler = deps.handlers.get(request.messageCode)
   if (!handler) return { kind: 'unknown_code' }
-  const body = byHandler(deps, handler, request)
+  const body = checkedByHandler(deps, handler, request)
   if ('kind' in body) return body
   const task: NewTask = {
     id: uuidv7(),
@@ -239,25 +240,25 @@ async function store(
 /** One statement, one commit. Then the batch is enqueued, and nobody waits for that. */
 export async function write(
   deps: AcceptDeps,
-  claims: Admission,
+  admitting: Admission,
   tasks: NewTask[],
   insert: (sql: AcceptDeps['sql'], tasks: NewTask[]) => Promise<InsertResult[]> = insertTasks
 ): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   const leasedFrom = performance.now()
   failpoint('accept.before_commit')
-  const places = claims.take(tasks)
+  const marked = admitting.take(tasks)
   const inserting = insert(deps.sql, tasks)
   // Even if the caller already got 503: claimed deliveries must be enqueued.
   inserting.then(
     inserted => {
       failpoint('accept.after_commit')
       setImmediate(() => {
-        claims.give(places)
+        admitting.give(marked)
         enqueue(deps, tasks, inserted, leasedFrom)
       })
     },
-    () => claims.give(places)
+    () => admitting.give(marked)
   )
   return orUnavailable(deps.cluster, inserting)
 }

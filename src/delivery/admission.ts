@@ -5,9 +5,9 @@ import type { Owner } from './lease.ts'
 
 /** Which accepted deliveries are claimed at once. The rest waits in PostgreSQL for a dispatcher. */
 export interface Admission {
-  /** Marks the deliveries to claim, as far as there is room. The room is returned when they are enqueued, or on failure. */
+  /** Marks the deliveries to claim, as far as there is room: how many, by downstream. `give` returns their room once they are enqueued, or on failure. */
   take(tasks: readonly NewTask[]): Map<string, number>
-  give(places: Map<string, number>): void
+  give(marked: Map<string, number>): void
 }
 
 export interface AdmissionDeps {
@@ -19,16 +19,16 @@ export interface AdmissionDeps {
 }
 
 export function admission({ enqueuer, cluster, owner, claiming }: AdmissionDeps): Admission {
-  const taken = new Map<string, number>()
+  const pending = new Map<string, number>()
   // If its queue is full or older deliveries wait, a delivery waits in PostgreSQL.
   const room = (downstream: string): number =>
     !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream)
       ? 0
-      : enqueuer.room(downstream) - (taken.get(downstream) ?? 0)
+      : enqueuer.room(downstream) - (pending.get(downstream) ?? 0)
   return {
     take(tasks) {
       const rooms = new Map<string, number>()
-      const places = new Map<string, number>()
+      const marked = new Map<string, number>()
       const number = owner.number()
       for (const { deliveries, startAt, delayMs } of tasks) {
         // Nearly all deliveries with a start time wait for it.
@@ -40,14 +40,16 @@ export function admission({ enqueuer, cluster, owner, claiming }: AdmissionDeps)
           delivery.claim = left > 0
           delivery.owner = number
           rooms.set(downstream, left - takes)
-          if (delivery.claim) places.set(downstream, (places.get(downstream) ?? 0) + takes)
+          if (delivery.claim) marked.set(downstream, (marked.get(downstream) ?? 0) + takes)
         }
       }
-      for (const [downstream, count] of places) taken.set(downstream, (taken.get(downstream) ?? 0) + count)
-      return places
+      for (const [downstream, count] of marked)
+        pending.set(downstream, (pending.get(downstream) ?? 0) + count)
+      return marked
     },
-    give(places) {
-      for (const [downstream, count] of places) taken.set(downstream, (taken.get(downstream) ?? 0) - count)
+    give(marked) {
+      for (const [downstream, count] of marked)
+        pending.set(downstream, (pending.get(downstream) ?? 0) - count)
     }
   }
 }

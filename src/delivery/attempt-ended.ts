@@ -13,7 +13,7 @@ interface EndedDeps {
 }
 
 /** An attempt that is over, and what became of its record. */
-interface Ended {
+interface EndedAttempt {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
   outcome: AttemptEnd
@@ -23,14 +23,14 @@ interface Ended {
 }
 
 /** Writes the line of the log, and tells the handler. Resolves when the handler has heard it, or has had its time. */
-export function attemptEnded(deps: EndedDeps, ended: Ended): Promise<void> | undefined {
-  say(deps, ended)
-  return ended.downstream.afterSend && tell(deps, ended, ended.downstream.afterSend)
+export function attemptEnded(deps: EndedDeps, ended: EndedAttempt): Promise<void> | undefined {
+  logEnd(deps, ended)
+  return ended.downstream.afterSend && runAfterSend(deps, ended, ended.downstream.afterSend)
 }
 
-async function tell(
+async function runAfterSend(
   { handlers, log }: EndedDeps,
-  { delivery, outcome, ms }: Ended,
+  { delivery, outcome, ms }: EndedAttempt,
   afterSend: NonNullable<LoadedDownstream['afterSend']>
 ): Promise<void> {
   try {
@@ -63,7 +63,7 @@ const shown = (outcome: AttemptEnd, ms: number): AttemptOutcome => ({
 })
 
 /** One line for each attempt that ended. A success is logged at debug: at thousands a second the line costs more than the send. */
-function say({ log }: EndedDeps, { delivery, outcome, decision, ms, applied }: Ended): void {
+function logEnd({ log }: EndedDeps, { delivery, outcome, decision, ms, applied }: EndedAttempt): void {
   const isWell = !('reason' in outcome)
   const stale = applied === 'stale' || applied === 'zombie'
   // A line that is not written is not built either.

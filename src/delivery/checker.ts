@@ -1,6 +1,6 @@
 import { claimChecks, countPrepared } from '../db/prepared.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { inFlight } from '../runtime/semaphore.ts'
+import { waitGroup } from '../runtime/semaphore.ts'
 import { check, checkLeaseMs, type HalfDeps } from './half.ts'
 
 export interface CheckerDeps extends HalfDeps {
@@ -27,7 +27,7 @@ const orphans = 16
 /** Asks the producers of half messages that nobody ended. Needs no leader: a claim is a lease. */
 export function checker(deps: CheckerDeps): Checker {
   const codes = [...deps.handlers.values()].filter(one => one.checkBack).map(one => one.messageCode)
-  const busy = inFlight()
+  const busy = waitGroup()
   const asking = new Map<string, number>()
   let all = 0
   let countAt = 0

@@ -1,5 +1,5 @@
 import { batcher, type Batcher, type Partly } from '../db/batch.ts'
-import type { Key } from '../db/ordering.ts'
+import type { OrderingKey } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
 import { withPartitions } from '../db/partitions.ts'
@@ -18,12 +18,12 @@ export interface Complete {
   idle(): Promise<void>
 }
 
-/** Whoever lets go of what waits for an end hears of it, once that is committed. */
-export interface Ended {
-  /** Of tasks of which a delivery has ended. */
+/** Hears of deliveries that ended, once that is committed, and lets go of what waited for them (`successors` of ordering.ts). */
+export interface EndListener {
+  /** A delivery of each of these tasks has ended. */
   ended(taskIds: readonly string[]): void
-  /** Of their orderingKeys, where they have any. */
-  promote(keys: readonly Key[]): void
+  /** The next delivery of each of these keys may go. */
+  promote(keys: readonly OrderingKey[]): void
 }
 
 /**
@@ -39,7 +39,7 @@ export function completer({
   sql: Sql
   metrics: Pick<Metrics, 'moved' | 'ended'> & { statistics?: Statistics }
   giveUp: AbortSignal
-  successors?: () => Ended
+  successors?: () => EndListener
 }): Complete {
   const batch: Batcher<Completion, Applied> = batcher({
     max: 200,
@@ -55,7 +55,7 @@ export function completer({
       if (isWhole) failpoint('record.after_commit')
       const applied = isWhole ? written : written.outs
       const over: string[] = []
-      const keys: Key[] = []
+      const keys: OrderingKey[] = []
       for (const [index, item] of items.entries()) {
         const one = applied[index]
         const { move } = item

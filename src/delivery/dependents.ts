@@ -6,7 +6,7 @@ import {
   raiseDependencyFailed,
   type Dependent
 } from '../db/dependents.ts'
-import type { Key } from '../db/ordering.ts'
+import type { OrderingKey } from '../db/ordering.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { dependentVerdict } from '../domain/dependencies.ts'
 import type { Move } from '../domain/transitions.ts'
@@ -20,7 +20,7 @@ export interface DependentsDeps {
   complete: Complete
   cluster: Pick<Cluster, 'hasDependents' | 'setDependents' | 'now'>
   /** Looks at keys of which the next one may go. */
-  promote: (keys: readonly Key[]) => void
+  promote: (keys: readonly OrderingKey[]) => void
   /** Something became due. */
   wake: () => void
   log: Logger
@@ -126,7 +126,7 @@ async function settle(
   const over: string[] = []
   const done: [taskId: string, afterId: string][] = []
   // Whether it is their turn too, only whoever holds the key can say.
-  const turns: Key[] = []
+  const turns: OrderingKey[] = []
   const held: { taskId: string; downstream: string; attempt: number }[] = []
   for (const one of found) {
     const { taskId, blocked } = one

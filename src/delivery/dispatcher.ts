@@ -3,11 +3,12 @@ import { isInfrastructure } from '../db/pool.ts'
 import { lowWater, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
 import type { DeadOwner } from '../db/owners.ts'
-import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps } from './rescue.ts'
+import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
 import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from './schedule.ts'
 
 export interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
+  takenBy: TakenBy
 }
 
 export interface Dispatcher {

@@ -7,7 +7,7 @@ import type { ProblemBody } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { check, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
+import { newTaskOf, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
 import type { Admission } from './admission.ts'
 
 /** What is no task yet. */
@@ -25,7 +25,7 @@ export interface OutboxReader {
 
 export interface DrainDeps {
   sql: Sql
-  accepting: AcceptDeps & { places: Admission }
+  accepting: AcceptDeps & { admission: Admission }
   reader: OutboxReader
   metrics: Pick<Metrics, 'drained'>
   log: Logger
@@ -89,7 +89,7 @@ function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready 
     }
     return { row, problem: deps.reader.problemOf(refusal, asked) }
   }
-  const task = check(deps.accepting, asked)
+  const task = newTaskOf(deps.accepting, asked)
   return 'kind' in task ? { row, problem: deps.reader.problemOf(task, asked) } : { row, asked, task }
 }
 
@@ -133,7 +133,7 @@ async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Read
   const tasks = ready.map(one => one.task)
   const rowIds = ready.map(one => one.row.id)
   try {
-    const results = await write(deps.accepting, deps.accepting.places, tasks, (sql, all) =>
+    const results = await write(deps.accepting, deps.accepting.admission, tasks, (sql, all) =>
       insertFromOutbox(sql, all, rowIds)
     )
     const stored = tasks.filter((_, index) => results[index]?.kind === 'created')

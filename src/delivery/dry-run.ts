@@ -7,7 +7,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import type { TaskRequest } from './accept.ts'
 import { messageOf } from './hooks.ts'
-import { byHandler, type HandlerRefusal } from './schema.ts'
+import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
 
 export interface DryRunDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -45,7 +45,7 @@ export async function dryRun(
 ): Promise<DryRun | HandlerRefusal | 'unknown_code'> {
   const handler = deps.handlers.get(asked.messageCode)
   if (!handler) return 'unknown_code'
-  const read = byHandler(deps, handler, asked)
+  const read = checkedByHandler(deps, handler, asked)
   if ('kind' in read) return read
   const task = dryTask(asked)
   const secrets = secretSettings(deps.settings)

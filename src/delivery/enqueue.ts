@@ -1,7 +1,7 @@
 import { failpoint } from '../runtime/failpoint.ts'
 import type { LeasedDelivery } from './load.ts'
 import type { Complete } from './complete.ts'
-import { inFlight } from '../runtime/semaphore.ts'
+import { waitGroup } from '../runtime/semaphore.ts'
 
 /** A claimed delivery: its attempt has a running lease. */
 export interface ClaimedDelivery {
@@ -38,7 +38,7 @@ export interface Enqueuer {
 
 /** Enqueues deliveries. It releases those that the queue did not add: they are due again at once, and no try is counted. */
 export function enqueuer(queue: Queue, complete: Complete): Enqueuer {
-  const busy = inFlight()
+  const busy = waitGroup()
   const enqueueOrRelease = async (deliveries: ClaimedDelivery[]): Promise<void> => {
     failpoint('queue.before_add')
     const left = await queue.add(deliveries)

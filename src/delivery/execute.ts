@@ -18,7 +18,7 @@ import type { DeliveryHeaders } from './headers.ts'
 import { askDownstream } from './probe.ts'
 import { attemptEnded } from './attempt-ended.ts'
 import type { Reach } from './reach.ts'
-import { semaphore, inFlight, type Semaphore } from '../runtime/semaphore.ts'
+import { semaphore, waitGroup, type Semaphore } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
 
 /** The limiter, as this file uses it. Slots count deliveries. */
@@ -78,7 +78,7 @@ const yes = (): boolean => true
 const no = (): boolean => false
 
 export function executor(deps: ExecuteDeps): Execute {
-  const busy = inFlight()
+  const busy = waitGroup()
   const unwritten = semaphore(mostUnwritten)
   const reading = new Map([...deps.slots.keys()].map(name => [name, semaphore(mostLoaded)] as const))
   const start = (work: Promise<void>, delivery: LoadedDelivery): void => {

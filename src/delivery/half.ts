@@ -19,7 +19,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { createdView } from './accepted-task.ts'
 import type { Accept } from './accept.ts'
-import { checkTimeoutMs, type Ask } from './ask.ts'
+import { checkTimeoutMs, type Ask } from './ask-producer.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import { fanOut } from './fan-out.ts'
 import { withSteps } from './steps.ts'
@@ -41,9 +41,9 @@ export interface HalfDeps {
 export type NotEnded = 'not_found' | 'not_prepared' | 'committed' | 'rolled_back'
 
 /** Called before the change, with who posted it. */
-type Written = (createdBy: string) => Promise<void>
+type WriteAudit = (createdBy: string) => Promise<void>
 
-const unaudited: Written = async () => {}
+const unaudited: WriteAudit = async () => {}
 
 /** The lease of a check: nobody else asks meanwhile. */
 export const checkLeaseMs = ({ leaseMarginMs }: Pick<HalfDeps, 'leaseMarginMs'>): number =>
@@ -54,15 +54,15 @@ export const commit = (
   deps: HalfDeps,
   taskNo: string,
   by: string,
-  written: Written = unaudited,
+  audit: WriteAudit = unaudited,
   delayMs: number | null = null
-): Promise<TaskView | NotEnded | 'no_handler'> => activate(deps, taskNo, by, written, delayMs)
+): Promise<TaskView | NotEnded | 'no_handler'> => activate(deps, taskNo, by, audit, delayMs)
 
 async function activate(
   deps: HalfDeps,
   taskNo: string,
   by: string,
-  written: Written,
+  audit: WriteAudit,
   delayMs: number | null
 ): Promise<TaskView | NotEnded | 'no_handler'> {
   // Each for itself: that others are committed first is no sign of a database that is away.
@@ -73,7 +73,7 @@ async function activate(
   if (half.state === 'ACTIVE') return orUnavailable(deps.cluster, read(deps, taskNo))
   const handler = deps.handlers.get(half.task.messageCode)
   if (!handler) return 'no_handler'
-  await orUnavailable(deps.cluster, written(half.task.createdBy))
+  await orUnavailable(deps.cluster, audit(half.task.createdBy))
   const task = committing(deps, { ...half, delayMs: delayMs ?? half.delayMs }, handler, by)
   if (task === 'no_handler') return task
   const inserted = await deps.accept.commit(task)
@@ -123,21 +123,21 @@ export const rollBack = (
   deps: HalfDeps,
   taskNo: string,
   by: string,
-  written: Written = unaudited
-): Promise<TaskView | NotEnded> => orUnavailable(deps.cluster, cancel(deps, taskNo, by, written))
+  audit: WriteAudit = unaudited
+): Promise<TaskView | NotEnded> => orUnavailable(deps.cluster, cancel(deps, taskNo, by, audit))
 
 async function cancel(
   deps: HalfDeps,
   taskNo: string,
   by: string,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | NotEnded> {
   const half = await readHalf(deps.sql, taskNo)
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state === 'ACTIVE') return 'committed'
   if (half.state === 'CANCELLED') return read(deps, taskNo)
-  await written(half.task.createdBy)
+  await audit(half.task.createdBy)
   if (!(await rollBackTask(deps.sql, half.task.id, by))) return cancel(deps, taskNo, by, unaudited)
   ended(deps, half, 'ROLLED_BACK', by)
   return read(deps, taskNo)
@@ -147,13 +147,13 @@ async function cancel(
 export async function checkNow(
   deps: HalfDeps,
   taskNo: string,
-  written: Written = unaudited
+  audit: WriteAudit = unaudited
 ): Promise<TaskView | NotEnded> {
   const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state !== 'PREPARED') return half.state === 'ACTIVE' ? 'committed' : 'rolled_back'
-  await written(half.task.createdBy)
+  await audit(half.task.createdBy)
   const claim = await orUnavailable(deps.cluster, claimCheck(deps.sql, half.task.id, checkLeaseMs(deps)))
   if (claim) await check(deps, claim)
   return orUnavailable(deps.cluster, read(deps, taskNo))

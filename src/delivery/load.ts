@@ -1,5 +1,6 @@
 import { loadDeliveries, type LoadedDelivery } from '../db/deliveries.ts'
 import type { Sql } from '../db/pool.ts'
+import { failpoint } from '../runtime/failpoint.ts'
 import type { Semaphore } from '../runtime/semaphore.ts'
 
 /** A claimed delivery with its task, as a worker's SELECT reads it or as this process has just committed it. */
@@ -49,6 +50,7 @@ async function read(
 ): Promise<LeasedDelivery[]> {
   // Measured before the SELECT: otherwise its duration would be missing from every lease.
   const leasedFrom = performance.now()
+  failpoint('deliver.before_read')
   const rows = await loadDeliveries(
     sql,
     downstream,

@@ -1,7 +1,7 @@
 import { byDownstream, type ClaimedDelivery, type Queue } from './enqueue.ts'
 import type { ClaimedBatch } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { inFlight } from '../runtime/semaphore.ts'
+import { waitGroup } from '../runtime/semaphore.ts'
 
 /** The queue, as the local queue uses it. */
 export interface SharedQueue extends Queue {
@@ -36,7 +36,7 @@ export interface LocalQueue extends Queue {
 export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
   /** By downstream: deliveries that have not asked for a slot yet. */
   const held = new Map<string, number>()
-  const running = inFlight()
+  const running = waitGroup()
   const hold = (downstream: string, deliveries: number): void => {
     held.set(downstream, (held.get(downstream) ?? 0) + deliveries)
   }

@@ -1,6 +1,6 @@
 import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
-import { isKeyHeld, releaseKey, type Key, type Passed } from '../db/ordering.ts'
+import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
 import { readTaskState, type Standing } from '../db/standing.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
@@ -12,7 +12,7 @@ import type { Complete } from './complete.ts'
 import type { Cancelled } from './load.ts'
 
 /** Of each delivery that an operator changes: its status before and after. Called before the first change, for the audit. */
-export type Written = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>
+export type WriteAudit = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>
 
 export interface RedeliverDeps {
   sql: Sql
@@ -47,14 +47,14 @@ export function roundLimit(
 export const redeliver = (
   deps: RedeliverDeps,
   request: RedeliverRequest,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> =>
-  orUnavailable(deps.cluster, startAnew(deps, request, written))
+  orUnavailable(deps.cluster, startAnew(deps, request, audit))
 
 async function startAnew(
   deps: RedeliverDeps,
   request: RedeliverRequest,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> {
   const task = await readTaskState(deps.sql, request.taskNo)
   if (!task) return 'not_found'
@@ -73,7 +73,7 @@ async function startAnew(
     const limit = roundLimit(deps.handlers, task, downstream)
     return { taskId: task.id, downstream, attempt, name, limit, orderingKey, by: request.who }
   })
-  await writtenOf(written, wanted, asked)
+  await auditMoves(audit, wanted, asked)
   const done = await Promise.all(asked.map(move => deps.complete({ move, messageCode: task.messageCode })))
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
@@ -82,8 +82,8 @@ async function startAnew(
 
 type Parts = Standing['deliveries']
 
-const writtenOf = (written: Written, parts: Parts, asked: readonly Move[]): Promise<void> =>
-  written(
+const auditMoves = (audit: WriteAudit, parts: Parts, asked: readonly Move[]): Promise<void> =>
+  audit(
     Object.fromEntries(parts.map(one => [one.downstream, one.status])),
     Object.fromEntries(asked.map(move => [move.downstream, statusOf(moves[move.name].to)]))
   )
@@ -101,14 +101,14 @@ export interface PushRequest {
 export const push = (
   deps: Pick<RedeliverDeps, 'sql' | 'complete' | 'cluster' | 'wake'>,
   request: PushRequest,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'> =>
-  orUnavailable(deps.cluster, endBackoff(deps, request, written))
+  orUnavailable(deps.cluster, endBackoff(deps, request, audit))
 
 async function endBackoff(
   { sql, complete, wake }: Pick<RedeliverDeps, 'sql' | 'complete' | 'wake'>,
   { taskNo, downstream, who }: PushRequest,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'> {
   const task = await readTaskState(sql, taskNo)
   if (!task) return 'not_found'
@@ -126,7 +126,7 @@ async function endBackoff(
     // It stays what it waits for, or a PROCESSING could no longer extend a missing receipt.
     return reason === null ? move : { ...move, reason }
   })
-  await writtenOf(written, tried, asked)
+  await auditMoves(audit, tried, asked)
   const done = await Promise.all(asked.map(move => complete({ move, messageCode: task.messageCode })))
   if (!done.includes('moved')) return 'nothing'
   wake()
@@ -151,11 +151,11 @@ export interface SettleRequest {
 export const settle = (
   deps: SettleDeps,
   request: SettleRequest,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
   orUnavailable(
     deps.cluster,
-    end(deps, request, written, ['SENDING', 'FAILED'], key =>
+    end(deps, request, audit, ['SENDING', 'FAILED'], key =>
       request.status === 'HANDLED'
         ? { ...key, name: 'settle', handledBy: 'operator' }
         : { ...key, name: 'delete', reason: 'DELETED' }
@@ -167,11 +167,11 @@ export const remove = (
   deps: SettleDeps,
   taskNo: string,
   who: string,
-  written: Written
+  audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
   orUnavailable(
     deps.cluster,
-    end(deps, { taskNo, who }, written, ['SENDING'], key => ({
+    end(deps, { taskNo, who }, audit, ['SENDING'], key => ({
       ...key,
       name: 'delete',
       reason: 'DELETED',
@@ -183,7 +183,7 @@ export const remove = (
 async function end(
   { sql, complete, cancelled }: SettleDeps,
   request: { taskNo: string; downstream?: string; who: string },
-  written: Written,
+  audit: WriteAudit,
   from: readonly Status[],
   moveOf: (key: Pick<Move, 'taskId' | 'downstream' | 'attempt' | 'orderingKey' | 'by'>) => Move
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> {
@@ -200,7 +200,7 @@ async function end(
       moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who })
     )
     if (parts.length > 0 && !isWritten) {
-      await writtenOf(written, parts, asked)
+      await auditMoves(audit, parts, asked)
       isWritten = true
     }
     const done = await Promise.all(
@@ -220,27 +220,27 @@ async function end(
 export interface ReleaseDeps {
   sql: Sql
   cluster: Cluster
-  promote: (keys: readonly Key[]) => void
+  promote: (keys: readonly OrderingKey[]) => void
 }
 
 /**
- * Lets a key go on that a FAILED delivery holds, which is out of order from then on. `written` is called before the change, if there
+ * Lets a key go on that a FAILED delivery holds, which is out of order from then on. `audit` is called before the change, if there
  * is one. Throws Unavailable if PostgreSQL does not answer.
  */
 export const release = (
   deps: ReleaseDeps,
-  key: Key,
-  written: () => Promise<void>
-): Promise<Passed | 'not_held' | 'not_found'> => orUnavailable(deps.cluster, pass(deps, key, written))
+  key: OrderingKey,
+  audit: () => Promise<void>
+): Promise<Passed | 'not_held' | 'not_found'> => orUnavailable(deps.cluster, pass(deps, key, audit))
 
 async function pass(
   { sql, promote }: ReleaseDeps,
-  key: Key,
-  written: () => Promise<void>
+  key: OrderingKey,
+  audit: () => Promise<void>
 ): Promise<Passed | 'not_held' | 'not_found'> {
   const isHeld = await isKeyHeld(sql, key)
   if (!isHeld) return isHeld === null ? 'not_found' : 'not_held'
-  await written()
+  await audit()
   const passed = await releaseKey(sql, key)
   promote([key])
   return passed ?? 'not_held'

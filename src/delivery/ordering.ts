@@ -1,5 +1,5 @@
 import { batcher } from '../db/batch.ts'
-import { findPromotions, promote, type Key, type Promoting } from '../db/ordering.ts'
+import { findPromotions, promote, type OrderingKey, type Promoting } from '../db/ordering.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -31,7 +31,7 @@ export interface OrderingDeps {
  */
 export interface Ordering {
   /** Deliveries of these keys have ended, or may go for another reason. */
-  promote(keys: readonly Key[]): void
+  promote(keys: readonly OrderingKey[]): void
   /** Looks at the keys of which one has ended and nobody has looked yet. */
   sweep(): Promise<void>
   /** Resolves when nothing waits to be looked at. */
@@ -44,7 +44,7 @@ const sweptAtOnce = 1_000
 export function ordering(deps: OrderingDeps): Ordering {
   const { sql, cluster, log } = deps
   const known = new Map(deps.downstreams.map(one => [one.name, one]))
-  const looks = batcher<Key, void>({
+  const looks = batcher<OrderingKey, void>({
     max: lookedAtOnce,
     async write(keys) {
       await look(deps, known, keys)
@@ -56,7 +56,7 @@ export function ordering(deps: OrderingDeps): Ordering {
     if (isInfrastructure(err)) log.debug({ err }, 'ordering.failed')
     else log.error({ err }, 'ordering.failed')
   }
-  const add = (keys: readonly Key[]): Promise<void[]> => Promise.all(keys.map(key => looks.add(key)))
+  const add = (keys: readonly OrderingKey[]): Promise<void[]> => Promise.all(keys.map(key => looks.add(key)))
   let sweeping = false
 
   async function sweep(): Promise<void> {
@@ -85,7 +85,7 @@ export function ordering(deps: OrderingDeps): Ordering {
 async function look(
   deps: OrderingDeps,
   known: ReadonlyMap<string, OrderingDeps['downstreams'][number]>,
-  asked: readonly Key[]
+  asked: readonly OrderingKey[]
 ): Promise<void> {
   const keys = new Map<string, Promoting>()
   const rooms = new Map<string, number>()

@@ -11,7 +11,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { nap, repeat } from '../runtime/repeat.ts'
 import { drain, type DrainDeps } from './drain.ts'
-import { outboxWindow } from './outbox-window.ts'
+import { outboxFloor } from './outbox-floor.ts'
 
 export interface OutboxDeps extends DrainDeps {
   /** The name of this process among those that hold leases. */
@@ -44,7 +44,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
   const { sql, log, leaseMs = 5_000 } = deps
   const { cluster, claiming } = deps.accepting
   const shards = leases(deps, leaseMs)
-  const window = outboxWindow()
+  const floor = outboxFloor()
   const waiting = nap()
   let isRunning = false
   let restMs = soonMs
@@ -55,8 +55,8 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
 
   async function look(keyed: boolean): Promise<number> {
     const without = keyed && behind === undefined ? shards.others() : allShards
-    const read = await readOutbox(sql, { after: behind ?? window.floor(), without })
-    if (behind === undefined) window.saw(read, without.length === 0)
+    const read = await readOutbox(sql, { after: behind ?? floor.id(), without })
+    if (behind === undefined) floor.saw(read, without.length === 0)
     const [first] = read.rows
     if (!first) {
       const jumped = behind !== undefined
@@ -93,7 +93,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
       // An outbox that nobody uses is not looked at more often than that; nor is a database that is away.
       const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
-      if (peeks && (await hasOutbox(sql, window.floor()).catch(() => true))) return
+      if (peeks && (await hasOutbox(sql, floor.id()).catch(() => true))) return
     }
   }
 

@@ -1,15 +1,17 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import { findOrphans } from '../db/deliveries.ts'
-import { findOverdue, findOwned, type Overdue } from '../db/overdue.ts'
+import { findOverdue, findOwned, findUnread, type Overdue } from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import type { Sql } from '../db/pool.ts'
-import { decide, defaultPolicy } from '../domain/retry-policy.ts'
+import { decide, defaultPolicy, type Policy } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
+import { withTimeout } from '../runtime/with-timeout.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
+import { messageOf } from './hooks.ts'
 
 export interface RescueDeps {
   sql: Sql
@@ -20,7 +22,20 @@ export interface RescueDeps {
   log: Logger
 }
 
+/** The deliveries that this worker has taken from the queue of a downstream and not ended. */
+export type TakenBy = (
+  downstream: string,
+  worker: string
+) => Promise<readonly (readonly [taskId: string, attempt: number])[]>
+
+type RescueOwnedDeps = RescueDeps & {
+  downstreams: readonly { name: string; leaseMs: number }[]
+  takenBy: TakenBy
+}
+
 const overdueAtOnce = 1_000
+/** Longer than a queue that is there takes for an answer. */
+const queueMs = 2_000
 
 /**
  * Decides for deliveries whose clock has ended: lost leases, missing receipts, passed deliverBefore. `since` skips clocks that an
@@ -45,8 +60,8 @@ export async function rescueOverdue(
  * What it had put into the queue may be taken back with the rest: its job is then of an attempt that is no more.
  */
 export async function rescueOwned(
-  deps: RescueDeps & { downstreams: readonly { name: string; leaseMs: number }[] },
-  { number, isWorker }: DeadOwner
+  deps: RescueOwnedDeps,
+  { number, node, isWorker }: DeadOwner
 ): Promise<void> {
   for (;;) {
     const owned = await findOwned(deps.sql, deps.downstreams, number, overdueAtOnce)
@@ -55,8 +70,26 @@ export async function rescueOwned(
       return { ...move, owner: number }
     })
     const rescued = await decideAll(deps, owned, moves)
-    if (owned.length < overdueAtOnce || rescued === 0) return
+    if (owned.length < overdueAtOnce || rescued === 0) break
   }
+  if (isWorker) await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, node)))
+}
+
+/** Takes back what a dead worker had taken from a queue and not read yet: it belongs to whoever put it there, and nobody has sent it. */
+async function rescueTaken(deps: RescueOwnedDeps, downstream: string, worker: string): Promise<void> {
+  const taken = await withTimeout(deps.takenBy(downstream, worker), queueMs, () => {
+    throw new Error(`no answer within ${queueMs} ms`)
+  }).catch((err: unknown) => {
+    // The queue is away: the leases end.
+    deps.log.warn({ downstream, reason: messageOf(err) }, 'queue.failing')
+    return []
+  })
+  const unread = await findUnread(deps.sql, downstream, taken)
+  const moves = unread.map(({ owner, ...one }): Move => {
+    const { overdue: _, ...move } = moveOf(deps, one, false)
+    return { ...move, owner }
+  })
+  await decideAll(deps, unread, moves)
 }
 
 /** How many were moved. */
@@ -67,7 +100,14 @@ async function decideAll(
 ): Promise<number> {
   if (overdue.length > 0) failpoint('dispatch.after_select')
   const done = await Promise.all(
-    overdue.map((task, at) => deps.complete({ move: moves[at] ?? null, task, messageCode: task.messageCode }))
+    overdue.map((task, at) =>
+      deps.complete({
+        move: moves[at] ?? null,
+        task,
+        messageCode: task.messageCode,
+        noReceipt: noReceiptOf(deps, task)
+      })
+    )
   )
   if (overdue.length > 0) failpoint('dispatch.after_commit')
   let moved = 0
@@ -101,8 +141,7 @@ function moveOf(
   const { taskId, downstream, attempt, orderingKey } = one
   const key = { taskId, downstream, attempt, orderingKey, overdue: true }
   if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
-  const policy =
-    handlers.get(one.messageCode)?.downstreams.find(d => d.name === one.downstream)?.policy ?? defaultPolicy
+  const policy = policyOf({ handlers }, one)
   const lost = {
     kind: 'lost',
     workersLive: workersLive && !cluster.isPaused(one.downstream)
@@ -115,6 +154,15 @@ function moveOf(
   )
   return { ...key, name, ...more }
 }
+
+const policyOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, { messageCode, downstream }: Overdue): Policy =>
+  handlers.get(messageCode)?.downstreams.find(one => one.name === downstream)?.policy ?? defaultPolicy
+
+/** What a delivered attempt says when its receipt is missing. */
+const noReceiptOf = (deps: Pick<RescueDeps, 'handlers'>, one: Overdue): string | undefined =>
+  one.phase === 'AWAITING_RECEIPT'
+    ? `no_receipt: none within ${policyOf(deps, one).receiptTimeoutMs / 1_000} s`
+    : undefined
 
 /** Deliveries whose downstream no handler names wait where they are. An alarm must tell the operator. */
 export async function raiseOrphans(

@@ -4,7 +4,7 @@ import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { uuidv7 } from '../domain/ids.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { taskOf } from './accepted-task.ts'
-import type { AfterDeps } from './after.ts'
+import type { WriteDependentsDeps } from './write-dependents.ts'
 import { fanOut, type FanOutDeps } from './fan-out.ts'
 
 /** The task with what its handler delivers beside it. 'no_handler': another process may have one for each. */
@@ -38,7 +38,7 @@ type Write = (
 
 /** One statement for each: they are few, and the steps of two of them have nothing in common. */
 export async function writeSteps(
-  deps: Pick<AfterDeps, 'dependents'>,
+  deps: Pick<WriteDependentsDeps, 'dependents'>,
   first: NewTask,
   write: Write
 ): Promise<InsertResult> {

@@ -33,16 +33,15 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
 
   async function look(): Promise<void> {
     looking = true
+    const fresh = new Set(unseen)
+    unseen.clear()
     try {
-      const fresh = new Set(unseen)
-      unseen.clear()
       const taskNos = [...new Set([...watchers].flatMap(({ taskNo }) => taskNo ?? []))]
       const found = await readChanges(sql, seen, taskNos)
       const changed = new Set(
-        [...found.tasks].flatMap(([taskNo, { state }]) => {
-          const before = states.get(taskNo)
-          return before && before.state !== state ? [taskNo] : []
-        })
+        [...found.tasks].flatMap(([taskNo, { state }]) =>
+          states.get(taskNo)?.state === state ? [] : [taskNo]
+        )
       )
       for (const watcher of watchers) {
         const { messageCodes, taskNo } = watcher
@@ -58,13 +57,14 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
           may(task.messageCode)
         )
           changes.push({ kind: 'task', taskNo })
-        if (found.audit) changes.push({ kind: 'audit' })
+        if (found.audit && messageCodes === null) changes.push({ kind: 'audit' })
         if (changes.length > 0) watcher.tell(changes)
       }
       seen = found
       states = found.tasks
     } catch (err) {
       log.debug({ err }, 'watch.failed') // the next look may succeed, and sees what this one missed
+      for (const watcher of fresh) if (watchers.has(watcher)) unseen.add(watcher)
     }
     looking = false
     schedule()

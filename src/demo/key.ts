@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { createKey, findKey, hashKey, revokeKey, scopes } from '../db/keys.ts'
+import { createKey, findKey, hashKey, revokeKey, scopes } from '../db/api-keys.ts'
 import { openDb } from '../db/pool.ts'
 
 export interface DemoKey {

@@ -41,6 +41,8 @@ interface LastAttempt {
   /** A status or a reason. */
   answer: string
   at: string
+  /** Of a delivered attempt: what was wrong after its answer. */
+  reason?: string
 }
 
 export type WaitingFor =
@@ -76,13 +78,22 @@ export function waitingFor(delivery: OpenDelivery, service: ServiceState): Waiti
   if (service.workers === 0) return { code: 'WORKER' }
   const at = nextActionAt ?? service.now.toISOString()
   const failed = delivery.attempts?.at(-1)
-  const last = failed && {
-    answer: failed.status === undefined ? (failed.reason ?? failed.outcome) : String(failed.status),
-    at: new Date(Date.parse(failed.startedAt) + failed.ms).toISOString()
-  }
+  const last = failed && lastOf(failed)
   const next = { attempt: attempt + 1, ...(last ? { last } : {}) }
   if (Date.parse(at) > service.now.getTime()) return { code: 'NEXT_ATTEMPT', at, ...next }
   return service.dispatchers === 0 ? { code: 'DISPATCHER' } : { code: 'ROOM', since: at, ...next }
+}
+
+function lastOf({
+  outcome,
+  reason,
+  status,
+  startedAt,
+  ms
+}: NonNullable<OpenDelivery['attempts']>[number]): LastAttempt {
+  const at = new Date(Date.parse(startedAt) + ms).toISOString()
+  if (outcome !== 'delivered') return { answer: String(status ?? reason ?? outcome), at }
+  return { answer: String(status ?? outcome), at, ...(reason === undefined ? {} : { reason }) }
 }
 
 export type Language = 'en' | 'zh'
@@ -104,10 +115,12 @@ type Sentence = (
   counts: boolean
 ) => string
 
+const after = ({ reason }: LastAttempt, word: string): string => (reason === undefined ? '' : word + reason)
+
 const inEnglish: Sentence = (waiting, left, clock, counts) => {
   const when = (at: string): string => (counts ? `in ${left(at)}` : `at ${left(at)}`)
   const before = (last: LastAttempt | undefined, attempt: number): string =>
-    last ? `: attempt ${attempt - 1} got ${last.answer} at ${clock(last.at)}.` : '.'
+    last ? `: attempt ${attempt - 1} got ${last.answer} at ${clock(last.at)}${after(last, ', then ')}.` : '.'
   switch (waiting.code) {
     case 'NEXT_ATTEMPT':
       return `Attempt ${waiting.attempt} starts ${when(waiting.at)}${before(waiting.last, waiting.attempt)}`
@@ -138,14 +151,14 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
 const inChinese: Sentence = (waiting, left, clock, counts) => {
   const when = (at: string): string => (counts ? `${left(at)}后` : `于 ${left(at)} `)
   const before = (last: LastAttempt | undefined, attempt: number): string =>
-    last ? `：第 ${attempt - 1} 次于 ${clock(last.at)} 得到 ${last.answer}。` : '。'
+    last ? `：第 ${attempt - 1} 次于 ${clock(last.at)} 得到 ${last.answer}${after(last, '，之后 ')}。` : '。'
   switch (waiting.code) {
     case 'NEXT_ATTEMPT':
-      return `第 ${waiting.attempt} 次投递将${when(waiting.at)}开始${before(waiting.last, waiting.attempt)}`
+      return `第 ${waiting.attempt} 次尝试将${when(waiting.at)}开始${before(waiting.last, waiting.attempt)}`
     case 'ROOM':
-      return `第 ${waiting.attempt} 次投递自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
+      return `第 ${waiting.attempt} 次尝试自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `第 ${waiting.attempt} 次投递正在进行，尚无响应。`
+      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应。`
     case 'RECEIPT':
       return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；回执将${when(waiting.until)}到期。`
     case 'TASK': {

@@ -1,6 +1,6 @@
 // Ports for servers that we start, and start again.
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { createServer, type ListenOptions, type Server } from 'node:net'
 
 /**
  * Below those that systems give to outgoing connections (from 32768 on Linux, 49152 elsewhere), any of which may have the
@@ -10,29 +10,47 @@ const [lowest, highest] = [20_000, 32_000]
 const mostTries = 1_000
 const given = new Set<number>()
 
-/** The wanted port if nobody listens there on 127.0.0.1; else any, which this process is given once. */
+/** The wanted port if nobody listens there on 127.0.0.1; else any, which no other process is given while this one lives. */
 export async function freePort(wanted?: number): Promise<number> {
   if (wanted !== undefined && (await isFree(wanted))) return wanted
   for (let tries = 0; tries < mostTries; tries++) {
     const port = lowest + Math.floor(Math.random() * (highest - lowest))
     if (given.has(port)) continue
     given.add(port)
-    if (await isFree(port)) return port
+    if ((await isReserved(port)) && (await isFree(port))) return port
   }
   throw new Error(`found no free port between ${lowest} and ${highest}`)
 }
 
+/**
+ * Keeps the port from other processes of ours until this one ends, also while its server is down. Linux lets go of an abstract
+ * socket with its process; elsewhere nothing is kept.
+ */
+async function isReserved(port: number): Promise<boolean> {
+  if (process.platform !== 'linux') return true
+  const holder = await listening({ path: `\0ackbox-port-${port}` })
+  holder?.unref()
+  return holder !== undefined
+}
+
 async function isFree(port: number): Promise<boolean> {
-  const server = createServer()
-  try {
-    server.listen(port, '127.0.0.1')
-    await once(server, 'listening')
-  } catch (err) {
-    // EACCES: some systems keep ranges to themselves.
-    if (['EADDRINUSE', 'EACCES'].includes((err as { code?: string }).code ?? '')) return false
-    throw err
-  }
+  const server = await listening({ port, host: '127.0.0.1' })
+  if (!server) return false
   server.close()
   await once(server, 'close')
   return true
+}
+
+/** Undefined where somebody else listens. */
+async function listening(at: ListenOptions): Promise<Server | undefined> {
+  const server = createServer()
+  try {
+    server.listen(at)
+    await once(server, 'listening')
+    return server
+  } catch (err) {
+    // EACCES: some systems keep ranges to themselves.
+    if (['EADDRINUSE', 'EACCES'].includes((err as { code?: string }).code ?? '')) return undefined
+    throw err
+  }
 }

@@ -14,7 +14,8 @@ export const env: { readonly [name: string]: string } = new Proxy(
       if (typeof name === 'symbol') return undefined
       const value = values[name]
       if (value) return value
-      if (!missing) throw new Error(`the handler needs ${name} in the environment, and it is not set`)
+      if (!missing)
+        throw new Error(`the handler needs ${name}, which is not set in the environment or in .env`)
       missing.add(name)
       return ''
     },

@@ -149,7 +149,7 @@ async function read(
   const names = namesIn(code)
   for (const name of names) if (!env[name]) missing.add(name)
   targets.push(...targetsIn(code, names, env).map(target => ({ file, ...target })))
-  for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name} in the environment`)
+  for (const name of missing) wrong(`it needs ${name}, which is not set`, `set ${name}, for example in .env`)
   if (failed) {
     // Fixing the missing value also fixes the errors that it caused.
     return missing.size > 0

@@ -5,6 +5,7 @@ import {
   hasCode,
   insist,
   isInside,
+  removeByKey,
   txOf,
   withTables,
   type PostgresJs,
@@ -47,7 +48,7 @@ export async function prepared(tx: Tx | PostgresJs, taskNo: string): Promise<voi
     const insert = `insert into ackbox_barrier (task_no, state) values (${mark}, 'COMMITTED')`
     await withTables(at, () => at.query(insert, [taskNo]))
   } catch (err) {
-    if (!hasCode(err, ['23505', 'ER_DUP_ENTRY', 1062], /23505|\b1062\b/)) throw err
+    if (!hasCode(err, ['23505', 'ER_DUP_ENTRY', 1062])) throw err
     throw new AlreadyDecided(
       `The half message ${taskNo} is decided: its check was answered ROLLED_BACK, or a transaction has committed it before. This transaction must not commit.`,
       { cause: err }
@@ -92,8 +93,7 @@ export async function answerCheck(
   } catch (err) {
     // A lock that is held by the transaction itself, a deadlock with it, or a snapshot older than its commit.
     const busy = ['55P03', '40P01', '40001', 1205, 1213, 'ER_LOCK_WAIT_TIMEOUT', 'ER_LOCK_DEADLOCK']
-    if (err instanceof Waited || hasCode(err, busy, /55P03|40P01|40001|\b1205\b|\b1213\b/))
-      return { state: 'UNKNOWN' }
+    if (err instanceof Waited || hasCode(err, busy)) return { state: 'UNKNOWN' }
     throw err
   }
 }
@@ -136,10 +136,16 @@ class Waited extends Error {}
 /** Deletes rows of the barrier that no check needs any more: those older than 30 days. */
 export async function pruneBarrier(db: Tx | PostgresJs): Promise<void> {
   const at = txOf(db)
-  await at.query(
-    at.dialect === 'postgres'
-      ? `delete from ackbox_barrier where created_at < now() - interval '${keptDays} days'`
-      : `delete from ackbox_barrier where created_at < now() - interval ${keptDays} day`,
-    []
-  )
+  if (at.dialect === 'postgres') {
+    await at.query(`delete from ackbox_barrier where created_at < now() - interval '${keptDays} days'`, [])
+    return
+  }
+  const old = `created_at < now() - interval ${keptDays} day`
+  await removeByKey(at, [], {
+    find: `select task_no as found from ackbox_barrier force index (ackbox_barrier_created_idx) where ${old} limit 1000`,
+    remove: `delete b from json_table(?, '$[*]' columns (id varchar(128) path '$')) old
+             straight_join ackbox_barrier b force index (primary)
+               on b.task_no = convert(old.id using utf8mb4) collate utf8mb4_bin
+             where b.${old}`
+  })
 }

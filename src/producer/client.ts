@@ -1,5 +1,5 @@
 // The HTTP API of Ackbox, as a producer uses it.
-import { call, sleep, type ApiRequest, type Target } from './call.ts'
+import { AckboxError, call, sleep, type ApiRequest, type Target } from './call.ts'
 import { checkTaskNo, postText, ProducerError, written, type Task } from './task.ts'
 
 export interface ClientOptions {
@@ -55,7 +55,7 @@ export interface Client {
   /** Posts any number of tasks; each has its own result, in their order. */
   batch(tasks: readonly Task[], options?: CallOptions): Promise<BatchResult[]>
   read(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Waits until the task is at an end, whichever; after `timeoutMs` (default 60,000) gives it as it is. */
+  /** Waits until the task is at an end, whichever, also for one that was enqueued and is none yet; after `timeoutMs` (default 60,000) gives it as it is. */
   waitFor(taskNo: string, options?: CallOptions & { timeoutMs?: number | undefined }): Promise<TaskAnswer>
   /** Delivers again what FAILED; with `force` also what was HANDLED. Not tried again where it may have arrived. */
   redeliver(
@@ -136,7 +136,14 @@ export function client(options: ClientOptions): Client {
           waitMs: seconds * 1_000,
           signal,
           isRepeatable: true
+        }).catch((err: unknown) => {
+          const isComing = err instanceof AckboxError && err.code === 'TASK_NOT_FOUND'
+          if (!isComing || performance.now() >= end) throw err
         })
+        if (task === undefined) {
+          await sleep(Math.min(250, leftMs), signal)
+          continue
+        }
         const isOver = task.status !== 'SENDING' && task.status !== 'PREPARED'
         if (isOver || performance.now() >= end) return task
         // The API holds back the answer for a task on its way, and not for a half message.

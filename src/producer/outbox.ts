@@ -41,7 +41,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
     )
   } catch (err) {
     // invalid_schema_name, undefined_function
-    if (!hasCode(err, ['3F000', '42883'], /3F000|42883/)) throw err
+    if (!hasCode(err, ['3F000', '42883'])) throw err
     const names = given.map(([name]) => name).join(', ')
     throw new ProducerError(
       `This database has no function ackbox_api.enqueue with ${names}: either Ackbox is in another one, or its tables are of an older version.`,

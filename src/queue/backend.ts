@@ -21,6 +21,8 @@ export interface Backend {
   add(queue: string, jobs: DeliveryRef[][]): Promise<void>
   /** Jobs, not deliveries, that no worker has taken yet. */
   count(queue: string): Promise<number>
+  /** The deliveries of the jobs that this worker has taken and not ended. */
+  takenBy(queue: string, worker: string): Promise<DeliveryRef[]>
   puller(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<JobConsumer>
   /** Resolves when the server can accept a job. */
   ping(): Promise<void>
@@ -51,6 +53,8 @@ export interface BackendOptions {
   /** Prefix of every key in Redis. On PostgreSQL jobs are in the schema `bullmq`. */
   prefix: string
   queues: string[]
+  /** The name of this process, by which others know what it has taken. */
+  worker: string
   log: Logger
 }
 
@@ -65,13 +69,15 @@ async function onRedis(options: BackendOptions, url: string): Promise<Backend> {
     producer: redis.producer,
     consumer: redis.consumer,
     prefixOf: redis.prefixOf,
-    blockSeconds: redis.blockSeconds
+    blockSeconds: redis.blockSeconds,
+    worker: options.worker
   })
   for (const queue of options.queues) bull.open(queue)
   return {
     kind: 'redis',
     add: bull.add,
     count: bull.count,
+    takenBy: bull.takenBy,
     puller: async (queue, { lockMs, onError }) => bull.puller(queue, lockMs, onError),
     ping: redis.ping,
     up: redis.up,
@@ -89,7 +95,8 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     producer: postgres.forBullmq,
     consumer: postgres.forBullmq,
     prefixOf: () => options.prefix,
-    blockSeconds: postgres.blockSeconds
+    blockSeconds: postgres.blockSeconds,
+    worker: options.worker
   })
   // BullMQ keeps the result of its first connection for ever. A queue whose first connection fails is dead,
   // so the start fails instead.
@@ -98,6 +105,7 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     kind: 'postgres',
     add: bull.add,
     count: bull.count,
+    takenBy: bull.takenBy,
     puller: async (queue, { lockMs, onError }) => {
       const puller = bull.puller(queue, lockMs, onError)
       try {
@@ -140,6 +148,7 @@ interface Connections<C> {
   consumer: C
   prefixOf: (queue: string) => string
   blockSeconds: number
+  worker: string
 }
 
 function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, connections: Connections<C>) {
@@ -181,6 +190,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       ...common,
       prefix: connections.prefixOf(name),
       connection: connections.consumer,
+      name: connections.worker,
       autorun: false,
       drainDelay: connections.blockSeconds,
       // Jobs are taken by hand, so nobody renews locks: one lock is longer than any job may take here.
@@ -262,6 +272,10 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
     open,
     add,
     count: (name: string) => queueOf(name).getWaitingCount(),
+    async takenBy(name: string, worker: string): Promise<DeliveryRef[]> {
+      const active: (DeliveryJob | undefined)[] = await queueOf(name).getActive()
+      return active.flatMap(job => (job?.processedBy === worker ? readPointers(job.data) : []))
+    },
     puller,
     close: async () => {
       await Promise.allSettled([...queues.values()].map(queue => queue.close()))

@@ -1,9 +1,9 @@
 import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
-import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
+import { byVerdict, farMs, RelayError, type OutboxRow, type Source } from './source.ts'
 
-/** `ackbox_outbox` in a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of the producer's. */
+/** `ackbox_outbox` in a MySQL (8.0.16 or newer) or MariaDB (10.6 or newer) of the producer's. */
 export async function mysqlSource(url: string, connections: number): Promise<Source> {
   const pool = (await mysqlDriver()).createPool({
     uri: url,
@@ -20,7 +20,10 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     // READ COMMITTED: what another relay holds must not lock the gap in front of it.
     const session = connection as unknown as Connection
     void session.query('set session transaction isolation level read committed')
-    void session.query("set session time_zone = '+00:00', session innodb_lock_wait_timeout = 5")
+    // The driver escapes by backslashes, which a server may be told not to know.
+    void session.query(
+      "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES', session innodb_lock_wait_timeout = 5"
+    )
   })
   return {
     async check() {
@@ -43,15 +46,8 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     },
     async drain(share, limit, post) {
       return await transaction(pool, async connection => {
-        const where =
-          share === 'unkeyed'
-            ? 'ordering_key is null'
-            : `ordering_key is not null and shard = ${Number(share)}`
-        // Of a shard one relay at a time: two would post a key's rows in either order.
-        const wait = share === 'unkeyed' ? 'skip locked' : 'nowait'
-        const rows = await read<Row>(
-          connection,
-          `select ${members} from ackbox_outbox where ${where} order by id limit ${Number(limit)} for update ${wait}`
+        const rows = await (
+          share === 'unkeyed' ? unkeyed(connection, limit) : ofShard(connection, share, limit)
         ).catch((err: Error & { errno?: number }) => {
           if (err.errno === lockNowait || err.errno === lockWaitTimeout) return []
           throw err
@@ -62,11 +58,11 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
         for (const { id, problem } of rejected) {
           await connection.query(
             `insert into ackbox_outbox_rejected (${columns}, problem) select ${columns}, ? from ackbox_outbox where id = ?`,
-            [problem, id]
+            [problem.slice(0, mostProblem), id]
           )
         }
         const gone = [...accepted, ...rejected.map(one => one.id)]
-        if (gone.length > 0) await connection.query('delete from ackbox_outbox where id in (?)', [gone])
+        if (gone.length > 0) await connection.query(remove, [JSON.stringify(gone)])
         failpoint('relay.after_remove')
         return { seen: rows.length, removed: gone.length }
       })
@@ -123,9 +119,21 @@ export async function mysqlDriver(): Promise<typeof mysql> {
 const columns = `id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
   need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent, created_at`
 
+/**
+ * Looks each id up. `where id in (…)` reads the whole table where it is small, and waits for rows of other shares: two shares that
+ * both do are a deadlock.
+ */
+const remove = `delete o from json_table(?, '$[*]' columns (id bigint path '$')) gone
+  straight_join ackbox_outbox o force index (primary) on o.id = gone.id`
+
+/** Of an answer that is not Ackbox's. A column of type text holds 65,535 bytes. */
+const mostProblem = 16_000
+
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
-const members = `id, task_no, message_code, message_body, scene_type, ${time('coalesce(deliver_start_time, timestampadd(microsecond, delay_ms * 1000, created_at))')} as deliver_start_time,
-  case when deliver_start_time is not null then delay_ms end as delay_ms, ${time('deliver_before')} as deliver_before,
+const isNear = `delay_ms between -${farMs} and ${farMs}`
+const members = `id, task_no, message_code, message_body, scene_type,
+  ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, delay_ms * 1000, created_at) end)`)} as deliver_start_time,
+  case when deliver_start_time is not null or not ${isNear} then delay_ms end as delay_ms, ${time('deliver_before')} as deliver_before,
   ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent`
 
 interface Row {
@@ -173,9 +181,35 @@ const flag = (value: number | null): boolean | null => (value === null ? null : 
 const json = (value: unknown): string | null =>
   value === null ? null : typeof value === 'string' ? value : JSON.stringify(value)
 
-async function read<T>(at: Pool | PoolConnection, query: string): Promise<T[]> {
-  const [rows] = await at.query<RowDataPacket[]>(query)
+async function read<T>(at: Pool | PoolConnection, query: string, values: unknown[] = []): Promise<T[]> {
+  const [rows] = await at.query<RowDataPacket[]>(query, values)
   return rows as T[]
+}
+
+/** By the index of shards alone: a look at rows of another share would lock them for a moment, and NOWAIT gets none then. */
+const unkeyed = (at: PoolConnection, limit: number): Promise<Row[]> =>
+  read<Row>(
+    at,
+    `select ${members} from ackbox_outbox force index (ackbox_outbox_shard_idx)
+     where shard is null order by id limit ${Number(limit)} for update skip locked`
+  )
+
+/**
+ * Of a shard one relay at a time: two would post a key's rows in either order. The look for the rows locks nothing, and so meets none of
+ * a transaction that is still open; whoever finds one of its rows locked by another relay gets none.
+ */
+async function ofShard(at: PoolConnection, shard: number, limit: number): Promise<Row[]> {
+  const found = await read<{ id: string | number }>(
+    at,
+    `select id from ackbox_outbox force index (ackbox_outbox_shard_idx)
+     where shard = ${Number(shard)} order by id limit ${Number(limit)}`
+  )
+  if (found.length === 0) return []
+  return await read<Row>(
+    at,
+    `select ${members} from ackbox_outbox force index (primary) where id in (?) order by id for update nowait`,
+    [found.map(row => String(row.id))]
+  )
 }
 
 async function transaction<T>(pool: Pool, work: (connection: PoolConnection) => Promise<T>): Promise<T> {

@@ -1,6 +1,6 @@
 import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { byVerdict, RelayError, type OutboxRow, type Source } from './source.ts'
+import { byVerdict, farMs, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a PostgreSQL of the producer's, of any version that has SKIP LOCKED (9.5). */
 export function postgresSource(url: string, connections: number): Source {
@@ -27,7 +27,8 @@ export function postgresSource(url: string, connections: number): Source {
       return rows.map(row => row.shard)
     },
     async drain(share, limit, post) {
-      const done = sql.begin(async tx => {
+      // Serializable ones would end each other, and those of the producer.
+      const done = sql.begin('isolation level read committed', async tx => {
         // The transaction waits for Ackbox's answer: the server must not end it for being idle.
         await tx`set local idle_in_transaction_session_timeout = 0`
         const rows = share === 'unkeyed' ? await unkeyed(tx, limit) : await ofShard(tx, share, limit)
@@ -79,13 +80,14 @@ const columns = (tx: Pick<Client, 'unsafe'>) =>
   tx.unsafe(`id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
     need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
 
+const isNear = `delay_ms between -${farMs} and ${farMs}`
 const members = (tx: Transaction) => {
   const time = (at: string) =>
     tx.unsafe(`to_char((${at}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`)
   return tx`
     id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
-    scene_type as "sceneType", ${time("coalesce(deliver_start_time, created_at + delay_ms * interval '1 ms')")} as "deliverStartTime",
-    case when deliver_start_time is not null then delay_ms::float8 end as "delayMs",
+    scene_type as "sceneType", ${time(`coalesce(deliver_start_time, case when ${isNear} then created_at + delay_ms * interval '1 ms' end)`)} as "deliverStartTime",
+    case when deliver_start_time is not null or not ${tx.unsafe(isNear)} then delay_ms::float8 end as "delayMs",
     ${time('deliver_before')} as "deliverBefore", ordering_key as "orderingKey", need_callback as "needCallback",
     retry_times as "retryTimes", biz_type as "bizType", biz_key as "bizKey", unique_biz as "uniqueBiz",
     "after"::text as "after", extend::text as extend, traceparent`

@@ -8,7 +8,10 @@ export interface OutboxRow {
   messageBody: string
   sceneType: string | null
   deliverStartTime: string | null
-  /** Only beside a deliverStartTime, which Ackbox refuses. Alone it is one: a row that is posted again must be the same task. */
+  /**
+   * Only beside a deliverStartTime, or beyond every calendar, which Ackbox refuses. Any other is one: a row that is posted again must be
+   * the same task.
+   */
   delayMs: number | null
   deliverBefore: string | null
   orderingKey: string | null
@@ -23,6 +26,9 @@ export interface OutboxRow {
   extend: string | null
   traceparent: string | null
 }
+
+/** A delay of more, about a hundred years, may have no time that a database can write. */
+export const farMs = 3_155_760_000_000
 
 /** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */
 export type Verdict =

@@ -106,7 +106,8 @@ const asMysql: Cast = (kind, expression) =>
   ({
     text: `convert((${expression}) using utf8mb4)`,
     json: `convert((${expression}) using utf8mb4)`,
-    time: `date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ')`,
+    // What MySQL takes for no time, such as seconds since 1970, stays as it is: without it the task would be sent at once.
+    time: `coalesce(date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ'), convert((${expression}) using utf8mb4))`,
     flag: `(${expression}) <> 0`,
     number: `(${expression}) + 0`
   })[kind]

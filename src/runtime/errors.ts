@@ -150,3 +150,11 @@ function printable(text: string): string {
   )
   return safe.length > 200 ? `${safe.slice(0, 197)}...` : safe
 }
+
+/** What zod says, without the signs that would come out escaped, as all that might be markup. */
+export const withoutAngles = (message: string): string =>
+  message
+    .replaceAll('<=', '≤ ')
+    .replaceAll('>=', '≥ ')
+    .replaceAll(' to be <', ' to be less than ')
+    .replaceAll(' to be >', ' to be more than ')

@@ -10,6 +10,8 @@ export const failpoints = [
   'queue.after_add',
   // For the dispatcher. Claims of an accept have accept.after_commit.
   'claim.after_commit',
+  // A worker has taken the job from the queue.
+  'deliver.before_read',
   'deliver.before_send',
   'deliver.after_send',
   'deliver.after_answer',

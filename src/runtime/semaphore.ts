@@ -25,12 +25,12 @@ export function semaphore(most: number): Semaphore {
 }
 
 /** Counts running work. It has no Set of it, to save memory (docs/decisions.md). */
-export interface InFlight extends Pick<Semaphore, 'enter' | 'leave'> {
+export interface WaitGroup extends Pick<Semaphore, 'enter' | 'leave'> {
   /** Resolves when no work is running. */
   idle(): Promise<void>
 }
 
-export function inFlight(): InFlight {
+export function waitGroup(): WaitGroup {
   const { enter, leave, full } = semaphore(1) // A single one is enough.
   return {
     enter,

@@ -1,4 +1,4 @@
-import { channelName, parseChannel, type ChannelConfig } from '../alarm/channel.ts'
+import { channelName, parseChannel, type ChannelConfig } from '../alarm/channel-config.ts'
 import type { Settings } from './settings.ts'
 
 const prefix = 'ALARM_CHANNEL_'

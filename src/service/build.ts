@@ -4,7 +4,6 @@ import { hostname } from 'node:os'
 import { outboxReader } from '../api/outbox-row.ts'
 import { faultOf, takeReceipt } from '../api/receipt.ts'
 import type { Config } from './config.ts'
-import { primaryOf } from '../db/hosts.ts'
 import { countDownstreams } from '../db/lists.ts'
 import { openDb } from '../db/pool.ts'
 import { openReads } from '../db/reads.ts'
@@ -26,14 +25,14 @@ import { receiver } from '../delivery/receive.ts'
 import { reconciler } from '../delivery/reconcile.ts'
 import { completer } from '../delivery/complete.ts'
 import { openCluster } from '../delivery/cluster.ts'
-import { waiters } from '../delivery/wait.ts'
+import { waiters } from '../delivery/waiters.ts'
 import { longestTimeout, type Registry } from '../handler/load.ts'
 import { halfMessages } from './half.ts'
 import { liveLimits } from './limits.ts'
 import { openHeartbeat } from './heartbeat.ts'
 import { startMaintenance } from './maintenance.ts'
 import { createMetrics } from '../runtime/metrics.ts'
-import { operations, openApp } from './operations.ts'
+import { apiCalls, openApp } from './api-calls.ts'
 import { presence } from './presence.ts'
 import { openQueue } from './queue.ts'
 import { openTracing } from './tracing.ts'
@@ -110,8 +109,8 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const reaching = reach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
   const owner = openHeartbeat({ ...options, node, roles, onDead: dead => dispatching.died(dead) })
   const here = presence({ ...options, sql, node, owner, reach: reaching })
-  const { backend, jobQueue, limiters } = await openQueue(config, primaryOf(databaseUrl), limits.all, log)
-  const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => waitingFor })
+  const { backend, jobQueue, limiters } = await openQueue({ ...config, databaseUrl, node }, limits.all, log)
+  const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => succession })
   const local = localQueue({
     queue: jobQueue,
     run: claims => deliver(claims),
@@ -130,6 +129,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     complete,
     cluster,
     owner,
+    takenBy: backend.takenBy,
     sweepMs: config.sweepMs,
     random,
     log
@@ -137,7 +137,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const stopped = cancelled()
   const writing: AcceptDeps = {
     sql,
-    dependents: { accepted: ids => waitingFor.accepted(ids) },
+    dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
     enqueuer: enqueue,
     cluster,
@@ -149,8 +149,8 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics,
     log
   }
-  const waitingFor = successors({ ...writing, complete, downstreams: limits.all, metrics })
-  const accepting = { ...writing, places: admission(writing) }
+  const succession = successors({ ...writing, complete, downstreams: limits.all, metrics })
+  const accepting = { ...writing, admission: admission(writing) }
   const accept = tracing.accept(acceptor(accepting))
   const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })
@@ -185,14 +185,14 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   })
   const receive = receiver({ sql, handlers, tokens: issued, complete, cluster, random, metrics, log })
   const waiting = waiters({ sql, log })
-  const api = operations({
+  const api = apiCalls({
     ...options,
     sql,
     reads,
     accept,
     receive: tracing.receive(receive),
     half,
-    waitingFor,
+    succession,
     complete,
     dispatching,
     outbox,
@@ -245,7 +245,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     cluster,
     dispatching,
     outbox,
-    dependents: waitingFor,
+    dependents: succession,
     checker: half.checker,
     handlers,
     complete,
@@ -282,7 +282,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await app?.close()
       await accept.idle().then(outbox.idle)
       await enqueue.idle()
-      await complete.idle().then(waitingFor.idle)
+      await complete.idle().then(succession.idle)
       failpoint('shutdown.after_drain')
       clearTimeout(limit)
       clearTimeout(lastWord)

@@ -1,11 +1,11 @@
 // Half messages, put together: what the API asks for, and the loop that asks producers.
-import { asker } from '../delivery/ask.ts'
+import { producerAsker } from '../delivery/ask-producer.ts'
 import { checker, mostOfOne, type Checker } from '../delivery/checker.ts'
 import { checkNow, commit, rollBack, type HalfDeps } from '../delivery/half.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'
-import { audit } from '../db/keys.ts'
+import { writeAudit } from '../db/audit.ts'
 import type { ApiDeps } from '../api/deps.ts'
 import type { Registry } from '../handler/load.ts'
 import type { Config } from './config.ts'
@@ -29,7 +29,7 @@ export function halfMessages(options: HalfOptions): HalfMessages {
   const { handlers } = options.registry
   // Connections of its own: a producer and a downstream may be the same server, and must not hold each other up.
   const transport = httpTransport({ guard })
-  const ask = asker({
+  const ask = producerAsker({
     handlers,
     transport,
     secret,
@@ -39,13 +39,13 @@ export function halfMessages(options: HalfOptions): HalfMessages {
   })
   const deps = { ...options, handlers, ask, leaseMarginMs: config.leaseMarginMs, random: Math.random }
   // Producers end their own by the thousand, and the row beside the task says so; a hand of somebody else is an act.
-  const written = (who: string, what: string, target: string) => async (createdBy: string) => {
-    if (who !== createdBy) await audit(sql, { who, what, target })
+  const auditOf = (who: string, what: string, target: string) => async (createdBy: string) => {
+    if (who !== createdBy) await writeAudit(sql, { who, what, target })
   }
   return {
-    commit: (taskNo, who, delayMs) => commit(deps, taskNo, who, written(who, 'task.commit', taskNo), delayMs),
-    rollBack: (taskNo, who) => rollBack(deps, taskNo, who, written(who, 'task.rollback', taskNo)),
-    check: (taskNo, who) => checkNow(deps, taskNo, written(who, 'task.check', taskNo)),
+    commit: (taskNo, who, delayMs) => commit(deps, taskNo, who, auditOf(who, 'task.commit', taskNo), delayMs),
+    rollBack: (taskNo, who) => rollBack(deps, taskNo, who, auditOf(who, 'task.rollback', taskNo)),
+    check: (taskNo, who) => checkNow(deps, taskNo, auditOf(who, 'task.check', taskNo)),
     checker: checker(deps),
     close: () => transport.close()
   }

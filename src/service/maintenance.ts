@@ -1,13 +1,13 @@
 // The periodic work of a process, until it stops.
 import { openArchive } from './archive.ts'
 import type { Config } from './config.ts'
-import { openChannels } from '../alarm/open.ts'
+import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { routeAlarms, tellChannel } from '../alarm/tell.ts'
 import { releaseUnknownChannels } from '../db/alarm-sends.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
-import { removeKeys, type Key } from '../db/ordering.ts'
+import { removeOrderingKeys, type OrderingKey } from '../db/ordering.ts'
 import { removeOldOperations } from '../db/operations.ts'
 import { listPartitions, makePartitions, oldestYoung, tendPartition, wholeFrom } from '../db/partitions.ts'
 import { removeOld } from '../db/retention.ts'
@@ -145,7 +145,7 @@ function retention({ config, sql, node, log }: MaintenanceOptions): () => Promis
   const { retentionDays: days, archiveDir } = config
   const archive = archiveDir === undefined ? undefined : openArchive(archiveDir, node)
   let after: string | null = null
-  let afterKey: Key | null = null
+  let afterKey: OrderingKey | null = null
   return async () => {
     const partitions = await listPartitions(sql)
     await makePartitions(sql, partitions)
@@ -163,7 +163,7 @@ function retention({ config, sql, node, log }: MaintenanceOptions): () => Promis
         if (typeof became !== 'string')
           log.warn({ partition: partition.name, ...became }, 'retention.blocked')
       }
-    const keys = await removeKeys(sql, retentionBatch, afterKey)
+    const keys = await removeOrderingKeys(sql, retentionBatch, afterKey)
     afterKey = keys.next
     const isMore = await removeOldOperations(sql, days, retentionBatch)
     if (next !== null || keys.next !== null || isMore) return 100

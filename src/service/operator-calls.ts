@@ -1,12 +1,11 @@
-// What operators do and look at, as the API calls it: push, settle, bulk redelivery, limits, audit, nodes.
+// What operators do and look at, as the API calls it: each act on tasks, keys and downstreams, with its row in the audit; bulk redelivery, audit, nodes.
 import type { ApiDeps } from '../api/deps.ts'
-import { setLimits } from '../db/cluster.ts'
-import type { AuditEntry } from '../db/keys.ts'
+import { pause, resume, setLimits } from '../db/cluster.ts'
+import { listAudit, writeAudit, type AuditEntry } from '../db/audit.ts'
 import { countDownstreams } from '../db/lists.ts'
 import { countFailed, createOperation, stopOperation } from '../db/operations.ts'
 import {
   countOutcomes,
-  listAudit,
   listNodes,
   listOperationDeliveries,
   listOperations,
@@ -19,7 +18,8 @@ import type { Cluster } from '../delivery/cluster.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
-import { push, settle, type Written } from '../delivery/operate.ts'
+import type { Successors } from '../delivery/ordering.ts'
+import { push, redeliver, release, remove, settle, type WriteAudit } from '../delivery/operate.ts'
 import type { Registry } from '../handler/load.ts'
 
 export interface OperatorCallsOptions {
@@ -30,11 +30,13 @@ export interface OperatorCallsOptions {
   dispatching: Pick<Dispatcher, 'wake'>
   cluster: Cluster
   cancelled: Cancelled
-  written: (deed: AuditEntry) => Written
+  succession: Pick<Successors, 'promote'>
 }
 
 export type OperatorCalls = Pick<
   ApiDeps,
+  | 'remove'
+  | 'redeliver'
   | 'push'
   | 'settle'
   | 'countFailed'
@@ -46,21 +48,43 @@ export type OperatorCalls = Pick<
   | 'listAudit'
   | 'listNodes'
   | 'setLimits'
+  | 'release'
+  | 'pause'
+  | 'resume'
 >
 
 export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
-  const { sql, reads, registry, complete, dispatching, cluster, cancelled, written } = options
+  const { sql, reads, registry, complete, dispatching, cluster, cancelled } = options
+  const auditOf =
+    (deed: AuditEntry): WriteAudit =>
+    (before, after) =>
+      writeAudit(sql, { ...deed, detail: { ...deed.detail, before, after } })
   const readWhole = async (id: string, codes: readonly string[] | null) => {
     const found = await readOperation(reads, id, codes)
     return found && { ...found, deliveries: await countOutcomes(reads, id) }
   }
   return {
+    remove: (taskNo, who) =>
+      remove(
+        { sql, complete, cluster, cancelled },
+        taskNo,
+        who,
+        auditOf({ who, what: 'task.delete', target: taskNo })
+      ),
+    redeliver(asked) {
+      const { taskNo, downstream = null, force, who } = asked
+      return redeliver(
+        { sql, complete, cluster, handlers: registry.handlers, wake: dispatching.wake },
+        asked,
+        auditOf({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
+      )
+    },
     push(asked) {
       const { taskNo, downstream = null, who } = asked
       return push(
         { sql, complete, cluster, wake: dispatching.wake },
         asked,
-        written({ who, what: 'task.push', target: taskNo, detail: { downstream } })
+        auditOf({ who, what: 'task.push', target: taskNo, detail: { downstream } })
       )
     },
     settle(asked) {
@@ -68,7 +92,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
       return settle(
         { sql, complete, cluster, cancelled },
         asked,
-        written({ who, what: 'task.settle', target: taskNo, detail: { downstream, status, reason } })
+        auditOf({ who, what: 'task.settle', target: taskNo, detail: { downstream, status, reason } })
       )
     },
     countFailed: selection => countFailed(sql, selection),
@@ -83,6 +107,25 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     listOperations: filter => listOperations(reads, filter),
     listOperationDeliveries: filter => listOperationDeliveries(reads, filter),
     stopOperation: asked => stopOperation(sql, asked),
+    release: (key, who) =>
+      release({ sql, cluster, promote: options.succession.promote }, key, () =>
+        writeAudit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
+      ),
+    async pause(name, who) {
+      if (!(await isKnown(reads, registry, name))) return false
+      await writeAudit(sql, { who, what: 'downstream.pause', target: name })
+      await pause(sql, name, who)
+      await cluster.refresh()
+      return true
+    },
+    async resume(name, who) {
+      if (!(await isKnown(reads, registry, name))) return false
+      await writeAudit(sql, { who, what: 'downstream.resume', target: name })
+      await resume(sql, name)
+      await cluster.refresh()
+      dispatching.wake()
+      return true
+    },
     listAudit: filter => listAudit(reads, filter),
     listNodes: () => listNodes(reads),
     async setLimits(name, limits, who) {

@@ -1,8 +1,8 @@
 // The queue and what limits it, put together.
+import { primaryOf } from '../db/hosts.ts'
 import { openBackend, type Backend } from '../queue/backend.ts'
 import { limiter, type Limiter } from '../queue/limiter.ts'
 import { openJobQueue, type JobQueue } from '../queue/job-queue.ts'
-import type { QueueDatabase } from '../queue/postgres.ts'
 import { QueueServerError } from '../queue/redis.ts'
 import { placeOf } from '../queue/redis-client.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -18,16 +18,16 @@ export interface OpenQueue {
 
 /** Throws QueueServerError if Redis cannot be used. */
 export async function openQueue(
-  config: Pick<Config, 'redisUrl' | 'redisPrefix'>,
-  database: QueueDatabase,
+  config: Pick<Config, 'redisUrl' | 'redisPrefix'> & { databaseUrl: string; node: string },
   limits: LiveLimits[],
   log: Logger
 ): Promise<OpenQueue> {
   const backend = await openBackend({
     redisUrl: config.redisUrl,
-    database,
+    database: primaryOf(config.databaseUrl),
     prefix: config.redisPrefix,
     queues: limits.map(one => one.name),
+    worker: config.node,
     log
   })
   if (config.redisUrl !== undefined && !backend.up()) {

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
 import { TransportError } from './registry.ts'
 import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './receipts.ts'
@@ -29,6 +30,7 @@ export async function consumeReceipts({
   signal,
   ...deps
 }: ReceiptConsumersOptions): Promise<{ done: Promise<unknown> }> {
+  setMaxListeners(0, signal) // one for each receipt that must come again
   const loaded = await Promise.all(
     brokers.map(async broker => {
       try {

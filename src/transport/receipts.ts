@@ -12,8 +12,6 @@ export const address = 'ackbox.receipts'
 export const messageMost = 2_097_152
 /** Of all that are being handled. Who sends more than that, or more than was asked for, loses the connection. */
 export const heldMost = 8_388_608
-/** What a message holds beside its body, roughly. */
-export const overhead = 1_024
 
 /** A receipt as a queue brought it: the JSON of POST /callback, and the token among its headers (lower case names). */
 export interface ReceiptMessage {

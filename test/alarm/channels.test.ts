@@ -1,8 +1,8 @@
 // Every channel against its vendor's end, and mail against a real SMTP server.
 import t, { type Test } from 'tap'
-import { parseChannel } from '../../src/alarm/channel.ts'
+import { parseChannel } from '../../src/alarm/channel-config.ts'
 import type { AlarmMessage } from '../../src/alarm/message.ts'
-import { openChannels } from '../../src/alarm/open.ts'
+import { openChannels } from '../../src/alarm/open-channels.ts'
 import type { AlarmChannel, Sent } from '../../src/alarm/types.ts'
 import { laterForChannels, told } from '../support/channels.ts'
 import { setup } from '../support/setup.ts'

@@ -1,4 +1,4 @@
-import { scopes, type ApiKey } from '../../src/db/keys.ts'
+import { scopes, type ApiKey } from '../../src/db/api-keys.ts'
 import { createHash } from 'node:crypto'
 import t from 'tap'
 import { access } from '../../src/api/access.ts'

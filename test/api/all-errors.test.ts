@@ -4,8 +4,8 @@ import t from 'tap'
 import { z } from 'zod'
 import { outboxReader } from '../../src/api/outbox-row.ts'
 import { chineseTitles } from '../../src/api/chinese-problems.ts'
-import { scopes } from '../../src/db/keys.ts'
-import { refusalBy } from '../../src/delivery/schema.ts'
+import { scopes } from '../../src/db/api-keys.ts'
+import { refusalBy } from '../../src/delivery/handler-refusal.ts'
 import { checkHandler } from '../../src/handler/validate.ts'
 import { api, inject, order } from './fake.ts'
 
@@ -115,7 +115,7 @@ t.test('a misspelt messageCode and a body that is too large are named among the 
   const chinese = await inject(app, '/tasks', misspelt, { 'accept-language': 'zh' })
   t.equal(
     chinese.json<Answer>().errors[1]?.detail,
-    `${chineseTitles.UNKNOWN_CODE}: order.piad. Did you mean order.paid?`
+    `${chineseTitles.UNKNOWN_CODE}: order.piad。是不是 order.paid？`
   )
   const large = { ...order, bizKey: 'A-1', messageBody: { orderId: 'x'.repeat(262_144) } }
   const answer = (await inject(app, '/tasks', large)).json<Answer>()

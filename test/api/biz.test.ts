@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { TaskFilter } from '../../src/db/look.ts'
+import type { TaskFilter } from '../../src/db/search.ts'
 import { api, order } from './fake.ts'
 
 t.test('a business key is both its parts or neither, and what lacks one is told which', async t => {

@@ -2,7 +2,9 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
+import { z } from 'zod'
 import { chineseDetails, chineseTitles, inChinese, wantsChinese } from '../../src/api/chinese-problems.ts'
+import { invalid } from '../../src/api/problem.ts'
 import { problemBody, problems, type ProblemCode } from '../../src/runtime/errors.ts'
 import { api, inject, listening, order } from './fake.ts'
 import { request, talk } from './socket.ts'
@@ -30,6 +32,45 @@ t.test('every detail in Chinese is one that is said in English', async t => {
     t.match(chinese, /\p{Script=Han}/u, english)
     t.match(inChinese(problemBody('INVALID', english)), { detail: chinese }, 'it is found as it is sent')
   }
+})
+
+t.test('the common errors of a schema are in Chinese too, each by a pattern of its own', async t => {
+  const schema = z.strictObject({
+    name: z.string().min(2).max(3),
+    count: z.number().min(1).max(5),
+    share: z.number().gt(0).lt(1),
+    kind: z.enum(['a', 'b']),
+    always: z.literal('yes'),
+    either: z.union([z.string(), z.number()]),
+    list: z.array(z.number()).min(1).max(2)
+  })
+  const right = { name: 'abc', count: 2, share: 0.5, kind: 'a', always: 'yes', either: 'x', list: [1] }
+  const cases: [value: object, chinese: string][] = [
+    [{ name: 7 }, '类型应为 string，实际是 number'],
+    [{ name: undefined }, '缺少这个成员：类型应为 string'],
+    [{ name: 'a' }, '最少 2 个字符'],
+    [{ name: 'abcd' }, '最多 3 个字符'],
+    [{ count: 0 }, '不能小于 1'],
+    [{ count: 6 }, '不能大于 5'],
+    [{ share: 0 }, '必须大于 0'],
+    [{ share: 1 }, '必须小于 1'],
+    [{ kind: 'c' }, '应为其中之一："a"|"b"'],
+    [{ always: 'no' }, '应为 "yes"'],
+    [{ either: null }, '类型不符'],
+    [{ list: [] }, '最少 1 项'],
+    [{ list: [1, 2, 3] }, '最多 2 项'],
+    [{ more: 1 }, '未知的成员："more"']
+  ]
+  for (const [change, chinese] of cases) {
+    const { error } = schema.safeParse({ ...right, ...change })
+    const { message, pointer } = invalid(error!)
+    t.match(inChinese(problemBody('INVALID', message, pointer)), { detail: chinese })
+  }
+  for (const [detail, chinese] of [
+    ['requires the scope ops:read', '需要权限 ops:read'],
+    ['requires the scope tasks:write or ops:write', '需要权限 tasks:write 或 ops:write']
+  ] as const)
+    t.match(inChinese(problemBody('FORBIDDEN', detail)), { detail: chinese })
 })
 
 t.test('code, status, type and pointer are the same in both languages', async t => {
@@ -93,6 +134,42 @@ t.test('a refusal says its language, and that the language was chosen', async t 
   t.equal(accepted.statusCode, 201)
   t.equal(accepted.headers['content-language'], undefined, 'what is no problem has no language')
   t.equal(accepted.headers['vary'], undefined)
+})
+
+t.test('what is wrong with the JSON of a body is said in Chinese, with its place', async t => {
+  const { app } = await api(t)
+  const bodies: [body: string | Buffer, detail: string][] = [
+    ['', '请求体为空'],
+    [' ', '应为一个值，但文本到此为止，位于字节 1'],
+    ['hello', '应为一个值，实际是 h，位于字节 0'],
+    ['{"taskNo":tru}', '应为一个值，实际是 t，位于字节 10'],
+    ['{"a":1,}', '应为带引号的成员名，实际是 }，位于字节 7'],
+    ['{"a":1', '应为逗号或 }，但文本到此为止，位于字节 6'],
+    ['{"a":1 "b":2}', '应为逗号或 }，实际是 "，位于字节 7'],
+    ['{"a":[1 2]}', '应为逗号或 ]，实际是 2，位于字节 8'],
+    ['{"a":[1', '应为逗号或 ]，但文本到此为止，位于字节 7'],
+    ['{"a",1}', '应为冒号，实际是 ,，位于字节 4'],
+    ['{} {}', '应为文本结尾，实际是 {，位于字节 3'],
+    ['{"a":1}\u00e9', '应为文本结尾，实际是 0xC3，位于字节 7'],
+    ['{"a":"\n"}', '字符串里有未转义的控制字符 0x0A，位于字节 6'],
+    ['{"a":"\\ud800"}', '字符串里有不成对的代理项 0xD800，位于字节 6'],
+    ['{"taskNo":"open', '字符串缺少结束的引号，位于字节 10'],
+    [Buffer.from([0x22, 0xff, 0x22]), '不是 UTF-8，位于字节 1'],
+    [`{"messageBody":${'['.repeat(100)}`, '嵌套超过 64 层，位于字节 79'],
+    [`{"messageBody":[${'{"k":1},'.repeat(20_001)}0]}`, '超过 20000 个成员'],
+    [`{${Array.from({ length: 2_000 }, (_, at) => `"k${at}":1`).join()}}`, 'messageBody 之外超过 1000 个成员']
+  ]
+  for (const [body, detail] of bodies) {
+    const unread = await inject(app, '/tasks', body, { 'accept-language': 'zh' })
+    t.equal(unread.statusCode, 400, detail)
+    t.ok(unread.json<{ detail: string }>().detail.startsWith(detail), `${detail}: ${unread.body}`)
+  }
+  const scanner = readFileSync(path.resolve(import.meta.dirname, '../../../src/json/scanner.ts'), 'utf8')
+  const expected = new Set([...scanner.matchAll(/#unexpected\('([^']+)'\)/g)].map(([, words = '']) => words))
+  t.equal(expected.size, 6)
+  for (const words of expected)
+    for (const end of ['found x, at byte 1', 'but the text ends, at byte 1'])
+      t.match(inChinese(problemBody('NOT_JSON', `Expected ${words}, ${end}`)), { detail: /^应为/ }, words)
 })
 
 t.test('what is no request gets English', async t => {

@@ -1,4 +1,4 @@
-import type { ApiKey } from '../../src/db/keys.ts'
+import type { ApiKey } from '../../src/db/api-keys.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import type { AcceptResult, TaskRequest } from '../../src/delivery/accept.ts'
 import type { ReceiptRequest } from '../../src/delivery/receive.ts'

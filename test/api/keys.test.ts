@@ -1,7 +1,12 @@
 // Held keys are listed and released: over a real PostgreSQL, as operators see them.
 import t from 'tap'
-import { listOrderingKeys, removeKeys, type Key, type KeyView } from '../../src/db/ordering.ts'
-import { claimAlarms } from '../../src/db/alarms.ts'
+import {
+  listOrderingKeys,
+  removeOrderingKeys,
+  type OrderingKey,
+  type KeyView
+} from '../../src/db/ordering.ts'
+import { routeAlarms } from '../../src/alarm/tell.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { asked } from '../support/asked.ts'
 import { readsOf } from '../support/postgres.ts'
@@ -24,7 +29,7 @@ t.test(
     await story.accept(asked({ taskNo: 'd1', orderingKey: 'd' }))
     const all = { held: true, messageCodes: null, limit: 2 }
     const seen: KeyView[] = []
-    let cursor: Key | undefined
+    let cursor: OrderingKey | undefined
     do {
       const page = await listOrderingKeys(reads, { ...all, ...(cursor ? { cursor } : {}) })
       seen.push(...page.keys)
@@ -50,13 +55,15 @@ t.test(
     })
     t.same((await listOrderingKeys(reads, { ...all, messageCodes: ['order.sent'] })).keys, [])
     t.same((await listOrderingKeys(reads, { ...all, downstream: 'points' })).keys, [])
-    const alarms = await claimAlarms(story.sql, 100)
+    await routeAlarms(story, [])
     t.match(
-      alarms
-        .filter(one => one.kind === 'KEY_HELD')
-        .map(one => one.held)
-        .toSorted((a, b) => (a?.orderingKey ?? '').localeCompare(b?.orderingKey ?? '')),
-      ['a', 'b/ä', 'c'].map(orderingKey => ({ orderingKey, waiting: 2 }))
+      story
+        .logged('alarm')
+        .filter(one => one['kind'] === 'KEY_HELD')
+        .map(({ orderingKey, waiting }) => ({ orderingKey, waiting }))
+        .toSorted((a, b) => String(a.orderingKey).localeCompare(String(b.orderingKey))),
+      ['a', 'b/ä', 'c'].map(orderingKey => ({ orderingKey, waiting: 2 })),
+      'the alarm in the log says which key is held, and how many wait for it'
     )
     await story.around.refresh()
     story.downstream.answer()
@@ -75,18 +82,18 @@ t.test('retention keeps a held head and its key, and removes keys of which nothi
     1,
     'c, and neither what holds the key nor what waits'
   )
-  t.same(await removeKeys(sql, 1, null), {
+  t.same(await removeOrderingKeys(sql, 1, null), {
     removed: 1,
     next: { downstream: 'warehouse', orderingKey: 'done' }
   })
-  t.same(await removeKeys(sql, 10, { downstream: 'warehouse', orderingKey: 'done' }), {
+  t.same(await removeOrderingKeys(sql, 10, { downstream: 'warehouse', orderingKey: 'done' }), {
     removed: 0,
     next: null
   })
   await release('held')
   await quiet()
   t.equal((await removeOld(sql, -1, 100, null)).removed, 2)
-  t.equal((await removeKeys(sql, 10, null)).removed, 1)
+  t.equal((await removeOrderingKeys(sql, 10, null)).removed, 1)
 })
 
 t.test('a key is released by its path, whatever characters it has', async t => {

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { scopes } from '../../src/db/keys.ts'
+import { scopes } from '../../src/db/api-keys.ts'
 import { api } from './fake.ts'
 
 const id = '0199a1b2-c3d4-7e5f-8a6b-0123456789ab'

@@ -1,4 +1,4 @@
-import { scopes } from '../../src/db/keys.ts'
+import { scopes } from '../../src/db/api-keys.ts'
 import t, { type Test } from 'tap'
 import { api, inject } from './fake.ts'
 

@@ -1,6 +1,6 @@
 // What the judge takes for a cause: a kill, a stop, a neighbour, a machine that does not work. Never that it was soon after.
 import t from 'tap'
-import type { Arrival, Fault, History } from '../../chaos/history.ts'
+import type { Arrival, Fault, History, SeenDelivery } from '../../chaos/history.ts'
 import { judge } from '../../chaos/judge.ts'
 import {
   arrival,
@@ -47,6 +47,49 @@ t.test('of the promised time only that counts in which the machine worked', asyn
   t.match(judge(story(10), 1).counts, { overdue: 1 }, 'it worked all the time')
   t.notOk('overdue' in judge(story(100), 1).counts, 'for 5 s its processors were taken')
   t.match(judge(story(20), 1).counts, { overdue: 1 }, 'for 5 s half of it was: that is no excuse for 3.5 s')
+})
+
+t.test(
+  'a machine without a processor for its sink loses nothing: what was tried and never read is FAILED',
+  async t => {
+    const story = (slowMs: number, more: Partial<SeenDelivery> = {}) =>
+      judge(
+        history({
+          arrivals: [],
+          tasks: [task({ status: 'FAILED', attempts: rows(1), ...more })],
+          beats: Array.from({ length: 40 }, (_, n) => ({
+            at: start + 250 * (n + 1),
+            ms: slowMs,
+            workedMs: 10
+          }))
+        }),
+        1
+      ).counts.lost ?? 0
+    t.equal(story(10), 1, 'it worked')
+    t.equal(story(40), 0, 'a quarter of the time')
+    t.equal(story(40, { attempts: [] }), 1, 'nobody tried')
+    t.equal(story(40, { status: 'HANDLED' }), 1, 'it is not FAILED')
+  }
+)
+
+t.test('an attempt that a busy sink never read is one all the same', async t => {
+  const second = arrival({ attempt: 2, at: start + 9_000, answeredAt: start + 9_010 })
+  const overdue = (at: number): number =>
+    judge(
+      history({
+        arrivals: [second],
+        tasks: [
+          task({
+            attempt: 2,
+            handledAt: iso(9_020),
+            attempts: [{ attempt: 1, outcome: 'failed', startedAt: iso(at) }, ...delivered(2).slice(1)]
+          })
+        ]
+      }),
+      1
+    ).counts.overdue ?? 0
+  t.equal(overdue(1_000), 0, 'it was due again in time')
+  t.equal(overdue(8_000), 1, 'it was tried too late')
 })
 
 t.test('a POST that fails in a rolling restart is charged where the machine worked', async t => {
@@ -184,6 +227,12 @@ t.test('who shares a connection may come again when a neighbour ended it, and on
   )
   t.equal(unexplained('left', { connection: 2 }), 1, 'of another connection')
   t.equal(unexplained('left', { answer: '500', answeredAt: start + 56 }), 1, 'it did not end')
+  t.equal(
+    unexplained('left', { answer: '200', builtAt: start - 600 }),
+    0,
+    'given up: a busy sink read it late'
+  )
+  t.equal(unexplained('left', { answer: '200', builtAt: start - 400 }), 1, 'too soon to be given up')
   t.equal(unexplained('left', { answer: 'late', answeredAt: start + 56 }), 1, 'nobody had given it up')
   t.equal(unexplained('plain', {}), 1, 'connections for one at a time')
   const recorded = story('left', {})

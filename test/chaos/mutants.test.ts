@@ -3,7 +3,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { mutated, mutants } from '../../chaos/mutants.ts'
+import { mutated } from '../../chaos/mutant.ts'
+import { mutants } from '../../chaos/mutants.ts'
 import { folder } from '../support/service.ts'
 
 const dist = join(import.meta.dirname, '../..')

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { behaviour, fateOf } from '../../chaos/behaviour.ts'
 import { planLoad } from '../../chaos/load-plan.ts'
+import { differenceOf } from '../../chaos/clock.ts'
 import { envelope } from '../../chaos/load.ts'
 import { actionsOf, faults, planNemesis, type Queue } from '../../chaos/nemesis-plan.ts'
 import { faultProfile, profiles, readOptions } from '../../chaos/options.ts'
@@ -136,3 +137,18 @@ t.test('wrong options are told by name, and good ones change the profile', async
     profile: { ...profiles['quick'], seconds: 30, rate: 3 }
   })
 })
+
+t.test(
+  'the difference of two clocks is what the quickest answer says, and none where there need be none',
+  async t => {
+    const slow = { aheadMs: -30, withinMs: 30 }
+    t.equal(
+      differenceOf([slow, slow, { aheadMs: 0.4, withinMs: 1 }, slow]),
+      0,
+      'the others were long on their way back'
+    )
+    t.equal(differenceOf([slow, slow]), -30)
+    t.equal(differenceOf([{ aheadMs: -29, withinMs: 30 }]), 0)
+    t.equal(differenceOf([slow, { aheadMs: 3_600_000, withinMs: 1 }]), 3_600_000)
+  }
+)

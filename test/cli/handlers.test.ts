@@ -100,6 +100,8 @@ t.test('a dry run of what would be refused says how', async t => {
     t.equal(code, 1, args.join(' '))
     t.match(err, says)
   }
+  for (const args of [['order.paid', '{}'], ['frob'], ['--scene', 'vip']])
+    t.match(await handlers(args), { code: 1, out: '', err: /^Only --dry-run takes / }, args.join(' '))
 })
 
 t.test('a dry run refuses a url that no request could go to, and says where url was forgotten', async t => {

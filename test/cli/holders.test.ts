@@ -63,7 +63,7 @@ t.test('who keeps dead rows is named, with the line that ends it, and nobody els
   t.match(said(blind, 'PostgreSQL transactions'), { level: 'ok', found: /cannot be seen/ })
 
   // What is said helps.
-  await sql.unsafe(`select pg_terminate_backend(${pid})`)
+  await sql.unsafe(`select pg_terminate_backend(${pid}, 60000)`)
   await idle`insert into shop values (1)`
   t.match(
     (await lookAtHolders(sql, 0)).holders,

@@ -1,15 +1,19 @@
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
-import { findKey, hashKey } from '../../src/db/keys.ts'
+import { findKey, hashKey } from '../../src/db/api-keys.ts'
 import { testDb } from '../support/postgres.ts'
 
 const program = fileURLToPath(new URL('../../src/cli/ackbox.js', import.meta.url))
 const secret = 'a secret of the test that is long enough'
 
 async function key(url: string, ...args: string[]): Promise<{ code: number; out: string; err: string }> {
-  const env = { PATH: process.env['PATH'] ?? '', DATABASE_URL: url, SECRET: secret }
-  return await new Promise(resolve => {
+  return await keyWith({ DATABASE_URL: url }, ...args)
+}
+
+async function keyWith(more: Record<string, string>, ...args: string[]) {
+  const env = { PATH: process.env['PATH'] ?? '', SECRET: secret, ...more }
+  return await new Promise<{ code: number; out: string; err: string }>(resolve => {
     const child = execFile(process.execPath, [program, 'key', ...args], { env }, (_error, out, err) => {
       resolve({ code: child.exitCode ?? -1, out, err })
     })
@@ -35,6 +39,49 @@ t.test('the signing secret of a downstream is always the same, and another for e
   t.match(one, { code: 0, out: /^whsec_\S+\n$/ }, 'no database is needed for it')
   t.equal((await key('postgres://127.0.0.1:1/none', 'secret', 'warehouse')).out, one.out)
   t.not((await key('postgres://127.0.0.1:1/none', 'secret', 'points')).out, one.out)
+})
+
+const handler = (code: string, ...downstreams: string[]): string => `
+  import { defineHandler, z } from 'ackbox/handler'
+  console.log('a handler that talks'); setInterval(() => {}, 1000)
+  const one = { transport: 'http', request: () => ({ url: 'http://127.0.0.1:1' }) }
+  export default defineHandler({
+    messageCode: '${code}', body: z.object({}), downstreams: { ${downstreams.map(name => `'${name}': one`).join()} }
+  })`
+
+t.test('a secret for a name that no handler has is printed all the same, with a word on it', async t => {
+  const dir = t.testdir({
+    'paid.mjs': handler('order.paid', 'points', 'ledger'),
+    'moved.ts': handler('stock.moved', 'warehouse')
+  })
+  // A process that handlers keep open, or that prints what they print, would break `$(ackbox key secret …)`.
+  const secretOf = (name: string) =>
+    keyWith({ DATABASE_URL: 'postgres://127.0.0.1:1/none', HANDLERS_DIR: dir }, 'secret', name)
+  const out = /^whsec_\S+\n$/
+  const said = {
+    warehouse: '',
+    'check:stock.moved': '',
+    warehose:
+      'No handler here has the downstream warehose. Did you mean warehouse? There are: warehouse, ledger, points.\n',
+    check: 'No handler here has the downstream check. There are: ledger, points, warehouse.\n',
+    'check:order.payd':
+      'No handler here has the messageCode order.payd. Did you mean order.paid? There are: order.paid, stock.moved.\n'
+  }
+  const printed = await Promise.all(Object.keys(said).map(secretOf))
+  for (const [at, [name, err]] of Object.entries(said).entries()) {
+    t.match(printed[at], { code: 0, out }, name)
+    t.equal(printed[at]?.err, err, name)
+  }
+})
+
+t.test('where no handlers load, a secret is printed without a word on its name', async t => {
+  const url = 'postgres://127.0.0.1:1/none'
+  for (const HANDLERS_DIR of [t.testdir({ 'broken.mjs': 'process.exit(3)' }), '/nowhere'])
+    t.match(await keyWith({ DATABASE_URL: url, HANDLERS_DIR }, 'secret', 'points'), {
+      code: 0,
+      out: /^whsec_\S+\n$/,
+      err: /^$/
+    })
 })
 
 t.test('what makes no sense is said in a line, with what would', async t => {
@@ -63,6 +110,12 @@ t.test('a wrong scope or code is refused before a key is made', async t => {
     code: 1,
     err: /Invalid messageCode: a b/
   })
+  for (const none of ['', ' , '])
+    t.match(
+      await key(url, 'create', 'shop', '--scopes', 'ops:read', '--codes', none),
+      { code: 1, out: '', err: /^--codes names no messageCode\./ },
+      'a variable that is not set makes no key that may do nothing'
+    )
   t.match(await key(url, 'create', 'a\nb', '--scopes', 'ops:read'), { code: 1, err: /NAME/ })
   t.match(await sql`select count(*) from api_key`, [{ count: 0 }])
 })

@@ -43,7 +43,11 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
     (await may()).map(row => row.name),
     ['enqueue', 'enqueue', 'enqueue_many']
   )
-  t.match(await outbox(url, 'grant', 'nobody-knows'), { code: 1, err: /There is no role "nobody-knows"/ })
+  t.match(await outbox(url, 'grant', 'nobody-knows'), {
+    code: 1,
+    err: /There is no role nobody-knows .*: create role "nobody-knows" login;/
+  })
+  t.match(await outbox(url, 'grant', 'a"b'), { code: 1, err: /: create role "a""b" login;\n$/ })
   t.match(await outbox(url, 'grant'), { code: 1, err: /Missing ROLE: npm run outbox -- grant ROLE/ })
   t.match(await outbox(url, 'grant', 'a', 'b'), { code: 1, err: /Unexpected argument: b/ })
   t.match(await outbox(url, 'revoke', 'a'), { code: 1, err: /Unknown command: revoke/ })

@@ -54,6 +54,13 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     t.same(await handle(message), { first: false, result: undefined })
   })
 
+  await t.test('a result that looks like the mark of an unfinished work is one all the same', async t => {
+    const message = signed(newId())
+    const result = 'unfinished 3 items'
+    t.same(await handle(message, async () => result), { first: true, result })
+    t.same(await handle(message), { first: false, result })
+  })
+
   await t.test('another consumer in the same database handles it as well', async t => {
     const message = signed(newId())
     const stock = receiver({ secrets: [secret], db, consumer: 'stock' })

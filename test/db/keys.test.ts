@@ -1,6 +1,5 @@
 import t from 'tap'
 import {
-  audit,
   createKey,
   findKey,
   hashKey,
@@ -8,7 +7,8 @@ import {
   listApiKeys,
   openKeyFinder,
   revokeKey
-} from '../../src/db/keys.ts'
+} from '../../src/db/api-keys.ts'
+import { writeAudit } from '../../src/db/audit.ts'
 import { testDb } from '../support/postgres.ts'
 
 t.test('a new key opens what it was made for, and the database does not know it', async t => {
@@ -53,7 +53,7 @@ t.test('the audit tells who made, revoked and did what', async t => {
   const { id } = await createKey(sql, { name: 'shop', scopes: ['ops:write'], messageCodes: null, who: 'cli' })
   await revokeKey(sql, { id, who: 'ann' })
   await revokeKey(sql, { id, who: 'bob' })
-  await audit(sql, {
+  await writeAudit(sql, {
     who: 'ann',
     what: 'downstream.paused',
     target: 'warehouse',

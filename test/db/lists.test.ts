@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
 import { listTasks } from '../../src/db/lists.ts'
-import type { TaskFilter } from '../../src/db/look.ts'
+import type { TaskFilter } from '../../src/db/search.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Reads } from '../../src/db/reads.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../../src/db/lists.ts'
-import type { Window } from '../../src/db/window.ts'
+import type { ListFilter } from '../../src/db/page.ts'
 import { isInfrastructure } from '../../src/db/pool.ts'
 import { openReads } from '../../src/db/reads.ts'
 import { type State, type DeliveryState, states } from '../../src/domain/transitions.ts'
@@ -10,7 +10,7 @@ import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
 
 const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
-const page = (more: Partial<Window> = {}): Window => ({
+const page = (more: Partial<ListFilter> = {}): ListFilter => ({
   messageCodes: null,
   from: new Date(Date.now() - 24 * 3_600_000),
   limit: 7,

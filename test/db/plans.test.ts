@@ -97,6 +97,17 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
         receipt: receiptOf(taskId)
       }))
     ),
+  missReceipts: (sql, { received }) =>
+    applyMoves(
+      sql,
+      received.map((taskId, n) => ({
+        move:
+          n % 2
+            ? { taskId, downstream: 'warehouse', attempt: 1, name: 'fail', reason: 'RECEIPT_TIMEOUT' }
+            : { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 10_000 },
+        noReceipt: 'no_receipt: none within 60 s'
+      }))
+    ),
   recordSends: (sql, { sent }) =>
     completeSends(
       sql,
@@ -163,6 +174,7 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
     indexes: ['delivery_pkey', 'task_pkey', 'alarm_pkey', 'receipt_pkey'],
     reads: 4 * batch
   },
+  missReceipts: { indexes: ['delivery_pkey', 'task_pkey', 'alarm_pkey', 'attempt_pkey'], reads: 4 * batch },
   recordReceipts: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   recordSends: { indexes: ['delivery_pkey', 'alarm_pkey'], reads: 3 * batch },
   claimDue: { indexes: ['delivery_due_idx', 'delivery_pkey'], reads: 4 * batch + 10 },
@@ -250,6 +262,9 @@ async function fill(sql: Sql, sending: number, ended: number): Promise<void> {
       1, 9, false, case when n > ${sending} and n % 50 = 0 then 'SEND_EXHAUSTED' end,
       case when n > ${sending} then now() end, case when n > ${sending} then 'send' end
     from generate_series(1, ${sending + ended}::int) n`
+  await sql`
+    insert into attempt (task_id, downstream, attempt, outcome, ms, node, started_at)
+    select task_id, downstream, attempt, 'delivered', 5, 'n', now() from delivery where phase is distinct from 'WAITING'`
   // Each of the first waits for the one after it, as nobody would have it.
   await sql`
     insert into dependency (task_id, after_id)

@@ -29,37 +29,37 @@ const claimed = (tasks: NewTask[]): boolean[] =>
 
 function around(rooms: Record<string, number>) {
   const state = { paused: '', behind: '', claiming: true }
-  const places = admission({
+  const admitting = admission({
     enqueuer: { room: name => rooms[name] ?? 0 },
     cluster: { isPaused: name => name === state.paused, isBehind: name => name === state.behind },
     owner: { number: () => 7 },
     claiming: () => state.claiming
   })
-  return { state, places, rooms }
+  return { state, admitting, rooms }
 }
 
 t.test('no more is claimed than there is room for, in one batch or in several', async t => {
-  const { places } = around({ shop: 3 })
+  const { admitting } = around({ shop: 3 })
   const [first, second, third] = [[task(), task()], [task(), task()], [task()]]
-  const taken = places.take(first)
+  const taken = admitting.take(first)
   t.same(claimed(first), [true, true])
-  const rest = places.take(second)
+  const rest = admitting.take(second)
   t.same(claimed(second), [true, false], 'what is still on its way through the commit counts')
-  places.give(taken)
-  places.give(rest)
-  places.take(third)
+  admitting.give(taken)
+  admitting.give(rest)
+  admitting.take(third)
   t.same(claimed(third), [true])
 })
 
 t.test('each downstream has its own room', async t => {
-  const { places } = around({ shop: 1, ledger: 2 })
+  const { admitting } = around({ shop: 1, ledger: 2 })
   const tasks = [task({}, 'shop', 'ledger'), task({}, 'ledger', 'shop', 'nobody')]
-  places.take(tasks)
+  admitting.take(tasks)
   t.same(claimed(tasks), [true, true, true, false, false])
 })
 
 t.test('what waits for its time, or is skipped, takes nobody its place', async t => {
-  const { places } = around({ shop: 1 })
+  const { admitting } = around({ shop: 1 })
   const skipped = task({ deliveries: [{ ...delivery, downstream: 'shop', skipped: true }] })
   const tasks = [
     skipped,
@@ -68,15 +68,15 @@ t.test('what waits for its time, or is skipped, takes nobody its place', async t
     task(),
     task({ delayMs: 0 })
   ]
-  places.take(tasks)
+  admitting.take(tasks)
   t.same(claimed(tasks), [false, true, true, true, false])
 })
 
 t.test('nothing is claimed of what is paused or behind, or while we stop', async t => {
-  const { places, state } = around({ shop: 5, ledger: 5 })
+  const { admitting, state } = around({ shop: 5, ledger: 5 })
   const look = (): boolean[] => {
     const tasks = [task({}, 'shop', 'ledger')]
-    places.give(places.take(tasks))
+    admitting.give(admitting.take(tasks))
     return claimed(tasks)
   }
   t.same(look(), [true, true])

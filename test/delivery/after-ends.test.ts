@@ -31,7 +31,7 @@ t.test(
       [...(await open())].filter(row => row['kind'] === 'DEPENDENCY_FAILED'),
       [{ task_no: second, attempt: 0 }]
     )
-    await story.waitingFor.sweep()
+    await story.succession.sweep()
     t.equal((await open()).length, 2, 'said once')
     await redeliver(first)
     await until('it is HANDLED', async () => (await delivery(second)).status === 'HANDLED')
@@ -130,7 +130,7 @@ t.test('of several deliveries all must have ended, and those that were skipped d
 })
 
 t.test('what waits past its deliverBefore ends FAILED, EXPIRED, and waits no longer', async t => {
-  const { post, queue, delivery, later, dispatch, sql, waitingFor } = await setup(t)
+  const { post, queue, delivery, later, dispatch, sql, succession } = await setup(t)
   queue.mode = 'hold'
   const first = await post()
   const second = await post({ ...after(first), deliverBefore: new Date(Date.now() + 60_000) })
@@ -139,7 +139,7 @@ t.test('what waits past its deliverBefore ends FAILED, EXPIRED, and waits no lon
   await later('61 s')
   await dispatch()
   t.match(await delivery(second), { status: 'FAILED', reason: 'EXPIRED', attempt: 0 })
-  await waitingFor.sweep()
+  await succession.sweep()
   t.equal((await sql`select from dependency where done_at is null`).length, 0)
 })
 

@@ -97,7 +97,7 @@ t.test('a process that ends one without knowing yet that somebody waits leaves i
   await worker.quiet()
   t.same(await blocked(producer), [second], 'it did not look')
   await worker.around.refresh()
-  await worker.waitingFor.sweep()
+  await worker.succession.sweep()
   await worker.quiet()
   t.same(await blocked(producer), [])
 })
@@ -112,7 +112,7 @@ t.test('a process that dies between the end of one and its look leaves it to the
   await applyMoves(producer.sql, moves)
   t.equal((await blocked(producer)).length, 30)
   await worker.around.refresh()
-  await worker.waitingFor.sweep()
+  await worker.succession.sweep()
   t.same(await blocked(producer), [])
 })
 
@@ -129,7 +129,7 @@ t.test(
       { move: { taskId, downstream: 'warehouse', attempt: 0, name: 'unblock', afterMs: 0 } }
     ])
     await worker.around.refresh()
-    await worker.waitingFor.sweep()
+    await worker.succession.sweep()
     t.same(await findWaiting(producer.sql, lowestUuid, 10), [])
     t.match(await producer.delivery(second), { phase: 'WAITING', attempt: 0 })
   }
@@ -137,7 +137,7 @@ t.test(
 
 t.test('the sweep goes through thousands that wait, and past those that cannot go yet', async t => {
   const [producer] = await two(t)
-  const { accept, quiet, waitingFor, sql } = producer
+  const { accept, quiet, succession, sql } = producer
   await accept.many(['never', 'done'].map(taskNo => asked({ taskNo })))
   for (let n = 0; n < 6; n++)
     await accept.many(
@@ -148,8 +148,8 @@ t.test('the sweep goes through thousands that wait, and past those that cannot g
   await quiet()
   await applyMoves(sql, [{ move: ends(await idOf(producer, 'done')) }])
   // 5,000 at a time, and the youngest: twice, and it is around.
-  await waitingFor.sweep()
-  await waitingFor.sweep()
+  await succession.sweep()
+  await succession.sweep()
   const rows = await sql<{ task_no: string }[]>`
     select t.task_no from delivery d join task t on t.id = d.task_id where d.phase = 'WAITING'`
   t.same(

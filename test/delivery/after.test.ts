@@ -77,7 +77,7 @@ t.test('of a diamond the last one goes when both its sides are HANDLED', async t
   const one = sent(downstream)[1] ?? ''
   downstream.answer()
   await until('one side is HANDLED', async () => (await story.delivery(one)).status === 'HANDLED')
-  await story.waitingFor.idle()
+  await story.succession.idle()
   t.match(await story.delivery('bottom'), { phase: 'BLOCKED' })
   downstream.answer()
   await downstream.received(4)

@@ -1,4 +1,6 @@
 import t from 'tap'
+import { listTasks } from '../../src/db/lists.ts'
+import { countFailed } from '../../src/db/operations.ts'
 import { openDb } from '../../src/db/pool.ts'
 import { failed } from '../support/scripted.ts'
 import { asked } from '../support/asked.ts'
@@ -193,15 +195,43 @@ t.test('no receipt in time: the next try by backoff, at the limit RECEIPT_TIMEOU
   t.match(await delivery(taskNo), { phase: 'AWAITING_RECEIPT', attempt: 1 })
   await later('2 s')
   await dispatch()
-  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
+  const missed = { outcome: 'delivered', reason: 'no_receipt: none within 60 s' }
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1, attempts: [missed] })
   await later('10 s')
   await dispatch()
-  t.match(await delivery(taskNo), { phase: 'AWAITING_RECEIPT', attempt: 2 })
+  const again = await delivery(taskNo)
+  t.match(again, { phase: 'AWAITING_RECEIPT', attempt: 2, attempts: [missed, { outcome: 'delivered' }] })
+  t.notOk(again.attempts?.[1]?.reason, 'its receipt may come still')
   await later('61 s')
   await dispatch()
-  t.match(await delivery(taskNo), { status: 'FAILED', reason: 'RECEIPT_TIMEOUT', attempt: 2 })
+  t.match(await delivery(taskNo), {
+    status: 'FAILED',
+    reason: 'RECEIPT_TIMEOUT',
+    attempt: 2,
+    attempts: [missed, missed]
+  })
   t.equal((await sql`select from alarm where kind = 'FAILED' and attempt = 2`).length, 1)
   t.equal(downstream.requests.length, 2)
+})
+
+t.test('a receipt that comes after its time says more than that it was missing', async t => {
+  const { post, later, dispatch, delivery, receive, quiet, reads, sql } = await setup(t, {
+    downstream: { needCallback: true }
+  })
+  const taskNo = await post({ retryTimes: 2 })
+  await quiet()
+  await later('61 s')
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempts: [{ reason: /^no_receipt/ }] })
+  await receive({ taskNo, result: 'FAILED', reason: 'no such order' })
+  const filter = { messageCodes: null, from: new Date(0), limit: 10 }
+  for (const lastReason of [undefined, 'SUCH'])
+    t.match(await listTasks(reads, { ...filter, ...(lastReason === undefined ? {} : { lastReason }) }), {
+      tasks: [{ taskNo, deliveries: [{ status: 'FAILED', lastReason: 'no such order' }] }]
+    })
+  const counted = async (lastReason: string) =>
+    (await countFailed(sql, { filter: { lastReason }, messageCodes: null })).matched
+  t.same([await counted('such order'), await counted('no_receipt')], [1, 0])
 })
 
 t.test('the immediate send and three sweepers never send the same attempt twice', async t => {

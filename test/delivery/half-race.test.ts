@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap'
 import { claimCheck, readHalf, type ClaimedCheck } from '../../src/db/prepared.ts'
 import type { TaskView } from '../../src/db/views.ts'
-import type { Ask } from '../../src/delivery/ask.ts'
+import type { Ask } from '../../src/delivery/ask-producer.ts'
 import { check, commit, rollBack, type NotEnded } from '../../src/delivery/half.ts'
 import type { CheckAnswer } from '../../src/domain/types.ts'
 import { halfStory, preparedTask, type Halves } from '../support/halves.ts'

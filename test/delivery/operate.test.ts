@@ -1,6 +1,6 @@
 import t from 'tap'
 import { cancelled } from '../../src/delivery/load.ts'
-import { push, settle, type Written } from '../../src/delivery/operate.ts'
+import { push, settle, type WriteAudit } from '../../src/delivery/operate.ts'
 import { failed } from '../support/scripted.ts'
 import { setup, type Story } from '../support/setup.ts'
 
@@ -9,7 +9,7 @@ const who = 'operator'
 /** As the API calls them; what the audit would hold is in `acts`. */
 function hands(story: Story) {
   const acts: [before: object, after: object][] = []
-  const written: Written = async (before, after) => {
+  const audit: WriteAudit = async (before, after) => {
     acts.push([before, after])
   }
   const deps = {
@@ -22,9 +22,9 @@ function hands(story: Story) {
   return {
     acts,
     push: (taskNo: string, downstream?: string) =>
-      push(deps, { taskNo, who, ...(downstream === undefined ? {} : { downstream }) }, written),
+      push(deps, { taskNo, who, ...(downstream === undefined ? {} : { downstream }) }, audit),
     settle: (taskNo: string, status: 'HANDLED' | 'DELETED', downstream?: string) =>
-      settle(deps, { taskNo, status, who, ...(downstream === undefined ? {} : { downstream }) }, written)
+      settle(deps, { taskNo, status, who, ...(downstream === undefined ? {} : { downstream }) }, audit)
   }
 }
 

@@ -120,7 +120,7 @@ t.test(
     for (let round = 0; round < 30; round++) {
       for (const story of stories) {
         await story.around.refresh()
-        await story.waitingFor.sweep()
+        await story.succession.sweep()
         await story.dispatch()
       }
       const held = await one.sql<

@@ -3,7 +3,7 @@ import t from 'tap'
 import { asked } from '../support/asked.ts'
 import { until } from '../support/until.ts'
 import { listDeliveries } from '../../src/db/lists.ts'
-import { withWaiting } from '../../src/delivery/waiting.ts'
+import { withWaitingFor } from '../../src/delivery/waiting-for.ts'
 import { setup, type Story } from '../support/setup.ts'
 
 const k = { orderingKey: 'order-42' }
@@ -28,7 +28,7 @@ t.test(
     ])
     await quiet()
     await story.around.refresh()
-    await story.waitingFor.sweep()
+    await story.succession.sweep()
     await quiet()
     t.same(sent(story), ['a'], 'the 2xx of the first is not enough')
     t.match(await read('b'), { deliveries: [{ phase: 'BLOCKED', position: positions[1] }] })
@@ -91,7 +91,7 @@ t.test(
       cluster: { now: () => new Date(), workers: () => 1, dispatchers: () => 1 }
     }
     const why = async (codes: string[] | null) =>
-      (await withWaiting(asking, await read('d'), codes))?.deliveries[0]?.waitingFor
+      (await withWaitingFor(asking, await read('d'), codes))?.deliveries[0]?.waitingFor
     t.match(await why(null), {
       code: 'TASK',
       blocker: { taskNo: 'a', orderingKey: 'order-42', status: 'FAILED', since: /Z$/ },
@@ -105,7 +105,7 @@ t.test(
       'the list of what is BLOCKED says by what'
     )
     const ahead = async (codes: string[] | null) =>
-      (await withWaiting(asking, await read('d'), codes))?.deliveries[0]?.ahead
+      (await withWaitingFor(asking, await read('d'), codes))?.deliveries[0]?.ahead
     t.equal(await ahead(null), 'c', 'the one directly before it')
     t.equal(await ahead(['another.code']), undefined)
     t.match(await why(['another.code']), { code: 'DISPATCHER' }, 'tasks of other messageCodes are not named')
@@ -410,7 +410,7 @@ t.test('rows of the outbox and half messages take their places when they become 
 
 t.test('whoever ends one and dies before it looks: the sweep lets the next one go', async t => {
   const story = await setup(t)
-  const { accept, downstream, sql, waitingFor, around, quiet, read } = story
+  const { accept, downstream, sql, succession, around, quiet, read } = story
   downstream.holds = true
   await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, ...k })))
   await downstream.received(1)
@@ -422,16 +422,16 @@ t.test('whoever ends one and dies before it looks: the sweep lets the next one g
   await around.refresh()
   downstream.holds = false
   downstream.answer()
-  await waitingFor.sweep()
+  await succession.sweep()
   await quiet()
   t.match(await read('b'), { status: 'HANDLED' })
   t.equal((await sql`select from promotion`).length, 0)
 })
 
 /** As far as it goes while the downstream holds. */
-async function quietButFor({ accept, waitingFor, enqueuing, record }: Story): Promise<void> {
+async function quietButFor({ accept, succession, enqueuing, record }: Story): Promise<void> {
   await accept.idle()
   await record.idle()
-  await waitingFor.idle()
+  await succession.idle()
   await enqueuing.idle()
 }

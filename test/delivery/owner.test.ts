@@ -1,5 +1,6 @@
 // What a process owned comes back when it is dead, without waiting for its leases, and what it did not own stays where it is.
 import t, { type Test } from 'tap'
+import type { TakenBy } from '../../src/delivery/rescue.ts'
 import { ownedOf, timeLeft, type Owner } from '../../src/delivery/lease.ts'
 import { setup, type SetupOptions } from '../support/setup.ts'
 
@@ -38,6 +39,41 @@ t.test('what a dead process accepted is sent at once by another attempt, though 
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
   t.equal(downstream.requests.length, 1)
 })
+
+t.test(
+  'what a dead worker had taken from the queue and not read is sent at once, and is no lost attempt',
+  async t => {
+    let taken: TakenBy = async () => []
+    const { sql, post, queue, dispatch, quiet, delivery } = await seven(t, {
+      takenBy: (downstream, worker) => taken(downstream, worker)
+    })
+    queue.mode = 'lose'
+    const [taskNo, queued] = [await post(), await post()]
+    await quiet()
+    queue.mode = 'deliver'
+    taken = () => Promise.reject(new Error('the queue is away'))
+    await dispatch([dead(8)])
+    t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 }, 'its lease will end')
+    const [{ id }] = await sql<[{ id: string }]>`select id from task where task_no = ${taskNo}`
+    taken = async (downstream, worker) =>
+      downstream === 'warehouse' && worker === 'node 8'
+        ? // Some jobs were made by hand.
+          [
+            ['nonsense', 1],
+            [id, 2 ** 40],
+            [id, 1]
+          ]
+        : []
+    await dispatch([dead(9)])
+    t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 }, 'another one had not taken it')
+    await dispatch([dead(8, false)])
+    await dispatch([dead(8)])
+    await dispatch()
+    t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+    t.match(await delivery(queued), { phase: 'IN_FLIGHT', attempt: 1 }, 'what waits in the queue stays there')
+    t.equal((await sql`select from delivery where lost > 0`).length, 0)
+  }
+)
 
 t.test('and so is what it claimed as a dispatcher, and what it let go as the next of its key', async t => {
   const { post, queue, dispatch, quiet, later, receive, delivery, owner } = await seven(t, {

@@ -20,6 +20,25 @@ t.test('a body that the handler’s schema refuses is told where', async t => {
   t.equal(count, 0)
 })
 
+t.test('a bound is told in words that no answer has to escape', async t => {
+  const body = z.object({ cents: z.int().min(1).max(9), weight: z.number().positive().lt(5) })
+  const { accept } = await setup(t, { handler: { body } })
+  const refused = async (cents: number, weight: number) =>
+    await accept(asked({ messageBody: JSON.stringify({ cents, weight }) }))
+  t.match(await refused(0, 0), {
+    errors: [
+      { detail: 'Too small: expected number to be ≥ 1' },
+      { detail: 'Too small: expected number to be more than 0' }
+    ]
+  })
+  t.match(await refused(10, 5), {
+    errors: [
+      { detail: 'Too big: expected number to be ≤ 9' },
+      { detail: 'Too big: expected number to be less than 5' }
+    ]
+  })
+})
+
 t.test('a schema that throws refuses that body only, and not with a 500', async t => {
   const body = z.object({ json: z.string().transform(text => JSON.parse(text) as unknown) })
   const { accept } = await setup(t, { handler: { body } })

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { waiters } from '../../src/delivery/wait.ts'
+import { waiters } from '../../src/delivery/waiters.ts'
 import { delivered } from '../support/scripted.ts'
 import { asked } from '../support/asked.ts'
 import { setup } from '../support/setup.ts'

@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { page, type Page } from './markdown.ts'
-import { differences, englishOf, type Languages } from './translation.ts'
+import { differences, englishOf, wronglyMarked, type Languages } from './translation.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
 const files = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
@@ -36,6 +36,11 @@ for (const [file, chinese] of languages.chinese)
     const english = languages.english.get(file)
     t.ok(english, `${file} is there`)
     if (english) t.same(differences(english, chinese, languages), [])
+  })
+
+for (const file of [...inChinese, terms])
+  t.test(`${file} says of each link into a page that is there in English only that it is`, async t => {
+    t.same(wronglyMarked(page(root, file), languages), [])
   })
 
 t.test('every term is in both tables of the terms at most once', async t => {
@@ -90,6 +95,37 @@ npm run key -- list   # 全部密钥
     GET /keys      被卡住的
     做事
 `
+
+t.test(
+  'a link into an English page that does not say so is found, and one that says so of a Chinese page',
+  async t => {
+    const only = made('docs/only.md', '# only')
+    const more = made('docs/more.md', '# a')
+    const chinese = made('docs/zh/more.md', '# 甲')
+    const known: Languages = {
+      english: new Map([only, more].map(one => [one.file, one])),
+      chinese: new Map([['docs/more.md', chinese]])
+    }
+    const found = (text: string): string[] => wronglyMarked(made('docs/zh/pause.md', text), known)
+    for (const right of [
+      '看[这里](../only.md)（英文）。',
+      '看[这里](../only.md#b)（英文）',
+      '看[这里](more.md)、[那里](#b)、[网站](https://a.example/b.md)',
+      '[English](../pause.md)',
+      '[代码](../../handlers/order-paid.ts)',
+      '```sh\n[这里](../only.md)\n```\n'
+    ])
+      t.same(found(right), [], right)
+    for (const [wrong, says] of [
+      ['看[这里](../only.md)。', 'not marked with （英文）: docs/only.md'],
+      ['看[这里](../only.md#b)，[那里](../only.md)（英文）', 'not marked with （英文）: docs/only.md'],
+      ['看[这里](../../SECURITY.md)', 'not marked with （英文）: SECURITY.md'],
+      ['看[这里](more.md)（英文）', 'marked with （英文）, but it is there in Chinese: docs/zh/more.md'],
+      ['看[这里](../more.md)（英文）', 'marked with （英文）, but it is there in Chinese: docs/more.md']
+    ] as const)
+      t.same(found(wrong), [says], wrong)
+  }
+)
 
 t.test('a translation that says something else is found', async t => {
   const more = made('docs/more.md', '# a\n## b\n')

@@ -50,7 +50,7 @@ t.test(
     await until('an attempt found nobody', () => call(calls[3]).includes('connection_refused'))
 
     const tracker = path.join(folder(t), 'tracker.mjs')
-    writeFileSync(tracker, code('js').replace('8080', at))
+    writeFileSync(tracker, code('js').replace('8080', at).replace('http://127.0.0.1:3000', service.url))
     const running = program(t, process.execPath, [tracker], { env: {} })
     t.match(call(calls[4]), /"status":"HANDLED".*"handledBy":"receipt"/)
     await running.said(/^receipt: 200 .*"applied":true/)

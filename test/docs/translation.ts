@@ -39,6 +39,25 @@ export function differences(english: Page, chinese: Page, languages: Languages):
   ]
 }
 
+/** What a reader of Chinese must know before following a link. */
+const inEnglish = '（英文）'
+
+/** Links of a Chinese page into pages that are there in English only say so, and no others. */
+export function wronglyMarked({ file, text }: Page, { english, chinese }: Languages): string[] {
+  const unquoted = text.replaceAll(/^```[^]*?^```$/gm, '')
+  return [...unquoted.matchAll(/\]\(([^)\s#]+)[^)\s]*\)(.{0,4})/g)].flatMap(([, target = '', next = '']) => {
+    const led = path.join(path.dirname(file), target)
+    const isPage = target.endsWith('.md') && !/^[a-z]+:/.test(target)
+    // A page leads to itself in the other language, too.
+    const isOnly = isPage && !isChinese(led) && led !== englishOf(file) && !chinese.has(led)
+    if (isOnly === next.startsWith(inEnglish)) return []
+    if (isOnly) return [`not marked with ${inEnglish}: ${led}`]
+    return [
+      `marked with ${inEnglish}, but ${english.has(englishOf(led)) ? 'it is there in Chinese' : 'no English page'}: ${led}`
+    ]
+  })
+}
+
 interface Part {
   /** `h2`, `text`, `item`, `table 3×2`, `block sh`. */
   kind: string

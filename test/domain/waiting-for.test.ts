@@ -43,14 +43,24 @@ const rows: Row[] = [
     {},
     'NEXT_ATTEMPT',
     /^Attempt 3 starts in 42 s: attempt 2 got 503 at 10:02:11 UTC\.$/,
-    /第 3 次投递将42 秒后开始：第 2 次于 10:02:11 UTC 得到 503。/
+    /第 3 次尝试将42 秒后开始：第 2 次于 10:02:11 UTC 得到 503。/
+  ],
+  [
+    {
+      ...waiting,
+      attempts: [{ ...failed, outcome: 'delivered', status: 200, reason: 'no_receipt: none within 60 s' }]
+    },
+    {},
+    'NEXT_ATTEMPT',
+    /: attempt 2 got 200 at 10:02:11 UTC, then no_receipt: none within 60 s\.$/,
+    /：第 2 次于 10:02:11 UTC 得到 200，之后 no_receipt: none within 60 s。/
   ],
   [
     { ...waiting, attempt: 0, attempts: [] },
     {},
     'NEXT_ATTEMPT',
     /^Attempt 1 starts in 42 s\.$/,
-    /第 1 次投递将42 秒后开始。/
+    /第 1 次尝试将42 秒后开始。/
   ],
   [
     due,

@@ -1,5 +1,8 @@
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
+import path from 'node:path'
+import { promisify } from 'node:util'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 
@@ -19,4 +22,22 @@ t.test('the wanted one, or another where somebody listens there', async t => {
   await once(server, 'listening')
   t.not(await freePort(port), port)
   server.close()
+})
+
+const noAbstract = process.platform === 'linux' ? false : 'only Linux has abstract sockets'
+t.test('no port is given to two processes that live at once', { skip: noAbstract }, async t => {
+  const ours = await Promise.all(Array.from({ length: 200 }, () => freePort()))
+  // 800 of 12,000 ports: that none of 200 is among them by chance alone happens once in 700,000 runs.
+  const module = path.resolve(import.meta.dirname, '../../src/embedded/port.js')
+  const draw = `
+    import { freePort } from ${JSON.stringify(module)}
+    const drawn = await Promise.all(Array.from({ length: 800 }, () => freePort()))
+    console.log(JSON.stringify(drawn))`
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', draw])
+  const drawn = JSON.parse(stdout) as number[]
+  t.equal(drawn.length, 800)
+  t.same(
+    drawn.filter(port => ours.includes(port)),
+    []
+  )
 })

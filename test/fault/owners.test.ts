@@ -93,6 +93,29 @@ t.test(
   }
 )
 
+t.test('a worker dies with a job that it has not read yet: another one sends it within seconds', async t => {
+  const on = await patience(t)
+  on.open()
+  const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
+  const dying = await start(t, { ...on.env, ROLE: 'worker', FAILPOINTS: 'deliver.before_read=kill' })
+  await start(t, { ...on.env, ROLE: 'worker' })
+  const posted: string[] = []
+  await until('one of them dies', async () => {
+    const taskNo = `unread-${posted.length}`
+    await taken(api.url, taskNo)
+    posted.push(taskNo)
+    return /failpoint/.test(dying.output())
+  })
+  await dying.exited
+  const since = stopwatch(t)
+  t.same(new Set(await eachOf(posted, taskNo => statusAtLast(api.url, taskNo))), new Set(['HANDLED']))
+  const ms = since()
+  t.comment(`all were handled ${ms.toFixed(0)} ms after the death`)
+  t.ok(ms < soonMs)
+  t.equal(on.downstream.requests.length, posted.length, 'nothing came twice')
+  t.equal((await on.sql`select from delivery where lost > 0`).length, 0, 'and it counts as no lost attempt')
+})
+
 t.test(
   'the whole of it is killed and started again: all that was on its way is sent within seconds',
   async t => {

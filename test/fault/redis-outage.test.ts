@@ -122,6 +122,7 @@ t.test(
       database: primaryOf(on.databaseUrl),
       prefix: 'snapshot',
       queues: ['plain'],
+      worker: 'snapshot',
       log: { debug() {}, info() {}, warn() {}, error() {} }
     })
     t.teardown(() => queue.close())

@@ -9,6 +9,7 @@ import { emptyDb } from '../support/postgres.ts'
 import { program } from '../support/program.ts'
 import { settled, start } from '../support/service.ts'
 import { numbered, stage, tally } from '../support/stage.ts'
+import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
@@ -70,6 +71,11 @@ for (const { name, posted } of moments)
 
       const died = relay({ FAILPOINTS: `${name}=kill#1`, LOG_LEVEL: 'silent' })
       t.equal(await died.exited, null, 'it died of its own hand')
+      await until(
+        'its database let go of its rows',
+        async () =>
+          (await shop.select('select id from ackbox_outbox for update skip locked')).length === rows.length
+      )
       // Two batches are under way, of those without a key and of the one: neither had come further than this moment.
       t.equal((await noOf('ackbox_outbox')).length, rows.length, 'all rows are still there')
       const [known] = await on.sql<[{ tasks: number }]>`select count(*)::int as tasks from task`
@@ -77,7 +83,7 @@ for (const { name, posted } of moments)
       else t.equal(known.tasks, 0)
 
       const next = relay()
-      t.equal(await next.exited, 0)
+      t.equal(await next.exited, 0, next.lines.join('\n'))
       t.same(await noOf('ackbox_outbox'), [])
       t.same(await noOf('ackbox_outbox_rejected'), ['refused'])
       for (const taskNo of taskNos)

@@ -1,12 +1,17 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
+import { built } from './server.ts'
 
 const project = 'examples/java'
+
+const goals = ['compile', 'dependency:copy-dependencies', '-DincludeScope=runtime']
+
+export const buildExamples = (): Promise<void> => built('java', 'mvn', '-B', '-q', '-f', project, ...goals)
 
 /** Builds the Java examples and runs one of them until the test ends; resolves once it says that it is listening. */
 export async function javaExample(
@@ -14,12 +19,7 @@ export async function javaExample(
   main: string,
   env: Record<string, string>
 ): Promise<{ said(): string; until(is: () => boolean): Promise<void> }> {
-  const built = spawnSync(
-    'mvn',
-    ['-B', '-q', '-f', project, 'compile', 'dependency:copy-dependencies', '-DincludeScope=runtime'],
-    { encoding: 'utf8' }
-  )
-  if (built.status !== 0) throw new Error(built.stdout + built.stderr)
+  await buildExamples()
   const home = mkdtempSync(join(tmpdir(), 'ackbox-java-'))
   const classes = `${project}/target/classes:${project}/target/dependency/*`
   // RocketMQ's client writes its log into the home folder unless told otherwise.

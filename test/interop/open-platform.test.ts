@@ -1,6 +1,7 @@
 // The example of examples/open-platform, with a real Dubbo provider and a real Kafka.
 import t from 'tap'
 import { holds, killed } from '../support/example.ts'
+import { buildExamples } from './java.ts'
 import { without } from './server.ts'
 
 t.setTimeout(900_000)
@@ -9,6 +10,7 @@ t.test(
   'a material reaches each of its four partners once and all agree, whichever program is killed',
   { skip: without('java', 'mvn') },
   async t => {
+    await buildExamples()
     const lines = await holds(t, 'open-platform', '--count', '24', '--kill', '8')
     const once = { ackbox: 1, relay: 1, platform: 1, review: 1, search: 1, library: 1, feed: 1, kafka: 1 }
     t.same(killed(lines), once)

@@ -83,8 +83,16 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
     const result = `{"for":"task-${id}"}`
     t.same(
       said.trim().split('\n'),
-      ['IllegalStateException', `true ${result}`, `false ${result}`, 'NotTaken', 'NotTaken'],
-      `${bank.db.dialect}: outside a transaction, first, repeat, another body, too old`
+      [
+        'IllegalStateException',
+        'IllegalStateException',
+        `true ${result}`,
+        `false ${result}`,
+        'NotTaken',
+        'NotTaken',
+        'left 0'
+      ],
+      `${bank.db.dialect}: outside a transaction, one that the server ended, first, repeat, another body, too old; pruned`
     )
     t.equal(await bank.granted(), 7)
     t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')
@@ -143,6 +151,17 @@ async function stories(
     t.equal((await bank.granted()) - before, 0)
   })
 
+  await t.test('what the server ended while its work went on is not taken for done', async t => {
+    const before = await bank.granted()
+    const ended = signed(newId(), {}, '{"points":7,"ended":true}')
+    t.equal((await ask(ended)).status, 500)
+    t.same(
+      await bank.select(`select 1 from ackbox_received where webhook_id = '${ended.headers['webhook-id']}'`),
+      []
+    )
+    t.equal((await bank.granted()) - before, 0)
+  })
+
   await t.test('past the deadline: 503 without a token, and with one 202 and a receipt', async t => {
     const before = await bank.granted()
     const slow = signed(newId(), {}, '{"points":7,"seconds":1}')
@@ -157,5 +176,20 @@ async function stories(
       async () => (await bank.select('select 1 from ackbox_receipt_outbox')).length === 0
     )
     t.equal((await bank.granted()) - before, 14)
+  })
+
+  await t.test('while a receipt is on its way to Ackbox, others write theirs', async t => {
+    // Whoever waits for a lock hears of it soon.
+    if (bank.db.dialect === 'mysql') await bank.select('set global innodb_lock_wait_timeout = 2')
+    const late = () => hasty(signed(newId(), token, '{"points":7,"seconds":1}'))
+    const rows = async () => (await bank.select('select 1 from ackbox_receipt_outbox')).length
+    const { came, answer } = ackbox.hold()
+    t.equal((await late()).status, 202)
+    await came
+    t.equal(await rows(), 1)
+    t.equal((await late()).status, 202)
+    await until('the second is written', async () => (await rows()) === 2)
+    answer()
+    await until('both are sent', async () => (await rows()) === 0)
   })
 }

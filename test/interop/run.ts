@@ -78,12 +78,13 @@ const tap = spawn(
   [
     'tap',
     'run',
-    '-j1',
+    // They wait for their servers most of the time.
+    '-j2',
     '--timeout=900',
     '--exclude=**/node_modules/**',
     ...runnable.map(row => join(folder, row.name))
   ],
-  { stdio: 'inherit' }
+  { stdio: 'inherit', env: { ...process.env, INTEROP_RUN: String(process.pid) } }
 )
 // Ctrl-C reaches tap by the terminal too; it ends the servers, and we end with it.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => void tap.kill(signal))

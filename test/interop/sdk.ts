@@ -1,14 +1,13 @@
 // The SDK for Java, built with the examples that use it, and how to start one of them.
-import { execFile } from 'node:child_process'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import type { Dialect } from '../../src/adapter/transaction.ts'
+import { built } from './server.ts'
 
-/** Once for a file of tests: builds all of it. */
-export async function buildSdk(): Promise<void> {
-  const maven = ['-B', '-q', '-f', 'sdk', 'package', 'dependency:copy-dependencies', '-DincludeScope=runtime']
-  await promisify(execFile)('mvn', maven, { maxBuffer: 16 * 1_048_576 })
-}
+/** Builds all of it. */
+export const buildSdk = (): Promise<void> =>
+  built('sdk', 'mvn', '-B', '-q', '-f', 'sdk', 'package', ...copied)
+
+const copied = ['dependency:copy-dependencies', '-DincludeScope=runtime']
 
 /** What `java` needs to start a program of that example. */
 export function mainOf(example: 'producers' | 'receivers', main: string): string[] {

@@ -1,10 +1,11 @@
 // Real servers, each a process of the test's own: started, killed, stopped in their tracks and started again.
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import type { Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 
@@ -114,6 +115,27 @@ export function without(...programs: string[]): false | string {
   if (process.env['CI'] === 'true') return false
   const missing = programs.filter(program => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0)
   return missing.length > 0 && `${missing.join(' and ')} not found`
+}
+
+/**
+ * Builds what several files of tests use, once for a run of them (INTEROP_RUN): a program that runs must not lose its classes
+ * to the build of another file. Two that come at once wait for one another, where there is flock.
+ */
+export async function built(name: string, command: string, ...args: string[]): Promise<void> {
+  mkdirSync(cache, { recursive: true })
+  const done = join(cache, `${name}.built`)
+  const unlessDone = '[ "$(cat "$0" 2>/dev/null)" = "$1" ] || { run=$1; shift; "$@" && echo "$run" >"$0"; }'
+  const script = [
+    'sh',
+    '-c',
+    unlessDone,
+    done,
+    process.env['INTEROP_RUN'] ?? String(process.pid),
+    command,
+    ...args
+  ]
+  const [program = '', ...rest] = without('flock') ? script : ['flock', `${done}.lock`, ...script]
+  await promisify(execFile)(program, rest, { maxBuffer: 16 * 1_048_576 })
 }
 
 /** Ports that were free a moment ago. */

@@ -1,12 +1,15 @@
 // What may be in the package of npm.
 
 const kinds = [
-  /^(?:package\.json|README(?:\.zh-CN)?\.md|LICENSE|docs\/config\.md|dist\/sbom\.cdx\.json)$/,
-  /^dist\/(?:src|handlers)\/[\w./-]+\.(?:js|d\.ts)$/,
+  /^(?:package\.json|README(?:\.zh-CN)?\.md|LICENSE|dist\/sbom\.cdx\.json)$/,
+  /^docs\/[\w./-]+\.md$/,
+  /^dist\/src\/[\w./-]+\.(?:js|d\.ts)$/,
+  // The samples, and no handler that somebody wrote beside them.
+  /^dist\/handlers\/(?:audit-log|material-sync|order-paid)\.(?:js|d\.ts)$/,
   /^dist\/ui\/[\w-]+\.(?:js|css|html|svg)$/,
   /^src\/db\/migrations\/(?:\d{4}_\w+\.sql|meta\/\w+\.json)$/,
-  /^examples\/project\/[\w./-]+$/,
-  /^openapi\/[\w.]+\.json$/,
+  /^examples\/(?:project|producers|receivers)\/[\w./-]+$/,
+  /^openapi\/openapi\.json$/,
   // Bundled, as they are patched: bundleDependencies.
   /^node_modules\/(?:drizzle-orm|postgres)\//
 ]

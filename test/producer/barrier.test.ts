@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto'
+import knex from 'knex'
 import t, { type Test } from 'tap'
 import {
   AlreadyDecided,
   answerCheck,
+  fromKnex,
   prepared,
   ProducerError,
   pruneBarrier,
@@ -18,7 +20,23 @@ const check = (taskNo: string, preparedAt = days(0)): CheckRequest => ({ taskNo,
 t.test('PostgreSQL', async t => stories(t, await postgresShop(t)))
 t.test('MariaDB', async t => {
   const shop = await mariadbShop(t)
-  if (shop) await stories(t, shop)
+  if (!shop) return
+  await stories(t, shop)
+
+  await t.test('a wait that was too long is no duplicate, whatever the number of the task', async t => {
+    // Knex writes the values of a statement into the message of its error.
+    const shopKnex = knex({ client: 'mysql2', connection: shop.url })
+    t.teardown(() => shopKnex.destroy())
+    const taskNo = 'order-1062-paid'
+    await shop.db.begin(async native => {
+      await prepared(shop.db.within(native), taskNo)
+      const late = shopKnex.transaction(async trx => {
+        await trx.raw('set session innodb_lock_wait_timeout = 1')
+        await prepared(fromKnex(trx), taskNo)
+      })
+      await t.rejects(late, { code: 'ER_LOCK_WAIT_TIMEOUT' })
+    })
+  })
 })
 
 async function stories(t: Test, shop: Shop): Promise<void> {
@@ -107,6 +125,17 @@ async function stories(t: Test, shop: Shop): Promise<void> {
     await pruneBarrier(db)
     const rows = await select("select task_no from ackbox_barrier where task_no in ('kept', 'pruned')")
     t.match(rows, [{ task_no: 'kept' }])
+  })
+
+  await t.test('pruning waits for no transaction that is still open', async t => {
+    const old = db.dialect === 'postgres' ? "now() - interval '31 days'" : 'now() - interval 31 day'
+    await business('long-done')
+    await select(`update ackbox_barrier set created_at = ${old}`)
+    await business('still-open', async () => {
+      await t.resolves(pruneBarrier(db))
+      t.same(await select('select task_no from ackbox_barrier'), [])
+    })
+    t.match(await select('select task_no from ackbox_barrier'), [{ task_no: 'still-open' }])
   })
 
   await t.test('the barrier in the wrong place is refused', async t => {

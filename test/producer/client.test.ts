@@ -47,6 +47,13 @@ t.test('against a real service', async t => {
     t.match(results[3], { status: 409, code: 'TASK_CONFLICT' })
   })
 
+  await t.test('what is no task yet is waited for, and what never becomes one is not found', async t => {
+    const waiting = ackbox.waitFor('soon-1')
+    await t.rejects(ackbox.waitFor('never-1', { timeoutMs: 300 }), { code: 'TASK_NOT_FOUND' })
+    await ackbox.post({ ...task, taskNo: 'soon-1' })
+    t.match(await waiting, { taskNo: 'soon-1', status: 'HANDLED' })
+  })
+
   await t.test('what waits in vain is given as it is', async t => {
     t.match(await ackbox.waitFor('many-7', { timeoutMs: 10 }), { status: 'SENDING' })
   })

@@ -4,8 +4,10 @@ import t, { type Test } from 'tap'
 import { emptyDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
 import { stopwatch } from '../support/stopwatch.ts'
+import type { DeliveryRef } from '../../src/queue/backend.ts'
 import {
   downstream,
+  ownPrefix,
   queuedDeliveries,
   openTestBackend,
   openTestQueue,
@@ -47,6 +49,33 @@ for (const [name, open] of [
       await until('the queue is empty', async () => (await backend.count('shop')) === 0)
       await worker.stop()
       t.equal(worker.deliveries().length, 500)
+    })
+
+    t.test('what a worker has taken is found by its name until it is ended', async t => {
+      const shop = downstream('shop')
+      const prefix = ownPrefix()
+      const [one, other] = await Promise.all(
+        ['worker-1', 'worker-2'].map(worker => openTestBackend(t, where, ['shop'], { prefix, worker }))
+      )
+      const refs = (from: number) =>
+        queuedDeliveries('shop', 3, from).map(({ taskId, attempt }): DeliveryRef => [taskId, attempt])
+      await one!.add('shop', [refs(0), refs(3), refs(6)])
+      const options = { lockMs: shop.leaseMs, onError: () => {} }
+      const [mine, theirs] = [await one!.puller('shop', options), await other!.puller('shop', options)]
+      t.teardown(() => Promise.all([mine.close(), theirs.close()]))
+      const first = await mine.take()
+      const second = await theirs.take()
+      const takenBy = async (worker: string) => await other!.takenBy('shop', worker)
+      t.same(await takenBy('worker-1'), first?.deliveries)
+      t.same(await takenBy('worker-2'), second?.deliveries)
+      t.same(await takenBy('worker-3'), [])
+      // Ends the one and takes the next in one round trip.
+      const ended = first?.done()
+      const third = await mine.take()
+      await ended
+      t.same(await takenBy('worker-1'), third?.deliveries)
+      await Promise.all([second?.done(), third?.done()])
+      t.same([await takenBy('worker-1'), await takenBy('worker-2')], [[], []])
     })
 
     t.test('each downstream has a queue of its own: one that hangs holds up no other', async t => {

@@ -20,6 +20,7 @@ function fakeBackend() {
         flights.push({ jobs, land: resolve, fail: reject })
       }),
     count: async () => 0,
+    takenBy: async () => [],
     puller: () => Promise.reject(new Error('no workers here')),
     ping: async () => {
       pings.push(performance.now())

@@ -58,6 +58,7 @@ export async function openTestBackend(
     database: primaryOf(databaseUrl),
     prefix: ownPrefix(),
     queues,
+    worker: 'worker-1',
     log: recordingLog().log,
     ...more
   })

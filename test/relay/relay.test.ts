@@ -2,97 +2,16 @@ import { spawnSync } from 'node:child_process'
 import { createServer, type ServerResponse } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
-import path from 'node:path'
 import t, { type Test } from 'tap'
-import { openDb } from '../../src/db/pool.ts'
 import { freePort } from '../../src/embedded/port.ts'
-import { ddl } from '../../src/producer/ddl.ts'
-import { testMariadb } from '../support/mariadb.ts'
 import { emptyDb } from '../support/postgres.ts'
 import { program, type Program } from '../support/program.ts'
 import { start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
+import { bin, insert, kinds, producer, relay } from './producer.ts'
 
 t.setTimeout(600_000)
-
-const bin = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
-
-type Kind = keyof typeof ddl
-const kinds: Kind[] = ['postgres', 'mysql']
-
-interface Producer {
-  url: string
-  /** Runs one statement in a transaction, which commits unless told otherwise. */
-  run(statement: string, end?: 'commit' | 'rollback'): Promise<void>
-  /** taskNo and problem of what was refused. */
-  rejected(): Promise<{ task_no: string; problem: string }[]>
-  /** Rows that still wait. */
-  waiting(): Promise<number>
-}
-
-/** A database of the producer's own with its tables; undefined: there is none of this kind here. */
-async function producer(t: Test, kind: Kind): Promise<Producer | undefined> {
-  const made = kind === 'postgres' ? await onPostgres(t) : await onMariadb(t)
-  return (
-    made && {
-      url: made.url,
-      run: made.run,
-      rejected: () => made.read('select task_no, problem from ackbox_outbox_rejected order by id'),
-      async waiting() {
-        const [row] = await made.read<{ n: number }>('select count(*) as n from ackbox_outbox')
-        return Number(row?.n)
-      }
-    }
-  )
-}
-
-async function onPostgres(t: Test) {
-  const url = await emptyDb(t)
-  const sql = openDb(url, { max: 4, applicationName: 'producer' })
-  t.teardown(() => sql.end({ timeout: 5 }))
-  await sql.unsafe(ddl.postgres)
-  return {
-    url,
-    read: async <Row>(text: string): Promise<Row[]> =>
-      [...(await sql.unsafe<(Row & object)[]>(text))] as Row[],
-    async run(statement: string, end = 'commit') {
-      const undone = new Error('undone')
-      await sql
-        .begin(async tx => {
-          await tx.unsafe(statement)
-          if (end === 'rollback') throw undone
-        })
-        .catch((err: unknown) => {
-          if (err !== undone) throw err
-        })
-    }
-  }
-}
-
-async function onMariadb(t: Test) {
-  const mariadb = await testMariadb(t)
-  if (!mariadb) return undefined
-  await mariadb.pool.query(ddl.mysql)
-  return {
-    url: mariadb.url,
-    read: async <Row>(text: string): Promise<Row[]> => (await mariadb.pool.query(text))[0] as Row[],
-    async run(statement: string, end = 'commit') {
-      await mariadb.pool.query(`begin; ${statement}; ${end}`)
-    }
-  }
-}
-
-const literal = (value: string | null): string => (value === null ? 'null' : `'${value}'`)
-const insert = (rows: [taskNo: string, code: string, body: string, orderingKey?: string | null][]): string =>
-  `insert into ackbox_outbox (task_no, message_code, message_body, ordering_key) values ` +
-  rows.map(([taskNo, code, body, key = null]) => `(${[taskNo, code, body, key].map(literal).join()})`).join()
-
-function relay(t: Test, from: string, to: string, ...more: string[]): Program {
-  return program(t, process.execPath, [bin, 'relay', '--from', from, '--to', to, ...more], {
-    env: { LOG_LEVEL: 'debug' }
-  })
-}
 
 /** An Ackbox of the test's own: it remembers what it took by taskNo, and misbehaves as told. */
 async function ackbox(t: Test, answer: (response: ServerResponse, nth: number) => boolean = () => false) {

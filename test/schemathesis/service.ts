@@ -5,7 +5,7 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { scopes } from '../../src/db/keys.ts'
+import { scopes } from '../../src/db/api-keys.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 

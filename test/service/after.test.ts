@@ -1,6 +1,6 @@
 // Tasks that wait for others, over HTTP: as producers post them, and through the death of the process that would let them go.
 import t from 'tap'
-import { createKey, scopes } from '../../src/db/keys.ts'
+import { createKey, scopes } from '../../src/db/api-keys.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { call, settled, start } from '../support/service.ts'
 import { stage, tally } from '../support/stage.ts'

@@ -206,6 +206,24 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     })
   })
 
+  await t.test('the page of a task whose receipt never came says so of its last attempt', async t => {
+    downstream.mend()
+    await task('silent-1', { messageCode: 'test.receipt', retryTimes: 1 })
+    await until('its receipt is due', async () => downstream.tokens.has('silent-1'))
+    await sql`
+      update delivery set next_action_at = now() + interval '100 ms'
+      where phase = 'AWAITING_RECEIPT' and task_id = (select id from task where task_no = 'silent-1')`
+    await goTo('task?no=silent-1')
+    await page
+      .locator('.timeline li.bad', { hasText: 'receipted Attempt 1 200 ✓ no_receipt: none within 15 s' })
+      .waitFor()
+    t.match((await call('GET', '/alarms?taskNo=silent-1')).body, {
+      alarms: [{ kind: 'FAILED', reason: 'RECEIPT_TIMEOUT' }]
+    })
+    await goTo('tasks?q=silent-1')
+    await page.locator('tr', { hasText: 'no receipt came · 200 · no_receipt: none within 15 s' }).waitFor()
+  })
+
   await t.test('half messages are asked about, rolled back and committed by hand', async t => {
     for (const taskNo of ['half-1', 'half-2'])
       await task(taskNo, { messageCode: 'test.half', prepared: true, checkBack: { after: '1h' } })

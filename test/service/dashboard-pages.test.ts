@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import axe from 'axe-core'
 import t from 'tap'
-import { scopes } from '../../src/db/keys.ts'
+import { scopes } from '../../src/db/api-keys.ts'
 import { failedTasks, photograph, screenshots, signIn } from '../support/dashboard.ts'
 import { tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'

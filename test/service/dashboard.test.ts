@@ -1,5 +1,5 @@
 import t from 'tap'
-import { scopes } from '../../src/db/keys.ts'
+import { scopes } from '../../src/db/api-keys.ts'
 import { deliveryId } from '../../src/domain/ids.ts'
 import { failedTasks, photograph, signIn } from '../support/dashboard.ts'
 import { tally } from '../support/stage.ts'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { createKey, revokeKey, scopes } from '../../src/db/keys.ts'
+import { createKey, revokeKey, scopes } from '../../src/db/api-keys.ts'
 import { start } from '../support/service.ts'
 import { post, stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -38,6 +38,9 @@ t.test(
     const [mine, theirs] = [await hear(one.url, all.key), await hear(one.url, other.key)]
     t.match(mine.answer.headers.get('content-type'), /text\/event-stream/)
     t.equal(mine.answer.headers.get('x-accel-buffering'), 'no')
+    const head = await call('HEAD', '/events')
+    t.equal(head.status, 200, 'a HEAD is answered at once, and watches nothing')
+    t.match(head.headers.get('content-type'), /text\/event-stream/)
     await until('both are heard', () => /retry/.test(mine.text()) && /retry/.test(theirs.text()))
     // What happens before the first look, a page reads itself.
     await until('a failure is told', async () => {
@@ -49,14 +52,20 @@ t.test(
       })
       return /"kind":"failure","messageCode":"test.plain","downstream":"plain"/.test(mine.text())
     })
-    await call('POST', '/tasks', { taskNo: 'watched', messageCode: 'test.plain', messageBody: { n: 1 } })
+    // It is there and has ended before the next look.
+    await call('POST', '/tasks', {
+      taskNo: 'watched',
+      messageCode: 'test.plain',
+      messageBody: { n: 1 },
+      retryTimes: 1
+    })
     await until('the task is told', () => /\{"kind":"task","taskNo":"watched"\}/.test(mine.text()))
     await call('POST', '/downstreams/plain/pause')
     await until('an act is told', () => /"kind":"audit"/.test(mine.text()))
-    t.notMatch(theirs.text(), /failure|watched|plain/)
 
     await Promise.all([one.kill('SIGTERM'), mine.reading, theirs.reading])
     t.pass('a stop ends the streams, and is not held up by them')
+    t.notMatch(theirs.text(), /failure|watched|plain|audit/)
   }
 )
 

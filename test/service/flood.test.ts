@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { createKey } from '../../src/db/keys.ts'
+import { createKey } from '../../src/db/api-keys.ts'
 import { start, type Process } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 

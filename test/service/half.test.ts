@@ -1,7 +1,7 @@
 // Half messages over whole processes: what dies around a commit, a rollback or a check loses nothing and guesses nothing.
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { createKey, type Scope } from '../../src/db/keys.ts'
+import { createKey, type Scope } from '../../src/db/api-keys.ts'
 import { producer, type Producer } from '../support/halves.ts'
 import { call, settled, start, type Answer, type Process } from '../support/service.ts'
 import { stage, type Stage } from '../support/stage.ts'

@@ -79,6 +79,38 @@ t.test(
   }
 )
 
+t.test('that a receipt never came is read wherever the last attempt is shown, and found by it', async t => {
+  const on = await stage(t, { receipts: false })
+  if (!on) return
+  const { url } = await start(t, on.env)
+  await post(url, 'silent', { messageCode: 'test.receipt', retryTimes: 2 })
+  await post(url, 'other', { retryTimes: 1 })
+  const reason = 'no_receipt: none within 3 s'
+  const missed = { outcome: 'delivered', status: 200, reason }
+  t.match(await settled(url, 'silent'), {
+    body: { status: 'FAILED', deliveries: [{ reason: 'RECEIPT_TIMEOUT', attempts: [missed, missed] }] }
+  })
+  const text = 'lastReason=NO_RECEIPT'
+  for (const list of [`/tasks?${text}`, `/tasks?status=FAILED&${text}`, `/tasks?taskNoPrefix=silent`])
+    t.match((await call(`${url}${list}`)).body?.['tasks'], [
+      { taskNo: 'silent', deliveries: [{ lastReason: reason, lastStatus: 200 }] }
+    ])
+  t.match((await call(`${url}/deliveries?${text}`)).body?.['deliveries'], [
+    { taskNo: 'silent', lastReason: reason, lastStatus: 200 }
+  ])
+  t.match(await call(`${url}/tasks/redeliver`, { filter: { lastReason: 'no_receipt' }, dryRun: true }), {
+    body: { matched: 1 }
+  })
+  t.match(await ackbox(url, 'list', '--text', 'no_receipt'), {
+    code: 0,
+    out: /silent {2}test\.receipt {2}receipted FAILED #2 \(no_receipt: none within 3 s\)\n$/
+  })
+  t.match(await ackbox(url, 'show', 'silent'), {
+    code: 0,
+    out: /RECEIPT_TIMEOUT\n.*#1 .* delivered {2}200 {2}no_receipt: none within 3 s .*\n.*#2 .* no_receipt: none within 3 s /
+  })
+})
+
 t.test('the command line lists, shows, pushes, settles and redelivers', async t => {
   const downstream = { status: 200 }
   const on = await stage(t, { answer: () => downstream.status })
@@ -105,6 +137,7 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
   t.match(await call(`${url}/tasks/later/push`, {}), { status: 409, body: { code: 'TASK_NOT_STARTED' } })
   t.match(await call(`${url}/tasks/behind/push`, {}), { status: 409, body: { code: 'TASK_BLOCKED' } })
   t.match(await ackbox(url, 'push', 'later'), { code: 1, err: /TASK_NOT_STARTED/ })
+  t.match(await ackbox(url, 'show', 'behind'), { code: 0, out: /BLOCKED\n {4}.*\blater\b/ }, 'why it waits')
   for (const taskNo of ['behind', 'later']) {
     t.match(await call(`${url}/tasks/${taskNo}`), {
       body: { status: 'SENDING', deliveries: [{ attempt: 0 }] }
@@ -112,7 +145,7 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
     await call(`${url}/tasks/${taskNo}`, undefined, 'DELETE')
   }
   t.match(await ackbox(url, 'show', 'nobody'), { code: 1, err: /TASK_NOT_FOUND/ })
-  t.match(await ackbox(url, 'settle', 'one', 'handled'), { code: 1, err: /Missing status or reason/ })
+  t.match(await ackbox(url, 'settle', 'one', 'handled'), { code: 1, err: /Missing reason/ })
   t.match(await ackbox(url, 'settle', 'one', 'handled', '--reason', 'booked by hand'), {
     code: 0,
     out: /HANDLED/
@@ -132,7 +165,7 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
     }
   })
   downstream.status = 200
-  t.match(await ackbox(url, 'redeliver', 'two'), { code: 0, out: /SENDING/ })
+  t.match(await ackbox(url, 'redeliver', 'two'), { code: 0, out: /SENDING|HANDLED/ })
   await settled(url, 'two')
   t.match(await ackbox(url, 'redeliver', '--all', '--dry-run'), { code: 0, out: /^1 deliveries/ })
   t.match(await ackbox(url, 'redeliver', '--all', '--code', 'test.plain'), {

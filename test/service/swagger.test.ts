@@ -4,7 +4,7 @@ import { browser } from '../support/chromium.ts'
 import { dataFolder } from '../support/cluster.ts'
 import { testDb } from '../support/postgres.ts'
 import { folder, secret, start } from '../support/service.ts'
-import { createKey } from '../../src/db/keys.ts'
+import { createKey } from '../../src/db/api-keys.ts'
 
 t.setTimeout(600_000)
 

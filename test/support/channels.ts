@@ -1,5 +1,5 @@
 // Channels of alarms for tests: one that answers what the test says, and the way of an alarm to all of them.
-import type { Rule } from '../../src/alarm/channel.ts'
+import type { Rule } from '../../src/alarm/channel-config.ts'
 import type { AlarmMessage } from '../../src/alarm/message.ts'
 import type { AlarmChannel, Sent } from '../../src/alarm/types.ts'
 import { routeAlarms, tellChannel } from '../../src/alarm/tell.ts'

@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
-import os from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { runPostmaster, stopPostmaster } from '../../src/embedded/postmaster.ts'
 import { folder } from './service.ts'
+import { dataRoot } from './memory.ts'
 
 /** A DATA_DIR whose PostgreSQL has been made, as from a second start on: making one syncs a thousand files to the disk. */
 export async function dataFolder(t: Test): Promise<string> {
@@ -19,7 +19,7 @@ const kept = path.resolve(import.meta.dirname, '../../../node_modules/.cache/tes
 /** One for all test files: whoever comes first makes it. */
 async function made(): Promise<string> {
   if (existsSync(kept)) return kept
-  const dataDir = mkdtempSync(path.join(os.tmpdir(), 'ackbox-test-cluster-'))
+  const dataDir = mkdtempSync(path.join(dataRoot, 'ackbox-test-cluster-'))
   // As root PostgreSQL runs as another user, who must get in.
   chmodSync(dataDir, 0o755)
   mkdirSync(path.dirname(kept), { recursive: true })

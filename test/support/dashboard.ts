@@ -2,7 +2,7 @@
 import path from 'node:path'
 import type { Test } from 'tap'
 import type { Page } from 'playwright-core'
-import { createKey, scopes, type Scope } from '../../src/db/keys.ts'
+import { createKey, scopes, type Scope } from '../../src/db/api-keys.ts'
 import { browser } from './chromium.ts'
 import { failing } from './failing.ts'
 import { testDb } from './postgres.ts'

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import type { Test } from 'tap'
 import type { TaskView } from '../../src/db/views.ts'
 import { readTasks } from '../../src/db/read-tasks.ts'
-import { asker } from '../../src/delivery/ask.ts'
+import { producerAsker } from '../../src/delivery/ask-producer.ts'
 import type { TaskRequest } from '../../src/delivery/accept.ts'
 import { checker, type Checker, type CheckerDeps } from '../../src/delivery/checker.ts'
 import { checkNow, commit, rollBack } from '../../src/delivery/half.ts'
@@ -95,7 +95,7 @@ export function halves(t: Test, story: Story, handlers = story.handlers): Halves
     sql: story.sql,
     handlers,
     accept: story.accept,
-    ask: asker({
+    ask: producerAsker({
       handlers,
       transport,
       secret: 'a test secret',

@@ -13,6 +13,7 @@ import { openDb, type Sql } from '../../src/db/pool.ts'
 import { openReads, type Reads } from '../../src/db/reads.ts'
 import { runPostmaster, urlOf, type Postmaster } from '../../src/embedded/postmaster.ts'
 import { announce } from './presence.ts'
+import { dataRoot } from './memory.ts'
 
 export interface TestDb {
   url: string
@@ -84,7 +85,7 @@ async function shared(): Promise<Postmaster> {
 }
 
 async function start(): Promise<Postmaster> {
-  const dataDir = path.join(os.tmpdir(), `ackbox-test-postgres-${os.userInfo().uid}`)
+  const dataDir = path.join(dataRoot, `ackbox-test-postgres-${os.userInfo().uid}`)
   fs.mkdirSync(dataDir, { recursive: true, mode: 0o711 })
   announce(dataDir)
   // Nothing here must survive a crash of the machine: without fsync a clone takes a tenth of the time.

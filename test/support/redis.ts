@@ -1,10 +1,10 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
+import { dataRoot } from './memory.ts'
 
 export interface TestRedis {
   url: string
@@ -39,7 +39,7 @@ export async function ownRedis(t: Test, ...args: string[]): Promise<OwnRedis | u
     return undefined
   }
   const port = await freePort()
-  const dir = await mkdtemp(join(tmpdir(), 'ackbox-redis-'))
+  const dir = await mkdtemp(join(dataRoot, 'ackbox-redis-'))
   let child: ChildProcess | undefined
 
   const start = async () => {

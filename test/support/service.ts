@@ -1,12 +1,12 @@
 // Whole processes of Ackbox, as an operator starts them.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
 // Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
 import { fetch } from 'undici'
 import { freePort } from '../../src/embedded/port.ts'
+import { dataRoot } from './memory.ts'
 
 export const secret = 'a secret of the tests, long enough to be one'
 /** Node without what the test runner loads into every child: whole processes run as an operator starts them. */
@@ -32,7 +32,7 @@ type Env = Record<string, string | undefined>
 
 /** A folder of the test's own, gone with it. */
 export function folder(t: Test): string {
-  const made = mkdtempSync(path.join(tmpdir(), 'ackbox-test-'))
+  const made = mkdtempSync(path.join(dataRoot, 'ackbox-test-'))
   // As root PostgreSQL runs as another user, who must get in.
   chmodSync(made, 0o755)
   t.teardown(() => rmSync(made, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }))

@@ -21,6 +21,7 @@ import { successors, type Successors } from '../../src/delivery/ordering.ts'
 import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
 import { outboxDrainer, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
+import type { TakenBy } from '../../src/delivery/rescue.ts'
 import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { redeliver, release, remove } from '../../src/delivery/operate.ts'
@@ -61,6 +62,8 @@ export interface SetupOptions {
   random?: () => number
   /** Who claims here. By default nobody in particular: what is lost comes back when its lease ends. */
   owner?: Owner
+  /** What others have taken from the queue. By default nothing. */
+  takenBy?: TakenBy
 }
 
 export interface Story {
@@ -73,7 +76,7 @@ export interface Story {
   record: Complete
   enqueuing: Enqueuer
   around: Cluster
-  waitingFor: Successors
+  succession: Successors
   lines: Line[]
   log: Logger
   handlers: Map<string, LoadedHandler>
@@ -154,7 +157,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     sql,
     metrics,
     giveUp: giveUp.signal,
-    successors: () => waitingFor
+    successors: () => succession
   })
   const stopped = cancelled()
   const queue = new FakeQueue(async job => {
@@ -200,7 +203,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
   })
   const writing: AcceptDeps = {
     sql,
-    dependents: { accepted: ids => waitingFor.accepted(ids) },
+    dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
     enqueuer: enqueuing,
     cluster: around,
@@ -218,8 +221,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     leaseMs: limit.timeoutMs + leaseMarginMs,
     onFailed
   }))
-  const waitingFor = successors({ ...writing, complete: record, downstreams: leases, metrics })
-  const accepting = { ...writing, places: admission(writing) }
+  const succession = successors({ ...writing, complete: record, downstreams: leases, metrics })
+  const accepting = { ...writing, admission: admission(writing) }
   const accept = acceptor(accepting)
   let drainers = 0
   const receive = receiver({
@@ -242,6 +245,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       complete: record,
       cluster: around,
       owner,
+      takenBy: options.takenBy ?? (async () => []),
       sweepMs,
       random,
       log
@@ -259,7 +263,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     // Each may give work to the others; twice around and all is done.
     for (let round = 0; round < 3; round++) {
       await accept.idle()
-      await waitingFor.idle()
+      await succession.idle()
       await turn()
       await enqueuing.idle()
       await queue.idle()
@@ -282,7 +286,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     record,
     enqueuing: enqueuing,
     around,
-    waitingFor,
+    succession,
     lines,
     log,
     handlers,
@@ -330,7 +334,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       ),
     release: orderingKey =>
       release(
-        { sql, cluster: around, promote: waitingFor.promote },
+        { sql, cluster: around, promote: succession.promote },
         { downstream: 'warehouse', orderingKey },
         async () => {}
       ),

@@ -45,15 +45,19 @@ async function sender(name: keyof typeof ways): Promise<Reader> {
   }
 }
 
-/** Receipts by queue; a send is a while in which they may come. */
-async function receiver(name: string, scheme: string): Promise<Reader> {
+/** Receipts by queue, which PostgreSQL takes soon or only reads; a send is a while in which they may come. */
+async function receiver(name: string, scheme: string, isReadOnly = false): Promise<Reader> {
   const stop = new AbortController()
   const { done } = await consumeReceipts({
     brokers: [brokerOf(name, scheme)],
     guard: egress,
     log,
-    take: () => new Promise(resolve => setTimeout(resolve, 10)).then(() => receipts++),
-    faultOf: () => 'sender',
+    async take() {
+      receipts++
+      await new Promise(resolve => setTimeout(resolve, 10))
+      if (isReadOnly) throw new Error('read-only')
+    },
+    faultOf: () => (isReadOnly ? 'database' : 'sender'),
     signal: stop.signal
   })
   return {
@@ -72,6 +76,7 @@ async function queue(): Promise<Reader> {
     database: primaryOf(''),
     prefix: 'ackbox',
     queues: ['orders'],
+    worker: 'flooded',
     log
   })
   const puller = await backend.puller('orders', { lockMs: 30_000, onError: () => {} })
@@ -108,10 +113,12 @@ async function queue(): Promise<Reader> {
 const makers: Record<string, () => Promise<Reader>> = {
   'redis-queue': queue,
   'reply-nats': () => receiver('nats', 'nats'),
-  'reply-rabbitmq': () => receiver('rabbitmq', 'amqp')
+  'reply-rabbitmq': () => receiver('rabbitmq', 'amqp'),
+  'reply-rocketmq': () => receiver('rocketmq', 'rocketmq', true)
 }
 if (kind === 'reply-nats') await import('../../src/transport/nats/receipts.ts')
 if (kind === 'reply-rabbitmq') await import('../../src/transport/rabbitmq/receipts.ts')
+if (kind === 'reply-rocketmq') await import('../../src/transport/rocketmq/receipts.ts')
 let making = makers[kind] ? undefined : sender(kind as keyof typeof ways)
 await making
 

@@ -45,7 +45,7 @@ const heavy: Record<string, Answer> = {
 /** A proxy whose answers to `asked` are what `says` says, and the process that sends to it. */
 async function played(t: Test) {
   const says: { asked: Asked; now: Answer | undefined } = { asked: 'route', now: undefined }
-  const double = await rocketmqDouble('{"n":1}', (asked, ...rest) =>
+  const double = await rocketmqDouble((asked, ...rest) =>
     asked === says.asked ? says.now?.(asked, ...rest) : undefined
   )
   t.teardown(() => double.close())

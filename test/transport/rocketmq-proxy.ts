@@ -27,6 +27,7 @@ interface Line<Said> {
 }
 type Command = InstanceType<typeof service.TelemetryCommand>
 type Response = InstanceType<typeof service.ReceiveMessageResponse>
+type Message = InstanceType<typeof definition.Message>
 type Done = (error: null, answer: object) => void
 
 export interface ScriptedProxy {
@@ -36,6 +37,12 @@ export interface ScriptedProxy {
   greet(line: Line<Command>): void
   /** What waits: each is given once. */
   bodies: (string | Uint8Array)[]
+  /** They are given again and again. */
+  isEndless: boolean
+  /** How long a question stays open where nothing waits. */
+  emptyMs: number
+  /** To each message before it is given. */
+  dress(message: Message): void
   /** More than was asked for, all the same. */
   isGenerous: boolean
   encoding: number
@@ -57,6 +64,9 @@ export async function proxyOf(t: Test): Promise<ScriptedProxy> {
     topicCode: Code.OK,
     greet: line => void line.write(new service.TelemetryCommand().setSettings(new definition.Settings())),
     bodies: [],
+    isEndless: false,
+    emptyMs: 50,
+    dress: () => {},
     isGenerous: false,
     encoding: Encoding.IDENTITY,
     asked: [],
@@ -117,12 +127,13 @@ export async function proxyOf(t: Test): Promise<ScriptedProxy> {
       line.write(say().setStatus(status(Code.UNRECOGNIZED_CLIENT_TYPE)))
       return line.end()
     }
-    const given = fake.bodies.splice(0, fake.isGenerous ? fake.bodies.length : most)
+    const given = fake.bodies.slice(0, fake.isGenerous ? fake.bodies.length : most)
+    if (!fake.isEndless) fake.bodies.splice(0, given.length)
     if (given.length === 0) {
       setTimeout(() => {
         line.write(say().setStatus(status(Code.MESSAGE_NOT_FOUND)))
         line.end()
-      }, 50)
+      }, fake.emptyMs)
       return
     }
     line.write(say().setStatus(status(Code.OK)))
@@ -133,6 +144,7 @@ export async function proxyOf(t: Test): Promise<ScriptedProxy> {
         .setBodyEncoding(fake.encoding)
       const message = new definition.Message().setSystemProperties(system).setBody(Buffer.from(body))
       message.getUserPropertiesMap().set('Ackbox-Callback-Token', 'v1.abc')
+      fake.dress(message)
       line.write(say().setMessage(message))
     }
     line.end()

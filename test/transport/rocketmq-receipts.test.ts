@@ -97,6 +97,34 @@ t.test('no more than a hundred are in hand, and no more are asked for', async t 
   await until('all are acknowledged', () => proxy.acknowledged.length === 250)
 })
 
+t.test('what a lost connection brought counts on while PostgreSQL hangs', async t => {
+  const proxy = await proxyOf(t)
+  const held: (() => void)[] = []
+  const { seen } = reading(t, proxy, () => new Promise(resolve => held.push(() => resolve('done'))))
+  for (let n = 0; n < 250; n++) proxy.bodies.push(`r${n}`)
+  await until('a hundred are in hand', () => seen.length === 100)
+  proxy.stop()
+  await proxy.start()
+  await until('it has come again', () => proxy.sessions > 1)
+  held.shift()?.()
+  await until('one more is in hand', () => seen.length > 100)
+  t.equal(seen.length, 101)
+  for (const each of held) each()
+})
+
+t.test('a proxy that has nothing, and says so at once, is not asked without end', async t => {
+  const proxy = await proxyOf(t)
+  proxy.emptyMs = 0
+  reading(t, proxy, done)
+  await until('it asks', () => proxy.asked.length === 1)
+  const since = performance.now()
+  await until('it asks on', () => proxy.asked.length > 8)
+  t.ok(
+    performance.now() - since > 1_000,
+    `${proxy.asked.length} questions in ${performance.now() - since} ms`
+  )
+})
+
 t.test('one who sends more than was asked for loses the connection', async t => {
   const proxy = await proxyOf(t)
   proxy.isGenerous = true

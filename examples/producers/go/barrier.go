@@ -75,12 +75,35 @@ func (b Barrier) AnswerCheck(ctx context.Context, taskNo string, preparedAt time
 
 // Prune deletes the rows that no check needs any more. Once a day.
 func (b Barrier) Prune(ctx context.Context) error {
-	age := `interval 30 day`
 	if b.IsPostgres {
-		age = `interval '30 days'`
+		_, err := b.DB.ExecContext(ctx, `delete from ackbox_barrier where created_at < now() - interval '30 days'`)
+		return err
 	}
-	_, err := b.DB.ExecContext(ctx, `delete from ackbox_barrier where created_at < now() - `+age)
-	return err
+	// A look without a lock, and then by key: else MySQL reads the whole of a small table, and waits for transactions still open.
+	rows, err := b.DB.QueryContext(ctx, `select task_no from ackbox_barrier force index (ackbox_barrier_created_idx)
+		where created_at < now() - interval 30 day`)
+	if err != nil {
+		return err
+	}
+	var old []string
+	for rows.Next() {
+		var taskNo string
+		if err := rows.Scan(&taskNo); err != nil {
+			rows.Close()
+			return err
+		}
+		old = append(old, taskNo)
+	}
+	// The pool may hold this one connection: the look gives it back first.
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, taskNo := range old {
+		if _, err := b.DB.ExecContext(ctx, `delete from ackbox_barrier where task_no = ?`, taskNo); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b Barrier) rollBackUnlessThere(ctx context.Context, conn *sql.Conn, taskNo string) error {

@@ -4,13 +4,19 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 from datetime import datetime, timedelta, timezone
 
 TOLERANCE_S = 300
+# Longer than it takes to send a receipt: who took it has died.
+LEASE_S = 30
+# What a row has for a result while its work goes on: no row of another transaction has the same.
+UNFINISHED = '"unfinished %s"'
 
 
 class Retry(Exception):
@@ -52,9 +58,14 @@ class Receiver:
     def once(self, cursor, headers, body, work, wants_receipt=lambda: True):
         """Inside a transaction: (True, result) for the first, (False, the stored result) for a repeat, which waits for the first's end."""
         key = (self.consumer, headers["webhook-id"])
-        first = self._insert(cursor, key, headers)
+        mark = UNFINISHED % uuid.uuid4()
+        first = self._insert(cursor, key, headers, mark)
         if first:
             result = work(cursor, json.loads(body))
+            # A deadlock ends a transaction of MySQL: a work that swallows the error does not know, and goes on in another one.
+            cursor.execute("select 1 from ackbox_received where consumer = %s and webhook_id = %s and result = %s", (*key, mark))
+            if cursor.fetchone() is None:
+                raise RuntimeError("the database has ended this transaction while the work went on: its error must end the work")
             stored = json.dumps(result)
             cursor.execute("update ackbox_received set result = %s where consumer = %s and webhook_id = %s", (stored, *key))
         else:
@@ -62,7 +73,7 @@ class Receiver:
             lock = " lock in share mode" if self.dialect == "mysql" else ""
             cursor.execute("select result, forget_after from ackbox_received where consumer = %s and webhook_id = %s" + lock, key)
             stored, forget_after = cursor.fetchone()
-            result = json.loads(stored) if stored else None
+            result = json.loads(stored) if stored and not re.fullmatch(UNFINISHED % "[0-9a-f-]{36}", stored) else None
             if forget_after < self._forget_after(headers):  # an operator delivers it again
                 cursor.execute("update ackbox_received set forget_after = %s where consumer = %s and webhook_id = %s", (self._forget_after(headers), *key))
         token = headers.get("ackbox-callback-token")
@@ -120,9 +131,9 @@ class Receiver:
             connection.commit()
         return answer
 
-    def _insert(self, cursor, key, headers):
-        columns = "insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values (%s, %s, %s, %s)"
-        values = (*key, headers.get("ackbox-task-no", ""), self._forget_after(headers))
+    def _insert(self, cursor, key, headers, mark):
+        columns = "insert into ackbox_received (consumer, webhook_id, task_no, forget_after, result) values (%s, %s, %s, %s, %s)"
+        values = (*key, headers.get("ackbox-task-no", ""), self._forget_after(headers), mark)
         if self.dialect == "postgres":
             cursor.execute(columns + " on conflict do nothing", values)
             return cursor.rowcount == 1
@@ -156,30 +167,54 @@ class Receiver:
                 print("ackbox_receiver:", repr(error), flush=True)
 
     def _send_due(self):
-        now = "clock_timestamp()" if self.dialect == "postgres" else "utc_timestamp(6)"
+        due = self._claim()
+        if due is None:
+            return False
+        receipt_id, token, receipt, tries = due
+        is_sent = self._post(token, receipt)
         connection = self.connect()
         try:
             cursor = connection.cursor()
-            cursor.execute(
-                f"select id, callback_token, receipt, tries from ackbox_receipt_outbox where consumer = %s and next_try_at <= {now}"
-                " order by next_try_at limit 1 for update skip locked",
-                (self.consumer,),
-            )
-            row = cursor.fetchone()
-            if row is None:
-                return False
-            # While it is sent the row is locked: nobody else sends it.
-            receipt_id, token, receipt, tries = row
-            if self._post(token, receipt):
+            if is_sent:
                 cursor.execute("delete from ackbox_receipt_outbox where id = %s", (receipt_id,))
             else:
-                pause = min(60, 0.25 * 2 ** min(tries, 10))
-                later = f"{now} + %s * interval '1 second'" if self.dialect == "postgres" else f"{now} + interval %s second"
-                cursor.execute(f"update ackbox_receipt_outbox set tries = tries + 1, next_try_at = {later} where id = %s", (pause, receipt_id))
+                self._put_off(cursor, receipt_id, tries + 1, min(60, 0.25 * 2 ** min(tries, 10)))
             connection.commit()
             return True
         finally:
             connection.close()
+
+    def _claim(self):
+        """The receipt that is due first, which others leave alone for LEASE_S. None: there is none, or others have them."""
+        of = "select id, callback_token, receipt, tries from ackbox_receipt_outbox"
+        due = f"where consumer = %s and next_try_at <= {self._now()} order by next_try_at limit"
+        connection = self.connect()
+        try:
+            cursor = connection.cursor()
+            if self.dialect == "postgres":
+                cursor.execute(f"{of} {due} 1 for update skip locked", (self.consumer,))
+            else:
+                # Looks without a lock, and locks by number then: a locking look at a small table reads all of it, waits for receipts of transactions
+                # that are still open, and keeps others from writing theirs.
+                cursor.execute(f"select id from ackbox_receipt_outbox {due} 10", (self.consumer,))
+                ids = ", ".join(str(row[0]) for row in cursor.fetchall())
+                if not ids:
+                    return None
+                cursor.execute(f"{of} force index (primary) where id in ({ids}) and next_try_at <= {self._now()} limit 1 for update skip locked")
+            row = cursor.fetchone()
+            if row is not None:
+                self._put_off(cursor, row[0], row[3] + 1, LEASE_S)
+                connection.commit()
+            return row
+        finally:
+            connection.close()
+
+    def _put_off(self, cursor, receipt_id, tries, seconds):
+        later = "%s * interval '1 second'" if self.dialect == "postgres" else "interval %s second"
+        cursor.execute(f"update ackbox_receipt_outbox set tries = %s, next_try_at = {self._now()} + {later} where id = %s", (tries, seconds, receipt_id))
+
+    def _now(self):
+        return "clock_timestamp()" if self.dialect == "postgres" else "utc_timestamp(6)"
 
     def _post(self, token, receipt):
         headers = {"content-type": "application/json", "ackbox-callback-token": token}
@@ -195,10 +230,18 @@ class Receiver:
     def prune(self):
         """Once a day. Ackbox sends nothing after forget_after; a day more, for clocks that differ."""
         old = "now() - interval '1 day'" if self.dialect == "postgres" else "utc_timestamp() - interval 1 day"
+        index = "" if self.dialect == "postgres" else "force index (ackbox_received_forget_idx)"
         connection = self.connect()
         try:
-            connection.cursor().execute(f"delete from ackbox_received where consumer = %s and forget_after < {old}", (self.consumer,))
-            connection.commit()
+            cursor = connection.cursor()
+            while True:
+                # A look without a lock, and then by key: else MySQL reads the whole of a small table, and waits for transactions still open.
+                cursor.execute(f"select consumer, webhook_id from ackbox_received {index} where consumer = %s and forget_after < {old} limit 1000", (self.consumer,))
+                keys = cursor.fetchall()
+                if not keys:
+                    return
+                cursor.executemany(f"delete from ackbox_received where consumer = %s and webhook_id = %s and forget_after < {old}", keys)
+                connection.commit()
         finally:
             connection.close()
 

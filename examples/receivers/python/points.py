@@ -28,6 +28,9 @@ def grant(cursor, body):
         raise Refuse("the account is closed")
     if body.get("later"):
         raise Retry(7)
+    if body.get("ended"):
+        cursor.execute("rollback")  # as the server does at a deadlock: an error that no work may swallow
+        return {"granted": 0}
     cursor.execute("update points set granted = granted + %s where id = 1", (body["points"],))
     time.sleep(body.get("seconds", 0))
     return {"granted": body["points"]}

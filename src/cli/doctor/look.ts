@@ -4,18 +4,13 @@ import { pendingMigrations } from '../../db/migrate.ts'
 import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
 import { checkServer, locatePrimary, openDb } from '../../db/pool.ts'
-import { demoEnv } from '../../demo/receiver.ts'
-import { builtInHandlers } from '../../handler/files.ts'
-import { loadHandlers, type NamedTarget } from '../../handler/load.ts'
+import type { NamedTarget } from '../../handler/load.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
-import { transportNames } from '../../transport/registry.ts'
+import { demoUrl, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
-
-/** The receiver of a running demo has an address of its own; it may always be reached. */
-const demoUrl = 'http://demo-receiver'
 
 export interface PostgresFacts {
   version: string
@@ -163,15 +158,10 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
 }
 
 async function lookAtHandlers(config: Config) {
-  const { handlersDir, dtmTargets, demo, secret } = config
-  const registry = await loadHandlers({
-    ...(handlersDir !== undefined && { dir: handlersDir }),
-    ...(dtmTargets && { dtmTargets }),
-    builtIn: builtInHandlers,
-    env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,
-    transports: transportNames
-  })
+  const { demo, secret } = config
+  const registry = await readHandlers(config)
   const { handlers, downstreams, targets } = registry
+  // The receiver of a running demo may always be reached.
   const named = targets.filter(({ url }) => !demo || url !== demoUrl)
   const facts = secret === undefined ? undefined : setupFacts(config, secret, registry)
   return { codes: handlers.size, downstreams: downstreams.size, named, facts }

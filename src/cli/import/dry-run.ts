@@ -1,15 +1,13 @@
 import { pino } from 'pino'
 import { bodyOf, problemOf, refusalProblem } from '../../api/problem.ts'
 import { askedTask } from '../../api/task-request.ts'
-import { refusalBy } from '../../delivery/schema.ts'
-import { demoEnv } from '../../demo/receiver.ts'
-import { builtInHandlers } from '../../handler/files.ts'
-import { loadHandlers, type Registry } from '../../handler/load.ts'
+import { refusalBy } from '../../delivery/handler-refusal.ts'
+import type { Registry } from '../../handler/load.ts'
 import { readJson } from '../../json/reader.ts'
 import { taskText } from '../../relay/post.ts'
 import type { Snapshot } from '../../relay/table.ts'
 import { environment, readConfig } from '../../service/config.ts'
-import { transportNames } from '../../transport/registry.ts'
+import { readHandlers } from '../read-handlers.ts'
 
 type Handlers = Registry['handlers']
 
@@ -25,7 +23,7 @@ const shown = 3
 
 /** Prints what an import would do; whether it would refuse no row. Posts nothing. */
 export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSignal): Promise<boolean> {
-  const handlers = await handlersHere()
+  const { handlers } = await readHandlers(readConfig(environment()))
   const say = (count: number): string => count.toLocaleString('en')
   console.log(`${say(snapshot.count)} rows of ${table}. The first ${Math.min(shown, snapshot.count)}:`)
   const refused = new Map<string, { count: number; first: string }>()
@@ -54,17 +52,6 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
   for (const [code, { count, first }] of refused) console.log(`  ${code} ${say(count)} times, first ${first}`)
   console.log('Nothing was posted. Existing tasks with the same taskNo were not checked.')
   return refusals === 0
-}
-
-async function handlersHere(): Promise<Handlers> {
-  const config = readConfig(environment())
-  const { handlers } = await loadHandlers({
-    ...(config.handlersDir === undefined ? {} : { dir: config.handlersDir }),
-    builtIn: builtInHandlers,
-    env: config.demo ? { ...demoEnv('http://demo-receiver'), ...process.env } : process.env,
-    transports: transportNames
-  })
-  return handlers
 }
 
 /** What POST /tasks would answer to a new task; undefined: 201. */

@@ -9,6 +9,7 @@ import {
   type MessagesStream
 } from '@platformatic/kafka'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
+import { anyOf, handled, inHand, type InHand } from '../in-hand.ts'
 import { failed } from './failure.ts'
 import { link, linkOptions, type Link } from './connection.ts'
 import {
@@ -19,9 +20,6 @@ import {
   type ReceiptConsumerDeps
 } from '../receipts.ts'
 
-const most = 100
-/** A receipt that must come again is handed over again after this; it is not committed meanwhile. */
-const laterMs = 1_000
 const commitMs = 200
 /** What is being handled when we must go may still be committed within this. */
 const goMs = 400
@@ -35,11 +33,12 @@ type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
 /** In the group `ackbox`, from the topic's beginning where the group has no offsets yet. */
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
+  const hand = inHand()
   let failures = 0
   while (!signal.aborted) {
     let reason = 'connection_closed'
     try {
-      await took(deps, handle, signal, () => {
+      await took(deps, handle, hand, signal, () => {
         if (failures > 0) log.info({ broker: broker.name, topic }, 'receipts.available')
         failures = 0
       })
@@ -56,13 +55,14 @@ export const consume: Consume = async (deps, handle, signal) => {
 async function took(
   deps: ReceiptConsumerDeps,
   handle: Handle,
+  hand: InHand,
   signal: AbortSignal,
   onReady: () => void
 ): Promise<void> {
   const { consumer, way, forget } = open(deps)
   const done = progress()
   const over = new AbortController()
-  const either = AbortSignal.any([signal, over.signal])
+  const either = anyOf(signal, over.signal)
   try {
     const options = {
       topics: [topic],
@@ -71,7 +71,8 @@ async function took(
       autocommit: false,
       maxWaitTime: 500,
       maxBytes: fetchBytes,
-      highWaterMark: most
+      // One fetch ahead: it counts messages and not bytes, and a message may be a megabyte
+      highWaterMark: 1
     }
     const stream = await untilAborted(
       signal,
@@ -80,7 +81,7 @@ async function took(
     if (!stream) return
     onReady()
     const committing = committer(consumer, done, either)
-    const taking = take(stream, deps, handle, done, either)
+    const taking = take(stream, handle, hand, done, either)
     // Left by the other end, either may fail after we have gone.
     taking.catch(() => {})
     committing.catch(() => {})
@@ -132,35 +133,21 @@ function ownCalls(consumer: Consumer, way: Link): void {
 
 async function take(
   stream: AsyncIterable<Message>,
-  { broker, log }: ReceiptConsumerDeps,
   handle: Handle,
+  hand: InHand,
   done: Progress,
   signal: AbortSignal
 ): Promise<void> {
-  const handling = new Set<Promise<void>>()
   for await (const message of stream) {
     if (signal.aborted) return
     const { partition, offset } = message
     if (!done.begin(partition, offset)) continue
     const reply = replyOf(message)
-    const one = untilDone(reply).then(finished => {
-      handling.delete(one)
-      if (finished) done.end(partition, offset)
+    // It is not committed before it is done
+    hand.begin(reply, async () => {
+      if (await handled(handle, reply, signal)) done.end(partition, offset)
     })
-    handling.add(one)
-    if (handling.size >= most) await Promise.race(handling)
-  }
-
-  async function untilDone(reply: ReceiptMessage): Promise<boolean> {
-    while (!signal.aborted) {
-      try {
-        if ((await handle(reply)) === 'done') return true
-      } catch (err) {
-        log.warn({ err, broker: broker.name, topic }, 'receipt.failed')
-      }
-      await sleep(laterMs, undefined, { signal }).catch(() => {})
-    }
-    return false
+    while (hand.room() === 0 && !signal.aborted) await untilAborted(signal, hand.oneEnded())
   }
 }
 
@@ -187,7 +174,8 @@ async function commit(consumer: Consumer, done: Progress): Promise<void> {
 export function replyOf({ value, headers }: Pick<Message, 'value' | 'headers'>): ReceiptMessage {
   const texts: Record<string, string> = {}
   for (const [name, text] of headers) texts[String(name).toLowerCase()] = String(text ?? '')
-  return { body: value ?? Buffer.alloc(0), headers: texts }
+  // Of its own: it would hold the whole answer that it came in, of which it may be a small part
+  return { body: Buffer.from(value ?? ''), headers: texts }
 }
 
 /** Which records of each partition are done, and so how far may be committed: never past one that is not. */

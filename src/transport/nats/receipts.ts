@@ -1,26 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { AckPolicy, jetstream, jetstreamManager, type Consumer, type JsMsg } from '@nats-io/jetstream'
-import { waitAtMost } from '../../runtime/with-timeout.ts'
+import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure } from '../egress/guard.ts'
-import { unfit } from '../judged.ts'
+import { atATime, inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
 import { natsFailure, natsLink } from './connection.ts'
-import {
-  address,
-  heldMost,
-  messageMost,
-  overhead,
-  type Consume,
-  type Handle,
-  type ReceiptMessage
-} from '../receipts.ts'
+import { address, messageMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
 
 const durable = 'ackbox'
-const atATime = 100
 const restMs = 1_000
 // Longer than a handle takes; what is not acknowledged by then comes again
 const ackWaitMs = 60_000
-const laterMs = 1_000
 // After an abort: for what is being handled, and for all
 const finishMs = 500
 const closeMs = 700
@@ -43,19 +33,20 @@ export const consume: Consume = async (deps, handle, signal) => {
   }
   signal.addEventListener('abort', cut, { once: true })
   let trouble: string | undefined
-  let most = atATime
+  const hand = inHand()
+  const ask = { most: atATime }
   while (!signal.aborted) {
     try {
       const client = await link.client()
       const consumer = await consumerOf(client)
       if (trouble !== undefined) deps.log.info({ broker: deps.broker.name }, 'receipts.available')
       trouble = undefined
-      await takeAll(consumer, client, handle, signal, most)
+      await takeAll(consumer, client, handle, signal, hand, ask)
     } catch (error) {
       if (signal.aborted) break
       if (error instanceof TooMuch) {
         // Fewer, and more again as these are done with
-        most = Math.max(1, error.asked >> 2)
+        ask.most = Math.max(1, ask.most >> 2)
         if (link.current) link.drop(link.current)
       }
       const { reason } = error instanceof Failure ? error.outcome : consumerFailure(error)
@@ -90,59 +81,45 @@ async function consumerOf(client: NatsConnection): Promise<Consumer> {
   return jetstream(client).consumers.get(stream, durable)
 }
 
-/** More bytes than may be held: of messages larger than any receipt, or of more than were asked for. */
-class TooMuch extends Failure {
-  readonly asked: number
-  constructor(asked: number) {
-    super(unfit(`more than ${heldMost} bytes of messages at a time`).outcome)
-    this.asked = asked
-  }
-}
-
 /** Until the connection or the consumer is gone. */
 async function takeAll(
   consumer: Consumer,
   client: NatsConnection,
   handle: Handle,
   signal: AbortSignal,
-  first: number
+  hand: InHand,
+  ask: { most: number }
 ): Promise<void> {
-  const open = new Set<Promise<void>>()
-  let held = 0
-  let most = first
   try {
     while (!signal.aborted && !client.isClosed()) {
-      const room = most - open.size
-      if (room <= 0) {
-        await Promise.race(open)
+      const room = Math.min(ask.most, hand.room())
+      if (room === 0) {
+        await untilAborted(signal, hand.oneEnded())
         continue
       }
       const messages = await consumer.fetch({ max_messages: room, expires: askMs })
       const stop = (): void => messages.stop()
       signal.addEventListener('abort', stop, { once: true })
       if (signal.aborted) stop()
-      for await (const message of messages) {
-        const bytes = message.data.length + overhead
-        held += bytes
-        if (held > heldMost) throw new TooMuch(most)
-        const one = take(message, handle).finally(() => {
-          open.delete(one)
-          held -= bytes
-        })
-        open.add(one)
+      try {
+        for await (const message of messages) {
+          const reply = replyOf(message)
+          hand.begin(reply, () => take(message, reply, handle))
+        }
+      } finally {
+        signal.removeEventListener('abort', stop)
       }
-      signal.removeEventListener('abort', stop)
-      most = Math.min(atATime, 2 * most)
+      ask.most = Math.min(atATime, 2 * ask.most)
     }
   } finally {
-    await waitAtMost(finishMs, Promise.all(open))
+    await waitAtMost(finishMs, hand.allEnded())
   }
 }
 
-async function take(message: JsMsg, handle: Handle): Promise<void> {
+async function take(message: JsMsg, reply: ReceiptMessage, handle: Handle): Promise<void> {
   try {
     // One that breaks what handles it must not stop the others
-    const verdict = await handle(replyOf(message)).catch(() => 'later' as const)
+    const verdict = await handle(reply).catch(() => 'later' as const)
     if (verdict === 'done') message.ack()
     else message.nak(laterMs)
   } catch {

@@ -3,13 +3,12 @@ import type { AsyncMessage, Channel, Connection } from 'rabbitmq-client'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { failureOf } from '../failure.ts'
 import { Failure } from '../egress/guard.ts'
+import { inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
 import { brokenBy, codeOf, dial } from './dial.ts'
 import { raw } from './raw.ts'
 import {
   address as queue,
-  heldMost,
   messageMost,
-  overhead,
   type Consume,
   type Handle,
   type ReceiptMessage,
@@ -17,9 +16,6 @@ import {
 } from '../receipts.ts'
 
 const prefetchMost = 100
-const tooMuch = `protocol: more than ${heldMost} bytes of messages at a time`
-/** A message that must come again is kept for so long first: given back at once it would come back at once. */
-const laterMs = 1_000
 /** What is being handled when we must go may still be acknowledged within this. */
 const goMs = 500
 const settleMs = 5_000
@@ -31,23 +27,26 @@ export const consume: Consume = async (deps, handle, signal) => {
   let host = 0
   let failures = 0
   let prefetch = prefetchMost
+  const hand = inHand()
   while (!signal.aborted) {
     let reason: string
+    let wasTooMuch = false
     try {
       const mayCome = (bytes: number, coming: number): boolean => bytes + coming <= messageMost
       const dialed = await dial(deps.guard, broker, host, mayCome, signal)
       host = dialed.host
-      reason = await took(deps, dialed.connection, handle, prefetch, signal, () => {
+      reason = await took(deps, dialed.connection, handle, hand, prefetch, signal, () => {
         if (failures > 0)
           log.info({ broker: broker.name, queue, address: dialed.address }, 'receipts.available')
         failures = 0
       })
     } catch (error) {
+      wasTooMuch = error instanceof TooMuch
       reason = failureOf(error).reason
     }
     if (signal.aborted) return
     // Larger than any receipt: fewer at a time, until these are done with
-    prefetch = reason === tooMuch ? Math.max(1, prefetch >> 2) : prefetchMost
+    prefetch = wasTooMuch ? Math.max(1, prefetch >> 2) : prefetchMost
     if (failures++ === 0) log.warn({ broker: broker.name, queue, reason }, 'receipts.unavailable')
     host++
     await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})
@@ -59,11 +58,11 @@ async function took(
   deps: ReceiptConsumerDeps,
   connection: Connection,
   handle: Handle,
+  hand: InHand,
   prefetch: number,
   signal: AbortSignal,
   onReady: () => void
 ): Promise<string> {
-  const handling = new Set<Promise<void>>()
   const stop = new AbortController()
   const over = new Promise<string>(resolve => {
     connection.on('error', (error: unknown) => resolve(brokenBy(error).reason))
@@ -71,36 +70,35 @@ async function took(
     if (signal.aborted) resolve('shutdown')
   })
   let consuming: Consuming | undefined
-  let held = 0
-  let flooded = (): void => {}
-  const overflow = new Promise<string>(resolve => {
-    flooded = () => resolve(tooMuch)
+  const flood = new AbortController()
+  const flooded = new Promise<never>((_, reject) => {
+    flood.signal.addEventListener('abort', () => reject(flood.signal.reason as Error), {
+      signal: stop.signal
+    })
   })
   const ended = async (): Promise<string> => {
     consuming = await start(connection, prefetch, message => {
-      const bytes = (message.body as Buffer).length + overhead
-      if (signal.aborted || !consuming || held > heldMost) return
-      held += bytes
-      // What it brings behind these is not taken any more, and comes again
-      if (held > heldMost) return flooded()
-      const one = answer(deps, consuming.channel, message, handle, signal)
-      handling.add(one)
-      void one.finally(() => {
-        handling.delete(one)
-        held -= bytes
-      })
+      // What it brings behind a flood is not taken any more, and comes again
+      if (signal.aborted || !consuming || flood.signal.aborted) return
+      const { channel } = consuming
+      const reply = replyOf(message)
+      try {
+        hand.begin(reply, () => answer(deps, channel, message.deliveryTag, reply, handle, signal))
+      } catch (error) {
+        flood.abort(error)
+      }
     })
     onReady()
     return consuming.ended
   }
   try {
-    return await Promise.race([over, overflow, ended().catch((error: unknown) => problemOf(error))])
+    return await Promise.race([over, flooded, ended().catch((error: unknown) => problemOf(error))])
   } finally {
     stop.abort()
-    if (signal.aborted && consuming) await goodBye(connection, consuming, handling)
+    if (signal.aborted && consuming) await goodBye(connection, consuming, hand)
     connection.unsafeDestroy()
     // What the last connection brought counts among the hundred that are handled at a time.
-    if (!signal.aborted) await waitAtMost(settleMs, untilAborted(signal, Promise.all(handling)))
+    if (!signal.aborted) await waitAtMost(settleMs, untilAborted(signal, hand.allEnded()))
   }
 }
 
@@ -152,20 +150,22 @@ async function open(connection: Connection): Promise<Channel> {
 async function answer(
   { broker, log }: ReceiptConsumerDeps,
   channel: Channel,
-  message: AsyncMessage,
+  deliveryTag: number,
+  reply: ReceiptMessage,
   handle: Handle,
   signal: AbortSignal
 ): Promise<void> {
   let result: 'done' | 'later' = 'later'
   try {
-    result = await handle(replyOf(message))
+    result = await handle(reply)
   } catch (err) {
     log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
   }
+  // Given back at once it would come back at once
   if (result === 'later') await sleep(laterMs, undefined, { signal }).catch(() => {})
   try {
-    if (result === 'done') channel.basicAck({ deliveryTag: message.deliveryTag })
-    else channel.basicNack({ deliveryTag: message.deliveryTag, requeue: true })
+    if (result === 'done') channel.basicAck({ deliveryTag })
+    else channel.basicNack({ deliveryTag, requeue: true })
   } catch {
     // Its channel is gone: the server has given it back to the queue, and it comes again.
   }
@@ -185,8 +185,8 @@ export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'hea
 }
 
 /** Stops what comes, waits a moment for what is being handled, and for the server to have read the acknowledgements. */
-async function goodBye(connection: Connection, { channel, tag }: Consuming, handling: Set<Promise<void>>) {
-  await waitAtMost(goMs, Promise.all([channel.basicCancel(tag), Promise.all(handling)]))
+async function goodBye(connection: Connection, { channel, tag }: Consuming, hand: InHand) {
+  await waitAtMost(goMs, Promise.all([channel.basicCancel(tag), hand.allEnded()]))
   await waitAtMost(
     goMs / 2,
     channel.close().then(() => connection.close())

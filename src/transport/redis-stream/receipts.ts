@@ -1,20 +1,19 @@
 import { hostname } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { waitAtMost } from '../../runtime/with-timeout.ts'
+import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure } from '../egress/guard.ts'
 import { link } from '../connection.ts'
+import { anyOf, atATime, handled, inHand, laterMs, type InHand } from '../in-hand.ts'
 import { address, heldMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
 import { opener, outcomeOf, type Line } from './connection.ts'
 
 const group = 'ackbox'
 /** The same again after a restart in a container: it finds at once what it had in hand. */
 const consumer = `${hostname()}-${process.pid}`
-const atATime = 100
 /** How often an empty stream is looked at. No `BLOCK`: a connection that waits in it sends no acknowledgement either. */
 const restMs = 250
 /** What was read and not acknowledged for so long is read again: its process is gone. */
 const idleMs = 60_000
-const laterMs = 1_000
 // After an abort, for what is being handled
 const finishMs = 500
 /** A receipt has a body and a few headers. */
@@ -32,6 +31,7 @@ interface Entry {
 export const consume: Consume = async ({ broker, guard, log }, handle, signal) => {
   const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }))
   let trouble: string | undefined
+  const hand = inHand()
   let most = atATime
   while (!signal.aborted) {
     try {
@@ -42,6 +42,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
       await takeAll(
         line,
         handle,
+        hand,
         signal,
         () => most,
         doubled => (most = doubled)
@@ -76,12 +77,14 @@ async function makeGroup({ redis }: Line): Promise<void> {
 async function takeAll(
   { redis }: Line,
   handle: Handle,
+  hand: InHand,
   signal: AbortSignal,
   most: () => number,
   grow: (most: number) => void
 ): Promise<void> {
-  const open = new Map<string, Promise<void>>()
-  let lost: Error | undefined
+  const open = new Set<string>()
+  const lost = new AbortController()
+  const either = anyOf(signal, lost.signal)
   let nextClaim = 0
   // First what this process had in hand when the connection broke, and then what is new
   let from = '0'
@@ -90,28 +93,27 @@ async function takeAll(
     await redis.multi().xack(address, group, id).xdel(address, id).exec()
   }
   const take = async (entry: Entry): Promise<void> => {
-    // One that breaks what handles it must not stop the others
-    while ((await handle(entry.message).catch(() => 'later' as const)) === 'later') {
-      if (signal.aborted || lost !== undefined) return
-      await sleep(laterMs, undefined, { signal }).catch(() => {})
+    try {
+      if (await handled(handle, entry.message, either)) await acknowledge(entry)
+    } catch (error) {
+      lost.abort(error)
+    } finally {
+      open.delete(entry.id)
     }
-    await acknowledge(entry)
   }
   const start = (entries: Entry[]): void => {
     for (const entry of entries) {
       // Ours, and held for longer than `idleMs`
       if (open.has(entry.id)) continue
-      const done = take(entry)
-        .catch((error: unknown) => void (lost ??= error instanceof Error ? error : new Error('unknown')))
-        .finally(() => open.delete(entry.id))
-      open.set(entry.id, done)
+      hand.begin(entry.message, () => take(entry))
+      open.add(entry.id)
     }
   }
   try {
-    while (!signal.aborted && lost === undefined) {
-      const room = most() - open.size
-      if (room <= 0) {
-        await Promise.race(open.values())
+    while (!either.aborted) {
+      const room = Math.min(most(), hand.room())
+      if (room === 0) {
+        await untilAborted(either, hand.oneEnded())
         continue
       }
       if (performance.now() >= nextClaim) {
@@ -149,10 +151,10 @@ async function takeAll(
       else if (last) grow(Math.min(atATime, 2 * most()))
       else await sleep(restMs, undefined, { signal }).catch(() => {})
     }
-    if (lost !== undefined) throw lost
+    if (lost.signal.aborted) throw lost.signal.reason as Error
   } finally {
-    lost ??= new Error('over')
-    await waitAtMost(finishMs, Promise.all(open.values()))
+    lost.abort()
+    await waitAtMost(finishMs, hand.allEnded())
   }
 }
 

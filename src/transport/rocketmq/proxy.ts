@@ -175,15 +175,19 @@ export function listen<Answer>(
   if (proxy.left) return { ended: Promise.reject(notConnected()), cancel() {} }
   proxy.calls++
   const answers = start(proxy.client)
+  let isBroken = false
   const ended = new Promise<void>((resolve, reject) => {
     // Heard to its end, also after it was cancelled: an 'error' that nobody listens to ends the process.
     answers.on('error', reject)
     answers.on('end', resolve)
     answers.on('data', answer => {
+      // What came with the answer that broke it
+      if (isBroken) return
       proxy.heardAt = performance.now()
       try {
         onAnswer(answer)
       } catch (error) {
+        isBroken = true
         reject(error instanceof Error ? error : new Error('not an error'))
         answers.cancel()
       }

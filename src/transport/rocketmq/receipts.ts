@@ -2,16 +2,9 @@ import { gunzipSync } from 'node:zlib'
 import { setTimeout as sleep } from 'node:timers/promises'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { Failure } from '../egress/guard.ts'
+import { anyOf, atATime, handled, inHand, TooMuch, type InHand } from '../in-hand.ts'
 import { unfit } from '../judged.ts'
-import {
-  heldMost,
-  messageMost,
-  overhead,
-  type Consume,
-  type Handle,
-  type ReceiptMessage
-} from '../receipts.ts'
+import { messageMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
 import { subscribe, type Consumer } from './consumer.ts'
 import { proxiesOf } from './proxy.ts'
 import { invisibleMs, type MessageOfTopic, type Source, type Taken } from './receive.ts'
@@ -20,10 +13,10 @@ import { failureOfCall, isTooLarge } from './status.ts'
 /** A topic of RocketMQ may not have a dot in its name. */
 const topic = 'ackbox-receipts'
 const group = 'ackbox'
-const atATime = 100
 /** RocketMQ gives no more at once. */
 const batchMost = 32
-const laterMs = 1_000
+/** A proxy that has no messages keeps a question open; one that answers at once would be asked again at once. */
+const restMs = 250
 /** Twice within the time after which it would come again. */
 const keepMs = 7_000
 const waitMost = 15_000
@@ -32,6 +25,9 @@ const finishMs = 500
 const settleMs = 5_000
 /** Of a message's headers and of what the protocol wraps around it. */
 const wrapped = 65_536
+/** Of a receipt that was compressed: far above any, and far below the thousandfold that a few bytes may unpack to. */
+const unpackedMost = 131_072
+const propertiesMost = 1_000
 
 /**
  * By the consumer group `ackbox`. What was taken is kept from others for as long as it is in hand here: RocketMQ counts how often it
@@ -40,6 +36,7 @@ const wrapped = 65_536
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   const proxies = proxiesOf(deps.guard, broker, messageMost + wrapped)
+  const hand = inHand()
   let failures = 0
   let slowUntil = 0
   for (let turn = 0; !signal.aborted; turn++) {
@@ -47,10 +44,15 @@ export const consume: Consume = async (deps, handle, signal) => {
       // One that is too large takes those with it that come behind it, and they may come together again
       const batch = (): number => (performance.now() < slowUntil ? 1 : batchMost)
       const to = { broker, proxies, topic, group }
-      const consumer = await untilAborted(signal, subscribe(to, turn))
-      if (!consumer) break
+      const subscribing = subscribe(to, turn)
+      const consumer = await untilAborted(signal, subscribing)
+      if (!consumer) {
+        // Its lines would stay open
+        void subscribing.then(late => late.close()).catch(() => {})
+        break
+      }
       try {
-        await takeAll(consumer, handle, batch, signal, () => {
+        await takeAll(consumer, handle, hand, batch, signal, () => {
           if (failures > 0) log.info({ broker: broker.name, topic }, 'receipts.available')
           failures = 0
         })
@@ -68,54 +70,44 @@ export const consume: Consume = async (deps, handle, signal) => {
   proxies.close()
 }
 
-/** More bytes than may be held: of messages larger than any receipt. */
-class TooMuch extends Failure {
-  constructor() {
-    super(unfit(`more than ${heldMost} bytes of messages at a time`).outcome)
-  }
-}
 const tooLarge = unfit(`a message of more than ${messageMost} bytes`).outcome
 
 /** Until the signal aborts, the topic moves, or a proxy is gone. */
 async function takeAll(
   { sources, over }: Consumer,
   handle: Handle,
+  hand: InHand,
   batch: () => number,
   signal: AbortSignal,
   onReady: () => void
 ): Promise<void> {
-  const open = new Set<Promise<void>>()
   const end = new AbortController()
-  const either = AbortSignal.any([signal, end.signal])
-  let held = 0
+  const either = anyOf(signal, end.signal)
   let asked = 0
   const share = Math.max(1, Math.floor(atATime / sources.length))
 
-  function begin(taken: Taken): void {
-    const bytes = taken.bytes + overhead
-    held += bytes
-    const one = take(taken, handle, either).finally(() => {
-      open.delete(one)
-      held -= bytes
-    })
-    open.add(one)
-    if (held > heldMost) throw new TooMuch()
-  }
-
   async function takeFrom(source: Source): Promise<void> {
     while (!either.aborted) {
-      const most = Math.min(share, batch(), atATime - open.size - asked)
+      const most = Math.min(share, batch(), hand.room() - asked)
       if (most <= 0) {
-        await untilAborted(either, Promise.race(open))
+        await untilAborted(either, hand.oneEnded())
         continue
       }
       asked += most
+      const since = performance.now()
+      let isEmpty = true
       try {
-        await source.receive(most, either, begin)
+        await source.receive(most, either, (message, taken) => {
+          isEmpty = false
+          const reply = replyOf(message)
+          hand.begin(reply, () => take(reply, taken, handle, either))
+        })
         onReady()
       } finally {
         asked -= most
       }
+      const leftMs = since + restMs - performance.now()
+      if (isEmpty && leftMs > 0) await sleep(leftMs, undefined, { signal: either }).catch(() => {})
     }
   }
 
@@ -124,24 +116,23 @@ async function takeAll(
     await untilAborted(signal, taking)
   } finally {
     end.abort()
-    await waitAtMost(settleMs, untilAborted(signal, Promise.all(open)))
-    if (signal.aborted) await waitAtMost(finishMs, Promise.all(open))
+    await waitAtMost(settleMs, untilAborted(signal, hand.allEnded()))
+    if (signal.aborted) await waitAtMost(finishMs, hand.allEnded())
   }
 }
 
 /** Hands it over until it is done; what is still in hand after the end comes again. */
-async function take(taken: Taken, handle: Handle, signal: AbortSignal): Promise<void> {
+async function take(
+  message: ReceiptMessage,
+  taken: Taken,
+  handle: Handle,
+  signal: AbortSignal
+): Promise<void> {
   const keeping = setInterval(() => void taken.keep().catch(() => {}), keepMs)
   const letGo = (): void => clearInterval(keeping)
   signal.addEventListener('abort', letGo, { once: true })
   try {
-    const message = replyOf(taken.message)
-    // One that breaks what handles it must not stop the others
-    while ((await handle(message).catch(() => 'later' as const)) === 'later') {
-      if (signal.aborted) return
-      await sleep(laterMs, undefined, { signal }).catch(() => {})
-    }
-    await taken.acknowledge()
+    if (await handled(handle, message, signal)) await taken.acknowledge()
   } catch {
     // The proxy is gone: it comes again
   } finally {
@@ -150,13 +141,17 @@ async function take(taken: Taken, handle: Handle, signal: AbortSignal): Promise<
   }
 }
 
+/** Of more properties than any message has none is read: without its token it is refused, and said. */
 export function replyOf(message: MessageOfTopic): ReceiptMessage {
   const headers: Record<string, string> = {}
-  message.getUserPropertiesMap().forEach((text: string, name: string) => (headers[name.toLowerCase()] = text))
-  const body = message.getBody_asU8()
+  const properties = message.getUserPropertiesMap()
+  if (properties.getLength() <= propertiesMost)
+    properties.forEach((text: string, name: string) => (headers[name.toLowerCase()] = text))
+  // Of its own: it would hold all that it came with
+  const body = Buffer.from(message.getBody_asU8())
   if (message.getSystemProperties()?.getBodyEncoding() !== definition.Encoding.GZIP) return { body, headers }
   try {
-    return { body: gunzipSync(body, { maxOutputLength: messageMost }), headers }
+    return { body: gunzipSync(body, { maxOutputLength: unpackedMost }), headers }
   } catch {
     // As it is it is no receipt: refused, and said
     return { body, headers }

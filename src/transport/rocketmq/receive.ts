@@ -1,7 +1,6 @@
 // What a consumer asks of a proxy of RocketMQ: messages, their acknowledgement, and more time for them.
 import { createRequire } from 'node:module'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
-import grpc from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_grpc_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import type { Broker } from '../broker.ts'
 import { Failure } from '../egress/guard.ts'
@@ -28,12 +27,12 @@ export const pollMs = 5_000
 export const callMs = 3_000
 /** Beside its messages an answer has a status and a time. */
 const answersMost = 10
+/** Of a message's id, and of the handle by which it is acknowledged, which a proxy makes: they have some hundred. */
+const handleMost = 8_192
 
 export type MessageOfTopic = InstanceType<typeof definition.Message>
+/** A message in hand. */
 export interface Taken {
-  message: MessageOfTopic
-  /** Of the whole, as it came. */
-  bytes: number
   acknowledge(): Promise<void>
   /** It stays ours for another minute. */
   keep(): Promise<void>
@@ -41,9 +40,12 @@ export interface Taken {
 
 /** A broker that holds queues of the topic, and the proxy by which we reach it. */
 export interface Source {
-  /** Resolves when the answer is complete; each message is handed over as it comes. `take` may throw, which ends it. */
-  receive(most: number, signal: AbortSignal, take: (taken: Taken) => void): Promise<void>
+  /** Resolves when the answer is complete; each message is handed over as it comes. */
+  receive(most: number, signal: AbortSignal, take: Take): Promise<void>
 }
+
+/** May throw, which ends the answer. */
+export type Take = (message: MessageOfTopic, taken: Taken) => void
 
 export interface Subscription {
   broker: Broker
@@ -60,19 +62,14 @@ export interface Way extends Subscription {
 export type Queue = InstanceType<typeof definition.MessageQueue>
 export const readerId = `${clientId}-receipts`
 
-interface Answer {
-  bytes: number
-  response: InstanceType<typeof service.ReceiveMessageResponse>
-}
-
-const receiveMessage = grpc.MessagingServiceService.receiveMessage
+type Answer = InstanceType<typeof service.ReceiveMessageResponse>
 
 export async function receive(
   way: Way,
   queue: Queue,
   most: number,
   signal: AbortSignal,
-  take: (taken: Taken) => void
+  take: Take
 ): Promise<void> {
   const { broker, proxy, topic, group } = way
   const request = new service.ReceiveMessageRequest()
@@ -82,31 +79,18 @@ export async function receive(
     .setBatchSize(most)
     .setInvisibleDuration(span(invisibleMs))
     .setLongPollingTimeout(span(pollMs))
-  // A generated call tells its message and not how many bytes it came as.
-  const sized = (bytes: Buffer): Answer => ({
-    bytes: bytes.length,
-    response: receiveMessage.responseDeserialize(bytes)
-  })
   let left = most
   let others = 0
   const line = listen<Answer>(
     proxy,
-    client =>
-      client.makeServerStreamRequest(
-        receiveMessage.path,
-        receiveMessage.requestSerialize,
-        sized,
-        request,
-        metadata(broker, readerId),
-        deadline(pollMs + callMs)
-      ),
-    ({ bytes, response }) => {
-      const message = response.getMessage()
-      const status = response.getStatus()?.getCode()
+    client => client.receiveMessage(request, metadata(broker, readerId), deadline(pollMs + callMs)),
+    answer => {
+      const message = answer.getMessage()
+      const status = answer.getStatus()?.getCode()
       // No message within the time of the question
       if (status !== Code.MESSAGE_NOT_FOUND) check(status, topic)
       if (message ? left-- === 0 : others++ > answersMost) throw unfit('more answers than were asked for')
-      if (message) take(taken(way, message, bytes))
+      if (message) take(message, taken(way, message))
     }
   )
   signal.addEventListener('abort', line.cancel, { once: true })
@@ -118,13 +102,11 @@ export async function receive(
   }
 }
 
-function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic, bytes: number): Taken {
+function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic): Taken {
   const [ofGroup, ofTopic] = [resource(group, broker.path), resource(topic, broker.path)]
-  const id = message.getSystemProperties()?.getMessageId() ?? ''
-  let receipt = message.getSystemProperties()?.getReceiptHandle() ?? ''
+  const id = handleOf(message.getSystemProperties()?.getMessageId())
+  let receipt = handleOf(message.getSystemProperties()?.getReceiptHandle())
   return {
-    message,
-    bytes,
     async acknowledge() {
       const entry = new service.AckMessageEntry().setMessageId(id).setReceiptHandle(receipt)
       const request = new service.AckMessageRequest()
@@ -147,9 +129,14 @@ function taken({ broker, proxy, topic, group }: Way, message: MessageOfTopic, by
         (client, done) =>
           client.changeInvisibleDuration(request, metadata(broker, readerId), deadline(callMs), done)
       )
-      receipt = answer.getReceiptHandle() || receipt
+      receipt = handleOf(answer.getReceiptHandle()) || receipt
     }
   }
+}
+
+function handleOf(text = ''): string {
+  if (text.length > handleMost) throw unfit(`a handle of ${text.length} characters`)
+  return text
 }
 
 export const everything = (): InstanceType<typeof definition.FilterExpression> =>

@@ -51,7 +51,8 @@ export function Timeline({
 }
 
 function markOf(event: Event): string {
-  if (event.kind === 'attempt') return event.of.outcome === 'delivered' ? 'good' : 'bad'
+  if (event.kind === 'attempt')
+    return event.of.outcome === 'delivered' && event.of.reason === undefined ? 'good' : 'bad'
   if (event.kind === 'receipt') return event.of.result === 'HANDLED' ? 'good' : 'bad'
   if (event.kind === 'alarm') return 'bad'
   if (event.kind === 'resolved') return 'good'
@@ -114,7 +115,7 @@ function AttemptLine({ downstream, of, isLast }: { downstream: string; of: Attem
     <details open={isLast && of.outcome !== 'delivered'}>
       <summary>
         <b>{downstream}</b> {words.attempt(of.attempt)} {of.status ?? ''}{' '}
-        {of.outcome === 'delivered' ? '✓' : of.reason} <span class="quiet">{ms(of.ms)}</span>
+        {of.outcome === 'delivered' ? '✓' : ''} {of.reason} <span class="quiet">{ms(of.ms)}</span>
       </summary>
       <dl class="pairs">
         {of.address === undefined ? null : <Pair name={words.address} value={of.address} />}

@@ -106,7 +106,7 @@ export const zh: Texts = {
     rollBack: '回滚',
     check: '立即回查',
     accepted: '已接收',
-    attempt: n => `第 ${n} 次投递`,
+    attempt: n => `第 ${n} 次尝试`,
     noAttempt: '尚未投递',
     receipt: '回执',
     alarm: '告警',

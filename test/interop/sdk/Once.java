@@ -22,27 +22,54 @@ public class Once {
     try (Connection connection = DriverManager.getConnection(args[0])) {
       take(points, connection, headers, args[2]);
       connection.setAutoCommit(false);
+      // As the server does at a deadlock, whose error this work does not heed.
+      take(points, connection, headers, args[2], (own, delivery) -> {
+        try (Statement statement = own.createStatement()) {
+          statement.execute("rollback");
+        }
+        return null;
+      });
       take(points, connection, headers, args[2]);
       take(points, connection, headers, args[2]);
       take(points, connection, headers, args[2] + " ");
       headers.put("ackbox-forget-after", "2026-01-01T00:00:00.000Z");
       take(points, connection, headers, args[2]);
+      prune(points, connection, args[0]);
+    }
+  }
+
+  /** Old rows go, though another transaction is still open. */
+  static void prune(Receiver points, Connection connection, String url) throws Exception {
+    try (Connection other = DriverManager.getConnection(url); Statement own = connection.createStatement(); Statement open = other.createStatement()) {
+      own.executeUpdate("update ackbox_received set forget_after = '2026-01-01'");
+      connection.commit();
+      other.setAutoCommit(false);
+      open.executeUpdate("insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values ('points', 'open', 'open', '2026-01-01')");
+      points.prune();
+      own.execute("select count(*) from ackbox_received");
+      own.getResultSet().next();
+      System.out.println("left " + own.getResultSet().getInt(1));
+      other.rollback();
     }
   }
 
   static void take(Receiver points, Connection connection, Map<String, String> headers, String body) throws Exception {
+    take(points, connection, headers, body, (own, delivery) -> {
+      try (Statement statement = own.createStatement()) {
+        statement.executeUpdate("update points set granted = granted + 7 where id = 1");
+      }
+      return "{\"for\":\"" + delivery.taskNo() + "\"}";
+    });
+  }
+
+  static void take(Receiver points, Connection connection, Map<String, String> headers, String body, Receiver.Work work) throws Exception {
     try {
-      var once =
-          points.once(connection, headers::get, body.getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
-            try (Statement statement = own.createStatement()) {
-              statement.executeUpdate("update points set granted = granted + 7 where id = 1");
-            }
-            return "{\"for\":\"" + delivery.taskNo() + "\"}";
-          });
+      var once = points.once(connection, headers::get, body.getBytes(StandardCharsets.UTF_8), work);
       connection.commit();
       System.out.println(once.first() + " " + once.result());
     } catch (IllegalStateException | Receiver.NotTaken refused) {
       System.out.println(refused.getClass().getSimpleName());
+      if (!connection.getAutoCommit()) connection.rollback();
     }
   }
 }

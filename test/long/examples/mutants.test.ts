@@ -2,7 +2,7 @@
 import { cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { mutated } from '../../../chaos/mutants.ts'
+import { mutated } from '../../../chaos/mutant.ts'
 import { program } from '../../support/program.ts'
 import { folder } from '../../support/service.ts'
 
@@ -27,8 +27,8 @@ const all: Broken[] = [
     example: 'transfer',
     what: 'a bank credits whatever comes, without ackbox_received',
     file: 'src/consumer/receiver.js',
-    from: 'const repeat = await received.begin(tx, consumer, task);',
-    to: 'const repeat = undefined;',
+    from: 'result = isFirst ? await work(task) : begun.result;',
+    to: 'result = await work(task);',
     args: ['--count', '240', '--kill', '12'],
     sees: /WRONG: transfer-\d+ arrived twice/
   },

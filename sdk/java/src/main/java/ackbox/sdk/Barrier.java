@@ -94,11 +94,14 @@ public final class Barrier {
 
   /** Deletes rows that no check needs any more: those older than 30 days. Once a day. */
   public static void prune(Connect connect) throws SQLException {
-    try (Connection connection = connect.open()) {
-      String age = Sql.isPostgres(connection) ? "interval '" + KEPT_DAYS + " days'" : "interval " + KEPT_DAYS + " day";
-      Sql.update(connection, "delete from ackbox_barrier where created_at < now() - " + age);
-      if (!connection.getAutoCommit()) connection.commit();
-    }
+    Sql.prune(connect, isPostgres -> {
+      String old = "created_at < now() - interval " + (isPostgres ? "'" + KEPT_DAYS + " days'" : KEPT_DAYS + " day");
+      String index = isPostgres ? "" : " force index (ackbox_barrier_created_idx)";
+      return new String[] {
+        "select task_no from ackbox_barrier" + index + " where " + old + " limit 1000",
+        "delete from ackbox_barrier where task_no = ? and " + old
+      };
+    });
   }
 
   private static State stateOf(Connection connection, String taskNo) throws SQLException {

@@ -4,11 +4,15 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.util.StringJoiner;
 import java.util.function.Function;
 
 /** Receipts, written in the transaction of the work and sent until Ackbox has them. */
 public final class Receipts implements Runnable {
   private static final System.Logger LOG = System.getLogger("ackbox.sdk");
+  /** Longer than it takes to send one: who took it has died. */
+  private static final long LEASE_MS = 30_000;
+  private static final int LOOKED = 10;
   private final Connect connect;
   private final String consumer;
   private final Ackbox ackbox;
@@ -47,7 +51,7 @@ public final class Receipts implements Runnable {
     while (!Thread.currentThread().isInterrupted()) {
       long pauseMs = 200;
       try {
-        while (Sql.transact(connect, this::sendDue)) {}
+        while (sendDue()) {}
       } catch (Exception away) {
         LOG.log(System.Logger.Level.WARNING, "receipts could not be sent: " + away.getMessage());
         pauseMs = 1_000;
@@ -60,29 +64,64 @@ public final class Receipts implements Runnable {
     }
   }
 
-  private boolean sendDue(Connection connection) throws SQLException {
+  private record Due(long id, String token, String receipt, int tries) {}
+
+  private boolean sendDue() throws Exception {
+    Due due = Sql.transact(connect, this::claim);
+    if (due == null) return false;
+    // To the address we know: headers are not signed, so one in a header is no proof.
+    boolean isSent = ackbox.isReceiptSent(due.token, due.receipt);
+    Sql.alone(
+        connect,
+        connection ->
+            isSent
+                ? Sql.update(connection, "delete from ackbox_receipt_outbox where id = " + due.id)
+                : putOff(connection, due, Math.min(60_000, 250L << Math.min(due.tries, 10))));
+    return true;
+  }
+
+  /** The receipt that is due first, which others leave alone for the lease. Null: there is none, or others have them. */
+  private Due claim(Connection connection) throws SQLException {
     boolean isPostgres = Sql.isPostgres(connection);
-    String now = isPostgres ? "clock_timestamp()" : "utc_timestamp(6)";
-    String due =
-        "select id, callback_token, receipt, tries from ackbox_receipt_outbox where consumer = ? and next_try_at <= "
-            + now
-            + " order by next_try_at limit 1 for update skip locked";
-    try (PreparedStatement look = connection.prepareStatement(due)) {
+    String of = "select id, callback_token, receipt, tries from ackbox_receipt_outbox ";
+    String due = " where consumer = ? and next_try_at <= " + now(isPostgres) + " order by next_try_at limit ";
+    if (isPostgres) return claim(connection, of + due + "1 for update skip locked", consumer);
+    // MySQL looks without a lock, and locks by number then: a locking look at a small table reads all of it, waits for receipts of transactions that
+    // are still open, and keeps others from writing theirs.
+    StringJoiner ids = new StringJoiner(", ", "(", ")").setEmptyValue("");
+    try (PreparedStatement look = connection.prepareStatement("select id from ackbox_receipt_outbox" + due + LOOKED)) {
       Sql.bind(look, consumer);
-      try (ResultSet row = look.executeQuery()) {
-        if (!row.next()) return false;
-        // While it is sent the row is locked: nobody else sends it.
-        long id = row.getLong(1);
-        // To the address we know: headers are not signed, so one in a header is no proof.
-        if (ackbox.isReceiptSent(row.getString(2), row.getString(3)))
-          Sql.update(connection, "delete from ackbox_receipt_outbox where id = " + id);
-        else {
-          long pauseMs = Math.min(60_000, 250L << Math.min(row.getInt(4), 10));
-          String later = isPostgres ? " + interval '" + pauseMs + " ms'" : " + interval " + pauseMs * 1_000 + " microsecond";
-          Sql.update(connection, "update ackbox_receipt_outbox set tries = tries + 1, next_try_at = " + now + later + " where id = " + id);
-        }
-        return true;
+      try (ResultSet found = look.executeQuery()) {
+        while (found.next()) ids.add(found.getString(1));
       }
     }
+    if (ids.length() == 0) return null;
+    return claim(
+        connection,
+        of + "force index (primary) where id in " + ids + " and next_try_at <= " + now(false) + " limit 1 for update skip locked");
+  }
+
+  private Due claim(Connection connection, String text, String... values) throws SQLException {
+    try (PreparedStatement look = connection.prepareStatement(text)) {
+      Sql.bind(look, values);
+      try (ResultSet row = look.executeQuery()) {
+        if (!row.next()) return null;
+        Due due = new Due(row.getLong(1), row.getString(2), row.getString(3), row.getInt(4));
+        putOff(connection, due, LEASE_MS);
+        return due;
+      }
+    }
+  }
+
+  private static int putOff(Connection connection, Due due, long pauseMs) throws SQLException {
+    boolean isPostgres = Sql.isPostgres(connection);
+    int tries = due.tries + 1;
+    String later = isPostgres ? " + interval '" + pauseMs + " ms'" : " + interval " + pauseMs * 1_000 + " microsecond";
+    return Sql.update(
+        connection, "update ackbox_receipt_outbox set tries = " + tries + ", next_try_at = " + now(isPostgres) + later + " where id = " + due.id);
+  }
+
+  private static String now(boolean isPostgres) {
+    return isPostgres ? "clock_timestamp()" : "utc_timestamp(6)";
   }
 }

@@ -9,6 +9,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
@@ -26,6 +27,8 @@ import java.util.function.Function;
 public final class Receiver {
   private static final int OPEN = 0;
   private static final int DECIDED = -1;
+  /** What a row has for a result while its work goes on: no row of another transaction has the same. */
+  private static final String UNFINISHED = "\"unfinished %s\"";
   private final Connect connect;
   private final String consumer;
   private final Signature signature;
@@ -124,11 +127,14 @@ public final class Receiver {
 
   /** Once a day. Ackbox sends nothing after forget_after; a day more, for clocks that differ. */
   public void prune() throws SQLException {
-    try (Connection connection = connect.open()) {
-      String old = Sql.isPostgres(connection) ? "now() - interval '1 day'" : "utc_timestamp() - interval 1 day";
-      Sql.update(connection, "delete from ackbox_received where consumer = ? and forget_after < " + old, consumer);
-      if (!connection.getAutoCommit()) connection.commit();
-    }
+    Sql.prune(connect, isPostgres -> {
+      String old = isPostgres ? "forget_after < now() - interval '1 day'" : "forget_after < utc_timestamp() - interval 1 day";
+      String index = isPostgres ? "" : " force index (ackbox_received_forget_idx)";
+      return new String[] {
+        "select webhook_id from ackbox_received" + index + " where consumer = ? and " + old + " limit 1000",
+        "delete from ackbox_received where consumer = ? and webhook_id = ? and " + old
+      };
+    }, consumer);
   }
 
   private Answer transact(Function<String, String> header, byte[] body, Work work, AtomicInteger early) throws Exception {
@@ -154,11 +160,13 @@ public final class Receiver {
       throws Exception {
     String id = header.apply("webhook-id");
     boolean isPostgres = Sql.isPostgres(connection);
-    boolean first = insert(connection, isPostgres, id, header);
+    String mark = String.format(UNFINISHED, UUID.randomUUID());
+    boolean first = insert(connection, isPostgres, id, header, mark);
     String result;
     if (first) {
       String text = new String(body, StandardCharsets.UTF_8);
       result = work.handle(connection, new Delivery(id, header.apply("ackbox-task-no"), header.apply("ackbox-message-code"), text));
+      insistOnMark(connection, id, mark);
       Sql.update(connection, "update ackbox_received set result = ? where consumer = ? and webhook_id = ?", result, consumer, id);
     } else {
       result = stored(connection, isPostgres, id, header);
@@ -167,9 +175,10 @@ public final class Receiver {
     return new Once(first, result);
   }
 
-  private boolean insert(Connection connection, boolean isPostgres, String id, Function<String, String> header) throws SQLException {
-    String insert = "insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values (?, ?, ?, " + mark(isPostgres) + ")";
-    String[] values = {consumer, id, header.apply("ackbox-task-no"), Sql.time(isPostgres, forgetAfter(header))};
+  private boolean insert(Connection connection, boolean isPostgres, String id, Function<String, String> header, String mark)
+      throws SQLException {
+    String insert = "insert into ackbox_received (consumer, webhook_id, task_no, result, forget_after) values (?, ?, ?, ?, " + time(isPostgres) + ")";
+    String[] values = {consumer, id, header.apply("ackbox-task-no"), mark, Sql.time(isPostgres, forgetAfter(header))};
     if (isPostgres) return Sql.update(connection, insert + " on conflict do nothing", values) == 1;
     try {
       return Sql.update(connection, insert, values) == 1;
@@ -179,9 +188,20 @@ public final class Receiver {
     }
   }
 
+  /** A deadlock ends a transaction of MySQL. A work that swallows the error does not know, and what it does afterwards is in no transaction with its row. */
+  private void insistOnMark(Connection connection, String id, String mark) throws SQLException {
+    String read = "select 1 from ackbox_received where consumer = ? and webhook_id = ? and result = ?";
+    try (PreparedStatement statement = connection.prepareStatement(read)) {
+      Sql.bind(statement, consumer, id, mark);
+      try (ResultSet found = statement.executeQuery()) {
+        if (!found.next()) throw new IllegalStateException("the database has ended this transaction while the work went on: its error must end the work");
+      }
+    }
+  }
+
   private String stored(Connection connection, boolean isPostgres, String id, Function<String, String> header) throws SQLException {
     String until = Sql.time(isPostgres, forgetAfter(header));
-    String read = "select result, forget_after < " + mark(isPostgres) + " from ackbox_received where consumer = ? and webhook_id = ?";
+    String read = "select result, forget_after < " + time(isPostgres) + " from ackbox_received where consumer = ? and webhook_id = ?";
     // A locking read sees what was committed after this transaction began; shared: two repeats would deadlock.
     try (PreparedStatement statement = connection.prepareStatement(read + (isPostgres ? "" : " lock in share mode"))) {
       Sql.bind(statement, until, consumer, id);
@@ -189,15 +209,17 @@ public final class Receiver {
         if (!found.next()) throw new SQLException("the row came and went", "40001");
         // An operator delivers it again: it is to be remembered for longer.
         if (found.getBoolean(2)) {
-          String later = "update ackbox_received set forget_after = " + mark(isPostgres) + " where consumer = ? and webhook_id = ?";
+          String later = "update ackbox_received set forget_after = " + time(isPostgres) + " where consumer = ? and webhook_id = ?";
           Sql.update(connection, later, until, consumer, id);
         }
-        return found.getString(1);
+        String result = found.getString(1);
+        // Unfinished: the work has committed by itself, and its process died then.
+        return result != null && result.matches(String.format(UNFINISHED, "[0-9a-f-]{36}")) ? null : result;
       }
     }
   }
 
-  private static String mark(boolean isPostgres) {
+  private static String time(boolean isPostgres) {
     return isPostgres ? "cast(? as timestamptz)" : "?";
   }
 

@@ -2,6 +2,7 @@ package ackbox.sdk;
 
 import java.sql.Connection;
 import java.sql.PreparedStatement;
+import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.time.Instant;
 import java.time.LocalDateTime;
@@ -9,6 +10,7 @@ import java.time.ZoneOffset;
 import java.time.temporal.ChronoUnit;
 import java.util.Locale;
 import java.util.Set;
+import java.util.function.Function;
 
 /** What JDBC and the two dialects ask of everybody here. Every value goes as text, and is cast by the database. */
 final class Sql {
@@ -58,6 +60,43 @@ final class Sql {
       T result = work.run(connection);
       connection.setAutoCommit(before);
       return result;
+    }
+  }
+
+  /**
+   * Deletes a thousand rows at a time, each by its key, until the look finds none. The look locks nothing: a DELETE with a condition alone would read
+   * the whole of a small table of MySQL, wait for transactions that are still open, and keep others from writing. {@code statements}: the look, whose
+   * first column is the last value of the deletion.
+   */
+  static void prune(Connect connect, Function<Boolean, String[]> statements, String... values) throws SQLException {
+    try (Connection connection = connect.open()) {
+      String[] texts = statements.apply(isPostgres(connection));
+      boolean before = connection.getAutoCommit();
+      connection.setAutoCommit(false);
+      try (PreparedStatement look = connection.prepareStatement(texts[0]); PreparedStatement delete = connection.prepareStatement(texts[1])) {
+        bind(look, values);
+        bind(delete, values);
+        for (boolean isMore = true; isMore; connection.commit()) {
+          isMore = false;
+          try (ResultSet found = look.executeQuery()) {
+            while (found.next()) {
+              isMore = true;
+              delete.setString(values.length + 1, found.getString(1));
+              delete.addBatch();
+            }
+          }
+          if (isMore) delete.executeBatch();
+        }
+      } catch (SQLException error) {
+        try {
+          connection.rollback();
+          connection.setAutoCommit(before);
+        } catch (SQLException gone) {
+          error.addSuppressed(gone);
+        }
+        throw error;
+      }
+      connection.setAutoCommit(before);
     }
   }
 

@@ -1,14 +1,13 @@
-// Where a page of a list is looked for: in 20,000 rows at most, of the index that holds the answer where there is one.
-import { and, eq, gte, lt, sql, type SQL } from 'drizzle-orm'
-import { alias, QueryBuilder } from 'drizzle-orm/pg-core'
+// Where a page of a list is looked for: in 20,000 rows at most (5,000 by the text of a reason), of the index that holds the answer where there is one.
+import { and, eq, gte, lt, sql, type SQL, alias, QueryBuilder } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
 import { delivery, prepared, task } from './schema.ts'
-import { is, literally, mostLooked, ofMessages, upTo, type Window } from './window.ts'
+import { is, literally, mostLooked, ofMessages, upTo, type ListFilter } from './page.ts'
 import { uuidAt } from '../domain/ids.ts'
 import { statusNumber, type Reason, type Status, type TaskStatus } from '../domain/types.ts'
 
 /** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
-export type TaskFilter = Window & {
+export type TaskFilter = ListFilter & {
   id?: string
   status?: TaskStatus
   sceneType?: string
@@ -25,7 +24,7 @@ export type TaskFilter = Window & {
 }
 
 /** The rows of a page and one more, or fewer. */
-export interface Found<Row> {
+export interface SearchResult<Row> {
   rows: Row[]
   /** Not all was looked at: the cursor at which to go on. */
   until?: string
@@ -74,7 +73,7 @@ function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
   )
 }
 
-export async function findTasks(reads: Reads, filter: TaskFilter): Promise<Found<{ id: string }>> {
+export async function searchTasks(reads: Reads, filter: TaskFilter): Promise<SearchResult<{ id: string }>> {
   const { status } = filter
   if (status === 'PREPARED' || status === 'CANCELLED') return await halves(reads, filter, status)
   if (filter.id !== undefined) return await byKey(reads, filter, status)
@@ -85,12 +84,16 @@ export async function findTasks(reads: Reads, filter: TaskFilter): Promise<Found
   return await byKey(reads, filter, status)
 }
 
+/** To read the text of a reason is a look-up more for each row. */
+const mostOf = ({ lastReason: text }: Pick<TaskFilter, 'lastReason'>): number =>
+  text === undefined ? mostLooked : mostLooked / 4
+
 /** By the primary key, or by that of a business thing. */
 async function byKey(
   { db }: Reads,
   filter: TaskFilter,
   status: Status | undefined
-): Promise<Found<{ id: string }>> {
+): Promise<SearchResult<{ id: string }>> {
   const looked = (more: SQL): SQL => sql`
     select * from task
     where ${and(
@@ -104,7 +107,7 @@ async function byKey(
     order by id desc
     ${more}`
   const rows = await db.execute<{ id: string }>(sql`
-    select task.id from (${looked(sql`limit ${mostLooked}`)}) task
+    select task.id from (${looked(sql`limit ${mostOf(filter)}`)}) task
     where ${and(
       // One that is not ACTIVE has no deliveries, and their aggregate would say DELETED.
       status && eq(task.state, 'ACTIVE'),
@@ -115,7 +118,7 @@ async function byKey(
     limit ${filter.limit + 1}`)
   if (rows.length > filter.limit) return { rows }
   const [last] = await db.execute<{ id: string }>(
-    sql`select task.id from (${looked(sql`offset ${mostLooked - 1} limit 1`)}) task`
+    sql`select task.id from (${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}) task`
   )
   return last ? { rows, until: last.id } : { rows }
 }
@@ -125,7 +128,7 @@ async function halves(
   { db }: Reads,
   filter: TaskFilter,
   state: 'PREPARED' | 'CANCELLED'
-): Promise<Found<{ id: string }>> {
+): Promise<SearchResult<{ id: string }>> {
   const looked = (more: SQL): SQL => sql`
     select task_id from prepared
     where ${and(
@@ -191,7 +194,7 @@ async function sending({ db }: Reads, filter: TaskFilter): Promise<{ id: string 
  * FAILED are few among millions: from their index, a page of each downstream that has any. A task that still has a SENDING
  * one is not FAILED yet.
  */
-async function failed({ db }: Reads, filter: TaskFilter): Promise<Found<{ id: string }>> {
+async function failed({ db }: Reads, filter: TaskFilter): Promise<SearchResult<{ id: string }>> {
   const rows = await db.execute<{ id: string | null; until: string | null }>(sql`
     ${names(2)}, page as (
       select page.id from name n cross join lateral (
@@ -201,7 +204,7 @@ async function failed({ db }: Reads, filter: TaskFilter): Promise<Found<{ id: st
           where f.downstream = n.downstream and f.status = 2
             and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
           order by f.task_id desc
-          limit ${mostLooked}
+          limit ${mostOf(filter)}
         ) look cross join lateral (select * from task where id = look.task_id offset 0) task
         where ${ofTask(filter, sql`not ${isSending}`)}
         order by look.task_id desc
@@ -227,7 +230,7 @@ async function failedUntil({ db }: Pick<Reads, 'db'>, filter: TaskFilter): Promi
       where f.downstream = n.downstream and f.status = 2
         and f.task_id < ${upTo(filter)}::uuid and f.task_id >= ${uuidAt(filter.from)}::uuid
       order by f.task_id desc
-      offset ${mostLooked - 1} limit 1
+      offset ${mostOf(filter) - 1} limit 1
     ) last`)
   return row?.id ?? undefined
 }
@@ -242,11 +245,11 @@ export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'lastR
 }
 
 /** The keys of a page of deliveries, newest task first, behind `(id, name)`. */
-export async function findDeliveries(
+export async function searchDeliveries(
   reads: Reads,
   filter: DeliveryFilter,
   [id, name]: [id: string, name: string]
-): Promise<Found<{ task_id: string; downstream: string }>> {
+): Promise<SearchResult<{ task_id: string; downstream: string }>> {
   const { db } = reads
   const page = and(
     sql`(delivery.task_id, delivery.downstream) < (${id}::uuid, ${name})`,
@@ -285,11 +288,11 @@ export async function findDeliveries(
         order by task_id desc, downstream desc ${more}`
       : sql`select task_id, downstream from delivery where ${page} order by task_id desc, downstream desc ${more}`
   const rows = await db.execute<{ task_id: string; downstream: string }>(
-    sql`${names(2)} ${from(looked(sql`limit ${mostLooked}`))}`
+    sql`${names(2)} ${from(looked(sql`limit ${mostOf(filter)}`))}`
   )
   if (rows.length > filter.limit) return { rows }
   const [last] = await db.execute<{ task_id: string; downstream: string }>(
-    sql`${names(2)} ${looked(sql`offset ${mostLooked - 1} limit 1`)}`
+    sql`${names(2)} ${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}`
   )
   return last ? { rows, until: `${last.task_id}:${last.downstream}` } : { rows }
 }

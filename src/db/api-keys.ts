@@ -104,25 +104,3 @@ export const openKeyFinder = (sql: Sql): ReturnType<typeof keyFinder> =>
 export function hashKey(key: string): string {
   return createHash('sha256').update(key).digest('hex')
 }
-
-export interface AuditEntry {
-  who: string
-  what: string
-  target?: string
-  detail?: { [name: string]: AuditDetail }
-}
-type AuditDetail =
-  | string
-  | number
-  | boolean
-  | null
-  | undefined
-  | AuditDetail[]
-  | { [name: string]: AuditDetail }
-
-/** Who did what; never a body, a key or a token. */
-export async function audit(sql: Sql, { who, what, target, detail }: AuditEntry): Promise<void> {
-  await sql`
-    insert into audit (who, what, target, detail)
-    values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
-}

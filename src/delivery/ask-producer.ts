@@ -8,7 +8,7 @@ import type { Answer, Transport } from '../transport/types.ts'
 import { headerText } from './headers.ts'
 import { inHookTime, messageOf } from './hooks.ts'
 
-export interface AskDeps {
+export interface AskProducerDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   transport: Transport<HttpRequest>
   secret: string
@@ -39,7 +39,7 @@ export const checkSecretName = (messageCode: string): string => `check:${message
 const nothing = (reason: string): ProducerAnswer => ({ answer: 'NONE', reason: reason.slice(0, 500) })
 const members = new Set(['url', 'headers'])
 
-export function asker({
+export function producerAsker({
   handlers,
   transport,
   secret,
@@ -47,7 +47,7 @@ export function asker({
   concurrency,
   cutOff,
   now = () => new Date()
-}: AskDeps): Ask {
+}: AskProducerDeps): Ask {
   const signers = new Map<string, Sign>()
   const signed = (messageCode: string): Sign => {
     const name = checkSecretName(messageCode)

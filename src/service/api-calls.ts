@@ -1,4 +1,4 @@
-// The operations of the API, built from the verbs of delivery/ and the lists of db/.
+// The calls of the API, built from the verbs of delivery/ and the lists of db/.
 import { buildApp, buildHealthApp } from '../api/app.ts'
 import type { ApiDeps } from '../api/deps.ts'
 import type { App } from '../api/typed.ts'
@@ -6,53 +6,35 @@ import type { Config } from './config.ts'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
 import { listOrderingKeys } from '../db/ordering.ts'
 import { iso, present } from '../db/views.ts'
-import { countText } from '../db/window.ts'
+import { countText } from '../db/page.ts'
 import { reconcile } from '../db/reconcile.ts'
 import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
 import { resolveAlarm } from '../db/alarms.ts'
 import { archiveFailure, listFailures } from '../db/failures.ts'
-import { audit, createKey, listApiKeys, openKeyFinder, revokeKey, type AuditEntry } from '../db/keys.ts'
+import { createKey, listApiKeys, openKeyFinder, revokeKey } from '../db/api-keys.ts'
 import { createSession, endSession } from '../db/sessions.ts'
 import { readStats } from '../db/statistics.ts'
-import { pause, resume } from '../db/cluster.ts'
-import type { Sql } from '../db/pool.ts'
-import type { Reads } from '../db/reads.ts'
 import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'
 import { dryRun } from '../delivery/dry-run.ts'
-import { refusalBy } from '../delivery/schema.ts'
-import type { Dispatcher } from '../delivery/dispatcher.ts'
-import type { Cancelled } from '../delivery/load.ts'
-import type { Successors } from '../delivery/ordering.ts'
+import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { Outbox } from '../delivery/outbox.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { Complete } from '../delivery/complete.ts'
-import { redeliver, release, remove, type Written } from '../delivery/operate.ts'
-import type { Cluster } from '../delivery/cluster.ts'
-import type { Waiters } from '../delivery/wait.ts'
-import { withWaiting } from '../delivery/waiting.ts'
+import type { Waiters } from '../delivery/waiters.ts'
+import { withWaitingFor } from '../delivery/waiting-for.ts'
 import { watch } from '../delivery/watch.ts'
-import type { Registry } from '../handler/load.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Guard } from '../transport/egress/guard.ts'
 import { refusedBy } from './egress.ts'
 import type { HalfMessages } from './half.ts'
-import { isKnown, operatorCalls } from './operator-calls.ts'
+import { isKnown, operatorCalls, type OperatorCallsOptions } from './operator-calls.ts'
 
-export interface OperationsOptions {
+export interface ApiCallsOptions extends OperatorCallsOptions {
   config: Config
-  sql: Sql
-  reads: Reads
-  registry: Registry
   accept: Accept
   receive: ApiDeps['receive']
   half: HalfMessages
-  waitingFor: Pick<Successors, 'promote'>
-  complete: Complete
-  dispatching: Dispatcher
   outbox: Outbox
-  cluster: Cluster
-  cancelled: Cancelled
   waiting: Waiters
   guard: Pick<Guard, 'check'>
   /** Deliveries that wait in the queue of a downstream. */
@@ -63,16 +45,12 @@ export interface OperationsOptions {
   log: Logger
 }
 
-/** The operations of the API. While PostgreSQL is away a call rejects, and the API answers 503. */
-export function operations(options: OperationsOptions): ApiDeps {
-  const { config, sql, reads, registry, complete, dispatching, cluster, waiting, metrics, log } = options
+/** All that the API calls. While PostgreSQL is away a call rejects, and the API answers 503. */
+export function apiCalls(options: ApiCallsOptions): ApiDeps {
+  const { config, sql, reads, registry, cluster, waiting, metrics, log } = options
   const { handlers } = registry
   const names = [...registry.downstreams.keys()]
   const explaining = { reads, handlers, cluster }
-  const written =
-    (deed: AuditEntry): Written =>
-    (before, after) =>
-      audit(sql, { ...deed, detail: { ...deed.detail, before, after } })
   return {
     accept: options.accept,
     acceptMany: asked => options.accept.many(asked),
@@ -80,43 +58,19 @@ export function operations(options: OperationsOptions): ApiDeps {
     dryRun: asked =>
       dryRun({ handlers, refused: refusedBy(options.guard), settings: process.env, log }, asked),
     async readTask(taskNo, codes = null) {
-      return withWaiting(explaining, await readTask(reads, taskNo, codes), codes)
+      return withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
     },
     contentHashes: taskNos => findHashes(sql, taskNos),
     async waitTask(taskNo, owner, timeoutMs, signal, codes) {
       return (
         (await waiting.wait(taskNo, owner, timeoutMs, signal)) ??
-        withWaiting(explaining, await readTask(reads, taskNo, codes), codes)
+        withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
       )
     },
     listTasks: filter => listTasks(reads, filter),
     listDeliveries: filter => listDeliveries(reads, filter),
     listAlarms: filter => listAlarms(reads, filter),
-    remove: (taskNo, who) =>
-      remove(
-        { sql, complete, cluster, cancelled: options.cancelled },
-        taskNo,
-        who,
-        written({ who, what: 'task.delete', target: taskNo })
-      ),
-    redeliver(asked) {
-      const { taskNo, downstream = null, force, who } = asked
-      return redeliver(
-        { sql, complete, cluster, handlers, wake: dispatching.wake },
-        asked,
-        written({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
-      )
-    },
-    ...operatorCalls({
-      sql,
-      reads,
-      registry,
-      complete,
-      dispatching,
-      cluster,
-      cancelled: options.cancelled,
-      written
-    }),
+    ...operatorCalls(options),
     commit: options.half.commit,
     rollBack: options.half.rollBack,
     check: options.half.check,
@@ -158,25 +112,6 @@ export function operations(options: OperationsOptions): ApiDeps {
       })
     },
     listOrderingKeys: filter => listOrderingKeys(reads, filter),
-    release: (key, who) =>
-      release({ sql, cluster, promote: options.waitingFor.promote }, key, () =>
-        audit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
-      ),
-    async pause(name, who) {
-      if (!(await isKnown(reads, registry, name))) return false
-      await audit(sql, { who, what: 'downstream.pause', target: name })
-      await pause(sql, name, who)
-      await cluster.refresh()
-      return true
-    },
-    async resume(name, who) {
-      if (!(await isKnown(reads, registry, name))) return false
-      await audit(sql, { who, what: 'downstream.resume', target: name })
-      await resume(sql, name)
-      await cluster.refresh()
-      dispatching.wake()
-      return true
-    },
     reconcile: async question =>
       (await isKnown(reads, registry, question.downstream)) ? reconcile(reads, question) : 'not_found',
     listRejected: filter => listRejected(reads, filter),

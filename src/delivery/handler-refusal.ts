@@ -1,5 +1,5 @@
 import type { LoadedHandler } from '../handler/loaded.ts'
-import type { Invalid } from '../runtime/errors.ts'
+import { withoutAngles, type Invalid } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { messageOf } from './hooks.ts'
 
@@ -34,7 +34,7 @@ const noReceipts = {
 const noCheckBack = { detail: 'its handler has no checkBack', pointer: '/prepared' }
 
 /** The body as the handler's schema makes it, or everything that the handler refuses. */
-export function byHandler(
+export function checkedByHandler(
   deps: SchemaDeps,
   handler: LoadedHandler,
   task: ForHandler
@@ -59,7 +59,7 @@ type Issue = { message: string; path: PropertyKey[] }
 function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
   if (issues.length === 0) return [misfit]
   return issues.map(({ message, path }) => ({
-    detail: message,
+    detail: withoutAngles(message),
     pointer: ['', 'messageBody', ...path.map(escapePointer)].join('/')
   }))
 }
@@ -72,7 +72,7 @@ export const refusalBy =
   task => {
     const handler = handlers.get(task.messageCode)
     if (!handler) return { kind: 'unknown_code' }
-    const checked = byHandler({ log }, handler, task)
+    const checked = checkedByHandler({ log }, handler, task)
     return 'kind' in checked ? checked : undefined
   }
 

@@ -1,18 +1,16 @@
-import { keysAnswer, refusals, releasedAnswer } from './responses.ts'
+import { keyed, keysAnswer, refusals, releasedAnswer } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { holdOn } from './access.ts'
 import { badCursor } from './deliveries.ts'
 import { isDownstream, isOrderingKey, keyParams } from './requests.ts'
 import { keyQuery } from './queries.ts'
-import type { Key } from '../db/ordering.ts'
+import type { OrderingKey } from '../db/ordering.ts'
 import type { App } from './typed.ts'
 import { json } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
 
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
-
-export function keyRoutes(app: App, deps: ApiDeps): void {
+export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
   app.get(
     '/keys',
     {
@@ -74,10 +72,10 @@ export function keyRoutes(app: App, deps: ApiDeps): void {
   )
 }
 
-const cursorOf = ({ downstream, orderingKey }: Key): string =>
+const cursorOf = ({ downstream, orderingKey }: OrderingKey): string =>
   `${downstream}.${Buffer.from(orderingKey).toString('base64url')}`
 
-function keyOf(cursor: string): Key {
+function keyOf(cursor: string): OrderingKey {
   const [downstream = '', text = ''] = cursor.split('.')
   const orderingKey = Buffer.from(text, 'base64url').toString()
   if (!isDownstream(downstream) || !isOrderingKey(orderingKey)) throw badCursor()

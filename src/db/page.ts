@@ -1,12 +1,11 @@
 // A page of a list: by a keyset that new rows cannot shift.
 
-import { and, eq, inArray, type SQL } from 'drizzle-orm'
-import type { PgColumn } from 'drizzle-orm/pg-core'
+import { and, eq, inArray, type SQL, type PgColumn } from './drizzle.ts'
 import { task } from './schema.ts'
 import { uuidAt } from '../domain/ids.ts'
 
 /** What every list can be narrowed by. `cursor` is the last page's; a list goes from the newest to the oldest. */
-export interface Window {
+export interface ListFilter {
   messageCodes: readonly string[] | null
   messageCode?: string
   downstream?: string
@@ -20,11 +19,11 @@ export interface Window {
 export const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 const highest = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
-export const upTo = (window: Window): string => window.cursor ?? (window.to ? uuidAt(window.to) : highest)
+export const upTo = (filter: ListFilter): string => filter.cursor ?? (filter.to ? uuidAt(filter.to) : highest)
 
 /** The page of rows that are one more than it, where there are more. */
 export function paged<Row>(
-  { limit }: Pick<Window, 'limit'>,
+  { limit }: Pick<ListFilter, 'limit'>,
   rows: readonly Row[],
   cursorOf: (row: Row) => string
 ): { page: Row[]; next: { nextCursor?: string } } {
@@ -35,12 +34,12 @@ export function paged<Row>(
 
 /** The same of rows of a bounded look: where it ended before the page was full, the page is partial, and the next one goes on there. */
 export function pagedLook<Row>(
-  window: Window,
+  filter: ListFilter,
   { rows, until }: { rows: readonly Row[]; until?: string },
   cursorOf: (row: Row) => string
 ): { page: Row[]; next: { nextCursor?: string; partial?: true } } {
-  if (until === undefined) return paged(window, rows, cursorOf)
-  return { page: rows.slice(0, window.limit), next: { nextCursor: until, partial: true } }
+  if (until === undefined) return paged(filter, rows, cursorOf)
+  return { page: rows.slice(0, filter.limit), next: { nextCursor: until, partial: true } }
 }
 
 /** A condition where a value is asked for. Values of an enumeration come from requests as any text. */
@@ -48,7 +47,7 @@ export const is = (column: PgColumn | SQL, value: string | number | boolean | un
   value === undefined ? undefined : eq(column as PgColumn, value)
 
 export const ofMessages = (
-  { messageCodes, messageCode }: Window,
+  { messageCodes, messageCode }: ListFilter,
   column: PgColumn | SQL = task.messageCode
 ): SQL | undefined =>
   and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))

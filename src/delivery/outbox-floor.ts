@@ -1,8 +1,8 @@
 import type { OutboxRead } from '../db/outbox.ts'
 
-/** From which id on to look. Behind it lie rows that are gone, which PostgreSQL may not forget while an old transaction is open. */
-export interface OutboxWindow {
-  floor(): number
+/** A look reads the rows above this id. The rows below it are gone, but PostgreSQL cannot forget them while an old transaction is open. */
+export interface OutboxFloor {
+  id(): number
   /** What a look from the floor on saw; `isWhole`: it left no shard out. */
   saw(read: OutboxRead, isWhole: boolean): void
 }
@@ -17,12 +17,12 @@ const fullLookMs = 60_000
  * An id is taken before its transaction commits, so that a higher one may be seen first. Below the floor is only what no open
  * transaction can still bring: those that had begun when the highest id was seen have ended, and nothing up to it is left.
  */
-export function outboxWindow(clock: () => number = performance.now.bind(performance)): OutboxWindow {
+export function outboxFloor(clock: () => number = performance.now.bind(performance)): OutboxFloor {
   let floor = 0
   let next: { id: number; begunBelow: number } | undefined
   let fullAt = clock() + fullLookMs
   return {
-    floor() {
+    id() {
       if (clock() < fullAt) return floor
       fullAt = clock() + fullLookMs
       next = undefined

@@ -5,15 +5,15 @@ import { waitingFor, waitingText } from '../domain/waiting-for.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Cluster } from './cluster.ts'
 
-export interface WaitingDeps {
+export interface WaitingForDeps {
   reads: Reads
   handlers: ReadonlyMap<string, LoadedHandler>
   cluster: Pick<Cluster, 'now' | 'workers' | 'dispatchers'>
 }
 
 /** The task, and on each of its open deliveries what it waits for. `codes`: tasks of others are not named. */
-export async function withWaiting(
-  { reads, handlers, cluster }: WaitingDeps,
+export async function withWaitingFor(
+  { reads, handlers, cluster }: WaitingForDeps,
   found: TaskView | null,
   codes: readonly string[] | null
 ): Promise<TaskView | null> {

@@ -1,26 +1,16 @@
 import { z } from 'zod'
-import {
-  downstreamsAnswer,
-  dryRunAnswer,
-  handlersAnswer,
-  pausedAnswer,
-  refusals,
-  unreadable
-} from './responses.ts'
+import { dryRunAnswer, handlersAnswer, keyed, refusals, unreadable } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps, HandlerShown } from './deps.ts'
-import { codesFor, holdOn } from './access.ts'
+import { codesFor } from './access.ts'
 import { dryRunExamples } from './examples.ts'
 import { refusalProblem } from './problem.ts'
-import { codeParams, dryRunBody, isDownstream, nameParams } from './requests.ts'
+import { codeParams, dryRunBody } from './requests.ts'
 import { askedTask } from './task-request.ts'
 import type { App } from './typed.ts'
 import { fit, json, readBody } from './body.ts'
-import { Problem } from '../runtime/errors.ts'
 
-const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
-
-export function opsRoutes(app: App, deps: ApiDeps): void {
+export function handlerRoutes(app: App, deps: ApiDeps): void {
   app.get(
     '/handlers',
     {
@@ -37,24 +27,6 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
         .filter(handler => mayUse(caller, handler.messageCode))
         .map(shown)
       return json(reply, JSON.stringify({ handlers }))
-    }
-  )
-
-  app.get(
-    '/downstreams',
-    {
-      schema: {
-        tags: ['ops'],
-        summary: 'Downstreams, with pause and backlog',
-        operationId: 'listDownstreams',
-        response: { 200: downstreamsAnswer, ...refusals(...keyed) }
-      }
-    },
-    async (request, reply) => {
-      const caller = callerOf(request)
-      const all = await deps.listDownstreams()
-      const downstreams = all.filter(({ name }) => holdOn(name, caller, deps.handlers) !== 'none')
-      return json(reply, JSON.stringify({ downstreams }))
     }
   )
 
@@ -103,36 +75,6 @@ export function opsRoutes(app: App, deps: ApiDeps): void {
       return json(reply, JSON.stringify(made))
     }
   )
-
-  for (const what of ['pause', 'resume'] as const) {
-    app.post(
-      `/downstreams/:name/${what}`,
-      {
-        bodyLimit: 4096,
-        schema: {
-          tags: ['ops'],
-          operationId: `${what}Downstream`,
-          params: nameParams,
-          summary: what === 'pause' ? 'Pause a downstream: its deliveries wait' : 'Resume a downstream',
-          response: {
-            200: pausedAnswer,
-            ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
-          }
-        }
-      },
-      async (request, reply) => {
-        const { name } = request.params
-        const caller = callerOf(request)
-        const who = caller.name
-        const hold = holdOn(name, caller, deps.handlers)
-        if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
-        if (hold === 'some')
-          throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
-        if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
-        return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
-      }
-    )
-  }
 }
 
 function shown({ messageCode, body, checkBack, downstreams }: HandlerShown) {

@@ -6,7 +6,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import type { Dependents } from './dependents.ts'
 
-export interface AfterDeps {
+export interface WriteDependentsDeps {
   sql: Sql
   cluster: Cluster
   dependents: Pick<Dependents, 'accepted'>
@@ -16,7 +16,7 @@ export interface AfterDeps {
  * Group commit of tasks that wait for others, in their order: an earlier one of the batch may be waited for. Those that name what they
  * cannot wait for are not stored. Throws Unavailable when PostgreSQL cannot take them now.
  */
-export async function writeDependents(deps: AfterDeps, tasks: NewTask[]): Promise<InsertResult[]> {
+export async function writeDependents(deps: WriteDependentsDeps, tasks: NewTask[]): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   failpoint('accept.before_commit')
   const writing = write(deps, tasks)
@@ -32,7 +32,7 @@ export async function writeDependents(deps: AfterDeps, tasks: NewTask[]): Promis
   return orUnavailable(deps.cluster, writing)
 }
 
-async function write({ sql }: AfterDeps, tasks: NewTask[]): Promise<InsertResult[]> {
+async function write({ sql }: WriteDependentsDeps, tasks: NewTask[]): Promise<InsertResult[]> {
   try {
     return await insert(sql, tasks)
   } catch (err) {

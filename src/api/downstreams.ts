@@ -1,0 +1,114 @@
+import { z } from 'zod'
+import { holdOn } from './access.ts'
+import { callerOf } from './auth.ts'
+import { fit, json, readBody } from './body.ts'
+import type { ApiDeps } from './deps.ts'
+import { limitExamples } from './examples.ts'
+import { isDownstream, nameParams } from './requests.ts'
+import { downstreamsAnswer, keyed, pausedAnswer, refusals, unreadable } from './responses.ts'
+import type { App } from './typed.ts'
+import { Problem } from '../runtime/errors.ts'
+
+const limit = (most: number) => z.int().min(1).max(most).nullable().optional()
+const limitsBody = z
+  .strictObject({
+    concurrency: limit(100_000).describe("Parallel requests over all workers. null: the handler's."),
+    perSecond: limit(1_000_000).describe("Requests per second over all workers. null: the handler's.")
+  })
+  .refine(({ concurrency, perSecond }) => concurrency !== undefined || perSecond !== undefined, {
+    error: 'must have concurrency or perSecond'
+  })
+const limitsAnswer = z.looseObject({
+  name: z.string(),
+  concurrency: z.int().min(1).optional().describe('The current limit.'),
+  perSecond: z.number().optional(),
+  limits: z.looseObject({}).optional().describe('The limits set by an operator, with who and when.'),
+  handlerLimits: z.looseObject({}).optional().describe("The handler's limits, if others are set.")
+})
+
+export function downstreamRoutes(app: App, deps: ApiDeps): void {
+  app.get(
+    '/downstreams',
+    {
+      schema: {
+        tags: ['ops'],
+        summary: 'Downstreams, with pause and backlog',
+        operationId: 'listDownstreams',
+        response: { 200: downstreamsAnswer, ...refusals(...keyed) }
+      }
+    },
+    async (request, reply) => {
+      const caller = callerOf(request)
+      const all = await deps.listDownstreams()
+      const downstreams = all.filter(({ name }) => holdOn(name, caller, deps.handlers) !== 'none')
+      return json(reply, JSON.stringify({ downstreams }))
+    }
+  )
+
+  for (const what of ['pause', 'resume'] as const) {
+    app.post(
+      `/downstreams/:name/${what}`,
+      {
+        bodyLimit: 4096,
+        schema: {
+          tags: ['ops'],
+          operationId: `${what}Downstream`,
+          params: nameParams,
+          summary: what === 'pause' ? 'Pause a downstream: its deliveries wait' : 'Resume a downstream',
+          response: {
+            200: pausedAnswer,
+            ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
+          }
+        }
+      },
+      async (request, reply) => {
+        const { name } = request.params
+        const caller = callerOf(request)
+        const who = caller.name
+        const hold = holdOn(name, caller, deps.handlers)
+        if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        if (hold === 'some')
+          throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
+        if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
+      }
+    )
+  }
+
+  app.patch(
+    '/downstreams/:name',
+    {
+      bodyLimit: 4096,
+      schema: {
+        tags: ['ops'],
+        summary: 'Set the limits of a downstream without a restart',
+        operationId: 'setLimits',
+        description:
+          "Every process applies them within a second. They are stored and replace the handler's limits until set to null.",
+        params: nameParams,
+        body: limitsBody.meta({ 'x-examples': limitExamples }),
+        response: {
+          200: limitsAnswer,
+          ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unreadable, ...keyed)
+        }
+      }
+    },
+    async (request, reply) => {
+      const { name } = request.params
+      const caller = callerOf(request)
+      const hold = holdOn(name, caller, deps.handlers)
+      if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
+      if (hold === 'some')
+        throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
+      const limits = fit(limitsBody, readBody(request.body, 'plain').value)
+      const isSet = await deps.setLimits(
+        name,
+        limits as { concurrency?: number | null; perSecond?: number | null },
+        caller.name
+      )
+      const found = isSet && (await deps.listDownstreams()).find(one => one.name === name)
+      if (!found) throw new Problem('DOWNSTREAM_NOT_FOUND')
+      return json(reply, JSON.stringify(found))
+    }
+  )
+}

@@ -1,0 +1,58 @@
+// The names that `ackbox key secret` may be given: those of the handlers here.
+import { fileURLToPath } from 'node:url'
+import { isMainThread, parentPort, Worker } from 'node:worker_threads'
+import { environment, readConfig } from '../../service/config.ts'
+import { nearest } from '../../runtime/nearest.ts'
+import { readHandlers } from '../read-handlers.ts'
+
+interface Names {
+  downstreams: string[]
+  codes: string[]
+}
+
+const longestMs = 15_000
+const mostNamed = 20
+
+/** A line for a name that no handler here has. Undefined: one has it, or they do not load. */
+export async function unknownName(name: string): Promise<string | undefined> {
+  const here = await namesHere()
+  if (!here) return undefined
+  const code = name.startsWith('check:') ? name.slice('check:'.length) : undefined
+  const [asked, known] = code === undefined ? [name, here.downstreams] : [code, here.codes]
+  if (known.includes(asked)) return undefined
+  const meant = nearest(asked, known)
+  const all = [...(meant === undefined ? [] : [meant]), ...known.filter(each => each !== meant)]
+  const more = all.length > mostNamed ? `, and ${all.length - mostNamed} more` : ''
+  return [
+    `No handler here has the ${code === undefined ? 'downstream' : 'messageCode'} ${asked}.`,
+    meant === undefined ? '' : `Did you mean ${meant}?`,
+    `There are: ${all.slice(0, mostNamed).join(', ')}${more}.`
+  ]
+    .filter(Boolean)
+    .join(' ')
+}
+
+/** By a thread that ends: what handlers print, or keep open, must not get into the secret's pipe, nor hold it. */
+async function namesHere(): Promise<Names | undefined> {
+  const worker = new Worker(fileURLToPath(import.meta.url), { stdout: true, stderr: true })
+  let late: NodeJS.Timeout | undefined
+  try {
+    return await new Promise(resolve => {
+      late = setTimeout(resolve, longestMs, undefined)
+      worker.once('message', resolve)
+      worker.once('error', () => resolve(undefined))
+      worker.once('exit', () => resolve(undefined))
+    })
+  } finally {
+    clearTimeout(late)
+    await worker.terminate()
+  }
+}
+
+if (!isMainThread) {
+  const { handlers, downstreams } = await readHandlers(readConfig(environment()))
+  parentPort?.postMessage({
+    downstreams: [...downstreams.keys()].toSorted(),
+    codes: [...handlers.keys()].toSorted()
+  } satisfies Names)
+}

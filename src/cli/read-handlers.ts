@@ -1,0 +1,24 @@
+// The handlers that a service with these settings would load, for the commands that look at them.
+import { demoEnv } from '../demo/receiver.ts'
+import { builtInHandlers } from '../handler/files.ts'
+import { loadHandlers, type Registry } from '../handler/load.ts'
+import type { Config } from '../service/config.ts'
+import { transportNames } from '../transport/registry.ts'
+
+/** The demo receiver of a running service has a port of its own; here its name has to do. */
+export const demoUrl = 'http://demo-receiver'
+
+/** Throws HandlersError with the errors of all handlers. */
+export async function readHandlers({
+  handlersDir,
+  dtmTargets,
+  demo
+}: Pick<Config, 'handlersDir' | 'dtmTargets' | 'demo'>): Promise<Registry> {
+  return await loadHandlers({
+    ...(handlersDir !== undefined && { dir: handlersDir }),
+    ...(dtmTargets && { dtmTargets }),
+    builtIn: builtInHandlers,
+    env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,
+    transports: transportNames
+  })
+}

@@ -1,0 +1,79 @@
+// The arguments of `ackbox tasks`, and which of them each command takes: one that it would leave out of account is refused,
+// since `redeliver --all order-1` must not redeliver everything.
+import { parseArgs } from 'node:util'
+import { UsageError } from '../database.ts'
+
+const options = {
+  status: { type: 'string' },
+  code: { type: 'string' },
+  scene: { type: 'string' },
+  downstream: { type: 'string' },
+  biz: { type: 'string' },
+  by: { type: 'string' },
+  prefix: { type: 'string' },
+  reason: { type: 'string' },
+  text: { type: 'string' },
+  from: { type: 'string' },
+  to: { type: 'string' },
+  limit: { type: 'string' },
+  force: { type: 'boolean' },
+  all: { type: 'boolean' },
+  'dry-run': { type: 'boolean' },
+  json: { type: 'boolean' },
+  url: { type: 'string' },
+  key: { type: 'string' }
+} as const
+
+type Option = keyof typeof options
+export type Given = ReturnType<
+  typeof parseArgs<{ options: typeof options; allowPositionals: true }>
+>['values']
+
+const filters: readonly Option[] = [
+  'status',
+  'code',
+  'scene',
+  'downstream',
+  'biz',
+  'by',
+  'prefix',
+  'reason',
+  'text',
+  'from',
+  'to'
+]
+const everywhere: readonly Option[] = ['json', 'url', 'key']
+
+const taken: Record<string, { words: readonly string[]; options: readonly Option[] }> = {
+  list: { words: [], options: [...filters, 'limit'] },
+  show: { words: ['TASKNO'], options: [] },
+  push: { words: ['TASKNO'], options: ['downstream'] },
+  settle: { words: ['TASKNO', 'STATUS'], options: ['downstream', 'reason'] },
+  redeliver: { words: ['TASKNO'], options: ['downstream', 'force'] },
+  'redeliver --all': { words: [], options: [...filters, 'all', 'dry-run'] },
+  stop: { words: ['OPERATION'], options: [] }
+}
+
+export function readArguments(args: string[]): { verb: string | undefined; words: string[]; given: Given } {
+  const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
+  const [verb, ...words] = positionals
+  return { verb, words, given: values }
+}
+
+/** A command that is not known has nothing to check. */
+export function checkArguments(verb: string, words: string[], given: Given, help: string): void {
+  const command = verb === 'redeliver' && given.all ? 'redeliver --all' : verb
+  const takes = Object.hasOwn(taken, command) ? taken[command] : undefined
+  if (!takes) return
+  const missing = takes.words[words.length]
+  if (missing !== undefined) throw new UsageError(`Missing ${missing}\n\n${help}`)
+  const surplus = words.slice(takes.words.length)
+  if (surplus.length > 0)
+    throw new UsageError(`tasks ${command} does not take ${surplus.join(' ')}\n\n${help}`)
+  const may: readonly string[] = [...takes.options, ...everywhere]
+  const useless = Object.keys(given).filter(name => !may.includes(name))
+  if (useless.length > 0)
+    throw new UsageError(
+      `tasks ${command} does not take ${useless.map(name => `--${name}`).join(', ')}\n\n${help}`
+    )
+}

@@ -1,0 +1,69 @@
+// The audit: what operators did, written and listed. An act of api-keys.ts, of an archive or of an alarm writes its row itself, in its own statement.
+import { and, desc, gte, lt } from './drizzle.ts'
+import { is, paged } from './page.ts'
+import type { Sql } from './pool.ts'
+import type { Reads } from './reads.ts'
+import { audit } from './schema.ts'
+import { present } from './views.ts'
+
+export interface AuditEntry {
+  who: string
+  what: string
+  target?: string
+  detail?: { [name: string]: AuditDetail }
+}
+type AuditDetail =
+  | string
+  | number
+  | boolean
+  | null
+  | undefined
+  | AuditDetail[]
+  | { [name: string]: AuditDetail }
+
+/** Who did what; never a body, a key or a token. */
+export async function writeAudit(sql: Sql, { who, what, target, detail }: AuditEntry): Promise<void> {
+  await sql`
+    insert into audit (who, what, target, detail)
+    values (${who}, ${what}, ${target ?? null}, ${detail ? sql.json(detail as never) : null})`
+}
+
+export interface AuditFilter {
+  who?: string
+  what?: string
+  target?: string
+  from?: Date
+  to?: Date
+  cursor?: string
+  limit: number
+}
+
+/** The newest first. The cursor is the id of the last one. */
+export async function listAudit({ db }: Reads, filter: AuditFilter) {
+  if (filter.cursor !== undefined && !/^\d{1,15}$/.test(filter.cursor)) return 'bad_cursor' as const
+  const rows = await db
+    .select()
+    .from(audit)
+    .where(
+      and(
+        filter.cursor === undefined ? undefined : lt(audit.id, Number(filter.cursor)),
+        is(audit.who, filter.who),
+        is(audit.what, filter.what),
+        is(audit.target, filter.target),
+        filter.from && gte(audit.at, filter.from),
+        filter.to && lt(audit.at, filter.to)
+      )
+    )
+    .orderBy(desc(audit.id))
+    .limit(filter.limit + 1)
+  const { page, next } = paged(filter, rows, row => String(row.id))
+  const acts = page.map(({ id, at, who, what, target, detail }) => ({
+    id: String(id),
+    at: at.toISOString(),
+    who,
+    what,
+    ...present('target', target),
+    ...present('detail', detail)
+  }))
+  return { audit: acts, ...next }
+}

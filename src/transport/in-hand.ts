@@ -1,0 +1,89 @@
+// The receipts of one broker that are being handled: up to a hundred, and of a bounded size.
+import { setMaxListeners } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Failure } from './egress/guard.ts'
+import { unfit } from './judged.ts'
+import { heldMost, messageMost, type Handle, type ReceiptMessage } from './receipts.ts'
+
+/** Messages that are handled at a time. */
+export const atATime = 100
+/** What a message holds beside its bytes, and each of its headers, roughly. */
+const [overhead, ofHeader] = [1_024, 100]
+/** A receipt that must come again is handed over again after this. */
+export const laterMs = 1_000
+
+/** More bytes than may be held: of messages larger than any receipt, or of more than were asked for. */
+export class TooMuch extends Failure {
+  constructor() {
+    super(unfit(`more than ${heldMost} bytes of messages at a time`).outcome)
+  }
+}
+
+/**
+ * One for each broker, and not one for each connection: while PostgreSQL hangs, what a lost connection brought is still there when
+ * the next one brings more.
+ */
+export interface InHand {
+  /** How many more may be taken: none while a large one could be too much. */
+  room(): number
+  /** Throws TooMuch and does not begin where more would be held than may be; one alone may always begin. */
+  begin(message: ReceiptMessage, handling: () => Promise<unknown>): void
+  /** Resolves when one has ended; at once where there is none. */
+  oneEnded(): Promise<void>
+  allEnded(): Promise<void>
+}
+
+export function inHand(): InHand {
+  const open = new Set<Promise<void>>()
+  let held = 0
+  return {
+    room: () => (held + messageMost > heldMost ? 0 : Math.max(0, atATime - open.size)),
+
+    begin(message, handling) {
+      const size = sizeOf(message)
+      if (held > 0 && held + size > heldMost) throw new TooMuch()
+      held += size
+      const ended = (): void => {
+        open.delete(one)
+        held -= size
+      }
+      const one: Promise<void> = handling().then(ended, ended)
+      open.add(one)
+    },
+
+    async oneEnded() {
+      if (open.size > 0) await Promise.race(open)
+    },
+
+    async allEnded() {
+      await Promise.all(open)
+    }
+  }
+}
+
+function sizeOf({ body, headers }: ReceiptMessage): number {
+  let size = overhead + body.length
+  for (const [name, text] of Object.entries(headers)) size += ofHeader + 2 * (name.length + text.length)
+  return size
+}
+
+/** The signal of one connection's receipts. Each that waits listens to it: Node would print that this may be a leak. */
+export function anyOf(...signals: AbortSignal[]): AbortSignal {
+  const any = AbortSignal.any(signals)
+  setMaxListeners(0, any)
+  return any
+}
+
+/** Hands it over again and again until it is done. False: the signal aborted before. */
+export async function handled(
+  handle: Handle,
+  message: ReceiptMessage,
+  signal: AbortSignal
+): Promise<boolean> {
+  // One that breaks what handles it must not stop the others
+  while ((await handle(message).catch(() => 'later' as const)) === 'later') {
+    await sleep(laterMs, undefined, { signal }).catch(() => {})
+    if (signal.aborted) return false
+  }
+  return true
+}

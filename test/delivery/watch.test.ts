@@ -1,0 +1,35 @@
+import t from 'tap'
+import { watch, type Change } from '../../src/delivery/watch.ts'
+import type { Logger } from '../../src/runtime/logger.ts'
+import { setup } from '../support/setup.ts'
+import { until } from '../support/until.ts'
+
+t.test(
+  'whoever begins to watch while the database is away hears of it at the first look that succeeds',
+  async t => {
+    const { sql, post, quiet } = await setup(t)
+    const taskNo = await post()
+    await quiet()
+    let failed = 0
+    const log = { debug: () => failed++ } as unknown as Logger
+    const watching = watch({ sql, log })
+    const hear = () => {
+      const told: Change[] = []
+      t.teardown(
+        watching({ messageCodes: null, taskNo, tell: changes => told.push(...changes) }) as () => void
+      )
+      return told
+    }
+    const first = hear()
+    await until('the first is told', () => first.length === 1)
+    await sql`alter table audit rename to away`
+    const second = hear()
+    const before = failed
+    // One look may have been under way already.
+    await until('two looks fail', () => failed >= before + 2)
+    await sql`alter table away rename to audit`
+    await until('the second is told', () => second.length > 0)
+    t.same(second, [{ kind: 'task', taskNo }])
+    t.same(first, [{ kind: 'task', taskNo }], 'nothing has changed since')
+  }
+)

@@ -1,0 +1,135 @@
+// What a relay does to the rows of a producer's database, and to those who work there at the same time.
+import t from 'tap'
+import { mysqlSource } from '../../src/relay/mysql.ts'
+import { postgresSource } from '../../src/relay/postgres.ts'
+import type { OutboxRow, Share, Verdict } from '../../src/relay/source.ts'
+import { start } from '../support/service.ts'
+import { numbered, stage } from '../support/stage.ts'
+import { until } from '../support/until.ts'
+import { insert, kinds, producer, relay } from './producer.ts'
+
+t.setTimeout(600_000)
+
+const refused: Verdict = { kind: 'rejected', problem: '{}' }
+
+for (const kind of kinds) {
+  t.test(`${kind}: shares that are under way at once do not wait for each other`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    const rows = numbered('n', 20)
+    await from.run(insert(rows.map((no, n) => [no, 'test.plain', '{}', n % 2 === 0 ? null : 'a key'])))
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 3)
+    t.teardown(() => source.close())
+    const shares: Share[] = ['unkeyed', ...(await source.shards())]
+    let inHand = 0
+    const post = async (batch: OutboxRow[]): Promise<Verdict[]> => {
+      inHand++
+      await until('each share has its rows', () => inHand === shares.length)
+      return batch.map((_, nth) => (nth === 0 ? refused : { kind: 'accepted', isNew: true }))
+    }
+    const done = await Promise.all(shares.map(share => source.drain(share, 500, post)))
+    t.same(
+      done,
+      shares.map(() => ({ seen: 10, removed: 10 }))
+    )
+    t.equal(await from.waiting(), 0)
+    t.same(
+      (await from.rejected()).map(row => row.task_no),
+      rows.slice(0, 2)
+    )
+  })
+
+  t.test(`${kind}: a transaction that is still open holds up no row of its shard`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(insert([['done', 'test.plain', '{}', 'a key']]))
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 2)
+    t.teardown(() => source.close())
+    const [shard = 0] = await source.shards()
+    const seen: string[] = []
+    const post = async (batch: OutboxRow[]): Promise<Verdict[]> => {
+      seen.push(...batch.map(row => row.taskNo))
+      t.same(await source.drain(shard, 500, post), { seen: 0, removed: 0 }, 'of a shard one at a time')
+      return batch.map(() => ({ kind: 'accepted', isNew: true }))
+    }
+    await from.open(insert([['open', 'test.plain', '{}', 'a key']]), async () => {
+      t.same(await source.drain(shard, 500, post), { seen: 1, removed: 1 })
+    })
+    t.same(seen, ['done'])
+    t.equal(await from.waiting(), 0)
+  })
+
+  t.test(`${kind}: a delay that reaches beyond every calendar is refused, and not sent at once`, async t => {
+    const on = await stage(t)
+    const from = on && (await producer(t, kind))
+    if (!from) return
+    const service = await start(t, on.env)
+    await from.run(
+      insert(['far', 'beyond', 'before'].map((no): [string, string, string] => [no, 'test.plain', '{}']))
+    )
+    const far = "case task_no when 'far' then 1000000000000000 else 9000000000000000 end"
+    await from.run(
+      `update ackbox_outbox set delay_ms = ${far} * case task_no when 'before' then -1 else 1 end`
+    )
+    await relay(t, from.url, service.url, '--once').said(/^3 rows left the outbox/)
+    t.match(await from.rejected(), [
+      { task_no: 'far', problem: /delay/ },
+      { task_no: 'beyond', problem: /delay/ },
+      { task_no: 'before', problem: /delay/ }
+    ])
+  })
+
+  t.test(`${kind}: an answer of any length is kept as the problem of a row`, async t => {
+    const from = await producer(t, kind)
+    if (!from) return
+    await from.run(insert([['one', 'test.plain', '{}']]))
+    const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 1)
+    t.teardown(() => source.close())
+    const problem = `<html>${'支付'.repeat(50_000)}`
+    const post = async (): Promise<Verdict[]> => [{ kind: 'rejected', problem }]
+    t.same(await source.drain('unkeyed', 500, post), { seen: 1, removed: 1 })
+    t.match(await from.rejected(), [{ problem: /^<html>支付/ }])
+  })
+}
+
+t.test('mysql: a server without backslash escapes, and ids that no double holds', async t => {
+  const from = await producer(t, 'mysql')
+  if (!from) return
+  await from.run("set global sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'")
+  await from.run('alter table ackbox_outbox auto_increment = 9007199254740993')
+  await from.run(insert(numbered('n', 3).map((no): [string, string, string] => [no, 'test.plain', '{}'])))
+  const source = await mysqlSource(from.url, 1)
+  t.teardown(() => source.close())
+  const problem = JSON.stringify({ detail: `it's a "backslash" \\` })
+  const post = async (): Promise<Verdict[]> => [
+    { kind: 'rejected', problem },
+    { kind: 'accepted', isNew: true },
+    { kind: 'kept' }
+  ]
+  t.same(await source.drain('unkeyed', 500, post), { seen: 3, removed: 2 })
+  t.match(await from.rejected(), [{ problem }])
+  t.equal(await from.waiting(), 1)
+  t.equal(await source.retryRejected(), 1)
+  t.equal(await from.waiting(), 2)
+})
+
+t.test('postgres: two relays on a database whose transactions are serializable', async t => {
+  const from = await producer(t, 'postgres')
+  if (!from) return
+  await from.run(insert(numbered('n', 20).map((no): [string, string, string] => [no, 'test.plain', '{}'])))
+  const name = new URL(from.url).pathname.slice(1)
+  await from.run(`alter database "${name}" set default_transaction_isolation = 'serializable'`)
+  const source = postgresSource(from.url, 2)
+  t.teardown(() => source.close())
+  let inHand = 0
+  const post = async (batch: OutboxRow[]): Promise<Verdict[]> => {
+    inHand++
+    await until('both have their rows', () => inHand === 2)
+    return batch.map(() => ({ kind: 'accepted', isNew: true }))
+  }
+  const both = [source.drain('unkeyed', 10, post), source.drain('unkeyed', 10, post)]
+  t.same(await Promise.all(both), [
+    { seen: 10, removed: 10 },
+    { seen: 10, removed: 10 }
+  ])
+})

@@ -1,0 +1,100 @@
+// What a reader of receipts may have in hand.
+import t from 'tap'
+import { guard } from '../../src/transport/egress/guard.ts'
+import { anyOf, handled, inHand } from '../../src/transport/in-hand.ts'
+import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
+import type { ReceiptMessage } from '../../src/transport/receipts.ts'
+
+const ofBytes = (bytes: number, headers = {}): ReceiptMessage => ({ body: new Uint8Array(bytes), headers })
+
+/** Begins one that ends when its function is called. */
+function begin(hand: ReturnType<typeof inHand>, message = ofBytes(10)): () => void {
+  let end = (): void => {}
+  hand.begin(message, () => new Promise<void>(resolve => (end = resolve)))
+  return end
+}
+
+t.test('a hundred receipts are in hand, and one more when one has ended', async t => {
+  const hand = inHand()
+  const ends = Array.from({ length: 100 }, () => begin(hand))
+  t.equal(hand.room(), 0)
+  ends[0]?.()
+  await hand.oneEnded()
+  t.equal(hand.room(), 1)
+  for (const end of ends) end()
+  await hand.allEnded()
+  t.equal(hand.room(), 100)
+})
+
+t.test('large receipts leave no room for more, and what is too much is not begun', async t => {
+  const hand = inHand()
+  const ends = Array.from({ length: 4 }, () => begin(hand, ofBytes(2_000_000)))
+  t.equal(hand.room(), 0)
+  t.throws(() => begin(hand, ofBytes(2_000_000)), /bytes of messages at a time/)
+  ends[0]?.()
+  await hand.oneEnded()
+  begin(hand, ofBytes(2_000_000))()
+  for (const end of ends) end()
+  await hand.allEnded()
+})
+
+t.test('what headers hold counts too', async t => {
+  const hand = inHand()
+  begin(hand, ofBytes(0, { long: 'x'.repeat(4_000_000) }))
+  t.throws(() => begin(hand, ofBytes(1_000_000)), /bytes of messages at a time/)
+})
+
+t.test(
+  'one that is larger than all that may be held is handled alone: it would come again for ever',
+  async t => {
+    const hand = inHand()
+    begin(hand, ofBytes(10_000_000))
+    t.throws(() => begin(hand), /bytes of messages at a time/)
+  }
+)
+
+t.test('one whose handling breaks is in hand no more', async t => {
+  const hand = inHand()
+  hand.begin(ofBytes(10), () => Promise.reject(new Error('broken')))
+  await hand.allEnded()
+  t.equal(hand.room(), 100)
+})
+
+t.test('a receipt is handed over until it is done, or until nobody waits for it any more', async t => {
+  const verdicts = ['later', 'done'] as const
+  let nth = 0
+  t.equal(
+    await handled(async () => verdicts[nth++] ?? 'done', ofBytes(1), new AbortController().signal),
+    true
+  )
+  t.equal(nth, 2)
+  const stop = new AbortController()
+  const handling = handled(async () => (stop.abort(), 'later'), ofBytes(1), stop.signal)
+  t.equal(await handling, false)
+})
+
+t.test('a hundred receipts that must come again print no warning of a leak', async t => {
+  const warnings: string[] = []
+  const keep = ({ message }: Error): void => void warnings.push(message)
+  process.on('warning', keep)
+  t.teardown(() => process.off('warning', keep))
+  const [stop, lost] = [new AbortController(), new AbortController()]
+  const { done } = await consumeReceipts({
+    brokers: [],
+    guard: guard({ allow: undefined, embedded: true, deny: [] }),
+    log: { info() {}, warn() {} },
+    take: async () => {},
+    faultOf: () => 'ours',
+    signal: stop.signal
+  })
+  await done
+  // Some brokers' receipts wait for the stop alone, some also for the end of their connection
+  const waiting = [stop.signal, anyOf(stop.signal, lost.signal)].flatMap(signal =>
+    Array.from({ length: 100 }, () => handled(async () => 'later', ofBytes(1), signal))
+  )
+  await new Promise(resolve => setImmediate(resolve))
+  lost.abort()
+  stop.abort()
+  t.same([...new Set(await Promise.all(waiting))], [false])
+  t.same(warnings, [])
+})
