@@ -89,12 +89,13 @@ export async function findOwned(
 
 /**
  * Those of these claims that are as they were claimed. `owner` put them into the queue: whoever reads them from there becomes their owner.
- * Without those of former versions, which have none.
+ * Without those of former versions, which have none, and without those that this worker has read after all: it was called dead, but lives.
  */
 export async function findUnread(
   sql: Sql,
   downstream: string,
-  claims: readonly (readonly [taskId: string, attempt: number])[]
+  claims: readonly (readonly [taskId: string, attempt: number])[],
+  worker: { number: number; node: string }
 ): Promise<(Overdue & { owner: number })[]> {
   // A job may be made by hand.
   const likely = claims.filter(([taskId, attempt]) => uuid.test(taskId) && attempt > 0 && attempt < 2 ** 31)
@@ -106,6 +107,7 @@ export async function findUnread(
     ) as h (task_id, attempt)
       join delivery d on d.task_id = h.task_id and d.downstream = ${downstream} and d.attempt = h.attempt
       join task t on t.id = d.task_id
-    where d.phase = 'IN_FLIGHT' and d.owner is not null`
+    where d.phase = 'IN_FLIGHT' and d.owner <> ${worker.number}
+      and not exists (select from owner o where o.number = d.owner and o.node = ${worker.node})`
   return rows.map(row => ({ ...overdueOf(row), owner: row.owner }))
 }

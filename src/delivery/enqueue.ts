@@ -1,6 +1,8 @@
 import { failpoint } from '../runtime/failpoint.ts'
 import type { LeasedDelivery } from './load.ts'
 import type { Complete } from './complete.ts'
+import type { Owner } from './lease.ts'
+import { withdrawals, type Withdrawals } from './withdrawals.ts'
 import { waitGroup } from '../runtime/semaphore.ts'
 
 /** A claimed delivery: its attempt has a running lease. */
@@ -29,28 +31,42 @@ export interface Queue {
   room(downstream: string): number
 }
 
-export interface Enqueuer {
+export interface Enqueuer extends Pick<Withdrawals, 'begin' | 'end'> {
   add(deliveries: ClaimedDelivery[]): Promise<void>
   room(downstream: string): number
   /** Resolves when each claimed delivery is enqueued or released. */
   idle(): Promise<void>
 }
 
-/** Enqueues deliveries. It releases those that the queue did not add: they are due again at once, and no try is counted. */
-export function enqueuer(queue: Queue, complete: Complete): Enqueuer {
+export interface EnqueuerDeps {
+  queue: Queue
+  complete: Complete
+  owner: Pick<Owner, 'number'>
+  downstreams: Iterable<string>
+}
+
+/**
+ * Enqueues deliveries. It releases those that the queue did not add: they are due again at once, and no try is counted. A queue that did
+ * not answer in time may have added them all the same: a worker that has read one by now has it.
+ */
+export function enqueuer({ queue, complete, owner, downstreams }: EnqueuerDeps): Enqueuer {
+  const { begin, end, withdraw } = withdrawals(downstreams)
   const busy = waitGroup()
   const enqueueOrRelease = async (deliveries: ClaimedDelivery[]): Promise<void> => {
     failpoint('queue.before_add')
     const left = await queue.add(deliveries)
     failpoint('queue.after_add')
-    // If the release fails too, the lease ends. The delivery is late, but not lost.
-    await Promise.allSettled(
-      left.map(({ taskId, downstream, attempt }) =>
-        complete({ move: { taskId, downstream, attempt, name: 'release' } })
-      )
+    if (left.length === 0) return
+    // It moves none that a worker of another process has taken: that one is its owner.
+    const number = owner.number()
+    const guard = number === null ? {} : { owner: number }
+    await withdraw(left, ({ taskId, downstream, attempt }) =>
+      complete({ move: { taskId, downstream, attempt, name: 'release', ...guard } })
     )
   }
   return {
+    begin,
+    end,
     room: downstream => queue.room(downstream),
     add(deliveries) {
       busy.enter()

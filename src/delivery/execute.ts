@@ -11,6 +11,7 @@ import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, type Complete } from './complete.ts'
 import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
+import type { Enqueuer } from './enqueue.ts'
 import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -45,6 +46,7 @@ export interface ExecuteDeps {
   /** Undefined: it is the only worker. */
   reach?: Pick<Reach, 'attempted' | 'isClosed'>
   cancelled: Cancelled
+  enqueuer: Pick<Enqueuer, 'begin' | 'end'>
   complete: Complete
   cluster: Cluster
   owner: Owner
@@ -88,11 +90,21 @@ export function executor(deps: ExecuteDeps): Execute {
     }
     busy.enter()
     // Not `finally`: it creates three more promises for every delivery.
-    void work.catch(lost).then(busy.leave)
+    void work.catch(lost).then(() => {
+      deps.enqueuer.end(delivery.downstream, delivery.task.id)
+      busy.leave()
+    })
   }
-  const deliver = async (claims: ClaimedBatch): Promise<void> => {
+  const deliver = async (queued: ClaimedBatch): Promise<void> => {
+    const claims = deps.enqueuer.begin(queued)
     const ahead = reading.get(claims.downstream)
-    const { loaded, isRead } = await load(deps.sql, ahead, claims, deps.owner.number())
+    const { loaded, isRead } = await load(deps.sql, ahead, claims, deps.owner.number()).catch(
+      (err: unknown) => {
+        endUnread(claims, [])
+        throw err
+      }
+    )
+    if (isRead) endUnread(claims, loaded)
     const slots = deps.slots.get(claims.downstream)
     for (const one of loaded) {
       const { delivery } = one
@@ -108,6 +120,12 @@ export function executor(deps: ExecuteDeps): Execute {
       start(took ? attempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0), delivery)
     }
     if (isRead) ahead?.leave()
+  }
+  /** Ends those that are not as they were claimed any more. */
+  function endUnread({ downstream, deliveries }: ClaimedBatch, loaded: readonly LeasedDelivery[]): void {
+    if (loaded.length === deliveries.length) return
+    const ids = new Set(loaded.map(one => one.delivery.task.id))
+    for (const { taskId } of deliveries) if (!ids.has(taskId)) deps.enqueuer.end(downstream, taskId)
   }
   return Object.assign(deliver, { idle: busy.idle })
 }

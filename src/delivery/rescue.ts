@@ -72,19 +72,23 @@ export async function rescueOwned(
     const rescued = await decideAll(deps, owned, moves)
     if (owned.length < overdueAtOnce || rescued === 0) break
   }
-  if (isWorker) await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, node)))
+  if (isWorker) await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, { number, node })))
 }
 
 /** Takes back what a dead worker had taken from a queue and not read yet: it belongs to whoever put it there, and nobody has sent it. */
-async function rescueTaken(deps: RescueOwnedDeps, downstream: string, worker: string): Promise<void> {
-  const taken = await withTimeout(deps.takenBy(downstream, worker), queueMs, () => {
+async function rescueTaken(
+  deps: RescueOwnedDeps,
+  downstream: string,
+  worker: Pick<DeadOwner, 'number' | 'node'>
+): Promise<void> {
+  const taken = await withTimeout(deps.takenBy(downstream, worker.node), queueMs, () => {
     throw new Error(`no answer within ${queueMs} ms`)
   }).catch((err: unknown) => {
     // The queue is away: the leases end.
     deps.log.warn({ downstream, reason: messageOf(err) }, 'queue.failing')
     return []
   })
-  const unread = await findUnread(deps.sql, downstream, taken)
+  const unread = await findUnread(deps.sql, downstream, taken, worker)
   const moves = unread.map(({ owner, ...one }): Move => {
     const { overdue: _, ...move } = moveOf(deps, one, false)
     return { ...move, owner }

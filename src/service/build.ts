@@ -118,7 +118,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     stopping: stopping.signal,
     log
   })
-  const enqueue = enqueuer(local, complete)
+  const enqueue = enqueuer({ queue: local, complete, owner, downstreams: names })
   const issued = tokens({ current: options.secret, previous: config.secretPrevious })
   const random = Math.random
   const dispatching = dispatcher({
@@ -156,6 +156,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })
   const deliver = executor({
     cancelled: stopped,
+    enqueuer: enqueue,
     sql,
     handlers,
     transports: ways,

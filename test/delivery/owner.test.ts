@@ -67,6 +67,11 @@ t.test(
     await dispatch([dead(9)])
     t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 }, 'another one had not taken it')
     await dispatch([dead(8, false)])
+    await sql`insert into owner (number, node, is_worker) overriding system value values (70, 'node 8', true)`
+    await sql`update delivery set owner = 70 where task_id = ${id}`
+    await dispatch([dead(8)])
+    t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 }, 'it lives, and has read it since')
+    await sql`update delivery set owner = 7 where task_id = ${id}`
     await dispatch([dead(8)])
     await dispatch()
     t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })

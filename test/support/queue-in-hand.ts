@@ -2,8 +2,10 @@ import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 
 /** The queue: hands jobs on at once, or does with them what queues do on bad days. */
 export class FakeQueue {
-  /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. */
-  mode: 'deliver' | 'hold' | 'lose' | 'refuse' = 'deliver'
+  /** 'deliver': at once. 'hold': they lie in the queue. 'lose': taken and forgotten. 'refuse': it is away. 'late': they come, but its answer is too late. */
+  mode: 'deliver' | 'hold' | 'lose' | 'refuse' | 'late' = 'deliver'
+  /** In the mode 'late': before the caller hears that nothing was added. */
+  late: () => Promise<unknown> = async () => {}
   roomLeft = 10_000
   readonly jobs: ClaimedDelivery[][] = []
   readonly #run: (job: ClaimedDelivery[]) => Promise<void>
@@ -17,7 +19,11 @@ export class FakeQueue {
     for (const name of new Set(deliveries.map(one => one.downstream))) {
       const job = deliveries.filter(one => one.downstream === name)
       if (this.mode === 'deliver') void this.#start(job)
-      if (this.mode === 'hold') this.jobs.push(job)
+      if (this.mode === 'hold' || this.mode === 'late') this.jobs.push(job)
+    }
+    if (this.mode === 'late') {
+      await this.late()
+      return deliveries
     }
     return []
   }

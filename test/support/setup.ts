@@ -167,7 +167,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       log.warn({ err }, 'job.failed')
     )
   })
-  const enqueuing = enqueuer(queue, record)
+  const enqueuing = enqueuer({ queue, complete: record, owner, downstreams: names })
   const issued = tokens({ current: 'a test secret' })
   const running: Promise<void>[] = []
   const stopAll = new AbortController()
@@ -182,6 +182,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     slots: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
     cancelled: stopped,
+    enqueuer: enqueuing,
     headers: deliveryHeaders({
       handlers: [handler],
       secret: 'a test secret',

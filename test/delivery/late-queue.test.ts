@@ -1,0 +1,75 @@
+// A queue that adds a job but answers too late: its deliveries are released, except those that a worker has by then. None is sent twice.
+import t, { type Test } from 'tap'
+import type { Owner } from '../../src/delivery/lease.ts'
+import { setup } from '../support/setup.ts'
+
+const seven: Owner = { number: () => 7, isSilent: () => false, since: () => -Infinity }
+
+async function lateQueue(t: Test) {
+  const story = await setup(t, { owner: seven, hasWorker: false })
+  story.queue.mode = 'late'
+  return story
+}
+
+t.test('a worker of another process has read it: it stays with that one', async t => {
+  const { sql, post, queue, quiet, delivery } = await lateQueue(t)
+  queue.late = () => sql`update delivery set owner = 8`
+  const taskNo = await post()
+  await quiet()
+  t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 })
+})
+
+t.test('a worker of this process sends it: it is not sent again', async t => {
+  const { post, queue, quiet, dispatch, delivery, downstream } = await lateQueue(t)
+  downstream.holds = true
+  queue.late = async () => {
+    void queue.run()
+    await downstream.received(1)
+  }
+  const taskNo = await post()
+  await downstream.received(1)
+  await dispatch()
+  t.match(await delivery(taskNo), { phase: 'IN_FLIGHT', attempt: 1 })
+  downstream.answer()
+  await quiet()
+  queue.mode = 'deliver'
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 1 })
+  t.equal(downstream.requests.length, 1)
+})
+
+t.test('a worker of this process reads it while it is released: it leaves it alone', async t => {
+  const { sql, post, queue, quiet, dispatch, delivery, downstream } = await lateQueue(t)
+  let taskNo = ''
+  await sql.begin(async holding => {
+    const ran = new Promise(resolve => {
+      queue.late = async () => {
+        // The release waits for this lock. A read does not.
+        await holding`select from delivery for update`
+        setImmediate(() => resolve(queue.run()))
+      }
+    })
+    taskNo = await post()
+    await ran
+  })
+  await quiet()
+  t.equal(downstream.requests.length, 0)
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
+  queue.mode = 'deliver'
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+  t.equal(downstream.requests.length, 1)
+})
+
+t.test('nobody has it: it is due again at once, and its job comes too late', async t => {
+  const { post, queue, quiet, dispatch, delivery, downstream } = await lateQueue(t)
+  const taskNo = await post()
+  await quiet()
+  t.match(await delivery(taskNo), { phase: 'WAITING', attempt: 1 })
+  await queue.run()
+  t.equal(downstream.requests.length, 0)
+  queue.mode = 'deliver'
+  await dispatch()
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
+  t.equal(downstream.requests.length, 1)
+})
