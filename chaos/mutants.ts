@@ -74,8 +74,8 @@ export const mutants: Record<string, Mutant> = {
     // One that is merely not released is found by its lease within the promised time: that is what leases are for.
     what: 'what could not be queued is put off instead of being due at once',
     file: 'src/delivery/enqueue.js',
-    from: "move: { taskId, downstream, attempt, name: 'release' }",
-    to: "move: { taskId, downstream, attempt, name: 'release', afterMs: 3_600_000 }",
+    from: "name: 'release', ...guard",
+    to: "name: 'release', afterMs: 3_600_000, ...guard",
     expects: 'stuck',
     only: ['redis.blackhole', 'redis.kill']
   },

@@ -72,7 +72,8 @@ export async function rescueOwned(
     const rescued = await decideAll(deps, owned, moves)
     if (owned.length < overdueAtOnce || rescued === 0) break
   }
-  if (isWorker) await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, { number, node })))
+  if (isWorker)
+    await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, { number, node })))
 }
 
 /** Takes back what a dead worker had taken from a queue and not read yet: it belongs to whoever put it there, and nobody has sent it. */

@@ -1,4 +1,3 @@
-import type { ClaimedDelivery } from './enqueue.ts'
 import type { ClaimedBatch } from './load.ts'
 
 /**
@@ -10,18 +9,20 @@ export interface Withdrawals {
   begin(batch: ClaimedBatch): ClaimedBatch
   end(downstream: string, taskId: string): void
   /** Releases the claims that nobody here has begun with. Until that is done, nobody here begins with them. */
-  withdraw(
-    claims: readonly ClaimedDelivery[],
-    release: (claim: ClaimedDelivery) => Promise<unknown>
-  ): Promise<void>
+  withdraw<C extends Claim>(claims: readonly C[], release: (claim: C) => Promise<unknown>): Promise<void>
+}
+
+interface Claim {
+  downstream: string
+  taskId: string
+  attempt: number
 }
 
 export function withdrawals(downstreams: Iterable<string>): Withdrawals {
   /** By downstream: taskIds. */
   const begun = new Map([...downstreams].map(name => [name, new Set<string>()] as const))
   const withdrawn = new Set<string>()
-  const keyOf = (downstream: string, taskId: string, attempt: number): string =>
-    `${downstream} ${taskId} ${attempt}`
+  const keyOf = ({ downstream, taskId, attempt }: Claim): string => `${downstream} ${taskId} ${attempt}`
 
   return {
     begin(batch) {
@@ -30,7 +31,7 @@ export function withdrawals(downstreams: Iterable<string>): Withdrawals {
         withdrawn.size === 0
           ? batch.deliveries
           : batch.deliveries.filter(
-              ({ taskId, attempt }) => !withdrawn.has(keyOf(downstream, taskId, attempt))
+              ({ taskId, attempt }) => !withdrawn.has(keyOf({ downstream, taskId, attempt }))
             )
       const ids = begun.get(downstream)
       // What was just accepted did not go through the queue.
@@ -42,7 +43,7 @@ export function withdrawals(downstreams: Iterable<string>): Withdrawals {
     },
     async withdraw(claims, release) {
       const mine = claims.filter(({ downstream, taskId }) => !begun.get(downstream)?.has(taskId))
-      const keys = mine.map(({ downstream, taskId, attempt }) => keyOf(downstream, taskId, attempt))
+      const keys = mine.map(keyOf)
       for (const key of keys) withdrawn.add(key)
       // If the release fails too, the lease ends. The delivery is late, but not lost.
       await Promise.allSettled(mine.map(release))
