@@ -12,7 +12,7 @@ import { dtmRoutes } from './dtm.ts'
 import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
 import { orderingKeyRoutes } from './ordering-keys.ts'
-import { checkRequest, originForm } from './request-checks.ts'
+import { checkRequest, refuseBody, originForm } from './request-checks.ts'
 import { operationRoutes } from './operations.ts'
 import { operatorRoutes } from './operator.ts'
 import { alarmRoutes } from './alarms.ts'
@@ -146,6 +146,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
       known.add(method, route.url)
       if (who !== 'open') route.onRequest = [keyed(who)]
     }
+    refuseBody(route)
   })
   const absent = (request: FastifyRequest) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))

@@ -1,6 +1,6 @@
 import type { AcceptResult } from '../delivery/accept.ts'
 import { setImmediate as turn } from 'node:timers/promises'
-import { askedTask, countRefused, knownAmong, type AskedTask, type Asking } from './task-request.ts'
+import { readTaskRequest, countRefused, knownAmong, type AskedTask, type Asking } from './task-request.ts'
 import type { ApiDeps } from './deps.ts'
 import { refuseOverload } from './overload.ts'
 import { codesFor } from './access.ts'
@@ -20,7 +20,7 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking):
   const checked: (AskedTask | Problem)[] = []
   let sinceTurn = 0
   for (const [index, task] of tasks.entries()) {
-    checked.push(attempt(() => askedTask(task, read, index, `/tasks/${index}`, asking)))
+    checked.push(attempt(() => readTaskRequest(task, read, index, `/tasks/${index}`, asking)))
     sinceTurn += read.bodyBytes(index) + 4_000
     if (sinceTurn < turnBytes) continue
     sinceTurn = 0

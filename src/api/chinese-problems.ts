@@ -83,6 +83,7 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'A number that a double cannot hold; send it as a string': '双精度浮点数存不下的数字，请用字符串发送',
   'The same member name twice in one object': '同一个对象里有重复的成员名',
   'the body is empty': '请求体为空',
+  'this call takes no body': '这个请求不接受请求体',
   'more than one JSON value': '不止一个 JSON 值',
   'the charset must be utf-8': '字符集必须是 utf-8',
   'Content-Encoding is not supported': '不支持 Content-Encoding',

@@ -19,6 +19,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     '/tasks/:taskNo/commit',
     {
       bodyLimit: 4096,
+      config: { ignoresBody: true },
       preParsing: unlessOverloaded(deps),
       schema: {
         tags: ['tasks'],
@@ -42,6 +43,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     '/tasks/:taskNo/rollback',
     {
       bodyLimit: 4096,
+      config: { ignoresBody: true },
       schema: {
         tags: ['tasks'],
         summary: 'Roll a prepared task back: it becomes CANCELLED and is never delivered',
@@ -62,6 +64,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     '/tasks/:taskNo/check',
     {
       bodyLimit: 4096,
+      config: { ignoresBody: true },
       schema: {
         tags: ['tasks'],
         summary: 'Check a prepared task with its producer now',

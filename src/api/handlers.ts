@@ -6,7 +6,7 @@ import { codesFor } from './access.ts'
 import { dryRunExamples } from './examples.ts'
 import { refusalProblem } from './problem.ts'
 import { codeParams, dryRunBody } from './requests.ts'
-import { askedTask } from './task-request.ts'
+import { readTaskRequest } from './task-request.ts'
 import type { App } from './typed.ts'
 import { fit, json, readBody } from './body.ts'
 
@@ -61,7 +61,7 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
       const { messageCode } = request.params
       const { handlers, refusal } = deps
       const value = { ...fit(dryRunBody, read.value), messageCode }
-      const { asked } = askedTask(value, read, 0, '', {
+      const { asked } = readTaskRequest(value, read, 0, '', {
         caller,
         handlers,
         refusal,

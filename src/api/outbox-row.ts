@@ -8,7 +8,7 @@ import { problemBody, Problem } from '../runtime/errors.ts'
 import type { ApiLog } from './deps.ts'
 import { acceptedTask, bodyOf, problemOf } from './problem.ts'
 import { maxBodyBytes, maxExtend, taskBody } from './requests.ts'
-import { askedTask, traceparentOf, type AskedTask, type Asking } from './task-request.ts'
+import { readTaskRequest, traceparentOf, type AskedTask, type Asking } from './task-request.ts'
 
 /** Reads rows of the outbox as if they had been posted: by the same reader, schema and rules. */
 export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: ApiLog): OutboxReader {
@@ -64,7 +64,7 @@ function askedRow(row: OutboxRow, known: Pick<Asking, 'handlers' | 'refusal'>): 
     // A task that was in time then is not late because it waited for us.
     now: row.createdAt
   }
-  const { asked, ifNew } = askedTask(envelope, read, 0, '', by)
+  const { asked, ifNew } = readTaskRequest(envelope, read, 0, '', by)
   const { start } = asked
   return {
     asked:

@@ -1,5 +1,6 @@
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import { Problem } from '../runtime/errors.ts'
+import { refusals } from './responses.ts'
 
 /** Checks that Node does not do, before a body is read. They run for every request: keep them cheap. */
 export function checkRequest(
@@ -46,4 +47,25 @@ export function originForm(target: string): string {
   const [, path] = /^https?:\/\/[^/?#]*([^#]*)/i.exec(target) ?? []
   if (path === undefined) return target
   return path.startsWith('/') ? path : `/${path}`
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** As its description says. */
+    ignoresBody?: true
+  }
+}
+
+const saysNothing = /^\s*(?:\{\s*\})?\s*$/
+
+/** A call whose description has no body refuses one: it would be ignored, with what its sender meant by it. `{}` says nothing. */
+export function refuseBody(route: RouteOptions): void {
+  const { schema } = route
+  if (!schema || schema.body || ('hide' in schema && schema.hide) || route.config?.ignoresBody) return
+  if ([route.method].flat().every(method => method === 'GET' || method === 'HEAD')) return
+  schema.response = { ...refusals('INVALID'), ...(schema.response as object | undefined) }
+  route.preHandler = ({ body }, _reply, done) => {
+    const isSaid = body instanceof Uint8Array && !saysNothing.test(Buffer.from(body).toString())
+    done(isSaid ? new Problem('INVALID', 'this call takes no body', { pointer: '' }) : undefined)
+  }
 }

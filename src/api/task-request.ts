@@ -39,7 +39,13 @@ interface Posted {
 }
 
 /** Checks a task. What its handler refuses is left to `accept`, unless the task is refused anyway: the answer names all errors. */
-export function askedTask(value: unknown, read: JsonRead, index: number, at: string, by: Asking): AskedTask {
+export function readTaskRequest(
+  value: unknown,
+  read: JsonRead,
+  index: number,
+  at: string,
+  by: Asking
+): AskedTask {
   const posted = { value, read, index, at }
   const parsed = taskBody.safeParse(value)
   if (!parsed.success) throw malformed(posted, parsed.error, by)

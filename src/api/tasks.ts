@@ -1,6 +1,6 @@
 import type { TaskView } from '../db/views.ts'
 import type { FastifyRequest } from 'fastify'
-import { askedTask, countRefused, knownAmong, traceparentOf } from './task-request.ts'
+import { readTaskRequest, countRefused, knownAmong, traceparentOf } from './task-request.ts'
 import { codesFor } from './access.ts'
 import { acceptedTask } from './problem.ts'
 import { addressGroup } from './address.ts'
@@ -67,7 +67,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const by = asking(request)
       let text: string
       try {
-        const { asked, ifNew } = askedTask(read.value, read, 0, '', by)
+        const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', by)
         // A task that was accepted in time stays known, however late it is posted again.
         if (ifNew && !(await knownAmong(deps, by.caller, [asked]))(asked)) throw ifNew
         const accepted = await deps.accept(asked)

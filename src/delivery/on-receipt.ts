@@ -5,7 +5,7 @@ import { receiptResults, type ReceiptResult, type Task } from '../domain/types.t
 import { inHookTime } from './hooks.ts'
 
 /** What the handler's hook made of a receipt. `extend` is JSON. */
-export interface Turned {
+export interface ReceiptDecision {
   result: ReceiptResult
   extend?: string
 }
@@ -16,7 +16,7 @@ export async function askOnReceipt(
   request: { taskNo: string; result: ReceiptResult; reason?: string; data?: string },
   token: TokenClaims,
   task: Task
-): Promise<Turned> {
+): Promise<ReceiptDecision> {
   const handler = deps.handlers.get(task.messageCode)
   if (!handler?.onReceipt) return { result: request.result }
   try {
@@ -42,14 +42,14 @@ export async function askOnReceipt(
 }
 
 /** JavaScript may return anything. Throws for what is no answer. */
-function turnedOf(posted: ReceiptResult, returned: unknown): Turned {
+function turnedOf(posted: ReceiptResult, returned: unknown): ReceiptDecision {
   const { result = posted, extend } =
     typeof returned === 'object' && returned !== null
       ? (returned as { result?: unknown; extend?: unknown })
       : { result: returned }
   if (!(receiptResults as readonly unknown[]).includes(result))
     throw new TypeError(`onReceipt returned ${JSON.stringify(returned)}`)
-  const turned: Turned = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
+  const turned: ReceiptDecision = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
   if (extend === undefined) return turned
   const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'
   if (text === 'null' || text.length > mostExtend || unstorable.test(text))

@@ -2,7 +2,7 @@ import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
 import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
-import { readTaskState, type Standing } from '../db/standing.ts'
+import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { defaultPolicy, limitOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
@@ -56,7 +56,7 @@ async function startAnew(
   request: RedeliverRequest,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> {
-  const task = await readTaskState(deps.sql, request.taskNo)
+  const task = await readTaskProgress(deps.sql, request.taskNo)
   if (!task) return 'not_found'
   if (task.state === 'PREPARED') return 'prepared'
   const eligible = scoped(task.deliveries, request.downstream).filter(
@@ -80,7 +80,7 @@ async function startAnew(
   return (await readTasks(deps.sql, [request.taskNo])).get(request.taskNo) ?? 'not_found'
 }
 
-type Parts = Standing['deliveries']
+type Parts = TaskProgress['deliveries']
 
 const auditMoves = (audit: WriteAudit, parts: Parts, asked: readonly Move[]): Promise<void> =>
   audit(
@@ -110,7 +110,7 @@ async function endBackoff(
   { taskNo, downstream, who }: PushRequest,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'> {
-  const task = await readTaskState(sql, taskNo)
+  const task = await readTaskProgress(sql, taskNo)
   if (!task) return 'not_found'
   if (task.state === 'PREPARED') return 'prepared'
   const parts = scoped(task.deliveries, downstream)
@@ -192,7 +192,7 @@ async function end(
   let ended = 0
   // Each turn that comes too late saw the delivery change once more.
   for (let turn = 0; turn < 10; turn++) {
-    const task = await readTaskState(sql, taskNo)
+    const task = await readTaskProgress(sql, taskNo)
     if (!task) return 'not_found'
     if (task.state === 'PREPARED') return 'prepared'
     const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))

@@ -10,7 +10,7 @@ import { decide, defaultPolicy, isFirstTry, limitOf, type Policy } from '../doma
 import { moves, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
-import { askOnReceipt, type Turned } from './on-receipt.ts'
+import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
@@ -93,7 +93,7 @@ async function take(
   token: TokenClaims
 ): Promise<ReceiveResult> {
   const { downstream, attempt, issuedMs } = token
-  let turned: Turned | undefined
+  let turned: ReceiptDecision | undefined
   // Each turn that comes too late saw the delivery change once more. It cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
     checkRoom(deps, store)

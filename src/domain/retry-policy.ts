@@ -1,7 +1,7 @@
 import type { AttemptEnd, Backoff, HandledBy, Reason } from './types.ts'
 
 /** What is known of a half message when its producer was asked. Counts are those before this check. */
-export interface CheckStanding {
+export interface CheckHistory {
   answered: number
   unanswered: number
   /** Since it was prepared. */
@@ -22,7 +22,7 @@ const stuckAfterMs = 24 * hourMs
  */
 export function nextCheck(
   answer: 'UNKNOWN' | 'NONE',
-  { answered, unanswered, ageMs, checkAfterMs }: CheckStanding,
+  { answered, unanswered, ageMs, checkAfterMs }: CheckHistory,
   random: number
 ): { waitMs: number; isStuck: boolean } {
   const isStuck = answered + (answer === 'UNKNOWN' ? 1 : 0) >= mostAnswered || ageMs >= stuckAfterMs

@@ -1,6 +1,6 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { AttemptEnd } from '../domain/types.ts'
-import { standingMetrics } from './standing-metrics.ts'
+import { deliveryGauges } from './delivery-gauges.ts'
 import { openStatistics } from './statistics.ts'
 import { moveNames } from '../domain/transitions.ts'
 import { checkAnswers, reasons, receiptResults, type CheckAnswer } from '../domain/types.ts'
@@ -221,7 +221,7 @@ export function createMetrics({
     halfEnded(messageCode: string, state: 'COMMITTED' | 'ROLLED_BACK', by: 'producer' | 'check') {
       halves.inc({ message_code: messageCode, state, by })
     },
-    ...standingMetrics(registers, names),
+    ...deliveryGauges(registers, names),
     /** The same by minute, for charts. */
     statistics,
     contentType: registry.contentType,

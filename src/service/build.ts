@@ -242,7 +242,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     node,
     here,
     hasNews: reaching.hasNews,
-    standing: async () => metrics.standing(await countDownstreams(reads, names)),
+    countDeliveries: async () => metrics.countDeliveries(await countDownstreams(reads, names)),
     cluster,
     dispatching,
     outbox,

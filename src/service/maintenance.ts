@@ -12,7 +12,7 @@ import { removeOldOperations } from '../db/operations.ts'
 import { listPartitions, makePartitions, oldestYoung, tendPartition, wholeFrom } from '../db/partitions.ts'
 import { removeOld } from '../db/retention.ts'
 import { repeat } from '../runtime/repeat.ts'
-import { bulk } from '../delivery/bulk.ts'
+import { bulkOperations } from '../delivery/bulk-operations.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Registry } from '../handler/load.ts'
 import type { Dependents } from '../delivery/dependents.ts'
@@ -35,7 +35,7 @@ export interface MaintenanceOptions {
   /** Others wait to hear what this process has reached. */
   hasNews: () => boolean
   /** Measures the gauges of what stands. */
-  standing: () => Promise<void>
+  countDeliveries: () => Promise<void>
   secret: string
   cluster: Cluster
   dispatching: Dispatcher
@@ -62,7 +62,7 @@ const endMs = 10_000
 const checkMs = 1_000
 /** After an error; else it says itself when it looks again. */
 const bulkMs = 1_000
-const standingMs = 15_000
+const countMs = 15_000
 const retentionMs = 60_000
 /** Where somebody was in the way for a moment. */
 const laterMs = 2_000
@@ -109,7 +109,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   const refreshing = Promise.all([looking, counting.catch(failed('statistics'))]).then(() => {})
   const running = [repeat(beatMs, here.beat, failed('beat'), signal)]
   if (!isDispatcher) return { running, refreshing }
-  const redelivering = bulk({
+  const redelivering = bulkOperations({
     ...options,
     isPaused: cluster.isPaused,
     limits: name => options.limits.get(name),
@@ -124,7 +124,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
     repeat(removalMs, () => removeOldStatistics(sql), failed('statistics'), signal),
     // What was asked is answered, and written, before anything is closed.
     repeat(checkMs, checker.look, failed('checks'), signal).then(checker.idle),
-    repeat(standingMs, options.standing, failed('standing'), signal),
+    repeat(countMs, options.countDeliveries, failed('count'), signal),
     repeat(bulkMs, redelivering.look, failed('operation'), signal),
     repeat(
       alarmMs,

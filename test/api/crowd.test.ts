@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'

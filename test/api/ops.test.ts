@@ -14,6 +14,28 @@ t.test('a downstream is paused and resumed by name, and who did it is kept', asy
   ])
 })
 
+t.test('a call without a body refuses what somebody meant by one', async t => {
+  const { app, audits } = await api(t)
+  const pause = async (payload: string) =>
+    app.inject({
+      method: 'POST',
+      url: '/downstreams/warehouse/pause',
+      headers: { 'content-type': 'application/json' },
+      payload
+    })
+  for (const payload of ['{"for":"1h"}', '[]', 'nonsense', '0']) {
+    const refused = await pause(payload)
+    t.match(refused.json(), {
+      status: 422,
+      code: 'INVALID',
+      detail: 'this call takes no body',
+      pointer: ''
+    })
+  }
+  t.same(audits, [], 'nothing was paused')
+  for (const payload of ['', '{}', ' { }\n']) t.equal((await pause(payload)).statusCode, 200, payload)
+})
+
 t.test('handlers are shown with the schema of their body and the limits of their downstreams', async t => {
   const { app } = await api(t)
   t.match((await app.inject('/handlers')).json(), {

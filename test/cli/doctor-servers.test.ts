@@ -1,4 +1,5 @@
 // The doctor at real servers that are set up wrong, and what is said of them at a start.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'

@@ -25,7 +25,7 @@ t.test('the metrics keep the conventions of Prometheus', { skip }, async t => {
     handlers: [{ messageCode: 'order.paid', downstreams: [{ name: 'warehouse' }] }],
     build: { version: '1', queue: 'postgres' }
   })
-  metrics.standing([{ name: 'warehouse', failed: 1, blocked: 1, awaitingReceipt: 1 }])
+  metrics.countDeliveries([{ name: 'warehouse', failed: 1, blocked: 1, awaitingReceipt: 1 }])
   metrics.outbox({ waiting: 1, oldestMs: 1, rejected: 1 })
   metrics.prepared(1, 1)
   metrics.attempted('warehouse', 'delivered', 3)

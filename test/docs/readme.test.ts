@@ -1,4 +1,5 @@
 // What the pages say is so: their commands run, their links lead somewhere, their settings exist, their code compiles.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'

@@ -1,8 +1,8 @@
 import t from 'tap'
-import { nextCheck, type CheckStanding } from '../../src/domain/retry-policy.ts'
+import { nextCheck, type CheckHistory } from '../../src/domain/retry-policy.ts'
 
 const hour = 3_600_000
-const young: CheckStanding = { answered: 0, unanswered: 0, ageMs: 35_000, checkAfterMs: 35_000 }
+const young: CheckHistory = { answered: 0, unanswered: 0, ageMs: 35_000, checkAfterMs: 35_000 }
 const middle = 0.5
 
 t.test('a producer that does not know yet is asked again at its own interval', async t => {

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { existsSync } from 'node:fs'
 import t from 'tap'
 import { example, holds } from '../support/example.ts'

@@ -1,4 +1,5 @@
 // DATABASE_URL with two hosts: the primary is killed under load, its synchronous standby takes over, and no process of ours restarts.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { hostUrls } from '../../src/db/hosts.ts'
 import { broken } from '../support/sampler.ts'

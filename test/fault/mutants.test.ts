@@ -1,4 +1,5 @@
 // The service, broken on purpose where no run of chaos comes by: the tests of the promise must see it.
+// Takes long: npm run test:long.
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { copyChanged, type Change } from '../../chaos/mutant.ts'

@@ -1,4 +1,5 @@
 // Processes that die while tasks of a key go one after the other, at each moment of it and at any, and others that go on.
+// Takes long: npm run test:long.
 import t from 'tap'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Failpoint } from '../../src/runtime/failpoint.ts'

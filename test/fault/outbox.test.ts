@@ -1,4 +1,5 @@
 // A process that dies while it brings in what producers enqueued, at each moment of it, and another that goes on.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { fetch } from 'undici'
 import type { Failpoint } from '../../src/runtime/failpoint.ts'

@@ -1,4 +1,5 @@
 // Processes that die or stand still while they hold deliveries: others send these again long before their leases of more than a minute end.
+// Takes long: npm run test:long.
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t, { type Test } from 'tap'

@@ -1,4 +1,5 @@
 // REDIS_URL with Sentinels or a cluster: the master is killed under load, and jobs flow through the new one without a restart.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { cluster, sentinels } from '../support/redis-group.ts'
 import { broken } from '../support/sampler.ts'

@@ -1,4 +1,5 @@
 // Redis is away, full, or brings back what was true long ago: producers notice nothing, downstreams get nothing twice.
+// Takes long: npm run test:long.
 import { Redis } from 'ioredis'
 import { primaryOf } from '../../src/db/hosts.ts'
 import t from 'tap'

@@ -1,4 +1,5 @@
 // A relay that dies at each moment of its batch, and another that goes on: nothing is lost, nothing is there twice.
+// Takes long: npm run test:long.
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import postgres from 'postgres'

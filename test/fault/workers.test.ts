@@ -1,4 +1,5 @@
 // Workers that are not there, or do not come back to their work: no try is burnt, nothing is sent late.
+// Takes long: npm run test:long.
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'

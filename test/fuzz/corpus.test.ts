@@ -1,4 +1,5 @@
 // Every input that once failed, and some that are valid, for each reader that has any.
+// Takes long: npm run test:long.
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { createServer } from 'node:http'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'

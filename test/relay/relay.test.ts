@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { spawnSync } from 'node:child_process'
 import { createServer, type ServerResponse } from 'node:http'
 import { once } from 'node:events'

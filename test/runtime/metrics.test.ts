@@ -85,7 +85,7 @@ t.test('series exist from the start, at 0, for what handlers send and nothing el
   for (const messageCode of ['gone.one', 'gone.two', undefined])
     metrics.ended({ messageCode, downstream: 'warehouse', isFirstTry: true }, 'HANDLED')
   t.equal(await count(), before + 1, 'rows of handlers that are gone make one series together')
-  metrics.standing([
+  metrics.countDeliveries([
     { name: 'warehouse', failed: 10_001, blocked: 2, awaitingReceipt: 3 },
     { name: 'gone', failed: 1, blocked: 0, awaitingReceipt: 0 }
   ])

@@ -1,4 +1,5 @@
 // Who may see and do what, asked of whole processes on one real database.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import path from 'node:path'
 import { promisify } from 'node:util'

@@ -1,4 +1,5 @@
 // Processes on one database that do not agree, and one that cannot reach what the others reach.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import path from 'node:path'
 import t from 'tap'

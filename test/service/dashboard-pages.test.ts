@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import { mkdirSync } from 'node:fs'
 import axe from 'axe-core'
 import t from 'tap'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t from 'tap'
 import { scopes } from '../../src/db/api-keys.ts'
 import { deliveryId } from '../../src/domain/ids.ts'

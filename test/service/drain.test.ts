@@ -1,4 +1,5 @@
 // SIGTERM: what is under way ends, what is not goes to others, and nobody outside notices.
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import path from 'node:path'

@@ -1,4 +1,5 @@
 // The wire of DTM over whole processes: its requests as its client for Go writes them, and steps that come when they should.
+// Takes long: npm run test:long.
 import t, { type Test } from 'tap'
 import { dtmTaskNo } from '../../src/handler/dtm.ts'
 import { producer, type Producer } from '../support/halves.ts'

@@ -1,4 +1,5 @@
 // Half messages over whole processes: what dies around a commit, a rollback or a check loses nothing and guesses nothing.
+// Takes long: npm run test:long.
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { createKey, type Scope } from '../../src/db/api-keys.ts'

@@ -1,5 +1,6 @@
 // What an operator does at three in the morning, over whole processes: a downstream answers 500, tasks FAIL, it is mended, and all of
 // them are delivered again, though a process dies on the way.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import path from 'node:path'
 import t from 'tap'

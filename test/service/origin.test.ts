@@ -1,4 +1,5 @@
 // The browser of somebody who runs Ackbox without keys, on pages that are not ours.
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { createServer, request as forward, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'

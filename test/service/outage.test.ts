@@ -1,4 +1,5 @@
 // What a process lives through: its Redis empty or dead, all of its connections to PostgreSQL cut.
+// Takes long: npm run test:long.
 import { connect } from 'node:net'
 import t from 'tap'
 import type { Sql } from '../../src/db/pool.ts'

@@ -1,4 +1,5 @@
 // Two of each role, each a process of its own, on one PostgreSQL and one Redis.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { balancer } from '../support/balancer.ts'

@@ -1,3 +1,4 @@
+// Takes long: npm run test:long.
 import t, { type Test } from 'tap'
 import type { Page } from 'playwright-core'
 import { browser } from '../support/chromium.ts'

@@ -1,4 +1,5 @@
 // Traces, as a collector of OpenTelemetry gets them.
+// Takes long: npm run test:long.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'

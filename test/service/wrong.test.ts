@@ -1,4 +1,5 @@
 // What goes wrong at a start: one line that says what to do, an exit code, and nothing left behind.
+// Takes long: npm run test:long.
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, writeFileSync } from 'node:fs'

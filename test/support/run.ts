@@ -10,11 +10,11 @@ import { slowFiles, sum, verdictOf, type Verdict } from './verdict.ts'
 
 const help = `npm test -- [file or folder…] [options]
 
-  npm test                                     all but what takes minutes
+  npm test                                     all but what takes long
   npm test -- test/delivery/accept.test.ts     one file, or several
   npm test -- test/db                          a folder
   npm run test:unit | test:db | test:system    without a server | with PostgreSQL or Redis | processes and faults
-  npm run test:long                            what takes minutes: every failpoint by every fault, upgrades
+  npm run test:long                            stories of many processes, every failpoint by every fault, upgrades: 20 s or more each
 
   --tier NAME    unit, db, system or long: only what belongs to it
   --jobs N       files at once; by default the processors and one more

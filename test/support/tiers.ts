@@ -1,8 +1,8 @@
-// Which tier a test file belongs to: what it starts decides, and its imports say what it starts. No list to keep.
+// Which tier a test file belongs to: what it starts decides, and its imports say what it starts. What takes long says so itself.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 
-/** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: minutes, all of test/long. */
+/** unit: no server. db: the tests' PostgreSQL, or a Redis. system: processes of its own. long: all of test/long, and what takes 20 s or more. */
 export const tierNames = ['unit', 'db', 'system', 'long'] as const
 export type Tier = (typeof tierNames)[number]
 
@@ -14,6 +14,8 @@ export interface TestFile {
   tier: Tier
 }
 
+/** Before the imports of a file that takes 20 s or more in `npm test`. */
+const takesLong = /^\/\/ Takes long\b/m
 /** These need what not every machine has, and have a script each. */
 const elsewhere = /^test\/(?:interop|package|image|schemathesis)\//
 const servers = /^test\/support\/(?:postgres|redis)\.js$/
@@ -36,8 +38,15 @@ export function testFiles(dist: string): TestFile[] {
     .map(name => ({
       compiled: path.posix.join('dist', name),
       source: name.replace(/js$/, 'ts'),
-      tier: name.startsWith('test/long/') ? 'long' : tierOf(dist, name)
+      tier: isLong(dist, name) ? 'long' : tierOf(dist, name)
     }))
+}
+
+/** As written: what is compiled has lost some of its comments. */
+function isLong(dist: string, name: string): boolean {
+  if (name.startsWith('test/long/')) return true
+  const text = readFileSync(path.join(dist, '..', name.replace(/js$/, 'ts')), 'utf8')
+  return takesLong.test(text.slice(0, text.search(/^import /m)))
 }
 
 function tierOf(dist: string, file: string): Tier {

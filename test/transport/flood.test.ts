@@ -1,4 +1,5 @@
 // What a broker that floods costs: measured on a process of its own, which must be there afterwards.
+// Takes long: npm run test:long.
 import t from 'tap'
 import { flooded } from './flooded-process.ts'
 import { floods } from './floods.ts'

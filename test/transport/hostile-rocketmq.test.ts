@@ -1,4 +1,5 @@
 // A proxy of RocketMQ that answers rubbish fails its own attempts and ends nothing. The client runs in a process of its own.
+// Takes long: npm run test:long.
 import t, { type Test } from 'tap'
 import {
   answerOf,

@@ -1,4 +1,5 @@
 // What a proxy of RocketMQ may pour out as receipts while PostgreSQL only reads: measured on a process of its own.
+// Takes long: npm run test:long.
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import t from 'tap'
 import { gzipSync } from 'node:zlib'

@@ -1,4 +1,5 @@
 // The reader of receipts before a scripted proxy of RocketMQ: what it takes, gives back and never holds, whatever the proxy does.
+// Takes long: npm run test:long.
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import t, { type Test } from 'tap'

@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { bodyOf, problemOf, refusalProblem } from '../../api/problem.ts'
-import { askedTask } from '../../api/task-request.ts'
+import { readTaskRequest } from '../../api/task-request.ts'
 import { refusalBy } from '../../delivery/handler-refusal.ts'
 import type { Registry } from '../../handler/load.ts'
 import { readJson } from '../../json/reader.ts'
@@ -60,7 +60,7 @@ function refusalOf(text: string, handlers: Handlers): Refusal | undefined {
     const read = readJson(Buffer.from(text), 'task')
     const caller = { name: 'import', messageCodes: null, scopes: [] }
     const refusal = refusalBy(handlers, silent)
-    const { asked, ifNew } = askedTask(read.value, read, 0, '', {
+    const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', {
       caller,
       handlers,
       refusal,

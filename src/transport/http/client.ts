@@ -8,7 +8,7 @@ import type { Accepted, SendContext } from '../types.ts'
 export type HttpLimits = PoolLimits & ExchangeLimits
 
 /** A request as it is written. `headers`: names and values by turns. */
-export interface Written {
+export interface HttpMessage {
   url: URL
   method: string
   headers: string[]
@@ -17,7 +17,7 @@ export interface Written {
 
 /** Requests and their answers over shared connections to judged addresses, each ended by its deadline. */
 export interface Exchanges {
-  send(request: Written, context: SendContext, accepted?: Accepted): Promise<Outcome>
+  send(request: HttpMessage, context: SendContext, accepted?: Accepted): Promise<Outcome>
   close(): Promise<void>
 }
 

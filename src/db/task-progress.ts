@@ -4,7 +4,7 @@ import { statusWord } from './views.ts'
 import type { Phase, Reason, Status, TaskState } from '../domain/types.ts'
 
 /** A task's deliveries as an operator's act needs them. */
-export interface Standing {
+export interface TaskProgress {
   id: string
   state: TaskState
   messageCode: string
@@ -26,7 +26,7 @@ export interface Standing {
 }
 
 /** null: no such task. */
-export async function readTaskState(sql: Sql, taskNo: string): Promise<Standing | null> {
+export async function readTaskProgress(sql: Sql, taskNo: string): Promise<TaskProgress | null> {
   const rows = await sql<
     (Pick<Row<typeof task>, 'id' | 'state' | 'message_code' | 'retry_times'> &
       Pick<Row<typeof delivery>, 'status' | 'phase' | 'attempt' | 'reason' | 'ordering_key' | 'position'> & {

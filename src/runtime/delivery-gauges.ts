@@ -1,7 +1,7 @@
 import { Gauge, type Registry } from 'prom-client'
 
 /** How many deliveries stand so. Of more than 10,000 only 10,001 are counted. */
-export interface StandingDeliveries {
+export interface DeliveryCounts {
   name: string
   failed: number
   blocked: number
@@ -12,7 +12,7 @@ export interface StandingDeliveries {
  * How things stand in the tables and queues, not what happened: most of it told by dispatchers. Of a process without that role there is
  * no sample. `names` are the downstreams of handlers; empty: of all.
  */
-export function standingMetrics(registers: Registry[], names: ReadonlySet<string>) {
+export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>) {
   const failedNow = new Gauge({
     name: 'ackbox_deliveries_failed',
     help: 'FAILED deliveries, counted up to 10,001. Reported by dispatchers',
@@ -78,7 +78,7 @@ export function standingMetrics(registers: Registry[], names: ReadonlySet<string
 
   return {
     /** Downstreams that no handler names have no series. */
-    standing(counted: readonly StandingDeliveries[]) {
+    countDeliveries(counted: readonly DeliveryCounts[]) {
       for (const { name: downstream, failed, blocked, awaitingReceipt } of counted) {
         if (names.size > 0 && !names.has(downstream)) continue
         failedNow.set({ downstream }, failed)

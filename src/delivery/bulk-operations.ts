@@ -18,7 +18,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { roundLimit } from './operate.ts'
 import type { Complete } from './complete.ts'
 
-export interface BulkDeps {
+export interface BulkOperationDeps {
   sql: Sql
   /** This process, by the id of its node. */
   node: string
@@ -51,7 +51,7 @@ const mostRemembered = 10_000
  * Redelivers in the background, for all operations together at most a fifth of each downstream's limit: so many deliveries of
  * theirs are due or in flight at a time, and so many start a second. One process does it; another one follows it within 10 s.
  */
-export function bulk(deps: BulkDeps): Bulk {
+export function bulkOperations(deps: BulkOperationDeps): Bulk {
   const { sql } = deps
   /** By downstream: what was redelivered, and may still be due or in flight. */
   const busy = new Map<string, Map<string, { taskId: string; downstream: string }>>()

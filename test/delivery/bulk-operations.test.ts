@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { countFailed, createOperation, stopOperation, type Selection } from '../../src/db/operations.ts'
 import { listOperationDeliveries, readOperation } from '../../src/db/operator-lists.ts'
-import { bulk, type BulkDeps } from '../../src/delivery/bulk.ts'
+import { bulkOperations, type BulkOperationDeps } from '../../src/delivery/bulk-operations.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { readsOf } from '../support/postgres.ts'
 import { failed } from '../support/scripted.ts'
@@ -17,8 +17,8 @@ async function stage(t: Test, count: number, options: SetupOptions = {}) {
   for (let i = 0; i < count; i++) taskNos.push(await story.post({ retryTimes: 1, taskNo: `bad-${i}` }))
   await story.quiet()
   story.downstream.usual = { kind: 'delivered' }
-  const runner = (node: string, more: Partial<BulkDeps> = {}) =>
-    bulk({
+  const runner = (node: string, more: Partial<BulkOperationDeps> = {}) =>
+    bulkOperations({
       sql: story.sql,
       node,
       handlers: story.handlers,
