@@ -117,8 +117,8 @@ export function openJobQueue({
       flight = mine
       backend.add(downstream.name, jobs).then(
         () => {
-          // Even after it was given up: the job waits in the queue after all. By then its deliveries were released or have
-          // a later attempt, and the worker's SELECT checks phase and attempt: it loads none of them.
+          // Even after it was given up: the job is in the queue after all. Who is first has its deliveries: the release or
+          // a worker (delivery/withdrawals.ts).
           window.added(deliveries, jobs.length)
           if (flight === mine) land([])
         },
