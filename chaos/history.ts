@@ -167,8 +167,8 @@ export interface History {
   /** Where a canary was found, and which. */
   leaks: { where: string; what: string }[]
   inside: InsideFinding[]
-  /** When a process logged that its queue does not answer: what it was adding is released, and may be taken all the same. */
-  queueSilent: number[]
+  /** When a process heard that it had been called dead. */
+  calledDead: { process: string; at: number }[]
   /** Actions that were to run. */
   wanted: string[]
   /** What was stopped before its time by Ctrl-C. */

@@ -144,7 +144,9 @@ async function play(
       beats: metronome.beats,
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
-      queueSilent: saidAt(Object.values(texts), 'queue.unavailable'),
+      calledDead: cluster.members.flatMap(({ name }) =>
+        saidAt([texts[`${name}.log`] ?? ''], 'node\\.called_dead').map(at => ({ process: name, at }))
+      ),
       wanted: actionsOf(plan),
       interrupted: stop.aborted
     }

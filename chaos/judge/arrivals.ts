@@ -75,7 +75,7 @@ function startOf(one: Case): number {
 }
 
 /** A request without a row is excused by the kill of the process that sent it, unless what followed shows that the row was written. */
-export function unaccounted({ cases, killOf, isQueueSilent }: Evidence): Finding[] {
+export function unaccounted({ cases, killOf }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const { seen } = one
     if (!seen) return []
@@ -88,7 +88,7 @@ export function unaccounted({ cases, killOf, isQueueSilent }: Evidence): Finding
       const kill = killOf(sender)
       const why = !kill
         ? `${sender} was not killed`
-        : wasRecorded(one, arrival, kill, isQueueSilent)
+        : wasRecorded(one, arrival, kill)
           ? `its outcome was recorded before the kill of ${sender}`
           : undefined
       return why === undefined
@@ -102,12 +102,7 @@ export function unaccounted({ cases, killOf, isQueueSilent }: Evidence): Finding
  * Whether only the record of this attempt explains how its delivery went on: HANDLED by this very attempt, or the next one
  * was sent before the kill, after the outcome of this one and before the lease could end, and nobody asked for it.
  */
-function wasRecorded(
-  one: Case,
-  arrival: Arrival,
-  kill: Fault,
-  isQueueSilent: Evidence['isQueueSilent']
-): boolean {
+function wasRecorded(one: Case, arrival: Arrival, kill: Fault): boolean {
   const { seen } = one
   if (seen?.attempt === arrival.attempt) return seen.handledBy === 'send' || seen.handledBy === 'answer'
   const next = one.arrivals.find(({ attempt }) => attempt === arrival.attempt + 1)
@@ -116,9 +111,8 @@ function wasRecorded(
   const known = answer === 'reset' ? at : Math.min(answeredAt, builtAt + timeoutMs)
   const isAsked =
     asked(one, 'redeliver').length > 0 || one.receipts.some(receipt => receipt.result === 'RETRY')
-  const isReleased = isQueueSilent(builtAt, next.builtAt)
   const isLost = next.builtAt >= claimedAfter(one, arrival) + leaseMs
-  return known < next.builtAt && !isAsked && !isReleased && !isLost
+  return known < next.builtAt && !isAsked && !isLost
 }
 
 /** A claim comes after the first POST, and after the attempts before it were sent. */

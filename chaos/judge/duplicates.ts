@@ -53,7 +53,7 @@ const afterMs = { 'postgres.': 2_000, 'redis.': 1_000 }
  * sink read them depends on the machine.
  */
 function causeOf(
-  { faultsIn, killOf, heldIn, isQueueSilent, connections }: Evidence,
+  { faultsIn, killOf, heldIn, connections, history }: Evidence,
   one: Case,
   before: Arrival,
   arrival: Arrival
@@ -98,8 +98,10 @@ function causeOf(
     const [fault] = faultsIn(before.builtAt, until, one => one.action.startsWith(action), after)
     if (fault) return fault
   }
-  // A job without an answer in 250 ms is released; if the queue had it, a worker may have been faster than the release.
-  return isQueueSilent(before.builtAt, arrival.at) ? 'job given up' : undefined
+  // Without a processor for long enough it was called dead, and others sent what it had.
+  const isDead = ({ process, at }: { process: string; at: number }): boolean =>
+    before.sender.startsWith(`${process}#`) && at > before.builtAt && at < before.builtAt + leaseMs + 10_000
+  return history.calledDead.some(isDead) ? 'called dead' : undefined
 }
 
 /**

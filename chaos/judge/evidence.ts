@@ -43,8 +43,6 @@ export interface Evidence {
   killOf(process: string): Fault | undefined
   /** The stop for which this process stood still at some moment from `from` to `to`. */
   heldIn(process: string, from: number, to: number): Fault | undefined
-  /** A process logged in this time, or shortly before, that it gave up jobs which the queue did not answer. */
-  isQueueSilent(from: number, to: number): boolean
   /** The machine worked for at least half of this time. */
   hasWorked(from: number, to: number): boolean
   /** Faults whose window, widened by `after` ms at its end, overlaps this one. */
@@ -65,9 +63,6 @@ function grouped<T, Key>(items: readonly T[], keyOf: (item: T) => Key): Map<Key,
   }
   return groups
 }
-
-/** The service logs `queue.unavailable` once in so long. */
-const silenceMs = 10_000
 
 export const isOk = (status: number): boolean => status >= 200 && status < 300
 
@@ -118,7 +113,6 @@ export function evidenceOf(history: History): Evidence {
         .get(process)
         ?.find(fault => /^(stop|thaw)\./.test(fault.action) && fault.from <= to && fault.mendedFrom >= from),
     hasWorked: (from, to) => to <= from || worked(from, (to - from) / 2) <= to,
-    isQueueSilent: (from, to) => history.queueSilent.some(at => at > from - silenceMs && at < to),
     faultsIn: (from, to, isIt, after = 0) =>
       faults.filter(fault => isIt(fault) && fault.from <= to && fault.to + after >= from),
     deadline(due) {

@@ -66,7 +66,7 @@ export async function findFailed(
       limit ${lookedAtOnce}
     ), found as materialized (
       select d.task_id, d.attempt, t.message_code, t.retry_times,
-        d.reason = 'DEPENDENCY_DELETED' or coalesce(d.deliver_before <= now(), false) as needs_force
+        ${needsForce(sql)} as needs_force
       from look d join task t on t.id = d.task_id
       -- What failed after it began failed again: it is no part of it.
       where d.updated_at <= (select created_at from operation where id = ${one.id})
@@ -99,6 +99,10 @@ export async function findFailed(
 }
 
 const lookedAtOnce = 2_000
+
+/** Of a delivery `d`: only an operator who says so delivers it again. */
+const needsForce = (sql: Sql) =>
+  sql`coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false)`
 
 /** Writes down what is about to be changed, and how far it is. False: it was stopped, or is another's. */
 export async function takeDeliveries(
@@ -134,10 +138,13 @@ export async function findTaken(sql: Sql, operationId: string): Promise<FailedDe
       attempt: number
       message_code: string
       retry_times: number | null
+      needs_force: boolean
     }[]
   >`
-    select i.task_id, i.downstream, i.attempt, t.message_code, t.retry_times
+    select i.task_id, i.downstream, i.attempt, t.message_code, t.retry_times,
+      ${needsForce(sql)} as needs_force
     from operation_delivery i join task t on t.id = i.task_id
+      left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
     where i.operation_id = ${operationId} and i.result is null`
   return rows.map(row => ({
     taskId: row.task_id,
@@ -145,7 +152,7 @@ export async function findTaken(sql: Sql, operationId: string): Promise<FailedDe
     attempt: row.attempt,
     messageCode: row.message_code,
     retryTimes: row.retry_times,
-    needsForce: false
+    needsForce: row.needs_force
   }))
 }
 

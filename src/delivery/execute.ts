@@ -1,6 +1,6 @@
 import { raiseNoHandler } from '../db/alarms.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { Sql } from '../db/pool.ts'
+import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
 import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
@@ -91,7 +91,7 @@ export function executor(deps: ExecuteDeps): Execute {
     busy.enter()
     // Not `finally`: it creates three more promises for every delivery.
     void work.catch(lost).then(() => {
-      deps.enqueuer.end(delivery.downstream, delivery.task.id)
+      deps.enqueuer.end(delivery.downstream, delivery.task.id, delivery.attempt)
       busy.leave()
     })
   }
@@ -101,6 +101,8 @@ export function executor(deps: ExecuteDeps): Execute {
     const { loaded, isRead } = await load(deps.sql, ahead, claims, deps.owner.number()).catch(
       (err: unknown) => {
         endUnread(claims, [])
+        // Before the next job is taken: this process could not read that one either.
+        if (isInfrastructure(err)) deps.cluster.setDatabaseAway()
         throw err
       }
     )
@@ -125,7 +127,8 @@ export function executor(deps: ExecuteDeps): Execute {
   function endUnread({ downstream, deliveries }: ClaimedBatch, loaded: readonly LeasedDelivery[]): void {
     if (loaded.length === deliveries.length) return
     const ids = new Set(loaded.map(one => one.delivery.task.id))
-    for (const { taskId } of deliveries) if (!ids.has(taskId)) deps.enqueuer.end(downstream, taskId)
+    for (const { taskId, attempt } of deliveries)
+      if (!ids.has(taskId)) deps.enqueuer.end(downstream, taskId, attempt)
   }
   return Object.assign(deliver, { idle: busy.idle })
 }

@@ -42,6 +42,7 @@ const doubtMs = 5_000
 /** What nobody reaches is not doubted again before. */
 const certainMs = 30_000
 const pollMs = 250
+const readableMs = 100
 
 /** No route, no name, no TLS, nobody at the port: where one worker fails so, another may have a better way. */
 const onTheWay = /^(?:unreachable|connect_timeout|connection_refused|dns: |tls: )/
@@ -173,4 +174,22 @@ export function reach(deps: ReachDeps): Reach {
       ),
     hasNews: () => cluster.doubtedByOthers().some(name => (ways.get(name)?.reachedAt ?? -Infinity) > newsAt)
   }
+}
+
+/**
+ * Resolves when this process may take a job of the downstream from the queue, or when the signal aborts. A process that cannot read from
+ * PostgreSQL would take jobs from those that can: it leaves them where they are.
+ */
+export async function untilItMayTake(
+  deps: {
+    reach: Pick<Reach, 'opened'>
+    cluster: Pick<Cluster, 'isDatabaseAway'>
+    owner: { isSilent(): boolean }
+  },
+  downstream: string,
+  signal: AbortSignal
+): Promise<void> {
+  await deps.reach.opened(downstream, signal)
+  while (!signal.aborted && (deps.owner.isSilent() || deps.cluster.isDatabaseAway()))
+    await sleep(readableMs, signal)
 }

@@ -5,9 +5,9 @@ import type { ClaimedBatch } from './load.ts'
  * queue may have it all the same. Who comes first has the claim: between processes its owner in PostgreSQL decides, here this does.
  */
 export interface Withdrawals {
-  /** These claims without the withdrawn ones. This process has begun with each until its `end`. */
+  /** These claims without the withdrawn ones, and without those that this process has begun with already: a queue may bring a job twice. It has begun with each until its `end`. */
   begin(batch: ClaimedBatch): ClaimedBatch
-  end(downstream: string, taskId: string): void
+  end(downstream: string, taskId: string, attempt: number): void
   /** Releases the claims that nobody here has begun with. Until that is done, nobody here begins with them. */
   withdraw<C extends Claim>(claims: readonly C[], release: (claim: C) => Promise<unknown>): Promise<void>
 }
@@ -19,30 +19,32 @@ interface Claim {
 }
 
 export function withdrawals(downstreams: Iterable<string>): Withdrawals {
-  /** By downstream: taskIds. */
-  const begun = new Map([...downstreams].map(name => [name, new Set<string>()] as const))
+  /** By downstream and taskId: the latest attempt. */
+  const begun = new Map([...downstreams].map(name => [name, new Map<string, number>()] as const))
   const withdrawn = new Set<string>()
   const keyOf = ({ downstream, taskId, attempt }: Claim): string => `${downstream} ${taskId} ${attempt}`
 
   return {
-    begin(batch) {
-      const { downstream } = batch
-      const deliveries =
-        withdrawn.size === 0
-          ? batch.deliveries
-          : batch.deliveries.filter(
-              ({ taskId, attempt }) => !withdrawn.has(keyOf({ downstream, taskId, attempt }))
-            )
-      const ids = begun.get(downstream)
-      // What was just accepted did not go through the queue.
-      for (const { taskId, loaded } of deliveries) if (!loaded) ids?.add(taskId)
-      return { downstream, deliveries }
+    begin({ downstream, deliveries }) {
+      const attempts = begun.get(downstream)
+      const mine = deliveries.filter(({ taskId, attempt, loaded }) => {
+        // What was just accepted did not go through the queue.
+        if (loaded) return true
+        if (withdrawn.size > 0 && withdrawn.has(keyOf({ downstream, taskId, attempt }))) return false
+        if (attempts?.get(taskId) === attempt) return false
+        attempts?.set(taskId, attempt)
+        return true
+      })
+      return { downstream, deliveries: mine }
     },
-    end(downstream, taskId) {
-      begun.get(downstream)?.delete(taskId)
+    end(downstream, taskId, attempt) {
+      const attempts = begun.get(downstream)
+      if (attempts?.get(taskId) === attempt) attempts.delete(taskId)
     },
     async withdraw(claims, release) {
-      const mine = claims.filter(({ downstream, taskId }) => !begun.get(downstream)?.has(taskId))
+      const mine = claims.filter(
+        ({ downstream, taskId, attempt }) => begun.get(downstream)?.get(taskId) !== attempt
+      )
       const keys = mine.map(keyOf)
       for (const key of keys) withdrawn.add(key)
       // If the release fails too, the lease ends. The delivery is late, but not lost.

@@ -20,7 +20,7 @@ import { localQueue } from '../delivery/local-queue.ts'
 import { successors } from '../delivery/ordering.ts'
 import { outboxDrainer } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
-import { reach } from '../delivery/reach.ts'
+import { reach, untilItMayTake } from '../delivery/reach.ts'
 import { receiver } from '../delivery/receive.ts'
 import { reconciler } from '../delivery/reconcile.ts'
 import { completer } from '../delivery/complete.ts'
@@ -214,7 +214,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     ? runWorkers({
         backend,
         downstreams: limits.all,
-        opened: reaching.opened,
+        opened: (name, signal) => untilItMayTake({ cluster, owner, reach: reaching }, name, signal),
         async run(job) {
           jobQueue.taken(job.downstream, job.deliveries.length)
           await deliver({

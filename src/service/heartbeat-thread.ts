@@ -15,6 +15,8 @@ const endedMs = 1_000
 /** A longer time between two answers is an outage: others may have had it too, and need time to be heard of again. */
 const outageMs = 1_500
 const watchedMs = 4_000
+/** Seen silent for so long by our own clock too: the database's may be set. */
+const seenSilentMs = 1_900
 /** For a process that has just started. */
 const watchedAtFirstMs = 2_000
 
@@ -32,6 +34,8 @@ let neededMs = watchedAtFirstMs
 let isFailing = false
 let hasJoined = false
 let calls = data.calls
+/** Since when each has been seen silent, by our monotonic clock. */
+let silentSince = new Map<number, number>()
 const leaving = new AbortController()
 
 port.on('message', (asked: 'retire' | 'leave') => {
@@ -79,6 +83,8 @@ async function turn(): Promise<void> {
   // By when it was sent: PostgreSQL took it no earlier.
   Atomics.store(times, answeredAt, sentAt)
   watch()
+  const now = performance.now()
+  silentSince = new Map(silent.map(({ number }) => [number, silentSince.get(number) ?? now] as const))
   if (calls && silent.length > 0) await callThem(silent)
 }
 
@@ -96,7 +102,10 @@ async function callThem(silent: readonly SilentOwner[]): Promise<void> {
   const isSteady = performance.now() - steadySince >= neededMs
   const dead = silent.flatMap(one => {
     if (one.silentMs > endedMs && hasEnded(one.process)) return [{ number: one.number, silentMs: endedMs }]
-    return isSteady && one.silentMs > deadMs ? [{ number: one.number, silentMs: deadMs }] : []
+    const seenMs = performance.now() - (silentSince.get(one.number) ?? Infinity)
+    return isSteady && one.silentMs > deadMs && seenMs >= seenSilentMs
+      ? [{ number: one.number, silentMs: deadMs }]
+      : []
   })
   if (dead.length === 0) return
   const called = await callDead(sql, dead)

@@ -54,10 +54,10 @@ t.test('the first is told at once, the others in a digest, and each downstream f
     ['warehouse', 1],
     ['points', 1]
   ])
-  await laterForChannels(sql, '29 s')
+  await laterForChannels(sql, '20 s')
   await told({ sql, log }, channel)
   t.equal(channel.messages.length, 2)
-  await laterForChannels(sql, '2 s')
+  await laterForChannels(sql, '11 s')
   await told({ sql, log }, channel)
   t.same(seen().slice(2), [['warehouse', 20]])
   t.equal(await unsent(sql), 0)
@@ -125,12 +125,16 @@ t.test('a channel that is broken keeps its own, and disturbs no other', async t 
   const waits: number[] = []
   for (let n = 0; n < 7; n++) {
     const [row] = await sql<[{ s: number }]>`
-      select round(extract(epoch from max(next_action_at) - now()))::int as s from alarm_group where channel = 'broken'`
+      select extract(epoch from max(next_action_at) - now())::float8 as s from alarm_group where channel = 'broken'`
     waits.push(row.s)
     await laterForChannels(sql, '61 s')
     await told({ sql, log }, broken, well)
   }
-  t.same(waits, [2, 4, 8, 16, 32, 60, 60], 'it is tried again, at most a minute apart')
+  const wanted = [2, 4, 8, 16, 32, 60, 60]
+  t.ok(
+    wanted.every((s, n) => (waits[n] ?? 0) <= s && (waits[n] ?? 0) > s - 2),
+    `it is tried again, at most a minute apart: ${waits.join(', ')}`
+  )
   t.equal(well.messages.length, 2)
   broken.answer = () => true
   await laterForChannels(sql, '61 s')
@@ -206,10 +210,10 @@ t.test('an Alertmanager is told again what is open, since it forgets', async t =
   const channel = scriptedChannel({ kind: 'alertmanager', sendResolved: true })
   await failures(sql, 2)
   await told({ sql, log }, channel)
-  await laterForChannels(sql, '299 s')
+  await laterForChannels(sql, '290 s')
   await told({ sql, log }, channel)
   t.equal(channel.messages.length, 1)
-  await laterForChannels(sql, '2 s')
+  await laterForChannels(sql, '11 s')
   await told({ sql, log }, channel)
   t.same(
     channel.messages.map(one => one.count),

@@ -111,18 +111,19 @@ t.test('a POST that fails in a rolling restart is charged where the machine work
   t.notOk('rollingPost' in judge(story(40), 1).counts, 'a quarter of it')
 })
 
-t.test('what a process gave up queueing, and said so, may arrive twice', async t => {
-  const story = (queueSilent: number[]) =>
+t.test('what a process had when it was called dead though it lived may arrive twice', async t => {
+  const story = (...calledDead: History['calledDead']) =>
     history({
-      queueSilent,
+      calledDead,
       arrivals: [arrival(), arrival({ at: start + 500, attempt: 2 })],
       tasks: [task({ attempt: 2, attempts: rows(2), handledAt: iso(510) })]
     })
-  t.match(judge(story([start + 300]), 1), {
+  t.match(judge(story({ process: 'worker-1', at: start + 600 }), 1), {
     verdict: 'green',
-    duplicates: { causes: { 'job given up': 1 } }
+    duplicates: { causes: { 'called dead': 1 } }
   })
-  t.match(judge(story([start + 600]), 1), { verdict: 'red' })
+  t.match(judge(story({ process: 'worker-2', at: start + 600 }), 1), { verdict: 'red' }, 'another one')
+  t.match(judge(story({ process: 'worker-1', at: start - 1 }), 1), { verdict: 'red' }, 'before it had it')
 })
 
 t.test('a request without a row is excused by the kill of its own sender, whenever it is read', async t => {

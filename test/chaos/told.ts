@@ -86,7 +86,7 @@ export const history = (more: Partial<History> = {}): History => ({
   beats: [],
   leaks: [],
   inside: [],
-  queueSilent: [],
+  calledDead: [],
   wanted: [],
   interrupted: false,
   ...more

@@ -42,4 +42,5 @@ const server = createServer(
 )
 server.listen(Number(PORT), '127.0.0.1')
 // Of the receipts' own look at the table nothing dies.
-if (!isLate || existsSync(MARK)) await points.run({ pollMs: 50 })
+const receipts = receiver({ secrets: [SECRET_OF], db: at, consumer: 'points' })
+if (!isLate || existsSync(MARK)) await receipts.run({ pollMs: 50 })

@@ -62,7 +62,7 @@ t.test(
     const proxy = await startProxy(t, Number(new URL(url).port))
     const far = new URL(url)
     far.port = String(proxy.port)
-    const sql = openDb(far.href, { max: 2, silenceMs: 400 })
+    const sql = openDb(far.href, { max: 2, silenceMs: 2_000 })
     await sql`select 1`
     proxy.silent = true
     const lost = await sql`select 2`.then(
@@ -80,10 +80,10 @@ t.test(
 
 t.test('a connection that is merely idle is kept', async t => {
   const { url } = await testDb(t)
-  const sql = openDb(url, { max: 1, silenceMs: 100 })
+  const sql = openDb(url, { max: 1, silenceMs: 1_500 })
   const pid = async () => (await sql<{ pid: number }[]>`select pg_backend_pid() as pid`)[0]?.pid
   const before = await pid()
-  await new Promise(resolve => setTimeout(resolve, 400))
+  await new Promise(resolve => setTimeout(resolve, 2_000)) // longer than it may be silent
   t.equal(await pid(), before)
   await sql.end()
 })

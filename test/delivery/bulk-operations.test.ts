@@ -182,3 +182,24 @@ t.test('a paused downstream is left alone, and what needs force is skipped', asy
   await one.look()
   t.match(await state(id), { state: 'DONE', redelivered: 3, skipped: 1 })
 })
+
+t.test('what needs force is skipped also by the one that follows a process that died', async t => {
+  const { sql, begin, runner, state, dispatch, downstream } = await stage(t, 3)
+  const id = await begin()
+  await sql`
+    update delivery set deliver_before = now() - interval '1 s', updated_at = updated_at - interval '1 s'
+    where task_id = (select id from task order by id limit 1)`
+  const dying = runner('dying', {
+    complete: Object.assign(() => Promise.reject(new Error('dead')), { idle: async () => {} })
+  })
+  await t.rejects(dying.look())
+  t.equal((await sql`select from operation_delivery`).length, 3, 'it had written down all of them')
+  await sql`update operation set leased_until = now()`
+  const other = runner('other')
+  for (let rounds = 0; (await state(id))?.state === 'RUNNING' && rounds < 10; rounds++) {
+    await other.look()
+    await dispatch()
+  }
+  t.match(await state(id), { state: 'DONE', redelivered: 2, skipped: 1 })
+  t.equal(downstream.requests.length, 3 + 2)
+})

@@ -1,6 +1,7 @@
 // A queue that adds a job but answers too late: its deliveries are released, except those that a worker has by then. None is sent twice.
 import t, { type Test } from 'tap'
 import type { Owner } from '../../src/delivery/lease.ts'
+import { withdrawals } from '../../src/delivery/withdrawals.ts'
 import { setup } from '../support/setup.ts'
 
 const seven: Owner = { number: () => 7, isSilent: () => false, since: () => -Infinity }
@@ -72,4 +73,38 @@ t.test('nobody has it: it is due again at once, and its job comes too late', asy
   await dispatch()
   t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 2 })
   t.equal(downstream.requests.length, 1)
+})
+
+t.test('a job that comes twice is begun once, until it has ended', async t => {
+  const { post, queue, quiet, downstream, delivery } = await lateQueue(t)
+  queue.mode = 'hold'
+  downstream.holds = true
+  const taskNo = await post()
+  await quiet()
+  queue.jobs.push([...(queue.jobs[0] ?? [])])
+  await queue.run()
+  await downstream.received(1)
+  downstream.answer()
+  await quiet()
+  t.equal(downstream.requests.length, 1)
+  t.match(await delivery(taskNo), { status: 'HANDLED', attempt: 1 })
+})
+
+t.test('the end of one attempt says nothing of the next', async t => {
+  const { begin, end, withdraw } = withdrawals(['plain'])
+  const claim = (attempt: number) => ({ downstream: 'plain', taskId: 'a', attempt })
+  const begun = (attempt: number) =>
+    begin({ downstream: 'plain', deliveries: [claim(attempt)] }).deliveries.length
+  const released: number[] = []
+  const release = async (one: { attempt: number }) => void released.push(one.attempt)
+  t.equal(begun(1), 1)
+  await withdraw([claim(2)], release)
+  t.same(released, [2], 'nobody has begun with the second one')
+  t.equal(begun(2), 1)
+  end('plain', 'a', 1)
+  await withdraw([claim(2)], release)
+  t.same(released, [2], 'the second one has begun')
+  end('plain', 'a', 2)
+  await withdraw([claim(2)], release)
+  t.same(released, [2, 2])
 })

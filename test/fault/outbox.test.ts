@@ -3,7 +3,7 @@
 import t from 'tap'
 import { fetch } from 'undici'
 import type { Failpoint } from '../../src/runtime/failpoint.ts'
-import { call, settled, start } from '../support/service.ts'
+import { call, postUntilTaken, settled, start } from '../support/service.ts'
 import { numbered, stage, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -24,7 +24,7 @@ for (const { name, most } of moments) {
     `kill -9 at ${name}: each row ends as one task, or as one that was rejected`,
     { buffered: true },
     async t => {
-      const on = await stage(t)
+      const on = await stage(t, { patient: true })
       if (!on) return
       const { sql, downstream, env } = on
       const taskNos = numbered('row', 20)
@@ -72,7 +72,7 @@ t.test(
     t.match(await call(`${api.url}/outbox/nudge`, {}), { status: 202 })
     await downstream.received(1)
     const same = { taskNo: 'nudged', messageCode: 'test.plain', messageBody: { n: 1 } }
-    t.match(await call(`${api.url}/tasks`, same), { status: 200 }, 'the same, posted')
+    t.match(await postUntilTaken(() => api.url, same), { status: 200 }, 'the same, posted')
     t.match(await call(`${api.url}/tasks`, { ...same, messageBody: { n: 2 } }), { status: 409 })
     for (const one of [api, worker]) t.equal((await one.kill('SIGTERM')).code, 0)
   }

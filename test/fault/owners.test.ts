@@ -16,12 +16,13 @@ t.setTimeout(600_000)
 const soonMs = 20_000
 
 /** A stage with timeouts of 60 s. Its downstream answers no first attempt before `open`, and all later ones at once. */
-async function patience(t: Test) {
+async function patience(t: Test, { redis = false } = {}) {
   let open = (): void => {}
   const opened = new Promise<void>(resolve => {
     open = resolve
   })
   const on = (await stage(t, {
+    redis,
     answer: async ({ headers }) => {
       if (headers['ackbox-attempt'] === '1') await opened
       return 200
@@ -208,4 +209,56 @@ t.test('PostgreSQL says nothing for longer than a dead process may: nobody is ca
     new Set(['HANDLED'])
   )
   t.equal(on.downstream.requests.length, 5, 'none came twice')
+})
+
+t.test('a worker that cannot reach PostgreSQL leaves the jobs in Redis to those that can', async t => {
+  const on = await patience(t, { redis: true })
+  if (!on) return
+  on.open()
+  const way = new URL(on.databaseUrl)
+  const hole = await blackHole(t, { host: way.hostname, port: Number(way.port) })
+  way.port = String(hole.port)
+  const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
+  const [cut] = [
+    await start(t, { ...on.env, ROLE: 'worker', DATABASE_URL: way.href }),
+    await start(t, { ...on.env, ROLE: 'worker' })
+  ]
+  hole.refuse()
+  await until('it is called dead', () => /node\.died/.test(api.output()))
+  const tasks = numbered('cut', 60)
+  const since = stopwatch(t)
+  await eachOf(tasks, taskNo => taken(api.url, taskNo, { retryTimes: 1 }))
+  t.same(new Set(await eachOf(tasks, taskNo => statusAtLast(api.url, taskNo))), new Set(['HANDLED']))
+  const ms = since()
+  t.comment(`all were handled after ${ms.toFixed(0)} ms`)
+  t.ok(ms < soonMs, 'none waited for its lease')
+  t.notMatch(cut.output(), /job\.failed/, 'it took none')
+  t.equal((await on.sql`select from delivery where lost > 0`).length, 0)
+  t.same(await unaccounted(on.sql, on.downstream.requests), [])
+  hole.heal()
+})
+
+t.test('the clock of PostgreSQL is set forward: nobody is called dead', async t => {
+  const on = await patience(t)
+  const both = [await start(t, on.env), await start(t, on.env)]
+  const numbers = async () =>
+    (await on.sql`select number from owner order by 1`).map(row => row['number'] as number)
+  const before = await numbers()
+  t.equal(before.length, 2)
+  const [begun] = await on.sql<{ now: Date }[]>`select now() as now`
+  const beats = (seconds: number) =>
+    until('each has gone on for so long', async () => {
+      const [row] = await on.sql<{ n: number }[]>`
+        select count(*)::int as n from owner
+        where seen_at > ${begun?.now.toISOString() ?? ''}::timestamptz + ${seconds}::int * interval '1 s'`
+      return row?.n === 2
+    })
+  for (let times = 0; times < 8; times++) {
+    await beats(3 + times)
+    // To all but the next beat of each it looks so.
+    await on.sql`update owner set seen_at = seen_at - interval '10 s'`
+  }
+  await beats(12)
+  t.same(await numbers(), before)
+  for (const one of both) t.notMatch(one.output(), /node\.(died|called_dead)/)
 })

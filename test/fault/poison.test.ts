@@ -1,6 +1,6 @@
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import { call, settled, start } from '../support/service.ts'
+import { call, postUntilTaken, settled, start } from '../support/service.ts'
 import { story } from './story.ts'
 
 t.setTimeout(600_000)
@@ -9,13 +9,12 @@ t.test('a task that kills its worker every time ends FAILED within its limit and
   const of = await story(t, 'redis', { way: 'plain' })
   if (!of) return
   const api = await start(t, { ...of.env, ROLE: 'api,dispatcher' })
-  const posted = await call(`${api.url}/tasks`, {
+  await postUntilTaken(() => api.url, {
     taskNo: 'poison',
     messageCode: 'test.fault',
     messageBody: { n: 1 },
     retryTimes: 2
   })
-  t.equal(posted.status, 201)
   let killed = 0
   let ended = false
   let stop = (): void => {}
@@ -64,7 +63,7 @@ t.test('a task is answered again and again unclearly: the same POST converges to
   }
   const sound = await start(t, of.env)
   const task = { taskNo: 'again', messageCode: 'test.fault', messageBody: { n: 1 } }
-  t.equal((await call(`${sound.url}/tasks`, task)).status, 200)
+  t.equal((await postUntilTaken(() => sound.url, task)).status, 200)
   t.equal((await settled(sound.url, 'again')).body?.['status'], 'HANDLED')
   t.equal((await of.db.sql`select from task`).length, 1)
 })

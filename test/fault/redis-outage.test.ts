@@ -88,12 +88,11 @@ t.test(
     // Apart: what a process can start itself it does not queue.
     const service = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
     await start(t, { ...on.env, ROLE: 'worker' })
-    await post(service.url, 'before')
+    await taken(service.url, 'before')
     t.equal(await statusAtLast(service.url, 'before'), 'HANDLED')
     await client.config('SET', 'maxmemory', '1')
     const tasks = numbered('full', 60)
-    const taken = await eachOf(tasks, taskNo => post(service.url, taskNo, { retryTimes: 1 }))
-    t.same(new Set(taken.map(one => one.status)), new Set([201]))
+    await eachOf(tasks, taskNo => taken(service.url, taskNo, { retryTimes: 1 }))
     t.equal(on.downstream.count('full-0'), 0, 'the queue takes none of them')
     await client.config('SET', 'maxmemory', '0')
     const ends = await eachOf(tasks, taskNo => statusAtLast(service.url, taskNo))
@@ -128,14 +127,13 @@ t.test(
     })
     t.teardown(() => queue.close())
     await until('their jobs wait in Redis', async () => (await queue.count('plain')) > 0)
-    await until('all of them do', async () => {
-      const [row] = await sql`select count(*)::int as n from delivery where phase = 'IN_FLIGHT'`
-      return row?.['n'] === 40
-    })
     const client = new Redis(redis.url)
     await client.save()
     client.disconnect()
-    await eachOf(deleted, taskNo => call(`${api.url}/tasks/${taskNo}`, undefined, 'DELETE'))
+    await eachOf(deleted, async taskNo => {
+      // A busy machine answers 503 now and then.
+      while ((await call(`${api.url}/tasks/${taskNo}`, undefined, 'DELETE')).status >= 500);
+    })
     const others = await start(t, { ...env, ROLE: 'worker,dispatcher' })
     for (const taskNo of handled) t.equal(await statusAtLast(api.url, taskNo), 'HANDLED')
 
@@ -154,7 +152,7 @@ t.test(
       pointers.map(row => [[row.task_id, row.attempt]])
     )
     // It queues up behind all of the old ones.
-    await post(api.url, 'last')
+    await taken(api.url, 'last')
     t.equal(await statusAtLast(api.url, 'last'), 'HANDLED')
     await until('every old job was looked at', async () => (await queue.count('plain')) === 0)
     t.same(

@@ -57,7 +57,7 @@ for (const { name, posted } of moments)
     t.test(`${kind}: kill -9 at ${name}: each row ends as one task, or among the rejected`, async t => {
       const shop = await shopOf(t)
       if (!shop) return
-      const on = await stage(t)
+      const on = await stage(t, { patient: true })
       if (!on) return
       const service = await start(t, on.env)
       const relay = (env: Record<string, string> = {}) =>

@@ -15,21 +15,17 @@ t.test(
   'no worker for several leases makes nothing FAILED, not even with one try',
   { buffered: true },
   async t => {
-    const on = await stage(t, { redis: true })
+    const on = await stage(t, { redis: true, patient: true })
     if (!on) return
     const { sql, downstream } = on
     const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
     // Few: jobs that nobody takes fill the window of their queue, and then the rest waits in PostgreSQL.
     const tasks = numbered('alone', 10)
     await eachOf(tasks, taskNo => taken(api.url, taskNo, { retryTimes: 1 }))
-    await until(
-      'four leases have run out',
-      async () => {
-        const [row] = await sql`select min(attempt) as least from delivery`
-        return Number(row?.['least']) > 4
-      },
-      60
-    )
+    await until('four leases have run out', async () => {
+      const [row] = await sql`select min(attempt) as least from delivery`
+      return Number(row?.['least']) > 4
+    })
     t.same(await broken(sql), [])
     t.match(await tally(sql), { FAILED: undefined, HANDLED: undefined })
     await start(t, { ...on.env, ROLE: 'worker' })
@@ -54,17 +50,21 @@ t.test(
     // For this one the file is there.
     const other = await start(t, { ...env, TEST_BLOCK_UNTIL: import.meta.filename })
     await downstream.received(1)
-    t.equal(downstream.requests[0]?.headers['ackbox-attempt'], '2', 'by its second attempt')
+    // One that came with too little of its lease is let go, uncounted.
+    t.ok(Number(downstream.requests[0]?.headers['ackbox-attempt']) >= 2, 'by a later attempt')
     t.equal(await statusAtLast(other.url, 'blocker'), 'HANDLED')
     writeFileSync(released, '')
     // Answered once the event loop turns again.
     t.equal((await call(`${blocked.url}/healthz`)).status, 200, 'the first process lives')
     const after = numbered('after', 40)
     // It may believe at first that PostgreSQL is away: a connection it was opening ran into its time limit meanwhile.
-    const taken = await eachOf(after, taskNo =>
+    const answers = await eachOf(after, taskNo =>
       postUntilTaken(() => blocked.url, { taskNo, messageCode: 'test.plain', messageBody: { n: 1 } })
     )
-    t.same(new Set(taken.map(one => one.status)), new Set([201]))
+    t.same(
+      answers.filter(one => one.status > 201),
+      []
+    )
     await eachOf(after, taskNo => statusAtLast(blocked.url, taskNo))
     t.same(await tally(sql), { HANDLED: 41 })
     t.equal(downstream.count('blocker'), 1, 'and never sent what was not its own any more')

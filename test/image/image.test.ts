@@ -127,7 +127,7 @@ t.test('each service of compose starts, a task is HANDLED, and SIGTERM ends them
     await start('worker', { PORT: `${await freePort()}` }),
     await start('dispatcher', { PORT: `${await freePort()}` })
   ]
-  await until('all are ready', () => running.every(one => one.said().includes('"msg":"ready"')), 60).catch(
+  await until('all are ready', () => running.every(one => one.said().includes('"msg":"ready"'))).catch(
     (err: unknown) => t.fail(`${String(err)}\n${running.map(one => one.said()).join('\n')}`)
   )
   const headers = { authorization: `Bearer ${bearer}`, 'content-type': 'application/json' }

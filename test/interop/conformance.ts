@@ -165,7 +165,7 @@ export function brokerConformance<Request>(
       const took = performance.now() - began
       broker.server.thaw()
       t.match(outcome, { kind: 'failed', reason: 'timeout' })
-      t.ok(took >= 599 && took < 1_600, `${Math.round(took)} ms`)
+      t.ok(took >= 599 && took < 4_000, `${Math.round(took)} ms`)
       const after = await untilDelivered(transport, () => broker.request({ body: 'x' }), broker.backMs)
       t.match(after, { kind: 'delivered' })
     })
@@ -231,7 +231,9 @@ export function brokerConformance<Request>(
       }
     }
     const senders = Array.from({ length: 8 }, sender)
-    await sleep(1_000)
+    for (const end = performance.now() + broker.backMs; acknowledged.length < 50; await sleep(50)) {
+      if (performance.now() > end) break
+    }
     await broker.server.kill()
     const before = acknowledged.length
     await sleep(500)

@@ -252,7 +252,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     }
     const began = performance.now()
     t.match(await own.send(paid(), sendContext()), { kind: 'failed', reason: /^blocked/ })
-    t.ok(performance.now() - began < 100)
+    t.ok(performance.now() - began < 2_000)
     await server.ctl('set_vm_memory_high_watermark', 'absolute', '512MiB')
     for (const end = Date.now() + 10_000; Date.now() < end; await sleep(100))
       if ((await own.send(paid(), sendContext())).kind === 'delivered') break

@@ -79,7 +79,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     t.equal(Buffer.from(replies[0]!.body).toString(), body)
     t.strictSame(replies[0]!.headers, { 'ackbox-callback-token': 'v1.abc', count: '7' })
     t.strictSame(Buffer.from(replies[1]!.body), Buffer.from([255, 0, 123]))
-    t.ok((await stop()) < 1_000)
+    t.ok((await stop()) < 5_000)
     t.equal(await waiting(server), 0)
     t.equal(replies.length, 2)
     t.same(lines, [])
@@ -112,6 +112,8 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     let most = 0
     const { texts, handle } = ledger(async () => {
       most = Math.max(most, ++now)
+      // None is done before a hundred are here: how fast they come is the machine's.
+      await until(() => most >= 100, 60_000)
       await sleep(20)
       now--
       return 'done' as const
@@ -121,7 +123,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
       server,
       Array.from({ length: 500 }, (_, i) => `m${i}`)
     )
-    await until(() => texts().length === 500)
+    await until(() => texts().length === 500, 60_000)
     await stop()
     t.equal(most, 100)
   })
@@ -138,7 +140,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await until(() => isThere(server))
     await publish(server, ['slow', 'hangs'])
     await until(() => texts().length === 2)
-    t.ok((await stop()) < 1_000)
+    t.ok((await stop()) < 5_000)
     release()
     const next = ledger()
     const again = running(t, server.url(), next.handle)
@@ -148,15 +150,19 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
   })
 
   await t.test('kill -9 of the broker loses nothing, and is said once', async t => {
-    const { texts, handle } = ledger(async text => {
-      await sleep(50)
-      return text === 'none' ? 'later' : 'done'
+    let open = (): void => {}
+    const killed = new Promise<void>(resolve => (open = resolve))
+    const { texts, handle } = ledger(async () => {
+      // However slowly they are published: most are in the queue when it is killed.
+      await (texts().length > 300 ? killed : sleep(50))
+      return 'done' as const
     })
     const { stop, lines } = running(t, server.url(), handle)
     const bodies = Array.from({ length: 2_000 }, (_, i) => `k${i}`)
     await publish(server, bodies)
-    await until(() => texts().length > 150)
+    await until(() => texts().length > 300, 60_000)
     await server.server.kill()
+    open()
     const before = new Set(texts()).size
     t.ok(before < 2_000, `${before} before the kill`)
     await sleep(1_500)
@@ -165,7 +171,8 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await sleep(200)
     await stop()
     t.equal(await waiting(server), 0)
-    t.ok(texts().length <= 2_000 + 200, `${texts().length - 2_000} came twice`)
+    // What was handled may not have been acknowledged.
+    t.ok(texts().length <= 2_000 + 500, `${texts().length - 2_000} came twice`)
     t.match(lines, [
       ['receipts.unavailable', { reason: /^connection_closed/ }],
       ['receipts.available', { address: `127.0.0.1:${server.port}` }]
@@ -182,7 +189,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     await publish(server, ['late'])
     // What was acknowledged just before a kill may come again with it
     await until(() => texts().includes('late'), 20_000)
-    t.ok((await stop()) < 1_000)
+    t.ok((await stop()) < 5_000)
     t.match(lines, [
       ['receipts.unavailable', { reason: /^connection_refused/ }],
       ['receipts.available', {}]
@@ -219,7 +226,7 @@ t.test('receipts by RabbitMQ', { skip }, async t => {
     t.match(lines, [['receipts.unavailable', { reason: /^credentials/ }]])
     t.equal(lines.length, 1)
     t.notMatch(JSON.stringify(lines), 'wrong-one')
-    t.ok((await stop()) < 500)
+    t.ok((await stop()) < 5_000)
   })
 })
 
@@ -229,7 +236,7 @@ t.test('a broker at a denied address is not asked for receipts', async t => {
   const { lines, stop } = running(t, `amqp://127.0.0.1:${port}`, ledger().handle, denying)
   await until(() => lines.length > 0)
   t.match(lines, [['receipts.unavailable', { reason: /^blocked_target/ }]])
-  t.ok((await stop()) < 500)
+  t.ok((await stop()) < 5_000)
 })
 
 t.test('headers as other clients send them', async t => {

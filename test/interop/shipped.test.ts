@@ -2,7 +2,7 @@
 // handler and the Java service are those of examples/.
 import path from 'node:path'
 import t from 'tap'
-import { call, folder, recorded, start } from '../support/service.ts'
+import { call, folder, postUntilTaken, recorded, start } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { consumers } from './consumers.ts'
 import { javaExample } from './java.ts'
@@ -40,7 +40,7 @@ t.test('one task reaches an HTTP service, a Dubbo provider and a queue', { skip 
     BROKER_KAFKA: kafka.url
   })
   const messageBody = { orderId: 'A-1', userId: 'u-7', cents: 12_300 }
-  await call(`${url}/tasks`, { taskNo: 'shipped-1', messageCode: 'order.shipped', messageBody })
+  await postUntilTaken(() => url, { taskNo: 'shipped-1', messageCode: 'order.shipped', messageBody })
   const { body } = await recorded(url, 'shipped-1')
   t.match(body, { status: 'HANDLED' })
   const deliveries = (body?.['deliveries'] ?? []) as { downstream: string }[]

@@ -2,7 +2,7 @@
 import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import { call, eachOf, folder, settled, start } from '../support/service.ts'
+import { call, eachOf, folder, postUntilTaken, settled, start } from '../support/service.ts'
 import { javaExample } from './java.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
 import { without } from './server.ts'
@@ -35,12 +35,16 @@ t.test(
     })
     const taskNos = Array.from({ length: 50 }, (_, i) => `java-${i}`)
     await eachOf(taskNos, taskNo =>
-      call(`${url}/tasks`, { taskNo, messageCode: 'by.rocketmq', messageBody: { key: taskNo } })
+      postUntilTaken(() => url, { taskNo, messageCode: 'by.rocketmq', messageBody: { key: taskNo } })
     )
     const ended = await eachOf(taskNos, taskNo => settled(url, taskNo))
     for (const { body } of ended) t.match(body, { status: 'HANDLED', deliveries: [{ handledBy: 'receipt' }] })
 
-    await call(`${url}/tasks`, { taskNo: 'lost', messageCode: 'nowhere', messageBody: { only: 'rocketmq' } })
+    await postUntilTaken(() => url, {
+      taskNo: 'lost',
+      messageCode: 'nowhere',
+      messageBody: { only: 'rocketmq' }
+    })
     t.match((await settled(url, 'lost')).body, { status: 'FAILED' })
     t.match((await call(`${url}/alarms`)).body, {
       alarms: [{ downstream: 'nowhere-rocketmq', kind: 'FAILED' }]

@@ -6,7 +6,7 @@ import { connect, type AddressInfo } from 'node:net'
 import { join, resolve } from 'node:path'
 import { createServer } from 'node:tls'
 import t, { type Test } from 'tap'
-import { call, folder, start } from '../support/service.ts'
+import { call, folder, postUntilTaken, start } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { ca, good, key } from '../transport/certs.ts'
 import { consumers } from './consumers.ts'
@@ -120,21 +120,27 @@ for (const [name, { needs, url }] of Object.entries(ways))
           }),
           ...more
         })
-      const attempted = async (at: string, taskNo: string) => {
-        await call(`${at}/tasks`, { taskNo, messageCode: `by.${name}`, messageBody: { key: 'a' } })
-        let attempts: { outcome: string; reason?: string }[] = []
+      interface Attempt {
+        outcome: string
+        reason?: string
+      }
+      // The first one may be too late: a broker that has just started is slow.
+      const attempted = async (at: string, taskNo: string, is: (one: Attempt) => boolean) => {
+        await postUntilTaken(() => at, { taskNo, messageCode: `by.${name}`, messageBody: { key: 'a' } })
+        let attempts: Attempt[] = []
         await until('it was tried', async () => {
           const { body } = await call(`${at}/tasks/${taskNo}`)
           const [delivery] = (body?.['deliveries'] ?? []) as { attempts?: typeof attempts }[]
           attempts = delivery?.attempts ?? []
-          return attempts.length > 0
+          return attempts.some(is)
         })
-        return attempts[0]
+        return attempts
       }
       const knows = await service({ NODE_EXTRA_CA_CERTS: trusted })
-      t.match(await attempted(knows.url, 'trusted'), { outcome: 'delivered' })
+      t.ok(await attempted(knows.url, 'trusted', one => one.outcome === 'delivered'))
       t.equal((await knows.kill('SIGTERM')).code, 0)
       const doubts = await service({})
-      t.match(await attempted(doubts.url, 'doubted'), { outcome: 'failed', reason: /^tls/ })
+      const doubted = await attempted(doubts.url, 'doubted', one => /^tls/.test(one.reason ?? ''))
+      t.notOk(doubted.some(one => one.outcome === 'delivered'))
     }
   )

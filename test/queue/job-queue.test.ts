@@ -4,7 +4,7 @@ import { stopwatch } from '../support/stopwatch.ts'
 import { downstream, queuedDeliveries, openTestQueue, recordingLog, until } from './setup.ts'
 
 /** A backend that does what the test says, and notes what it was asked. */
-function fakeBackend() {
+function fakeBackend(clock = (): number => performance.now()) {
   const flights: { jobs: DeliveryRef[][]; land: () => void; fail: (error: Error) => void }[] = []
   const pings: number[] = []
   const fake = {
@@ -23,7 +23,7 @@ function fakeBackend() {
     takenBy: async () => [],
     puller: () => Promise.reject(new Error('no workers here')),
     ping: async () => {
-      pings.push(performance.now())
+      pings.push(clock())
       if (!fake.alive) throw new Error('away')
     },
     up: () => fake.alive,
@@ -109,7 +109,7 @@ t.test('a rejection is an answer too', async t => {
 t.test(
   'after a failure there is no room until a ping succeeds, one at least every 500 ms, and one line',
   async t => {
-    const { fake, backend } = fakeBackend()
+    const { fake, backend } = fakeBackend(stopwatch(t))
     const log = recordingLog()
     const jobQueue = openTestQueue(t, backend, [downstream('shop'), downstream('points')], log.log)
     t.equal(jobQueue.room('shop'), 100)

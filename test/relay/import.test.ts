@@ -164,7 +164,7 @@ for (const [kind, open] of Object.entries(shops)) {
       const service = await start(t, on.env)
       const cwd = folder(t)
       const year = new Date().getUTCFullYear()
-      const rows = Array.from({ length: 2_000 }, (_, n): Row => [
+      const rows = Array.from({ length: 10_000 }, (_, n): Row => [
         `n-${n}`,
         `{"n":${n}}`,
         'NEW',

@@ -64,8 +64,9 @@ async function producer(t: Test): Promise<{ on: Stage; one: Process; admin: stri
   const call = caller(one.url, admin)
   for (const [whose, messageCode] of Object.entries({ mine: 'test.plain', theirs: 'test.receipt' })) {
     for (const end of ['handled', 'failed']) {
-      const key = end === 'failed' ? { orderingKey: `key-of-${whose}` } : {}
-      const task = { taskNo: `${whose}-${end}`, messageCode, messageBody: { n: 1 }, retryTimes: 1, ...key }
+      // What must be HANDLED may need another try on a busy machine.
+      const more = end === 'failed' ? { orderingKey: `key-of-${whose}`, retryTimes: 1 } : {}
+      const task = { taskNo: `${whose}-${end}`, messageCode, messageBody: { n: 1 }, ...more }
       t.equal((await call('POST /tasks', task)).status, 201)
       const { body } = await call(`GET /tasks/${whose}-${end}?wait=HANDLED`)
       t.equal(body['status'], end.toUpperCase())
@@ -411,6 +412,7 @@ t.test('KEY_PER_SECOND holds a key to its rate, and says when to come back', asy
     await createKey(on.sql, { ...key, name: 'busy' }),
     await createKey(on.sql, { ...key, name: 'calm' })
   ]
+  const since = performance.now()
   const answers = await Promise.all(
     Array.from({ length: 30 }, async (_, n) => {
       const task = { taskNo: `rate-${n}`, messageCode: 'test.plain', messageBody: { n } }
@@ -420,7 +422,8 @@ t.test('KEY_PER_SECOND holds a key to its rate, and says when to come back', asy
   )
   const taken = answers.filter(status => status === 201).length
   t.same(new Set(answers), new Set([201, 429]))
-  t.ok(taken <= 10, `${taken} of 30 at once`)
+  const most = 4 + (3 * (performance.now() - since)) / 1_000
+  t.ok(taken <= most, `${taken} of 30 at once, at most ${most.toFixed(1)}`)
   const [row] = await on.sql`select count(*)::int as n from task`
   t.equal(row?.['n'], taken, 'what was answered 429 is not stored')
   const other = { taskNo: 'calm', messageCode: 'test.plain', messageBody: { n: 1 } }

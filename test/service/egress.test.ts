@@ -4,7 +4,7 @@ import path from 'node:path'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { testDb } from '../support/postgres.ts'
-import { call, folder, secret, settled, start } from '../support/service.ts'
+import { call, folder, postUntilTaken, secret, settled, start } from '../support/service.ts'
 import { scriptedServer, type ScriptedServer } from '../transport/scripted-server.ts'
 
 t.setTimeout(600_000)
@@ -20,7 +20,7 @@ export default defineHandler({
       transport: 'http',
       request: ({ raw }) => ({ url: 'http://${place}/hook', body: raw }),
       retry: { times: 1, backoff: ['100ms'] },
-      limit: { timeout: '1s' }
+      limit: { timeout: '30s' }
     }
   }
 })
@@ -44,7 +44,7 @@ async function service(t: Test, places: Record<string, string>, env: Record<stri
 
 /** The reason of the only attempt. */
 async function reasonOf(url: string, messageCode: string): Promise<string> {
-  await call(`${url}/tasks`, { taskNo: messageCode, messageCode, messageBody: { n: 1 } })
+  await postUntilTaken(() => url, { taskNo: messageCode, messageCode, messageBody: { n: 1 } })
   const { body } = await settled(url, messageCode)
   const { deliveries } = body as { deliveries: { attempts: { reason: string }[] }[] }
   return deliveries[0]?.attempts[0]?.reason ?? ''

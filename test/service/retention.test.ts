@@ -18,10 +18,13 @@ t.test(
     await age(sql, { name: 'deleted', n: 50, days: 30, status: 'DELETED' })
     await age(sql, { name: 'sending', n: 20, days: 100, status: 'SENDING' })
     await age(sql, { name: 'young', n: 20, days: 6, status: 'HANDLED' })
+    // Those that are sent now have ended, and go with the next look: not before the others have gone.
+    await sql`insert into downstream (name, paused_at, paused_by) values ('plain', now(), 'test')`
     const service = await start(t, { ...on.env, RETENTION_DAYS: '7' })
 
     const left = async (): Promise<number> => (await sql`select from task`).length
     await until('the old ones are gone', async () => (await left()) === 40)
+    t.equal((await call(`${service.url}/downstreams/plain/resume`, {})).status, 200)
     let batches: number[] = []
     await until('it has said so of each batch', () => {
       batches = [...service.output().matchAll(/"removed":(\d+)/g)].map(match => Number(match[1]))

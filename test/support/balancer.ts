@@ -18,15 +18,14 @@ export async function balancer(t: Test, backends: readonly string[]): Promise<Ba
   const polling = setInterval(() => {
     for (const backend of backends) {
       void fetch(`${backend}/readyz`, { signal: AbortSignal.timeout(1_000) })
-        .then(
-          async answer => {
-            await answer.arrayBuffer()
-            return answer.ok
-          },
-          () => false
-        )
+        .then(async answer => {
+          await answer.arrayBuffer()
+          return answer.ok
+        })
+        // Who is only slow stays; who refuses goes.
+        .catch((err: unknown) => (err instanceof Error && err.name === 'TimeoutError' ? undefined : false))
         .then(ok => {
-          if (ok !== ready.includes(backend))
+          if (ok !== undefined && ok !== ready.includes(backend))
             ready = ok ? [...ready, backend] : ready.filter(one => one !== backend)
         })
     }

@@ -2,7 +2,7 @@ import t from 'tap'
 import { migrate, unknownMigrations } from '../../../src/db/migrate.ts'
 import type { Sql } from '../../../src/db/pool.ts'
 import { call, launch, settled, start } from '../../support/service.ts'
-import { post, stage } from '../../support/stage.ts'
+import { stage, taken } from '../../support/stage.ts'
 import { everyState } from './every-state.ts'
 import { nextMigrations, nextRelease } from './next.ts'
 
@@ -51,7 +51,7 @@ t.test(
       /"newer":1,"msg":"schema.newer"/,
       'it says that the tables are newer than it is'
     )
-    await post(service.url, 'after')
+    await taken(service.url, 'after')
     t.equal((await settled(service.url, 'after')).body?.['status'], 'HANDLED')
     t.equal((await call(`${service.url}/tasks/FAILED/redeliver`, {})).status, 200)
     t.equal((await settled(service.url, 'FAILED')).body?.['status'], 'HANDLED', 'what FAILED before goes on')

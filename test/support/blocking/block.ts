@@ -15,7 +15,7 @@ export default defineHandler({
         return { url: url`${env.TEST_SINK}/plain`, body: raw }
       },
       retry: { times: 10, backoff: '200ms' },
-      limit: { concurrency: 50, timeout: '2s' }
+      limit: { concurrency: 50, timeout: '5s' }
     }
   }
 })
