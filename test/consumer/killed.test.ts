@@ -3,7 +3,7 @@ import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
-import { call, folder, launch, postUntilTaken, secret, settled, start } from '../support/service.ts'
+import { folder, launch, postUntilTaken, secret, settled, start } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { postgresBank } from './databases.ts'
 

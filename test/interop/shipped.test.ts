@@ -2,7 +2,7 @@
 // handler and the Java service are those of examples/.
 import path from 'node:path'
 import t from 'tap'
-import { call, folder, postUntilTaken, recorded, start } from '../support/service.ts'
+import { folder, postUntilTaken, recorded, start } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { consumers } from './consumers.ts'
 import { javaExample } from './java.ts'

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { testDb } from '../support/postgres.ts'
-import { call, folder, postUntilTaken, secret, settled, start } from '../support/service.ts'
+import { folder, postUntilTaken, secret, settled, start } from '../support/service.ts'
 import { sink } from '../support/sink.ts'
 import { stopwatch } from '../support/stopwatch.ts'
 
