@@ -5,7 +5,7 @@ import path from 'node:path'
 import t from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
 import { call, eachOf, launch, settled, start } from '../support/service.ts'
-import { numbered, post, stage, tally } from '../support/stage.ts'
+import { numbered, post, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
@@ -120,13 +120,13 @@ t.test(
     })
     const tasks = numbered('far', 300)
     await eachOf(tasks, (taskNo, at = Number(taskNo.slice(4))) =>
-      post(at % 2 === 0 ? good.url : bad.url, taskNo, { retryTimes: 6 })
+      taken(at % 2 === 0 ? good.url : bad.url, taskNo, { retryTimes: 6 })
     )
     // All may have ended before the two have heard of each other: more come until they have.
     await until('it yields', async () => {
       if (linesOf(bad, 'worker.yielded').length > 0) return true
       tasks.push(`far-${tasks.length}`)
-      await post(bad.url, tasks.at(-1) ?? '', { retryTimes: 6 })
+      await taken(bad.url, tasks.at(-1) ?? '', { retryTimes: 6 })
       return false
     })
     await eachOf(tasks, taskNo => settled(good.url, taskNo))

@@ -12,7 +12,7 @@ import { call, start, type Process } from '../support/service.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import * as certs from '../transport/certs.ts'
 
-t.setTimeout(180_000)
+t.setTimeout(600_000)
 
 /** Both names are this machine's for the browser: one whose owner turned it round, and one of a proxy before us. */
 const flags = [

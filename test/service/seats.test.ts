@@ -10,7 +10,7 @@ import { call, plainNode } from '../support/service.ts'
 import { stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
-t.setTimeout(120_000)
+t.setTimeout(600_000)
 
 const main = path.resolve(import.meta.dirname, '../../src/main.js')
 
