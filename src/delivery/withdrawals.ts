@@ -1,11 +1,12 @@
 import type { ClaimedBatch } from './load.ts'
 
 /**
- * What a worker of this process has begun with, and what was withdrawn from the queue because the queue did not confirm it in time. The
- * queue may have it all the same. Who comes first has the claim: between processes its owner in PostgreSQL decides, here this does.
+ * Claims that this process deals with: those that a worker here has begun with, and those that are withdrawn from the queue because it did
+ * not confirm them in time. The queue may have them all the same. Who comes first has the claim: between processes its owner in
+ * PostgreSQL decides, here this does.
  */
 export interface Withdrawals {
-  /** These claims without the withdrawn ones, and without those that this process has begun with already: a queue may bring a job twice. It has begun with each until its `end`. */
+  /** These claims without those that are being withdrawn or were begun with already: a queue may bring a job twice. Each is begun with until its `end`. */
   begin(batch: ClaimedBatch): ClaimedBatch
   end(downstream: string, taskId: string, attempt: number): void
   /** Releases the claims that nobody here has begun with. Until that is done, nobody here begins with them. */
@@ -20,36 +21,33 @@ interface Claim {
 
 export function withdrawals(downstreams: Iterable<string>): Withdrawals {
   /** By downstream and taskId: the latest attempt. */
-  const begun = new Map([...downstreams].map(name => [name, new Map<string, number>()] as const))
-  const withdrawn = new Set<string>()
-  const keyOf = ({ downstream, taskId, attempt }: Claim): string => `${downstream} ${taskId} ${attempt}`
+  const held = new Map([...downstreams].map(name => [name, new Map<string, number>()] as const))
+
+  /** False: it is held already. */
+  function hold(downstream: string, taskId: string, attempt: number): boolean {
+    const attempts = held.get(downstream)
+    if (attempts?.get(taskId) === attempt) return false
+    attempts?.set(taskId, attempt)
+    return true
+  }
+
+  function end(downstream: string, taskId: string, attempt: number): void {
+    const attempts = held.get(downstream)
+    if (attempts?.get(taskId) === attempt) attempts.delete(taskId)
+  }
 
   return {
-    begin({ downstream, deliveries }) {
-      const attempts = begun.get(downstream)
-      const mine = deliveries.filter(({ taskId, attempt, loaded }) => {
-        // What was just accepted did not go through the queue.
-        if (loaded) return true
-        if (withdrawn.size > 0 && withdrawn.has(keyOf({ downstream, taskId, attempt }))) return false
-        if (attempts?.get(taskId) === attempt) return false
-        attempts?.set(taskId, attempt)
-        return true
-      })
-      return { downstream, deliveries: mine }
-    },
-    end(downstream, taskId, attempt) {
-      const attempts = begun.get(downstream)
-      if (attempts?.get(taskId) === attempt) attempts.delete(taskId)
-    },
+    begin: ({ downstream, deliveries }) => ({
+      downstream,
+      // What was just accepted did not go through the queue.
+      deliveries: deliveries.filter(one => one.loaded || hold(downstream, one.taskId, one.attempt))
+    }),
+    end,
     async withdraw(claims, release) {
-      const mine = claims.filter(
-        ({ downstream, taskId, attempt }) => begun.get(downstream)?.get(taskId) !== attempt
-      )
-      const keys = mine.map(keyOf)
-      for (const key of keys) withdrawn.add(key)
+      const mine = claims.filter(one => hold(one.downstream, one.taskId, one.attempt))
       // If the release fails too, the lease ends. The delivery is late, but not lost.
       await Promise.allSettled(mine.map(release))
-      for (const key of keys) withdrawn.delete(key)
+      for (const { downstream, taskId, attempt } of mine) end(downstream, taskId, attempt)
     }
   }
 }
