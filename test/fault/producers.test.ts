@@ -1,7 +1,7 @@
 // Many at once, at two processes: one task, one answer for each, and what was taken is there wherever one asks.
 import t from 'tap'
 import { fetch } from 'undici'
-import { call, eachOf, start, type Answer, type Process } from '../support/service.ts'
+import { call, eachOf, start, untilHeard, type Process } from '../support/service.ts'
 import { numbered, post, repeated, stage, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -13,33 +13,15 @@ const counts = (statuses: number[]): Record<string, number> => {
   return counted
 }
 
-/** As `post`, until a busy machine says no 503 and no 429 any more. `isAgain`: what is 200 then may have been its own first try. */
-async function heard(
-  url: string,
-  taskNo: string,
-  more: { messageBody?: unknown } = {}
-): Promise<{ status: number; isAgain: boolean }> {
-  for (let isAgain = false; ; isAgain = true) {
-    const { status } = await post(url, taskNo, more)
-    if (status !== 503 && status !== 429) return { status, isAgain }
-    await new Promise(resolve => setTimeout(resolve, 100))
-  }
-}
-async function read(url: string): Promise<Answer> {
-  for (;;) {
-    const answer = await call(url)
-    if (answer.status < 500) return answer
-    await new Promise(resolve => setTimeout(resolve, 100))
-  }
-}
-
 t.test('50 POSTs at once through two processes are one task, and every process knows it', async t => {
   const on = await stage(t, { patient: true, redis: true })
   if (!on) return
   const [one, two] = await Promise.all([start(t, on.env), start(t, { ...on.env, ROLE: 'api' })])
   const at = (n: number): Process => (n % 2 === 0 ? one : two)
   for (let round = 0; round < 5; round++) {
-    const equal = await Promise.all(Array.from({ length: 50 }, (_, n) => heard(at(n).url, `equal-${round}`)))
+    const equal = await Promise.all(
+      Array.from({ length: 50 }, (_, n) => untilHeard(() => post(at(n).url, `equal-${round}`)))
+    )
     const created = equal.filter(answer => answer.status === 201).length
     t.ok(created === 1 || (created === 0 && equal.some(answer => answer.isAgain)), 'equal ones are one task')
     t.same(
@@ -48,19 +30,22 @@ t.test('50 POSTs at once through two processes are one task, and every process k
     )
     const name = `different-${round}`
     const different = await Promise.all(
-      Array.from({ length: 50 }, (_, n) => heard(at(n).url, name, { messageBody: { n } }))
+      Array.from({ length: 50 }, (_, n) => untilHeard(() => post(at(n).url, name, { messageBody: { n } })))
     )
     const statuses = different.map(({ status, isAgain }) => (status === 200 && isAgain ? 201 : status))
     t.same(counts(statuses), { 201: 1, 409: 49 }, 'the first body stands')
     const winner = statuses.indexOf(201)
     for (const asked of [one, two])
-      t.match(await read(`${asked.url}/tasks/${name}`), { status: 200, body: { messageBody: { n: winner } } })
+      t.match(await untilHeard(() => call(`${asked.url}/tasks/${name}`)), {
+        status: 200,
+        body: { messageBody: { n: winner } }
+      })
   }
   const unseen: string[] = []
   await eachOf(numbered('seen', 100), async taskNo => {
     const n = Number(taskNo.split('-')[1])
-    const posted = await heard(at(n).url, taskNo)
-    const seen = await read(`${at(n + 1).url}/tasks/${taskNo}`)
+    const posted = await untilHeard(() => post(at(n).url, taskNo))
+    const seen = await untilHeard(() => call(`${at(n + 1).url}/tasks/${taskNo}`))
     if (posted.status > 201 || seen.status !== 200) unseen.push(taskNo)
   })
   t.same(unseen, [], 'a GET on the other process right after the 2xx')
@@ -96,8 +81,8 @@ t.test(
     for (const taskNo of tasks) {
       const request = downstream.requests.find(seen => seen.headers['ackbox-task-no'] === taskNo)
       const answers = await Promise.all(
-        Array.from({ length: 50 }, async (_, n) => {
-          for (;;) {
+        Array.from({ length: 50 }, async (_, n) =>
+          untilHeard(async () => {
             const answer = await fetch(`${(n % 2 === 0 ? one : two).url}/callback`, {
               method: 'POST',
               headers: {
@@ -106,10 +91,12 @@ t.test(
               },
               body: JSON.stringify({ taskNo, messageCode: 'test.receipt' })
             })
-            const body = (await answer.json()) as { status: string; applied: boolean }
-            if (answer.status !== 503 && answer.status !== 429) return { status: answer.status, body }
-          }
-        })
+            return {
+              status: answer.status,
+              body: (await answer.json()) as { status: string; applied: boolean }
+            }
+          })
+        )
       )
       t.same(new Set(answers.map(one => `${one.status} ${one.body.status}`)), new Set(['200 HANDLED']))
       t.ok(answers.filter(one => one.body.applied).length <= 1, 'one of them did it')

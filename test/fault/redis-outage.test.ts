@@ -7,7 +7,7 @@ import { openBackend } from '../../src/queue/backend.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { broken, unaccounted } from '../support/sampler.ts'
 import { ownRedis } from '../support/redis.ts'
-import { call, eachOf, start } from '../support/service.ts'
+import { call, eachOf, start, untilHeard } from '../support/service.ts'
 import { numbered, post, repeated, stage, statusAtLast, taken, tally } from '../support/stage.ts'
 import { until } from '../support/until.ts'
 
@@ -130,10 +130,7 @@ t.test(
     const client = new Redis(redis.url)
     await client.save()
     client.disconnect()
-    await eachOf(deleted, async taskNo => {
-      // A busy machine answers 503 now and then.
-      while ((await call(`${api.url}/tasks/${taskNo}`, undefined, 'DELETE')).status >= 500);
-    })
+    await eachOf(deleted, taskNo => untilHeard(() => call(`${api.url}/tasks/${taskNo}`, undefined, 'DELETE')))
     const others = await start(t, { ...env, ROLE: 'worker,dispatcher' })
     for (const taskNo of handled) t.equal(await statusAtLast(api.url, taskNo), 'HANDLED')
 

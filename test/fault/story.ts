@@ -8,7 +8,7 @@ import type { Failpoint } from '../../src/runtime/failpoint.ts'
 import { freePort } from '../../src/embedded/port.ts'
 import { testDb, type TestDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
-import { postUntilTaken, secret, settled, start, type Process } from '../support/service.ts'
+import { postUntilTaken, secret, settled, start, type Process, untilHeard } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 import { until } from '../support/until.ts'
 
@@ -114,7 +114,7 @@ const task = (taskNo: string, way: Way): object => ({
 
 /** One POST, whatever comes of it: it may end with its process, or find it standing still. */
 async function post(url: string, taskNo: string, way: Way): Promise<void> {
-  for (;;) {
+  await untilHeard(async () => {
     const answer = await fetch(`${url}/tasks`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
@@ -122,10 +122,8 @@ async function post(url: string, taskNo: string, way: Way): Promise<void> {
       signal: AbortSignal.timeout(3_000)
     }).catch(() => undefined)
     await answer?.arrayBuffer().catch(() => undefined)
-    // A busy machine answers so now and then, with nothing stored.
-    if (answer?.status !== 503 && answer?.status !== 429) return
-    await new Promise(resolve => setTimeout(resolve, 100))
-  }
+    return { status: answer?.status ?? 0 }
+  })
 }
 
 /** The same POST as a producer sends it that does not know what became of the first; its status. */

@@ -5,7 +5,7 @@ import t, { type Test } from 'tap'
 import { receiver, type Message } from '../../src/consumer/consumer.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { grant, postgresBank } from '../consumer/databases.ts'
-import { call, eachOf, folder, postUntilTaken, settled, start } from '../support/service.ts'
+import { call, eachOf, folder, postUntilTaken, settled, start, untilHeard } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { consumers } from './consumers.ts'
 import { accessKey, accessSecret, login, rocketmqServer } from './rocketmq-server.ts'
@@ -79,10 +79,9 @@ for (const [name, { needs, consume }] of Object.entries(queues))
     )
     await handled()
     const once = seen.length
-    await eachOf(taskNos, async taskNo => {
-      // A busy machine answers 503 now and then.
-      while ((await call(`${url}/tasks/${taskNo}/redeliver`, { force: true })).status >= 500);
-    })
+    await eachOf(taskNos, taskNo =>
+      untilHeard(() => call(`${url}/tasks/${taskNo}/redeliver`, { force: true }))
+    )
     await until('everything has come again', () => seen.length >= once + taskNos.length)
     await handled()
     t.same(refused, [])

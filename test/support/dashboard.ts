@@ -6,7 +6,7 @@ import { createKey, scopes, type Scope } from '../../src/db/api-keys.ts'
 import { browser } from './chromium.ts'
 import { failing } from './failing.ts'
 import { testDb } from './postgres.ts'
-import { eachOf, folder, secret, start } from './service.ts'
+import { eachOf, folder, secret, start, untilHeard } from './service.ts'
 import { tally } from './stage.ts'
 import { until } from './until.ts'
 
@@ -45,11 +45,7 @@ export async function failedTasks(t: Test, n: number) {
     const before = (await tally(sql))['FAILED'] ?? 0
     const posted = await eachOf(names, async taskNo => {
       const task = { taskNo, messageCode: 'test.plain', messageBody: { n: 1 }, retryTimes: 1 }
-      // A busy machine answers 503 now and then.
-      for (;;) {
-        const { status } = await call('POST', '/tasks', task)
-        if (status !== 503 && status !== 429) return status
-      }
+      return (await untilHeard(() => call('POST', '/tasks', task))).status
     })
     if (posted.some(status => status > 201)) throw new Error(`posted: ${posted.join()}`)
     await until('all of them FAILED', async () => (await tally(sql))['FAILED'] === before + names.length)

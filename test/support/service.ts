@@ -117,6 +117,17 @@ export async function postUntilTaken(url: () => string, task: unknown): Promise<
   }
 }
 
+/** Asks again while a busy machine answers 503 or 429. `isAgain`: what is 200 then may have been its own first try. */
+export async function untilHeard<A extends { status: number }>(
+  ask: () => Promise<A>
+): Promise<A & { isAgain: boolean }> {
+  for (let isAgain = false; ; isAgain = true) {
+    const answer = await ask()
+    if (answer.status !== 503 && answer.status !== 429) return { ...answer, isAgain }
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+}
+
 /** Waits for the task to come to rest, for ever or so many seconds; its status of then. */
 export async function settled(url: string, taskNo: string, seconds?: number): Promise<Answer> {
   for (;;) {
