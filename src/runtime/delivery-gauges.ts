@@ -13,68 +13,46 @@ export interface DeliveryCounts {
  * no sample. `names` are the downstreams of handlers; empty: of all.
  */
 export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>) {
-  const failedNow = new Gauge({
-    name: 'ackbox_deliveries_failed',
-    help: 'FAILED deliveries, counted up to 10,001. Reported by dispatchers',
-    labelNames: ['downstream'],
-    registers
-  })
-  const heldNow = new Gauge({
-    name: 'ackbox_deliveries_held',
-    help: 'BLOCKED deliveries, which wait for other tasks; counted up to 20,000. Reported by dispatchers',
-    labelNames: ['downstream'],
-    registers
-  })
-  const awaitingNow = new Gauge({
-    name: 'ackbox_deliveries_awaiting_receipt',
-    help: 'Deliveries that wait for their receipt; counted up to 20,000. Reported by dispatchers',
-    labelNames: ['downstream'],
-    registers
-  })
-  const waiting = new Gauge({
-    name: 'ackbox_queue_waiting',
-    help: 'Deliveries that wait in the queue',
-    labelNames: ['downstream'],
-    registers
-  })
-  const oldestDue = new Gauge({
-    name: 'ackbox_oldest_due_seconds',
-    help: 'Age of the oldest delivery that is due and not claimed',
-    labelNames: ['downstream'],
-    registers
-  })
-  const outboxWaiting = new Gauge({
-    name: 'ackbox_outbox_waiting',
-    help: 'Rows in the outbox, counted up to 100,000. Reported by dispatchers',
-    registers
-  })
-  const outboxOldest = new Gauge({
-    name: 'ackbox_outbox_oldest_seconds',
-    help: 'Age of the oldest row in the outbox. Reported by dispatchers',
-    registers
-  })
-  const outboxRejected = new Gauge({
-    name: 'ackbox_outbox_rejected',
-    help: 'Rejected outbox rows that nobody has retried or deleted. Reported by dispatchers',
-    registers
-  })
-  const prepared = new Gauge({
-    name: 'ackbox_prepared_tasks',
-    help: 'Tasks that are PREPARED: neither committed nor rolled back',
-    registers
-  })
-  const oldestPrepared = new Gauge({
-    name: 'ackbox_prepared_oldest_seconds',
-    help: 'Age of the oldest task that is PREPARED',
-    registers
-  })
+  const gauge = (name: string, help: string) => new Gauge({ name, help, registers })
+  const ofDownstream = (name: string, help: string) =>
+    new Gauge({ name, help, labelNames: ['downstream'] as const, registers })
+  const failedNow = ofDownstream(
+    'ackbox_deliveries_failed',
+    'FAILED deliveries, counted up to 10,001. Reported by dispatchers'
+  )
+  const heldNow = ofDownstream(
+    'ackbox_deliveries_held',
+    'BLOCKED deliveries, which wait for other tasks; counted up to 20,000. Reported by dispatchers'
+  )
+  const awaitingNow = ofDownstream(
+    'ackbox_deliveries_awaiting_receipt',
+    'Deliveries that wait for their receipt; counted up to 20,000. Reported by dispatchers'
+  )
+  const waiting = ofDownstream('ackbox_queue_waiting', 'Deliveries that wait in the queue')
+  const oldestDue = ofDownstream(
+    'ackbox_oldest_due_seconds',
+    'Age of the oldest delivery that is due and not claimed'
+  )
+  const outboxWaiting = gauge(
+    'ackbox_outbox_waiting',
+    'Rows in the outbox, counted up to 100,000. Reported by dispatchers'
+  )
+  const outboxOldest = gauge(
+    'ackbox_outbox_oldest_seconds',
+    'Age of the oldest row in the outbox. Reported by dispatchers'
+  )
+  const outboxRejected = gauge(
+    'ackbox_outbox_rejected',
+    'Rejected outbox rows that nobody has retried or deleted. Reported by dispatchers'
+  )
+  const prepared = gauge(
+    'ackbox_prepared_tasks',
+    'Tasks that are PREPARED: neither committed nor rolled back'
+  )
+  const oldestPrepared = gauge('ackbox_prepared_oldest_seconds', 'Age of the oldest task that is PREPARED')
   prepared.remove()
   oldestPrepared.remove()
-  const heldKeys = new Gauge({
-    name: 'ackbox_held_keys',
-    help: 'Ordering keys held by a FAILED delivery, counted up to 10,000',
-    registers
-  })
+  const heldKeys = gauge('ackbox_held_keys', 'Ordering keys held by a FAILED delivery, counted up to 10,000')
 
   return {
     /** Downstreams that no handler names have no series. */
