@@ -75,14 +75,17 @@ export async function listFailures(
       limit ${mostLooked}
     ), known as (
       select l.*, width_bucket(extract(epoch from l.created_at)::float8, ${first}::float8, ${last}::float8, ${bucketCount}) as bucket,
-        d.status is not distinct from 2 and (d.round is null or l.id = (
-          select max(e.id) from failure e where e.task_id = l.task_id and e.downstream = l.downstream
-        )) as is_failed,
-        -- In its first round a delivery fails once.
-        (d.status is null or d.round is not null) and exists (
-          select from failure e where e.task_id = l.task_id and e.downstream = l.downstream and e.id < l.id
-        ) as is_again
-      from looked l left join delivery d on d.task_id = l.task_id and d.downstream = l.downstream
+        -- Answered by the index of FAILED deliveries, which is small beside their rows.
+        l.id = own.last and exists (
+          select from delivery d where d.status = 2 and d.task_id = l.task_id and d.downstream = l.downstream
+        ) as is_failed,
+        l.id > own.first as is_again
+      from looked l cross join lateral (
+        select min(id) as first, max(id) as last from (
+          -- offset 0: one look-up for both.
+          select id from failure where task_id = l.task_id and downstream = l.downstream offset 0
+        ) f
+      ) own
       where (${codes}::text[] is null or l.message_code = any(${codes}::text[]))
         and (${messageCode}::text is null or l.message_code = ${messageCode})
         and (${downstream}::text is null or l.downstream = ${downstream})
