@@ -41,7 +41,7 @@ export const waitQuery = z.strictObject({
     .enum(['HANDLED'])
     .optional()
     .describe('Hold the answer until the task has ended, in whatever state.'),
-  timeout: count(1, 60).optional().describe('Maximum seconds to hold it. Default: 30.')
+  timeout: count(1, 60).optional().describe('Maximum seconds to hold it, only with wait. Default: 30.')
 })
 /** What narrows tasks and deliveries alike. */
 export const narrowing = {

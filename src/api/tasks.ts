@@ -97,14 +97,16 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
+      const { wait, timeout = 30 } = request.query
+      if (wait === undefined && request.query.timeout !== undefined)
+        throw new Problem('INVALID', 'set wait too', { pointer: '?/timeout' })
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
-      if (request.query.wait === undefined || !isOpen(first))
-        return json(reply, taskText(forReader(caller, first)))
+      if (wait === undefined || !isOpen(first)) return json(reply, taskText(forReader(caller, first)))
       // Each key has a share of the waiting callers; without keys, each address has one.
       const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
-        deps.waitTask(taskNo, owner, (request.query.timeout ?? 30) * 1000, signal, caller.messageCodes)
+        deps.waitTask(taskNo, owner, timeout * 1000, signal, caller.messageCodes)
       )
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
       // Removed in the meantime, or even posted again by another producer.

@@ -40,6 +40,7 @@ t.test(
       'wait=HANDLED&timeout=61',
       'wait=HANDLED&timeout=1.5',
       'timeout=',
+      'timeout=5',
       'wat=1',
       'wait=HANDLED&wait=HANDLED'
     ]) {
