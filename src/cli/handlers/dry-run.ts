@@ -108,18 +108,18 @@ async function wouldGet(
       )
   }
   const shown = isHttp
-    ? httpLines(request as Requests['http'], task, raw)
+    ? httpLines(request as Requests['http'], task, raw, downstream.needCallback ?? false)
     : otherLines(downstream.transport, request, task, raw)
   return [...lines, ...shown, ...after(downstream)]
 }
 
-function httpLines(request: Requests['http'], task: Task, raw: string): string[] {
+function httpLines(request: Requests['http'], task: Task, raw: string, owesReceipt: boolean): string[] {
   const { body = raw } = request
   return [
     `${request.method ?? 'POST'} ${String(request.url)}`,
     ...Object.entries(request.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
     `ackbox-task-no: ${task.taskNo}`,
-    'and webhook-id, webhook-timestamp, webhook-signature, ackbox-message-code, ackbox-scene-type, ackbox-attempt, ackbox-round, ackbox-forget-after',
+    `and webhook-id, webhook-timestamp, webhook-signature, ackbox-message-code, ackbox-scene-type, ackbox-attempt, ackbox-round, ackbox-forget-after${owesReceipt ? ', ackbox-callback-url, ackbox-callback-token' : ''}`,
     typeof body === 'string' ? body : `${body.length} bytes`
   ]
 }
