@@ -18,16 +18,14 @@ import { signingSecret } from './domain/tokens.ts'
 import type { Logger } from './runtime/logger.ts'
 import { transportNames } from './transport/registry.ts'
 import { commandLine, version } from './runtime/package.ts'
+import { onStop } from './runtime/stop.ts'
 import { buildService, type Service } from './service/build.ts'
 import { setupFacts } from './service/presence.ts'
 
 /** A stop that takes this much longer than its limit hangs. */
 const graceMs = 20_000
-const stopSignals = ['SIGINT', 'SIGTERM'] as const
 /** A fault of the processor comes again after each return of its handler: a process that listens for it spins for ever. */
 const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] as const
-/** Nobody presses Ctrl-C twice so fast. */
-const echoMs = 300
 
 interface Running {
   service?: Service
@@ -45,7 +43,7 @@ async function main(): Promise<void> {
   armFailpoints(config.failpoints)
   let stopped = false
   const grace = closeWithGrace(
-    { delay: false, logger: false, skip: [...stopSignals, ...faults] },
+    { delay: false, logger: false, skip: ['SIGINT', 'SIGTERM', ...faults] },
     async ({ signal, err }) => {
       if (err) log.error({ err }, 'crash')
       if (signal) log.info({ signal }, 'stop')
@@ -135,30 +133,6 @@ async function openDatabase(config: Config, log: pino.Logger): Promise<string> {
   const newer = await unknownMigrations(config.databaseUrl)
   if (newer > 0) log.info({ version, newer }, 'schema.newer')
   return config.databaseUrl
-}
-
-/**
- * Calls `ask` once for each request to stop. Under npm the terminal and systemd signal npm and this process, and npm passes its
- * signal on: a signal within `echoMs` is the same request. If npm was killed, this process stops too: nothing else would stop it.
- */
-function onStop(ask: (why: { signal: string } | { parent: 'gone' }) => void): void {
-  const underNpm = process.env['npm_lifecycle_event'] !== undefined
-  let last = -Infinity
-  for (const signal of stopSignals) {
-    process.on(signal, () => {
-      const isEcho = underNpm && performance.now() - last < echoMs
-      last = performance.now()
-      if (!isEcho) ask({ signal })
-    })
-  }
-  if (!underNpm) return
-  const { ppid } = process
-  const watch = setInterval(() => {
-    if (process.ppid === ppid) return
-    clearInterval(watch)
-    ask({ parent: 'gone' })
-  }, 1_000)
-  watch.unref()
 }
 
 async function stop(): Promise<void> {

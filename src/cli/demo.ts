@@ -7,6 +7,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
+import { onStop } from '../runtime/stop.ts'
 import { openClient, type Client, type Reply } from './demo/client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
@@ -54,12 +55,11 @@ async function show({ tasks, url, key, concurrency, timeoutS }: Options): Promis
   const stop = new AbortController()
   setMaxListeners(0, stop.signal) // one for each open request
   let interrupted = false
-  for (const name of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(name, () => {
-      interrupted = true
-      stop.abort()
-    })
-  }
+  onStop(() => {
+    if (interrupted) process.exit(130)
+    interrupted = true
+    stop.abort()
+  })
   const name = `demo-${Date.now().toString(36)}-${randomInt(1_296).toString(36)}`
   const run: Run = {
     client: openClient({ url, ...(key ? { key } : {}), sockets: concurrency + 2, signal: stop.signal }),

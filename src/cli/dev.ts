@@ -4,6 +4,7 @@ import { statSync, watch } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { environment } from '../service/config.ts'
+import { onStop } from '../runtime/stop.ts'
 
 export const help = `ackbox dev    runs the service, and restarts it when a handler or .env changes
 
@@ -28,11 +29,10 @@ export async function run(args: string[]): Promise<void> {
   const stop = new AbortController()
   // A terminal signals the child as well. The child counts two signals in a row as one.
   let child: ChildProcess | undefined
-  const end = (): void => {
+  onStop(() => {
     stop.abort()
     child?.kill('SIGTERM')
-  }
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, end)
+  }, ['SIGINT', 'SIGTERM', 'SIGHUP'])
   const changes = watchAll(folder, stop.signal)
 
   while (!stop.signal.aborted) {

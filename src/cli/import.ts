@@ -3,6 +3,7 @@ import { closeSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { isInfrastructure } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
+import { onStop } from '../runtime/stop.ts'
 import { readColumns } from '../relay/columns.ts'
 import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
@@ -60,8 +61,7 @@ function reasonOf(err: unknown): string {
 async function perform(args: string[]): Promise<void> {
   const options = read(args)
   const stop = new AbortController()
-  for (const name of ['SIGINT', 'SIGTERM'] as const)
-    process.on(name, () => (stop.signal.aborted ? process.exit(exits.stopped) : stop.abort()))
+  onStop(() => (stop.signal.aborted ? process.exit(exits.stopped) : stop.abort()))
   const allFine = await withTable(options.from, options.query, async snapshot =>
     options.isDryRun
       ? await dryRun(snapshot, options.query.table, stop.signal)

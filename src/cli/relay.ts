@@ -6,6 +6,7 @@ import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
 import { commandLine } from '../runtime/package.ts'
+import { onStop } from '../runtime/stop.ts'
 import { relayMetrics } from '../relay/metrics.ts'
 import { mysqlSource } from '../relay/mysql.ts'
 import { postgresSource } from '../relay/postgres.ts'
@@ -71,8 +72,7 @@ async function perform(args: string[]): Promise<void> {
 
 async function work(source: Source, options: Options): Promise<void> {
   const stop = new AbortController()
-  for (const name of ['SIGINT', 'SIGTERM'] as const)
-    process.on(name, () => (stop.signal.aborted ? process.exit(1) : stop.abort()))
+  onStop(() => (stop.signal.aborted ? process.exit(1) : stop.abort()))
   const log = pino({ level: process.env['LOG_LEVEL'] ?? 'info', base: null })
   const metrics = relayMetrics()
   const deps: RelayDeps = {

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
@@ -63,4 +63,21 @@ t.test('init makes a folder where there is none, and dev says where it looks for
     code: 1,
     err: /folder .*handlers does not exist: set HANDLERS_DIR/
   })
+})
+
+t.test('dev ends when the npx that started it is killed', async t => {
+  const project = folder(t)
+  await ackbox(['init', project])
+  // Its service ends at once: dev waits for a change.
+  const shell = spawn('sh', ['-c', '"$0" "$@" & wait', ...plainNode, program, 'dev'], {
+    cwd: project,
+    env: { PATH: process.env['PATH'], npm_lifecycle_event: 'npx', PORT: 'none' },
+    stdio: ['ignore', 'ignore', 'pipe']
+  })
+  let said = ''
+  for await (const part of shell.stderr) {
+    said += String(part)
+    if (said.includes('waiting for a change')) shell.kill('SIGKILL')
+  }
+  t.match(said, /the service ended with 1/, 'and its end closed the pipe')
 })

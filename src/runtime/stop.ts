@@ -1,0 +1,33 @@
+// Requests to stop this process: signals, and the end of the npm that started it.
+
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+export type StopSignal = (typeof signals)[number]
+/** Nobody presses Ctrl-C twice so fast. */
+const echoMs = 300
+
+/**
+ * Calls `ask` once for each request to stop. Under npm the terminal and systemd signal npm and this process, and npm passes its
+ * signal on: a signal within `echoMs` is the same request. If npm was killed, this process stops too: nothing else would stop it.
+ */
+export function onStop(
+  ask: (why: { signal: StopSignal } | { parent: 'gone' }) => void,
+  of: readonly StopSignal[] = ['SIGINT', 'SIGTERM']
+): void {
+  const underNpm = process.env['npm_lifecycle_event'] !== undefined
+  let last = -Infinity
+  for (const signal of of) {
+    process.on(signal, () => {
+      const isEcho = underNpm && performance.now() - last < echoMs
+      last = performance.now()
+      if (!isEcho) ask({ signal })
+    })
+  }
+  if (!underNpm) return
+  const { ppid } = process
+  const watch = setInterval(() => {
+    if (process.ppid === ppid) return
+    clearInterval(watch)
+    ask({ parent: 'gone' })
+  }, 1_000)
+  watch.unref()
+}
