@@ -24,6 +24,8 @@ export interface Counts {
 export type Statistics = ReturnType<typeof openStatistics>
 
 const minuteMs = 60_000
+/** A clock that was set back by more is followed. */
+const longestStepMs = 60 * minuteMs
 
 /** Whoever counts passes its own clock: all of them that of the database. */
 export function openStatistics(now: () => number) {
@@ -34,7 +36,8 @@ export function openStatistics(now: () => number) {
 
   function counts(downstream: string, messageCode: string): Counts {
     const current = Math.floor(now() / minuteMs) * minuteMs
-    if (current !== minute) {
+    // What is known of the database's clock may step back a little: a minute that is over is not begun again.
+    if (current > minute || current < minute - longestStepMs) {
       over.push(...all())
       // What cannot be written for long is forgotten, the oldest first: charts are no promise.
       if (over.length > mostKept) over = over.slice(-mostKept)
@@ -85,14 +88,37 @@ export function openStatistics(now: () => number) {
     /** Writes what was counted. What fails to be written is written the next time. */
     async flush(write: (counts: readonly Counts[]) => Promise<void>): Promise<void> {
       const ended = over
-      const asked = [...ended, ...all()]
-      if (asked.length === 0) return
-      await write(asked)
+      const counted = summed([...ended, ...all()])
+      if (counted.length === 0) return
+      await write(counted)
       over = over.filter(one => !ended.includes(one))
     }
   }
 }
 
 const mostKept = 10_000
+
+/** Each minute, downstream and messageCode once: one that a clock began twice is one row. */
+function summed(counted: readonly Counts[]): Counts[] {
+  const byKey = new Map<string, Counts>()
+  for (const one of counted) {
+    const key = JSON.stringify([one.minute, one.downstream, one.messageCode])
+    const known = byKey.get(key)
+    byKey.set(key, known ? sum(known, one) : one)
+  }
+  return [...byKey.values()]
+}
+
+const sum = (a: Counts, b: Counts): Counts => ({
+  ...a,
+  accepted: a.accepted + b.accepted,
+  attempts: a.attempts + b.attempts,
+  failedAttempts: a.failedAttempts + b.failedAttempts,
+  handled: a.handled + b.handled,
+  direct: a.direct + b.direct,
+  failed: a.failed + b.failed,
+  exhausted: a.exhausted + b.exhausted,
+  handledMs: a.handledMs.map((count, bucket) => count + (b.handledMs[bucket] ?? 0))
+})
 
 const zeros = { accepted: 0, attempts: 0, failedAttempts: 0, handled: 0, direct: 0, failed: 0, exhausted: 0 }

@@ -1,0 +1,54 @@
+import t from 'tap'
+import { openStatistics, type Counts } from '../../src/runtime/statistics.ts'
+
+const minute = 60_000_000
+
+/** What is written, as the table would have it: the last row of a minute counts. */
+function table() {
+  const rows = new Map<number, number>()
+  return {
+    rows,
+    async write(counts: readonly Counts[]) {
+      const minutes = counts.map(one => one.minute)
+      // PostgreSQL: ON CONFLICT DO UPDATE cannot affect a row a second time.
+      if (new Set(minutes).size < minutes.length) throw new Error('a minute twice')
+      for (const one of counts) rows.set(one.minute, one.attempts)
+    }
+  }
+}
+
+t.test('a clock that steps back a little does not begin a minute again', async t => {
+  let now = 0
+  const statistics = openStatistics(() => now)
+  const { rows, write } = table()
+  for (const at of [-1, 5, -3, 8]) {
+    now = minute + at
+    statistics.attempted('warehouse', 'order.paid', true)
+    await statistics.flush(write)
+  }
+  t.strictSame(
+    [...rows],
+    [
+      [minute - 60_000, 1],
+      [minute, 3]
+    ]
+  )
+})
+
+t.test('a clock that is set back by hours is followed, and a minute that comes twice is one row', async t => {
+  let now = 0
+  const statistics = openStatistics(() => now)
+  const { rows, write } = table()
+  for (const at of [0, 7_200_000, 0]) {
+    now = minute + at
+    statistics.attempted('warehouse', 'order.paid', true)
+  }
+  await statistics.flush(write)
+  t.strictSame(
+    [...rows].toSorted(([a], [b]) => a - b),
+    [
+      [minute, 2],
+      [minute + 7_200_000, 1]
+    ]
+  )
+})
