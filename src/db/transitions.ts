@@ -67,6 +67,7 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         ${ids}::uuid[], ${textArray(moves.map(move => move.downstream))}::text[],
         ${plainArray(moves.map(move => move.attempt))}::int[], ${plainArray(moves.map(fromBits))}::int[],
         ${plainArray(moves.map(move => move.name === 'receive'))}::boolean[],
+        ${plainArray(moving.map(one => one.receipt !== undefined || one.move.name === 'receive'))}::boolean[],
         ${plainArray(moves.map(move => move.overdue ?? false))}::boolean[],
         ${plainArray(effect.map(e => e.status))}::int[], ${plainArray(effect.map(e => e.phase))}::text[],
         ${plainArray(moves.map(move => move.afterMs ?? 0))}::float8[],
@@ -76,13 +77,15 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         ${plainArray(moves.map(move => move.name === 'sent' || move.name === 'handled'))}::boolean[],
         ${textArray(moves.map(move => move.by))}::text[], ${plainArray(moves.map(move => move.owner))}::int[]
       ) with ordinality as m (
-        task_id, downstream, attempt, from_bits, any_of_round, overdue, status, phase, after_ms,
+        task_id, downstream, attempt, from_bits, any_of_round, of_round, overdue, status, phase, after_ms,
         tries, lost, tries_anew, reason, handled_by, delivered, by_operator, owner, ord
       )
     ), locked as materialized (
       select d.status as old_status, d.phase as old_phase, m.*
       from m join delivery d on d.task_id = m.task_id and d.downstream = m.downstream
-      where case when m.any_of_round then m.attempt between d.round_from and d.attempt else m.attempt = d.attempt end
+      where case when m.any_of_round then m.attempt <= d.attempt else m.attempt = d.attempt end
+        -- The number of an attempt stays when a new round begins.
+        and (not m.of_round or m.attempt >= d.round_from)
         and m.from_bits & (case d.phase
           when 'WAITING' then 1 when 'IN_FLIGHT' then 2 when 'AWAITING_RECEIPT' then 4 when 'BLOCKED' then 8
           else case d.status when 2 then 16 when 1 then 32 else 64 end end) <> 0
@@ -252,8 +255,9 @@ function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
 }
 
 const sendingBits = stateBits(phases)
-const fromBits = ({ name, sending }: Move): number =>
-  sending ? effects[name].fromBits & sendingBits : effects[name].fromBits
+const inFlightBit = stateBits(['IN_FLIGHT'])
+const fromBits = ({ name, sending, inFlight }: Move): number =>
+  effects[name].fromBits & (sending ? sendingBits : ~0) & (inFlight ? inFlightBit : ~0)
 
 const hasMove = <T extends Completion>(one: T): one is T & { move: Move } => one.move !== null
 const hasAttempt = <T extends Completion>(one: T): one is T & { attempt: AttemptRow } =>

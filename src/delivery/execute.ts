@@ -225,7 +225,8 @@ async function attempt(
 async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move> {
   const { delivery, downstream } = owned
   const letGo = { ...keyOf(delivery), name: 'release' } as const
-  if (performance.now() >= owned.forgetAt) return { ...keyOf(delivery), name: 'fail', reason: 'EXPIRED' }
+  if (performance.now() >= owned.forgetAt)
+    return { ...keyOf(delivery), name: 'fail', reason: 'EXPIRED', inFlight: true }
   if (timeLeft(deps, owned) === 0) return letGo
   deps.started(delivery.downstream)
   const about = new LazyHookContext(deps.handlers, delivery)
@@ -285,7 +286,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
 
 function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
   const { id: taskId, orderingKey } = task
-  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move }
+  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, inFlight: true }
   // No spread: for each attempt it would cost as much as the whole decision.
   if ('afterMs' in decision) move.afterMs = decision.afterMs
   if ('reason' in decision) move.reason = decision.reason

@@ -30,6 +30,7 @@ export function printStates(): string {
     'A delivery with an `orderingKey` has a `position`. Below zero it is out of order: never BLOCKED, never a head. `repeat` makes it so,',
     'and so does passing a FAILED one. Of one downstream and key at most one above zero is WAITING, IN_FLIGHT or AWAITING_RECEIPT.',
     '`receive` accepts any attempt of the current round. Every other move accepts only the current attempt.',
+    'A worker ends only what is IN_FLIGHT, and a receipt only a delivery whose round had its attempt.',
     'A move to FAILED writes its alarm in the same statement. Every move from FAILED resolves it.',
     '',
     '## State × move',
