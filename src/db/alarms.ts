@@ -100,7 +100,11 @@ export async function raiseNoHandler(
       group by asked.ord
     ), raised as (
       insert into alarm (task_id, downstream, attempt, kind)
-      select task_id, downstream, attempt, 'NO_HANDLER' from asked where ord not in (select ord from open)
+      select a.task_id, a.downstream, a.attempt, 'NO_HANDLER'
+      from asked a join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
+      where a.ord not in (select ord from open)
+        -- One that somebody with a handler has sent meanwhile has resolved its alarm, and would never do so again.
+        and d.attempt = a.attempt and d.phase is not null
       on conflict (task_id, downstream, attempt, kind) do update
         set resolved_at = null, sent_at = null, tries = 0, next_action_at = now(), created_at = now()
         where alarm.resolved_at is not null

@@ -219,3 +219,18 @@ export async function raiseDependencyFailed(
     order by d.task_id, d.downstream
     on conflict do nothing`
 }
+
+/** These deliveries wait for none that FAILED any more, though maybe for their turn. */
+export async function resolveDependencyFailed(
+  sql: Sql,
+  deliveries: readonly { taskId: string; downstream: string }[]
+): Promise<void> {
+  const ids = plainArray(deliveries.map(one => one.taskId))
+  await sql`
+    update alarm a set resolved_at = now()
+    from unnest(
+      ${ids}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[]
+    ) as f (task_id, downstream)
+    where a.task_id = any(${ids}::uuid[]) and a.task_id = f.task_id and a.downstream = f.downstream
+      and a.kind = 'DEPENDENCY_FAILED' and a.resolved_at is null`
+}

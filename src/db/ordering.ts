@@ -90,11 +90,26 @@ type DeliveryColumns = Pick<
 
 const isTask = <T extends Partial<TaskRow>>(row: T): row is T & TaskRow => typeof row.id === 'string'
 
-/** Keys of which one has ended, and whoever ended it has not said so yet, or did not live to. */
-export async function findPromotions(sql: Sql, limit: number): Promise<OrderingKey[]> {
+/**
+ * Keys of which one has ended, and whoever ended it has not said so yet, or did not live to. `known`: downstreams with a handler here.
+ * Of others a FAILED one is left alone: whether it holds its key, only its handler says.
+ */
+export async function findPromotions(
+  sql: Sql,
+  known: readonly string[],
+  limit: number
+): Promise<OrderingKey[]> {
   return await sql<OrderingKey[]>`
     select distinct downstream, ordering_key as "orderingKey"
-    from (select * from promotion limit ${limit}) p`
+    from (
+      select * from promotion p
+      where p.downstream = any(${textArray(known)}::text[]) or not exists (
+        select from ordering o join delivery d
+          on d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position = o.head
+        where o.downstream = p.downstream and o.ordering_key = p.ordering_key and d.status = 2
+      )
+      limit ${limit}
+    ) p`
 }
 
 /** null: nothing is known of it. */

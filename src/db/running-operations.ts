@@ -37,6 +37,9 @@ export interface FailedDelivery {
   attempt: number
   messageCode: string
   retryTimes: number | null
+  orderingKey: string | null
+  /** It has its place in its orderingKey still. */
+  inOrder: boolean
   /** Past its deliverBefore, or what it waited for was deleted: an operator redelivers it by itself, with force. */
   needsForce: boolean
 }
@@ -55,6 +58,8 @@ export async function findFailed(
       attempt: number | null
       message_code: string
       retry_times: number | null
+      ordering_key: string | null
+      in_order: boolean
       needs_force: boolean
     }[]
   >`
@@ -65,8 +70,8 @@ export async function findFailed(
       order by f.task_id
       limit ${lookedAtOnce}
     ), found as materialized (
-      select d.task_id, d.attempt, t.message_code, t.retry_times,
-        ${needsForce(sql)} as needs_force
+      select d.task_id, d.attempt, t.message_code, t.retry_times, d.ordering_key,
+        coalesce(d.position > 0, false) as in_order, ${needsForce(sql)} as needs_force
       from look d join task t on t.id = d.task_id
       -- What failed after it began failed again: it is no part of it.
       where d.updated_at <= (select created_at from operation where id = ${one.id})
@@ -76,7 +81,7 @@ export async function findFailed(
     )
     select * from found
     union all
-    select task_id, null, null, null, null from (
+    select task_id, null, null, null, null, null, null from (
       select task_id from look
       where (select count(*) from look) = ${lookedAtOnce} and (select count(*) from found) < ${limit}
       order by task_id desc limit 1
@@ -90,6 +95,8 @@ export async function findFailed(
           attempt,
           messageCode: row.message_code,
           retryTimes: row.retry_times,
+          orderingKey: row.ordering_key,
+          inOrder: row.in_order,
           needsForce: row.needs_force
         }
   )
@@ -138,11 +145,13 @@ export async function findTaken(sql: Sql, operationId: string): Promise<FailedDe
       attempt: number
       message_code: string
       retry_times: number | null
+      ordering_key: string | null
+      in_order: boolean
       needs_force: boolean
     }[]
   >`
-    select i.task_id, i.downstream, i.attempt, t.message_code, t.retry_times,
-      ${needsForce(sql)} as needs_force
+    select i.task_id, i.downstream, i.attempt, t.message_code, t.retry_times, d.ordering_key,
+      coalesce(d.position > 0, false) as in_order, ${needsForce(sql)} as needs_force
     from operation_delivery i join task t on t.id = i.task_id
       left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
     where i.operation_id = ${operationId} and i.result is null`
@@ -152,17 +161,28 @@ export async function findTaken(sql: Sql, operationId: string): Promise<FailedDe
     attempt: row.attempt,
     messageCode: row.message_code,
     retryTimes: row.retry_times,
+    orderingKey: row.ordering_key,
+    inOrder: row.in_order,
     needsForce: row.needs_force
   }))
 }
 
-/** Writes what became of all that was taken, as the rows say it: a round that began behind the attempt was started. */
-export async function recordTaken(sql: Sql, operationId: string): Promise<void> {
+/**
+ * Writes what became of all that was taken, as the rows say it: a round that began behind the attempt was started. Nothing when the
+ * operation is another's now: that one may have taken what it has not changed yet.
+ */
+export async function recordTaken(
+  sql: Sql,
+  { id: operationId, owner }: { id: string; owner: string }
+): Promise<void> {
   await sql`
-    with known as (
+    with mine as (
+      select id from operation where id = ${operationId} and owner = ${owner}
+    ), known as (
       select i.task_id, i.downstream, coalesce(d.round_from > i.attempt, false) as is_anew
-      from operation_delivery i left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
-      where i.operation_id = ${operationId} and i.result is null
+      from mine join operation_delivery i on i.operation_id = mine.id
+        left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
+      where i.result is null
     ), recorded as (
       update operation_delivery i set result = case when k.is_anew then 'redelivered' else 'skipped' end
       from known k
@@ -172,7 +192,7 @@ export async function recordTaken(sql: Sql, operationId: string): Promise<void> 
     update operation set updated_at = now(),
       redelivered = redelivered + (select count(*) from recorded where result = 'redelivered'),
       skipped = skipped + (select count(*) from recorded where result = 'skipped')
-    where id = ${operationId}`
+    where id in (select id from mine)`
 }
 
 export async function finishOperation(sql: Sql, { id, owner }: { id: string; owner: string }): Promise<void> {
@@ -181,10 +201,19 @@ export async function finishOperation(sql: Sql, { id, owner }: { id: string; own
     where id = ${id} and state = 'RUNNING' and owner = ${owner}`
 }
 
-/** Of these deliveries those that take a part of their downstream's limit: due or in flight. */
+/**
+ * Of a delivery `d`: it takes a part of its downstream's limit, for it is due or in flight. Where `known` does not name its downstream,
+ * perhaps nobody will ever claim it: after a while it counts no more.
+ */
+const isBusy = (sql: Sql, known: readonly string[]) => sql`
+  (d.phase = 'IN_FLIGHT' or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now()
+    and (d.downstream = any(${textArray(known)}::text[]) or d.next_action_at + interval '10 s' > now()))`
+
+/** Of these deliveries those that are busy. */
 export async function findBusy(
   sql: Sql,
-  asked: readonly { taskId: string; downstream: string }[]
+  asked: readonly { taskId: string; downstream: string }[],
+  known: readonly string[]
 ): Promise<Set<string>> {
   if (asked.length === 0) return new Set()
   const rows = await sql<{ key: string }[]>`
@@ -192,18 +221,20 @@ export async function findBusy(
     from unnest(
       ${plainArray(asked.map(one => one.taskId))}::uuid[], ${textArray(asked.map(one => one.downstream))}::text[]
     ) as a (task_id, downstream) join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
-    where d.task_id = any(${plainArray(asked.map(one => one.taskId))}::uuid[])
-      and (d.phase = 'IN_FLIGHT' or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now())`
+    where d.task_id = any(${plainArray(asked.map(one => one.taskId))}::uuid[]) and ${isBusy(sql, known)}`
   return new Set(rows.map(row => row.key))
 }
 
 /** The same of all that running operations have changed, for a process that follows another one. */
-export function findStillBusy(sql: Sql, limit: number): Promise<{ taskId: string; downstream: string }[]> {
+export function findStillBusy(
+  sql: Sql,
+  known: readonly string[],
+  limit: number
+): Promise<{ taskId: string; downstream: string }[]> {
   return sql<{ taskId: string; downstream: string }[]>`
     select d.task_id as "taskId", d.downstream
     from operation o join operation_delivery i on i.operation_id = o.id and i.result = 'redelivered'
       join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
-    where o.state = 'RUNNING'
-      and (d.phase = 'IN_FLIGHT' or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now())
+    where o.state = 'RUNNING' and ${isBusy(sql, known)}
     limit ${limit}`
 }

@@ -92,6 +92,11 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
         and (not m.overdue or d.next_action_at + interval '0' <= now())
         and (m.owner is null or d.owner = m.owner)${
           anew ? sql` and (m.phase is distinct from 'BLOCKED' or d.position > 0)` : sql``
+        }${
+          moves.some(move => move.timely)
+            ? sql` and ((${plainArray(moves.map(move => move.timely ?? false))}::boolean[])[m.ord] is false
+          or d.deliver_before is null or d.deliver_before > now())`
+            : sql``
         }
       order by d.task_id, d.downstream
       for no key update of d

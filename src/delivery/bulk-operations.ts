@@ -53,6 +53,7 @@ const mostRemembered = 10_000
  */
 export function bulkOperations(deps: BulkOperationDeps): Bulk {
   const { sql } = deps
+  const known = [...deps.handlers.values()].flatMap(({ downstreams }) => downstreams.map(({ name }) => name))
   /** By downstream: what was redelivered, and may still be due or in flight. */
   const busy = new Map<string, Map<string, { taskId: string; downstream: string }>>()
   const buckets = new Map<string, { tokens: number; at: number }>()
@@ -67,7 +68,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
 
   async function refresh(): Promise<void> {
     const asked = [...busy.values()].flatMap(of => [...of.values()])
-    const still = await findBusy(sql, asked)
+    const still = await findBusy(sql, asked, known)
     for (const of of busy.values()) for (const key of of.keys()) if (!still.has(key)) of.delete(key)
   }
 
@@ -96,7 +97,10 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
               taskId: one.taskId,
               downstream: one.downstream,
               attempt: one.attempt,
-              name: 'redeliver',
+              // As an operator's own redelivery: whoever holds the key knows whether it is its head.
+              name: one.inOrder ? 'requeue' : 'redeliver',
+              orderingKey: one.orderingKey,
+              timely: true,
               limit: roundLimit(deps.handlers, one, one.downstream),
               by: operation.created_by
             },
@@ -104,7 +108,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
           })
         )
     )
-    await recordTaken(sql, operation.id)
+    await recordTaken(sql, { id: operation.id, owner: deps.node })
     for (const one of found) if (!one.needsForce) remember(one)
     deps.wake()
   }
@@ -146,7 +150,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
       const isAgain = halfDone
       halfDone = true
       if (operations.some(one => one.taken_over) && busy.size === 0)
-        for (const one of await findStillBusy(sql, mostRemembered)) remember(one)
+        for (const one of await findStillBusy(sql, known, mostRemembered)) remember(one)
       await refresh()
       for (const operation of operations) {
         const taken = operation.taken_over || isAgain ? await findTaken(sql, operation.id) : []

@@ -4,6 +4,7 @@ import {
   findDependents,
   findWaiting,
   raiseDependencyFailed,
+  resolveDependencyFailed,
   type Dependent
 } from '../db/dependents.ts'
 import type { OrderingKey } from '../db/ordering.ts'
@@ -128,6 +129,7 @@ async function settle(
   // Whether it is their turn too, only whoever holds the key can say.
   const turns: OrderingKey[] = []
   const held: { taskId: string; downstream: string; attempt: number }[] = []
+  const free: { taskId: string; downstream: string }[] = []
   for (const one of found) {
     const { taskId, blocked } = one
     // One that has ended on its own, or was let go by somebody who did not live to say so, waits no longer.
@@ -136,8 +138,10 @@ async function settle(
     else over.push(taskId)
     for (const { downstream, attempt, orderingKey, alarmed } of blocked) {
       const key = { taskId, downstream, attempt, orderingKey }
-      if (verdict === 'unblock' && orderingKey !== null) turns.push({ downstream, orderingKey })
-      else if (verdict === 'unblock') moves.push({ ...key, name: 'unblock', afterMs: one.startMs })
+      if (verdict === 'unblock' && orderingKey !== null) {
+        turns.push({ downstream, orderingKey })
+        if (alarmed) free.push(key)
+      } else if (verdict === 'unblock') moves.push({ ...key, name: 'unblock', afterMs: one.startMs })
       if (verdict === 'fail') moves.push({ ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' })
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
@@ -149,6 +153,7 @@ async function settle(
     moves.map(move => complete({ move, messageCode: codes.get(move.taskId) }))
   )
   if (held.length > 0) await raiseDependencyFailed(sql, held)
+  if (free.length > 0) await resolveDependencyFailed(sql, free)
   if (over.length + done.length > 0) await closeDependencies(sql, over, done)
   if (turns.length > 0) promote(turns)
   if (moves.some(({ name }, at) => name === 'unblock' && applied[at] === 'moved')) wake()

@@ -9,6 +9,8 @@ import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from
 export interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
   takenBy: TakenBy
+  /** Resolves when this process has told of all that it called dead, and calls nobody dead any more. */
+  retire: () => Promise<void>
 }
 
 export interface Dispatcher {
@@ -98,6 +100,12 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
     },
     async run(signal) {
       while (!signal.aborted) await waiting.take(await turn(), signal)
+      await deps.retire()
+      // Nobody else takes back what they held.
+      for (const one of memory.dead.splice(0))
+        await rescueOwned(deps, one).catch((err: unknown) =>
+          deps.log.warn({ err, ...one }, 'dispatcher.failed')
+        )
     }
   }
 }

@@ -98,7 +98,7 @@ export function executor(deps: ExecuteDeps): Execute {
   const deliver = async (queued: ClaimedBatch): Promise<void> => {
     const claims = deps.enqueuer.begin(queued)
     const ahead = reading.get(claims.downstream)
-    const { loaded, isRead } = await load(deps.sql, ahead, claims, deps.owner.number()).catch(
+    const { loaded, isRead } = await load(deps.sql, ahead, claims, () => deps.owner.number()).catch(
       (err: unknown) => {
         endUnread(claims, [])
         // Before the next job is taken: this process could not read that one either.

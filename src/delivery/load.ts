@@ -26,7 +26,7 @@ export async function load(
   sql: Sql,
   ahead: Semaphore | undefined,
   { downstream, deliveries }: ClaimedBatch,
-  owner: number | null = null
+  owner: () => number | null = () => null
 ): Promise<{ loaded: LeasedDelivery[]; isRead: boolean }> {
   const accepted = deliveries.flatMap(one => one.loaded ?? [])
   const unread = deliveries.filter(one => one.loaded === undefined)
@@ -34,7 +34,8 @@ export async function load(
   for (let full = ahead?.full(); full; full = ahead?.full()) await full
   ahead?.enter()
   try {
-    return { loaded: [...accepted, ...(await read(sql, downstream, unread, owner))], isRead: true }
+    // The number of now: while it waited, this process may have been called dead and joined anew.
+    return { loaded: [...accepted, ...(await read(sql, downstream, unread, owner()))], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.
     ahead?.leave()

@@ -60,16 +60,18 @@ export function ordering(deps: OrderingDeps): Ordering {
   let sweeping = false
 
   async function sweep(): Promise<void> {
-    for (let keys = await findPromotions(sql, sweptAtOnce); keys.length > 0;) {
+    const names = [...known.keys()]
+    for (let keys = await findPromotions(sql, names, sweptAtOnce); keys.length > 0;) {
       await add(keys)
       if (keys.length < sweptAtOnce) return
-      keys = await findPromotions(sql, sweptAtOnce)
+      keys = await findPromotions(sql, names, sweptAtOnce)
     }
   }
 
   return {
     promote(keys) {
-      add(keys).catch(failed)
+      // Others: the sweep of a process that has their handler.
+      add(keys.filter(({ downstream }) => known.has(downstream))).catch(failed)
     },
     async sweep() {
       if (sweeping || !cluster.hasPromotions()) return

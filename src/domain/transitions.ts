@@ -212,6 +212,8 @@ export interface Move {
   orderingKey?: string | null
   /** Only while it is SENDING, as it was when it was read. */
   sending?: true
+  /** Only while its deliverBefore has not passed. */
+  timely?: true
   /** Only while it is IN_FLIGHT: what a worker comes to after its delivery was taken back changes nothing. */
   inFlight?: true
 }

@@ -130,6 +130,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     cluster,
     owner,
     takenBy: backend.takenBy,
+    retire: owner.retire,
     sweepMs: config.sweepMs,
     random,
     log
@@ -274,7 +275,6 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       draining = true
       waiting.stop()
       stopLooking.abort()
-      owner.retire()
       await Promise.all([...running, reading.done])
       await enqueue.idle()
       stopping.abort()

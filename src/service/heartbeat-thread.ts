@@ -38,9 +38,13 @@ let calls = data.calls
 let silentSince = new Map<number, number>()
 const leaving = new AbortController()
 
+/** Resolves when no call is on its way. */
+let called: Promise<void> = Promise.resolve()
+
 port.on('message', (asked: 'retire' | 'leave') => {
   calls = false
   if (asked === 'leave') leaving.abort()
+  else void called.then(() => tell({ kind: 'retired' }))
 })
 
 await locatePrimary(url).catch(() => {})
@@ -85,7 +89,10 @@ async function turn(): Promise<void> {
   watch()
   const now = performance.now()
   silentSince = new Map(silent.map(({ number }) => [number, silentSince.get(number) ?? now] as const))
-  if (calls && silent.length > 0) await callThem(silent)
+  if (!calls || silent.length === 0) return
+  const call = callThem(silent)
+  called = call.catch(() => {})
+  await call
 }
 
 function watch(): void {

@@ -5,6 +5,7 @@ import type { DeadOwner } from '../db/owners.ts'
 import { DatabaseError } from '../db/pool.ts'
 import type { Owner } from '../delivery/lease.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { nap } from '../runtime/repeat.ts'
 
 export interface HeartbeatData {
   url: string
@@ -20,6 +21,7 @@ export type Told =
   | { kind: 'joined' | 'called_dead'; number: number }
   | { kind: 'failing'; reason: string }
   | { kind: 'died'; owners: DeadOwner[] }
+  | { kind: 'retired' }
 
 /** Places in the shared memory: two times in µs of the clock that all threads share, and the number; 0: none. */
 export const [answeredAt, joinedAt, ownNumber] = [0, 1, 2]
@@ -27,14 +29,16 @@ export const microseconds = (): bigint => process.hrtime.bigint() / 1_000n
 
 /** A beat that is older than this keeps every send from starting. Others wait longer before they call a process dead. */
 const silentMs = 2_000
+/** PostgreSQL may be away while it calls somebody dead. */
+const retireMs = 1_000
 /** A start ends if it cannot join: half a second lies between two tries. */
 const mostFailures = 10
 
 export interface Heartbeat extends Owner {
   /** Resolves when this process has its number. */
   join(): Promise<void>
-  /** From now on it calls nobody dead: it could not take anything back. */
-  retire(): void
+  /** From now on it calls nobody dead. Resolves when it has told whom it called, or after a second. */
+  retire(): Promise<void>
   leave(): Promise<void>
 }
 
@@ -54,6 +58,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
   const at = (place: number): number => Number(Atomics.load(times, place)) / 1_000 + aheadMs
   let thread: Worker | undefined
   let ended: Promise<void> | undefined
+  const retired = nap()
 
   function start(): Promise<void> {
     const workerData: HeartbeatData = {
@@ -81,7 +86,8 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
             reject(
               new DatabaseError(`This process cannot join the others in the table owner: ${told.reason}`)
             )
-        } else if (told.kind === 'called_dead') log.warn({ node, number: told.number }, 'node.called_dead')
+        } else if (told.kind === 'retired') retired.end()
+        else if (told.kind === 'called_dead') log.warn({ node, number: told.number }, 'node.called_dead')
         else {
           if (hasJoined) log.info({ node, number: told.number }, 'node.joined')
           hasJoined = true
@@ -96,7 +102,10 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
     isSilent: () => performance.now() - at(answeredAt) > silentMs,
     since: () => at(joinedAt),
     join: start,
-    retire: () => thread?.postMessage('retire'),
+    async retire() {
+      thread?.postMessage('retire')
+      if (thread) await retired.take(retireMs, new AbortController().signal)
+    },
     async leave() {
       thread?.postMessage('leave')
       await ended

@@ -64,6 +64,8 @@ export interface SetupOptions {
   owner?: Owner
   /** What others have taken from the queue. By default nothing. */
   takenBy?: TakenBy
+  /** Called when a dispatcher stops: whom its process has called dead by then. */
+  retire?: () => readonly DeadOwner[]
 }
 
 export interface Story {
@@ -237,8 +239,8 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     log,
     ...(options.mostText === undefined ? {} : { mostText: options.mostText })
   })
-  const newDispatcher = () =>
-    dispatcher({
+  const newDispatcher = () => {
+    const one = dispatcher({
       sql,
       handlers,
       downstreams: leases,
@@ -247,10 +249,13 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       cluster: around,
       owner,
       takenBy: options.takenBy ?? (async () => []),
+      retire: async () => one.died(options.retire?.() ?? []),
       sweepMs,
       random,
       log
     })
+    return one
+  }
   t.teardown(async () => {
     stopAll.abort()
     stopping.abort()
