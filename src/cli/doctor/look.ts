@@ -10,6 +10,7 @@ import { demoUrl, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
+import { tablesWithoutRights } from './rights.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
 
 export interface PostgresFacts {
@@ -112,28 +113,18 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
     const held = await lookAtHolders(sql)
     const pending = await pendingMigrations(url)
     const [table] = await sql<{ there: boolean }[]>`select to_regclass('api_key') is not null as there`
-    const forbidden = await sql<{ name: string }[]>`
-      select name
-      from (values ('task', 'all'), ('delivery', 'all'), ('attempt', 'all'), ('receipt', 'all'), ('alarm', 'all'),
-        ('downstream', 'all'), ('node', 'all'), ('outbox', 'all'),
-        ('outbox_rejected', 'all'), ('outbox_lease', 'all'), ('operation', 'all'), ('operation_delivery', 'all'),
-        ('api_key', 'select'), ('audit', 'select'), ('audit', 'insert')) as needed (name, what)
-      where to_regclass(name) is not null and not case what
-        when 'all' then has_table_privilege(name, 'select') and has_table_privilege(name, 'insert')
-          and has_table_privilege(name, 'update') and has_table_privilege(name, 'delete')
-        else has_table_privilege(name, what) end
-      group by name order by name`
+    const forbidden = await tablesWithoutRights(sql)
     const [keys] =
-      table?.there && !forbidden.some(({ name }) => name === 'api_key')
+      table?.there && !forbidden.includes('api_key')
         ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
         : []
-    const alive = table?.there && !forbidden.some(({ name }) => name === 'node') ? await liveRoles(sql) : []
+    const alive = table?.there && !forbidden.includes('node') ? await liveRoles(sql) : []
     const [told] = await sql<{ there: boolean }[]>`
       select exists (select from information_schema.columns where table_name = 'node' and column_name = 'secrets') as there`
     const nodes = told?.there && alive.length > 0 ? await liveNodes(sql) : []
     const [enqueued] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
     const outbox =
-      enqueued?.there && !forbidden.some(({ name }) => name.startsWith('outbox'))
+      enqueued?.there && !forbidden.some(name => name.startsWith('outbox'))
         ? await readOutboxState(sql)
         : undefined
     const partitions = await lookAtPartitions(sql, retentionDays)
@@ -146,7 +137,7 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
       held,
       pending,
       keys: keys?.count,
-      forbidden: forbidden.map(({ name }) => name),
+      forbidden,
       partitions,
       outbox,
       roles: alive,
