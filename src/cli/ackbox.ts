@@ -2,6 +2,7 @@
 // The program `ackbox`: finds the command and runs it.
 import { nearest } from '../runtime/nearest.ts'
 import { version } from '../runtime/package.ts'
+import { isParseError, UsageError } from './usage-error.ts'
 
 /** The exports of each file in this folder. */
 interface Command {
@@ -56,8 +57,8 @@ async function main([name, ...args]: string[]): Promise<void> {
   try {
     await command.run(args)
   } catch (err) {
-    if (!(err instanceof TypeError && 'code' in err && String(err.code).startsWith('ERR_PARSE_ARGS')))
-      throw err
+    if (err instanceof UsageError) return refuse(err.message)
+    if (!isParseError(err)) throw err
     refuse(`${err.message}\n\n${command.help}`)
   }
 }

@@ -5,7 +5,8 @@ import { openChannels } from '../alarm/open-channels.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { reportFailure, UsageError } from './database.ts'
+import { reportFailure } from './database.ts'
+import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('alarms list')}
 ${commandLine('alarms test NAME')}

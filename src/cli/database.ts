@@ -6,12 +6,9 @@ import { commandLine } from '../runtime/package.ts'
 import { SettingError, type Config } from '../service/config.ts'
 import { TransportError } from '../transport/registry.ts'
 
-/** What was asked for makes no sense; the message says what to do instead. */
-export class UsageError extends Error {}
-
-/** Says in a line what went wrong and what to do; a bug of ours is thrown. */
+/** Prints what went wrong and what to do. Throws again what it does not know: a wrong command line, or a bug. */
 export function reportFailure(err: unknown): void {
-  const known = [UsageError, SettingError, DatabaseError, TransportError]
+  const known = [SettingError, DatabaseError, TransportError]
   if (err instanceof Error && known.some(kind => err instanceof kind)) {
     console.error(err.message)
   } else if (isInfrastructure(err)) {

@@ -12,6 +12,7 @@ import { openClient, type Client, type Reply } from './demo/client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
+import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('demo [options]')}     posts sample tasks to a running Ackbox and shows their results
 
@@ -23,9 +24,6 @@ export const help = `${commandLine('demo [options]')}     posts sample tasks to 
   --help
 
 Exit: 0 all results as expected · 1 an unexpected result, or no service · 130 Ctrl-C (prints the table so far)`
-
-/** The demo cannot continue. The message says how to fix it. */
-class DemoError extends Error {}
 
 interface Run {
   client: Client
@@ -42,13 +40,7 @@ interface Run {
 }
 
 export async function run(args: string[]): Promise<void> {
-  try {
-    process.exitCode = await show(readOptions(args))
-  } catch (err) {
-    if (!(err instanceof DemoError)) throw err
-    console.error(err.message)
-    process.exitCode = 1
-  }
+  process.exitCode = await show(readOptions(args))
 }
 
 async function show({ tasks, url, key, concurrency, timeoutS }: Options): Promise<number> {
@@ -99,23 +91,18 @@ interface Options {
 
 function readOptions(args: string[]): Options {
   const env = environment()
-  let given
-  try {
-    given = parseArgs({
-      args,
-      options: {
-        tasks: { type: 'string', default: '1000' },
-        concurrency: { type: 'string', default: '32' },
-        timeout: { type: 'string', default: '120' },
-        url: { type: 'string', default: env['ACKBOX_URL'] ?? `http://127.0.0.1:${env['PORT'] ?? '3000'}` },
-        key: { type: 'string' }
-      }
-    }).values
-  } catch (err) {
-    throw new DemoError(`${err instanceof Error ? err.message : String(err)}\n\n${help}`)
-  }
+  const { values: given } = parseArgs({
+    args,
+    options: {
+      tasks: { type: 'string', default: '1000' },
+      concurrency: { type: 'string', default: '32' },
+      timeout: { type: 'string', default: '120' },
+      url: { type: 'string', default: env['ACKBOX_URL'] ?? `http://127.0.0.1:${env['PORT'] ?? '3000'}` },
+      key: { type: 'string' }
+    }
+  })
   if (!URL.canParse(given.url) || !/^https?:/.test(given.url))
-    throw new DemoError(`--url ${given.url} is not an http or https URL`)
+    throw new UsageError(`--url ${given.url} is not an http or https URL`)
   return {
     tasks: whole('--tasks', given.tasks, 1_000_000),
     concurrency: whole('--concurrency', given.concurrency, 1_000),
@@ -128,7 +115,7 @@ function readOptions(args: string[]): Options {
 function whole(name: string, value: string, most: number): number {
   const number = Number(value)
   if (!Number.isInteger(number) || number < 1 || number > most) {
-    throw new DemoError(`${name} must be a whole number from 1 to ${most}, not ${value}`)
+    throw new UsageError(`${name} must be a whole number from 1 to ${most}, not ${value}`)
   }
   return number
 }
@@ -148,12 +135,14 @@ async function greet({ client, signal }: Run, url: string): Promise<void> {
     reply = await client.call('GET', '/readyz')
   } catch (err) {
     if (signal.aborted) throw err
-    throw new DemoError(
+    throw new UsageError(
       `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start one with \`${commandLine('start')}\`, or set --url`
     )
   }
   if (reply.status !== 200)
-    throw new DemoError(`The service at ${url} is not ready (${reply.status}): ${JSON.stringify(reply.body)}`)
+    throw new UsageError(
+      `The service at ${url} is not ready (${reply.status}): ${JSON.stringify(reply.body)}`
+    )
 }
 
 /** Posts all tasks, `concurrency` in parallel. After 429 or 5xx a task is posted again with the same taskNo. */
@@ -182,9 +171,9 @@ async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
       if (run.signal.aborted || performance.now() > run.deadline) throw err
     }
     if (reply?.status === 201 || reply?.status === 200) return
-    if (reply && reply.status !== 429 && reply.status < 500) throw new DemoError(refusal(reply))
+    if (reply && reply.status !== 429 && reply.status < 500) throw new UsageError(refusal(reply))
     if (performance.now() > run.deadline)
-      throw new DemoError(`The service does not accept tasks: ${reply?.status ?? 'no answer'}`)
+      throw new UsageError(`The service does not accept tasks: ${reply?.status ?? 'no answer'}`)
     await wait(1_000 * Math.min(5, Number(reply?.headers['retry-after']) || 1), undefined, {
       signal: run.signal
     })
@@ -245,7 +234,7 @@ async function look(run: Run): Promise<void> {
     }
     if (reply.status === 429 || reply.status >= 500) return
     if (reply.status !== 200)
-      throw new DemoError(`GET /tasks answered ${reply.status} ${JSON.stringify(reply.body)}`)
+      throw new UsageError(`GET /tasks answered ${reply.status} ${JSON.stringify(reply.body)}`)
     // The service is ours: its OpenAPI defines this type.
     const page = reply.body as { tasks: SeenTask[]; nextCursor?: string }
     for (const task of page.tasks) run.seen.set(task.taskNo, task)

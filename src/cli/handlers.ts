@@ -8,8 +8,9 @@ import type { LoadedDownstream } from '../handler/loaded.ts'
 import { HandlersError, type Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
-import { AskedWrong, backoffText, dryRun } from './handlers/dry-run.ts'
+import { backoffText, dryRun } from './handlers/dry-run.ts'
 import { demoUrl, readHandlers } from './read-handlers.ts'
+import { UsageError } from './usage-error.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
 export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
@@ -25,41 +26,30 @@ export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
-    if (!(err instanceof AskedWrong || err instanceof HandlersError || err instanceof SettingError)) throw err
+    if (!(err instanceof HandlersError || err instanceof SettingError)) throw err
     console.error(err.message)
     process.exitCode = 1
   }
 }
 
 async function perform(args: string[]): Promise<void> {
-  const { values, positionals } = readArguments(args)
+  const { values, positionals } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { 'dry-run': { type: 'boolean', default: false }, scene: { type: 'string', default: '' } }
+  })
   if (!values['dry-run'] && (positionals.length > 0 || values.scene !== ''))
-    throw new AskedWrong(`Only --dry-run takes a messageCode, a messageBody and --scene\n\n${help}`)
+    throw new UsageError(`Only --dry-run takes a messageCode, a messageBody and --scene\n\n${help}`)
   const config = readConfig(environment())
   const registry = await readHandlers(config)
   if (!values['dry-run']) return list(registry)
   const [messageCode, messageBody] = positionals
   if (messageCode === undefined || messageBody === undefined || positionals.length > 2)
-    throw new AskedWrong(help)
+    throw new UsageError(help)
   const refusal = refusedBy(egress({ config, databaseUrl: config.databaseUrl }))
   const refused = (url: string): string | undefined =>
     config.demo && url.startsWith(`${demoUrl}/`) ? undefined : refusal(url)
   await dryRun({ registry, refused }, messageCode, messageBody, values.scene)
-}
-
-function readArguments(args: string[]) {
-  try {
-    return parseArgs({
-      args,
-      allowPositionals: true,
-      options: {
-        'dry-run': { type: 'boolean', default: false },
-        scene: { type: 'string', default: '' }
-      }
-    })
-  } catch (err) {
-    throw new AskedWrong(`${err instanceof Error ? err.message : String(err)}\n\n${help}`)
-  }
 }
 
 function list({ handlers, downstreams }: Registry): void {

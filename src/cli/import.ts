@@ -9,9 +9,9 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type OutboxRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
-import { UsageError } from './database.ts'
 import { dryRun } from './import/dry-run.ts'
 import { explain } from './explain.ts'
+import { isParseError, UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('import --from URL --table NAME --columns taskNo=…,messageCode=…,messageBody=… --to URL [options]')}
 
@@ -41,6 +41,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
+    if (err instanceof UsageError || isParseError(err)) throw err
     console.error(reasonOf(err))
     process.exitCode = exits.failed
   }
@@ -48,7 +49,7 @@ export async function run(args: string[]): Promise<void> {
 
 function reasonOf(err: unknown): string {
   const { message, code } = err as NodeJS.ErrnoException
-  if (err instanceof UsageError || err instanceof RelayError) return message
+  if (err instanceof RelayError) return message
   if (err instanceof TargetAway) return `ackbox import: ${message}. Run the same command again to go on.`
   if (isInfrastructure(err))
     return `ackbox import: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`

@@ -7,7 +7,8 @@ import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
-import { reportFailure, UsageError, who, withDatabase } from './database.ts'
+import { reportFailure, who, withDatabase } from './database.ts'
+import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
 ${commandLine('key list')}
@@ -52,22 +53,14 @@ interface Options {
 }
 
 function asked(args: string[]): [verb: string | undefined, name: string, options: Options] {
-  try {
-    const { values, positionals } = parseArgs({
-      args,
-      allowPositionals: true,
-      options: {
-        scopes: { type: 'string' },
-        codes: { type: 'string' }
-      }
-    })
-    const [verb, name = '', ...more] = positionals
-    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
-    return [verb, name, values]
-  } catch (err) {
-    if (err instanceof TypeError) throw new UsageError(`${err.message}\n\n${help}`, { cause: err })
-    throw err
-  }
+  const { values, positionals } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { scopes: { type: 'string' }, codes: { type: 'string' } }
+  })
+  const [verb, name = '', ...more] = positionals
+  if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
+  return [verb, name, values]
 }
 
 async function create(sql: Sql, name: string, options: Options): Promise<void> {

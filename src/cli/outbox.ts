@@ -3,7 +3,8 @@ import { parseArgs } from 'node:util'
 import { environment, readConfig } from '../service/config.ts'
 import { grantOutbox } from '../db/outbox.ts'
 import { commandLine } from '../runtime/package.ts'
-import { reportFailure, UsageError, who, withDatabase } from './database.ts'
+import { reportFailure, who, withDatabase } from './database.ts'
+import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('outbox grant ROLE')}
 

@@ -13,6 +13,7 @@ import { postgresSource } from '../relay/postgres.ts'
 import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
 import { RelayError, type Source } from '../relay/source.ts'
 import { readFailpoints } from '../service/config.ts'
+import { isParseError, UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
 
@@ -32,16 +33,13 @@ Ackbox rejects move to ackbox_outbox_rejected, with the problem. Any number of r
 
 Exit: 0 stopped by SIGTERM or Ctrl-C after the current batches, or --once has relayed all rows · 1 an error, which is printed`
 
-/** What was asked for makes no sense; the message says what to do instead. */
-class UsageError extends Error {}
-
 export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
+    if (err instanceof UsageError || isParseError(err)) throw err
     const { message, code } = err as NodeJS.ErrnoException
-    const isOurs = err instanceof UsageError || err instanceof RelayError
-    if (isOurs) console.error(message)
+    if (err instanceof RelayError) console.error(message)
     else if (isInfrastructure(err))
       console.error(
         `ackbox relay: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`

@@ -5,7 +5,7 @@ import { commandLine } from '../runtime/package.ts'
 import { openClient, type Client } from './demo/client.ts'
 import { keptKey } from './demo.ts'
 import { environment } from '../service/config.ts'
-import { UsageError } from './database.ts'
+import { UsageError } from './usage-error.ts'
 import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
@@ -76,10 +76,6 @@ export async function run(args: string[]): Promise<void> {
     const key = given.key ?? (env['ACKBOX_KEY'] || keptKey(env['DATA_DIR']))
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
-  } catch (err) {
-    if (!(err instanceof UsageError)) throw err
-    console.error(err.message)
-    process.exitCode = 1
   } finally {
     client?.close()
   }

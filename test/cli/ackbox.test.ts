@@ -29,6 +29,15 @@ t.test('a command or an option that is not one is answered with what there is', 
   t.match(await ackbox(['--version']), { code: 0, out: `${version}\n` })
 })
 
+t.test('every command answers an option that it does not have with its help', async t => {
+  for (const command of ['import', 'relay', 'demo', 'handlers', 'key', 'tasks', 'archive']) {
+    const { code, err } = await ackbox([command, '--colour'])
+    t.equal(code, 1, command)
+    t.match(err, new RegExp(`'--colour'.*npm run ${command} -- `, 's'))
+    t.notMatch(err, /this is a bug|\n {4}at /)
+  }
+})
+
 t.test('init completes a package.json and leaves all else as it is', async t => {
   const project = folder(t)
   const own = {

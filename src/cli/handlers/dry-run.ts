@@ -5,10 +5,8 @@ import { dryTask } from '../../delivery/dry-run.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'
 import { defaultTaskNo } from '../../json/reader.ts'
+import { UsageError } from '../usage-error.ts'
 import { unencoded } from './unencoded.ts'
-
-/** Wrong arguments, or a task that would be refused. The message says why. */
-export class AskedWrong extends Error {}
 
 export interface DryRunDeps {
   registry: Registry
@@ -26,7 +24,7 @@ export async function dryRun(
   const handler = handlers.get(messageCode)
   if (!handler) {
     const meant = nearest(messageCode, [...handlers.keys()])
-    throw new AskedWrong(
+    throw new UsageError(
       `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `the handlers are ${[...handlers.keys()].join(', ')}`}`
     )
   }
@@ -50,7 +48,7 @@ export async function dryRun(
     console.log(`\ncheck back\n${(await checkLines(handler.checkBack, task)).join('\n')}`)
   console.log('\nNothing was sent.')
   if (failed > 0)
-    throw new AskedWrong(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
+    throw new UsageError(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
 }
 
 /** Where its producer would be asked if it was a half message. */
@@ -68,12 +66,12 @@ function bodyOf(handler: LoadedHandler, raw: string): unknown {
   try {
     value = JSON.parse(raw)
   } catch (err) {
-    throw new AskedWrong(`The messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
+    throw new UsageError(`The messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
   }
   const read = handler.body.safeParse(value)
   if (read.success) return read.data
   const issues = read.error.issues.map(issue => `  /${issue.path.join('/')}  ${issue.message}`)
-  throw new AskedWrong(
+  throw new UsageError(
     `POST /tasks would answer 422. The messageBody does not match the schema of ${handler.messageCode}:\n${issues.join('\n')}`
   )
 }

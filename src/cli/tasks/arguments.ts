@@ -1,7 +1,7 @@
 // The arguments of `ackbox tasks`, and which of them each command takes: one that it would leave out of account is refused,
 // since `redeliver --all order-1` must not redeliver everything.
 import { parseArgs } from 'node:util'
-import { UsageError } from '../database.ts'
+import { UsageError } from '../usage-error.ts'
 
 const options = {
   status: { type: 'string' },
