@@ -1,14 +1,13 @@
 // ackbox demo: posts sample tasks to a running Ackbox and shows their results.
 import { randomInt } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
+import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
-import { openClient, type Client, type Reply } from './demo/client.ts'
+import { openClient, type Client, type Reply } from './client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
@@ -108,7 +107,7 @@ function readOptions(args: string[]): Options {
     concurrency: whole('--concurrency', given.concurrency, 1_000),
     timeoutS: whole('--timeout', given.timeout, 86_400),
     url: given.url,
-    key: given.key ?? env['ACKBOX_DEMO_KEY'] ?? keptKey(env['DATA_DIR'])
+    key: given.key ?? env['ACKBOX_DEMO_KEY'] ?? readDemoKey(env['DATA_DIR'])
   }
 }
 
@@ -118,15 +117,6 @@ function whole(name: string, value: string, most: number): number {
     throw new UsageError(`${name} must be a whole number from 1 to ${most}, not ${value}`)
   }
   return number
-}
-
-/** The key that a service with DEMO=on writes. */
-export function keptKey(dataDir = '.ackbox'): string | undefined {
-  try {
-    return readFileSync(join(dataDir, 'demo-key'), 'utf8').trim() || undefined
-  } catch {
-    return undefined
-  }
 }
 
 async function greet({ client, signal }: Run, url: string): Promise<void> {

@@ -3,6 +3,7 @@
 import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError } from '../service/config.ts'
 import { aligned } from './demo/show.ts'
+import { limitOf } from '../domain/retry-policy.ts'
 import { durationText } from '../handler/define.ts'
 import type { LoadedDownstream } from '../handler/loaded.ts'
 import { HandlersError, type Registry } from '../handler/load.ts'
@@ -83,7 +84,7 @@ function facts({ transport, needCallback, policy, limit }: LoadedDownstream): st
   return [
     transport,
     needCallback ? `in ${durationText(policy.receiptTimeoutMs)}` : 'no',
-    String(policy.times ?? 10),
+    String(limitOf(null, policy)),
     backoffText(policy.backoff),
     limit.pipelining === undefined
       ? `${limit.concurrency}`

@@ -1,6 +1,7 @@
 // ackbox key: creates, lists and revokes API keys, and prints the signing secret of a downstream.
 import { parseArgs } from 'node:util'
 import { environment, readConfig, type Config } from '../service/config.ts'
+import { list } from '../service/settings.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/api-keys.ts'
 import type { Sql } from '../db/pool.ts'
@@ -37,7 +38,7 @@ async function perform(args: string[]): Promise<void> {
     case 'create':
       return await withDatabase(config, sql => create(sql, name, options))
     case 'list':
-      return await withDatabase(config, list)
+      return await withDatabase(config, printKeys)
     case 'revoke':
       return await withDatabase(config, sql => revoke(sql, name))
     case 'secret':
@@ -66,13 +67,13 @@ function asked(args: string[]): [verb: string | undefined, name: string, options
 async function create(sql: Sql, name: string, options: Options): Promise<void> {
   if (!/^[\w .@-]{1,64}$/.test(name))
     throw new UsageError('A key needs a NAME of up to 64 letters, digits, spaces and . _ - @')
-  const wanted = words(options.scopes)
+  const wanted = list(options.scopes ?? '')
   if (wanted.length === 0)
     throw new UsageError(`Set the scopes: --scopes with one or more of ${scopes.join(',')}`)
   const unknown = wanted.filter(word => !isScope(word))
   if (unknown.length > 0)
     throw new UsageError(`Unknown scope: ${unknown.join(', ')}. The scopes are ${scopes.join(', ')}.`)
-  const codes = words(options.codes)
+  const codes = list(options.codes ?? '')
   // As of a variable that is not set: the key would be of no use, and nothing would say why.
   if (options.codes !== undefined && codes.length === 0)
     throw new UsageError('--codes names no messageCode. Without --codes a key may use every messageCode.')
@@ -89,7 +90,7 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
   console.log(key)
 }
 
-async function list(sql: Sql): Promise<void> {
+async function printKeys(sql: Sql): Promise<void> {
   const keys = await listApiKeys(sql)
   if (keys.length === 0)
     console.log(`There are no keys. Create one: ${commandLine('key create NAME --scopes tasks:write')}`)
@@ -127,13 +128,6 @@ function downstream(name: string): string {
       `The name of the downstream is missing or invalid: ${commandLine('key secret DOWNSTREAM')}`
     )
   return name
-}
-
-function words(text = ''): string[] {
-  return text
-    .split(',')
-    .map(word => word.trim())
-    .filter(word => word !== '')
 }
 
 function isScope(word: string): word is Scope {

@@ -2,10 +2,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
-import { openClient, type Client } from './demo/client.ts'
-import { keptKey } from './demo.ts'
+import type { TaskView } from '../db/views.ts'
+import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { UsageError } from './usage-error.ts'
+import { openClient, type Client } from './client.ts'
 import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
@@ -22,34 +23,6 @@ Filters: --status FAILED  --code order.paid  --scene vip  --downstream warehouse
   --key KEY   API key with the scopes ops:read and ops:write (default ACKBOX_KEY, else the key that DEMO=on keeps)
   --json      prints the answers of the API as they are
 Exit: 0 done, also if nothing matches list or --all · 1 refused, or the task has nothing to do`
-
-interface Shown {
-  taskNo: string
-  messageCode: string
-  status: string
-  createdAt: string
-  deliveries: {
-    downstream: string
-    status: string
-    phase?: string
-    reason?: string
-    attempt: number
-    nextActionAt?: string
-    lastReason?: string
-    updatedBy?: string
-    waitingFor?: { text: { en: string } }
-    attempts?: {
-      attempt: number
-      outcome: string
-      reason?: string
-      status?: number
-      answer?: string
-      ms: number
-      startedAt: string
-    }[]
-    receipts?: { attempt: number; result: string; reason?: string; createdAt: string }[]
-  }[]
-}
 
 interface Operation {
   id: string
@@ -73,7 +46,7 @@ export async function run(args: string[]): Promise<void> {
     const url = given.url ?? (env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}`)
     if (!/^https?:/.test(url) || !URL.canParse(url))
       throw new UsageError(`--url ${url} is not an http or https URL`)
-    const key = given.key ?? (env['ACKBOX_KEY'] || keptKey(env['DATA_DIR']))
+    const key = given.key ?? (env['ACKBOX_KEY'] || readDemoKey(env['DATA_DIR']))
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
   } finally {
@@ -119,26 +92,26 @@ async function perform(
       const query = new URLSearchParams(filterOf(given))
       if (given.status !== undefined) query.set('status', given.status)
       if (given.limit !== undefined) query.set('limit', given.limit)
-      const page = await ask<{ tasks: Shown[]; nextCursor?: string; partial?: true }>(
+      const page = await ask<{ tasks: TaskView[]; nextCursor?: string; partial?: true }>(
         'GET',
         `/tasks?${query.toString()}`
       )
       return print(page, listTasks)
     }
     case 'show':
-      return print(await ask<Shown>('GET', taskPath), showTask)
+      return print(await ask<TaskView>('GET', taskPath), showTask)
     case 'push':
-      return print(await ask<Shown>('POST', `${taskPath}/push`, only), showTask)
+      return print(await ask<TaskView>('POST', `${taskPath}/push`, only), showTask)
     case 'settle': {
       if (given.reason === undefined)
         throw new UsageError(`Missing reason: ${commandLine('tasks settle TASKNO HANDLED --reason TEXT')}`)
       const body = { status: status.toUpperCase(), reason: given.reason, ...only }
-      return print(await ask<Shown>('POST', `${taskPath}/settle`, body), showTask)
+      return print(await ask<TaskView>('POST', `${taskPath}/settle`, body), showTask)
     }
     case 'redeliver': {
       if (!given.all) {
         const body = { ...only, ...(given.force ? { force: true } : {}) }
-        return print(await ask<Shown>('POST', `${taskPath}/redeliver`, body), showTask)
+        return print(await ask<TaskView>('POST', `${taskPath}/redeliver`, body), showTask)
       }
       if (given.status !== undefined && given.status !== 'FAILED')
         throw new UsageError('--all redelivers only FAILED deliveries')
@@ -208,7 +181,7 @@ function listTasks({
   nextCursor,
   partial
 }: {
-  tasks: Shown[]
+  tasks: TaskView[]
   nextCursor?: string
   partial?: true
 }): void {
@@ -225,7 +198,7 @@ function listTasks({
     console.log('There are more: narrow the filters, or raise --limit (at most 200).')
 }
 
-function showTask({ taskNo, messageCode, status, createdAt, deliveries }: Shown): void {
+function showTask({ taskNo, messageCode, status, createdAt, deliveries }: TaskView): void {
   console.log(`${taskNo}  ${messageCode}  ${status}  created ${createdAt}`)
   for (const one of deliveries) {
     const words = [

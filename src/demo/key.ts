@@ -11,7 +11,7 @@ export interface DemoKey {
 
 /** The key of `npm run demo` and of the printed curl, made once for this database and kept in `dataDir` for its owner. */
 export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise<DemoKey> {
-  const file = path.join(path.resolve(dataDir), 'demo-key')
+  const file = fileIn(dataDir)
   const sql = openDb(databaseUrl, { max: 1 })
   try {
     const kept = existsSync(file) ? readFileSync(file, 'utf8').trim() : ''
@@ -30,6 +30,17 @@ export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise
   }
 }
 
+const fileIn = (dataDir: string): string => path.join(path.resolve(dataDir), 'demo-key')
+
+/** The key that a service with DEMO=on keeps there, for the commands that call it. */
+export function readDemoKey(dataDir = '.ackbox'): string | undefined {
+  try {
+    return readFileSync(fileIn(dataDir), 'utf8').trim() || undefined
+  } catch {
+    return undefined
+  }
+}
+
 /** The header for a shell to paste. The key itself only for a terminal: whatever else reads may keep it, as logs do. */
 export function demoHeader({ key, file }: DemoKey, isTerminal: boolean): string {
   if (isTerminal) return `-H 'authorization: Bearer ${key}'`
@@ -38,7 +49,7 @@ export function demoHeader({ key, file }: DemoKey, isTerminal: boolean): string 
 
 /** Without DEMO the key that it made here is worth nothing any more: it may do everything, and was printed. */
 export async function dropDemoKey(databaseUrl: string, dataDir: string): Promise<void> {
-  const file = path.join(path.resolve(dataDir), 'demo-key')
+  const file = fileIn(dataDir)
   if (!existsSync(file)) return
   const sql = openDb(databaseUrl, { max: 1 })
   try {

@@ -2,6 +2,7 @@ import { type Requests, durationText } from '../../handler/define.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Registry } from '../../handler/load.ts'
 import { dryTask } from '../../delivery/dry-run.ts'
+import { limitOf } from '../../domain/retry-policy.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'
 import { defaultTaskNo } from '../../json/reader.ts'
@@ -136,7 +137,7 @@ function otherLines(transport: string, request: object, task: Task, raw: string)
 }
 
 function after({ needCallback, policy }: LoadedDownstream): string[] {
-  const tries = `${policy.times ?? 10} tries, waiting ${backoffText(policy.backoff)}`
+  const tries = `${limitOf(null, policy)} tries, waiting ${backoffText(policy.backoff)}`
   return [
     needCallback
       ? `HANDLED when its receipt arrives, within ${durationText(policy.receiptTimeoutMs)} per try; ${tries}`

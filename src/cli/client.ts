@@ -1,0 +1,53 @@
+import { Pool } from 'undici'
+
+export interface Reply {
+  status: number
+  headers: Record<string, string | string[] | undefined>
+  body: unknown
+}
+
+/** A client of the service's API. It keeps its connections and tries each call once; the caller decides what to repeat. */
+export interface Client {
+  call(method: 'GET' | 'POST', path: string, body?: object): Promise<Reply>
+  close(): void
+}
+
+export function openClient(options: {
+  url: string
+  key?: string
+  sockets: number
+  signal: AbortSignal
+}): Client {
+  const { url, key, sockets, signal } = options
+  const pool = new Pool(new URL(url).origin, {
+    connections: sockets,
+    headersTimeout: 35_000,
+    bodyTimeout: 35_000
+  })
+  const headers = { 'content-type': 'application/json', ...(key ? { authorization: `Bearer ${key}` } : {}) }
+  return {
+    close: () => void pool.destroy(),
+    async call(method, path, body) {
+      const reply = await pool.request({
+        method,
+        path,
+        headers,
+        body: body ? JSON.stringify(body) : null,
+        signal
+      })
+      return {
+        status: reply.statusCode,
+        headers: reply.headers,
+        body: parsed(await reply.body.text())
+      }
+    }
+  }
+}
+
+function parsed(answer: string): unknown {
+  try {
+    return JSON.parse(answer)
+  } catch {
+    return answer
+  }
+}
