@@ -1,4 +1,5 @@
 import { errors } from 'undici'
+import type { Outcome } from '../domain/types.ts'
 import { Failure, type Blocked } from './egress/guard.ts'
 
 const certificate = new Set([
@@ -38,6 +39,9 @@ const words: Readonly<Record<string, string>> = {
   UND_ERR_CLOSED: 'shutdown',
   UND_ERR_ABORTED: 'shutdown'
 }
+
+/** The outcome of a send that ends before it began. */
+export const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
 
 /** What an error before the answer came to. The reason opens with a stable word; the error's own text is never shown. */
 export function failureOf(error: unknown): Blocked {

@@ -55,11 +55,14 @@ export function openSends(): {
   }
 }
 
-/** What is wrong with a handler's own headers or fields; undefined when nothing is. */
-export function reservedName(names: Iterable<string>): string | undefined {
+/** What is wrong where one of these names would pass for a header of ours; undefined when none would. */
+export function reservedName(
+  names: Iterable<string>,
+  kind: 'header' | 'property' = 'header'
+): string | undefined {
   for (const name of names) {
     if (/^(?:webhook-|ackbox-)/i.test(name))
-      return `the header ${name.toLowerCase()} is not the handler's to set`
+      return `the ${kind} ${name.toLowerCase()} is not the handler's to set`
   }
   return undefined
 }

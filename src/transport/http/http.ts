@@ -1,6 +1,6 @@
-import type { Outcome } from '../../domain/types.ts'
 import { exchanges, type HttpLimits } from './client.ts'
 import type { Guard } from '../egress/guard.ts'
+import { ended } from '../failure.ts'
 import { headersOf } from './headers.ts'
 import type { Transport } from '../types.ts'
 import type { SafeUrl } from '../url.ts'
@@ -50,5 +50,3 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
     close: () => open.close()
   }
 }
-
-const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })

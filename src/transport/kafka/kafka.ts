@@ -1,7 +1,7 @@
-import type { Outcome } from '../../domain/types.ts'
 import { type Broker, chosen } from '../broker.ts'
-import { deadlines, type Due } from '../deadlines.ts'
 import { Failure } from '../egress/guard.ts'
+import { ended } from '../failure.ts'
+import { openSends, reservedName } from '../sends.ts'
 import { writer, type Item, type Writer } from './writer.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
@@ -18,10 +18,9 @@ export interface KafkaRequest {
 }
 
 const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/
-const reserved = /^(?:webhook-|ackbox-)/i
 
 export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
-  const clock = deadlines<Sent>()
+  const sends = openSends()
   const writers = new Map<string, Writer>()
   let closed = false
 
@@ -37,8 +36,7 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
     name: 'kafka',
 
     send(request, context) {
-      if (closed || context.signal.aborted) return ended('shutdown')
-      if (context.timeoutMs <= 0) return ended('timeout')
+      if (closed) return ended('shutdown')
       const problem = problemOf(request)
       if (problem !== undefined) return ended(`bad_request: ${problem}`)
       let broker: Broker
@@ -49,37 +47,16 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
         throw error
       }
       const message = messageOf(request, context)
-      return new Promise(resolve => {
-        const sent: Sent = {
-          due: performance.now() + context.timeoutMs,
-          signal: context.signal,
-          place: -1,
-          message,
-          over: false,
-          end(outcome) {
-            if (sent.over) return
-            sent.over = true
-            clock.delete(sent)
-            resolve(outcome)
-          },
-          expire: () => sent.end({ kind: 'failed', reason: context.signal.aborted ? 'shutdown' : 'timeout' })
-        }
-        clock.add(sent)
-        writerOf(broker).add(sent)
-      })
+      return sends.fly(context, flight => new Promise(end => writerOf(broker).add({ message, flight, end })))
     },
 
     async close() {
       closed = true
-      for (const sent of clock.all()) sent.end({ kind: 'failed', reason: 'shutdown' })
+      sends.close()
       await Promise.all([...writers.values()].map(each => each.close()))
     }
   }
 }
-
-type Sent = Due & Item
-
-const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
 
 function problemOf(request: KafkaRequest): string | undefined {
   if (typeof request !== 'object' || request === null) return 'the handler gave no request'
@@ -90,8 +67,9 @@ function problemOf(request: KafkaRequest): string | undefined {
   if (value !== undefined && !isPayload(value)) return 'the value must be text or bytes'
   if (headers === undefined) return undefined
   if (typeof headers !== 'object' || headers === null) return 'the headers must be an object'
+  const reserved = reservedName(Object.keys(headers))
+  if (reserved) return reserved
   for (const [name, text] of Object.entries(headers)) {
-    if (reserved.test(name)) return `the header ${name.toLowerCase()} is not the handler's to set`
     if (typeof text !== 'string') return `the header ${name.toLowerCase()} must be text`
   }
   return undefined

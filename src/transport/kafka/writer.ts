@@ -9,14 +9,15 @@ import {
 import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
+import type { Flight } from '../sends.ts'
 import { failed } from './failure.ts'
 import { protocol } from './frames.ts'
 import { link, linkOptions, type Link } from './connection.ts'
 
-/** One send. `end` is called once; what is over before it was written is not written. */
+/** One send. What is over before it was written is not written. */
 export interface Item {
   message: MessageToProduce
-  over: boolean
+  flight: Flight
   end(outcome: Outcome): void
 }
 
@@ -101,7 +102,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       const outcome = failed(error)
       // One that is too large must not take its neighbours with it: each is judged alone.
       if (outcome.kind === 'refused' && batch.length > 1) {
-        for (const each of batch) if (!each.over) await produce([each])
+        for (const each of batch) if (!each.flight.over) await produce([each])
         return
       }
       said(outcome)
@@ -160,7 +161,7 @@ function take(lane: Item[]): Item[] {
   let size = 0
   let taken = 0
   for (const item of lane) {
-    if (!item.over) {
+    if (!item.flight.over) {
       size += sizeOf(item.message)
       if (batch.length > 0 && (size > batchBytes || batch.length === batchCount)) break
       batch.push(item)

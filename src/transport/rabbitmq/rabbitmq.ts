@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import type { Outcome } from '../../domain/types.ts'
 import { type Broker, chosen } from '../broker.ts'
 import { deadlines } from '../deadlines.ts'
-import { failureOf } from '../failure.ts'
+import { ended, failureOf } from '../failure.ts'
+import { reservedName } from '../sends.ts'
 import { link, type Link } from './connection.ts'
 import { Sending } from './sending.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
@@ -80,8 +80,6 @@ export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqReques
   }
 }
 
-const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
-
 /** The client takes a view of its own kind only, and writes what is text as text/plain. */
 const bytesOf = (payload: string | Uint8Array): Buffer =>
   typeof payload === 'string'
@@ -99,10 +97,11 @@ function problemOf(request: RabbitmqRequest): string | undefined {
   if (!isShort(routingKey)) return 'the routingKey must be a text of at most 255 bytes'
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) return 'the body must be text or bytes'
   if (typeof headers !== 'object' || headers === null) return 'the headers must be an object'
+  const reserved = reservedName(Object.keys(headers))
+  if (reserved) return reserved
   for (const [name, value] of Object.entries(headers)) {
     const lower = name.toLowerCase()
     if (name === '' || !isShort(name)) return 'a header name must have 1 to 255 bytes'
-    if (/^(?:webhook-|ackbox-)/.test(lower)) return `the header ${lower} is not the handler's to set`
     // The broker takes these for more routing keys, and closes the channel over a text.
     if (name === 'CC' || name === 'BCC') return `the header ${name} is not supported`
     if (typeof value !== 'string') return `the header ${lower} must be a text`

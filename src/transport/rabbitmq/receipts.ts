@@ -3,7 +3,7 @@ import type { AsyncMessage, Channel, Connection } from 'rabbitmq-client'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { failureOf } from '../failure.ts'
 import { Failure } from '../egress/guard.ts'
-import { inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
+import { atATime, inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
 import { brokenBy, codeOf, dial } from './dial.ts'
 import { raw } from './raw.ts'
 import {
@@ -15,7 +15,6 @@ import {
   type ReceiptConsumerDeps
 } from '../receipts.ts'
 
-const prefetchMost = 100
 /** What is being handled when we must go may still be acknowledged within this. */
 const goMs = 500
 const settleMs = 5_000
@@ -26,7 +25,7 @@ export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   let host = 0
   let failures = 0
-  let prefetch = prefetchMost
+  let prefetch = atATime
   const hand = inHand()
   while (!signal.aborted) {
     let reason: string
@@ -46,7 +45,7 @@ export const consume: Consume = async (deps, handle, signal) => {
     }
     if (signal.aborted) return
     // Larger than any receipt: fewer at a time, until these are done with
-    prefetch = wasTooMuch ? Math.max(1, prefetch >> 2) : prefetchMost
+    prefetch = wasTooMuch ? Math.max(1, prefetch >> 2) : atATime
     if (failures++ === 0) log.warn({ broker: broker.name, queue, reason }, 'receipts.unavailable')
     host++
     await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})

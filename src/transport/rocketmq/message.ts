@@ -3,6 +3,7 @@ import { createRequire } from 'node:module'
 import { hostname } from 'node:os'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
+import { reservedName } from '../sends.ts'
 import type { SendContext } from '../types.ts'
 
 /** What a handler's `request` returns for RocketMQ. */
@@ -37,9 +38,6 @@ export interface Message {
   request: InstanceType<typeof service.SendMessageRequest>
 }
 
-// A handler's own property must not pass for one of ours.
-const reserved = /^(?:webhook-|ackbox-)/i
-
 /** The message of a request, or what is wrong with the request: handlers in plain JavaScript may give anything. */
 export function messageOf(
   request: RocketmqRequest,
@@ -58,8 +56,9 @@ export function messageOf(
   if (typeof properties !== 'object' || properties === null) return 'properties must be an object of texts'
   for (const [name, value] of Object.entries(properties)) {
     if (typeof value !== 'string') return `the property ${name} must be a text`
-    if (reserved.test(name)) return `the property ${name} is not the handler's to set`
   }
+  const reserved = reservedName(Object.keys(properties), 'property')
+  if (reserved) return reserved
   const payload = request.body ?? context.raw ?? ''
   if (typeof payload !== 'string' && !(payload instanceof Uint8Array)) return 'the body must be text or bytes'
 

@@ -2,6 +2,7 @@ import type { Outcome } from '../../domain/types.ts'
 import { type Broker, chosen } from '../broker.ts'
 import { deadlines, type Due } from '../deadlines.ts'
 import { Failure } from '../egress/guard.ts'
+import { ended } from '../failure.ts'
 import { cluster, type Cluster, type Journey } from './cluster.ts'
 import { messageOf, type RocketmqRequest } from './message.ts'
 import { failureOfCall } from './status.ts'
@@ -60,8 +61,6 @@ export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqReques
     }
   }
 }
-
-const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
 
 /** One send on its way; it ends once, by its answer, its deadline or a shutdown. */
 class Sending implements Due, Journey {
