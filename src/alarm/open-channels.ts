@@ -1,7 +1,7 @@
+import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'
-import { TransportError } from '../transport/registry.ts'
 import type { Answer } from '../transport/types.ts'
 import type { ChannelConfig } from './channel-config.ts'
 import { formats, rateOf } from './format.ts'
@@ -25,10 +25,8 @@ export async function openChannels(
   try {
     return await Promise.all(configs.map(config => openChannel(config, deps)))
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND')) throw error
-    throw new TransportError(
-      'a channel of alarms sends mail, which needs a package: npm install nodemailer@10'
-    )
+    if (!isMissingPackage(error)) throw error
+    throw new SetupError('a channel of alarms sends mail, which needs a package: npm install nodemailer@10')
   }
 }
 

@@ -3,12 +3,12 @@ import { userInfo } from 'node:os'
 import { checkServer, DatabaseError, isInfrastructure, locatePrimary, openDb, type Sql } from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
 import { commandLine } from '../runtime/package.ts'
+import { SetupError } from '../runtime/setup-error.ts'
 import { SettingError, type Config } from '../service/config.ts'
-import { TransportError } from '../transport/registry.ts'
 
 /** Prints what went wrong and what to do. Throws again what it does not know: a wrong command line, or a bug. */
 export function reportFailure(err: unknown): void {
-  const known = [SettingError, DatabaseError, TransportError]
+  const known = [SettingError, DatabaseError, SetupError]
   if (err instanceof Error && known.some(kind => err instanceof kind)) {
     console.error(err.message)
   } else if (isInfrastructure(err)) {

@@ -1,8 +1,8 @@
 import { DatabaseError, isInfrastructure } from '../db/pool.ts'
 import { HandlersError } from '../handler/load.ts'
 import { QueueServerError } from '../queue/redis.ts'
+import { SetupError } from '../runtime/setup-error.ts'
 import { SettingError } from '../service/config.ts'
-import { TransportError } from '../transport/registry.ts'
 
 /** Why a command could not do its work: one clear line that says what to do, a stack only for what is our bug. */
 export function explain(err: unknown): string {
@@ -11,7 +11,7 @@ export function explain(err: unknown): string {
     err instanceof DatabaseError ||
     err instanceof HandlersError ||
     err instanceof QueueServerError ||
-    err instanceof TransportError
+    err instanceof SetupError
   )
     return `ackbox: ${err.message}`
   const { code, message, address, port } = err as NodeJS.ErrnoException & { address?: string; port?: number }

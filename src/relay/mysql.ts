@@ -1,6 +1,7 @@
 import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
+import { isMissingPackage } from '../runtime/setup-error.ts'
 import { byVerdict, farMs, RelayError, type OutboxRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a MySQL (8.0.16 or newer) or MariaDB (10.6 or newer) of the producer's. */
@@ -108,7 +109,7 @@ export async function mysqlDriver(): Promise<typeof mysql> {
   try {
     return await import('mysql2/promise')
   } catch (err) {
-    if ((err as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw err
+    if (!isMissingPackage(err)) throw err
     throw new RelayError('MySQL and MariaDB need the package mysql2: npm install mysql2', {
       cause: err
     })

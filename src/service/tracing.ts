@@ -1,13 +1,13 @@
 // OpenTelemetry, when OTEL_EXPORTER_OTLP_ENDPOINT is set. Without it, nothing here is loaded or called.
 import { createHash } from 'node:crypto'
 import type { Attributes, Context, Link, Span } from '@opentelemetry/api'
+import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
 import type { Accept, AcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { Traced } from '../delivery/execute.ts'
 import type { HeaderOptions } from '../delivery/headers.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
-import { TransportError } from '../transport/registry.ts'
 
 type Receive = (request: ReceiptRequest) => Promise<ReceiveResult>
 
@@ -194,8 +194,8 @@ async function load() {
     ])
     return { api, exporter, sdk, resources }
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND')) throw error
-    throw new TransportError(`OTEL_EXPORTER_OTLP_ENDPOINT needs packages: npm install ${packages}`)
+    if (!isMissingPackage(error)) throw error
+    throw new SetupError(`OTEL_EXPORTER_OTLP_ENDPOINT needs packages: npm install ${packages}`)
   }
 }
 

@@ -1,6 +1,6 @@
 import { setMaxListeners } from 'node:events'
+import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
-import { TransportError } from './registry.ts'
 import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './receipts.ts'
 
 /** Loaded when a broker of theirs is named. One more: a file, and a line here. */
@@ -36,8 +36,8 @@ export async function consumeReceipts({
       try {
         return { broker, consume: (await consumers[transportOf(broker.scheme)]?.())?.consume }
       } catch (err) {
-        if (!(err instanceof Error && 'code' in err && err.code === 'ERR_MODULE_NOT_FOUND')) throw err
-        throw new TransportError(
+        if (!isMissingPackage(err)) throw err
+        throw new SetupError(
           `RECEIPTS_FROM: ${broker.name} needs the package of its transport, see docs/transports.md`
         )
       }

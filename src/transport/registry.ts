@@ -1,3 +1,4 @@
+import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
 import { brokerVariable, schemesOf, transportOf, type Broker } from './broker.ts'
 import type { Transport, TransportDeps } from './types.ts'
 
@@ -37,12 +38,7 @@ const makers = {
 export type TransportName = keyof typeof makers
 export const transportNames = Object.keys(makers) as TransportName[]
 
-/** What an operator can mend, one line each: a package that is not installed, a broker that is not set. */
-export class TransportError extends Error {
-  override name = 'TransportError'
-}
-
-/** Those that `used` names. Connects to nothing: a broker that is down does not stop the service. */
+/** Those that `used` names. Throws a SetupError for what is missing. Connects to nothing: a broker that is down does not stop the service. */
 export async function transports(
   deps: TransportDeps,
   used: Iterable<TransportName>
@@ -61,7 +57,7 @@ export async function transports(
   }
   if (problems.length === 0) return made
   await Promise.all(Object.values(made).map(each => each.close()))
-  throw new TransportError(problems.join('\n'))
+  throw new SetupError(problems.join('\n'))
 }
 
 /** A transport's request has the type that its handlers were checked against. */
@@ -74,6 +70,3 @@ function withoutBroker(name: TransportName, brokers: ReadonlyMap<string, Broker>
     return undefined
   return `a downstream goes by ${name}, and no broker of it is set: set ${brokerVariable(name)}=${scheme}host`
 }
-
-const isMissingPackage = (error: unknown): boolean =>
-  error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND'

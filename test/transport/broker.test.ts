@@ -1,7 +1,8 @@
 import t from 'tap'
+import { SetupError } from '../../src/runtime/setup-error.ts'
 import { brokerVariable, parseBroker, reach, chosen } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { TransportError, transports } from '../../src/transport/registry.ts'
+import { transports } from '../../src/transport/registry.ts'
 
 t.test('a broker’s URL says where it is and how to log in', t => {
   t.same(parseBroker('orders', 'amqps://me:p%40ss@a.example,[::1]:7/my%2Fhost?heartbeat=5&x='), {
@@ -79,7 +80,7 @@ t.test('the egress guard holds for brokers, by address and by name', async t => 
 t.test('a transport without a broker of its kind is said at start, all of them at once', async t => {
   const deps = { guard: guard({ allow: [], embedded: false, deny: [] }), brokers: new Map(), log: console }
   const error = await transports(deps, ['kafka', 'http', 'nats', 'kafka']).catch((err: unknown) => err)
-  t.ok(error instanceof TransportError)
+  t.ok(error instanceof SetupError)
   t.same((error as Error).message.split('\n'), [
     'a downstream goes by kafka, and no broker of it is set: set BROKER_KAFKA=kafka://host',
     'a downstream goes by nats, and no broker of it is set: set BROKER_NATS=nats://host'
