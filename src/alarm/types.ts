@@ -15,7 +15,7 @@ export interface AlarmChannel extends Pick<
   close(): Promise<void>
 }
 
-export interface HttpMessage {
+export interface AlarmRequest {
   url: string
   body: string
   headers?: Record<string, string>
@@ -33,7 +33,7 @@ export interface Rate {
 export interface Format {
   rate: Rate
   /** `more`: the URL that lists the alarms. `now`: ms. */
-  request(channel: ChannelConfig, message: AlarmMessage, about: { more: string; now: number }): HttpMessage
+  request(channel: ChannelConfig, message: AlarmMessage, about: { more: string; now: number }): AlarmRequest
   /** Of an answer 2xx only. `holdMs`: for how long the channel takes nothing. */
   judge(answer: Answer): true | { reason: string; holdMs?: number }
 }

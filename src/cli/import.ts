@@ -7,7 +7,7 @@ import { onStop } from '../runtime/stop.ts'
 import { readColumns } from '../relay/columns.ts'
 import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
-import { RelayError, type OutboxRow } from '../relay/source.ts'
+import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
 import { dryRun } from './import/dry-run.ts'
 import { explain } from './explain.ts'
@@ -124,7 +124,7 @@ function progress(all: number): { show(sum: Imported): void; end(): void } {
 }
 
 /** Made when there is a first row for it: for its owner only, as it holds bodies. */
-function rejectedFile(path: string): { add(row: OutboxRow, problem: string): void; close(): void } {
+function rejectedFile(path: string): { add(row: RelayRow, problem: string): void; close(): void } {
   let file: number | undefined
   return {
     add(row, problem) {

@@ -91,18 +91,18 @@ export async function oldestYoung(sql: Sql, days: number): Promise<string> {
   return row.id
 }
 
-export interface Blocker {
+export interface LockHolder {
   pid: number
   application: string
   seconds: number
 }
 
 /** Transactions that have read or written this table and are older than a second: a partition cannot be dropped before they end. */
-export async function blockersOf(
+export async function lockHoldersOf(
   sql: Sql,
   { parent, name }: Pick<Partition, 'parent' | 'name'>
-): Promise<Blocker[]> {
-  return await sql<Blocker[]>`
+): Promise<LockHolder[]> {
+  return await sql<LockHolder[]>`
     select distinct a.pid, a.application_name as application, extract(epoch from now() - a.xact_start)::int as seconds
     from pg_locks l join pg_stat_activity a on a.pid = l.pid
     where l.relation in (to_regclass(${parent}), to_regclass(${name})) and l.granted and a.xact_start < now() - interval '1 s'
@@ -110,7 +110,7 @@ export async function blockersOf(
 }
 
 /** What became of a day that is older than retention keeps. `kept`: it has tasks still, and what no task has any more was removed. */
-export type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: Blocker[] }
+export type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: LockHolder[] }
 
 export async function tendPartition(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
   try {
@@ -136,7 +136,7 @@ async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tend
     }
   }
   if (performance.now() - began > quickMs) return 'later'
-  const blockedBy = await blockersOf(sql, partition)
+  const blockedBy = await lockHoldersOf(sql, partition)
   if (blockedBy.length > 0) return { blockedBy }
   // It looks again, once nobody else can write: a task of that day may have come, from a clock that is wrong or from the archive.
   const [done] = await sql<[{ dropped: boolean }]>`select drop_partition(${parent}, ${name}) as dropped`

@@ -36,7 +36,7 @@ export interface NamedTarget {
   url: string
 }
 
-export interface Problem {
+export interface HandlerProblem {
   file: string
   what: string
   fix: string
@@ -56,9 +56,9 @@ export interface LoadOptions {
 
 /** All errors of all handlers. */
 export class HandlersError extends Error {
-  readonly problems: Problem[]
+  readonly problems: HandlerProblem[]
 
-  constructor(folder: string, problems: Problem[]) {
+  constructor(folder: string, problems: HandlerProblem[]) {
     super(report(folder, problems))
     this.name = 'HandlersError'
     this.problems = problems
@@ -80,7 +80,7 @@ export async function loadHandlers({
   useEnv(env)
   originsFrom(env)
 
-  const problems: Problem[] = []
+  const problems: HandlerProblem[] = []
   const exported: Exported[] = []
   const targets: NamedTarget[] = []
   const found = files(folder, problems)
@@ -108,7 +108,7 @@ interface Exported {
   handler: unknown
 }
 
-function files(folder: string, problems: Problem[]): HandlerFile[] {
+function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
   const found = handlerFiles(folder)
   if (!found) {
     problems.push({
@@ -129,7 +129,7 @@ function files(folder: string, problems: Problem[]): HandlerFile[] {
 async function read(
   { path, name: file }: HandlerFile,
   env: LoadOptions['env'],
-  problems: Problem[],
+  problems: HandlerProblem[],
   targets: NamedTarget[]
 ): Promise<Exported[]> {
   const wrong = (what: string, fix: string): [] => {
@@ -171,7 +171,7 @@ async function read(
 function checked(
   { file, handler }: Exported,
   transports: readonly string[],
-  problems: Problem[]
+  problems: HandlerProblem[]
 ): LoadedHandler[] {
   const checked = checkHandler(handler, file, transports)
   if (!Array.isArray(checked)) return [checked]
@@ -203,7 +203,7 @@ function targetsIn(
 }
 
 /** Looked for before anything else is checked, so that it is said in the same breath. */
-function twice(exported: Exported[], problems: Problem[]): void {
+function twice(exported: Exported[], problems: HandlerProblem[]): void {
   const first = new Map<string, string>()
   for (const { file, handler } of exported) {
     if (typeof handler !== 'object' || handler === null || !('messageCode' in handler)) continue
@@ -225,7 +225,7 @@ function addDtm(
   loaded: LoadedHandler[],
   named: NamedTarget[],
   targets: DtmTargets,
-  problems: Problem[]
+  problems: HandlerProblem[]
 ): void {
   for (const handler of dtmHandlers(targets)) {
     const other = loaded.find(one => one.messageCode === handler.messageCode)
@@ -242,7 +242,7 @@ function addDtm(
 
 type Shared = Limit & { transport: TransportName; onFailed?: LoadedDownstream['onFailed'] }
 
-function byName(loaded: LoadedHandler[], problems: Problem[]): Map<string, SharedDownstream> {
+function byName(loaded: LoadedHandler[], problems: HandlerProblem[]): Map<string, SharedDownstream> {
   const shared = new Map<string, SharedDownstream>()
   for (const { file, downstreams } of loaded) {
     for (const { name, transport, limit, policy, onFailed = 'hold' } of downstreams) {
@@ -286,7 +286,7 @@ function firstLines(err: unknown): string {
     .slice(0, 300)
 }
 
-function report(folder: string, problems: Problem[]): string {
+function report(folder: string, problems: HandlerProblem[]): string {
   const lines = [...new Set(problems.map(problem => problem.file))].flatMap(file => [
     `\n  ${file}`,
     ...problems.filter(problem => problem.file === file).map(({ what, fix }) => `    ${what}\n      → ${fix}`)

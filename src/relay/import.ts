@@ -1,7 +1,7 @@
 // Copies rows that stay where they are: each is posted until its answer is final. Its taskNo makes a second time harmless.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { postRows, TargetAway, TargetRefuses, type Target } from './post.ts'
-import type { OutboxRow } from './source.ts'
+import type { RelayRow } from './source.ts'
 
 /** Rows so far, by what became of them. */
 export interface Imported {
@@ -14,7 +14,7 @@ export interface Imported {
 export interface ImportDeps {
   target: Target
   /** Told of a row that will never be a task, with its problem (JSON). */
-  reject(row: OutboxRow, problem: string): void
+  reject(row: RelayRow, problem: string): void
   /** Told after each batch. */
   onBatch(sum: Imported): void
   /** Told why a batch waits. */
@@ -28,7 +28,7 @@ const backoffMs = { first: 200, most: 5_000 }
 /** One batch at a time, in order, until the signal aborts. Throws TargetAway where Ackbox takes nothing for too long. */
 export async function importRows(
   deps: ImportDeps,
-  batches: AsyncIterable<OutboxRow[]>,
+  batches: AsyncIterable<RelayRow[]>,
   signal: AbortSignal
 ): Promise<Imported> {
   const sum: Imported = { created: 0, known: 0, rejected: 0 }
@@ -42,7 +42,7 @@ export async function importRows(
 
 async function importBatch(
   deps: ImportDeps,
-  rows: OutboxRow[],
+  rows: RelayRow[],
   sum: Imported,
   signal: AbortSignal
 ): Promise<void> {
@@ -68,12 +68,12 @@ async function importBatch(
 /** Posts the rows once; those without a final answer, and why. */
 async function posting(
   deps: ImportDeps,
-  rows: OutboxRow[],
+  rows: RelayRow[],
   sum: Imported
-): Promise<{ rest: OutboxRow[]; away: TargetAway | undefined }> {
+): Promise<{ rest: RelayRow[]; away: TargetAway | undefined }> {
   try {
     const verdicts = await postRows(deps.target, rows)
-    const rest: OutboxRow[] = []
+    const rest: RelayRow[] = []
     rows.forEach((row, index) => {
       const verdict = verdicts[index]
       if (verdict?.kind === 'accepted') sum[verdict.isNew ? 'created' : 'known']++

@@ -2,7 +2,7 @@ import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
 import { isMissingPackage } from '../runtime/setup-error.ts'
-import { byVerdict, farMs, RelayError, type OutboxRow, type Source } from './source.ts'
+import { byVerdict, farMs, RelayError, type RelayRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a MySQL (8.0.16 or newer) or MariaDB (10.6 or newer) of the producer's. */
 export async function mysqlSource(url: string, connections: number): Promise<Source> {
@@ -157,7 +157,7 @@ interface Row {
   traceparent: string | null
 }
 
-const rowOf = (row: Row): OutboxRow => ({
+const rowOf = (row: Row): RelayRow => ({
   id: String(row.id),
   taskNo: row.task_no,
   messageCode: row.message_code,

@@ -1,7 +1,7 @@
 // Rows become one POST /tasks/batch; its answer becomes a verdict for each row.
 import { request } from 'undici'
 import { problemBody } from '../runtime/errors.ts'
-import type { OutboxRow, Verdict } from './source.ts'
+import type { RelayRow, RowVerdict } from './source.ts'
 
 export interface Target {
   /** Where Ackbox is, without `/tasks/batch`. */
@@ -35,11 +35,11 @@ const mostBytes = 6 * 1_048_576
  */
 export async function postRows(
   target: Target,
-  rows: readonly OutboxRow[],
+  rows: readonly RelayRow[],
   signal?: AbortSignal
-): Promise<Verdict[]> {
+): Promise<RowVerdict[]> {
   const texts = rows.map(taskText)
-  const verdicts = texts.map((text): Verdict | undefined => (typeof text === 'string' ? undefined : text))
+  const verdicts = texts.map((text): RowVerdict | undefined => (typeof text === 'string' ? undefined : text))
   let part: { index: number; text: string }[] = []
   let bytes = 0
   const flush = async (): Promise<void> => {
@@ -65,7 +65,7 @@ export async function postRows(
 }
 
 /** The row as a member of a batch, its body word for word; or the verdict, where its text is no JSON. */
-export function taskText(row: OutboxRow): string | Verdict {
+export function taskText(row: RelayRow): string | RowVerdict {
   const refusal = ['messageBody', 'extend', 'after'].find(name => !isJson(row[name as 'messageBody']))
   if (refusal !== undefined) {
     const problem = problemBody('NOT_JSON', `${refusal} is not JSON`, `/${refusal}`)
@@ -105,7 +105,11 @@ function isJson(value: string | null): boolean {
   }
 }
 
-async function postPart(target: Target, tasks: readonly string[], signal?: AbortSignal): Promise<Verdict[]> {
+async function postPart(
+  target: Target,
+  tasks: readonly string[],
+  signal?: AbortSignal
+): Promise<RowVerdict[]> {
   const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`, signal)
   if (status === 200) return verdictsOf(body, tasks.length)
   if (!isFinal(status)) {
@@ -129,11 +133,11 @@ const isFinal = (status: number): boolean =>
 const isFinalForTask = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 408, 425, 429].includes(status)
 
-function verdictsOf(body: string, count: number): Verdict[] {
+function verdictsOf(body: string, count: number): RowVerdict[] {
   const results = resultsOf(body)
   if (results?.length !== count)
     throw new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
-  return results.map((result): Verdict => {
+  return results.map((result): RowVerdict => {
     const status = (result as { status?: unknown } | null)?.status
     if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }
     if (typeof status === 'number' && isFinalForTask(status))

@@ -1,6 +1,6 @@
 import { connect, isInfrastructure, locatePrimary, type Client, type Transaction } from '../db/pool.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import { byVerdict, farMs, RelayError, type OutboxRow, type Source } from './source.ts'
+import { byVerdict, farMs, RelayError, type RelayRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a PostgreSQL of the producer's, of any version that has SKIP LOCKED (9.5). */
 export function postgresSource(url: string, connections: number): Source {
@@ -93,13 +93,13 @@ const members = (tx: Transaction) => {
     "after"::text as "after", extend::text as extend, traceparent`
 }
 
-const unkeyed = async (tx: Transaction, limit: number): Promise<OutboxRow[]> =>
-  await tx<OutboxRow[]>`
+const unkeyed = async (tx: Transaction, limit: number): Promise<RelayRow[]> =>
+  await tx<RelayRow[]>`
     select ${members(tx)} from ackbox_outbox
     where ordering_key is null order by ackbox_outbox.id limit ${limit} for update skip locked`
 
 /** Of a shard one relay at a time: two would post a key's rows in either order. Whoever finds a row locked gets 55P03. */
-const ofShard = async (tx: Transaction, shard: number, limit: number): Promise<OutboxRow[]> =>
-  await tx<OutboxRow[]>`
+const ofShard = async (tx: Transaction, shard: number, limit: number): Promise<RelayRow[]> =>
+  await tx<RelayRow[]>`
     select ${members(tx)} from ackbox_outbox
     where ordering_key is not null and shard = ${shard} order by ackbox_outbox.id limit ${limit} for update nowait`

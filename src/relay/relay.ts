@@ -3,7 +3,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { repeat } from '../runtime/repeat.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { postRows, TargetAway, type Target } from './post.ts'
-import type { OutboxRow, Share, Source, Verdict } from './source.ts'
+import type { RelayRow, Share, Source, RowVerdict } from './source.ts'
 
 export interface RelayDeps {
   source: Source
@@ -60,12 +60,12 @@ async function drain(deps: RelayDeps, share: Share): Promise<number> {
   return removed
 }
 
-async function post(deps: RelayDeps, rows: OutboxRow[]): Promise<Verdict[]> {
+async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
   const from = performance.now()
   failpoint('relay.after_read')
   const verdicts = await postRows(deps.target, rows)
   failpoint('relay.after_post')
-  const count = (kind: Verdict['kind']): number => verdicts.filter(one => one.kind === kind).length
+  const count = (kind: RowVerdict['kind']): number => verdicts.filter(one => one.kind === kind).length
   const done = { accepted: count('accepted'), rejected: count('rejected'), kept: count('kept') }
   verdicts.forEach((verdict, index) => {
     if (verdict.kind === 'rejected')

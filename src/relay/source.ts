@@ -1,5 +1,5 @@
 /** A row of `ackbox_outbox`, as its database wrote it. Times are RFC 3339 in UTC. */
-export interface OutboxRow {
+export interface RelayRow {
   /** The number of the row: the order of insertion. */
   id: string
   taskNo: string
@@ -31,7 +31,7 @@ export interface OutboxRow {
 export const farMs = 3_155_760_000_000
 
 /** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */
-export type Verdict =
+export type RowVerdict =
   | { kind: 'accepted'; isNew: boolean }
   | { kind: 'rejected'; problem: string }
   | { kind: 'kept' }
@@ -59,7 +59,7 @@ export interface Source {
   drain(
     share: Share,
     limit: number,
-    post: (rows: OutboxRow[]) => Promise<Verdict[]>
+    post: (rows: RelayRow[]) => Promise<RowVerdict[]>
   ): Promise<{ seen: number; removed: number }>
   waiting(): Promise<Waiting>
   /** Moves every rejected row back; their number. */
@@ -74,8 +74,8 @@ export class RelayError extends Error {
 
 /** Ids of the rows that leave the outbox, and those of them that were refused with their problems. */
 export function byVerdict(
-  rows: readonly OutboxRow[],
-  verdicts: readonly Verdict[]
+  rows: readonly RelayRow[],
+  verdicts: readonly RowVerdict[]
 ): { accepted: string[]; rejected: { id: string; problem: string }[] } {
   const accepted: string[] = []
   const rejected: { id: string; problem: string }[] = []

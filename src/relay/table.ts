@@ -3,7 +3,7 @@ import type { RowDataPacket } from 'mysql2'
 import { connect, locatePrimary } from '../db/pool.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { mysqlDriver } from './mysql.ts'
-import { RelayError, type OutboxRow } from './source.ts'
+import { RelayError, type RelayRow } from './source.ts'
 
 export interface TableQuery {
   /** A table, or what else may stand behind FROM. */
@@ -19,7 +19,7 @@ export interface TableQuery {
 /** All rows as of one moment. */
 export interface Snapshot {
   count: number
-  batches: AsyncIterable<OutboxRow[]>
+  batches: AsyncIterable<RelayRow[]>
 }
 
 /** Opens the table for as long as `work` runs. Throws what the driver throws, and a RelayError where the URL is none. */
@@ -138,11 +138,11 @@ async function* gathered(rows: AsyncIterable<Found>, size: number): AsyncGenerat
   if (batch.length > 0) yield batch
 }
 
-async function* batched(found: AsyncIterable<Found[]>): AsyncGenerator<OutboxRow[]> {
+async function* batched(found: AsyncIterable<Found[]>): AsyncGenerator<RelayRow[]> {
   for await (const rows of found) yield rows.map(rowOf)
 }
 
-function rowOf(found: Partial<Found>): OutboxRow {
+function rowOf(found: Partial<Found>): RelayRow {
   const text = (name: Member): string | null => {
     const value = found[name] ?? null
     return value === null ? null : String(value)

@@ -1,7 +1,7 @@
 // attempt and receipt by days: made ahead, dropped as a whole, and never a row of an open task with them.
 import t from 'tap'
 import {
-  blockersOf,
+  lockHoldersOf,
   daysAhead,
   listPartitions,
   makePartitions,
@@ -215,7 +215,7 @@ t.test(
     ]
     await until(
       'the snapshot is older than a second',
-      async () => (await blockersOf(sql, partition)).length === 1
+      async () => (await lockHoldersOf(sql, partition)).length === 1
     )
     const became = await tendPartition(sql, partition, 5)
     t.match(became, { blockedBy: [{ application: 'pg_dump' }] })

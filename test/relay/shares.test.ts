@@ -2,7 +2,7 @@
 import t from 'tap'
 import { mysqlSource } from '../../src/relay/mysql.ts'
 import { postgresSource } from '../../src/relay/postgres.ts'
-import type { OutboxRow, Share, Verdict } from '../../src/relay/source.ts'
+import type { RelayRow, Share, RowVerdict } from '../../src/relay/source.ts'
 import { start } from '../support/service.ts'
 import { numbered, stage } from '../support/stage.ts'
 import { until } from '../support/until.ts'
@@ -10,7 +10,7 @@ import { insert, kinds, producer, relay } from './producer.ts'
 
 t.setTimeout(600_000)
 
-const refused: Verdict = { kind: 'rejected', problem: '{}' }
+const refused: RowVerdict = { kind: 'rejected', problem: '{}' }
 
 for (const kind of kinds) {
   t.test(`${kind}: shares that are under way at once do not wait for each other`, async t => {
@@ -22,7 +22,7 @@ for (const kind of kinds) {
     t.teardown(() => source.close())
     const shares: Share[] = ['unkeyed', ...(await source.shards())]
     let inHand = 0
-    const post = async (batch: OutboxRow[]): Promise<Verdict[]> => {
+    const post = async (batch: RelayRow[]): Promise<RowVerdict[]> => {
       inHand++
       await until('each share has its rows', () => inHand === shares.length)
       return batch.map((_, nth) => (nth === 0 ? refused : { kind: 'accepted', isNew: true }))
@@ -47,7 +47,7 @@ for (const kind of kinds) {
     t.teardown(() => source.close())
     const [shard = 0] = await source.shards()
     const seen: string[] = []
-    const post = async (batch: OutboxRow[]): Promise<Verdict[]> => {
+    const post = async (batch: RelayRow[]): Promise<RowVerdict[]> => {
       seen.push(...batch.map(row => row.taskNo))
       t.same(await source.drain(shard, 500, post), { seen: 0, removed: 0 }, 'of a shard one at a time')
       return batch.map(() => ({ kind: 'accepted', isNew: true }))
@@ -86,7 +86,7 @@ for (const kind of kinds) {
     const source = await (kind === 'postgres' ? postgresSource : mysqlSource)(from.url, 1)
     t.teardown(() => source.close())
     const problem = `<html>${'支付'.repeat(50_000)}`
-    const post = async (): Promise<Verdict[]> => [{ kind: 'rejected', problem }]
+    const post = async (): Promise<RowVerdict[]> => [{ kind: 'rejected', problem }]
     t.same(await source.drain('unkeyed', 500, post), { seen: 1, removed: 1 })
     t.match(await from.rejected(), [{ problem: /^<html>支付/ }])
   })
@@ -101,7 +101,7 @@ t.test('mysql: a server without backslash escapes, and ids that no double holds'
   const source = await mysqlSource(from.url, 1)
   t.teardown(() => source.close())
   const problem = JSON.stringify({ detail: `it's a "backslash" \\` })
-  const post = async (): Promise<Verdict[]> => [
+  const post = async (): Promise<RowVerdict[]> => [
     { kind: 'rejected', problem },
     { kind: 'accepted', isNew: true },
     { kind: 'kept' }
@@ -122,7 +122,7 @@ t.test('postgres: two relays on a database whose transactions are serializable',
   const source = postgresSource(from.url, 2)
   t.teardown(() => source.close())
   let inHand = 0
-  const post = async (batch: OutboxRow[]): Promise<Verdict[]> => {
+  const post = async (batch: RelayRow[]): Promise<RowVerdict[]> => {
     inHand++
     await until('both have their rows', () => inHand === 2)
     return batch.map(() => ({ kind: 'accepted', isNew: true }))

@@ -1,11 +1,11 @@
 // The days of attempts and receipts: are there enough of them ahead, and can the old ones go?
 import {
-  blockersOf,
+  lockHoldersOf,
   dayMs,
   listPartitions,
   oldestYoung,
   partitioned,
-  type Blocker
+  type LockHolder
 } from '../../db/partitions.ts'
 import type { Sql } from '../../db/pool.ts'
 import { timeOf } from '../../domain/ids.ts'
@@ -14,7 +14,7 @@ export interface PartitionFacts {
   /** Whole days from now on for which both tables have partitions. */
   daysAhead: number
   /** Who keeps partitions from being dropped that are due. */
-  blockedBy: Blocker[]
+  blockedBy: LockHolder[]
 }
 
 /** Undefined before their migration. */
@@ -26,12 +26,12 @@ export async function lookAtPartitions(sql: Sql, retentionDays: number): Promise
   const ends = partitioned.map(parent =>
     Math.max(...partitions.filter(one => one.parent === parent).map(({ high }) => timeOf(high).getTime()))
   )
-  const blockers = new Map<number, Blocker>()
+  const holders = new Map<number, LockHolder>()
   for (const one of partitions.filter(({ high }) => high <= oldest))
-    for (const blocker of await blockersOf(sql, one)) blockers.set(blocker.pid, blocker)
+    for (const holder of await lockHoldersOf(sql, one)) holders.set(holder.pid, holder)
   return {
     daysAhead: Math.floor((Math.min(...ends) - Date.now()) / dayMs),
-    blockedBy: [...blockers.values()]
+    blockedBy: [...holders.values()]
   }
 }
 

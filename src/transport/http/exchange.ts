@@ -11,7 +11,7 @@ import {
 import type { Due } from '../deadlines.ts'
 import { failureOf } from '../failure.ts'
 import { Failure } from '../egress/guard.ts'
-import type { Awaiting, Line } from './pipeline.ts'
+import type { Awaiting, PipelinedConnection } from './pipeline.ts'
 import type { Carried } from './pools.ts'
 import type { Accepted, SendContext, Verdict } from '../types.ts'
 
@@ -32,7 +32,7 @@ export interface ExchangeLimits {
  * into it, and parses headers that are rarely looked at.
  */
 export class Exchange implements Carried, Due, Awaiting {
-  line: Line | undefined
+  connection: PipelinedConnection | undefined
   due: number
   place = -1
   readonly signal: AbortSignal
@@ -65,7 +65,7 @@ export class Exchange implements Carried, Due, Awaiting {
     const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
     if (this.#status) this.#settle(why)
     else if (this.#lost && why === 'timeout') this.#fail(this.#lost)
-    else this.#finish({ kind: 'failed', reason: why }, why !== 'timeout' || !this.line?.isBehind(this))
+    else this.#finish({ kind: 'failed', reason: why }, why !== 'timeout' || !this.connection?.isBehind(this))
   }
 
   /**
@@ -77,7 +77,7 @@ export class Exchange implements Carried, Due, Awaiting {
     if (!this.#end || this.#lost || this.#isRepeated) throw new Failure(closed)
     this.#isRepeated = this.#abort !== undefined
     this.#abort = abort
-    this.line?.written(this)
+    this.connection?.written(this)
   }
 
   /** undici tries to connect again before it lets go of it; what comes of that is not what became of this one. */
@@ -100,7 +100,7 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   onHeaders(status: number, raw: RawHeaders): boolean {
-    if (status >= 200 && this.line?.isShared && saysClose(raw)) this.line.closing()
+    if (status >= 200 && this.connection?.isShared && saysClose(raw)) this.connection.closing()
     if (!this.#end) return true
     if (status < 200) {
       if (++this.#informational > informationalLimit)
@@ -123,13 +123,13 @@ export class Exchange implements Carried, Due, Awaiting {
     this.#read += chunk.length
     this.#chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk)
     // The rest of it is thrown away, at most to the limit on the wire, where others wait for their answers behind it.
-    if (this.#read > bytesRead) this.#settle('answer_too_long', !this.line?.isShared)
+    if (this.#read > bytesRead) this.#settle('answer_too_long', !this.connection?.isShared)
     return true
   }
 
   onComplete(): void {
     this.#settle(undefined)
-    this.line?.answered()
+    this.connection?.answered()
   }
 
   onError(error: Error): void {
@@ -137,7 +137,7 @@ export class Exchange implements Carried, Due, Awaiting {
     const failure = failureOf(error)
     if (this.#status) this.#settle(failure.reason)
     else if (this.#lost) this.#fail(this.#lost)
-    else this.#fail(this.line?.address ? { ...failure, address: this.line.address } : failure)
+    else this.#fail(this.connection?.address ? { ...failure, address: this.connection.address } : failure)
   }
 
   /** The headers are in; `broken` says what cut the body short. */
@@ -194,7 +194,7 @@ export class Exchange implements Carried, Due, Awaiting {
   #evidence(body: Buffer, broken: string | undefined): Evidence {
     const evidence: Evidence = { status: this.#status, headers: storedHeaders(this.#headers) }
     if (body.length > 0) evidence.answer = body.subarray(0, bytesKept)
-    if (this.line?.address) evidence.address = this.line.address
+    if (this.connection?.address) evidence.address = this.connection.address
     if (broken) evidence.warning = broken
     return evidence
   }

@@ -19,7 +19,7 @@ const wireLimit = 262_144
  * One connection and what is under way on it: one request, or several where the downstream allows it (pipelining, RFC 9112
  * section 9.3.2). Answers come in the order of the requests and name none of them.
  */
-export class Line {
+export class PipelinedConnection {
   /** Where its present or last socket went, `ip:port`. */
   address: string | undefined
   readonly #mayShare: boolean

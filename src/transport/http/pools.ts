@@ -1,7 +1,7 @@
 import { buildConnector, Client, Pool, type Dispatcher } from 'undici'
 import { isIP, type Socket } from 'node:net'
 import { Failure, type Guard } from '../egress/guard.ts'
-import { Line } from './pipeline.ts'
+import { PipelinedConnection } from './pipeline.ts'
 import type { SendContext } from '../types.ts'
 
 export interface PoolLimits {
@@ -18,7 +18,7 @@ export interface PoolLimits {
 
 /** What a pool dispatches to, told which connection it was given. */
 export interface Carried extends Dispatcher.DispatchHandler {
-  line: Line | undefined
+  connection: PipelinedConnection | undefined
 }
 
 /** The way to one origin, or of one downstream to it. */
@@ -136,11 +136,11 @@ function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): P
     // Over all headers together; a single one is held to less when it is read.
     maxHeaderSize: 65_536,
     factory: (origin, options) => {
-      const line = new Line(pipelining > 1)
+      const connection = new PipelinedConnection(pipelining > 1)
       return new LineClient(
         origin,
-        { ...(options as Client.Options), connect: guarded(connect, guard, port, line) },
-        line
+        { ...(options as Client.Options), connect: guarded(connect, guard, port, connection) },
+        connection
       )
     }
   })
@@ -148,15 +148,15 @@ function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): P
 
 /** A client that tells each send which connection it travels on: undici itself says so nowhere. */
 class LineClient extends Client {
-  readonly #line: Line
+  readonly #connection: PipelinedConnection
 
-  constructor(origin: URL, options: Client.Options, line: Line) {
+  constructor(origin: URL, options: Client.Options, connection: PipelinedConnection) {
     super(origin, options)
-    this.#line = line
+    this.#connection = connection
   }
 
   override dispatch(options: Dispatcher.DispatchOptions, handler: Carried): boolean {
-    handler.line = this.#line
+    handler.connection = this.#connection
     return super.dispatch(options, handler)
   }
 }
@@ -165,7 +165,7 @@ function guarded(
   connect: buildConnector.connector,
   guard: Guard,
   port: number,
-  line: Line
+  connection: PipelinedConnection
 ): buildConnector.connector {
   return (options, callback) => {
     const host = options.hostname
@@ -178,18 +178,18 @@ function guarded(
       }
       // Its types hide that it returns the socket.
       const socket = connect(options, (...made: Parameters<buildConnector.Callback>) => {
-        if (made[1]) watch(made[1], line)
+        if (made[1]) watch(made[1], connection)
         callback(...made)
       }) as unknown as Socket
       // First of all listeners, before TLS or HTTP writes a byte.
       socket.prependOnceListener('connect', () => {
         const late = guard.judge(host, port, socket.remoteAddress ?? '')
         if (late) socket.destroy(new Failure(late))
-        else line.address = addressOf(socket)
+        else connection.address = addressOf(socket)
       })
     }
 
-    line.address = undefined
+    connection.address = undefined
     // net.connect never asks `lookup` about a literal, so our own endpoints are looked up here. Always a tick later:
     // undici does not expect to be called back at once.
     if (isIP(host)) void guard.ready(port).then(start)
@@ -198,10 +198,10 @@ function guarded(
 }
 
 /** Much of what a downstream may send reaches no handler: a status line, chunk extensions, empty lines, without end. */
-function watch(socket: Socket, line: Line): void {
-  line.opened(socket)
+function watch(socket: Socket, connection: PipelinedConnection): void {
+  connection.opened(socket)
   // Before the parser's own, which is added next.
-  socket.on('readable', () => line.onBytes(socket.bytesRead))
+  socket.on('readable', () => connection.onBytes(socket.bytesRead))
 }
 
 function addressOf(socket: Socket): string {

@@ -12,7 +12,7 @@ import { expected, strictly } from './answer.ts'
 import { judgeFrames, protocol, room } from './frames.ts'
 
 /** What every client of ours to this broker is made with. Throws a Failure where the URL asks for what there is not. */
-export function linkOptions(broker: Broker, link: Link): BaseOptions {
+export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   const mechanism = (broker.options['mechanism'] ?? 'plain').toUpperCase()
   const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
   const sasl = known.find(each => each === mechanism)
@@ -47,7 +47,7 @@ const mostQuestions = 300
 const questionsMs = 10_000
 const fetchApi = 1
 
-export interface Link {
+export interface KafkaLink {
   lookup: LookupFunction
   /** From now on this pool connects to nothing that the guard did not judge, advertised hosts included. */
   guarded(pool: ConnectionPool): void
@@ -71,7 +71,7 @@ type Connect = (host: string, port: number, callback: (error?: Error | null) => 
  * it throws, in a callback of a socket or a timer where nobody is. So each answer is judged before it, and each of its
  * callbacks has an owner here.
  */
-export function link(guard: Guard, tls: boolean, use: 'sends' | 'reads' = 'sends'): Link {
+export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = 'sends'): KafkaLink {
   const checked = new Map<string, string>()
   const kept = room(frameBytes[use])
   const connections = new Set<Connection>()

@@ -11,7 +11,7 @@ import {
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { anyOf, handled, inHand, type InHand } from '../in-hand.ts'
 import { failed } from './failure.ts'
-import { link, linkOptions, type Link } from './connection.ts'
+import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 import {
   address as topic,
   type Consume,
@@ -96,8 +96,12 @@ async function took(
   }
 }
 
-function open({ broker, guard }: ReceiptConsumerDeps): { consumer: Consumer; way: Link; forget: () => void } {
-  const way = link(guard, broker.tls, 'reads')
+function open({ broker, guard }: ReceiptConsumerDeps): {
+  consumer: Consumer
+  way: KafkaLink
+  forget: () => void
+} {
+  const way = kafkaLink(guard, broker.tls, 'reads')
   const consumer = new Consumer({
     ...linkOptions(broker, way),
     groupId: 'ackbox',
@@ -122,7 +126,7 @@ function open({ broker, guard }: ReceiptConsumerDeps): { consumer: Consumer; way
 const calls = ['metadata', 'fetch', 'commit', 'listOffsets', 'listCommittedOffsets'] as const
 
 /** The stream asks all of its consumer by these, some in timers of its own: what its callbacks throw has an owner then. */
-function ownCalls(consumer: Consumer, way: Link): void {
+function ownCalls(consumer: Consumer, way: KafkaLink): void {
   type Call = (options: unknown, callback?: (...given: unknown[]) => void) => unknown
   for (const name of calls) {
     const call = consumer[name].bind(consumer) as Call

@@ -12,7 +12,7 @@ import type { Guard } from '../egress/guard.ts'
 import type { Flight } from '../sends.ts'
 import { failed } from './failure.ts'
 import { protocol } from './frames.ts'
-import { link, linkOptions, type Link } from './connection.ts'
+import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 
 /** One send. What is over before it was written is not written. */
 export interface Item {
@@ -44,7 +44,7 @@ const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error|p
 
 interface Client {
   producer: Producer
-  way: Link
+  way: KafkaLink
 }
 
 /**
@@ -60,7 +60,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
 
   function open(): Client {
     if (client) return client
-    const way = link(deps.guard, broker.tls)
+    const way = kafkaLink(deps.guard, broker.tls)
     const producer = new Producer({
       ...linkOptions(broker, way),
       acks: ProduceAcks.ALL,

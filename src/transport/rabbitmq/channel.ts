@@ -3,7 +3,7 @@ import type { Channel, Connection } from 'rabbitmq-client'
 import type { Outcome } from '../../domain/types.ts'
 import { waitAtMost } from '../../runtime/with-timeout.ts'
 import type { Blocked } from '../egress/guard.ts'
-import { maxSize, tooLarge, unroutable, verdict, type Closed, type Verdict } from './failure.ts'
+import { maxSize, tooLarge, unroutable, verdict, type Closed, type SendVerdict } from './failure.ts'
 import { brokenBy, codeOf, type Dialed } from './dial.ts'
 import type { Sending } from './sending.ts'
 
@@ -34,7 +34,7 @@ const triesMost = 6
 const closeMs = 1_000
 
 /** One open connection and the channels on it: one for each exchange, since a missing one closes its channel. */
-export class Line {
+export class ChannelPool {
   readonly address: string
   readonly #connection: Connection
   /** By exchange; `undefined` is the one for one message at a time. */
@@ -73,7 +73,7 @@ export class Line {
 
   /** Until it is confirmed, or given back, or its channel is closed for it. */
   async publish(sending: Sending): Promise<Outcome> {
-    let said: Verdict = 'again'
+    let said: SendVerdict = 'again'
     for (let tries = 0; tries < triesMost; tries++) {
       said =
         said === 'alone' || tries > 1
@@ -94,7 +94,7 @@ export class Line {
     this.#connection.unsafeDestroy()
   }
 
-  async #attempt(exchange: string | undefined, sending: Sending): Promise<Verdict> {
+  async #attempt(exchange: string | undefined, sending: Sending): Promise<SendVerdict> {
     // Its deadline may have passed while it waited; what is said here nobody hears.
     if (sending.ended) return { kind: 'failed', reason: 'timeout' }
     if (this.#gone) return this.#gone
@@ -112,7 +112,7 @@ export class Line {
     return this.#confirmed(lane, sending)
   }
 
-  async #confirmed(lane: Lane, sending: Sending): Promise<Verdict> {
+  async #confirmed(lane: Lane, sending: Sending): Promise<SendVerdict> {
     const held = sending.bytes + overhead
     let left = 0
     sending.returned = false
@@ -154,7 +154,7 @@ export class Line {
   }
 
   /** One after the other: whose fault it is when the channel is closed is then no question. */
-  #inTurn(attempt: () => Promise<Verdict>): Promise<Verdict> {
+  #inTurn(attempt: () => Promise<SendVerdict>): Promise<SendVerdict> {
     const mine = this.#last.then(attempt)
     this.#last = mine
     return mine

@@ -2,12 +2,12 @@ import type { Logger } from '../../runtime/logger.ts'
 import type { Broker } from '../broker.ts'
 import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
 import { dial } from './dial.ts'
-import { Line } from './channel.ts'
+import { ChannelPool } from './channel.ts'
 
-/** The way to one broker: one open line at a time, opened when it is needed and after it broke. */
-export interface Link {
+/** The way to one broker: one open connection at a time, opened when it is needed and after it broke. */
+export interface RabbitmqLink {
   /** Rejects with a Failure. */
-  line(): Promise<Line>
+  pool(): Promise<ChannelPool>
   close(): Promise<void>
 }
 
@@ -19,9 +19,9 @@ interface LinkDeps {
 /** After a failure nobody knocks for so long: of a thousand sends at a broker that is down, few connect. */
 const pauseMs = 100
 
-export function link({ guard, log }: LinkDeps, broker: Broker): Link {
+export function rabbitmqLink({ guard, log }: LinkDeps, broker: Broker): RabbitmqLink {
   const stop = new AbortController()
-  let line: Promise<Line> | undefined
+  let pool: Promise<ChannelPool> | undefined
   let host = 0
   let knocksAt = 0
   let isAway = false
@@ -32,7 +32,7 @@ export function link({ guard, log }: LinkDeps, broker: Broker): Link {
     log.warn({ broker: broker.name, reason }, 'broker.unavailable')
   }
 
-  async function open(): Promise<Line> {
+  async function open(): Promise<ChannelPool> {
     try {
       // Only a message that no queue took comes back, whole: never more bytes than were sent.
       const unreturned = { bytes: 0 }
@@ -42,8 +42,8 @@ export function link({ guard, log }: LinkDeps, broker: Broker): Link {
       }
       const dialed = await dial(guard, broker, host, mayCome, stop.signal)
       host = dialed.host
-      const opened: Line = new Line(dialed, unreturned, why => {
-        line = undefined
+      const opened: ChannelPool = new ChannelPool(dialed, unreturned, why => {
+        pool = undefined
         away(why)
       })
       if (isAway) log.info({ broker: broker.name, address: dialed.address }, 'broker.available')
@@ -57,17 +57,17 @@ export function link({ guard, log }: LinkDeps, broker: Broker): Link {
   }
 
   return {
-    line() {
+    pool() {
       if (knocksAt > 0 && performance.now() > knocksAt) {
         knocksAt = 0
-        line = undefined
+        pool = undefined
       }
-      return (line ??= open())
+      return (pool ??= open())
     },
 
     async close() {
       stop.abort()
-      const opened = await line?.catch(() => undefined)
+      const opened = await pool?.catch(() => undefined)
       await opened?.close()
     }
   }

@@ -17,13 +17,13 @@ export interface Suspect {
  * What that means for one of those in flight. `again`: it was not this one. `alone`: it may have been; sent with nobody
  * beside it, it shows. Both may already be stored: sent again they are duplicates with the same id, never lost.
  */
-export type Verdict = Outcome | 'again' | 'alone'
+export type SendVerdict = Outcome | 'again' | 'alone'
 
 /**
  * The client gives the server's reason to the message that waits the longest, whichever it was: the message is found by what
  * the reason says. A channel serves one exchange, so what is said of the exchange goes for all on it.
  */
-export function verdict(closed: Closed | undefined, suspect: Suspect, wasAlone: boolean): Verdict {
+export function verdict(closed: Closed | undefined, suspect: Suspect, wasAlone: boolean): SendVerdict {
   if (!closed) return wasAlone ? { kind: 'failed', reason: 'channel_closed' } : 'alone'
   if (closed.code === 'NOT_FOUND')
     return { kind: 'failed', reason: `target_missing: there is no exchange ${suspect.exchange}` }

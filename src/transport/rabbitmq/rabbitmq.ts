@@ -3,7 +3,7 @@ import { type Broker, chosen } from '../broker.ts'
 import { deadlines } from '../deadlines.ts'
 import { ended, failureOf } from '../failure.ts'
 import { reservedName } from '../sends.ts'
-import { link, type Link } from './connection.ts'
+import { rabbitmqLink, type RabbitmqLink } from './connection.ts'
 import { Sending } from './sending.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
@@ -26,20 +26,20 @@ export interface RabbitmqRequest {
  */
 export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqRequest> {
   const clock = deadlines<Sending>()
-  const links = new Map<string, Link>()
+  const links = new Map<string, RabbitmqLink>()
   let closed = false
 
-  function linkTo(broker: Broker): Link {
+  function linkTo(broker: Broker): RabbitmqLink {
     let known = links.get(broker.name)
-    if (!known) links.set(broker.name, (known = link(deps, broker)))
+    if (!known) links.set(broker.name, (known = rabbitmqLink(deps, broker)))
     return known
   }
 
   async function carry(sending: Sending, broker: Broker): Promise<void> {
     try {
-      const line = await linkTo(broker).line()
-      sending.address = line.address
-      if (!sending.ended) sending.settle(await line.publish(sending))
+      const pool = await linkTo(broker).pool()
+      sending.address = pool.address
+      if (!sending.ended) sending.settle(await pool.publish(sending))
     } catch (error) {
       sending.settle(failureOf(error))
     }

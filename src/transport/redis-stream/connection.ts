@@ -6,7 +6,7 @@ import { Failure } from '../egress/guard.ts'
 import { failureOf } from '../failure.ts'
 import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
 
-export interface Line {
+export interface RedisConnection {
   redis: Redis
   address: string
   /** When it last answered anything, by performance.now(). */
@@ -15,8 +15,8 @@ export interface Line {
 
 /** One connection, whose replies stay within `limits`. */
 export const opener =
-  (broker: Broker, limits: ReplyLimits): Open<Line> =>
-  async (place, signal): Promise<Live<Line>> => {
+  (broker: Broker, limits: ReplyLimits): Open<RedisConnection> =>
+  async (place, signal): Promise<Live<RedisConnection>> => {
     const redis = new Redis({
       ...withinLimits(limits),
       host: place.address,

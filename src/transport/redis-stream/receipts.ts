@@ -5,7 +5,7 @@ import { Failure } from '../egress/guard.ts'
 import { link } from '../connection.ts'
 import { anyOf, atATime, handled, inHand, laterMs, type InHand } from '../in-hand.ts'
 import { address, heldMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
-import { opener, outcomeOf, type Line } from './connection.ts'
+import { opener, outcomeOf, type RedisConnection } from './connection.ts'
 
 const group = 'ackbox'
 /** The same again after a restart in a container: it finds at once what it had in hand. */
@@ -35,12 +35,12 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
   let most = atATime
   while (!signal.aborted) {
     try {
-      const line = await way.client()
-      await makeGroup(line)
+      const connection = await way.client()
+      await makeGroup(connection)
       if (trouble !== undefined) log.info({ broker: broker.name }, 'receipts.available')
       trouble = undefined
       await takeAll(
-        line,
+        connection,
         handle,
         hand,
         signal,
@@ -65,7 +65,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
   way.close()
 }
 
-async function makeGroup({ redis }: Line): Promise<void> {
+async function makeGroup({ redis }: RedisConnection): Promise<void> {
   try {
     await redis.call('XGROUP', 'CREATE', address, group, '0', 'MKSTREAM')
   } catch (error) {
@@ -75,7 +75,7 @@ async function makeGroup({ redis }: Line): Promise<void> {
 
 /** Until the signal aborts. Rejects when the connection is gone. */
 async function takeAll(
-  { redis }: Line,
+  { redis }: RedisConnection,
   handle: Handle,
   hand: InHand,
   signal: AbortSignal,

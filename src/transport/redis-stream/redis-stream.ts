@@ -3,7 +3,7 @@ import { type Broker, chosen } from '../broker.ts'
 import { openSends, reservedName, type Flight } from '../sends.ts'
 import { Failure } from '../egress/guard.ts'
 import { link, type Link } from '../connection.ts'
-import { isReply, opener, outcomeOf, type Line } from './connection.ts'
+import { isReply, opener, outcomeOf, type RedisConnection } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
 /** What a handler's `request` returns for redis-stream. */
@@ -27,10 +27,10 @@ const silentMs = 500
 const replyMost = { bytes: 262_144, items: 1_024 }
 
 export function redisStreamTransport(deps: TransportDeps): Transport<RedisStreamRequest> {
-  const links = new Map<Broker, Link<Line>>()
+  const links = new Map<Broker, Link<RedisConnection>>()
   const inFlight = openSends()
 
-  function linkOf(broker: Broker): Link<Line> {
+  function linkOf(broker: Broker): Link<RedisConnection> {
     const known = links.get(broker) ?? link(broker, deps, opener(broker, replyMost))
     links.set(broker, known)
     return known
@@ -48,15 +48,15 @@ export function redisStreamTransport(deps: TransportDeps): Transport<RedisStream
         const args = read(request, context)
         if (typeof args === 'string') return bad(args)
         const to = linkOf(broker)
-        let sent: { line: Line; at: number } | undefined
+        let sent: { connection: RedisConnection; at: number } | undefined
         return await inFlight.fly(
           context,
-          flight => add(to, args, flight, line => (sent = { line, at: performance.now() })),
+          flight => add(to, args, flight, connection => (sent = { connection, at: performance.now() })),
           why => {
-            // Redis answers in order: behind a line that is silent everything waits, and what has not left yet must not
+            // Redis answers in order: behind a silent connection everything waits, and what has not left yet must not
             // run after we said that it failed.
-            const silent = sent && performance.now() - Math.max(sent.at, sent.line.answered) >= silentMs
-            if (sent && (silent || why === 'shutdown')) to.drop(sent.line)
+            const silent = sent && performance.now() - Math.max(sent.at, sent.connection.answered) >= silentMs
+            if (sent && (silent || why === 'shutdown')) to.drop(sent.connection)
           }
         )
       } catch (error) {
@@ -77,19 +77,19 @@ const bad = (what: string): Outcome => ({ kind: 'failed', reason: `bad_request: 
 type Args = [stream: string, ...(string | Buffer)[]]
 
 async function add(
-  to: Link<Line>,
+  to: Link<RedisConnection>,
   args: Args,
   flight: Flight,
-  wrote: (line: Line) => void
+  wrote: (connection: RedisConnection) => void
 ): Promise<Outcome> {
-  let line: Line | undefined
+  let connection: RedisConnection | undefined
   try {
-    line = await to.client()
+    connection = await to.client()
     if (flight.over) return { kind: 'failed', reason: 'timeout' }
-    wrote(line)
-    const id = await line.redis.call('XADD', args)
-    line.answered = performance.now()
-    const { address } = line
+    wrote(connection)
+    const id = await connection.redis.call('XADD', args)
+    connection.answered = performance.now()
+    const { address } = connection
     if (id === null) return { kind: 'failed', reason: 'target_missing: there is no such stream', address }
     // Whatever else answers to XADD is no proof that a stream holds it
     if (typeof id !== 'string' || !/^\d+-\d+$/.test(id))
@@ -97,11 +97,11 @@ async function add(
     return { kind: 'delivered', address, messageId: id }
   } catch (error) {
     const outcome = outcomeOf(error)
-    if (!line) return outcome
-    if (isReply(error)) line.answered = performance.now()
+    if (!connection) return outcome
+    if (isReply(error)) connection.answered = performance.now()
     // A master that became a replica: the name may lead to the new one
-    if (outcome.kind === 'failed' && outcome.reason.startsWith('readonly')) to.drop(line)
-    return { ...outcome, address: line.address }
+    if (outcome.kind === 'failed' && outcome.reason.startsWith('readonly')) to.drop(connection)
+    return { ...outcome, address: connection.address }
   }
 }
 

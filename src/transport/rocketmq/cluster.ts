@@ -33,12 +33,15 @@ export interface Journey {
 }
 
 /** A RocketMQ behind its proxies: what is known of it and the connections to it. */
-export interface Cluster {
+export interface RocketmqCluster {
   publish(message: Message, journey: Journey): Promise<Outcome>
   close(): void
 }
 
-export function cluster(deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> }, broker: Broker): Cluster {
+export function rocketmqCluster(
+  deps: { guard: Guard; log: Pick<Logger, 'info' | 'warn'> },
+  broker: Broker
+): RocketmqCluster {
   const proxies = proxiesOf(deps.guard, broker)
   const routes = new Map<string, Promise<Route>>()
   let turn = 0

@@ -17,7 +17,7 @@ import {
   readerId,
   receive,
   span,
-  type Queue,
+  type MessageQueue,
   type Source,
   type Subscription,
   type Way
@@ -75,7 +75,7 @@ export async function subscribe(to: Subscription, turn: number): Promise<Consume
 }
 
 interface Route {
-  brokers: { name: string; queue: Queue; addresses: Place[] }[]
+  brokers: { name: string; queue: MessageQueue; addresses: Place[] }[]
   /** Equal where the route is. */
   key: string
 }

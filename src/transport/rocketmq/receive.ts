@@ -59,14 +59,14 @@ export interface Way extends Subscription {
   proxy: Proxy
 }
 
-export type Queue = InstanceType<typeof definition.MessageQueue>
+export type MessageQueue = InstanceType<typeof definition.MessageQueue>
 export const readerId = `${clientId}-receipts`
 
 type Answer = InstanceType<typeof service.ReceiveMessageResponse>
 
 export async function receive(
   way: Way,
-  queue: Queue,
+  queue: MessageQueue,
   most: number,
   signal: AbortSignal,
   take: Take

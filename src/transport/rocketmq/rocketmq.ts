@@ -3,7 +3,7 @@ import { type Broker, chosen } from '../broker.ts'
 import { deadlines, type Due } from '../deadlines.ts'
 import { Failure } from '../egress/guard.ts'
 import { ended } from '../failure.ts'
-import { cluster, type Cluster, type Journey } from './cluster.ts'
+import { rocketmqCluster, type RocketmqCluster, type Journey } from './cluster.ts'
 import { messageOf, type RocketmqRequest } from './message.ts'
 import { failureOfCall } from './status.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
@@ -13,13 +13,13 @@ export type { RocketmqRequest } from './message.ts'
 /** RocketMQ 5 by the gRPC protocol of its proxy. Delivered: the broker's `SEND_OK`. */
 export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqRequest> {
   const clock = deadlines<Sending>()
-  const clusters = new Map<Broker, Cluster>()
+  const clusters = new Map<Broker, RocketmqCluster>()
   let isClosed = false
 
-  function clusterOf(broker: Broker): Cluster {
+  function clusterOf(broker: Broker): RocketmqCluster {
     const known = clusters.get(broker)
     if (known) return known
-    const made = cluster(deps, broker)
+    const made = rocketmqCluster(deps, broker)
     clusters.set(broker, made)
     return made
   }
