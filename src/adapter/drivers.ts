@@ -102,7 +102,7 @@ function fromPostgresJs<From extends PostgresJs>(from: From): Database<PostgresJ
   const sql = from as unknown as PostgresJsSql<PostgresJsNative<From>>
   if (typeof sql.begin !== 'function')
     throw new AdapterError(
-      'This is no database that is known here: take the `sql` of postgres.js as it is, and wrap that of another library with its from… function.'
+      'Unknown database object: pass the `sql` of postgres.js, or wrap that of another library with its from… function.'
     )
   return {
     ...txOf(from),

@@ -34,7 +34,7 @@ export function txOf(from: Tx | PostgresJs): Tx {
   if (handle?.dialect !== undefined) return from as Tx
   if (typeof handle?.unsafe !== 'function')
     throw new AdapterError(
-      'This is no transaction that is known here: take the `tx` of postgres.js as it is, and wrap that of another library with its from… function.'
+      'Unknown transaction object: pass the `tx` of postgres.js, or wrap that of another library with its from… function.'
     )
   const sql = from as PostgresJs
   const isPool = 'begin' in sql && !('release' in sql)

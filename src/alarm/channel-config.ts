@@ -74,12 +74,11 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
   if (unknown !== undefined)
     return `has the unknown member ${JSON.stringify(unknown)}: the members are ${members.join(', ')}`
   const { url, secret, sendResolved, digestSeconds: seconds } = one
-  if (secret !== undefined && (typeof secret !== 'string' || secret === ''))
-    return 'has a secret that is no text'
+  if (secret !== undefined && (typeof secret !== 'string' || secret === '')) return 'secret must be text'
   if (sendResolved !== undefined && typeof sendResolved !== 'boolean')
-    return 'needs true or false as sendResolved'
+    return 'sendResolved must be true or false'
   if (seconds !== undefined && !isSeconds(seconds))
-    return 'needs a whole number from 1 to 86400 as digestSeconds'
+    return 'digestSeconds must be a whole number from 1 to 86400'
   const rule = parseRule(one)
   if (typeof rule === 'string') return rule
   const place = parseUrl(url, secret)
@@ -102,7 +101,7 @@ function parseRule(one: Record<string, unknown>): Rule | string {
     const value = one[member]
     if (value === undefined) continue
     if (!Array.isArray(value) || value.length === 0 || !value.every(each => typeof each === 'string'))
-      return `needs a list of texts as ${member}`
+      return `${member} must be a list of texts`
     const strange =
       member === 'kinds' ? value.find(each => !alarmKinds.some(kind => kind === each)) : undefined
     if (strange !== undefined)
@@ -150,10 +149,10 @@ function kindOf(url: URL): ChannelKind {
 
 function wrongPlace({ kind, secret }: Place, url: URL): string | undefined {
   if (kind === 'pagerduty' && secret === undefined)
-    return 'needs the routing key as its secret: https://:ROUTING_KEY@events.pagerduty.com'
+    return 'needs the routing key as secret: https://:ROUTING_KEY@events.pagerduty.com'
   if (kind === 'mail' && !(url.searchParams.get('to') && url.searchParams.get('from')))
-    return 'needs who writes to whom: smtp://host:587/?from=ackbox@example.com&to=ops@example.com'
+    return 'needs from and to: smtp://host:587/?from=ackbox@example.com&to=ops@example.com'
   if (kind === 'webhook' && secret !== undefined && !/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/.test(secret))
-    return 'needs whsec_ and base64 of 24 bytes or more as its secret'
+    return 'secret must be whsec_ and base64 of 24 bytes or more'
   return undefined
 }

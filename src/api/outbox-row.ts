@@ -30,7 +30,7 @@ export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: 
       }
       throw new Error('a refusal is no task')
     },
-    unwritable: problemBody('INTERNAL', 'PostgreSQL does not take it; the log says why')
+    unwritable: problemBody('INTERNAL', 'PostgreSQL refused the row; the log has the error')
   }
 }
 

@@ -18,7 +18,7 @@ ${commandLine('key secret DOWNSTREAM')}
 
 Scopes: ${scopes.join(', ')}. Without --codes a key may use every messageCode. A key is shown only once, when it is created.
 secret prints the signing secret of a downstream, which verifies webhook-signature (Standard Webhooks). It is derived from SECRET.
-A name that no handler here has is said on stderr, with those they have.
+If no handler has the name, a warning on stderr lists the known names.
 check:MESSAGECODE instead of DOWNSTREAM prints the secret with which producers of half messages verify checks.
 The command uses the database of DATABASE_URL, or the embedded one.`
 

@@ -74,7 +74,7 @@ async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promi
   if (to.when?.({ task, body }) === false) return null
   const about = { task, body, raw: task.messageBody, attempt: 1, deliveryId: 'dry-run' }
   return await withTimeout(Promise.resolve(to.request(about)), mostMs, () => {
-    throw new Error(`its request is not there after ${mostMs / 1_000} s`)
+    throw new Error(`request took longer than ${mostMs / 1_000} s`)
   })
 }
 

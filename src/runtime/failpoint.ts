@@ -65,7 +65,7 @@ export function parseFailpoints(text: string): Map<Failpoint, Fault> | string {
     if (asked === undefined)
       return `must be like accept.before_commit=kill#3 or queue.before_add=sleep:500%10, but holds ${JSON.stringify(part)}`
     const name = failpoints.find(each => each === asked)
-    if (name === undefined) return `knows no ${asked}; there are ${failpoints.join(', ')}`
+    if (name === undefined) return `has the unknown name ${asked}: the names are ${failpoints.join(', ')}`
     if (faults.has(name)) return `names ${name} twice`
     faults.set(name, {
       action: action.split(':')[0] as Fault['action'],

@@ -62,10 +62,10 @@ t.test('a secret for a name that no handler has is printed all the same, with a 
     warehouse: '',
     'check:stock.moved': '',
     warehose:
-      'No handler here has the downstream warehose. Did you mean warehouse? There are: warehouse, ledger, points.\n',
-    check: 'No handler here has the downstream check. There are: ledger, points, warehouse.\n',
+      'No handler here has the downstream warehose. Did you mean warehouse? The known names are warehouse, ledger, points.\n',
+    check: 'No handler here has the downstream check. The known names are ledger, points, warehouse.\n',
     'check:order.payd':
-      'No handler here has the messageCode order.payd. Did you mean order.paid? There are: order.paid, stock.moved.\n'
+      'No handler here has the messageCode order.payd. Did you mean order.paid? The known names are order.paid, stock.moved.\n'
   }
   const printed = []
   // One by one: each loads the handlers, and has 15 s for it.

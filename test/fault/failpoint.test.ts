@@ -20,7 +20,10 @@ t.test('a moment is asked for by its name, an action, and a hit or a chance', as
 })
 
 t.test('a name or an action that there is not is said, and the process does not start', async t => {
-  t.match(parseFailpoints('accept.between=kill'), /knows no accept\.between; there are accept\.before_commit/)
+  t.match(
+    parseFailpoints('accept.between=kill'),
+    /has the unknown name accept\.between: the names are accept\.before_commit/
+  )
   t.match(parseFailpoints('queue.after_add=kill#1,queue.after_add=stop'), /names queue\.after_add twice/)
   for (const wrong of [
     'queue.before_add=kill#0',

@@ -26,7 +26,7 @@ export async function unknownName(name: string): Promise<string | undefined> {
   return [
     `No handler here has the ${code === undefined ? 'downstream' : 'messageCode'} ${asked}.`,
     meant === undefined ? '' : `Did you mean ${meant}?`,
-    `There are: ${all.slice(0, mostNamed).join(', ')}${more}.`
+    `The known names are ${all.slice(0, mostNamed).join(', ')}${more}.`
   ]
     .filter(Boolean)
     .join(' ')
