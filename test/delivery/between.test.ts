@@ -48,7 +48,7 @@ t.test(
   'of a key that is held a bulk redelivery starts the head anew, and that it fails again is heard of',
   async t => {
     const story = await setup(t)
-    const { sql, accept, quiet, downstream, dispatch, succession, around } = story
+    const { accept, quiet, downstream, dispatch, succession, around } = story
     downstream.usual = refused
     await accept.many(['a', 'b'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
     await quiet()
