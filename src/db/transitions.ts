@@ -1,6 +1,6 @@
 import { effects, stateBits, type Move } from '../domain/transitions.ts'
 import { fingerprint, firstLine } from '../domain/fingerprint.ts'
-import { phases, type AlarmKind, type Task } from '../domain/types.ts'
+import { phases, type AlarmKind } from '../domain/types.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { attempt, receipt } from './schema.ts'
@@ -17,12 +17,6 @@ export type ReceiptRow = Omit<typeof receipt.$inferSelect, 'id' | 'applied' | 'l
 /** A move, with the attempt or the receipt that led to it. A receipt that moves nothing is only kept. */
 export interface Completion {
   move: Move | null
-  /** For the metrics, like the next. */
-  messageCode?: string | undefined
-  /** For the statistics, where it is at hand. */
-  task?: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
-  /** Its first try led to it. Where nobody says, the attempt's number does. */
-  isFirstTry?: boolean | undefined
   attempt?: AttemptRow
   receipt?: ReceiptRow
   /** Of a delivered attempt, whose row is there already: that no receipt came for it. */

@@ -9,11 +9,29 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
-import { moves, statusOf } from '../domain/transitions.ts'
-import type { AttemptEnd } from '../domain/types.ts'
+import { moves, statusOf, type Move } from '../domain/transitions.ts'
+import type { AttemptEnd, Task } from '../domain/types.ts'
+
+/** A completion with the facts that it is counted by. */
+export type CountedCompletion = Counted | Uncounted
+
+interface Counted extends Completion {
+  /** Without its times the duration until HANDLED is not measured. */
+  task: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
+  /** The first try led to it. Undefined: the number of the attempt decides. */
+  isFirstTry?: boolean | undefined
+}
+
+/** A release without an attempt ends nothing. Only the move is counted. */
+interface Uncounted extends Completion {
+  move: Move & { name: 'release' }
+  attempt?: never
+  task?: never
+  isFirstTry?: never
+}
 
 export interface Complete {
-  (asked: Completion): Promise<Applied>
+  (asked: CountedCompletion): Promise<Applied>
   /** Resolves when nothing waits to be written. */
   idle(): Promise<void>
 }
@@ -41,14 +59,14 @@ export function completer({
   giveUp: AbortSignal
   successors?: () => EndListener
 }): Complete {
-  const batch: Batcher<Completion, Applied> = batcher({
+  const batch: Batcher<CountedCompletion, Applied> = batcher({
     max: 200,
     // One at a time, with a pause in which the next batch grows (docs/notes/performance-log.md).
     inFlight: 1,
     restMs: 8,
     isUrgent,
     retryUntilWritten: giveUp,
-    async write(items) {
+    async write(items: CountedCompletion[]) {
       failpoint('record.before_commit')
       const written = await writeFolded(sql, items)
       const isWhole = Array.isArray(written)
@@ -60,8 +78,11 @@ export function completer({
         const one = applied[index]
         const { move } = item
         if (!move || !one) continue
-        count(metrics, item, move, one)
-        if (metrics.statistics) measure(metrics.statistics, item, move, one)
+        metrics.moved(move.name, one === 'moved' || one === 'late')
+        if (item.task) {
+          count(metrics, item, move, one)
+          if (metrics.statistics) measure(metrics.statistics, item, move, one)
+        }
         if (one !== 'moved' && one !== 'late') continue
         const { downstream, orderingKey } = move
         const isOver = statusOf(moves[move.name].to) !== 'SENDING'
@@ -73,7 +94,7 @@ export function completer({
       return written
     }
   })
-  const complete = (asked: Completion): Promise<Applied> => batch.add(asked)
+  const complete = (asked: CountedCompletion): Promise<Applied> => batch.add(asked)
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
@@ -81,32 +102,34 @@ export function completer({
 const isUrgent = ({ attempt, move }: Completion): boolean => attempt === undefined || !!move?.orderingKey
 
 function count(
-  metrics: Pick<Metrics, 'moved' | 'ended'>,
-  { messageCode, isFirstTry }: Completion,
+  metrics: Pick<Metrics, 'ended'>,
+  { task, isFirstTry }: Counted,
   move: NonNullable<Completion['move']>,
   applied: Applied
 ): void {
-  const written = applied === 'moved' || applied === 'late'
-  metrics.moved(move.name, written)
-  if (!written) return
+  if (applied !== 'moved' && applied !== 'late') return
   const status = statusOf(moves[move.name].to)
   if (status === 'SENDING') return
-  const delivery = { messageCode, downstream: move.downstream, isFirstTry: isFirstTry ?? move.attempt <= 1 }
+  const delivery = {
+    messageCode: task.messageCode,
+    downstream: move.downstream,
+    isFirstTry: isFirstTry ?? move.attempt <= 1
+  }
   metrics.ended(delivery, status, move.reason)
 }
 
 function measure(
   statistics: Statistics,
-  { task, attempt }: Completion,
+  { task, attempt }: Counted,
   move: NonNullable<Completion['move']>,
   applied: Applied
 ): void {
-  const code = task?.messageCode ?? ''
+  const code = task.messageCode
   if (attempt && applied !== 'zombie')
     statistics.attempted(move.downstream, code, attempt.outcome === 'delivered')
   if (applied !== 'moved' && applied !== 'late') return
   if (move.name === 'handled' || move.name === 'receive') {
-    const since = task?.deliverStartTime ?? task?.createdAt
+    const since = task.deliverStartTime ?? task.createdAt
     if (since) statistics.handled(move.downstream, code, move.attempt, since.getTime())
   } else if (move.name === 'fail') statistics.failed(move.downstream, code, move.reason === 'SEND_EXHAUSTED')
 }

@@ -43,8 +43,7 @@ export interface ExecuteDeps {
   /** Called for each delivery that starts in time: the room in its queue follows. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
-  /** Undefined: it is the only worker. */
-  reach?: Pick<Reach, 'attempted' | 'isClosed'>
+  reach: Pick<Reach, 'attempted' | 'isClosed'>
   cancelled: Cancelled
   enqueuer: Pick<Enqueuer, 'begin' | 'end'>
   complete: Complete
@@ -175,23 +174,27 @@ async function attempt(
   }
   if (!owned || !sent) return
   if ('name' in sent) {
-    await deps.complete({ move: sent, messageCode: owned.delivery.task.messageCode })
+    await deps.complete({ move: sent, task: owned.delivery.task })
     return
   }
   failpoint('deliver.after_answer')
   const ms = Math.round(performance.now() - began)
   const { delivery } = owned
   deps.metrics.attempted(downstream.name, sent.kind, ms)
-  if (sent.kind !== 'probed' && deps.reach?.attempted(downstream.name, sent, began)) {
+  if (sent.kind !== 'probed' && deps.reach.attempted(downstream.name, sent, began)) {
     const row = { ...attemptRow(sent, { ms, startedAt, node: deps.node }), alarm: null }
     const release = { move: 'release', afterMs: 0 } as const
-    const applied = await deps.complete({ move: moveOf(delivery, release), attempt: row })
+    const applied = await deps.complete({
+      move: moveOf(delivery, release),
+      attempt: row,
+      task: delivery.task
+    })
     await attemptEnded(deps, { delivery, downstream, outcome: sent, decision: release, ms, applied })
     return
   }
-  const { messageCode } = delivery.task
   const isFirst = isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
-  if (isFirst && sent.kind !== 'probed') deps.metrics.firstAttempt(messageCode, downstream.name, sent.kind)
+  if (isFirst && sent.kind !== 'probed')
+    deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, sent.kind)
   const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
   const decision = decide(
     cut ? { kind: 'shutdown' } : sent,
@@ -210,10 +213,9 @@ async function attempt(
   try {
     const applied = await deps.complete({
       move: moveOf(delivery, decision),
-      messageCode,
+      task: delivery.task,
       isFirstTry: isFirst,
-      attempt: row,
-      task: delivery.task
+      attempt: row
     })
     await attemptEnded(deps, { delivery, downstream, outcome: sent, decision, ms, applied })
   } finally {

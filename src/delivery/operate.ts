@@ -74,7 +74,7 @@ async function startAnew(
     return { taskId: task.id, downstream, attempt, name, limit, orderingKey, by: request.who }
   })
   await auditMoves(audit, wanted, asked)
-  const done = await Promise.all(asked.map(move => deps.complete({ move, messageCode: task.messageCode })))
+  const done = await Promise.all(asked.map(move => deps.complete({ move, task })))
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
   return (await readTasks(deps.sql, [request.taskNo])).get(request.taskNo) ?? 'not_found'
@@ -127,7 +127,7 @@ async function endBackoff(
     return reason === null ? move : { ...move, reason }
   })
   await auditMoves(audit, tried, asked)
-  const done = await Promise.all(asked.map(move => complete({ move, messageCode: task.messageCode })))
+  const done = await Promise.all(asked.map(move => complete({ move, task })))
   if (!done.includes('moved')) return 'nothing'
   wake()
   return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
@@ -206,7 +206,7 @@ async function end(
     const done = await Promise.all(
       asked.map(move => {
         cancelled.add(task.id, move.downstream)
-        return complete({ move, messageCode: task.messageCode })
+        return complete({ move, task })
       })
     )
     const moved = done.filter(one => one === 'moved' || one === 'late').length

@@ -1,5 +1,5 @@
 import { batcher, type Batcher } from '../db/batch.ts'
-import type { Applied, Completion, ReceiptRow } from '../db/transitions.ts'
+import type { Applied, ReceiptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
 import { findReceiving, setExtend, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
@@ -13,7 +13,7 @@ import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
-import type { Complete } from './complete.ts'
+import type { Complete, CountedCompletion } from './complete.ts'
 
 /** A receipt as posted to /callback. `data` is JSON text as posted. */
 export interface ReceiptRequest {
@@ -121,7 +121,6 @@ async function take(
       move,
       status: found.status,
       task: found.task,
-      messageCode: found.task.messageCode,
       isFirstTry:
         attempt <= 1 ||
         (attempt === found.attempt &&
@@ -141,7 +140,6 @@ async function keep(
     move: Move | null
     status: Status
     task: Task
-    messageCode: string
     isFirstTry: boolean
   }
 ): Promise<ReceiveResult | undefined> {
@@ -154,7 +152,6 @@ async function keep(
     write(deps, store, {
       move,
       task,
-      messageCode: one.messageCode,
       isFirstTry: one.isFirstTry,
       receipt: {
         taskId,
@@ -196,7 +193,7 @@ function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: Rece
 async function write(
   deps: ReceiveDeps,
   store: Store,
-  request: Completion & { receipt: ReceiptRow }
+  request: CountedCompletion & { receipt: ReceiptRow }
 ): Promise<Applied> {
   const length = request.receipt.data?.length ?? 0
   store.waiting++

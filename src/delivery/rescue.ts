@@ -109,7 +109,6 @@ async function decideAll(
       deps.complete({
         move: moves[at] ?? null,
         task,
-        messageCode: task.messageCode,
         noReceipt: noReceiptOf(deps, task)
       })
     )

@@ -106,7 +106,8 @@ t.test(
             n % 2
               ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 1_000 }
               : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
-          attempt: tried()
+          attempt: tried(),
+          task: { messageCode: 'order.paid' }
         })
       )
     )
