@@ -1,6 +1,6 @@
 import { Gauge, type Registry } from 'prom-client'
 
-/** How many deliveries stand so. Of more than 10,000 only 10,001 are counted. */
+/** How many deliveries stand so: `failed` is counted up to 10,001, the other two up to 20,000. */
 export interface DeliveryCounts {
   name: string
   failed: number
