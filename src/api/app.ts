@@ -118,14 +118,14 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
     seats.begin(raw, reply.raw, isSpare => {
       if (isSpare) void reply.header('connection', 'close')
       if (watched.has(routeOptions.url)) return done()
-      done(isSpare ? crowded() : loop.isLate() ? new Unavailable('it is too busy', 2) : undefined)
+      done(isSpare ? crowded() : loop.isLate() ? new Unavailable('the process is overloaded', 2) : undefined)
     })
   })
   let closing = false
   app.addHook('onRequest', checkRequest)
   app.addHook('onRequest', originGuard(deps))
   app.addHook('onRequest', (_request, _reply, done) =>
-    done(closing ? new Unavailable('this process is stopping') : undefined)
+    done(closing ? new Unavailable('the process is stopping') : undefined)
   )
   app.addHook('preClose', done => {
     closing = true

@@ -24,11 +24,11 @@ export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof JsonProblem) return new Problem(error.code, error.detail, pointed(error.pointer))
   if (error instanceof Unavailable) {
-    return new Problem('UNAVAILABLE', '', {
+    return new Problem('UNAVAILABLE', error.message, {
       headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) }
     })
   }
-  if (isInfrastructure(error)) return new Problem('UNAVAILABLE', '', { headers: { 'retry-after': '1' } })
+  if (isInfrastructure(error)) return problemOf(new Unavailable())
   const { code, statusCode } =
     error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}
   const known = typeof code === 'string' ? fastifyCodes[code] : undefined

@@ -231,7 +231,7 @@ async function store(
   }
   const view = await writes.known.add(task.taskNo)
   // Retention removed it between the two statements: the same POST creates it again.
-  if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
+  if (!view) throw new Unavailable('the task was removed while it was accepted: post it again')
   deps.metrics.accepted(task.messageCode, 'same')
   // Whoever posts the same content names the same tasks.
   return { kind: 'same', task: task.after ? { ...view, after: [...task.after.taskNos] } : view }

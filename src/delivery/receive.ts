@@ -128,7 +128,7 @@ async function take(
     })
     if (received) return received
   }
-  throw new Unavailable('this delivery is changing too fast')
+  throw new Unavailable('this delivery changes too often: send the receipt again')
 }
 
 /** Writes the receipt and its move in the shared group commit. Undefined: another move was faster, and nothing is written. */

@@ -104,11 +104,24 @@ export class Problem extends Error {
   }
 }
 
-/** PostgreSQL is unavailable. The API answers 503 with `Retry-After`; nothing was promised. */
+/** What callers may be told. A closed list: the text of a connection error names hosts. */
+export type UnavailableDetail =
+  | 'the database cannot be reached'
+  | 'the database takes too long'
+  | 'the task was removed while it was accepted: post it again'
+  | 'this delivery changes too often: send the receipt again'
+  | 'the process is overloaded'
+  | 'the process is stopping'
+
+/** Nothing was promised. The API answers 503 with the message as its detail, and with `Retry-After`. */
 export class Unavailable extends Error {
   readonly retryAfterS: number
 
-  constructor(message = 'the database cannot be reached', retryAfterS = 1, options?: ErrorOptions) {
+  constructor(
+    message: UnavailableDetail = 'the database cannot be reached',
+    retryAfterS = 1,
+    options?: ErrorOptions
+  ) {
     super(message, options)
     this.name = 'Unavailable'
     this.retryAfterS = retryAfterS
