@@ -1,5 +1,4 @@
 // ackbox tasks: what an operator does with tasks, by the API of a running service.
-import { setTimeout as sleep } from 'node:timers/promises'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import { openClient, type Client } from './demo/client.ts'
@@ -7,6 +6,7 @@ import { keptKey } from './demo.ts'
 import { environment } from '../service/config.ts'
 import { UsageError } from './database.ts'
 import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
+import { sleep } from '../runtime/repeat.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
 ${commandLine('tasks show TASKNO')}

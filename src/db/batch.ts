@@ -1,3 +1,4 @@
+import { sleep } from '../runtime/repeat.ts'
 import { isInfrastructure } from './pool.ts'
 
 export interface BatcherOptions<In, Out> {
@@ -148,9 +149,9 @@ async function persist<In, Out>(
       err = thrown
     }
     if (isCollision(err) && ++collided < collisions) {
-      await pause(Math.random() * 5 * collided)
+      await sleep(Math.random() * 5 * collided)
     } else if (stop && !stop.aborted && isInfrastructure(err)) {
-      await pause(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
+      await sleep(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
     } else {
       return { left, err }
     }
@@ -185,16 +186,4 @@ export function isDataError(err: unknown): boolean {
 function sqlState(err: unknown): string {
   const code = err instanceof Error ? (err as { code?: unknown }).code : undefined
   return typeof code === 'string' ? code : ''
-}
-
-async function pause(ms: number, stop?: AbortSignal): Promise<void> {
-  await new Promise<void>(resolve => {
-    const done = () => {
-      clearTimeout(timer)
-      stop?.removeEventListener('abort', done)
-      resolve()
-    }
-    const timer = setTimeout(done, ms)
-    stop?.addEventListener('abort', done)
-  })
 }

@@ -1,9 +1,9 @@
 import type { Logger } from '../runtime/logger.ts'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { byDownstream } from '../delivery/enqueue.ts'
 import type { Backend, DeliveryRef } from './backend.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { jobSize, prefetchWindow, type Limits } from './prefetch-window.ts'
+import { sleep } from '../runtime/repeat.ts'
 
 /** A delivery whose current attempt waits for a worker. */
 export interface QueuedDelivery {
@@ -214,10 +214,7 @@ export function openJobQueue({
         if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
         return
       }
-      // An abort only ends the wait.
-      await sleep(Math.max(50, pingMs - (now() - began)), undefined, { signal: stopping.signal }).catch(
-        () => {}
-      )
+      await sleep(Math.max(50, pingMs - (now() - began)), stopping.signal)
     }
   }
 

@@ -1,8 +1,9 @@
 import type { Logger } from '../runtime/logger.ts'
 import { setMaxListeners } from 'node:events'
-import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn } from 'node:timers/promises'
 import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
+import { sleep } from '../runtime/repeat.ts'
 
 export interface Job {
   downstream: string
@@ -76,7 +77,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
       await turn()
     } catch (error) {
       trouble.say(error)
-      await sleep(retryMs, undefined, { signal }).catch(() => {}) // an abort only ends the wait
+      await sleep(retryMs, signal)
     }
   }
   await Promise.all(running)
