@@ -14,8 +14,6 @@ export interface BatcherOptions<In, Out> {
   restMs?: number
   /** Does somebody wait for it? */
   isUrgent?: (item: In) => boolean
-  /** Is the statement refused because of what is in it? Then it is split, so that one bad item fails alone. */
-  isDataError?: (err: unknown) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
   retryUntilWritten?: AbortSignal
 }
@@ -113,12 +111,12 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   }
 }
 
-/** Writes these and answers each; never rejects. */
+/** Writes these and answers each; never rejects. A statement that is refused for what is in it is split, so that one bad item fails alone. */
 async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
   const failed = await persist(options, entries)
   if (!failed) return
   const { left, err } = failed
-  if (left.length > 1 && (options.isDataError ?? isDataError)(err)) {
+  if (left.length > 1 && isDataError(err)) {
     const half = left.length >> 1
     await settle(options, left.slice(0, half))
     await settle(options, left.slice(half))

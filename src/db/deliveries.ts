@@ -33,7 +33,7 @@ export async function loadDeliveries(
   sql: Sql,
   downstream: string,
   queued: readonly (readonly [taskId: string, attempt: number])[],
-  owner: number | null = null
+  owner: number | null
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
   // list once for each of its rows.
@@ -147,7 +147,7 @@ const claimOf = (row: ClaimRow): Claim => ({
 export async function claimDue(
   sql: Sql,
   open: readonly ClaimLimit[],
-  owner: number | null = null
+  owner: number | null
 ): Promise<Claim[]> {
   const rows = await sql<ClaimRow[]>`
     with open as (

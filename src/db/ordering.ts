@@ -33,8 +33,8 @@ export interface Promoted extends Claim {
 export async function promote(
   sql: Sql,
   keys: readonly Promoting[],
-  withTasks = false,
-  owner: number | null = null
+  withTasks: boolean,
+  owner: number | null
 ): Promise<Promoted[]> {
   // The tasks are of an older moment than the function. One that was not there yet is read by its worker.
   const rows = await sql<(DeliveryColumns & Partial<TaskRow>)[]>`

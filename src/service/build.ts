@@ -135,7 +135,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log
   })
   const stopped = cancelled()
-  const writing: AcceptDeps = {
+  const writing: Omit<AcceptDeps, 'admission'> = {
     sql,
     dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
@@ -150,7 +150,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     log
   }
   const succession = successors({ ...writing, complete, downstreams: limits.all, metrics })
-  const accepting = { ...writing, admission: admission(writing) }
+  const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = tracing.accept(acceptor(accepting))
   const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
   const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })

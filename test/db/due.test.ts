@@ -22,9 +22,9 @@ t.test('three dispatchers at once claim every due delivery, and none twice', asy
   t.teardown(() => Promise.all(pools.slice(1).map(pool => pool.end())))
   const ids = await Promise.all(Array.from({ length: 600 }, () => standing(sql, at('WAITING'), { inMs: -1 })))
   const claims = await Promise.all(
-    Array.from({ length: 60 }, (_, n) => claimDue(pools[n % 3]!, warehouse(40)))
+    Array.from({ length: 60 }, (_, n) => claimDue(pools[n % 3]!, warehouse(40), null))
   )
-  const rest = await claimDue(sql, warehouse(1_000))
+  const rest = await claimDue(sql, warehouse(1_000), null)
   const claimed = [...claims.flat(), ...rest]
   t.same(claimed.map(one => one.taskId).toSorted(), ids.toSorted())
   t.ok(claimed.every(one => one.attempt === 3))
@@ -45,7 +45,7 @@ t.test(
     await standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' })
     const expired = await standing(sql, at('WAITING'), { inMs: -1 })
     await sql`update delivery set deliver_before = now() where task_id = ${expired}`
-    t.same(await claimDue(sql, warehouse(100)), [{ taskId: due, downstream: 'warehouse', attempt: 3 }])
+    t.same(await claimDue(sql, warehouse(100), null), [{ taskId: due, downstream: 'warehouse', attempt: 3 }])
   }
 )
 
@@ -56,10 +56,14 @@ t.test('each downstream gets its own room and lease, the oldest first', async t 
   const points = await Promise.all(
     [1, 2].map(() => standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' }))
   )
-  const claimed = await claimDue(sql, [
-    { downstream: 'warehouse', room: 1, leaseMs: 1_000 },
-    { downstream: 'points', room: 5, leaseMs: 60_000 }
-  ])
+  const claimed = await claimDue(
+    sql,
+    [
+      { downstream: 'warehouse', room: 1, leaseMs: 1_000 },
+      { downstream: 'points', room: 5, leaseMs: 60_000 }
+    ],
+    null
+  )
   t.same(claimed.map(one => one.taskId).toSorted(), [old, ...points].toSorted())
   t.ok(((await stored(sql, points[0]!, 'points')).inMs ?? 0) > 50_000)
 })

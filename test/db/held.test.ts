@@ -36,7 +36,8 @@ async function pages(sql: Sql, from: From): Promise<Record<string, number>> {
     claimDue: sql =>
       claimDue(
         sql,
-        names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: from(downstream) }))
+        names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: from(downstream) })),
+        null
       ),
     nextDue: sql =>
       nextDue(
@@ -89,7 +90,8 @@ t.test('beside 100,000 dead entries every look reads a few pages, and still sees
   t.match(await readCluster(sql, names, '', marks.from), { oldest })
   const claimed = await claimDue(
     sql,
-    names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: marks.from(downstream) }))
+    names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: marks.from(downstream) })),
+    null
   )
   t.match(claimed, [{ taskId: due }])
 })

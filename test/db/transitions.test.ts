@@ -116,7 +116,7 @@ t.test('any sequence of moves leads PostgreSQL and the model to the same place',
     // The others' clocks are in an hour, so that only these are due.
     await sql`update delivery set next_action_at = now() + interval '1 hour' where status = 0`
     await sql`update delivery set next_action_at = now() where task_id = any(${claims.map(index => ids[index]!)}::uuid[])`
-    const claimed = await claimDue(sql, [{ downstream: 'warehouse', room: 1_000, leaseMs: 3_600_000 }])
+    const claimed = await claimDue(sql, [{ downstream: 'warehouse', room: 1_000, leaseMs: 3_600_000 }], null)
     t.same(claimed.map(one => one.taskId).toSorted(), claims.map(index => ids[index]!).toSorted())
     for (const index of claims)
       models[index] = apply(models[index]!, { name: 'claim', attempt: models[index]!.attempt })!
@@ -308,7 +308,7 @@ t.test('nothing waits beyond its deliverBefore, and no clock lies in the past', 
 t.test('a downstream may be called null', async t => {
   const { sql } = await testDb(t)
   const id = await standing(sql, at('WAITING'), { downstream: 'null' })
-  const claimed = await claimDue(sql, [{ downstream: 'null', room: 5, leaseMs: 1_000 }])
+  const claimed = await claimDue(sql, [{ downstream: 'null', room: 5, leaseMs: 1_000 }], null)
   t.same(claimed, [{ taskId: id, downstream: 'null', attempt: 6 }])
   t.same(await applyMoves(sql, [{ move: { ...moveOf(id, 'handled', 6), downstream: 'null' } }]), ['moved'])
 })

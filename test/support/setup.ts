@@ -211,7 +211,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     metrics,
     log
   })
-  const writing: AcceptDeps = {
+  const writing: Omit<AcceptDeps, 'admission'> = {
     sql,
     dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
@@ -232,7 +232,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     onFailed
   }))
   const succession = successors({ ...writing, complete: record, downstreams: leases, metrics })
-  const accepting = { ...writing, admission: admission(writing) }
+  const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = acceptor(accepting)
   let drainers = 0
   const receive = receiver({
