@@ -53,7 +53,7 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
         const sent: Sent = {
           due: performance.now() + context.timeoutMs,
           signal: context.signal,
-          place: -1,
+          index: -1,
           message,
           over: false,
           end(outcome) {

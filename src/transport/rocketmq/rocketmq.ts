@@ -67,7 +67,7 @@ const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'fai
 class Sending implements Due, Journey {
   readonly startedAt = performance.now()
   readonly due: number
-  place = -1
+  index = -1
   readonly signal: AbortSignal
   onEnd: ((isLate: boolean) => void) | undefined
   #tell: ((outcome: Outcome) => void) | undefined
