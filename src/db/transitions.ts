@@ -35,7 +35,7 @@ const receiptsKept = 20
 /**
  * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts) and
  * plain receipts (receipts.ts), the same door made narrow, and claims (deliveries.ts), which change the phase only.
- * One statement and one commit a batch: guard by place and attempt, move, attempt rows, alarms of what failed and the
+ * One statement and one commit a batch: guard by phase and attempt, move, attempt rows, alarms of what failed and the
  * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
  */
 export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promise<Applied[]> {

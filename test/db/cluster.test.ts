@@ -1,10 +1,11 @@
 import t from 'tap'
 import { heartbeat, removeNode, readCluster, pause, resume } from '../../src/db/cluster.ts'
-import type { State, DeliveryState } from '../../src/domain/transitions.ts'
+import type { State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 
 t.test('who beats is alive for 15 s, who leaves is gone at once', async t => {
   const { sql } = await testDb(t)

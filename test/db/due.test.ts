@@ -2,12 +2,13 @@ import t from 'tap'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
 import { findOverdue } from '../../src/db/overdue.ts'
 import { openDb } from '../../src/db/pool.ts'
-import type { State, DeliveryState } from '../../src/domain/transitions.ts'
+import type { State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, stored } from '../support/rows.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
-  place,
+const at = (state: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
+  state,
   attempt: 2,
   triesLeft: 3,
   lost: 0,
@@ -39,8 +40,8 @@ t.test(
     const { sql } = await testDb(t)
     const due = await standing(sql, at('WAITING'), { inMs: -1 })
     await standing(sql, at('WAITING'), { inMs: 5_000 })
-    for (const place of ['IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED', 'HANDLED', 'DELETED'] as const) {
-      await standing(sql, at(place), { inMs: -1 })
+    for (const state of ['IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED', 'HANDLED', 'DELETED'] as const) {
+      await standing(sql, at(state), { inMs: -1 })
     }
     await standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' })
     const expired = await standing(sql, at('WAITING'), { inMs: -1 })

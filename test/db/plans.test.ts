@@ -149,8 +149,7 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
       sql,
       'warehouse',
       taken.map(id => [id, 1] as const),
-      7,
-      null
+      7
     ),
   findReceiving: (sql, { taskNos }) =>
     findReceiving(

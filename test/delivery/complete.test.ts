@@ -24,7 +24,7 @@ async function setup(t: Test, through = (sql: Sql): Sql => sql): Promise<Story> 
     },
     ended() {}
   }
-  const at = { place: 'IN_FLIGHT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
+  const at = { state: 'IN_FLIGHT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
   return {
     sql,
     record: completer({ sql: through(sql), metrics, giveUp: new AbortController().signal }),
@@ -61,14 +61,14 @@ t.test(
     const ids = [await inFlight(), await inFlight(), await inFlight()] as const
     const asked = [send(ids[0]), send(ids[1]), receipt(ids[1]), receipt(ids[2])]
     t.same(await Promise.all(asked.map(record)), ['moved', 'moved', 'moved', 'moved'])
-    t.match(await stored(sql, ids[0]), { standing: { place: 'AWAITING_RECEIPT' }, deliveredAt: Date })
+    t.match(await stored(sql, ids[0]), { standing: { state: 'AWAITING_RECEIPT' }, deliveredAt: Date })
     t.match(await stored(sql, ids[1]), {
-      standing: { place: 'HANDLED' },
+      standing: { state: 'HANDLED' },
       handledBy: 'receipt',
       deliveredAt: Date
     })
     t.match(await stored(sql, ids[2]), {
-      standing: { place: 'HANDLED' },
+      standing: { state: 'HANDLED' },
       handledBy: 'receipt',
       deliveredAt: null
     })
@@ -81,7 +81,7 @@ t.test('the receipt of an earlier attempt comes after the send of this one', asy
   const { sql, record, inFlight } = await setup(t)
   const id = await inFlight()
   t.same(await Promise.all([send(id), receipt(id, 4)].map(record)), ['moved', 'moved'])
-  t.match(await stored(sql, id), { standing: { place: 'HANDLED', attempt: 5 }, handledBy: 'receipt' })
+  t.match(await stored(sql, id), { standing: { state: 'HANDLED', attempt: 5 }, handledBy: 'receipt' })
   t.match(await receipts(sql), [{ attempt: 4, applied: true }])
 })
 
