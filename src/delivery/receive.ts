@@ -7,7 +7,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, defaultPolicy, isFirstTry, limitOf, type Policy } from '../domain/retry-policy.ts'
-import { moves, type Move } from '../domain/transitions.ts'
+import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
@@ -171,7 +171,7 @@ async function keep(
     { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied },
     'receipt.done'
   )
-  const status = move ? statusAfter(move) : one.status
+  const status = move ? statusOf(moves[move.name].to) : one.status
   if (move && status !== 'SENDING')
     deps.log.ended?.({ status, taskNo: request.taskNo, downstream, attempt, by: 'receipt' })
   return {
@@ -204,11 +204,6 @@ async function write(
     store.waiting--
     store.text -= length
   }
-}
-
-function statusAfter(move: Move): Status {
-  const { to } = moves[move.name]
-  return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
 }
 
 const policyOf = (
