@@ -2,7 +2,7 @@ import { raiseNoHandler } from '../db/alarms.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
-import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
+import { downstreamOf, type LoadedDownstream, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, limitOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
@@ -109,9 +109,7 @@ export function executor(deps: ExecuteDeps): Execute {
     const slots = deps.slots.get(claims.downstream)
     for (const one of loaded) {
       const { delivery } = one
-      const downstream = deps.handlers
-        .get(delivery.task.messageCode)
-        ?.downstreams.find(({ name }) => name === delivery.downstream)
+      const downstream = downstreamOf(deps.handlers, delivery.task.messageCode, delivery.downstream)
       if (!downstream || !slots) {
         start(postpone(deps, delivery), delivery)
         continue

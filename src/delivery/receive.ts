@@ -4,9 +4,9 @@ import type { Sql } from '../db/pool.ts'
 import { findReceiving, setExtend, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import type { LoadedHandler } from '../handler/loaded.ts'
+import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, defaultPolicy, isFirstTry, limitOf, type Policy } from '../domain/retry-policy.ts'
+import { decide, isFirstTry, limitOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
@@ -124,7 +124,10 @@ async function take(
       isFirstTry:
         attempt <= 1 ||
         (attempt === found.attempt &&
-          isFirstTry(found, limitOf(found.task.retryTimes, policyOf(deps, token, found))))
+          isFirstTry(
+            found,
+            limitOf(found.task.retryTimes, policyOf(deps.handlers, found.task.messageCode, token.downstream))
+          ))
     })
     if (received) return received
   }
@@ -206,13 +209,6 @@ async function write(
   }
 }
 
-const policyOf = (
-  { handlers }: ReceiveDeps,
-  { downstream }: TokenClaims,
-  { task }: ReceivingDelivery
-): Policy =>
-  handlers.get(task.messageCode)?.downstreams.find(one => one.name === downstream)?.policy ?? defaultPolicy
-
 /** The move for a receipt. Null: it changes nothing and is only stored. */
 function moveFor(
   deps: ReceiveDeps,
@@ -229,7 +225,7 @@ function moveFor(
     return found.status === 'SENDING' ? { ...move, sending: true } : move
   }
   if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
-  const policy = policyOf(deps, token, found)
+  const policy = policyOf(deps.handlers, found.task.messageCode, token.downstream)
   if (result === 'PROCESSING') {
     const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
     if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null
