@@ -130,6 +130,7 @@ export interface ClaimLimit {
   fromMs?: number | undefined
 }
 
+/** A delivery by the attempt that somebody has claimed. */
 export interface Claim {
   taskId: string
   downstream: string

@@ -1,16 +1,9 @@
 import type { Logger } from '../runtime/logger.ts'
-import { byDownstream } from '../delivery/enqueue.ts'
+import { byDownstream, type ClaimedDelivery } from '../delivery/enqueue.ts'
 import type { Backend, DeliveryRef } from './backend.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { jobSize, prefetchWindow, type Limits } from './prefetch-window.ts'
 import { sleep } from '../runtime/repeat.ts'
-
-/** A delivery whose current attempt waits for a worker. */
-export interface QueuedDelivery {
-  downstream: string
-  taskId: string
-  attempt: number
-}
 
 export interface QueueDownstream extends Limits {
   name: string
@@ -28,7 +21,7 @@ export interface JobQueueOptions {
 
 export interface JobQueue {
   /** Resolves within `addMs` with the deliveries that were not added. Never rejects. */
-  add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]>
+  add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]>
   /** How many more deliveries may be enqueued now. 0 while the backend is away. */
   room(downstream: string): number
   /** Deliveries waiting in the queue, as far as this process knows. */
@@ -53,9 +46,9 @@ const quietCountMs = 2000
 const flightSize = 4096
 
 interface Call {
-  deliveries: QueuedDelivery[]
+  deliveries: ClaimedDelivery[]
   at: number
-  resolve: (notAdded: QueuedDelivery[]) => void
+  resolve: (notAdded: ClaimedDelivery[]) => void
 }
 interface Flight {
   calls: Call[]
@@ -91,7 +84,7 @@ export function openJobQueue({
     let away = false
     let asking = false
 
-    function add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]> {
+    function add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]> {
       if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
       return new Promise(resolve => {
         gathered.push({ deliveries, at: now(), resolve })
