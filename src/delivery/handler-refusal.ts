@@ -1,5 +1,5 @@
 import type { LoadedHandler } from '../handler/loaded.ts'
-import { withoutAngles, type Invalid } from '../runtime/errors.ts'
+import { pointerOf, withoutAngles, type Invalid } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { messageOf } from './hooks.ts'
 
@@ -60,7 +60,7 @@ function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
   if (issues.length === 0) return [misfit]
   return issues.map(({ message, path }) => ({
     detail: withoutAngles(message),
-    pointer: ['', 'messageBody', ...path.map(escapePointer)].join('/')
+    pointer: pointerOf(['messageBody', ...path])
   }))
 }
 
@@ -89,6 +89,3 @@ function parse(
     return { threw: `the schema of its handler threw: ${messageOf(err)}` }
   }
 }
-
-/** RFC 6901, section 3. */
-const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~', '~0').replaceAll('/', '~1')

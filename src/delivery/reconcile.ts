@@ -9,7 +9,7 @@ import {
 } from '../db/reconciliations.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
-import { lowestUuid, uuidv7 } from '../domain/ids.ts'
+import { lowestUuid, taskNoForm, uuidv7 } from '../domain/ids.ts'
 import type { LoadedHandler, LoadedReconcile } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { untilAborted } from '../runtime/with-timeout.ts'
@@ -40,8 +40,6 @@ const mostTheirs = 1_000_000
 const mostAlarms = 10_000
 const mostNamed = 100
 const atOnce = 5_000
-/** The form of a taskNo, as a POST takes it. */
-const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 
 type Scheduled = LoadedReconcile & { messageCode: string; downstream: string }
 

@@ -83,6 +83,10 @@ export interface Invalid {
   pointer: string
 }
 
+/** The JSON pointer of a path (RFC 6901, section 3). */
+export const pointerOf = (path: readonly PropertyKey[]): string =>
+  path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
+
 /** A refusal that the caller can fix. `headers` are sent with it (Retry-After, Allow). */
 export class Problem extends Error {
   readonly code: ProblemCode
