@@ -5,7 +5,8 @@ import type { HttpRequest } from '../transport/http/http.ts'
 import { signer, type Sign } from '../transport/sign.ts'
 import type { Answer, Transport } from '../transport/types.ts'
 import { derivedSecrets, signedHeaders } from './headers.ts'
-import { inHookTime, messageOf } from './hooks.ts'
+import { inHookTime } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface AskProducerDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -64,7 +65,7 @@ export function producerAsker({
       const where = checked(await inHookTime('checkBack', checkBack({ task })))
       request = dtm ? { ...where, method: 'GET' } : { ...where, body: bodyOf(claim) }
     } catch (err) {
-      return nothing(`checkBack threw: ${messageOf(err)}`)
+      return nothing(`checkBack threw: ${reasonOf(err)}`)
     }
     let said: CheckAnswer | undefined
     const outcome = await transport.send(

@@ -10,7 +10,7 @@ import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, type Complete } from './complete.ts'
-import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
+import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import type { Enqueuer } from './enqueue.ts'
 import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
@@ -21,6 +21,7 @@ import { attemptEnded } from './attempt-ended.ts'
 import type { Reach } from './reach.ts'
 import { semaphore, waitGroup, type Semaphore } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 /** The limiter, as this file uses it. Slots count deliveries. */
 export interface SlotLimiter {
@@ -237,7 +238,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
     if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
     if (wish) return { ...letGo, afterMs: postponed(wish.postponeMs) }
   } catch (err) {
-    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
   }
   let deadline = Infinity
   let unanswered: string | undefined
@@ -253,7 +254,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   try {
     request = await inHookTime('request', downstream.request(about))
   } catch (err) {
-    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
   }
   failpoint('deliver.before_send')
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.

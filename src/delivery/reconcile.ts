@@ -13,7 +13,7 @@ import { lowestUuid, taskNoForm, uuidv7 } from '../domain/ids.ts'
 import type { LoadedHandler, LoadedReconcile } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { untilAborted } from '../runtime/with-timeout.ts'
-import { messageOf } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface ReconcilerDeps {
   sql: Sql
@@ -89,7 +89,7 @@ async function run(
     else log.warn({ ...fields, theirs: theirs.size, unknownTaskNos }, 'reconcile.mismatch')
   } catch (err) {
     if (!stopping.aborted) log.warn({ err, messageCode, downstream }, 'reconcile.failed')
-    await releaseRun(sql, claim, stopping.aborted ? null : messageOf(err), stopping.aborted ? 0 : againMs)
+    await releaseRun(sql, claim, stopping.aborted ? null : reasonOf(err), stopping.aborted ? 0 : againMs)
   }
 }
 

@@ -11,7 +11,7 @@ import { withTimeout } from '../runtime/with-timeout.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
-import { messageOf } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface RescueDeps {
   sql: Sql
@@ -86,7 +86,7 @@ async function rescueTaken(
     throw new Error(`no answer within ${queueMs} ms`)
   }).catch((err: unknown) => {
     // The queue is away: the leases end.
-    deps.log.warn({ downstream, reason: messageOf(err) }, 'queue.failing')
+    deps.log.warn({ downstream, reason: reasonOf(err) }, 'queue.failing')
     return []
   })
   const unread = await findUnread(deps.sql, downstream, taken, worker)

@@ -4,6 +4,7 @@ import type { Backend, DeliveryRef } from './backend.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { jobSize, prefetchWindow, type Limits } from './prefetch-window.ts'
 import { sleep } from '../runtime/repeat.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export interface QueueDownstream extends Limits {
   name: string
@@ -116,7 +117,7 @@ export function openJobQueue({
           if (flight === mine) land([])
         },
         (error: unknown) => {
-          if (flight === mine) lost(error instanceof Error ? error.message : String(error))
+          if (flight === mine) lost(messageOf(error))
         }
       )
 

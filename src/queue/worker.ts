@@ -4,6 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 import { sleep } from '../runtime/repeat.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface Job {
   downstream: string
@@ -155,6 +156,3 @@ function sayOnce(log: Logger, downstream: string) {
     }
   }
 }
-
-/** Cut: the error text of a server may have any length. */
-const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error)).slice(0, 200)

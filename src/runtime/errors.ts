@@ -83,6 +83,12 @@ export interface Invalid {
   pointer: string
 }
 
+/** The text of what was thrown: JavaScript may throw anything. */
+export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err))
+
+/** The same, short enough for a reason: the text of a server or a handler may have any length. */
+export const reasonOf = (err: unknown): string => messageOf(err).slice(0, 200)
+
 /** The JSON pointer of a path (RFC 6901, section 3). */
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')

@@ -6,6 +6,7 @@ import { locatePrimary } from '../db/pool.ts'
 import { hasEnded, processIdentity } from '../runtime/process-identity.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { answeredAt, joinedAt, microseconds, ownNumber, type HeartbeatData, type Told } from './heartbeat.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 const beatMs = 500
 /** Silent for so long by the database's clock, a process is dead. */
@@ -49,8 +50,7 @@ while (!leaving.signal.aborted) {
     await turn()
     isFailing = false
   } catch (err) {
-    if (!isFailing || !hasJoined)
-      tell({ kind: 'failing', reason: err instanceof Error ? err.message : String(err) })
+    if (!isFailing || !hasJoined) tell({ kind: 'failing', reason: messageOf(err) })
     isFailing = true
     await locatePrimary(url).catch(() => {})
   }
