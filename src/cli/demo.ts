@@ -12,6 +12,7 @@ import { openClient, type Client, type Reply } from './demo/client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export const help = `${commandLine('demo [options]')}     posts sample tasks to a running Ackbox and shows their results
 
@@ -112,7 +113,7 @@ function readOptions(args: string[]): Options {
       }
     }).values
   } catch (err) {
-    throw new DemoError(`${err instanceof Error ? err.message : String(err)}\n\n${help}`)
+    throw new DemoError(`${messageOf(err)}\n\n${help}`)
   }
   if (!URL.canParse(given.url) || !/^https?:/.test(given.url))
     throw new DemoError(`--url ${given.url} is not an http or https URL`)
@@ -149,7 +150,7 @@ async function greet({ client, signal }: Run, url: string): Promise<void> {
   } catch (err) {
     if (signal.aborted) throw err
     throw new DemoError(
-      `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start one with \`${commandLine('start')}\`, or set --url`
+      `No service answers at ${url} (${messageOf(err)}): start one with \`${commandLine('start')}\`, or set --url`
     )
   }
   if (reply.status !== 200)

@@ -10,6 +10,7 @@ import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
 import { AskedWrong, backoffText, dryRun } from './handlers/dry-run.ts'
 import { demoUrl, readHandlers } from './read-handlers.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
 export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers
@@ -58,7 +59,7 @@ function readArguments(args: string[]) {
       }
     })
   } catch (err) {
-    throw new AskedWrong(`${err instanceof Error ? err.message : String(err)}\n\n${help}`)
+    throw new AskedWrong(`${messageOf(err)}\n\n${help}`)
   }
 }
 

@@ -7,6 +7,7 @@ import { environment } from '../service/config.ts'
 import { UsageError } from './database.ts'
 import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
 import { sleep } from '../runtime/repeat.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
 ${commandLine('tasks show TASKNO')}
@@ -94,9 +95,7 @@ async function perform(
 ): Promise<void> {
   const ask = async <Answer>(method: 'GET' | 'POST', path: string, body?: object): Promise<Answer> => {
     const reply = await client.call(method, path, body).catch((err: unknown) => {
-      throw new UsageError(
-        `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): set --url`
-      )
+      throw new UsageError(`No service answers at ${url} (${messageOf(err)}): set --url`)
     })
     const isJson = typeof reply.body === 'object' && reply.body !== null
     // A proxy in front of a service that restarts.
