@@ -187,7 +187,7 @@ export function openJobQueue({
       isAway: () => away,
       taken: window.taken,
       started: window.started,
-      spared: window.spared,
+      bypassed: window.bypassed,
       waiting: () => window.waiting() + underWay(),
       room: () =>
         away || stopping.signal.aborted
@@ -240,7 +240,7 @@ export function openJobQueue({
     isAway: name => lanes.get(name)?.isAway() ?? false,
     taken: (name, deliveries) => lanes.get(name)?.taken(deliveries),
     started: name => lanes.get(name)?.started(),
-    bypassed: (name, deliveries) => lanes.get(name)?.spared(deliveries),
+    bypassed: (name, deliveries) => lanes.get(name)?.bypassed(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
       // Each add ends or is given up within `addMs`.

@@ -52,7 +52,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   const trouble = sayOnce(log, queue)
   const running = new Set<Promise<void>>()
   const ending = new Set<Promise<void>>()
-  let puller: JobConsumer | undefined
+  let consumer: JobConsumer | undefined
   let held = 0
 
   // Always two jobs, so that one is loaded while the deliveries of the other wait for slots.
@@ -66,11 +66,11 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
     try {
       await options.opened?.(queue, signal)
       if (signal.aborted) break
-      puller ??= await backend.puller(queue, {
+      consumer ??= await backend.consumer(queue, {
         lockMs: downstream.leaseMs + 60_000,
         onError: error => trouble.say(error)
       })
-      const taken = await takeUntil(puller, signal)
+      const taken = await takeUntil(consumer, signal)
       trouble.well()
       if (!taken) continue
       start(taken)
@@ -84,7 +84,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   await Promise.all(running)
   // Without an answer, the job is later found as stalled and dropped.
   await waitAtMost(stopMs, Promise.all(ending))
-  if (puller) await waitAtMost(stopMs, puller.close())
+  if (consumer) await waitAtMost(stopMs, consumer.close())
 
   function start(taken: ReceivedJob) {
     held += taken.deliveries.length
@@ -119,18 +119,18 @@ async function runOne(
 }
 
 /** The next job. After the abort, only a job that was already being taken. */
-async function takeUntil(puller: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
+async function takeUntil(consumer: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
   const abandoned = new Promise<undefined>(resolve => {
     onAbort = () => {
       timer = setTimeout(() => resolve(undefined), stopMs)
-      puller.interrupt().catch(() => {})
+      consumer.interrupt().catch(() => {})
     }
     signal.addEventListener('abort', onAbort, { once: true })
   })
   try {
-    return await Promise.race([puller.take(), abandoned])
+    return await Promise.race([consumer.take(), abandoned])
   } finally {
     clearTimeout(timer)
     if (onAbort) signal.removeEventListener('abort', onAbort)
