@@ -105,7 +105,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     },
     { node, onLimits: limits.follow }
   )
-  const tell = (): void => void presence.beat().catch(() => {}) // the next one tells it
+  const tell = (): void => void presence.announce().catch(() => {}) // the next one tells it
   const reach = openReach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
   const owner = openHeartbeat({ ...options, node, roles, onDead: dead => dispatcher.died(dead) })
   const presence = openPresence({ ...options, sql, node, owner, reach })

@@ -31,7 +31,7 @@ export interface MaintenanceOptions {
   sql: Sql
   databaseUrl: string
   node: string
-  presence: Pick<Presence, 'beat'>
+  presence: Pick<Presence, 'announce'>
   /** Others wait to hear what this process has reached. */
   hasNews: () => boolean
   /** Measures the gauges of what stands. */
@@ -54,7 +54,7 @@ export interface MaintenanceOptions {
   drained: AbortSignal
 }
 
-const beatMs = 5_000
+const announceMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
 /** How often is looked whether an incident is over. */
@@ -98,7 +98,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
       primary = now
       await cluster.refresh()
-      if (options.hasNews()) await presence.beat()
+      if (options.hasNews()) await presence.announce()
       // At once: who waits has waited for this look already. It never rejects, and what it says is not waited for.
       if (isDispatcher && !signal.aborted) void successors.sweep()
     },
@@ -108,7 +108,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   const flush = () => options.metrics.statistics.flush(counts => writeStatistics(sql, node, counts))
   const counting = repeat(statisticsMs, flush, failed('statistics'), drained).then(flush)
   const refreshing = Promise.all([looking, counting.catch(failed('statistics'))]).then(() => {})
-  const running = [repeat(beatMs, presence.beat, failed('beat'), signal)]
+  const running = [repeat(announceMs, presence.announce, failed('presence'), signal)]
   if (!isDispatcher) return { running, refreshing }
   const redelivering = bulkOperations({
     ...options,

@@ -8,7 +8,7 @@ import { z } from 'zod'
 import { outboxReader } from '../../src/api/outbox-row.ts'
 import { readTask } from '../../src/db/lists.ts'
 import type { TaskView } from '../../src/db/views.ts'
-import { heartbeat } from '../../src/db/cluster.ts'
+import { writeNode } from '../../src/db/cluster.ts'
 import type { DeadOwner } from '../../src/db/owners.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Applied, Completion } from '../../src/db/transitions.ts'
@@ -283,7 +283,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     }
   }
 
-  await heartbeat(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
+  await writeNode(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
   await around.refresh()
 
   const story: Story = {
@@ -411,7 +411,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     async workers(count) {
       await sql`delete from node`
       for (let i = 0; i < count; i++)
-        await heartbeat(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
+        await writeNode(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
       await around.refresh()
     },
     logged: message => lines.filter(line => line.message === message)
