@@ -38,8 +38,8 @@ const receiptsKept = 20
  * One statement and one commit a batch: guard by phase and attempt, move, attempt rows, alarms of what failed and the
  * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
  */
-export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promise<Applied[]> {
-  const numbered = asked.map((one, index) => ({ ...one, index }))
+export async function applyMoves(sql: Sql, completions: readonly Completion[]): Promise<Applied[]> {
+  const numbered = completions.map((one, index) => ({ ...one, index }))
   // Rows are locked in one order by everybody, or two batches could wait for each other.
   const moving = numbered.filter(hasMove).sort((a, b) => byKey(a.move, b.move))
   const moves = moving.map(one => one.move)
@@ -224,7 +224,7 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
   const moved = new Set(indexes(done.moved))
   const late = new Set(indexes(done.late))
   const written = new Set(indexes(done.written))
-  const applied = asked.map((): Applied => 'stale')
+  const applied = completions.map((): Applied => 'stale')
   moving.forEach((one, at) => {
     if (moved.has(at)) applied[one.index] = late.has(at) ? 'late' : 'moved'
     else if (one.attempt && !written.has(at)) applied[one.index] = 'zombie'

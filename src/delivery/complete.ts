@@ -31,7 +31,7 @@ interface Uncounted extends Completion {
 }
 
 export interface Complete {
-  (asked: CountedCompletion): Promise<Applied>
+  (completion: CountedCompletion): Promise<Applied>
   /** Resolves when nothing waits to be written. */
   idle(): Promise<void>
 }
@@ -94,7 +94,7 @@ export function completer({
       return written
     }
   })
-  const complete = (asked: CountedCompletion): Promise<Applied> => batch.add(asked)
+  const complete = (completion: CountedCompletion): Promise<Applied> => batch.add(completion)
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
@@ -136,7 +136,7 @@ function measure(
 
 /** The items of one statement, with their places in the batch. */
 interface Part<T> {
-  asked: T[]
+  items: T[]
   from: number[]
 }
 
@@ -147,30 +147,30 @@ interface Part<T> {
  */
 async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | Partly<Applied>> {
   const applied = new Array<Applied>(items.length)
-  const write = async <T>(part: Part<T>, by: (sql: Sql, asked: readonly T[]) => Promise<Applied[]>) => {
-    if (part.asked.length === 0) return
+  const write = async <T>(part: Part<T>, by: (sql: Sql, items: readonly T[]) => Promise<Applied[]>) => {
+    if (part.items.length === 0) return
     const ids = () => part.from.flatMap(index => taskIdOf(items[index] as Completion) ?? [])
-    const written = await withPartitions(sql, ids, () => by(sql, part.asked))
+    const written = await withPartitions(sql, ids, () => by(sql, part.items))
     for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
   }
   let rest = [...items.keys()]
   while (rest.length > 0) {
     const seen = new Set<string>()
-    const sends: Part<SuccessfulSend> = { asked: [], from: [] }
-    const receipts: Part<HandledReceipt> = { asked: [], from: [] }
-    const others: Part<Completion> = { asked: [], from: [] }
+    const sends: Part<SuccessfulSend> = { items: [], from: [] }
+    const receipts: Part<HandledReceipt> = { items: [], from: [] }
+    const others: Part<Completion> = { items: [], from: [] }
     const later: number[] = []
     for (const index of rest) {
-      const asked = items[index] as Completion
-      const key = asked.move && asked.move.taskId + asked.move.downstream
+      const completion = items[index] as Completion
+      const key = completion.move && completion.move.taskId + completion.move.downstream
       if (key !== null && seen.has(key)) {
         later.push(index)
         continue
       }
       if (key !== null) seen.add(key)
-      if (isSuccessfulSend(asked)) sends.from[sends.asked.push(asked) - 1] = index
-      else if (isHandledReceipt(asked)) receipts.from[receipts.asked.push(asked) - 1] = index
-      else others.from[others.asked.push(asked) - 1] = index
+      if (isSuccessfulSend(completion)) sends.from[sends.items.push(completion) - 1] = index
+      else if (isHandledReceipt(completion)) receipts.from[receipts.items.push(completion) - 1] = index
+      else others.from[others.items.push(completion) - 1] = index
     }
     const ended = await Promise.allSettled([
       write(sends, completeSends),

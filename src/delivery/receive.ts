@@ -1,7 +1,7 @@
 import { batcher, type Batcher } from '../db/batch.ts'
 import type { Applied, ReceiptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
-import { findReceiving, setExtend, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
+import { findReceiving, setExtend, type ReceiptLookup, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
@@ -51,7 +51,7 @@ export interface ReceiveDeps {
 }
 
 interface Store {
-  find: Batcher<AskedReceiving, ReceivingDelivery | undefined>
+  find: Batcher<ReceiptLookup, ReceivingDelivery | undefined>
   /**
    * Receipts that are not written yet, and the characters of their data. They are written sooner or later, whatever their
    * senders were told: PostgreSQL may be readable but not writable for hours, and each sender repeats its receipt.

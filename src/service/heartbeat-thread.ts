@@ -5,7 +5,14 @@ import { addOwner, beat, callDead, openBeats, removeOwner, type SilentOwner } fr
 import { locatePrimary } from '../db/pool.ts'
 import { hasEnded, processIdentity } from '../runtime/process-identity.ts'
 import { sleep } from '../runtime/repeat.ts'
-import { answeredAt, joinedAt, microseconds, ownNumber, type HeartbeatData, type Told } from './heartbeat.ts'
+import {
+  answeredAt,
+  joinedAt,
+  microseconds,
+  ownNumber,
+  type HeartbeatData,
+  type ThreadMessage
+} from './heartbeat.ts'
 import { messageOf } from '../runtime/errors.ts'
 
 const beatMs = 500
@@ -26,7 +33,7 @@ const times = new BigInt64Array(shared)
 const sql = openBeats(url)
 const identity = processIdentity()
 const port = parentPort as MessagePort
-const tell = (told: Told): void => port.postMessage(told)
+const tell = (message: ThreadMessage): void => port.postMessage(message)
 
 let number = 0
 let lastAnswerAt = 0
@@ -39,9 +46,9 @@ let calls = data.calls
 let silentSince = new Map<number, number>()
 const leaving = new AbortController()
 
-port.on('message', (asked: 'retire' | 'leave') => {
+port.on('message', (order: 'retire' | 'leave') => {
   calls = false
-  if (asked === 'leave') leaving.abort()
+  if (order === 'leave') leaving.abort()
 })
 
 await locatePrimary(url).catch(() => {})
