@@ -67,10 +67,10 @@ export function completer({
     isUrgent,
     retryUntilWritten: giveUp,
     async write(items: CountedCompletion[]) {
-      failpoint('record.before_commit')
+      failpoint('complete.before_commit')
       const written = await writeFolded(sql, items)
       const isWhole = Array.isArray(written)
-      if (isWhole) failpoint('record.after_commit')
+      if (isWhole) failpoint('complete.after_commit')
       const applied = isWhole ? written : written.outs
       const over: string[] = []
       const keys: OrderingKey[] = []

@@ -176,7 +176,7 @@ async function attempt(
     await deps.complete({ move: sent, task: owned.delivery.task })
     return
   }
-  failpoint('deliver.after_answer')
+  failpoint('execute.after_answer')
   const ms = Math.round(performance.now() - began)
   const { delivery } = owned
   deps.metrics.attempted(downstream.name, sent.kind, ms)
@@ -256,7 +256,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   } catch (err) {
     return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
   }
-  failpoint('deliver.before_send')
+  failpoint('execute.before_send')
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
   const timeoutMs = Math.min(timeLeft(deps, owned), deadline - performance.now())
   if (timeoutMs === 0) return letGo
@@ -278,7 +278,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
-  const outcome = redactRequestSecrets(await failpointAmid('deliver.after_send', sending), request)
+  const outcome = redactRequestSecrets(await failpointAmid('execute.after_send', sending), request)
   return unanswered === undefined || outcome.warning !== undefined
     ? outcome
     : { ...outcome, warning: unanswered }

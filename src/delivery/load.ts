@@ -50,7 +50,7 @@ async function read(
 ): Promise<LeasedDelivery[]> {
   // Measured before the SELECT: otherwise its duration would be missing from every lease.
   const leasedFrom = performance.now()
-  failpoint('deliver.before_read')
+  failpoint('execute.before_read')
   const rows = await loadDeliveries(
     sql,
     downstream,

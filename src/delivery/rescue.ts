@@ -103,7 +103,7 @@ async function decideAll(
   overdue: readonly Overdue[],
   moves: readonly Move[]
 ): Promise<number> {
-  if (overdue.length > 0) failpoint('dispatch.after_select')
+  if (overdue.length > 0) failpoint('rescue.after_select')
   const done = await Promise.all(
     overdue.map((task, at) =>
       deps.complete({
@@ -113,7 +113,7 @@ async function decideAll(
       })
     )
   )
-  if (overdue.length > 0) failpoint('dispatch.after_commit')
+  if (overdue.length > 0) failpoint('rescue.after_commit')
   let moved = 0
   overdue.forEach((one, index) => {
     const move = moves[index]
