@@ -136,9 +136,9 @@ const servicePoints: Record<string, number> = {
   'outbox.after_reject': 1,
   'check.after_answer': 1,
   'claim.after_commit': 2,
-  'deliver.after_send': 4,
-  'record.before_commit': 4,
-  'record.after_commit': 4,
+  'execute.after_send': 4,
+  'complete.before_commit': 4,
+  'complete.after_commit': 4,
   'receipt.before_commit': 2,
   'receipt.after_commit': 2
 }

@@ -7,6 +7,7 @@ import { apiKeyBody, apiKeyParams } from './requests-dashboard.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
+import { time } from './task-answer.ts'
 
 const written = ['NOT_JSON', 'INVALID', 'CSRF', 'CROSS_ORIGIN', ...keyed] as const
 const keyAnswer = z.looseObject({
@@ -14,8 +15,8 @@ const keyAnswer = z.looseObject({
   name: z.string(),
   scopes: z.array(z.string()),
   messageCodes: z.array(z.string()).nullable(),
-  createdAt: z.string().meta({ format: 'date-time' }),
-  revokedAt: z.string().meta({ format: 'date-time' }).optional()
+  createdAt: time,
+  revokedAt: time.optional()
 })
 
 export function apiKeyRoutes(app: App, deps: ApiDeps): void {

@@ -24,7 +24,7 @@ import { originGuard } from './origin.ts'
 import { outboxRoutes } from './outbox.ts'
 import { reconcileRoutes } from './reconcile.ts'
 import { sendProblem } from './problem.ts'
-import { seating, seatLimits, type SeatLimits } from './seats.ts'
+import { connectionLimiter, connectionLimits, type ConnectionLimits } from './connections.ts'
 import {
   closeInTime,
   guardServer,
@@ -44,7 +44,7 @@ import { Problem, Unavailable } from '../runtime/errors.ts'
 export async function buildApp(
   deps: ApiDeps,
   more?: (app: App) => void,
-  limits: Partial<SeatLimits> = {}
+  limits: Partial<ConnectionLimits> = {}
 ): Promise<App> {
   const app = bareApp(deps, limits)
   await docs(app)
@@ -82,7 +82,7 @@ export async function buildHealthApp(deps: ApiDeps): Promise<App> {
 }
 
 /** Request checks, errors and limits, without a route. */
-function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
+function bareApp(deps: ApiDeps, limits: Partial<ConnectionLimits>): App {
   const known = paths()
   const keyed = doorkeeper(deps)
   const trusted = deps.trustProxy
@@ -105,8 +105,8 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
   }).withTypeProvider<Typed>()
 
   guardServer(app.server)
-  const seats = seating({ ...seatLimits(), ...limits }, proxyCheck(trusted), deps.log)
-  seats.guard(app.server)
+  const connections = connectionLimiter({ ...connectionLimits(), ...limits }, proxyCheck(trusted), deps.log)
+  connections.guard(app.server)
   app.setValidatorCompiler(validatorCompiler)
   app.setSerializerCompiler(serializerCompiler)
   app.setErrorHandler((error, _request, reply) => sendProblem(reply, error, deps.log))
@@ -115,17 +115,17 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
   const watched = new Set<string | undefined>(['/healthz', '/readyz', '/metrics'])
   const loop = loopWatch(2_000)
   app.addHook('onRequest', ({ raw, routeOptions }, reply, done) => {
-    seats.begin(raw, reply.raw, isSpare => {
+    connections.begin(raw, reply.raw, isSpare => {
       if (isSpare) void reply.header('connection', 'close')
       if (watched.has(routeOptions.url)) return done()
-      done(isSpare ? crowded() : loop.isLate() ? new Unavailable('it is too busy', 2) : undefined)
+      done(isSpare ? crowded() : loop.isLate() ? new Unavailable('the process is overloaded', 2) : undefined)
     })
   })
   let closing = false
   app.addHook('onRequest', checkRequest)
   app.addHook('onRequest', originGuard(deps))
   app.addHook('onRequest', (_request, _reply, done) =>
-    done(closing ? new Unavailable('this process is stopping') : undefined)
+    done(closing ? new Unavailable('the process is stopping') : undefined)
   )
   app.addHook('preClose', done => {
     closing = true
@@ -161,7 +161,7 @@ function bareApp(deps: ApiDeps, limits: Partial<SeatLimits>): App {
 
   app.addHook('onClose', (_app, done) => {
     loop.stop()
-    seats.stop()
+    connections.stop()
     done()
   })
   return app

@@ -1,6 +1,12 @@
 import type { AcceptResult } from '../delivery/accept.ts'
 import { setImmediate as turn } from 'node:timers/promises'
-import { readTaskRequest, countRefused, knownAmong, type AskedTask, type Asking } from './task-request.ts'
+import {
+  readTaskRequest,
+  countRefused,
+  knownAmong,
+  type CheckedTask,
+  type RequestContext
+} from './task-request.ts'
 import type { ApiDeps } from './deps.ts'
 import { refuseOverload } from './overload.ts'
 import { codesFor } from './access.ts'
@@ -14,27 +20,27 @@ import { readBatch } from '../json/reader.ts'
 const turnBytes = 512 * 1024
 
 /** One commit for all acceptable tasks. The others are refused one by one, each in its place. */
-export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking): Promise<string> {
+export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: RequestContext): Promise<string> {
   const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
-  const checked: (AskedTask | Problem)[] = []
+  const checked: (CheckedTask | Problem)[] = []
   let sinceTurn = 0
   for (const [index, task] of tasks.entries()) {
-    checked.push(attempt(() => readTaskRequest(task, read, index, `/tasks/${index}`, asking)))
+    checked.push(attempt(() => readTaskRequest(task, read, index, `/tasks/${index}`, context)))
     sinceTurn += read.bodyBytes(index) + 4_000
     if (sinceTurn < turnBytes) continue
     sinceTurn = 0
     await turn()
   }
   const ifNew = checked.flatMap(one => (one instanceof Problem || !one.ifNew ? [] : [one.asked]))
-  const isKnown = await knownAmong(deps, asking.caller, ifNew)
+  const isKnown = await knownAmong(deps, context.caller, ifNew)
   for (const [index, one] of checked.entries())
     if (!(one instanceof Problem) && one.ifNew && !isKnown(one.asked)) checked[index] = one.ifNew
   const asked = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
   // Others have been served since the last check, each perhaps with a batch of its own.
   refuseOverload(deps)
   const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
-  const codes = codesFor(asking.caller, deps.handlers)
+  const codes = codesFor(context.caller, deps.handlers)
   const refuse = (problem: Problem, index: number, taskNo: string | undefined): string => {
     countRefused(deps, tasks[index], problem)
     return JSON.stringify({ taskNo, ...bodyOf(problem) })
@@ -48,7 +54,7 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, asking: Asking):
 }
 
 function result(
-  { asked }: AskedTask,
+  { asked }: CheckedTask,
   accepted: AcceptResult | undefined,
   codes: readonly string[],
   at: string

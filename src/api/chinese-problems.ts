@@ -112,6 +112,12 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'this process has no handler for its messageCode': '这个进程没有它的 messageCode 的处理器',
   'its status is CANCELLED': '它的状态是 CANCELLED',
   'all connections are taken': '所有连接都被占用',
+  'the database cannot be reached': '无法连接数据库',
+  'the database takes too long': '数据库没有按时响应',
+  'the task was removed while it was accepted: post it again': '任务在接收时被清除：请重新提交',
+  'this delivery changes too often: send the receipt again': '这次投递变化过于频繁：请重新发送回执',
+  'the process is overloaded': '进程过载',
+  'the process is stopping': '进程正在停止',
   'send Authorization: Bearer ack_…': '请发送 Authorization: Bearer ack_…',
   'A key cannot create a key with more rights than its own.': '密钥不能创建权限比自己大的密钥。'
 }

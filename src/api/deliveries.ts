@@ -33,7 +33,7 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
   )
 }
 
-interface AskedPage {
+interface PageQuery {
   messageCode?: string | undefined
   downstream?: string | undefined
   from?: Date | undefined
@@ -46,7 +46,7 @@ const dayMs = 86_400_000
 
 /** Common to all lists: only what this key may see, by default the last 24 hours and 50 rows. */
 export function listFilterOf(
-  { messageCode, downstream, from, to, cursor, limit }: AskedPage,
+  { messageCode, downstream, from, to, cursor, limit }: PageQuery,
   caller: Caller,
   now: Date
 ) {

@@ -9,7 +9,7 @@ import { fingerprint } from './requests-dashboard.ts'
 import { downstream, isUuid, messageCode, rfc3339 } from './requests.ts'
 import { narrowing, page } from './queries.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
-import { natural } from './task-answer.ts'
+import { natural, time } from './task-answer.ts'
 import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
 import { countText } from '../db/page.ts'
@@ -28,7 +28,6 @@ const redeliverAllBody = z.strictObject({
   dryRun: z.boolean().optional().describe('true: only count the deliveries.')
 })
 
-const time = z.string().meta({ format: 'date-time' })
 const count = z
   .union([natural, z.string().regex(/^[\d,]+\+$/)])
   .describe('Above 10,000, or if not all rows were read, a text: "10,000+".')

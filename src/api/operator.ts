@@ -10,8 +10,8 @@ import { page } from './queries.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
+import { time } from './task-answer.ts'
 
-const time = z.string().meta({ format: 'date-time' })
 const auditAnswer = z.strictObject({
   audit: z.array(
     z.looseObject({

@@ -8,7 +8,7 @@ import { problemBody, Problem } from '../runtime/errors.ts'
 import type { ApiLog } from './deps.ts'
 import { acceptedTask, bodyOf, problemOf } from './problem.ts'
 import { maxBodyBytes, maxExtend, taskBody } from './requests.ts'
-import { readTaskRequest, traceparentOf, type AskedTask, type Asking } from './task-request.ts'
+import { readTaskRequest, traceparentOf, type CheckedTask, type RequestContext } from './task-request.ts'
 
 /** Reads rows of the outbox as if they had been posted: by the same reader, schema and rules. */
 export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: ApiLog): OutboxReader {
@@ -16,7 +16,7 @@ export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: 
   return {
     read(row) {
       try {
-        const { asked, ifNew } = askedRow(row, { handlers, refusal })
+        const { asked, ifNew } = checkedRow(row, { handlers, refusal })
         return { asked, ifNew: ifNew && bodyOf(ifNew) }
       } catch (err) {
         return { problem: bodyOf(problemOf(err)) }
@@ -34,7 +34,7 @@ export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: 
   }
 }
 
-function askedRow(row: OutboxRow, known: Pick<Asking, 'handlers' | 'refusal'>): AskedTask {
+function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 'refusal'>): CheckedTask {
   if (row.messageBody === null && row.bodyBytes > 0) {
     throw new Problem('BODY_TOO_LARGE', `${row.bodyBytes} bytes of at most ${maxBodyBytes}`, {
       pointer: '/messageBody'

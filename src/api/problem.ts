@@ -6,6 +6,7 @@ import type { FastifyReply } from 'fastify'
 import type { $ZodError } from 'zod/v4/core'
 import type { ApiLog } from './deps.ts'
 import {
+  pointerOf,
   Problem,
   problemBody,
   problems,
@@ -24,11 +25,11 @@ export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error
   if (error instanceof JsonProblem) return new Problem(error.code, error.detail, pointed(error.pointer))
   if (error instanceof Unavailable) {
-    return new Problem('UNAVAILABLE', '', {
+    return new Problem('UNAVAILABLE', error.message, {
       headers: { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfterS))) }
     })
   }
-  if (isInfrastructure(error)) return new Problem('UNAVAILABLE', '', { headers: { 'retry-after': '1' } })
+  if (isInfrastructure(error)) return problemOf(new Unavailable())
   const { code, statusCode } =
     error instanceof Error ? (error as Error & { code?: unknown; statusCode?: unknown }) : {}
   const known = typeof code === 'string' ? fastifyCodes[code] : undefined
@@ -75,14 +76,10 @@ export function invalid(error: $ZodError, at = ''): Problem {
     const detail = withoutAngles(issue.message)
     const paths =
       issue.code === 'unrecognized_keys' ? issue.keys.map(key => [...issue.path, key]) : [issue.path]
-    return paths.map(path => ({ detail, pointer: at + pointer(path) }))
+    return paths.map(path => ({ detail, pointer: at + pointerOf(path) }))
   })
   const [first] = errors
   return first ? new Problem('INVALID', first.detail, { ...first, errors }) : new Problem('INVALID')
-}
-
-function pointer(path: readonly PropertyKey[]): string {
-  return path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
 }
 
 const pointed = (pointer: string | undefined) => (pointer === undefined ? {} : { pointer })

@@ -1,16 +1,7 @@
 import { z } from 'zod'
-import { deliveryOf } from '../domain/ids.ts'
+import { deliveryOf, taskNoForm } from '../domain/ids.ts'
 import { alarmKinds, phases, reasons, statusNumber, taskStatuses, type Status } from '../domain/types.ts'
-import {
-  bizText,
-  downstream,
-  instant,
-  messageCode,
-  rfc3339,
-  sceneType,
-  taskNo,
-  taskNoForm
-} from './requests.ts'
+import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNo } from './requests.ts'
 
 // A query has only text. These convert text to values, and refuse the rest.
 export const count = (min: number, max: number) =>

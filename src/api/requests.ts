@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { receiptResults } from '../domain/types.ts'
-import { messageCodeForm } from '../domain/ids.ts'
+import { messageCodeForm, taskNoForm } from '../domain/ids.ts'
 import { durationMs } from '../handler/define.ts'
 
 // The input schemas. They validate the input, type it, and become the OpenAPI. Nothing is coerced.
@@ -8,9 +8,8 @@ import { durationMs } from '../handler/define.ts'
 export const maxBodyBytes = 262_144
 export const maxDataBytes = 65_536
 export const maxExtend = 1_024
-const yearMs = 366 * 86_400_000
+export const yearMs = 366 * 86_400_000
 
-export const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 export const taskNo = z
   .string()
   .regex(taskNoForm, 'must be 1 to 128 of A-Z a-z 0-9 . _ : - and start with a letter or digit')

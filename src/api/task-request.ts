@@ -16,7 +16,8 @@ import {
   type JsonRead
 } from '../json/reader.ts'
 
-export interface Asking {
+/** What a posted task is checked by, beside its text. */
+export interface RequestContext {
   caller: Caller
   handlers: ApiDeps['handlers']
   refusal: ApiDeps['refusal']
@@ -25,7 +26,7 @@ export interface Asking {
 }
 
 /** One posted task. `ifNew` is a refusal for new tasks only: an accepted task stays accepted. */
-export interface AskedTask {
+export interface CheckedTask {
   asked: TaskRequest
   ifNew: Problem | null
 }
@@ -44,8 +45,8 @@ export function readTaskRequest(
   read: JsonRead,
   index: number,
   at: string,
-  by: Asking
-): AskedTask {
+  by: RequestContext
+): CheckedTask {
   const posted = { value, read, index, at }
   const parsed = taskBody.safeParse(value)
   if (!parsed.success) throw malformed(posted, parsed.error, by)
@@ -112,7 +113,7 @@ const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskReques
     : { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
 
 /** Members that do not fit, and what is wrong with those that do. */
-function malformed(posted: Posted, error: Parameters<typeof invalid>[0], by: Asking): Problem {
+function malformed(posted: Posted, error: Parameters<typeof invalid>[0], by: RequestContext): Problem {
   const unfit = new Set(error.issues.map(({ path }) => String(path[0])))
   const members = Object.entries(Object(posted.value) as object).filter(
     ([name]) => name in taskBody.shape && !unfit.has(name)
@@ -127,7 +128,7 @@ function wrongs(
   task: Partial<TaskBody>,
   unfit: ReadonlySet<string>,
   { read, index, at }: Posted,
-  { caller, handlers, now }: Asking
+  { caller, handlers, now }: RequestContext
 ): { always: Problem[]; forNew: Problem[] } {
   const { taskNo, messageCode } = task
   const rules = brokenRules(task, unfit, now)
@@ -156,7 +157,7 @@ function allWrong(
   problems: Problem[],
   task: Partial<TaskBody>,
   { read, index, at }: Posted,
-  { caller, handlers, refusal }: Asking
+  { caller, handlers, refusal }: RequestContext
 ): Problem {
   const { messageCode, messageBody, prepared, needCallback } = task
   const all = [...problems]

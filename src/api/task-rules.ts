@@ -1,5 +1,5 @@
 import type { Invalid } from '../runtime/errors.ts'
-import { instant, type TaskBody } from './requests.ts'
+import { instant, yearMs, type TaskBody } from './requests.ts'
 
 /** The rules that a task breaks. `forNew`: those that hold for new tasks only, since an accepted task stays accepted. */
 export interface BrokenRules {
@@ -8,8 +8,6 @@ export interface BrokenRules {
 }
 
 type Member = keyof TaskBody
-
-const yearMs = 366 * 86_400_000
 
 /** The rules between members. `unfit`: the members that are wrong by themselves; no rule is judged by them. */
 export function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: Date): BrokenRules {

@@ -22,7 +22,7 @@ import { Problem } from '../runtime/errors.ts'
 const tags = ['tasks'] as const
 
 export function taskRoutes(app: App, deps: ApiDeps): void {
-  const asking = (request: FastifyRequest) => ({
+  const contextOf = (request: FastifyRequest) => ({
     caller: callerOf(request),
     handlers: deps.handlers,
     refusal: deps.refusal,
@@ -64,7 +64,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       refuseOverload(deps)
       const read = readBody(request.body, 'task')
-      const by = asking(request)
+      const by = contextOf(request)
       let text: string
       try {
         const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', by)
@@ -160,7 +160,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       refuseOverload(deps)
-      return json(reply, await acceptBatch(deps, bytesOf(request.body), asking(request)))
+      return json(reply, await acceptBatch(deps, bytesOf(request.body), contextOf(request)))
     }
   )
 

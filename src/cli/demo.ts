@@ -12,6 +12,7 @@ import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
 import { UsageError } from './usage-error.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export const help = `${commandLine('demo [options]')}     posts sample tasks to a running Ackbox and shows their results
 
@@ -126,7 +127,7 @@ async function greet({ client, signal }: Run, url: string): Promise<void> {
   } catch (err) {
     if (signal.aborted) throw err
     throw new UsageError(
-      `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): start one with \`${commandLine('start')}\`, or set --url`
+      `No service answers at ${url} (${messageOf(err)}): start one with \`${commandLine('start')}\`, or set --url`
     )
   }
   if (reply.status !== 200)

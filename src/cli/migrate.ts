@@ -5,6 +5,7 @@ import { migrate } from '../db/migrate.ts'
 import { checkDatabase, isInfrastructure, DatabaseError } from '../db/pool.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
 import { explain } from './explain.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export const help = `ackbox migrate    applies the missing migrations to the database of DATABASE_URL. It is safe to run again`
 
@@ -29,9 +30,7 @@ export async function run(args: string[]): Promise<void> {
     const isKnown = err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err)
     // Whatever a statement of the migration met: it says more than a stack of ours.
     console.error(
-      isKnown
-        ? explain(err)
-        : `ackbox: Migration failed: ${err instanceof Error ? err.message : String(err)}. Fix the cause and run it again.`
+      isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(err)}. Fix the cause and run it again.`
     )
     process.exitCode = 1
   }

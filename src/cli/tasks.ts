@@ -1,5 +1,4 @@
 // ackbox tasks: what an operator does with tasks, by the API of a running service.
-import { setTimeout as sleep } from 'node:timers/promises'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
@@ -8,6 +7,8 @@ import { environment } from '../service/config.ts'
 import { UsageError } from './usage-error.ts'
 import { openClient, type Client } from './client.ts'
 import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
+import { sleep } from '../runtime/repeat.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export const help = `${commandLine('tasks list')} [filters] [--limit 50]
 ${commandLine('tasks show TASKNO')}
@@ -63,9 +64,7 @@ async function perform(
 ): Promise<void> {
   const ask = async <Answer>(method: 'GET' | 'POST', path: string, body?: object): Promise<Answer> => {
     const reply = await client.call(method, path, body).catch((err: unknown) => {
-      throw new UsageError(
-        `No service answers at ${url} (${err instanceof Error ? err.message : String(err)}): set --url`
-      )
+      throw new UsageError(`No service answers at ${url} (${messageOf(err)}): set --url`)
     })
     const isJson = typeof reply.body === 'object' && reply.body !== null
     // A proxy in front of a service that restarts.

@@ -1,3 +1,4 @@
+import { sleep } from '../runtime/repeat.ts'
 import { isInfrastructure } from './pool.ts'
 
 export interface BatcherOptions<In, Out> {
@@ -13,8 +14,6 @@ export interface BatcherOptions<In, Out> {
   restMs?: number
   /** Does somebody wait for it? */
   isUrgent?: (item: In) => boolean
-  /** Is the statement refused because of what is in it? Then it is split, so that one bad item fails alone. */
-  isDataError?: (err: unknown) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
   retryUntilWritten?: AbortSignal
 }
@@ -112,12 +111,12 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   }
 }
 
-/** Writes these and answers each; never rejects. */
+/** Writes these and answers each; never rejects. A statement that is refused for what is in it is split, so that one bad item fails alone. */
 async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
   const failed = await persist(options, entries)
   if (!failed) return
   const { left, err } = failed
-  if (left.length > 1 && (options.isDataError ?? isDataError)(err)) {
+  if (left.length > 1 && isDataError(err)) {
     const half = left.length >> 1
     await settle(options, left.slice(0, half))
     await settle(options, left.slice(half))
@@ -148,9 +147,9 @@ async function persist<In, Out>(
       err = thrown
     }
     if (isCollision(err) && ++collided < collisions) {
-      await pause(Math.random() * 5 * collided)
+      await sleep(Math.random() * 5 * collided)
     } else if (stop && !stop.aborted && isInfrastructure(err)) {
-      await pause(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
+      await sleep(Math.min(50 * 2 ** away++, 1_000) * (0.75 + Math.random() / 4), stop)
     } else {
       return { left, err }
     }
@@ -185,16 +184,4 @@ export function isDataError(err: unknown): boolean {
 function sqlState(err: unknown): string {
   const code = err instanceof Error ? (err as { code?: unknown }).code : undefined
   return typeof code === 'string' ? code : ''
-}
-
-async function pause(ms: number, stop?: AbortSignal): Promise<void> {
-  await new Promise<void>(resolve => {
-    const done = () => {
-      clearTimeout(timer)
-      stop?.removeEventListener('abort', done)
-      resolve()
-    }
-    const timer = setTimeout(done, ms)
-    stop?.addEventListener('abort', done)
-  })
 }

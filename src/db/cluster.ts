@@ -18,7 +18,7 @@ export interface NodeFacts {
 }
 
 /** Says that this process lives; forgets the ones that have been silent for an hour. */
-export async function heartbeat(sql: Sql, node: NodeFacts): Promise<void> {
+export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
   const { id, roles, version, secrets, queue = null, handlers = null, reached = {}, yielded = [] } = node
   await sql`
     with gone as (delete from node where seen_at < now() - interval '1 hour')

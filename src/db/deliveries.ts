@@ -33,11 +33,11 @@ export async function loadDeliveries(
   sql: Sql,
   downstream: string,
   queued: readonly (readonly [taskId: string, attempt: number])[],
-  owner: number | null = null
+  owner: number | null
 ): Promise<LoadedDelivery[]> {
   // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
   // list once for each of its rows.
-  const rows = await sql<LoadedRow[]>`
+  const rows = await sql<(TaskRow & LoadedColumns & { lease_ms: number })[]>`
     with h as materialized (
       select * from unnest(
         ${plainArray(queued.map(([taskId]) => taskId))}::uuid[], ${plainArray(queued.map(([, attempt]) => attempt))}::int[]
@@ -73,34 +73,39 @@ export async function loadDeliveries(
       offset 0
     ) d
     cross join lateral (select * from task where id = h.task_id offset 0) t`
-  return rows.map(row => ({
-    task: taskOf(row),
-    downstream,
-    attempt: row.attempt,
-    roundFrom: row.round_from,
-    triesLeft: row.tries_left,
-    lost: row.lost,
-    needsReceipt: row.needs_receipt,
-    leaseMs: row.lease_ms,
-    beforeMs: row.before_ms,
-    position: row.position,
-    round: row.round,
-    roundAt: row.round_at,
-    roundMs: row.round_ms
-  }))
+  return rows.map(row => loadedOf(row, downstream, row.lease_ms))
 }
 
-type LoadedRow = TaskRow &
-  Pick<
-    Row<typeof delivery>,
-    'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
-  > & {
-    lease_ms: number
-    before_ms: number | null
-    round: number
-    round_at: Date
-    round_ms: number
-  }
+/** What a delivery is loaded from beside its task. */
+export type LoadedColumns = Pick<
+  Row<typeof delivery>,
+  'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
+> & {
+  before_ms: number | null
+  round: number
+  round_at: Date
+  round_ms: number
+}
+
+export const loadedOf = (
+  row: TaskRow & LoadedColumns,
+  downstream: string,
+  leaseMs: number
+): LoadedDelivery => ({
+  task: taskOf(row),
+  downstream,
+  attempt: row.attempt,
+  roundFrom: row.round_from,
+  triesLeft: row.tries_left,
+  lost: row.lost,
+  needsReceipt: row.needs_receipt,
+  leaseMs,
+  beforeMs: row.before_ms,
+  position: row.position,
+  round: row.round,
+  roundAt: row.round_at,
+  roundMs: row.round_ms
+})
 
 /** A row of `task`, as far as handlers and hooks see it. */
 export type TaskRow = Omit<Row<typeof task>, 'seq' | 'content_hash' | 'state'>
@@ -130,6 +135,7 @@ export interface ClaimLimit {
   fromMs?: number | undefined
 }
 
+/** A delivery by the attempt that somebody has claimed. */
 export interface Claim {
   taskId: string
   downstream: string
@@ -147,7 +153,7 @@ const claimOf = (row: ClaimRow): Claim => ({
 export async function claimDue(
   sql: Sql,
   open: readonly ClaimLimit[],
-  owner: number | null = null
+  owner: number | null
 ): Promise<Claim[]> {
   const rows = await sql<ClaimRow[]>`
     with open as (

@@ -1,6 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
 import { drizzle, migrate as run } from './drizzle.ts'
-import { createHash } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -80,14 +79,6 @@ async function appliedAt(sql: Client): Promise<number[]> {
 
 const journal = (from: string) =>
   (JSON.parse(readFileSync(path.join(from, 'meta/_journal.json'), 'utf8')) as Journal).entries
-
-/** Changes with every migration; names the template of the test databases. */
-export function migrationsHash(): string {
-  const from = folder()
-  const hash = createHash('sha256')
-  for (const { tag } of journal(from)) hash.update(readFileSync(path.join(from, `${tag}.sql`)))
-  return hash.digest('hex').slice(0, 40)
-}
 
 /** The .sql files are not compiled: they stay in src/, wherever this file runs from. */
 function folder(): string {

@@ -5,6 +5,7 @@ import { iso, present, statusWord } from './views.ts'
 import { delivery, node, operation, operationDelivery, task } from './schema.ts'
 import { countText, paged, uuid } from './page.ts'
 import { textArray } from './arrays.ts'
+import { lowestUuid } from '../domain/ids.ts'
 
 /** The codes of a caller; null: all. An operation for all codes is seen by those who may see all. */
 const seenBy = (codes: readonly string[] | null) =>
@@ -60,7 +61,7 @@ export async function listOperationDeliveries(
   reads: Reads,
   filter: { id: string; messageCodes: readonly string[] | null; cursor?: string; limit: number }
 ) {
-  const [id = '', name = ''] = filter.cursor?.split(':') ?? ['00000000-0000-0000-0000-000000000000']
+  const [id = '', name = ''] = filter.cursor?.split(':') ?? [lowestUuid]
   if (!uuid.test(id)) return 'bad_cursor' as const
   if (!(await readOperation(reads, filter.id, filter.messageCodes))) return null
   const item = operationDelivery

@@ -1,10 +1,9 @@
 // Keys of which one delivery runs after the other. What decides is in the functions promote and release_key (migrations, by hand).
 import { sql as query } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
-import { taskOf, type Claim, type LoadedDelivery, type TaskRow } from './deliveries.ts'
+import { loadedOf, type Claim, type LoadedColumns, type LoadedDelivery, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
-import type { delivery, Row } from './schema.ts'
 import { present, statusWord } from './views.ts'
 import type { Phase } from '../domain/types.ts'
 
@@ -33,11 +32,11 @@ export interface Promoted extends Claim {
 export async function promote(
   sql: Sql,
   keys: readonly Promoting[],
-  withTasks = false,
-  owner: number | null = null
+  withTasks: boolean,
+  owner: number | null
 ): Promise<Promoted[]> {
   // The tasks are of an older moment than the function. One that was not there yet is read by its worker.
-  const rows = await sql<(DeliveryColumns & Partial<TaskRow>)[]>`
+  const rows = await sql<(PromotedColumns & Partial<TaskRow>)[]>`
     select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms,
       extract(epoch from now() - p.round_at)::float8 * 1000 as round_ms, t.*
     from promote(
@@ -51,42 +50,16 @@ export async function promote(
       where id = p.task_id and p.phase = 'IN_FLIGHT' and ${withTasks}::boolean offset 0
     ) t on true`
   const leases = new Map(keys.map(({ downstream, leaseMs }) => [downstream, leaseMs ?? 0]))
-  return rows.map(({ task_id: taskId, downstream, attempt, phase, ...row }) => ({
-    taskId,
-    downstream,
-    attempt,
-    phase,
-    ...(isTask(row) && {
-      loaded: {
-        task: taskOf(row),
-        downstream,
-        attempt,
-        triesLeft: row.tries_left,
-        lost: row.lost,
-        needsReceipt: row.needs_receipt,
-        leaseMs: leases.get(downstream) ?? 0,
-        beforeMs: row.before_ms,
-        position: row.position,
-        roundFrom: row.round_from,
-        round: row.round,
-        roundAt: row.round_at,
-        roundMs: row.round_ms
-      }
-    })
+  return rows.map(row => ({
+    taskId: row.task_id,
+    downstream: row.downstream,
+    attempt: row.attempt,
+    phase: row.phase,
+    ...(isTask(row) && { loaded: loadedOf(row, row.downstream, leases.get(row.downstream) ?? 0) })
   }))
 }
 
-type DeliveryColumns = Pick<
-  Row<typeof delivery>,
-  'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
-> & {
-  phase: Phase
-  before_ms: number | null
-  round_from: number
-  round: number
-  round_at: Date
-  round_ms: number
-}
+type PromotedColumns = LoadedColumns & { task_id: string; downstream: string; phase: Phase }
 
 const isTask = <T extends Partial<TaskRow>>(row: T): row is T & TaskRow => typeof row.id === 'string'
 

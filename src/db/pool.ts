@@ -13,7 +13,6 @@ export interface OpenOptions {
   statementTimeoutMs?: number
   /** A connection on which the server says nothing for longer than this, though asked, is given up. */
   silenceMs?: number
-  onnotice?: (notice: postgres.Notice) => void
 }
 
 /** The most connections of what the API shows (reads.ts), beside those of the hot pool. */
@@ -58,7 +57,7 @@ export function openDb(url: string, options: OpenOptions): Sql {
     connect_timeout: hostUrls(url).length > 1 ? severalConnectSeconds : 5,
     // The default waits up to 20 s before it tries again, long after PostgreSQL is back.
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
-    onnotice: options.onnotice ?? (() => {}),
+    onnotice: () => {},
     types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
     // By our patch. A host that vanished (pulled cable, black hole) does not hang up, and TCP alone notices only after a
     // quarter of an hour: until then each of its connections would be a lost seat of the pool.

@@ -28,7 +28,7 @@ export interface ReceivingDelivery {
 }
 
 /** What a token says: whose receipt it proves, and when it was issued, in ms since 1970. */
-export interface AskedReceiving {
+export interface ReceiptLookup {
   taskNo: string
   downstream: string
   issuedMs: number
@@ -41,7 +41,7 @@ export interface AskedReceiving {
  */
 export async function findReceiving(
   sql: Sql,
-  asked: readonly AskedReceiving[]
+  lookups: readonly ReceiptLookup[]
 ): Promise<(ReceivingDelivery | undefined)[]> {
   const rows = await sql<ReceivingRow[]>`
     select r.ord::int, d.downstream, d.status, d.phase, d.attempt, d.round_from, d.tries_left, d.lost, d.needs_receipt,
@@ -49,14 +49,14 @@ export async function findReceiving(
       t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback,
       t.retry_times, t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by
     from unnest(
-      ${textArray(asked.map(one => one.taskNo))}::text[], ${textArray(asked.map(one => one.downstream))}::text[],
-      ${plainArray(asked.map(one => one.issuedMs))}::float8[]
+      ${textArray(lookups.map(one => one.taskNo))}::text[], ${textArray(lookups.map(one => one.downstream))}::text[],
+      ${plainArray(lookups.map(one => one.issuedMs))}::float8[]
     ) with ordinality as r (task_no, downstream, issued_ms, ord)
     join task t on t.task_no = r.task_no
       and t.created_at <= to_timestamp(r.issued_ms / 1000) + interval '1 hour'
     join delivery d on d.task_id = t.id and d.downstream = r.downstream
-    where t.task_no = any(${textArray(asked.map(one => one.taskNo))}::text[])`
-  const found = new Array<ReceivingDelivery | undefined>(asked.length).fill(undefined)
+    where t.task_no = any(${textArray(lookups.map(one => one.taskNo))}::text[])`
+  const found = new Array<ReceivingDelivery | undefined>(lookups.length).fill(undefined)
   for (const row of rows) {
     found[row.ord - 1] = {
       task: taskOf(row),
@@ -80,8 +80,8 @@ export interface HandledReceipt {
   receipt: ReceiptRow
 }
 
-export const isHandledReceipt = (asked: Completion): asked is HandledReceipt =>
-  asked.move?.name === 'receive' && asked.move.sending === true && asked.receipt !== undefined
+export const isHandledReceipt = (completion: Completion): completion is HandledReceipt =>
+  completion.move?.name === 'receive' && completion.move.sending === true && completion.receipt !== undefined
 
 /**
  * What applyMoves does, for plain receipts and nothing else: half of the cost, for what is not SENDING any more is stale

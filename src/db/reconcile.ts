@@ -1,6 +1,6 @@
 // What a downstream says that it has handled, beside what is HANDLED here.
 import { sql, type SQL } from './drizzle.ts'
-import { uuidAt } from '../domain/ids.ts'
+import { uuidAt, lowestUuid } from '../domain/ids.ts'
 import type { DifferenceKind, Phase, Reason, Status } from '../domain/types.ts'
 import { textArray } from './arrays.ts'
 import type { Reads } from './reads.ts'
@@ -127,7 +127,7 @@ async function findMissing(
   const rows = await db.execute<{ task_id: string; task_no: string; handled_at: string }>(sql`
     select d.task_id, t.task_no, d.handled_at
     from ${handled(question)}
-      and d.task_id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+      and d.task_id > ${after ?? lowestUuid}::uuid
       and left(md5(t.task_no), ${bucket.length}::int) = ${bucket}
       and not exists (select from unnest(${textArray(taskNos)}::text[]) as theirs (task_no) where theirs.task_no = t.task_no)
     order by d.task_id

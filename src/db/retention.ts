@@ -1,6 +1,7 @@
 import { archiveTasks, type Archive } from './archive.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
+import { lowestUuid } from '../domain/ids.ts'
 
 /**
  * Removes up to `limit` tasks older than `days` of which nothing is SENDING or holds an orderingKey and that are not PREPARED, with all that hangs on them, walking from
@@ -18,7 +19,7 @@ export async function removeOld(
   const [found] = await sql<[{ ids: string[]; looked: number; next: string | null }]>`
     with looked as materialized (
       select id, task_no, state from task
-      where id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+      where id > ${after ?? lowestUuid}::uuid
         -- uuid v7 begins with its time: a bound on the key, so that the walk ends where the young ones begin
         and id < (lpad(to_hex(greatest(0, extract(epoch from now() - ${days}::int * interval '1 day') * 1000)::bigint), 12, '0')
           || repeat('0', 20))::uuid

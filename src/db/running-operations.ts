@@ -4,6 +4,7 @@ import { plainArray, textArray } from './arrays.ts'
 import { matches } from './operations.ts'
 import type { Sql } from './pool.ts'
 import type { operation, Row } from './schema.ts'
+import { lowestUuid } from '../domain/ids.ts'
 
 export type RunningOperation = Pick<
   Row<typeof operation>,
@@ -66,7 +67,7 @@ export async function findFailed(
     with look as materialized (
       select f.* from delivery f
       where f.downstream = ${downstream} and f.status = 2
-        and f.task_id > ${after ?? '00000000-0000-0000-0000-000000000000'}::uuid
+        and f.task_id > ${after ?? lowestUuid}::uuid
       order by f.task_id
       limit ${lookedAtOnce}
     ), found as materialized (

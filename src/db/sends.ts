@@ -9,11 +9,11 @@ export interface SuccessfulSend {
   attempt: AttemptRow
 }
 
-export const isSuccessfulSend = (asked: Completion): asked is SuccessfulSend =>
-  (asked.move?.name === 'handled' || asked.move?.name === 'sent') &&
-  asked.attempt !== undefined &&
-  asked.attempt.alarm === null &&
-  asked.receipt === undefined
+export const isSuccessfulSend = (completion: Completion): completion is SuccessfulSend =>
+  (completion.move?.name === 'handled' || completion.move?.name === 'sent') &&
+  completion.attempt !== undefined &&
+  completion.attempt.alarm === null &&
+  completion.receipt === undefined
 
 /**
  * What applyMoves does, for sends that went well and nothing else: the same guard, lock order and columns, without what

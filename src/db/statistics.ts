@@ -4,21 +4,7 @@ import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import { latencyBounds, percentile } from '../domain/latency.ts'
-
-/** As runtime/statistics.ts counts it. */
-interface Counts {
-  minute: number
-  downstream: string
-  messageCode: string
-  accepted: number
-  attempts: number
-  failedAttempts: number
-  handled: number
-  direct: number
-  failed: number
-  exhausted: number
-  handledMs: readonly number[]
-}
+import type { Counts } from '../runtime/statistics.ts'
 
 /** A process writes its own rows, with all that it has counted in that minute: to repeat it changes nothing. */
 export async function writeStatistics(db: Sql, node: string, counts: readonly Counts[]): Promise<void> {

@@ -1,6 +1,6 @@
 import { effects, stateBits, type Move } from '../domain/transitions.ts'
 import { fingerprint, firstLine } from '../domain/fingerprint.ts'
-import { phases, type AlarmKind, type Task } from '../domain/types.ts'
+import { phases, type AlarmKind } from '../domain/types.ts'
 import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { attempt, receipt } from './schema.ts'
@@ -17,12 +17,6 @@ export type ReceiptRow = Omit<typeof receipt.$inferSelect, 'id' | 'applied' | 'l
 /** A move, with the attempt or the receipt that led to it. A receipt that moves nothing is only kept. */
 export interface Completion {
   move: Move | null
-  /** For the metrics, like the next. */
-  messageCode?: string | undefined
-  /** For the statistics, where it is at hand. */
-  task?: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
-  /** Its first try led to it. Where nobody says, the attempt's number does. */
-  isFirstTry?: boolean | undefined
   attempt?: AttemptRow
   receipt?: ReceiptRow
   /** Of a delivered attempt, whose row is there already: that no receipt came for it. */
@@ -41,11 +35,11 @@ const receiptsKept = 20
 /**
  * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts) and
  * plain receipts (receipts.ts), the same door made narrow, and claims (deliveries.ts), which change the phase only.
- * One statement and one commit a batch: guard by place and attempt, move, attempt rows, alarms of what failed and the
+ * One statement and one commit a batch: guard by phase and attempt, move, attempt rows, alarms of what failed and the
  * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
  */
-export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promise<Applied[]> {
-  const numbered = asked.map((one, index) => ({ ...one, index }))
+export async function applyMoves(sql: Sql, completions: readonly Completion[]): Promise<Applied[]> {
+  const numbered = completions.map((one, index) => ({ ...one, index }))
   // Rows are locked in one order by everybody, or two batches could wait for each other.
   const moving = numbered.filter(hasMove).sort((a, b) => byKey(a.move, b.move))
   const moves = moving.map(one => one.move)
@@ -238,7 +232,7 @@ export async function applyMoves(sql: Sql, asked: readonly Completion[]): Promis
   const moved = new Set(indexes(done.moved))
   const late = new Set(indexes(done.late))
   const written = new Set(indexes(done.written))
-  const applied = asked.map((): Applied => 'stale')
+  const applied = completions.map((): Applied => 'stale')
   moving.forEach((one, at) => {
     if (moved.has(at)) applied[one.index] = late.has(at) ? 'late' : 'moved'
     else if (one.attempt && !written.has(at)) applied[one.index] = 'zombie'

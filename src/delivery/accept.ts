@@ -8,7 +8,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { uuidv7 } from '../domain/ids.ts'
-import { admission, type Admission } from './admission.ts'
+import type { Admission } from './admission.ts'
 import { writeDependents, type WriteDependentsDeps } from './write-dependents.ts'
 import { batchOf, inTurn } from './in-turn.ts'
 import { withSteps, writeSteps } from './steps.ts'
@@ -66,7 +66,7 @@ export interface AcceptDeps extends WriteDependentsDeps {
   /** Limit of characters of bodies that wait for their commit. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
   /** Shared with whoever else writes tasks here. */
-  admission?: Admission
+  admission: Admission
 }
 
 /** Limit of tasks that wait for their commit. */
@@ -101,7 +101,7 @@ interface Store {
  * the commit, and nobody waits for it. Throws Unavailable if PostgreSQL cannot accept it now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
-  const { mostText = 67_108_864, admission: admitting = admission(deps) } = deps
+  const { mostText = 67_108_864, admission: admitting } = deps
   const writes: Store = {
     text: 0,
     // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
@@ -231,7 +231,7 @@ async function store(
   }
   const view = await writes.known.add(task.taskNo)
   // Retention removed it between the two statements: the same POST creates it again.
-  if (!view) throw new Unavailable('the task was removed at this very moment; post it again')
+  if (!view) throw new Unavailable('the task was removed while it was accepted: post it again')
   deps.metrics.accepted(task.messageCode, 'same')
   // Whoever posts the same content names the same tasks.
   return { kind: 'same', task: task.after ? { ...view, after: [...task.after.taskNos] } : view }

@@ -1,12 +1,12 @@
 import type { ClaimedCheck } from '../db/prepared.ts'
-import { signingSecret } from '../domain/tokens.ts'
 import type { CheckAnswer } from '../domain/types.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
 import { signer, type Sign } from '../transport/sign.ts'
 import type { Answer, Transport } from '../transport/types.ts'
-import { headerText } from './headers.ts'
-import { inHookTime, messageOf } from './hooks.ts'
+import { derivedSecrets, signedHeaders } from './headers.ts'
+import { inHookTime } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface AskProducerDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -49,10 +49,9 @@ export function producerAsker({
   now = () => new Date()
 }: AskProducerDeps): Ask {
   const signers = new Map<string, Sign>()
-  const signed = (messageCode: string): Sign => {
+  const signerOf = (messageCode: string): Sign => {
     const name = checkSecretName(messageCode)
-    const secrets = secretPrevious === undefined ? [secret] : [secret, secretPrevious]
-    const sign = signers.get(name) ?? signer(secrets.map(one => signingSecret(one, name)))
+    const sign = signers.get(name) ?? signer(derivedSecrets({ secret, secretPrevious }, name))
     signers.set(name, sign)
     return sign
   }
@@ -66,7 +65,7 @@ export function producerAsker({
       const where = checked(await inHookTime('checkBack', checkBack({ task })))
       request = dtm ? { ...where, method: 'GET' } : { ...where, body: bodyOf(claim) }
     } catch (err) {
-      return nothing(`checkBack threw: ${messageOf(err)}`)
+      return nothing(`checkBack threw: ${reasonOf(err)}`)
     }
     let said: CheckAnswer | undefined
     const outcome = await transport.send(
@@ -78,17 +77,10 @@ export function producerAsker({
         signal: cutOff,
         headers(payload) {
           const id = `check_${task.id}_${check}`
-          const timestamp = Math.floor(now().getTime() / 1000)
           return {
-            'webhook-id': id,
-            'webhook-timestamp': String(timestamp),
-            'webhook-signature': signed(task.messageCode)(id, timestamp, payload),
-            'ackbox-task-no': task.taskNo,
-            'ackbox-message-code': task.messageCode,
-            'ackbox-scene-type': headerText(task.sceneType),
+            ...signedHeaders(signerOf(task.messageCode), id, task, payload, now()),
             'ackbox-check': String(check),
-            'ackbox-prepared-at': preparedAt.toISOString(),
-            ...(task.traceparent === null ? {} : { traceparent: task.traceparent })
+            'ackbox-prepared-at': preparedAt.toISOString()
           }
         }
       },

@@ -104,7 +104,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
               limit: roundLimit(deps.handlers, one, one.downstream),
               by: operation.created_by
             },
-            messageCode: one.messageCode
+            task: one
           })
         )
     )

@@ -127,7 +127,7 @@ export function openCluster(
 /** How long a caller waits for the database before it gets a 503. The statement may still be written. */
 const unavailableAfterMs = 2_000
 
-/** The answer of PostgreSQL, or Unavailable: at once if it is known to be away, after 2 s if it does not answer. */
+/** The answer of PostgreSQL, or Unavailable when it cannot be reached, or does not answer within 2 s. */
 export async function orUnavailable<T>(
   cluster: Pick<Cluster, 'setDatabaseAway'>,
   statement: Promise<T>

@@ -9,11 +9,29 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
-import { moves, statusOf } from '../domain/transitions.ts'
-import type { AttemptEnd } from '../domain/types.ts'
+import { moves, statusOf, type Move } from '../domain/transitions.ts'
+import type { AttemptEnd, Task } from '../domain/types.ts'
+
+/** A completion with the facts that it is counted by. */
+export type CountedCompletion = Counted | Uncounted
+
+interface Counted extends Completion {
+  /** Without its times the duration until HANDLED is not measured. */
+  task: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
+  /** The first try led to it. Undefined: the number of the attempt decides. */
+  isFirstTry?: boolean | undefined
+}
+
+/** A release without an attempt ends nothing. Only the move is counted. */
+interface Uncounted extends Completion {
+  move: Move & { name: 'release' }
+  attempt?: never
+  task?: never
+  isFirstTry?: never
+}
 
 export interface Complete {
-  (asked: Completion): Promise<Applied>
+  (completion: CountedCompletion): Promise<Applied>
   /** Resolves when nothing waits to be written. */
   idle(): Promise<void>
 }
@@ -41,18 +59,18 @@ export function completer({
   giveUp: AbortSignal
   successors?: () => EndListener
 }): Complete {
-  const batch: Batcher<Completion, Applied> = batcher({
+  const batch: Batcher<CountedCompletion, Applied> = batcher({
     max: 200,
     // One at a time, with a pause in which the next batch grows (docs/notes/performance-log.md).
     inFlight: 1,
     restMs: 8,
     isUrgent,
     retryUntilWritten: giveUp,
-    async write(items) {
-      failpoint('record.before_commit')
+    async write(items: CountedCompletion[]) {
+      failpoint('complete.before_commit')
       const written = await writeFolded(sql, items)
       const isWhole = Array.isArray(written)
-      if (isWhole) failpoint('record.after_commit')
+      if (isWhole) failpoint('complete.after_commit')
       const applied = isWhole ? written : written.outs
       const over: string[] = []
       const keys: OrderingKey[] = []
@@ -60,8 +78,11 @@ export function completer({
         const one = applied[index]
         const { move } = item
         if (!move || !one) continue
-        count(metrics, item, move, one)
-        if (metrics.statistics) measure(metrics.statistics, item, move, one)
+        metrics.moved(move.name, one === 'moved' || one === 'late')
+        if (item.task) {
+          count(metrics, item, move, one)
+          if (metrics.statistics) measure(metrics.statistics, item, move, one)
+        }
         if (one !== 'moved' && one !== 'late') continue
         const { downstream, orderingKey } = move
         const isOver = statusOf(moves[move.name].to) !== 'SENDING'
@@ -73,7 +94,7 @@ export function completer({
       return written
     }
   })
-  const complete = (asked: Completion): Promise<Applied> => batch.add(asked)
+  const complete = (completion: CountedCompletion): Promise<Applied> => batch.add(completion)
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
@@ -81,39 +102,41 @@ export function completer({
 const isUrgent = ({ attempt, move }: Completion): boolean => attempt === undefined || !!move?.orderingKey
 
 function count(
-  metrics: Pick<Metrics, 'moved' | 'ended'>,
-  { messageCode, isFirstTry }: Completion,
+  metrics: Pick<Metrics, 'ended'>,
+  { task, isFirstTry }: Counted,
   move: NonNullable<Completion['move']>,
   applied: Applied
 ): void {
-  const written = applied === 'moved' || applied === 'late'
-  metrics.moved(move.name, written)
-  if (!written) return
+  if (applied !== 'moved' && applied !== 'late') return
   const status = statusOf(moves[move.name].to)
   if (status === 'SENDING') return
-  const delivery = { messageCode, downstream: move.downstream, isFirstTry: isFirstTry ?? move.attempt <= 1 }
+  const delivery = {
+    messageCode: task.messageCode,
+    downstream: move.downstream,
+    isFirstTry: isFirstTry ?? move.attempt <= 1
+  }
   metrics.ended(delivery, status, move.reason)
 }
 
 function measure(
   statistics: Statistics,
-  { task, attempt }: Completion,
+  { task, attempt }: Counted,
   move: NonNullable<Completion['move']>,
   applied: Applied
 ): void {
-  const code = task?.messageCode ?? ''
+  const code = task.messageCode
   if (attempt && applied !== 'zombie')
     statistics.attempted(move.downstream, code, attempt.outcome === 'delivered')
   if (applied !== 'moved' && applied !== 'late') return
   if (move.name === 'handled' || move.name === 'receive') {
-    const since = task?.deliverStartTime ?? task?.createdAt
+    const since = task.deliverStartTime ?? task.createdAt
     if (since) statistics.handled(move.downstream, code, move.attempt, since.getTime())
   } else if (move.name === 'fail') statistics.failed(move.downstream, code, move.reason === 'SEND_EXHAUSTED')
 }
 
 /** The items of one statement, with their places in the batch. */
 interface Part<T> {
-  asked: T[]
+  items: T[]
   from: number[]
 }
 
@@ -124,30 +147,30 @@ interface Part<T> {
  */
 async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | Partly<Applied>> {
   const applied = new Array<Applied>(items.length)
-  const write = async <T>(part: Part<T>, by: (sql: Sql, asked: readonly T[]) => Promise<Applied[]>) => {
-    if (part.asked.length === 0) return
+  const write = async <T>(part: Part<T>, by: (sql: Sql, items: readonly T[]) => Promise<Applied[]>) => {
+    if (part.items.length === 0) return
     const ids = () => part.from.flatMap(index => taskIdOf(items[index] as Completion) ?? [])
-    const written = await withPartitions(sql, ids, () => by(sql, part.asked))
+    const written = await withPartitions(sql, ids, () => by(sql, part.items))
     for (const [at, index] of part.from.entries()) applied[index] = written[at] as Applied
   }
   let rest = [...items.keys()]
   while (rest.length > 0) {
     const seen = new Set<string>()
-    const sends: Part<SuccessfulSend> = { asked: [], from: [] }
-    const receipts: Part<HandledReceipt> = { asked: [], from: [] }
-    const others: Part<Completion> = { asked: [], from: [] }
+    const sends: Part<SuccessfulSend> = { items: [], from: [] }
+    const receipts: Part<HandledReceipt> = { items: [], from: [] }
+    const others: Part<Completion> = { items: [], from: [] }
     const later: number[] = []
     for (const index of rest) {
-      const asked = items[index] as Completion
-      const key = asked.move && asked.move.taskId + asked.move.downstream
+      const completion = items[index] as Completion
+      const key = completion.move && completion.move.taskId + completion.move.downstream
       if (key !== null && seen.has(key)) {
         later.push(index)
         continue
       }
       if (key !== null) seen.add(key)
-      if (isSuccessfulSend(asked)) sends.from[sends.asked.push(asked) - 1] = index
-      else if (isHandledReceipt(asked)) receipts.from[receipts.asked.push(asked) - 1] = index
-      else others.from[others.asked.push(asked) - 1] = index
+      if (isSuccessfulSend(completion)) sends.from[sends.items.push(completion) - 1] = index
+      else if (isHandledReceipt(completion)) receipts.from[receipts.items.push(completion) - 1] = index
+      else others.from[others.items.push(completion) - 1] = index
     }
     const ended = await Promise.allSettled([
       write(sends, completeSends),

@@ -123,7 +123,7 @@ async function settle(
   { sql, complete, promote, wake, log }: DependentsDeps,
   found: Dependent[]
 ): Promise<void> {
-  const moves: Move[] = []
+  const moves: { move: Move; task: Dependent }[] = []
   const over: string[] = []
   const done: [taskId: string, afterId: string][] = []
   // Whether it is their turn too, only whoever holds the key can say.
@@ -141,20 +141,19 @@ async function settle(
       if (verdict === 'unblock' && orderingKey !== null) {
         turns.push({ downstream, orderingKey })
         if (alarmed) free.push(key)
-      } else if (verdict === 'unblock') moves.push({ ...key, name: 'unblock', afterMs: one.startMs })
-      if (verdict === 'fail') moves.push({ ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' })
+      } else if (verdict === 'unblock')
+        moves.push({ move: { ...key, name: 'unblock', afterMs: one.startMs }, task: one })
+      if (verdict === 'fail')
+        moves.push({ move: { ...key, name: 'fail', reason: 'DEPENDENCY_DELETED' }, task: one })
       if (verdict === 'hold' && !alarmed) held.push(key)
     }
     if (verdict === 'hold' && blocked.some(({ alarmed }) => !alarmed))
       log.warn({ taskNo: one.taskNo, messageCode: one.messageCode, failed: one.failed }, 'dependent.held')
   }
-  const codes = new Map(found.map(one => [one.taskId, one.messageCode]))
-  const applied = await Promise.all(
-    moves.map(move => complete({ move, messageCode: codes.get(move.taskId) }))
-  )
+  const applied = await Promise.all(moves.map(complete))
   if (held.length > 0) await raiseDependencyFailed(sql, held)
   if (free.length > 0) await resolveDependencyFailed(sql, free)
   if (over.length + done.length > 0) await closeDependencies(sql, over, done)
   if (turns.length > 0) promote(turns)
-  if (moves.some(({ name }, at) => name === 'unblock' && applied[at] === 'moved')) wake()
+  if (moves.some(({ move }, at) => move.name === 'unblock' && applied[at] === 'moved')) wake()
 }

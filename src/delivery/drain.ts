@@ -8,7 +8,6 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { newTaskOf, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
-import type { Admission } from './admission.ts'
 
 /** What is no task yet. */
 export type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
@@ -25,7 +24,7 @@ export interface OutboxReader {
 
 export interface DrainDeps {
   sql: Sql
-  accepting: AcceptDeps & { admission: Admission }
+  accepting: AcceptDeps
   reader: OutboxReader
   metrics: Pick<Metrics, 'drained'>
   log: Logger

@@ -6,8 +6,8 @@ import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import type { TaskRequest } from './accept.ts'
-import { messageOf } from './hooks.ts'
 import { checkedByHandler, type HandlerRefusal } from './handler-refusal.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface DryRunDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -62,7 +62,7 @@ export async function dryRun(
         )
         return { ...about, request, ...(why ? { error: why } : {}) }
       } catch (err) {
-        return { ...about, ...(shownRequest({ error: messageOf(err) }, secrets) as { error: string }) }
+        return { ...about, ...(shownRequest({ error: reasonOf(err) }, secrets) as { error: string }) }
       }
     })
   )

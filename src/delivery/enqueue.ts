@@ -1,4 +1,5 @@
 import { failpoint } from '../runtime/failpoint.ts'
+import type { Claim } from '../db/deliveries.ts'
 import type { LeasedDelivery } from './load.ts'
 import type { Complete } from './complete.ts'
 import type { Owner } from './lease.ts'
@@ -6,10 +7,7 @@ import { withdrawals, type Withdrawals } from './withdrawals.ts'
 import { waitGroup } from '../runtime/semaphore.ts'
 
 /** A claimed delivery: its attempt has a running lease. */
-export interface ClaimedDelivery {
-  downstream: string
-  taskId: string
-  attempt: number
+export interface ClaimedDelivery extends Claim {
   /** Set if this process has just accepted it: the data that a worker would read. */
   loaded?: LeasedDelivery
 }

@@ -2,7 +2,7 @@ import { raiseNoHandler } from '../db/alarms.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
 import { failpoint, failpointAmid } from '../runtime/failpoint.ts'
-import type { LoadedDownstream, LoadedHandler } from '../handler/loaded.ts'
+import { downstreamOf, type LoadedDownstream, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { decide, isFirstTry, limitOf, type Decision } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
@@ -10,7 +10,7 @@ import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
 import { attemptRow, type Complete } from './complete.ts'
-import { messageOf, postponed, inHookTime, LazyHookContext } from './hooks.ts'
+import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import type { Enqueuer } from './enqueue.ts'
 import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
 import { load, type Cancelled, type ClaimedBatch, type LeasedDelivery } from './load.ts'
@@ -21,6 +21,7 @@ import { attemptEnded } from './attempt-ended.ts'
 import type { Reach } from './reach.ts'
 import { semaphore, waitGroup, type Semaphore } from '../runtime/semaphore.ts'
 import type { Cluster } from './cluster.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 /** The limiter, as this file uses it. Slots count deliveries. */
 export interface SlotLimiter {
@@ -43,8 +44,7 @@ export interface ExecuteDeps {
   /** Called for each delivery that starts in time: the room in its queue follows. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
-  /** Undefined: it is the only worker. */
-  reach?: Pick<Reach, 'attempted' | 'isClosed'>
+  reach: Pick<Reach, 'attempted' | 'isClosed'>
   cancelled: Cancelled
   enqueuer: Pick<Enqueuer, 'begin' | 'end'>
   complete: Complete
@@ -110,9 +110,7 @@ export function executor(deps: ExecuteDeps): Execute {
     const slots = deps.slots.get(claims.downstream)
     for (const one of loaded) {
       const { delivery } = one
-      const downstream = deps.handlers
-        .get(delivery.task.messageCode)
-        ?.downstreams.find(({ name }) => name === delivery.downstream)
+      const downstream = downstreamOf(deps.handlers, delivery.task.messageCode, delivery.downstream)
       if (!downstream || !slots) {
         start(postpone(deps, delivery), delivery)
         continue
@@ -175,23 +173,27 @@ async function attempt(
   }
   if (!owned || !sent) return
   if ('name' in sent) {
-    await deps.complete({ move: sent, messageCode: owned.delivery.task.messageCode })
+    await deps.complete({ move: sent, task: owned.delivery.task })
     return
   }
-  failpoint('deliver.after_answer')
+  failpoint('execute.after_answer')
   const ms = Math.round(performance.now() - began)
   const { delivery } = owned
   deps.metrics.attempted(downstream.name, sent.kind, ms)
-  if (sent.kind !== 'probed' && deps.reach?.attempted(downstream.name, sent, began)) {
+  if (sent.kind !== 'probed' && deps.reach.attempted(downstream.name, sent, began)) {
     const row = { ...attemptRow(sent, { ms, startedAt, node: deps.node }), alarm: null }
     const release = { move: 'release', afterMs: 0 } as const
-    const applied = await deps.complete({ move: moveOf(delivery, release), attempt: row })
+    const applied = await deps.complete({
+      move: moveOf(delivery, release),
+      attempt: row,
+      task: delivery.task
+    })
     await attemptEnded(deps, { delivery, downstream, outcome: sent, decision: release, ms, applied })
     return
   }
-  const { messageCode } = delivery.task
   const isFirst = isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
-  if (isFirst && sent.kind !== 'probed') deps.metrics.firstAttempt(messageCode, downstream.name, sent.kind)
+  if (isFirst && sent.kind !== 'probed')
+    deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, sent.kind)
   const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
   const decision = decide(
     cut ? { kind: 'shutdown' } : sent,
@@ -210,10 +212,9 @@ async function attempt(
   try {
     const applied = await deps.complete({
       move: moveOf(delivery, decision),
-      messageCode,
+      task: delivery.task,
       isFirstTry: isFirst,
-      attempt: row,
-      task: delivery.task
+      attempt: row
     })
     await attemptEnded(deps, { delivery, downstream, outcome: sent, decision, ms, applied })
   } finally {
@@ -238,7 +239,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
     if (wish && 'skip' in wish) return { ...keyOf(delivery), name: 'skip', reason: 'SKIPPED' }
     if (wish) return { ...letGo, afterMs: postponed(wish.postponeMs) }
   } catch (err) {
-    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
   }
   let deadline = Infinity
   let unanswered: string | undefined
@@ -254,9 +255,9 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   try {
     request = await inHookTime('request', downstream.request(about))
   } catch (err) {
-    return { kind: 'failed', reason: `hook: ${messageOf(err)}` }
+    return { kind: 'failed', reason: `hook: ${reasonOf(err)}` }
   }
-  failpoint('deliver.before_send')
+  failpoint('execute.before_send')
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
   const timeoutMs = Math.min(timeLeft(deps, owned), deadline - performance.now())
   if (timeoutMs === 0) return letGo
@@ -278,7 +279,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
     },
     accepted && (answer => accepted(answer as Parameters<typeof accepted>[0], about))
   )
-  const outcome = redactRequestSecrets(await failpointAmid('deliver.after_send', sending), request)
+  const outcome = redactRequestSecrets(await failpointAmid('execute.after_send', sending), request)
   return unanswered === undefined || outcome.warning !== undefined
     ? outcome
     : { ...outcome, warning: unanswered }

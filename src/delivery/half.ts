@@ -50,20 +50,12 @@ export const checkLeaseMs = ({ leaseMarginMs }: Pick<HalfDeps, 'leaseMarginMs'>)
   checkTimeoutMs + leaseMarginMs
 
 /** Makes its deliveries, as if it were accepted now; `delayMs` in place of its own. Again is fine. 'no_handler': another process may have it. */
-export const commit = (
+export async function commit(
   deps: HalfDeps,
   taskNo: string,
   by: string,
   audit: WriteAudit = unaudited,
   delayMs: number | null = null
-): Promise<TaskView | NotEnded | 'no_handler'> => activate(deps, taskNo, by, audit, delayMs)
-
-async function activate(
-  deps: HalfDeps,
-  taskNo: string,
-  by: string,
-  audit: WriteAudit,
-  delayMs: number | null
 ): Promise<TaskView | NotEnded | 'no_handler'> {
   // Each for itself: that others are committed first is no sign of a database that is away.
   const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
@@ -82,7 +74,7 @@ async function activate(
     return createdView(task, inserted, task.extend)
   }
   // Somebody else ended it at this very moment: now it can be seen how.
-  return activate(deps, taskNo, by, unaudited, delayMs)
+  return commit(deps, taskNo, by, unaudited, delayMs)
 }
 
 /** As the accept would make it now. A schema that takes its body no more fails attempts, but not this: its producer has committed. */

@@ -1,7 +1,6 @@
 import type { LoadedHandler } from '../handler/loaded.ts'
-import { withoutAngles, type Invalid } from '../runtime/errors.ts'
+import { pointerOf, withoutAngles, type Invalid, reasonOf } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { messageOf } from './hooks.ts'
 
 /** What a handler refuses a task for. `kind`, `detail` and `pointer` are those of the first error. */
 export interface HandlerRefusal extends Invalid {
@@ -60,7 +59,7 @@ function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
   if (issues.length === 0) return [misfit]
   return issues.map(({ message, path }) => ({
     detail: withoutAngles(message),
-    pointer: ['', 'messageBody', ...path.map(escapePointer)].join('/')
+    pointer: pointerOf(['messageBody', ...path])
   }))
 }
 
@@ -86,9 +85,6 @@ function parse(
     return body.safeParse(value)
   } catch (err) {
     log.warn({ err, taskNo, messageCode }, 'schema.failed')
-    return { threw: `the schema of its handler threw: ${messageOf(err)}` }
+    return { threw: `the schema of its handler threw: ${reasonOf(err)}` }
   }
 }
-
-/** RFC 6901, section 3. */
-const escapePointer = (part: PropertyKey): string => String(part).replaceAll('~', '~0').replaceAll('/', '~1')

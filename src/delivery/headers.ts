@@ -35,6 +35,34 @@ export interface HeaderOptions {
 /** Percent-encoded UTF-8, as in a URL: a header holds no other text on every transport. Letters, digits and . _ - stay as they are. */
 export const headerText = encodeURIComponent
 
+/** The secrets of a name: of SECRET, and of SECRET_PREVIOUS during a rotation. */
+export const derivedSecrets = (
+  { secret, secretPrevious }: Pick<HeaderOptions, 'secret' | 'secretPrevious'>,
+  name: string
+): string[] =>
+  (secretPrevious === undefined ? [secret] : [secret, secretPrevious]).map(one => signingSecret(one, name))
+
+/** Those of every request about a task. */
+export function signedHeaders(
+  sign: Sign | undefined,
+  id: string,
+  task: Task,
+  payload: string | Uint8Array,
+  now: Date
+): Record<string, string> {
+  const timestamp = Math.floor(now.getTime() / 1000)
+  const headers: Record<string, string> = {
+    'webhook-id': id,
+    'webhook-timestamp': String(timestamp),
+    'webhook-signature': sign?.(id, timestamp, payload) ?? '',
+    'ackbox-task-no': task.taskNo,
+    'ackbox-message-code': task.messageCode,
+    'ackbox-scene-type': headerText(task.sceneType)
+  }
+  if (task.traceparent !== null) headers['traceparent'] = task.traceparent
+  return headers
+}
+
 /** Signing secrets come from the handler. Otherwise they are derived from SECRET (and SECRET_PREVIOUS during a rotation). */
 export function deliveryHeaders({
   handlers,
@@ -50,15 +78,7 @@ export function deliveryHeaders({
   const signers = new Map<string, Sign>(
     handlers
       .flatMap(handler => handler.downstreams)
-      .map(({ name, secrets }) => [
-        name,
-        signer(
-          secrets ?? [
-            signingSecret(secret, name),
-            ...(secretPrevious === undefined ? [] : [signingSecret(secretPrevious, name)])
-          ]
-        )
-      ])
+      .map(({ name, secrets }) => [name, signer(secrets ?? derivedSecrets({ secret, secretPrevious }, name))])
   )
   const cloudEvents = new Map(
     handlers.flatMap(({ messageCode, downstreams }) =>
@@ -76,17 +96,8 @@ export function deliveryHeaders({
     { task, downstream, attempt }: LoadedDelivery,
     payload: string | Uint8Array
   ): Record<string, string> => {
-    const timestamp = Math.floor(now().getTime() / 1000)
-    const headers: Record<string, string> = {
-      'webhook-id': id,
-      'webhook-timestamp': String(timestamp),
-      'webhook-signature': signers.get(downstream)?.(id, timestamp, payload) ?? '',
-      'ackbox-task-no': task.taskNo,
-      'ackbox-message-code': task.messageCode,
-      'ackbox-scene-type': headerText(task.sceneType),
-      'ackbox-attempt': String(attempt)
-    }
-    if (task.traceparent !== null) headers['traceparent'] = task.traceparent
+    const headers = signedHeaders(signers.get(downstream), id, task, payload, now())
+    headers['ackbox-attempt'] = String(attempt)
     return headers
   }
   return {

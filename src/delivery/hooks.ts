@@ -46,10 +46,6 @@ export function inHookTime<T>(name: string, returned: T | PromiseLike<T>): T | P
   })
 }
 
-/** The error of a hook, short enough for a reason. */
-export const messageOf = (err: unknown): string =>
-  (err instanceof Error ? err.message : String(err)).slice(0, 200)
-
 /** JavaScript may return anything. PostgreSQL would refuse a bad value, and the delivery would wait until its lease ends. */
 export function postponed(ms: number): number {
   if (!Number.isFinite(ms)) throw new TypeError(`beforeSend asks for postponeMs: ${String(ms)}`)

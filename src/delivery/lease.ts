@@ -49,7 +49,7 @@ export interface LeaseDeps {
   cluster: Cluster
   owner: Owner
   stopping: AbortSignal
-  reach?: Pick<Reach, 'isClosed'>
+  reach: Pick<Reach, 'isClosed'>
 }
 
 /** The time for this attempt, ms. 0: it must not start now. */
@@ -64,7 +64,7 @@ export function timeLeft(
     cluster.isDatabaseAway() ||
     owner.isSilent() ||
     leasedFrom < owner.since() ||
-    reach?.isClosed(delivery.downstream) ||
+    reach.isClosed(delivery.downstream) ||
     now >= Math.min(beforeAt, forgetAt)
   )
     return 0

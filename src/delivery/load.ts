@@ -26,7 +26,7 @@ export async function load(
   sql: Sql,
   ahead: Semaphore | undefined,
   { downstream, deliveries }: ClaimedBatch,
-  owner: () => number | null = () => null
+  owner: () => number | null
 ): Promise<{ loaded: LeasedDelivery[]; isRead: boolean }> {
   const accepted = deliveries.flatMap(one => one.loaded ?? [])
   const unread = deliveries.filter(one => one.loaded === undefined)
@@ -51,7 +51,7 @@ async function read(
 ): Promise<LeasedDelivery[]> {
   // Measured before the SELECT: otherwise its duration would be missing from every lease.
   const leasedFrom = performance.now()
-  failpoint('deliver.before_read')
+  failpoint('execute.before_read')
   const rows = await loadDeliveries(
     sql,
     downstream,
@@ -71,7 +71,7 @@ export interface Cancelled {
   confirm(
     sql: Sql,
     one: LeasedDelivery,
-    owner?: number | null
+    owner: number | null
   ): LeasedDelivery | Promise<LeasedDelivery | undefined>
 }
 
@@ -87,7 +87,7 @@ export function cancelled(now = (): number => performance.now()): Cancelled {
       }
       stoppedAt.set(keyOf(taskId, downstream), now())
     },
-    confirm(sql, one, owner = null) {
+    confirm(sql, one, owner) {
       const { task, downstream, attempt } = one.delivery
       if (!one.isAccepted) return one
       const isStopped = stoppedAt.size > 0 && stoppedAt.has(keyOf(task.id, downstream))

@@ -3,8 +3,8 @@ import { readTasks } from '../db/read-tasks.ts'
 import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
 import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
-import type { LoadedHandler } from '../handler/loaded.ts'
-import { defaultPolicy, limitOf } from '../domain/retry-policy.ts'
+import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
+import { limitOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Status } from '../domain/types.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
@@ -32,14 +32,11 @@ export interface RedeliverRequest {
 }
 
 /** Tries of a new round. */
-export function roundLimit(
+export const roundLimit = (
   handlers: RedeliverDeps['handlers'],
   task: { messageCode: string; retryTimes: number | null },
   downstream: string
-): number {
-  const known = handlers.get(task.messageCode)?.downstreams.find(one => one.name === downstream)
-  return limitOf(task.retryTimes, known?.policy ?? defaultPolicy)
-}
+): number => limitOf(task.retryTimes, policyOf(handlers, task.messageCode, downstream))
 
 /**
  * Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. Throws Unavailable if PostgreSQL does not answer.
@@ -75,7 +72,7 @@ async function startAnew(
     return request.force ? move : { ...move, timely: true }
   })
   await auditMoves(audit, wanted, asked)
-  const done = await Promise.all(asked.map(move => deps.complete({ move, messageCode: task.messageCode })))
+  const done = await Promise.all(asked.map(move => deps.complete({ move, task })))
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
   return (await readTasks(deps.sql, [request.taskNo])).get(request.taskNo) ?? 'not_found'
@@ -128,7 +125,7 @@ async function endBackoff(
     return reason === null ? move : { ...move, reason }
   })
   await auditMoves(audit, tried, asked)
-  const done = await Promise.all(asked.map(move => complete({ move, messageCode: task.messageCode })))
+  const done = await Promise.all(asked.map(move => complete({ move, task })))
   if (!done.includes('moved')) return 'nothing'
   wake()
   return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
@@ -208,7 +205,7 @@ async function end(
     const done = await Promise.all(
       asked.map(move => {
         cancelled.add(task.id, move.downstream)
-        return complete({ move, messageCode: task.messageCode })
+        return complete({ move, task })
       })
     )
     const moved = done.filter(one => one === 'moved' || one === 'late').length

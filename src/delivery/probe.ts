@@ -6,7 +6,8 @@ import { redactRequestSecrets } from '../domain/redact.ts'
 import type { LoadedDownstream, LoadedProbe } from '../handler/loaded.ts'
 import type { SendContext, Transport } from '../transport/types.ts'
 import type { DeliveryHeaders } from './headers.ts'
-import { inHookTime, messageOf, type LazyHookContext } from './hooks.ts'
+import { inHookTime, type LazyHookContext } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface ProbeDeps {
   sql: Sql
@@ -80,7 +81,7 @@ async function ask(
   try {
     request = await inHookTime('probe.request', probe.request(about))
   } catch (err) {
-    return { said: undefined, reason: `hook: ${messageOf(err)}`, outcome: undefined }
+    return { said: undefined, reason: `hook: ${reasonOf(err)}`, outcome: undefined }
   }
   // A question: it changes nothing, and has nothing to say.
   if (downstream.transport === 'http') request = { method: 'GET', ...(request as object) }

@@ -1,19 +1,19 @@
 import { batcher, type Batcher } from '../db/batch.ts'
-import type { Applied, Completion, ReceiptRow } from '../db/transitions.ts'
+import type { Applied, ReceiptRow } from '../db/transitions.ts'
 import type { Sql } from '../db/pool.ts'
-import { findReceiving, setExtend, type AskedReceiving, type ReceivingDelivery } from '../db/receipts.ts'
+import { findReceiving, setExtend, type ReceiptLookup, type ReceivingDelivery } from '../db/receipts.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { failpoint } from '../runtime/failpoint.ts'
-import type { LoadedHandler } from '../handler/loaded.ts'
+import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
 import type { Metrics } from '../runtime/metrics.ts'
-import { decide, defaultPolicy, isFirstTry, limitOf, type Policy } from '../domain/retry-policy.ts'
-import { moves, type Move } from '../domain/transitions.ts'
+import { decide, isFirstTry, limitOf } from '../domain/retry-policy.ts'
+import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { ReceiptResult, Status, Task } from '../domain/types.ts'
 import type { TokenClaims, Tokens } from '../domain/tokens.ts'
 import { askOnReceipt, type ReceiptDecision } from './on-receipt.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
-import type { Complete } from './complete.ts'
+import type { Complete, CountedCompletion } from './complete.ts'
 
 /** A receipt as posted to /callback. `data` is JSON text as posted. */
 export interface ReceiptRequest {
@@ -51,7 +51,7 @@ export interface ReceiveDeps {
 }
 
 interface Store {
-  find: Batcher<AskedReceiving, ReceivingDelivery | undefined>
+  find: Batcher<ReceiptLookup, ReceivingDelivery | undefined>
   /**
    * Receipts that are not written yet, and the characters of their data. They are written sooner or later, whatever their
    * senders were told: PostgreSQL may be readable but not writable for hours, and each sender repeats its receipt.
@@ -121,15 +121,17 @@ async function take(
       move,
       status: found.status,
       task: found.task,
-      messageCode: found.task.messageCode,
       isFirstTry:
         attempt <= 1 ||
         (attempt === found.attempt &&
-          isFirstTry(found, limitOf(found.task.retryTimes, policyOf(deps, token, found))))
+          isFirstTry(
+            found,
+            limitOf(found.task.retryTimes, policyOf(deps.handlers, found.task.messageCode, token.downstream))
+          ))
     })
     if (received) return received
   }
-  throw new Unavailable('this delivery is changing too fast')
+  throw new Unavailable('this delivery changes too often: send the receipt again')
 }
 
 /** Writes the receipt and its move in the shared group commit. Undefined: another move was faster, and nothing is written. */
@@ -141,7 +143,6 @@ async function keep(
     move: Move | null
     status: Status
     task: Task
-    messageCode: string
     isFirstTry: boolean
   }
 ): Promise<ReceiveResult | undefined> {
@@ -154,7 +155,6 @@ async function keep(
     write(deps, store, {
       move,
       task,
-      messageCode: one.messageCode,
       isFirstTry: one.isFirstTry,
       receipt: {
         taskId,
@@ -174,7 +174,7 @@ async function keep(
     { taskNo: request.taskNo, downstream, attempt, result, move: move?.name, applied },
     'receipt.done'
   )
-  const status = move ? statusAfter(move) : one.status
+  const status = move ? statusOf(moves[move.name].to) : one.status
   if (move && status !== 'SENDING')
     deps.log.ended?.({ status, taskNo: request.taskNo, downstream, attempt, by: 'receipt' })
   return {
@@ -196,7 +196,7 @@ function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: Rece
 async function write(
   deps: ReceiveDeps,
   store: Store,
-  request: Completion & { receipt: ReceiptRow }
+  request: CountedCompletion & { receipt: ReceiptRow }
 ): Promise<Applied> {
   const length = request.receipt.data?.length ?? 0
   store.waiting++
@@ -208,18 +208,6 @@ async function write(
     store.text -= length
   }
 }
-
-function statusAfter(move: Move): Status {
-  const { to } = moves[move.name]
-  return to === 'HANDLED' || to === 'FAILED' || to === 'DELETED' ? to : 'SENDING'
-}
-
-const policyOf = (
-  { handlers }: ReceiveDeps,
-  { downstream }: TokenClaims,
-  { task }: ReceivingDelivery
-): Policy =>
-  handlers.get(task.messageCode)?.downstreams.find(one => one.name === downstream)?.policy ?? defaultPolicy
 
 /** The move for a receipt. Null: it changes nothing and is only stored. */
 function moveFor(
@@ -237,7 +225,7 @@ function moveFor(
     return found.status === 'SENDING' ? { ...move, sending: true } : move
   }
   if (!ofRound || token.attempt !== found.attempt || found.status !== 'SENDING') return null
-  const policy = policyOf(deps, token, found)
+  const policy = policyOf(deps.handlers, found.task.messageCode, token.downstream)
   if (result === 'PROCESSING') {
     const leftMs = found.deliveredMs === null ? 0 : processingMs - found.deliveredMs
     if (found.phase === 'IN_FLIGHT' || leftMs <= 0) return null

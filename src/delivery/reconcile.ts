@@ -9,11 +9,11 @@ import {
 } from '../db/reconciliations.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
-import { lowestUuid, uuidv7 } from '../domain/ids.ts'
+import { lowestUuid, taskNoForm, uuidv7 } from '../domain/ids.ts'
 import type { LoadedHandler, LoadedReconcile } from '../handler/loaded.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { untilAborted } from '../runtime/with-timeout.ts'
-import { messageOf } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface ReconcilerDeps {
   sql: Sql
@@ -40,8 +40,6 @@ const mostTheirs = 1_000_000
 const mostAlarms = 10_000
 const mostNamed = 100
 const atOnce = 5_000
-/** The form of a taskNo, as a POST takes it. */
-const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 
 type Scheduled = LoadedReconcile & { messageCode: string; downstream: string }
 
@@ -91,7 +89,7 @@ async function run(
     else log.warn({ ...fields, theirs: theirs.size, unknownTaskNos }, 'reconcile.mismatch')
   } catch (err) {
     if (!stopping.aborted) log.warn({ err, messageCode, downstream }, 'reconcile.failed')
-    await releaseRun(sql, claim, stopping.aborted ? null : messageOf(err), stopping.aborted ? 0 : againMs)
+    await releaseRun(sql, claim, stopping.aborted ? null : reasonOf(err), stopping.aborted ? 0 : againMs)
   }
 }
 

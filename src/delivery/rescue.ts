@@ -3,15 +3,15 @@ import { findOrphans } from '../db/deliveries.ts'
 import { findOverdue, findOwned, findUnread, type Overdue } from '../db/overdue.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import type { Sql } from '../db/pool.ts'
-import { decide, defaultPolicy, type Policy } from '../domain/retry-policy.ts'
+import { decide } from '../domain/retry-policy.ts'
 import type { Move } from '../domain/transitions.ts'
-import type { LoadedHandler } from '../handler/loaded.ts'
+import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
-import { messageOf } from './hooks.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface RescueDeps {
   sql: Sql
@@ -86,7 +86,7 @@ async function rescueTaken(
     throw new Error(`no answer within ${queueMs} ms`)
   }).catch((err: unknown) => {
     // The queue is away: the leases end.
-    deps.log.warn({ downstream, reason: messageOf(err) }, 'queue.failing')
+    deps.log.warn({ downstream, reason: reasonOf(err) }, 'queue.failing')
     return []
   })
   const unread = await findUnread(deps.sql, downstream, taken, worker)
@@ -103,18 +103,17 @@ async function decideAll(
   overdue: readonly Overdue[],
   moves: readonly Move[]
 ): Promise<number> {
-  if (overdue.length > 0) failpoint('dispatch.after_select')
+  if (overdue.length > 0) failpoint('rescue.after_select')
   const done = await Promise.all(
     overdue.map((task, at) =>
       deps.complete({
         move: moves[at] ?? null,
         task,
-        messageCode: task.messageCode,
         noReceipt: noReceiptOf(deps, task)
       })
     )
   )
-  if (overdue.length > 0) failpoint('dispatch.after_commit')
+  if (overdue.length > 0) failpoint('rescue.after_commit')
   let moved = 0
   overdue.forEach((one, index) => {
     const move = moves[index]
@@ -146,7 +145,7 @@ function moveOf(
   const { taskId, downstream, attempt, orderingKey } = one
   const key = { taskId, downstream, attempt, orderingKey, overdue: true }
   if (one.phase === 'WAITING' || one.phase === 'BLOCKED') return { ...key, name: 'fail', reason: 'EXPIRED' }
-  const policy = policyOf({ handlers }, one)
+  const policy = policyOf(handlers, one.messageCode, downstream)
   const lost = {
     kind: 'lost',
     workersLive: workersLive && !cluster.isPaused(one.downstream)
@@ -160,13 +159,10 @@ function moveOf(
   return { ...key, name, ...more }
 }
 
-const policyOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, { messageCode, downstream }: Overdue): Policy =>
-  handlers.get(messageCode)?.downstreams.find(one => one.name === downstream)?.policy ?? defaultPolicy
-
 /** What a delivered attempt says when its receipt is missing. */
-const noReceiptOf = (deps: Pick<RescueDeps, 'handlers'>, one: Overdue): string | undefined =>
+const noReceiptOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, one: Overdue): string | undefined =>
   one.phase === 'AWAITING_RECEIPT'
-    ? `no_receipt: none within ${policyOf(deps, one).receiptTimeoutMs / 1_000} s`
+    ? `no_receipt: none within ${policyOf(handlers, one.messageCode, one.downstream).receiptTimeoutMs / 1_000} s`
     : undefined
 
 /** Deliveries whose downstream no handler names wait where they are. An alarm must tell the operator. */

@@ -1,3 +1,4 @@
+import type { Claim } from '../db/deliveries.ts'
 import type { ClaimedBatch } from './load.ts'
 
 /**
@@ -11,12 +12,6 @@ export interface Withdrawals {
   end(downstream: string, taskId: string, attempt: number): void
   /** Releases the claims that nobody here has begun with. Until that is done, nobody here begins with them. */
   withdraw<C extends Claim>(claims: readonly C[], release: (claim: C) => Promise<unknown>): Promise<void>
-}
-
-interface Claim {
-  downstream: string
-  taskId: string
-  attempt: number
 }
 
 export function withdrawals(downstreams: Iterable<string>): Withdrawals {

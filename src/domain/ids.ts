@@ -71,5 +71,7 @@ export function deliveryOf(webhookId: string): { taskId: string; downstream: str
   return taskId === undefined || downstream === undefined ? null : { taskId, downstream }
 }
 
+/** A taskNo, as a POST takes it. */
+export const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 /** A messageCode, as producers post it and handlers name it. */
 export const messageCodeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/

@@ -1,10 +1,10 @@
-// The heads of a callback token (task/token.ts) and of a signature of Standard Webhooks; the rest of each is the secret.
+// The heads of a callback token (domain/tokens.ts) and of a signature of Standard Webhooks; the rest of each is the secret.
 import type { Outcome } from './types.ts'
 
 const token = /(v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,9})\.[A-Za-z0-9_-]+/g
 // As it went out, in JSON that escapes slashes, or percent-encoded.
 const signature = /v1(?:,|%2C)(?:\\?[A-Za-z0-9+/]|%2[BF]){20,}(?:=|%3D|\\u003d)?/gi
-// An API key (db/keys.ts), which somebody put where it does not belong.
+// An API key (db/api-keys.ts), which somebody put where it does not belong.
 const key = /(?:\b|(?<=%[0-9a-f]{2}))ack_[\w-]{24,}/gi
 /** What each of them begins with. */
 const any = /v1[.,%]|ack_/i

@@ -10,8 +10,8 @@ export function printStates(): string {
     return `| \`${name}\` | ${from.join(', ')} | ${to} | ${change} | ${clock ?? ''} | ${who} | ${when} |`
   })
   const matrix = states.map(
-    place =>
-      `| ${place} | ${moveNames.map(name => (rules[name].from.includes(place) ? rules[name].to : '·')).join(' | ')} |`
+    state =>
+      `| ${state} | ${moveNames.map(name => (rules[name].from.includes(state) ? rules[name].to : '·')).join(' | ')} |`
   )
   return [
     '# The states of a delivery',

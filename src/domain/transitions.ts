@@ -218,14 +218,14 @@ export interface Move {
   inFlight?: true
 }
 
-export const statusOf = (place: State): Status =>
-  place === 'FAILED' || place === 'HANDLED' || place === 'DELETED' ? place : 'SENDING'
-export const phaseOf = (place: State): Phase | null =>
-  place === 'FAILED' || place === 'HANDLED' || place === 'DELETED' ? null : place
+export const statusOf = (state: State): Status =>
+  state === 'FAILED' || state === 'HANDLED' || state === 'DELETED' ? state : 'SENDING'
+export const phaseOf = (state: State): Phase | null =>
+  state === 'FAILED' || state === 'HANDLED' || state === 'DELETED' ? null : state
 
 /** A set of states as bits, in the order of `states`: this form of a guard goes to SQL. */
 export const stateBits = (set: readonly State[]): number =>
-  set.reduce((bits, place) => bits | (1 << states.indexOf(place)), 0)
+  set.reduce((bits, state) => bits | (1 << states.indexOf(state)), 0)
 
 /** The properties of a move that SQL needs, computed once. */
 export interface Effect {
@@ -250,42 +250,3 @@ export const effects = Object.fromEntries(
     ]
   })
 ) as Record<MoveName, Effect>
-
-/** The columns of a delivery that a move reads and changes. */
-export interface DeliveryState {
-  place: State
-  attempt: number
-  triesLeft: number
-  lost: number
-  roundFrom: number
-}
-
-/** The move as a pure function: the model that tests compare with the SQL. Null: the guard refuses it. */
-export function apply(
-  at: DeliveryState,
-  move: Pick<Move, 'name' | 'attempt' | 'limit'>
-): DeliveryState | null {
-  const rule = rules[move.name]
-  if (!rule.from.includes(at.place)) return null
-  const fits =
-    move.name === 'receive'
-      ? move.attempt >= at.roundFrom && move.attempt <= at.attempt
-      : move.attempt === at.attempt
-  if (!fits) return null
-  if (rule.tries === 'anew') {
-    return {
-      place: rule.to,
-      attempt: at.attempt,
-      triesLeft: move.limit ?? 1,
-      lost: 0,
-      roundFrom: at.attempt + 1
-    }
-  }
-  return {
-    place: rule.to,
-    attempt: move.name === 'claim' || move.name === 'promote' ? at.attempt + 1 : at.attempt,
-    triesLeft: at.triesLeft + rule.tries,
-    lost: at.lost + (rule.lost ?? 0),
-    roundFrom: at.roundFrom
-  }
-}

@@ -1,6 +1,6 @@
 // Handlers as the service uses them: checked, with defaults, times in milliseconds.
 import type { z } from 'zod'
-import type { Policy } from '../domain/retry-policy.ts'
+import { defaultPolicy, type Policy } from '../domain/retry-policy.ts'
 import type { CheckAnswer, Task } from '../domain/types.ts'
 import type { Answer, Verdict } from '../transport/types.ts'
 import type {
@@ -86,3 +86,16 @@ export interface Steps {
   inSequence: boolean
   tasks: { taskNo: string; messageCode: string; messageBody: string }[]
 }
+
+type Handlers = ReadonlyMap<string, LoadedHandler>
+
+/** Undefined: no handler here sends tasks of this messageCode to it. */
+export const downstreamOf = (
+  handlers: Handlers,
+  messageCode: string,
+  downstream: string
+): LoadedDownstream | undefined =>
+  handlers.get(messageCode)?.downstreams.find(({ name }) => name === downstream)
+
+export const policyOf = (handlers: Handlers, messageCode: string, downstream: string): Policy =>
+  downstreamOf(handlers, messageCode, downstream)?.policy ?? defaultPolicy

@@ -23,7 +23,7 @@ export interface Backend {
   count(queue: string): Promise<number>
   /** The deliveries of the jobs that this worker has taken and not ended. */
   takenBy(queue: string, worker: string): Promise<DeliveryRef[]>
-  puller(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<JobConsumer>
+  consumer(queue: string, options: { lockMs: number; onError: (error: Error) => void }): Promise<JobConsumer>
   /** Resolves when the server can accept a job. */
   ping(): Promise<void>
   up(): boolean
@@ -78,7 +78,7 @@ async function onRedis(options: BackendOptions, url: string): Promise<Backend> {
     add: bull.add,
     count: bull.count,
     takenBy: bull.takenBy,
-    puller: async (queue, { lockMs, onError }) => bull.puller(queue, lockMs, onError),
+    consumer: async (queue, { lockMs, onError }) => bull.consumer(queue, lockMs, onError),
     ping: redis.ping,
     up: redis.up,
     onLost: redis.onLost,
@@ -106,15 +106,15 @@ async function onPostgres(options: BackendOptions): Promise<Backend> {
     add: bull.add,
     count: bull.count,
     takenBy: bull.takenBy,
-    puller: async (queue, { lockMs, onError }) => {
-      const puller = bull.puller(queue, lockMs, onError)
+    consumer: async (queue, { lockMs, onError }) => {
+      const consumer = bull.consumer(queue, lockMs, onError)
       try {
-        await puller.ready()
+        await consumer.ready()
       } catch (error) {
-        await puller.close()
+        await consumer.close()
         throw error
       }
-      return puller
+      return consumer
     },
     ping: postgres.ping,
     up: () => true,
@@ -185,7 +185,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
     else await queue.addBulk(jobs.map(data => ({ name: 'h', data })))
   }
 
-  function puller(name: string, lockMs: number, onError: (error: Error) => void) {
+  function consumer(name: string, lockMs: number, onError: (error: Error) => void) {
     const worker = new Worker<DeliveryRef[], void, string>(name, null, {
       ...common,
       prefix: connections.prefixOf(name),
@@ -261,7 +261,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
           await job.moveToFailed(new Error(job.deferredFailure), token, false)
           return undefined
         }
-        return { deliveries: readPointers(job.data), done: () => done(held) }
+        return { deliveries: readRefs(job.data), done: () => done(held) }
       },
       interrupt: () => worker.getBackend().disconnectBlocking(false),
       close: () => worker.close(true)
@@ -274,9 +274,9 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
     count: (name: string) => queueOf(name).getWaitingCount(),
     async takenBy(name: string, worker: string): Promise<DeliveryRef[]> {
       const active: (DeliveryJob | undefined)[] = await queueOf(name).getActive()
-      return active.flatMap(job => (job?.processedBy === worker ? readPointers(job.data) : []))
+      return active.flatMap(job => (job?.processedBy === worker ? readRefs(job.data) : []))
     },
-    puller,
+    consumer,
     close: async () => {
       await Promise.allSettled([...queues.values()].map(queue => queue.close()))
     }
@@ -284,7 +284,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
 }
 
 /** A job may come from another version or be made by hand. Invalid entries are dropped; the lease brings the delivery back. */
-function readPointers(data: unknown): DeliveryRef[] {
+function readRefs(data: unknown): DeliveryRef[] {
   if (!Array.isArray(data)) return []
   return data.filter(
     (pair): pair is DeliveryRef =>

@@ -1,16 +1,10 @@
 import type { Logger } from '../runtime/logger.ts'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { byDownstream } from '../delivery/enqueue.ts'
+import { byDownstream, type ClaimedDelivery } from '../delivery/enqueue.ts'
 import type { Backend, DeliveryRef } from './backend.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { jobSize, prefetchWindow, type Limits } from './prefetch-window.ts'
-
-/** A delivery whose current attempt waits for a worker. */
-export interface QueuedDelivery {
-  downstream: string
-  taskId: string
-  attempt: number
-}
+import { sleep } from '../runtime/repeat.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 export interface QueueDownstream extends Limits {
   name: string
@@ -28,7 +22,7 @@ export interface JobQueueOptions {
 
 export interface JobQueue {
   /** Resolves within `addMs` with the deliveries that were not added. Never rejects. */
-  add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]>
+  add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]>
   /** How many more deliveries may be enqueued now. 0 while the backend is away. */
   room(downstream: string): number
   /** Deliveries waiting in the queue, as far as this process knows. */
@@ -53,9 +47,9 @@ const quietCountMs = 2000
 const flightSize = 4096
 
 interface Call {
-  deliveries: QueuedDelivery[]
+  deliveries: ClaimedDelivery[]
   at: number
-  resolve: (notAdded: QueuedDelivery[]) => void
+  resolve: (notAdded: ClaimedDelivery[]) => void
 }
 interface Flight {
   calls: Call[]
@@ -91,7 +85,7 @@ export function openJobQueue({
     let away = false
     let asking = false
 
-    function add(deliveries: QueuedDelivery[]): Promise<QueuedDelivery[]> {
+    function add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]> {
       if (away || stopping.signal.aborted) return Promise.resolve(deliveries)
       return new Promise(resolve => {
         gathered.push({ deliveries, at: now(), resolve })
@@ -123,7 +117,7 @@ export function openJobQueue({
           if (flight === mine) land([])
         },
         (error: unknown) => {
-          if (flight === mine) lost(error instanceof Error ? error.message : String(error))
+          if (flight === mine) lost(messageOf(error))
         }
       )
 
@@ -193,7 +187,7 @@ export function openJobQueue({
       isAway: () => away,
       taken: window.taken,
       started: window.started,
-      spared: window.spared,
+      bypassed: window.bypassed,
       waiting: () => window.waiting() + underWay(),
       room: () =>
         away || stopping.signal.aborted
@@ -214,10 +208,7 @@ export function openJobQueue({
         if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
         return
       }
-      // An abort only ends the wait.
-      await sleep(Math.max(50, pingMs - (now() - began)), undefined, { signal: stopping.signal }).catch(
-        () => {}
-      )
+      await sleep(Math.max(50, pingMs - (now() - began)), stopping.signal)
     }
   }
 
@@ -249,7 +240,7 @@ export function openJobQueue({
     isAway: name => lanes.get(name)?.isAway() ?? false,
     taken: (name, deliveries) => lanes.get(name)?.taken(deliveries),
     started: name => lanes.get(name)?.started(),
-    bypassed: (name, deliveries) => lanes.get(name)?.spared(deliveries),
+    bypassed: (name, deliveries) => lanes.get(name)?.bypassed(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
       // Each add ends or is given up within `addMs`.

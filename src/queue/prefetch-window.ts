@@ -93,7 +93,7 @@ export function prefetchWindow(limits: Limits, now: () => number) {
       started++
     },
     /** They never enter the queue. */
-    spared(deliveries: number) {
+    bypassed(deliveries: number) {
       added += deliveries
       taken += deliveries
     },

@@ -1,6 +1,7 @@
 import type { Logger } from '../runtime/logger.ts'
 import type { Cluster, Redis } from 'ioredis'
 import { placeOf, redisAddress, redisClient } from './redis-client.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 /** An error that an operator can fix. The message is one line with the cause and the fix. */
 export class QueueServerError extends Error {
@@ -152,7 +153,7 @@ async function check(client: Redis | Cluster, place: string, log: Logger) {
     info = await client.info()
   } catch (error) {
     // Our user may have no right to INFO. The service still works.
-    const reason = (error instanceof Error ? error.message : String(error)).slice(0, saidMost)
+    const reason = messageOf(error).slice(0, saidMost)
     if (isCredentials(new Error(reason))) refuseWrongCredentials(new Error(reason), place)
     log.warn({ redis: place, reason }, 'redis.unchecked')
     return

@@ -1,8 +1,10 @@
 import type { Logger } from '../runtime/logger.ts'
 import { setMaxListeners } from 'node:events'
-import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate as turn } from 'node:timers/promises'
 import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
+import { sleep } from '../runtime/repeat.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 export interface Job {
   downstream: string
@@ -50,7 +52,7 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
   const trouble = sayOnce(log, queue)
   const running = new Set<Promise<void>>()
   const ending = new Set<Promise<void>>()
-  let puller: JobConsumer | undefined
+  let consumer: JobConsumer | undefined
   let held = 0
 
   // Always two jobs, so that one is loaded while the deliveries of the other wait for slots.
@@ -64,11 +66,11 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
     try {
       await options.opened?.(queue, signal)
       if (signal.aborted) break
-      puller ??= await backend.puller(queue, {
+      consumer ??= await backend.consumer(queue, {
         lockMs: downstream.leaseMs + 60_000,
         onError: error => trouble.say(error)
       })
-      const taken = await takeUntil(puller, signal)
+      const taken = await takeUntil(consumer, signal)
       trouble.well()
       if (!taken) continue
       start(taken)
@@ -76,13 +78,13 @@ async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
       await turn()
     } catch (error) {
       trouble.say(error)
-      await sleep(retryMs, undefined, { signal }).catch(() => {}) // an abort only ends the wait
+      await sleep(retryMs, signal)
     }
   }
   await Promise.all(running)
   // Without an answer, the job is later found as stalled and dropped.
   await waitAtMost(stopMs, Promise.all(ending))
-  if (puller) await waitAtMost(stopMs, puller.close())
+  if (consumer) await waitAtMost(stopMs, consumer.close())
 
   function start(taken: ReceivedJob) {
     held += taken.deliveries.length
@@ -117,18 +119,18 @@ async function runOne(
 }
 
 /** The next job. After the abort, only a job that was already being taken. */
-async function takeUntil(puller: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
+async function takeUntil(consumer: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
   const abandoned = new Promise<undefined>(resolve => {
     onAbort = () => {
       timer = setTimeout(() => resolve(undefined), stopMs)
-      puller.interrupt().catch(() => {})
+      consumer.interrupt().catch(() => {})
     }
     signal.addEventListener('abort', onAbort, { once: true })
   })
   try {
-    return await Promise.race([puller.take(), abandoned])
+    return await Promise.race([consumer.take(), abandoned])
   } finally {
     clearTimeout(timer)
     if (onAbort) signal.removeEventListener('abort', onAbort)
@@ -154,6 +156,3 @@ function sayOnce(log: Logger, downstream: string) {
     }
   }
 }
-
-/** Cut: the error text of a server may have any length. */
-const reasonOf = (error: unknown) => (error instanceof Error ? error.message : String(error)).slice(0, 200)

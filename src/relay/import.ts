@@ -1,7 +1,7 @@
 // Copies rows that stay where they are: each is posted until its answer is final. Its taskNo makes a second time harmless.
-import { setTimeout as sleep } from 'node:timers/promises'
 import { postRows, TargetAway, TargetRefuses, type Target } from './post.ts'
 import type { RelayRow } from './source.ts'
+import { sleep } from '../runtime/repeat.ts'
 
 /** Rows so far, by what became of them. */
 export interface Imported {
@@ -60,7 +60,7 @@ async function importBatch(
       posted.away.retryAfterMs ?? 0,
       Math.min(backoffMs.first * 2 ** failures++, backoffMs.most)
     )
-    await sleep(waitMs, undefined, { signal }).catch(() => {})
+    await sleep(waitMs, signal)
     if (signal.aborted) return
   }
 }

@@ -1,6 +1,6 @@
 import { Gauge, type Registry } from 'prom-client'
 
-/** How many deliveries stand so. Of more than 10,000 only 10,001 are counted. */
+/** How many deliveries stand so: `failed` is counted up to 10,001, the other two up to 20,000. */
 export interface DeliveryCounts {
   name: string
   failed: number
@@ -20,8 +20,8 @@ export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>
     'ackbox_deliveries_failed',
     'FAILED deliveries, counted up to 10,001. Reported by dispatchers'
   )
-  const heldNow = ofDownstream(
-    'ackbox_deliveries_held',
+  const blockedNow = ofDownstream(
+    'ackbox_deliveries_blocked',
     'BLOCKED deliveries, which wait for other tasks; counted up to 20,000. Reported by dispatchers'
   )
   const awaitingNow = ofDownstream(
@@ -60,7 +60,7 @@ export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>
       for (const { name: downstream, failed, blocked, awaitingReceipt } of counted) {
         if (names.size > 0 && !names.has(downstream)) continue
         failedNow.set({ downstream }, failed)
-        heldNow.set({ downstream }, blocked)
+        blockedNow.set({ downstream }, blocked)
         awaitingNow.set({ downstream }, awaitingReceipt)
       }
     },

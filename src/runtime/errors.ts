@@ -83,6 +83,16 @@ export interface Invalid {
   pointer: string
 }
 
+/** The text of what was thrown: JavaScript may throw anything. */
+export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err))
+
+/** The same, short enough for a reason: the text of a server or a handler may have any length. */
+export const reasonOf = (err: unknown): string => messageOf(err).slice(0, 200)
+
+/** The JSON pointer of a path (RFC 6901, section 3). */
+export const pointerOf = (path: readonly PropertyKey[]): string =>
+  path.map(part => '/' + String(part).replaceAll('~', '~0').replaceAll('/', '~1')).join('')
+
 /** A refusal that the caller can fix. `headers` are sent with it (Retry-After, Allow). */
 export class Problem extends Error {
   readonly code: ProblemCode
@@ -104,11 +114,24 @@ export class Problem extends Error {
   }
 }
 
-/** PostgreSQL is unavailable. The API answers 503 with `Retry-After`; nothing was promised. */
+/** What callers may be told. A closed list: the text of a connection error names hosts. */
+export type UnavailableDetail =
+  | 'the database cannot be reached'
+  | 'the database takes too long'
+  | 'the task was removed while it was accepted: post it again'
+  | 'this delivery changes too often: send the receipt again'
+  | 'the process is overloaded'
+  | 'the process is stopping'
+
+/** Nothing was promised. The API answers 503 with the message as its detail, and with `Retry-After`. */
 export class Unavailable extends Error {
   readonly retryAfterS: number
 
-  constructor(message = 'the database cannot be reached', retryAfterS = 1, options?: ErrorOptions) {
+  constructor(
+    message: UnavailableDetail = 'the database cannot be reached',
+    retryAfterS = 1,
+    options?: ErrorOptions
+  ) {
     super(message, options)
     this.name = 'Unavailable'
     this.retryAfterS = retryAfterS

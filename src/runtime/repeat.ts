@@ -1,3 +1,5 @@
+import { setTimeout as wait } from 'node:timers/promises'
+
 /**
  * Runs `work` every `ms`, counted from its end, until the signal aborts. Resolves when the last run has ended. An exception goes to
  * `onError`, and the next run follows. `work` may return the ms until its next run.
@@ -20,17 +22,8 @@ export async function repeat(
 }
 
 /** Ends early and without an error when the signal aborts. */
-export function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise(resolve => {
-    const done = (): void => {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', done)
-      resolve()
-    }
-    const timer = setTimeout(done, ms)
-    signal.addEventListener('abort', done)
-  })
-}
+export const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
+  wait(ms, undefined, { signal }).catch(() => {})
 
 /** A sleep that can be cut short, also before it began; true: it was. */
 export function nap(): { take(ms: number, signal: AbortSignal): Promise<boolean>; end(): void } {

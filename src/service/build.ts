@@ -12,15 +12,15 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { acceptor, type AcceptDeps } from '../delivery/accept.ts'
 import { admission } from '../delivery/admission.ts'
 import { executor } from '../delivery/execute.ts'
-import { dispatcher } from '../delivery/dispatcher.ts'
+import { dispatcher as openDispatcher } from '../delivery/dispatcher.ts'
 import { enqueuer } from '../delivery/enqueue.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { cancelled } from '../delivery/load.ts'
+import { cancelled as openCancelled } from '../delivery/load.ts'
 import { localQueue } from '../delivery/local-queue.ts'
-import { successors } from '../delivery/ordering.ts'
+import { successors as openSuccessors } from '../delivery/ordering.ts'
 import { outboxDrainer } from '../delivery/outbox.ts'
 import { deliveryHeaders } from '../delivery/headers.ts'
-import { reach, untilItMayTake } from '../delivery/reach.ts'
+import { reach as openReach, untilItMayTake } from '../delivery/reach.ts'
 import { receiver } from '../delivery/receive.ts'
 import { reconciler } from '../delivery/reconcile.ts'
 import { completer } from '../delivery/complete.ts'
@@ -33,13 +33,13 @@ import { openHeartbeat } from './heartbeat.ts'
 import { startMaintenance } from './maintenance.ts'
 import { createMetrics } from '../runtime/metrics.ts'
 import { apiCalls, openApp } from './api-calls.ts'
-import { presence } from './presence.ts'
+import { presence as openPresence } from './presence.ts'
 import { openQueue } from './queue.ts'
 import { openTracing } from './tracing.ts'
 import { runWorkers } from '../queue/worker.ts'
 import { consumeReceipts } from '../transport/receipt-consumers.ts'
-import { tokenHeader, tokens } from '../domain/tokens.ts'
-import { transports } from '../transport/registry.ts'
+import { tokenHeader, tokens as openTokens } from '../domain/tokens.ts'
+import { transports as openTransports } from '../transport/registry.ts'
 
 export interface ServiceOptions {
   config: Config
@@ -69,10 +69,10 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const { config, databaseUrl, registry, log } = options
   const { roles } = config
   const node = `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`
-  const gate = egress(options)
-  for (const warning of gate.warnings) log.warn({ warning }, 'settings.warn')
-  const ways = await transports(
-    { guard: gate, brokers: config.brokers, log },
+  const guard = egress(options)
+  for (const warning of guard.warnings) log.warn({ warning }, 'settings.warn')
+  const transports = await openTransports(
+    { guard, brokers: config.brokers, log },
     [...registry.downstreams.values()].map(one => one.transport)
   )
   const sql = openDb(databaseUrl, { max: config.pgPool })
@@ -105,23 +105,23 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     },
     { node, onLimits: limits.follow }
   )
-  const tell = (): void => void here.beat().catch(() => {}) // the next one tells it
-  const reaching = reach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
-  const owner = openHeartbeat({ ...options, node, roles, onDead: dead => dispatching.died(dead) })
-  const here = presence({ ...options, sql, node, owner, reach: reaching })
+  const tell = (): void => void presence.announce().catch(() => {}) // the next one tells it
+  const reach = openReach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
+  const owner = openHeartbeat({ ...options, node, roles, onDead: dead => dispatcher.died(dead) })
+  const presence = openPresence({ ...options, sql, node, owner, reach })
   const { backend, jobQueue, limiters } = await openQueue({ ...config, databaseUrl, node }, limits.all, log)
-  const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => succession })
+  const complete = completer({ sql, metrics, giveUp: giveUp.signal, successors: () => successors })
   const local = localQueue({
     queue: jobQueue,
-    run: claims => deliver(claims),
-    open: name => (roles.has('worker') && !reaching.isClosed(name) ? (limiters.get(name)?.open() ?? 0) : 0),
+    run: claims => execute(claims),
+    open: name => (roles.has('worker') && !reach.isClosed(name) ? (limiters.get(name)?.open() ?? 0) : 0),
     stopping: stopping.signal,
     log
   })
   const enqueue = enqueuer({ queue: local, complete, owner, downstreams: names })
-  const issued = tokens({ current: options.secret, previous: config.secretPrevious })
+  const tokens = openTokens({ current: options.secret, previous: config.secretPrevious })
   const random = Math.random
-  const dispatching = dispatcher({
+  const dispatcher = openDispatcher({
     sql,
     handlers,
     downstreams: limits.all,
@@ -135,32 +135,32 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     random,
     log
   })
-  const stopped = cancelled()
-  const writing: AcceptDeps = {
+  const cancelled = openCancelled()
+  const writing: Omit<AcceptDeps, 'admission'> = {
     sql,
-    dependents: { accepted: ids => succession.accepted(ids) },
+    dependents: { accepted: ids => successors.accepted(ids) },
     handlers,
     enqueuer: enqueue,
     cluster,
     owner,
     leaseMarginMs: config.leaseMarginMs,
     claiming: () => !draining,
-    wake: dispatching.wake,
+    wake: dispatcher.wake,
     hasWorker: roles.has('worker'),
     metrics,
     log
   }
-  const succession = successors({ ...writing, complete, downstreams: limits.all, metrics })
-  const accepting = { ...writing, admission: admission(writing) }
+  const successors = openSuccessors({ ...writing, complete, downstreams: limits.all, metrics })
+  const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = tracing.accept(acceptor(accepting))
   const outbox = outboxDrainer({ sql, accepting, reader: outboxReader(handlers, log), node, metrics, log })
-  const half = halfMessages({ ...options, sql, accept, guard: gate, cluster, metrics, cutOff: cutOff.signal })
-  const deliver = executor({
-    cancelled: stopped,
+  const half = halfMessages({ ...options, sql, accept, guard, cluster, metrics, cutOff: cutOff.signal })
+  const execute = executor({
+    cancelled,
     enqueuer: enqueue,
     sql,
     handlers,
-    transports: ways,
+    transports,
     complete,
     cluster,
     owner,
@@ -168,13 +168,13 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     leaseMarginMs: config.leaseMarginMs,
     slots: limiters,
     limits: limits.byName,
-    reach: reaching,
+    reach,
     started: jobQueue.started,
     headers: deliveryHeaders({
       ...config,
       handlers: [...handlers.values()],
       secret: options.secret,
-      tokens: issued,
+      tokens,
       databaseNow: () => cluster.now(),
       traceparentOf: tracing.traceparentOf
     }),
@@ -185,7 +185,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     metrics,
     log
   })
-  const receive = receiver({ sql, handlers, tokens: issued, complete, cluster, random, metrics, log })
+  const receive = receiver({ sql, handlers, tokens, complete, cluster, random, metrics, log })
   const waiting = waiters({ sql, log })
   const api = apiCalls({
     ...options,
@@ -194,14 +194,14 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     accept,
     receive: tracing.receive(receive),
     half,
-    succession,
+    successors,
     complete,
-    dispatching,
+    dispatcher,
     outbox,
     cluster,
-    cancelled: stopped,
+    cancelled,
     waiting,
-    guard: gate,
+    guard,
     queued: name => jobQueue.waiting(name),
     queueUp: () => backend.up(),
     draining: () => draining,
@@ -209,16 +209,16 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   })
   const app = await openApp(config, api)
 
-  await here.join()
+  await presence.join()
   await cluster.refresh()
   const working = roles.has('worker')
     ? runWorkers({
         backend,
         downstreams: limits.all,
-        opened: (name, signal) => untilItMayTake({ cluster, owner, reach: reaching }, name, signal),
+        opened: (name, signal) => untilItMayTake({ cluster, owner, reach }, name, signal),
         async run(job) {
           jobQueue.taken(job.downstream, job.deliveries.length)
-          await deliver({
+          await execute({
             downstream: job.downstream,
             deliveries: job.deliveries.map(([taskId, attempt]) => ({ taskId, attempt }))
           })
@@ -229,7 +229,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     : Promise.resolve()
   const reading = await consumeReceipts({
     brokers: roles.has('api') ? config.receiptsFrom : [],
-    guard: gate,
+    guard,
     take: ({ body, headers }, from) => takeReceipt(api, body, headers[tokenHeader], from),
     faultOf,
     log,
@@ -241,13 +241,13 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     sql,
     databaseUrl,
     node,
-    here,
-    hasNews: reaching.hasNews,
+    presence,
+    hasNews: reach.hasNews,
     countDeliveries: async () => metrics.countDeliveries(await countDownstreams(reads, names)),
     cluster,
-    dispatching,
+    dispatcher,
     outbox,
-    dependents: succession,
+    successors,
     checker: half.checker,
     handlers,
     complete,
@@ -279,19 +279,19 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await enqueue.idle()
       stopping.abort()
       await Promise.all([working, local.idle()])
-      await Promise.all([deliver.idle(), farewell])
+      await Promise.all([execute.idle(), farewell])
       await app?.close()
       await accept.idle().then(outbox.idle)
       await enqueue.idle()
-      await complete.idle().then(succession.idle)
+      await complete.idle().then(successors.idle)
       failpoint('shutdown.after_drain')
       clearTimeout(limit)
       clearTimeout(lastWord)
       drained.abort()
-      await here.leave().catch(() => {})
+      await presence.leave().catch(() => {})
       await jobQueue.stop()
       await backend.close()
-      await Promise.all([half, tracing, ...Object.values(ways)].map(way => way.close()))
+      await Promise.all([half, tracing, ...Object.values(transports)].map(part => part.close()))
       await Promise.all([sql.end({ timeout: 5 }), reads.end()])
       // Not earlier: a hanging query ends with its connection.
       await refreshing

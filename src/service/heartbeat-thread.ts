@@ -5,7 +5,15 @@ import { addOwner, beat, callDead, openBeats, removeOwner, type SilentOwner } fr
 import { locatePrimary } from '../db/pool.ts'
 import { hasEnded, processIdentity } from '../runtime/process-identity.ts'
 import { sleep } from '../runtime/repeat.ts'
-import { answeredAt, joinedAt, microseconds, ownNumber, type HeartbeatData, type Told } from './heartbeat.ts'
+import {
+  answeredAt,
+  joinedAt,
+  microseconds,
+  ownNumber,
+  type HeartbeatData,
+  type ThreadMessage
+} from './heartbeat.ts'
+import { messageOf } from '../runtime/errors.ts'
 
 const beatMs = 500
 /** Silent for so long by the database's clock, a process is dead. */
@@ -25,7 +33,7 @@ const times = new BigInt64Array(shared)
 const sql = openBeats(url)
 const identity = processIdentity()
 const port = parentPort as MessagePort
-const tell = (told: Told): void => port.postMessage(told)
+const tell = (message: ThreadMessage): void => port.postMessage(message)
 
 let number = 0
 let lastAnswerAt = 0
@@ -41,9 +49,9 @@ const leaving = new AbortController()
 /** Resolves when no call is on its way. */
 let called: Promise<void> = Promise.resolve()
 
-port.on('message', (asked: 'retire' | 'leave') => {
+port.on('message', (order: 'retire' | 'leave') => {
   calls = false
-  if (asked === 'leave') leaving.abort()
+  if (order === 'leave') leaving.abort()
   else void called.then(() => tell({ kind: 'retired' }))
 })
 
@@ -53,8 +61,7 @@ while (!leaving.signal.aborted) {
     await turn()
     isFailing = false
   } catch (err) {
-    if (!isFailing || !hasJoined)
-      tell({ kind: 'failing', reason: err instanceof Error ? err.message : String(err) })
+    if (!isFailing || !hasJoined) tell({ kind: 'failing', reason: messageOf(err) })
     isFailing = true
     await locatePrimary(url).catch(() => {})
   }

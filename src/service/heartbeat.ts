@@ -17,7 +17,7 @@ export interface HeartbeatData {
 }
 
 /** What the thread tells. */
-export type Told =
+export type ThreadMessage =
   | { kind: 'joined' | 'called_dead'; number: number }
   | { kind: 'failing'; reason: string }
   | { kind: 'died'; owners: DeadOwner[] }
@@ -76,20 +76,21 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
       let hasJoined = false
       let failures = 0
       worker.once('exit', () => reject(new Error('the heartbeat ended')))
-      worker.on('message', (told: Told) => {
-        if (told.kind === 'died') {
-          for (const owner of told.owners) log.warn({ ...owner }, 'node.died')
-          onDead(told.owners)
-        } else if (told.kind === 'failing') {
-          log.warn({ reason: told.reason }, 'heartbeat.failed')
+      worker.on('message', (message: ThreadMessage) => {
+        if (message.kind === 'died') {
+          for (const owner of message.owners) log.warn({ ...owner }, 'node.died')
+          onDead(message.owners)
+        } else if (message.kind === 'failing') {
+          log.warn({ reason: message.reason }, 'heartbeat.failed')
           if (!hasJoined && ++failures === mostFailures)
             reject(
-              new DatabaseError(`This process cannot join the others in the table owner: ${told.reason}`)
+              new DatabaseError(`This process cannot join the others in the table owner: ${message.reason}`)
             )
-        } else if (told.kind === 'retired') retired.end()
-        else if (told.kind === 'called_dead') log.warn({ node, number: told.number }, 'node.called_dead')
+        } else if (message.kind === 'retired') retired.end()
+        else if (message.kind === 'called_dead')
+          log.warn({ node, number: message.number }, 'node.called_dead')
         else {
-          if (hasJoined) log.info({ node, number: told.number }, 'node.joined')
+          if (hasJoined) log.info({ node, number: message.number }, 'node.joined')
           hasJoined = true
           resolve()
         }

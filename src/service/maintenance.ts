@@ -31,16 +31,16 @@ export interface MaintenanceOptions {
   sql: Sql
   databaseUrl: string
   node: string
-  here: Pick<Presence, 'beat'>
+  presence: Pick<Presence, 'announce'>
   /** Others wait to hear what this process has reached. */
   hasNews: () => boolean
   /** Measures the gauges of what stands. */
   countDeliveries: () => Promise<void>
   secret: string
   cluster: Cluster
-  dispatching: Dispatcher
+  dispatcher: Dispatcher
   outbox: Outbox
-  dependents: Dependents
+  successors: Dependents
   checker: Checker
   handlers: Registry['handlers']
   complete: Complete
@@ -54,7 +54,7 @@ export interface MaintenanceOptions {
   drained: AbortSignal
 }
 
-const beatMs = 5_000
+const announceMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
 /** How often is looked whether an incident is over. */
@@ -75,7 +75,8 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   running: Promise<void>[]
   refreshing: Promise<void>
 }> {
-  const { config, sql, databaseUrl, node, here, secret, cluster, dispatching, dependents, checker } = options
+  const { config, sql, databaseUrl, node, presence, secret, cluster, dispatcher, successors, checker } =
+    options
   const { log, signal, drained } = options
   const { alarmChannels, publicUrl, egressAllow = [] } = config
   const isDispatcher = config.roles.has('dispatcher')
@@ -97,9 +98,9 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
       primary = now
       await cluster.refresh()
-      if (options.hasNews()) await here.beat()
+      if (options.hasNews()) await presence.announce()
       // At once: who waits has waited for this look already. It never rejects, and what it says is not waited for.
-      if (isDispatcher && !signal.aborted) void dependents.sweep()
+      if (isDispatcher && !signal.aborted) void successors.sweep()
     },
     failed('refresh'),
     drained
@@ -107,19 +108,19 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   const flush = () => options.metrics.statistics.flush(counts => writeStatistics(sql, node, counts))
   const counting = repeat(statisticsMs, flush, failed('statistics'), drained).then(flush)
   const refreshing = Promise.all([looking, counting.catch(failed('statistics'))]).then(() => {})
-  const running = [repeat(beatMs, here.beat, failed('beat'), signal)]
+  const running = [repeat(announceMs, presence.announce, failed('presence'), signal)]
   if (!isDispatcher) return { running, refreshing }
   const redelivering = bulkOperations({
     ...options,
     isPaused: cluster.isPaused,
     limits: name => options.limits.get(name),
-    wake: dispatching.wake
+    wake: dispatcher.wake
   })
   const { reconciler } = options
   if (reconciler.isUsed)
     running.push(repeat(checkMs, () => reconciler.look(signal), failed('reconcile'), signal))
   running.push(
-    dispatching.run(signal),
+    dispatcher.run(signal),
     options.outbox.run(signal),
     repeat(removalMs, () => removeOldStatistics(sql), failed('statistics'), signal),
     // What was asked is answered, and written, before anything is closed.

@@ -27,10 +27,10 @@ export interface OperatorCallsOptions {
   reads: Reads
   registry: Registry
   complete: Complete
-  dispatching: Pick<Dispatcher, 'wake'>
+  dispatcher: Pick<Dispatcher, 'wake'>
   cluster: Cluster
   cancelled: Cancelled
-  succession: Pick<Successors, 'promote'>
+  successors: Pick<Successors, 'promote'>
 }
 
 export type OperatorCalls = Pick<
@@ -54,7 +54,7 @@ export type OperatorCalls = Pick<
 >
 
 export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
-  const { sql, reads, registry, complete, dispatching, cluster, cancelled } = options
+  const { sql, reads, registry, complete, dispatcher, cluster, cancelled } = options
   const auditOf =
     (deed: AuditEntry): WriteAudit =>
     (before, after) =>
@@ -74,7 +74,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     redeliver(asked) {
       const { taskNo, downstream = null, force, who } = asked
       return redeliver(
-        { sql, complete, cluster, handlers: registry.handlers, wake: dispatching.wake },
+        { sql, complete, cluster, handlers: registry.handlers, wake: dispatcher.wake },
         asked,
         auditOf({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
       )
@@ -82,7 +82,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     push(asked) {
       const { taskNo, downstream = null, who } = asked
       return push(
-        { sql, complete, cluster, wake: dispatching.wake },
+        { sql, complete, cluster, wake: dispatcher.wake },
         asked,
         auditOf({ who, what: 'task.push', target: taskNo, detail: { downstream } })
       )
@@ -108,7 +108,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     listOperationDeliveries: filter => listOperationDeliveries(reads, filter),
     stopOperation: asked => stopOperation(sql, asked),
     release: (key, who) =>
-      release({ sql, cluster, promote: options.succession.promote }, key, () =>
+      release({ sql, cluster, promote: options.successors.promote }, key, () =>
         writeAudit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
       ),
     async pause(name, who) {
@@ -123,7 +123,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
       await writeAudit(sql, { who, what: 'downstream.resume', target: name })
       await resume(sql, name)
       await cluster.refresh()
-      dispatching.wake()
+      dispatcher.wake()
       return true
     },
     listAudit: filter => listAudit(reads, filter),

@@ -1,7 +1,7 @@
 // What this process says of itself to the others, and whether they agree: in SECRET, or tokens of one are refused by another; in the
 // queue, or jobs of one wait where nobody takes them; in the handlers, or tasks of one wait for another.
 import { createHash, createHmac } from 'node:crypto'
-import { heartbeat, liveNodes, removeNode, type NodeFacts } from '../db/cluster.ts'
+import { writeNode, liveNodes, removeNode, type NodeFacts } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Reach } from '../delivery/reach.ts'
 import type { Registry } from '../handler/load.ts'
@@ -87,7 +87,8 @@ export function disagreements(facts: Partial<SetupFacts>, others: readonly NodeF
 export interface Presence {
   /** Throws SettingError where processes that live have another SECRET. */
   join(): Promise<void>
-  beat(): Promise<void>
+  /** Writes this process with its facts, so that others see it. */
+  announce(): Promise<void>
   leave(): Promise<void>
 }
 
@@ -106,8 +107,8 @@ export interface PresenceOptions {
 export function presence({ sql, node, owner, version, reach, ...options }: PresenceOptions): Presence {
   const facts = setupFacts(options.config, options.secret, options.registry)
   const roles = [...options.config.roles].join(',')
-  const beat = (): Promise<void> =>
-    heartbeat(sql, { id: node, roles, version, ...facts, reached: reach.reached(), yielded: reach.yielded() })
+  const announce = (): Promise<void> =>
+    writeNode(sql, { id: node, roles, version, ...facts, reached: reach.reached(), yielded: reach.yielded() })
   return {
     async join() {
       const [other] = disagreements({ secrets: facts.secrets }, await liveNodes(sql))
@@ -115,9 +116,9 @@ export function presence({ sql, node, owner, version, reach, ...options }: Prese
         throw new SettingError(
           `SECRET is not that of ${other.nodes.join(', ')}, which run on this database: receipts for the one would be refused by the other. Set the same; to change it, keep the old one as SECRET_PREVIOUS (docs/operations.md)`
         )
-      await Promise.all([beat(), owner.join()])
+      await Promise.all([announce(), owner.join()])
     },
-    beat,
+    announce,
     async leave() {
       await Promise.allSettled([removeNode(sql, node), owner.leave()])
     }

@@ -1,6 +1,7 @@
 import type { Evidence, Outcome } from '../domain/types.ts'
 import { openSends } from './sends.ts'
 import type { SendContext, Transport } from './types.ts'
+import { reasonOf } from '../runtime/errors.ts'
 
 /** What a custom `send` is given to send by. */
 export interface CustomTools {
@@ -61,7 +62,7 @@ async function own(send: CustomRequest['send'], context: SendContext, signal: Ab
     const { timeoutMs } = context
     return read(await send({ timeoutMs, signal, headers: payload => context.headers(payload) }))
   } catch (error) {
-    return failed(`send: ${(error instanceof Error ? error.message : String(error)).slice(0, 200)}`)
+    return failed(`send: ${reasonOf(error)}`)
   }
 }
 

@@ -3,7 +3,7 @@ export interface Due {
   due: number
   signal: AbortSignal
   /** Where it stands among the others; who adds it sets it to -1 and leaves it alone. */
-  place: number
+  index: number
   /** Called once past due, or when the signal is aborted; it must lead to `delete`. */
   expire(now: number): void
 }
@@ -44,17 +44,17 @@ export function deadlines<T extends Due = Due>(everyMs = 25): Deadlines<T> {
 
   return {
     add(item) {
-      item.place = items.push(item) - 1
+      item.index = items.push(item) - 1
       arm()
     },
     delete(item) {
-      if (item.place < 0) return
+      if (item.index < 0) return
       const last = items.pop()
       if (last && last !== item) {
-        items[item.place] = last
-        last.place = item.place
+        items[item.index] = last
+        last.index = item.index
       }
-      item.place = -1
+      item.index = -1
     },
     all: () => [...items]
   }

@@ -1,9 +1,9 @@
 // The receipts of one broker that are being handled: up to a hundred, and of a bounded size.
 import { setMaxListeners } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { Failure } from './egress/guard.ts'
 import { unfit } from './judged.ts'
 import { heldMost, messageMost, type Handle, type ReceiptMessage } from './receipts.ts'
+import { sleep } from '../runtime/repeat.ts'
 
 /** Messages that are handled at a time. */
 export const atATime = 100
@@ -82,7 +82,7 @@ export async function handled(
 ): Promise<boolean> {
   // One that breaks what handles it must not stop the others
   while ((await handle(message).catch(() => 'later' as const)) === 'later') {
-    await sleep(laterMs, undefined, { signal }).catch(() => {})
+    await sleep(laterMs, signal)
     if (signal.aborted) return false
   }
   return true

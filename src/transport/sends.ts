@@ -32,7 +32,7 @@ export function openSends(): {
         const due = {
           due: performance.now() + context.timeoutMs,
           signal: context.signal,
-          place: -1,
+          index: -1,
           expire: () => stop(context.signal.aborted ? 'shutdown' : 'timeout'),
           stop
         }

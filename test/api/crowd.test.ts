@@ -2,13 +2,13 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { seatLimits } from '../../src/api/seats.ts'
+import { connectionLimits } from '../../src/api/connections.ts'
 import { listening, order } from './fake.ts'
 
 t.setTimeout(600_000)
 
 /** Those of a process that is not short of descriptors. */
-const usual = seatLimits(1_000_000)
+const usual = connectionLimits(1_000_000)
 
 /** So many connections, each having written `bytes`; gone with the test. */
 async function crowd(t: Test, port: number, count: number, bytes: string): Promise<Socket[]> {
@@ -64,7 +64,7 @@ t.test('E76: beside 2,000 half-sent requests a producer is served, and they are 
   t.equal(status, 201)
 })
 
-t.test('beside more idle connections than there are seats a producer is served', async t => {
+t.test('beside more idle connections than the limit a producer is served', async t => {
   const { port, origin } = await listening(t, {}, usual)
   await crowd(t, port, 5_000, '')
   let status: number | null = null

@@ -7,7 +7,7 @@ import type { Test } from 'tap'
 import { z } from 'zod'
 import { buildApp } from '../../src/api/app.ts'
 import type { ApiDeps } from '../../src/api/deps.ts'
-import type { SeatLimits } from '../../src/api/seats.ts'
+import type { ConnectionLimits } from '../../src/api/connections.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { problemBody } from '../../src/runtime/errors.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
@@ -396,7 +396,7 @@ function brief(task: TaskView): TaskView {
 export async function api(
   t: Test,
   change: Partial<ApiDeps> = {},
-  limits: Partial<SeatLimits> = {}
+  limits: Partial<ConnectionLimits> = {}
 ): Promise<
   Fake & { app: App; post: (body: unknown, headers?: Record<string, string>) => ReturnType<typeof inject> }
 > {
@@ -423,7 +423,11 @@ export async function inject(app: App, url: string, body: unknown, headers: Reco
 
 export const order = { messageCode: 'order.paid', messageBody: { orderId: 'A-1', cents: 4200 } }
 
-export async function listening(t: Test, change: Partial<ApiDeps> = {}, limits: Partial<SeatLimits> = {}) {
+export async function listening(
+  t: Test,
+  change: Partial<ApiDeps> = {},
+  limits: Partial<ConnectionLimits> = {}
+) {
   const made = await api(t, change, limits)
   await made.app.listen({ host: '127.0.0.1', port: 0 })
   const address = made.app.server.address()

@@ -277,7 +277,9 @@ t.test('a batch is a list of at most 1,000 tasks and keeps the text of each body
 
 t.test('when the database is away the answer is 503 with a time, and never a bug', async t => {
   const away = async () => {
-    throw new Unavailable('connection refused at 10.1.2.3', 3)
+    throw new Unavailable('the database cannot be reached', 3, {
+      cause: new Error('connection refused at 10.1.2.3')
+    })
   }
   const { app, post, bugs } = await api(t, {
     accept: away,
@@ -294,7 +296,10 @@ t.test('when the database is away the answer is 503 with a time, and never a bug
   ]) {
     t.match(
       { body: answer.json(), retry: answer.headers['retry-after'] },
-      { body: { status: 503, code: 'UNAVAILABLE' }, retry: '3' }
+      {
+        body: { status: 503, code: 'UNAVAILABLE', detail: 'the database cannot be reached' },
+        retry: '3'
+      }
     )
     t.notMatch(answer.body, /10\.1\.2\.3/, 'how it failed is for the log')
   }

@@ -7,7 +7,7 @@ import { Redis } from 'ioredis'
 import postgres from 'postgres'
 import t from 'tap'
 import { createKey } from '../../src/db/api-keys.ts'
-import { heartbeat } from '../../src/db/cluster.ts'
+import { writeNode } from '../../src/db/cluster.ts'
 import { lyingProxy } from '../support/proxy.ts'
 import { emptyDb, testDb } from '../support/postgres.ts'
 import { ownRedis } from '../support/redis.ts'
@@ -183,13 +183,13 @@ t.test('missing tables, rights, roles and keys are told, each with what makes th
   t.match(await ask('API keys'), { level: 'OK', found: '1 in use' })
 
   t.match(await ask('Roles'), { level: 'OK', found: 'no process runs now' })
-  await heartbeat(sql as never, { id: 'one', roles: 'api', version: '0' })
+  await writeNode(sql as never, { id: 'one', roles: 'api', version: '0' })
   t.match(await ask('Roles'), {
     level: 'WARN',
     found: /nothing is delivered/,
     remedy: /ROLE=worker,dispatcher/
   })
-  await heartbeat(sql as never, { id: 'two', roles: 'worker,dispatcher', version: '0' })
+  await writeNode(sql as never, { id: 'two', roles: 'worker,dispatcher', version: '0' })
   t.match(await ask('Roles'), { level: 'OK' })
 
   const guest = `guest_${process.pid}`

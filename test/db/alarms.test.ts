@@ -1,11 +1,11 @@
 import t from 'tap'
 import { claimAlarms, markAlarmsSent, raiseNoHandler } from '../../src/db/alarms.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import type { DeliveryState } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const failed: DeliveryState = { place: 'FAILED', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 }
+const failed: DeliveryState = { state: 'FAILED', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 }
 
 async function alarm(sql: Sql, count: number): Promise<void> {
   for (let n = 0; n < count; n++) {
@@ -56,7 +56,7 @@ t.test('what was sent is not sent again', async t => {
 
 t.test('NO_HANDLER is one alarm a delivery, and opens again when it comes back', async t => {
   const { sql } = await testDb(t)
-  const taskId = await standing(sql, { ...failed, place: 'WAITING' })
+  const taskId = await standing(sql, { ...failed, state: 'WAITING' })
   const raise = (attempt: number) => raiseNoHandler(sql, [{ taskId, downstream: 'warehouse', attempt }])
   t.same(await raise(1), [60_000])
   t.same(await raise(2), [60_000])

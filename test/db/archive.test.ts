@@ -12,7 +12,7 @@ import { testDb } from '../support/postgres.ts'
 import { idOf, standing } from '../support/rows.ts'
 import { folder } from '../support/service.ts'
 
-const failed = { place: 'FAILED', attempt: 2, triesLeft: 0, lost: 0, roundFrom: 1 } as const
+const failed = { state: 'FAILED', attempt: 2, triesLeft: 0, lost: 0, roundFrom: 1 } as const
 
 /** What a reader that splits or unescapes too much would break. */
 const body = '{"a":"\u2028\\u0000 \\\\ \\" 1\\n2 \u{1f600}","n":1.10,"n2":123456789012345678901234567890}'
@@ -160,20 +160,20 @@ t.test(
     const open = new Set<string>()
     const all: string[] = []
     for (let n = 0; n < 150; n++) {
-      const place = states[Math.floor(next() * states.length)] ?? 'WAITING'
+      const state = states[Math.floor(next() * states.length)] ?? 'WAITING'
       // Clocks that are days ahead or a year behind, and many near the bound.
       const age = next() < 0.5 ? next() * 400 - 8 : days + (next() - 0.5) * 0.2
       const id = await standing(
         sql,
-        { ...failed, attempt: 1, place },
+        { ...failed, attempt: 1, state },
         { taskId: idOf(age), taskNo: `n-${n}` }
       )
       const chance = next()
-      let isOpen = phaseOf(place) !== null || age < days
+      let isOpen = phaseOf(state) !== null || age < days
       if (chance < 0.1) {
         await sql`update task set state = 'PREPARED' where id = ${id}`
         isOpen = true
-      } else if (chance < 0.2 && place === 'FAILED') {
+      } else if (chance < 0.2 && state === 'FAILED') {
         await sql`update delivery set ordering_key = ${id}, position = 1 where task_id = ${id}`
         isOpen = true
       } else if (chance < 0.3) {
@@ -182,7 +182,7 @@ t.test(
       } else if (chance < 0.4) {
         await standing(
           sql,
-          { ...failed, attempt: 1, place: 'IN_FLIGHT' },
+          { ...failed, attempt: 1, state: 'IN_FLIGHT' },
           { taskId: id, downstream: 'points' }
         )
         isOpen = true

@@ -1,24 +1,25 @@
 import t from 'tap'
-import { heartbeat, removeNode, readCluster, pause, resume } from '../../src/db/cluster.ts'
-import type { State, DeliveryState } from '../../src/domain/transitions.ts'
+import { writeNode, removeNode, readCluster, pause, resume } from '../../src/db/cluster.ts'
+import type { State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 
 t.test('who beats is alive for 15 s, who leaves is gone at once', async t => {
   const { sql } = await testDb(t)
-  await heartbeat(sql, { id: 'a', roles: 'api,worker,dispatcher', version: '1' })
-  await heartbeat(sql, { id: 'b', roles: 'worker', version: '1' })
-  await heartbeat(sql, { id: 'b', roles: 'worker', version: '2' })
-  await heartbeat(sql, { id: 'c', roles: 'api', version: '1' })
+  await writeNode(sql, { id: 'a', roles: 'api,worker,dispatcher', version: '1' })
+  await writeNode(sql, { id: 'b', roles: 'worker', version: '1' })
+  await writeNode(sql, { id: 'b', roles: 'worker', version: '2' })
+  await writeNode(sql, { id: 'c', roles: 'api', version: '1' })
   t.match(await readCluster(sql, []), { workers: 2, dispatchers: 1 })
   await sql`update node set seen_at = now() - interval '16 s' where id = 'b'`
   t.match(await readCluster(sql, []), { workers: 1 })
   await removeNode(sql, 'a')
   t.match(await readCluster(sql, []), { workers: 0, dispatchers: 0 })
   await sql`update node set seen_at = now() - interval '2 hours' where id = 'b'`
-  await heartbeat(sql, { id: 'c', roles: 'api', version: '1' })
+  await writeNode(sql, { id: 'c', roles: 'api', version: '1' })
   t.same(
     (await sql<{ id: string }[]>`select id from node`).map(row => row.id),
     ['c']

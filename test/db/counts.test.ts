@@ -17,10 +17,10 @@ t.test(
       'BLOCKED'
     ] as const
     for (const [d, downstream] of ['warehouse', 'points'].entries()) {
-      for (const [p, place] of places.entries()) {
+      for (const [p, state] of places.entries()) {
         // Another number each, so that none can stand for another.
         for (let i = 0; i <= p + d * 2; i++)
-          await standing(sql, { place, attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }, { downstream })
+          await standing(sql, { state, attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }, { downstream })
       }
     }
     const seen = await countDownstreams(reads, ['points', 'warehouse', 'unused'])
@@ -54,12 +54,12 @@ t.test(
 t.test('the oldest due is the one that waits longest, not what is on its way or due later', async t => {
   const { sql, reads } = await testDb(t)
   const at = { attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }
-  await standing(sql, { place: 'WAITING', ...at }, { inMs: 60_000 })
-  await standing(sql, { place: 'IN_FLIGHT', ...at }, { inMs: -90_000 })
+  await standing(sql, { state: 'WAITING', ...at }, { inMs: 60_000 })
+  await standing(sql, { state: 'IN_FLIGHT', ...at }, { inMs: -90_000 })
   const oldest = async () => (await countDownstreams(reads, ['warehouse']))[0]?.oldestDueAt
   t.equal(await oldest(), null)
-  await standing(sql, { place: 'WAITING', ...at }, { inMs: -1_000 })
-  const id = await standing(sql, { place: 'WAITING', ...at }, { inMs: -30_000 })
+  await standing(sql, { state: 'WAITING', ...at }, { inMs: -1_000 })
+  const id = await standing(sql, { state: 'WAITING', ...at }, { inMs: -30_000 })
   const [row] = await sql<{ due: Date }[]>`select next_action_at as due from delivery where task_id = ${id}`
   t.same(await oldest(), row?.due)
 })

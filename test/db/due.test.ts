@@ -2,12 +2,13 @@ import t from 'tap'
 import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
 import { findOverdue } from '../../src/db/overdue.ts'
 import { openDb } from '../../src/db/pool.ts'
-import type { State, DeliveryState } from '../../src/domain/transitions.ts'
+import type { State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, stored } from '../support/rows.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
-  place,
+const at = (state: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
+  state,
   attempt: 2,
   triesLeft: 3,
   lost: 0,
@@ -22,9 +23,9 @@ t.test('three dispatchers at once claim every due delivery, and none twice', asy
   t.teardown(() => Promise.all(pools.slice(1).map(pool => pool.end())))
   const ids = await Promise.all(Array.from({ length: 600 }, () => standing(sql, at('WAITING'), { inMs: -1 })))
   const claims = await Promise.all(
-    Array.from({ length: 60 }, (_, n) => claimDue(pools[n % 3]!, warehouse(40)))
+    Array.from({ length: 60 }, (_, n) => claimDue(pools[n % 3]!, warehouse(40), null))
   )
-  const rest = await claimDue(sql, warehouse(1_000))
+  const rest = await claimDue(sql, warehouse(1_000), null)
   const claimed = [...claims.flat(), ...rest]
   t.same(claimed.map(one => one.taskId).toSorted(), ids.toSorted())
   t.ok(claimed.every(one => one.attempt === 3))
@@ -39,13 +40,13 @@ t.test(
     const { sql } = await testDb(t)
     const due = await standing(sql, at('WAITING'), { inMs: -1 })
     await standing(sql, at('WAITING'), { inMs: 5_000 })
-    for (const place of ['IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED', 'HANDLED', 'DELETED'] as const) {
-      await standing(sql, at(place), { inMs: -1 })
+    for (const state of ['IN_FLIGHT', 'AWAITING_RECEIPT', 'FAILED', 'HANDLED', 'DELETED'] as const) {
+      await standing(sql, at(state), { inMs: -1 })
     }
     await standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' })
     const expired = await standing(sql, at('WAITING'), { inMs: -1 })
     await sql`update delivery set deliver_before = now() where task_id = ${expired}`
-    t.same(await claimDue(sql, warehouse(100)), [{ taskId: due, downstream: 'warehouse', attempt: 3 }])
+    t.same(await claimDue(sql, warehouse(100), null), [{ taskId: due, downstream: 'warehouse', attempt: 3 }])
   }
 )
 
@@ -56,10 +57,14 @@ t.test('each downstream gets its own room and lease, the oldest first', async t 
   const points = await Promise.all(
     [1, 2].map(() => standing(sql, at('WAITING'), { inMs: -1, downstream: 'points' }))
   )
-  const claimed = await claimDue(sql, [
-    { downstream: 'warehouse', room: 1, leaseMs: 1_000 },
-    { downstream: 'points', room: 5, leaseMs: 60_000 }
-  ])
+  const claimed = await claimDue(
+    sql,
+    [
+      { downstream: 'warehouse', room: 1, leaseMs: 1_000 },
+      { downstream: 'points', room: 5, leaseMs: 60_000 }
+    ],
+    null
+  )
   t.same(claimed.map(one => one.taskId).toSorted(), [old, ...points].toSorted())
   t.ok(((await stored(sql, points[0]!, 'points')).inMs ?? 0) > 50_000)
 })

@@ -9,7 +9,7 @@ import { openStatistics } from '../../src/runtime/statistics.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 
-const inFlight = { place: 'IN_FLIGHT', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 } as const
+const inFlight = { state: 'IN_FLIGHT', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 } as const
 const filter = (): FailureFilter => ({
   messageCodes: null,
   from: new Date(Date.now() - 3_600_000),
@@ -196,9 +196,9 @@ t.test('what keeps a task from going on is named, but not tasks of other message
   const { sql, reads } = await testDb(t)
   const [mine, theirs] = [
     await standing(sql, inFlight, { taskNo: 'mine' }),
-    await standing(sql, { ...inFlight, place: 'FAILED' }, { taskNo: 'theirs', messageCode: 'stock.moved' })
+    await standing(sql, { ...inFlight, state: 'FAILED' }, { taskNo: 'theirs', messageCode: 'stock.moved' })
   ]
-  const waits = await standing(sql, { ...inFlight, place: 'BLOCKED' }, { taskNo: 'waits' })
+  const waits = await standing(sql, { ...inFlight, state: 'BLOCKED' }, { taskNo: 'waits' })
   for (const after of [mine, theirs])
     await sql`insert into dependency (task_id, after_id) values (${waits}, ${after})`
   await sql`insert into downstream (name, paused_at, paused_by) values ('warehouse', now(), 'ops-1')`

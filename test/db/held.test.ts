@@ -5,10 +5,10 @@ import { claimDue, findOrphans, nextDue } from '../../src/db/deliveries.ts'
 import { findOverdue } from '../../src/db/overdue.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { lowWater, type From } from '../../src/delivery/low-water.ts'
-import type { DeliveryState } from '../../src/domain/transitions.ts'
 import { capture, explain } from '../support/plan.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import type { DeliveryState } from '../support/model.ts'
 
 const names = ['points', 'warehouse']
 const dead = 100_000
@@ -36,7 +36,8 @@ async function pages(sql: Sql, from: From): Promise<Record<string, number>> {
     claimDue: sql =>
       claimDue(
         sql,
-        names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: from(downstream) }))
+        names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: from(downstream) })),
+        null
       ),
     nextDue: sql =>
       nextDue(
@@ -65,8 +66,8 @@ t.test('beside 100,000 dead entries every look reads a few pages, and still sees
   for (const name of ['claimDue', 'nextDue', 'findOverdue', 'readCluster'])
     t.ok((full[name] ?? 0) > 2_000, `${name} reads ${full[name]} pages when it looks at everything`)
 
-  const at = (place: DeliveryState['place']): DeliveryState => ({
-    place,
+  const at = (state: DeliveryState['state']): DeliveryState => ({
+    state,
     attempt: 1,
     triesLeft: 3,
     lost: 0,
@@ -89,7 +90,8 @@ t.test('beside 100,000 dead entries every look reads a few pages, and still sees
   t.match(await readCluster(sql, names, '', marks.from), { oldest })
   const claimed = await claimDue(
     sql,
-    names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: marks.from(downstream) }))
+    names.map(downstream => ({ downstream, room: 100, leaseMs: 20_000, fromMs: marks.from(downstream) })),
+    null
   )
   t.match(claimed, [{ taskId: due }])
 })

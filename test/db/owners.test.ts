@@ -1,6 +1,6 @@
 // The numbers of processes, and who may call whom dead.
 import t, { type Test } from 'tap'
-import { heartbeat, liveNodes } from '../../src/db/cluster.ts'
+import { writeNode, liveNodes } from '../../src/db/cluster.ts'
 import { addOwner, beat, callDead, openBeats, removeOwner } from '../../src/db/owners.ts'
 import { testDb } from '../support/postgres.ts'
 
@@ -41,7 +41,7 @@ t.test(
   async t => {
     const { sql, own, join, silent } = await beats(t)
     const [mine, quiet] = [await join('mine'), await join('quiet')]
-    for (const id of ['mine', 'quiet']) await heartbeat(sql, { id, roles: 'worker', version: 'test' })
+    for (const id of ['mine', 'quiet']) await writeNode(sql, { id, roles: 'worker', version: 'test' })
     const asked = [{ number: quiet, silentMs: 3_000 }]
     t.same(await callDead(own, asked), [], 'not yet')
     await silent(quiet, '4 s')

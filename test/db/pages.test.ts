@@ -3,13 +3,14 @@ import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } fro
 import type { ListFilter } from '../../src/db/page.ts'
 import { isInfrastructure } from '../../src/db/pool.ts'
 import { openReads } from '../../src/db/reads.ts'
-import { type State, type DeliveryState, states } from '../../src/domain/transitions.ts'
+import { type State, states } from '../../src/domain/transitions.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 const page = (more: Partial<ListFilter> = {}): ListFilter => ({
   messageCodes: null,
   from: new Date(Date.now() - 24 * 3_600_000),
@@ -201,9 +202,9 @@ t.test('lists are narrowed by all that can be asked, and by what a key may see',
 
 t.test('the counts that ops sees equal the rows', async t => {
   const { sql, reads } = await testDb(t)
-  for (const [n, place] of states.entries()) {
-    for (let i = 0; i <= n; i++) await standing(sql, at(place))
-    await standing(sql, at(place), { downstream: 'points' })
+  for (const [n, state] of states.entries()) {
+    for (let i = 0; i <= n; i++) await standing(sql, at(state))
+    await standing(sql, at(state), { downstream: 'points' })
   }
   await sql`insert into downstream (name, paused_at, paused_by) values ('gone', now(), 'me')`
   const counts = await countDownstreams(reads, ['warehouse', 'points', 'audit'])

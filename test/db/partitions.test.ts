@@ -14,13 +14,14 @@ import { openDb, type Sql } from '../../src/db/pool.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { completer } from '../../src/delivery/complete.ts'
 import { timeOf, uuidAt } from '../../src/domain/ids.ts'
-import { phaseOf, states, type DeliveryState, type State } from '../../src/domain/transitions.ts'
+import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { idOf, standing, tried } from '../support/rows.ts'
 import { until } from '../support/until.ts'
+import type { DeliveryState } from '../support/model.ts'
 
 const dayMs = 86_400_000
-const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 const make = async (sql: Sql, daysAgo: number) => {
   for (const parent of ['attempt', 'receipt'])
     await sql`select make_partition(${parent}, ${uuidAt(new Date(Date.now() - daysAgo * dayMs))}::uuid)`
@@ -106,7 +107,8 @@ t.test(
             n % 2
               ? { taskId, downstream: 'warehouse', attempt: 1, name: 'retry', afterMs: 1_000 }
               : { taskId, downstream: 'warehouse', attempt: 1, name: 'handled', handledBy: 'send' },
-          attempt: tried()
+          attempt: tried(),
+          task: { messageCode: 'order.paid' }
         })
       )
     )
@@ -147,12 +149,12 @@ t.test('H3: with random states, days and clocks, no row of a task that is open i
   const expected: string[] = []
   const days = 5 + Math.floor(Math.random() * 30)
   for (let n = 0; n < 120; n++) {
-    const place = states[Math.floor(Math.random() * states.length)] ?? 'WAITING'
+    const state = states[Math.floor(Math.random() * states.length)] ?? 'WAITING'
     // Some hosts' clocks are far behind.
     const age = Math.random() < 0.1 ? 20_000 : Math.random() * 60
-    const id = await standing(sql, at(place), { taskId: idOf(age) })
+    const id = await standing(sql, at(state), { taskId: idOf(age) })
     await tried1(sql, id)
-    if (phaseOf(place) !== null || age < days) expected.push(id)
+    if (phaseOf(state) !== null || age < days) expected.push(id)
   }
   const became = await retain(sql, days)
   t.comment(`${days} days: ${Object.values(became).filter(one => one === 'dropped').length} dropped`)

@@ -127,7 +127,8 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
   claimDue: sql =>
     claimDue(
       sql,
-      names.map(downstream => ({ downstream, room: batch, leaseMs: 20_000 }))
+      names.map(downstream => ({ downstream, room: batch, leaseMs: 20_000 })),
+      null
     ),
   findOverdue: sql => findOverdue(sql, names, new Date(Date.now() - 1_000), 1_000),
   nextDue: sql =>
@@ -140,7 +141,8 @@ const hot: { [name: string]: (sql: Sql, known: Known) => Promise<unknown> } = {
     loadDeliveries(
       sql,
       'warehouse',
-      inFlight.map(id => [id, 1] as const)
+      inFlight.map(id => [id, 1] as const),
+      null
     ),
   takeOver: (sql, { taken }) =>
     loadDeliveries(
@@ -350,7 +352,7 @@ t.test('of 100,000 that are all due, analyzed, a claim reads those it claims', a
   for (const mode of ['force_generic_plan', 'force_custom_plan']) {
     await sql.unsafe(`set plan_cache_mode = ${mode}`)
     const statement = await capture(fake =>
-      claimDue(fake, [{ downstream: 'warehouse', room, leaseMs: 20_000 }])
+      claimDue(fake, [{ downstream: 'warehouse', room, leaseMs: 20_000 }], null)
     )
     await sql.unsafe(`prepare claim as ${statement.text}`)
     const plan = await explain(sql, 'claim', statement)

@@ -9,7 +9,7 @@ import { testDb } from '../support/postgres.ts'
 import { standing, undone, written } from '../support/rows.ts'
 
 interface Case {
-  place: State
+  state: State
   /** Of the receipt; the delivery is at its fifth, of a round that began with the third. */
   attempt: number
   /** What is there already: alarms that are open, receipts until no more are kept, and more than a minute. */
@@ -21,8 +21,8 @@ const befores: Case['before'][] = [
   { alarm: true, receipts: 25, old: false },
   { alarm: true, receipts: 1, old: true }
 ]
-const cases: Case[] = states.flatMap(place =>
-  [2, 3, 4, 5, 6].flatMap(attempt => befores.map(before => ({ place, attempt, before })))
+const cases: Case[] = states.flatMap(state =>
+  [2, 3, 4, 5, 6].flatMap(attempt => befores.map(before => ({ state, attempt, before })))
 )
 
 const idOf = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`
@@ -54,8 +54,8 @@ async function story<Asked>(
   asked: readonly Asked[],
   write: (sql: Sql, asked: readonly Asked[]) => Promise<Applied[]>
 ): Promise<{ applied: Applied[]; tables: unknown }> {
-  for (const [n, { place, before }] of cases.entries()) {
-    const at = { place, attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }
+  for (const [n, { state, before }] of cases.entries()) {
+    const at = { state, attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }
     await standing(sql, at, { taskId: idOf(n), inMs: 5_000, downstream: 'null' })
     await standing(sql, at, { taskId: idOf(n), inMs: 5_000, downstream: 'neighbour' })
     if (before.old)
@@ -83,11 +83,11 @@ t.test('a plain receipt leaves the same rows by either statement', async (t: Tes
   await sql.unsafe('rollback')
   t.same(narrow.applied, wide.applied)
   t.same(narrow.tables, wide.tables)
-  for (const [n, { place, attempt }] of cases.entries()) {
+  for (const [n, { state, attempt }] of cases.entries()) {
     const fits =
-      ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED'].includes(place) && attempt >= 3 && attempt <= 5
+      ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'BLOCKED'].includes(state) && attempt >= 3 && attempt <= 5
     if (narrow.applied[n] !== (fits ? 'moved' : 'stale'))
-      t.fail(`${place}, the receipt of attempt ${attempt}`)
+      t.fail(`${state}, the receipt of attempt ${attempt}`)
   }
 })
 

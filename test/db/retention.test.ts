@@ -4,12 +4,13 @@ import { removeOldOperations } from '../../src/db/operations.ts'
 import { removeOld } from '../../src/db/retention.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { phaseOf, states, type State, type DeliveryState } from '../../src/domain/transitions.ts'
+import { phaseOf, states, type State } from '../../src/domain/transitions.ts'
 import { lockWaits, testDb } from '../support/postgres.ts'
 import { idOf, standing } from '../support/rows.ts'
 import { until } from '../support/until.ts'
+import type { DeliveryState } from '../support/model.ts'
 
-const at = (place: State): DeliveryState => ({ place, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+const at = (state: State): DeliveryState => ({ state, attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
 
 async function rows(sql: Sql): Promise<{ [table: string]: number }> {
   const [row] = await sql<[{ [table: string]: number }]>`
@@ -22,11 +23,11 @@ async function rows(sql: Sql): Promise<{ [table: string]: number }> {
 t.test('only what is old and at rest goes, with all that hangs on it', async t => {
   const { sql } = await testDb(t)
   const kept: string[] = []
-  for (const place of states) {
-    const old = await standing(sql, at(place), { taskId: idOf(31) })
-    const young = await standing(sql, at(place), { taskId: idOf(29) })
+  for (const state of states) {
+    const old = await standing(sql, at(state), { taskId: idOf(31) })
+    const young = await standing(sql, at(state), { taskId: idOf(29) })
     kept.push(young)
-    if (phaseOf(place) !== null) kept.push(old)
+    if (phaseOf(state) !== null) kept.push(old)
   }
   const half = await standing(sql, at('HANDLED'), { taskId: idOf(40) })
   await standing(sql, at('WAITING'), { taskId: half, downstream: 'points' })
@@ -48,10 +49,10 @@ t.test('whatever the clock says, an open task keeps its attempts and its receipt
   const { sql } = await testDb(t)
   // As far back as a uuid v7 goes: to the database it is as if its clock had jumped ahead by half a century.
   const ancient = 20_000
-  const open = states.filter(place => phaseOf(place) !== null)
+  const open = states.filter(state => phaseOf(state) !== null)
   const expected: string[] = []
-  for (const place of open) {
-    const taskId = await standing(sql, at(place), { taskId: idOf(ancient) })
+  for (const state of open) {
+    const taskId = await standing(sql, at(state), { taskId: idOf(ancient) })
     for (const ended of ['HANDLED', 'FAILED', 'DELETED'] as const)
       await standing(sql, at(ended), { taskId, downstream: ended.toLowerCase() })
     expected.push(taskId)

@@ -25,21 +25,21 @@ const ends = [
 ] as const
 
 interface Case {
-  place: (typeof states)[number]
+  state: (typeof states)[number]
   attempt: number
   end: (typeof ends)[number]
   /** What is there already: an attempt row by another process, an alarm that is open. */
   before: { attempt: boolean; alarm: boolean; old: boolean }
 }
 
-const cases: Case[] = states.flatMap(place =>
+const cases: Case[] = states.flatMap(state =>
   [4, 5, 6].flatMap(attempt =>
     ends.flatMap(end =>
       [
         { attempt: false, alarm: false, old: false },
         { attempt: true, alarm: true, old: false },
         { attempt: false, alarm: true, old: true }
-      ].map(before => ({ place, attempt, end, before }))
+      ].map(before => ({ state, attempt, end, before }))
     )
   )
 )
@@ -50,8 +50,8 @@ async function story(
   write: (sql: Sql, sends: SuccessfulSend[]) => Promise<Applied[]>
 ): Promise<{ applied: Applied[]; tables: unknown }> {
   const ids = cases.map((_, n) => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`)
-  for (const [n, { place, before }] of cases.entries()) {
-    const at = { place, attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }
+  for (const [n, { state, before }] of cases.entries()) {
+    const at = { state, attempt: 5, triesLeft: 3, lost: 1, roundFrom: 3 }
     await standing(sql, at, { taskId: ids[n]!, inMs: 5_000, downstream: 'null' })
     await standing(sql, at, { taskId: ids[n]!, inMs: 5_000, downstream: 'neighbour' })
     if (before.old)

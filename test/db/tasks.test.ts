@@ -43,7 +43,7 @@ t.test('accepting is the first claim: attempt 1, one try taken, the lease runnin
   const one = task()
   t.match(await insertTasks(sql, [one]), [{ kind: 'created', at: Date, inFlight: [0] }])
   const row = await stored(sql, one.id)
-  t.same(row.standing, { place: 'IN_FLIGHT', attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 })
+  t.same(row.standing, { state: 'IN_FLIGHT', attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 })
   t.ok(row.inMs !== null && row.inMs > 15_000 && row.inMs <= 20_000)
 })
 
@@ -69,7 +69,7 @@ t.test('what is not due, has no room or is skipped is not claimed', async t => {
   near(1, 60_000)
   near(2, 0)
   t.match(rows[3], {
-    standing: { place: 'DELETED', attempt: 0, triesLeft: 10 },
+    standing: { state: 'DELETED', attempt: 0, triesLeft: 10 },
     reason: 'SKIPPED',
     inMs: null
   })

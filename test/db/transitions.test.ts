@@ -2,20 +2,13 @@ import fc from 'fast-check'
 import t from 'tap'
 import { applyMoves, type AttemptRow } from '../../src/db/transitions.ts'
 import { claimDue } from '../../src/db/deliveries.ts'
-import {
-  apply,
-  moveNames,
-  states,
-  type Move,
-  type MoveName,
-  type State,
-  type DeliveryState
-} from '../../src/domain/transitions.ts'
+import { moveNames, states, type Move, type MoveName, type State } from '../../src/domain/transitions.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, stored, tried } from '../support/rows.ts'
+import { apply, type DeliveryState } from '../support/model.ts'
 
-const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
-  place,
+const at = (state: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
+  state,
   attempt: 5,
   triesLeft: 3,
   lost: 1,
@@ -23,7 +16,7 @@ const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => (
   ...more
 })
 
-/** A move with what its place needs. */
+/** A move with what its state needs. */
 const moveOf = (taskId: string, name: MoveName, attempt: number, more: Partial<Move> = {}): Move => ({
   taskId,
   downstream: 'warehouse',
@@ -56,35 +49,35 @@ const unkeyed = moveNames.filter(name => name !== 'promote' && name !== 'requeue
 // A claim is the dispatcher's own statement.
 const written = unkeyed.filter(name => name !== 'claim')
 
-t.test('every place × move × attempt is in SQL what it is on paper', async t => {
+t.test('every state × move × attempt is in SQL what it is on paper', async t => {
   const { sql } = await testDb(t)
-  const cases = states.flatMap(place =>
-    written.flatMap(name => [2, 3, 4, 5, 6].map(attempt => ({ place, name, attempt })))
+  const cases = states.flatMap(state =>
+    written.flatMap(name => [2, 3, 4, 5, 6].map(attempt => ({ state, name, attempt })))
   )
-  const ids = await Promise.all(cases.map(({ place }) => standing(sql, at(place), { inMs: 5_000 })))
+  const ids = await Promise.all(cases.map(({ state }) => standing(sql, at(state), { inMs: 5_000 })))
   const done = await applyMoves(
     sql,
     cases.map(({ name, attempt }, index) => ({
       move: moveOf(ids[index]!, name, attempt, { afterMs: 20_000 })
     }))
   )
-  for (const [index, { place, name, attempt }] of cases.entries()) {
-    const expected = apply(at(place), { name, attempt, limit: 7 })
+  for (const [index, { state, name, attempt }] of cases.entries()) {
+    const expected = apply(at(state), { name, attempt, limit: 7 })
     const row = await stored(sql, ids[index]!)
-    const story = `${name} from ${place}, attempt ${attempt}`
-    t.same(row.standing, expected ?? at(place), story)
-    t.equal(done[index], expected ? (place === 'FAILED' ? 'late' : 'moved') : 'stale', story)
+    const story = `${name} from ${state}, attempt ${attempt}`
+    t.same(row.standing, expected ?? at(state), story)
+    t.equal(done[index], expected ? (state === 'FAILED' ? 'late' : 'moved') : 'stale', story)
     if (expected && row.inMs !== null) t.ok(row.inMs > 10_000 && row.inMs <= 20_000, `${story}: ${row.inMs}`)
   }
 })
 
-t.test('any sequence of moves leads PostgreSQL and the model to the same place', async t => {
+t.test('any sequence of moves leads PostgreSQL and the model to the same state', async t => {
   const { sql } = await testDb(t)
   const step = fc.record({ name: fc.constantFrom(...unkeyed), back: fc.constantFrom(0, 0, 0, 1, 2) })
   const walks = fc.sample(fc.array(step, { minLength: 10, maxLength: 25 }), { numRuns: 60, seed: 20 })
-  const start: DeliveryState = { place: 'WAITING', attempt: 0, triesLeft: 30, lost: 0, roundFrom: 1 }
+  const start: DeliveryState = { state: 'WAITING', attempt: 0, triesLeft: 30, lost: 0, roundFrom: 1 }
   // Half of them wait for others first.
-  const models = walks.map((_, n): DeliveryState => (n % 2 ? start : { ...start, place: 'BLOCKED' }))
+  const models = walks.map((_, n): DeliveryState => (n % 2 ? start : { ...start, state: 'BLOCKED' }))
   const ids = await Promise.all(models.map(model => standing(sql, model)))
   // All walks take their nth step in one batch, as in life.
   for (let n = 0; n < 25; n++) {
@@ -116,7 +109,7 @@ t.test('any sequence of moves leads PostgreSQL and the model to the same place',
     // The others' clocks are in an hour, so that only these are due.
     await sql`update delivery set next_action_at = now() + interval '1 hour' where status = 0`
     await sql`update delivery set next_action_at = now() where task_id = any(${claims.map(index => ids[index]!)}::uuid[])`
-    const claimed = await claimDue(sql, [{ downstream: 'warehouse', room: 1_000, leaseMs: 3_600_000 }])
+    const claimed = await claimDue(sql, [{ downstream: 'warehouse', room: 1_000, leaseMs: 3_600_000 }], null)
     t.same(claimed.map(one => one.taskId).toSorted(), claims.map(index => ids[index]!).toSorted())
     for (const index of claims)
       models[index] = apply(models[index]!, { name: 'claim', attempt: models[index]!.attempt })!
@@ -148,8 +141,8 @@ t.test('two who decide the same at once: the slower one touches nothing', async 
     const moved = done.flat().filter(one => one !== 'stale')
     const { standing: now } = await stored(sql, id)
     // A lease that is lost first may still be followed by the receipt, never the other way round.
-    t.ok(moved.length === 1 || (moved.length === 2 && now.place === 'HANDLED'), done.flat().join())
-    if (done[2][0] === 'moved') t.equal(now.place, 'HANDLED')
+    t.ok(moved.length === 1 || (moved.length === 2 && now.state === 'HANDLED'), done.flat().join())
+    if (done[2][0] === 'moved') t.equal(now.state, 'HANDLED')
   }
 })
 
@@ -207,7 +200,7 @@ t.test('a move that came too late raises no alarm and resolves none', async t =>
 
 t.test('NO_HANDLER of a delivery that was never claimed is resolved by its first send', async t => {
   const { sql } = await testDb(t)
-  const id = await standing(sql, { place: 'IN_FLIGHT', attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
+  const id = await standing(sql, { state: 'IN_FLIGHT', attempt: 1, triesLeft: 3, lost: 0, roundFrom: 1 })
   await sql`update delivery set created_at = now() - interval '2 minutes'`
   await sql`insert into alarm (task_id, downstream, attempt, kind) values (${id}, 'warehouse', 0, 'NO_HANDLER')`
   await applyMoves(sql, [{ move: moveOf(id, 'release', 1) }])
@@ -308,7 +301,7 @@ t.test('nothing waits beyond its deliverBefore, and no clock lies in the past', 
 t.test('a downstream may be called null', async t => {
   const { sql } = await testDb(t)
   const id = await standing(sql, at('WAITING'), { downstream: 'null' })
-  const claimed = await claimDue(sql, [{ downstream: 'null', room: 5, leaseMs: 1_000 }])
+  const claimed = await claimDue(sql, [{ downstream: 'null', room: 5, leaseMs: 1_000 }], null)
   t.same(claimed, [{ taskId: id, downstream: 'null', attempt: 6 }])
   t.same(await applyMoves(sql, [{ move: { ...moveOf(id, 'handled', 6), downstream: 'null' } }]), ['moved'])
 })

@@ -84,7 +84,8 @@ t.test('whether a FAILED one holds its key, only a process with the handler deci
       name: 'fail',
       reason: 'REFUSED',
       orderingKey: 'k'
-    }
+    },
+    task: { messageCode: 'order.paid' }
   })
   await around.refresh()
   const former = ordering({
@@ -122,7 +123,10 @@ t.test('a key whose head is HANDLED goes on by a process without the handler too
   await downstream.received(1)
   const [flying] = await sql<[{ task_id: string }]>`select task_id from delivery where phase = 'IN_FLIGHT'`
   const key = { taskId: flying.task_id, downstream: 'warehouse', attempt: 1 }
-  await another(story)({ move: { ...key, name: 'settle', handledBy: 'operator', orderingKey: 'k' } })
+  await another(story)({
+    move: { ...key, name: 'settle', handledBy: 'operator', orderingKey: 'k' },
+    task: { messageCode: 'order.paid' }
+  })
   await around.refresh()
   const former = ordering({
     sql,

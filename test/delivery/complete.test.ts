@@ -1,8 +1,8 @@
 // What comes together is written together: a delivery once a statement, each by the statement for its kind.
 import t, { type Test } from 'tap'
-import type { Completion, ReceiptRow } from '../../src/db/transitions.ts'
+import type { ReceiptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { completer, type Complete } from '../../src/delivery/complete.ts'
+import { completer, type Complete, type CountedCompletion } from '../../src/delivery/complete.ts'
 import { testDb } from '../support/postgres.ts'
 import { standing, stored, tried } from '../support/rows.ts'
 
@@ -24,7 +24,7 @@ async function setup(t: Test, through = (sql: Sql): Sql => sql): Promise<Story> 
     },
     ended() {}
   }
-  const at = { place: 'IN_FLIGHT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
+  const at = { state: 'IN_FLIGHT', attempt: 5, triesLeft: 3, lost: 0, roundFrom: 3 } as const
   return {
     sql,
     record: completer({ sql: through(sql), metrics, giveUp: new AbortController().signal }),
@@ -34,9 +34,11 @@ async function setup(t: Test, through = (sql: Sql): Sql => sql): Promise<Story> 
 }
 
 const key = (taskId: string, attempt = 5) => ({ taskId, downstream: 'warehouse', attempt })
-const send = (taskId: string): Completion => ({
+const task = { messageCode: 'order.paid' }
+const send = (taskId: string): CountedCompletion => ({
   move: { ...key(taskId), name: 'sent', afterMs: 60_000 },
-  attempt: tried()
+  attempt: tried(),
+  task
 })
 const row = (taskId: string, attempt?: number): ReceiptRow => ({
   ...key(taskId, attempt),
@@ -45,9 +47,10 @@ const row = (taskId: string, attempt?: number): ReceiptRow => ({
   data: null,
   remote: '10.0.0.1'
 })
-const receipt = (taskId: string, attempt?: number): Completion => ({
+const receipt = (taskId: string, attempt?: number): CountedCompletion => ({
   move: { ...key(taskId, attempt), name: 'receive', handledBy: 'receipt', sending: true },
-  receipt: row(taskId, attempt)
+  receipt: row(taskId, attempt),
+  task
 })
 const receipts = (sql: Sql) => sql`select task_id, attempt, applied from receipt order by id`
 
@@ -58,14 +61,14 @@ t.test(
     const ids = [await inFlight(), await inFlight(), await inFlight()] as const
     const asked = [send(ids[0]), send(ids[1]), receipt(ids[1]), receipt(ids[2])]
     t.same(await Promise.all(asked.map(record)), ['moved', 'moved', 'moved', 'moved'])
-    t.match(await stored(sql, ids[0]), { standing: { place: 'AWAITING_RECEIPT' }, deliveredAt: Date })
+    t.match(await stored(sql, ids[0]), { standing: { state: 'AWAITING_RECEIPT' }, deliveredAt: Date })
     t.match(await stored(sql, ids[1]), {
-      standing: { place: 'HANDLED' },
+      standing: { state: 'HANDLED' },
       handledBy: 'receipt',
       deliveredAt: Date
     })
     t.match(await stored(sql, ids[2]), {
-      standing: { place: 'HANDLED' },
+      standing: { state: 'HANDLED' },
       handledBy: 'receipt',
       deliveredAt: null
     })
@@ -78,7 +81,7 @@ t.test('the receipt of an earlier attempt comes after the send of this one', asy
   const { sql, record, inFlight } = await setup(t)
   const id = await inFlight()
   t.same(await Promise.all([send(id), receipt(id, 4)].map(record)), ['moved', 'moved'])
-  t.match(await stored(sql, id), { standing: { place: 'HANDLED', attempt: 5 }, handledBy: 'receipt' })
+  t.match(await stored(sql, id), { standing: { state: 'HANDLED', attempt: 5 }, handledBy: 'receipt' })
   t.match(await receipts(sql), [{ attempt: 4, applied: true }])
 })
 
@@ -96,7 +99,7 @@ t.test('of 50 equal receipts beside their send one counts', async t => {
 t.test('receipts that move nothing are kept beside all others', async t => {
   const { sql, record, inFlight } = await setup(t)
   const id = await inFlight()
-  const asked: Completion[] = [send(id), { move: null, receipt: row(id) }, receipt(id)]
+  const asked: CountedCompletion[] = [send(id), { move: null, receipt: row(id), task }, receipt(id)]
   t.same((await Promise.all(asked.map(record))).toSpliced(1, 1), ['moved', 'moved'])
   t.same(new Set((await receipts(sql)).map(one => one['applied'])), new Set([true, false]))
 })
@@ -115,7 +118,7 @@ t.test('of three statements one loses its connection: what the others wrote is t
     return new Proxy(whole, { apply: losing })
   })
   const ids = [await inFlight(), await inFlight(), await inFlight()] as const
-  const retry: Completion = { move: { ...key(ids[2]), name: 'retry', afterMs: 1_000 } }
+  const retry: CountedCompletion = { move: { ...key(ids[2]), name: 'retry', afterMs: 1_000 }, task }
   const asked = [send(ids[0]), receipt(ids[1]), retry]
   t.same(await Promise.all(asked.map(record)), ['moved', 'moved', 'moved'])
   t.equal(lost, 1)

@@ -26,12 +26,14 @@ t.test('what was accepted here is what a worker would have read', async t => {
     retryTimes: 4
   })
   const { taskId, downstream, attempt } = claim
-  const asAccepted = await load(sql, undefined, { downstream, deliveries: [claim] })
+  const asAccepted = await load(sql, undefined, { downstream, deliveries: [claim] }, () => null)
   t.same(asAccepted, { loaded: [claim.loaded], isRead: false }, 'no statement')
-  const { loaded: read, isRead } = await load(sql, undefined, {
-    downstream,
-    deliveries: [{ taskId, attempt }]
-  })
+  const { loaded: read, isRead } = await load(
+    sql,
+    undefined,
+    { downstream, deliveries: [{ taskId, attempt }] },
+    () => null
+  )
   t.ok(isRead)
   const { leaseMs, beforeMs, roundMs, ...rest } = loaded.delivery
   const { leaseMs: leaseLeft, beforeMs: timeLeft, roundMs: roundAge, ...restRead } = read[0]!.delivery
@@ -46,11 +48,11 @@ t.test('an accepted delivery is sent as it is for a second, then only as Postgre
   const { sql, loaded, remove, claim } = await acceptedOne(t)
   let now = loaded.leasedFrom + 1_000
   const { confirm } = cancelled(() => now)
-  t.equal(confirm(sql, loaded), loaded, 'without a statement')
+  t.equal(confirm(sql, loaded, null), loaded, 'without a statement')
   now++
-  t.match(await confirm(sql, loaded), { isAccepted: false, delivery: { task: { id: claim.taskId } } })
+  t.match(await confirm(sql, loaded, null), { isAccepted: false, delivery: { task: { id: claim.taskId } } })
   await remove(loaded.delivery.task.taskNo)
-  t.equal(await confirm(sql, loaded), undefined, 'another process stopped it')
+  t.equal(await confirm(sql, loaded, null), undefined, 'another process stopped it')
 })
 
 t.test('what this process stopped is read at once, and forgotten a second later', async t => {
@@ -58,15 +60,15 @@ t.test('what this process stopped is read at once, and forgotten a second later'
   let now = loaded.leasedFrom
   const { add, confirm } = cancelled(() => now)
   add('another task', claim.downstream)
-  t.equal(confirm(sql, loaded), loaded)
+  t.equal(confirm(sql, loaded, null), loaded)
   add(claim.taskId, 'points')
-  t.equal(confirm(sql, loaded), loaded, 'stopped at another downstream')
+  t.equal(confirm(sql, loaded, null), loaded, 'stopped at another downstream')
   add(claim.taskId, claim.downstream)
-  t.not(confirm(sql, loaded), loaded)
+  t.not(confirm(sql, loaded, null), loaded)
   now += 1_001
   add('a third', claim.downstream)
   const later: LeasedDelivery = { ...loaded, leasedFrom: now }
-  t.equal(confirm(sql, later), later)
+  t.equal(confirm(sql, later, null), later)
 })
 
 t.test('of a backlog only what can leave soon is read, the rest when there is room for it', async t => {

@@ -144,7 +144,9 @@ t.test('two who promote the same key at once: one head, claimed once', async t =
     await one.accept.many(['a', 'b', 'c'].map(name => asked({ taskNo: `${name}:${n}`, orderingKey })))
     const key = { downstream: 'warehouse', orderingKey, leaseMs: 60_000, skips: false }
     await applyMoves(one.sql, [{ move: ends(await idOf(one, `a:${n}`), orderingKey) }])
-    const promoted = await Promise.all([one, other, one, other].map(({ sql }) => promote(sql, [key])))
+    const promoted = await Promise.all(
+      [one, other, one, other].map(({ sql }) => promote(sql, [key], false, null))
+    )
     t.equal(promoted.flat().length, 1)
   }
 })
@@ -156,10 +158,10 @@ t.test('an end that is not committed yet, and one that never is, let nothing go'
   const id = await idOf(one, 'a')
   const undone = one.sql.begin(async tx => {
     await applyMoves(tx as unknown as typeof one.sql, [{ move: ends(id, 'k') }])
-    t.same(await promote(other.sql, [key]), [])
+    t.same(await promote(other.sql, [key], false, null), [])
     throw new Error('it is rolled back')
   })
   await t.rejects(undone, /rolled back/)
-  t.same(await promote(other.sql, [key]), [])
+  t.same(await promote(other.sql, [key], false, null), [])
   t.equal((await one.sql`select from promotion`).length, 0)
 })

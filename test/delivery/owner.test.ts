@@ -197,7 +197,8 @@ t.test('what was claimed before it was called dead has no time left, and what ca
     downstream &&
     ownedOf({ headers: { headers: () => ({}), probe: () => ({}), forgetMs: 60_000 } }, loaded, downstream)
   if (!owned) throw new Error('nothing was claimed')
-  const left = (): number => timeLeft({ cluster: around, owner, stopping: stopping.signal }, owned)
+  const reach = { isClosed: () => false }
+  const left = (): number => timeLeft({ cluster: around, owner, stopping: stopping.signal, reach }, owned)
   t.ok(left() > 0)
   owner.now.since = performance.now()
   t.equal(left(), 0)

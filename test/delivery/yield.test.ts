@@ -1,5 +1,5 @@
 import t from 'tap'
-import { heartbeat } from '../../src/db/cluster.ts'
+import { writeNode } from '../../src/db/cluster.ts'
 import { repeat } from '../../src/runtime/repeat.ts'
 import { throughBlackHole } from '../support/away.ts'
 import { setup } from '../support/setup.ts'
@@ -11,7 +11,7 @@ t.test(
   async t => {
     const { hole, sql, direct } = await throughBlackHole(t)
     const { post, queue, dispatching, quiet, around, logged } = await setup(t, { sql, sweepMs: 50 })
-    await heartbeat(direct, { id: 'we', roles: 'dispatcher', version: 'test' })
+    await writeNode(direct, { id: 'we', roles: 'dispatcher', version: 'test' })
     const stop = new AbortController()
     t.teardown(() => stop.abort())
     // As a whole process does.

@@ -8,8 +8,8 @@ import {
   type Policy,
   type DeliveryTries
 } from '../../src/domain/retry-policy.ts'
-import { apply, type DeliveryState } from '../../src/domain/transitions.ts'
 import type { Backoff } from '../../src/domain/types.ts'
+import { apply, type DeliveryState } from '../support/model.ts'
 
 const hour = 3_600_000
 const fixed = (ms: number): Backoff => ({ kind: 'list', ms: [ms] })
@@ -153,8 +153,8 @@ t.test('our own restarts are for free as often as lost leases are', async t => {
 
 t.test('a task that kills its worker every time is FAILED after its limit and two', async t => {
   for (const retryTimes of [1, 2, 10, 100]) {
-    let at: DeliveryState = { place: 'WAITING', attempt: 0, triesLeft: retryTimes, lost: 0, roundFrom: 1 }
-    while (at.place === 'WAITING') {
+    let at: DeliveryState = { state: 'WAITING', attempt: 0, triesLeft: retryTimes, lost: 0, roundFrom: 1 }
+    while (at.state === 'WAITING') {
       const claimed = apply(at, { name: 'claim', attempt: at.attempt })
       if (!claimed) throw new Error('not claimed')
       const decision = decide(
@@ -165,6 +165,6 @@ t.test('a task that kills its worker every time is FAILED after its limit and tw
       )
       at = apply(claimed, { name: decision.move, attempt: claimed.attempt }) ?? at
     }
-    t.match(at, { place: 'FAILED', attempt: retryTimes + 2, triesLeft: 0 })
+    t.match(at, { state: 'FAILED', attempt: retryTimes + 2, triesLeft: 0 })
   }
 })

@@ -3,7 +3,6 @@ import fc from 'fast-check'
 import t from 'tap'
 import { decide, limitOf, type AttemptResult, type Policy } from '../../src/domain/retry-policy.ts'
 import {
-  apply,
   effects,
   moveNames,
   moves,
@@ -12,13 +11,13 @@ import {
   states,
   statusOf,
   type MoveName,
-  type State,
-  type DeliveryState
+  type State
 } from '../../src/domain/transitions.ts'
 import { printStates } from '../../src/domain/states-page.ts'
 import { statusNumber } from '../../src/domain/types.ts'
+import { apply, type DeliveryState } from '../support/model.ts'
 
-// Written by hand from the picture in the design, and not from the table: from place to place by move.
+// Written by hand from the picture in the design, and not from the table: from state to state by move.
 const drawn: { [move in MoveName]: { [from in State]?: State } } = {
   claim: { WAITING: 'IN_FLIGHT' },
   unblock: { BLOCKED: 'WAITING' },
@@ -59,8 +58,8 @@ const drawn: { [move in MoveName]: { [from in State]?: State } } = {
   }
 }
 
-const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
-  place,
+const at = (state: State, more: Partial<DeliveryState> = {}): DeliveryState => ({
+  state,
   attempt: 5,
   triesLeft: 3,
   lost: 1,
@@ -68,12 +67,12 @@ const at = (place: State, more: Partial<DeliveryState> = {}): DeliveryState => (
   ...more
 })
 
-t.test('from every place each move leads where the picture says, or nowhere', async t => {
+t.test('from every state each move leads where the picture says, or nowhere', async t => {
   t.same(moveNames.toSorted(), Object.keys(drawn).toSorted())
   for (const name of moveNames) {
-    for (const place of states) {
-      const after = apply(at(place), { name, attempt: 5 })
-      t.equal(after?.place ?? null, drawn[name][place] ?? null, `${name} from ${place}`)
+    for (const state of states) {
+      const after = apply(at(state), { name, attempt: 5 })
+      t.equal(after?.state ?? null, drawn[name][state] ?? null, `${name} from ${state}`)
     }
   }
 })
@@ -82,14 +81,14 @@ t.test(
   'an attempt number that is not the present one moves nothing, but a receipt of this round does',
   async t => {
     for (const name of moveNames) {
-      for (const place of states) {
+      for (const state of states) {
         for (const attempt of [2, 3, 4, 6]) {
-          const after = apply(at(place), { name, attempt })
+          const after = apply(at(state), { name, attempt })
           const fits = name === 'receive' && (attempt === 3 || attempt === 4)
           t.equal(
-            after?.place ?? null,
-            fits ? (drawn[name][place] ?? null) : null,
-            `${name} from ${place}, ${attempt}`
+            after?.state ?? null,
+            fits ? (drawn[name][state] ?? null) : null,
+            `${name} from ${state}, ${attempt}`
           )
         }
       }
@@ -189,7 +188,7 @@ t.test('whatever happens, in whatever order, a delivery keeps its promises', asy
   fc.assert(
     fc.property(story, ([retryTimes, needsReceipt, isBlocked, events]) => {
       let now: DeliveryState = {
-        place: isBlocked ? 'BLOCKED' : 'WAITING',
+        state: isBlocked ? 'BLOCKED' : 'WAITING',
         attempt: 0,
         triesLeft: retryTimes,
         lost: 0,
@@ -210,7 +209,7 @@ t.test('whatever happens, in whatever order, a delivery keeps its promises', asy
           // As in life: an answer and a lost lease come in flight, a missing receipt and its word while one is owed.
           const { what } = one
           const owed = what.kind === 'no_receipt' || what.kind === 'receipt'
-          if (now.place !== (owed ? 'AWAITING_RECEIPT' : 'IN_FLIGHT')) continue
+          if (now.state !== (owed ? 'AWAITING_RECEIPT' : 'IN_FLIGHT')) continue
           const decision = decide(what, { ...now, needsReceipt, retryTimes }, policy, 0.5)
           move = { name: decision.move, attempt: now.attempt }
         }
@@ -222,7 +221,7 @@ t.test('whatever happens, in whatever order, a delivery keeps its promises', asy
         if (after.attempt < now.attempt) throw new Error('an attempt number fell')
         if (after.triesLeft < 0) throw new Error('more tries than it had')
         // Or PostgreSQL's CHECK would refuse the claim, and everything else with it.
-        if (after.place === 'WAITING' && after.triesLeft < 1)
+        if (after.state === 'WAITING' && after.triesLeft < 1)
           throw new Error('it waits for a try that it has not')
         if (after.roundFrom > after.attempt + 1) throw new Error('a round from the future')
         now = after

@@ -62,7 +62,7 @@ t.test('what is armed throws or holds up the whole process, on its hit and on no
   t.ok(performance.now() - began >= 49)
   failpoint('accept.before_commit')
   const work = Promise.resolve('as it was')
-  t.equal(failpointAmid('deliver.after_send', work), work, 'what is not armed costs nothing')
+  t.equal(failpointAmid('execute.after_send', work), work, 'what is not armed costs nothing')
   armFailpoints(new Map())
   failpoint('queue.before_add')
 })

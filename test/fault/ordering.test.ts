@@ -14,8 +14,8 @@ t.setTimeout(900_000)
 const moments: Failpoint[] = [
   'accept.before_commit',
   'accept.after_commit',
-  'record.before_commit',
-  'record.after_commit',
+  'complete.before_commit',
+  'complete.after_commit',
   'receipt.after_commit',
   'promote.before',
   'promote.after_commit'

@@ -99,7 +99,7 @@ t.test('a worker dies with a job that it has not read yet: another one sends it 
   const on = await patience(t)
   on.open()
   const api = await start(t, { ...on.env, ROLE: 'api,dispatcher' })
-  const dying = await start(t, { ...on.env, ROLE: 'worker', FAILPOINTS: 'deliver.before_read=kill' })
+  const dying = await start(t, { ...on.env, ROLE: 'worker', FAILPOINTS: 'execute.before_read=kill' })
   await start(t, { ...on.env, ROLE: 'worker' })
   const posted: string[] = []
   await until('one of them dies', async () => {

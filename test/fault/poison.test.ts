@@ -25,7 +25,7 @@ t.test('a task that kills its worker every time ends FAILED within its limit and
         ...of.env,
         ROLE: 'worker',
         PORT: `${await freePort()}`,
-        FAILPOINTS: 'deliver.before_send=kill'
+        FAILPOINTS: 'execute.before_send=kill'
       })
       await Promise.race([worker.exited, over])
       if (!ended) killed++

@@ -7,12 +7,12 @@ import { moments } from './points.ts'
 t.setTimeout(600_000)
 t.jobs = 4
 
-const around = /^(?:queue|deliver\.after|accept\.after)/
+const around = /^(?:queue|execute\.after|accept\.after)/
 for (const moment of moments.filter(({ name }) => around.test(name))) {
   t.test(`kill -9 at ${moment.name}, postgres: nothing is lost`, { buffered: true }, t =>
     killedAt(t, 'postgres', moment)
   )
-  if (!moment.name.startsWith('deliver')) continue
+  if (!moment.name.startsWith('execute')) continue
   t.test(`stopped at ${moment.name}, postgres: nothing moves back`, { buffered: true }, t =>
     stoppedAt(t, 'postgres', moment)
   )

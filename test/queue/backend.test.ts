@@ -61,7 +61,7 @@ for (const [name, open] of [
         queuedDeliveries('shop', 3, from).map(({ taskId, attempt }): DeliveryRef => [taskId, attempt])
       await one!.add('shop', [refs(0), refs(3), refs(6)])
       const options = { lockMs: shop.leaseMs, onError: () => {} }
-      const [mine, theirs] = [await one!.puller('shop', options), await other!.puller('shop', options)]
+      const [mine, theirs] = [await one!.consumer('shop', options), await other!.consumer('shop', options)]
       t.teardown(() => Promise.all([mine.close(), theirs.close()]))
       const first = await mine.take()
       const second = await theirs.take()
@@ -219,7 +219,7 @@ t.test('a worker that died leaves its job: nobody runs it again, and it leaves t
   const jobQueue = openTestQueue(t, backend, [shop], undefined, patientMs)
   await jobQueue.add(queuedDeliveries('shop', 1))
   // The dead worker: takes the job and is never heard of again.
-  const dead = await backend.puller('shop', { lockMs: 100, onError: () => {} })
+  const dead = await backend.consumer('shop', { lockMs: 100, onError: () => {} })
   t.ok(await dead.take())
   await dead.close()
   const client = new Redis(redis.url)

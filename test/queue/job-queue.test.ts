@@ -21,7 +21,7 @@ function fakeBackend(clock = (): number => performance.now()) {
       }),
     count: async () => 0,
     takenBy: async () => [],
-    puller: () => Promise.reject(new Error('no workers here')),
+    consumer: () => Promise.reject(new Error('no workers here')),
     ping: async () => {
       pings.push(clock())
       if (!fake.alive) throw new Error('away')

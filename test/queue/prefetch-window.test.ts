@@ -60,7 +60,7 @@ t.test('a fast downstream has a window that never runs dry: told by the workers 
 t.test('what starts without waiting here counts for the pace', async t => {
   const { window, count } = clocked()
   for (let i = 0; i < 10; i++) {
-    window.spared(200)
+    window.bypassed(200)
     count(0)
   }
   t.equal(window.waiting(), 0)

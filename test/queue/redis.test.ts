@@ -2,7 +2,7 @@
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { freePort } from '../../src/embedded/port.ts'
-import type { QueuedDelivery } from '../../src/queue/job-queue.ts'
+import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 import { QueueServerError, serverProblem } from '../../src/queue/redis.ts'
 import { blackHole } from '../support/blackhole.ts'
 import { ownRedis } from '../support/redis.ts'
@@ -40,7 +40,7 @@ async function service(t: Test, redisUrl: string) {
     backend,
     jobQueue,
     worker,
-    one: (): QueuedDelivery[] => queuedDeliveries('shop', 1, made++),
+    one: (): ClaimedDelivery[] => queuedDeliveries('shop', 1, made++),
     /** Adds one delivery after the other until one has come through to a worker. */
     well: async (ms = 60_000) => {
       const before = worker.deliveries().length

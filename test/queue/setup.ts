@@ -3,7 +3,8 @@ import type { Logger } from '../../src/runtime/logger.ts'
 import { once, EventEmitter } from 'node:events'
 import type { Test } from 'tap'
 import { openBackend, type Backend, type BackendOptions } from '../../src/queue/backend.ts'
-import { openJobQueue, type QueuedDelivery, type QueueDownstream } from '../../src/queue/job-queue.ts'
+import { openJobQueue, type QueueDownstream } from '../../src/queue/job-queue.ts'
+import type { ClaimedDelivery } from '../../src/delivery/enqueue.ts'
 import { runWorkers, type Job } from '../../src/queue/worker.ts'
 
 let prefixes = 0
@@ -18,7 +19,7 @@ export const downstream = (name: string, more: Partial<QueueDownstream> = {}): Q
   ...more
 })
 
-export const queuedDeliveries = (name: string, count: number, from = 0): QueuedDelivery[] =>
+export const queuedDeliveries = (name: string, count: number, from = 0): ClaimedDelivery[] =>
   Array.from({ length: count }, (_, i) => ({ downstream: name, taskId: `task-${from + i}`, attempt: 1 }))
 
 export interface Line {

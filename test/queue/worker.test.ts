@@ -4,7 +4,7 @@ import { runWorkers } from '../../src/queue/worker.ts'
 import { downstream, recordingLog } from './setup.ts'
 
 /** A queue in which nothing ever comes. */
-function emptyPuller(onTake: () => void): JobConsumer {
+function emptyConsumer(onTake: () => void): JobConsumer {
   let end = (): void => {}
   return {
     take: () =>
@@ -26,9 +26,9 @@ t.test('more than ten downstreams were told to be a memory leak, in the midst of
   const names = Array.from({ length: 12 }, (_, n) => `d${n}`)
   let waiting = 0
   await new Promise<void>(resolve => {
-    const puller = async () => emptyPuller(() => ++waiting === names.length && resolve())
+    const consumer = async () => emptyConsumer(() => ++waiting === names.length && resolve())
     const ended = runWorkers({
-      backend: { puller } as Partial<Backend> as Backend,
+      backend: { consumer } as Partial<Backend> as Backend,
       downstreams: names.map(name => downstream(name)),
       run: async () => {},
       log: recordingLog().log,

@@ -19,7 +19,7 @@ t.test(
   async t => {
     const on = await stage(t, { patient: true })
     if (!on) return
-    const first = await start(t, { ...on.env, FAILPOINTS: 'record.after_commit=kill#1' })
+    const first = await start(t, { ...on.env, FAILPOINTS: 'complete.after_commit=kill#1' })
     t.equal((await call(`${first.url}/downstreams/plain/pause`, {})).status, 200)
     const posted = await call(`${first.url}/tasks/batch`, {
       tasks: [plain('one'), plain('two', { after: ['one'] }), plain('three', { after: ['two', 'one'] })]

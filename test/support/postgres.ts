@@ -2,13 +2,14 @@
 // test/support/reaper.ts ends it some seconds after the last one left, however that one left.
 
 import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import postgres from 'postgres'
 import type { Test } from 'tap'
-import { migrate, migrationsHash } from '../../src/db/migrate.ts'
+import { migrate } from '../../src/db/migrate.ts'
 import { openDb, type Sql } from '../../src/db/pool.ts'
 import { openReads, type Reads } from '../../src/db/reads.ts'
 import { runPostmaster, urlOf, type Postmaster } from '../../src/embedded/postmaster.ts'
@@ -49,6 +50,15 @@ export async function emptyDb(t: Test, from = 'template1'): Promise<string> {
   await admin(sql => sql.unsafe(`create database ${name} template ${from} strategy file_copy`))
   t.teardown(() => admin(sql => sql.unsafe(`drop database if exists ${name} with (force)`)))
   return urlOf(await shared(), name)
+}
+
+/** Changes with every migration. */
+function migrationsHash(): string {
+  const from = path.resolve(import.meta.dirname, '../../../src/db/migrations')
+  const hash = createHash('sha256')
+  const names = fs.readdirSync(from).filter(name => name.endsWith('.sql'))
+  for (const name of names.toSorted()) hash.update(fs.readFileSync(path.join(from, name)))
+  return hash.digest('hex').slice(0, 40)
 }
 
 async function template(): Promise<string> {

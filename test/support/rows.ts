@@ -1,9 +1,10 @@
-// Rows made by hand: deliveries in any place, as the SQL under test finds them.
+// Rows made by hand: deliveries in any state, as the SQL under test finds them.
 import type { AttemptRow } from '../../src/db/transitions.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { phaseOf, statusOf, type DeliveryState } from '../../src/domain/transitions.ts'
+import { phaseOf, statusOf } from '../../src/domain/transitions.ts'
 import { statusNumber, type Phase } from '../../src/domain/types.ts'
 import { uuidv7 } from '../../src/domain/ids.ts'
+import type { DeliveryState } from './model.ts'
 
 export interface RowOptions {
   downstream?: string
@@ -19,8 +20,8 @@ export interface RowOptions {
 export async function standing(sql: Sql, at: DeliveryState, options: RowOptions = {}): Promise<string> {
   const { downstream = 'warehouse', messageCode = 'order.paid', inMs = 0, needsReceipt = false } = options
   const { taskId = uuidv7() } = options
-  const phase = phaseOf(at.place)
-  const ended = { FAILED: 'SEND_EXHAUSTED', DELETED: 'DELETED' }[at.place as string] ?? null
+  const phase = phaseOf(at.state)
+  const ended = { FAILED: 'SEND_EXHAUSTED', DELETED: 'DELETED' }[at.state as string] ?? null
   await sql`
     insert into task (id, task_no, message_code, scene_type, message_body, content_hash, created_by)
     values (${taskId}, ${options.taskNo ?? `no:${taskId}`}, ${messageCode}, '', '{}', 'hash', 'test')
@@ -30,10 +31,10 @@ export async function standing(sql: Sql, at: DeliveryState, options: RowOptions 
       task_id, downstream, status, phase, next_action_at, attempt, tries_left, lost, round_from, needs_receipt,
       reason, handled_at, handled_by
     ) values (
-      ${taskId}, ${downstream}, ${statusNumber[statusOf(at.place)]}, ${phase},
+      ${taskId}, ${downstream}, ${statusNumber[statusOf(at.state)]}, ${phase},
       case when ${phase !== null}::boolean then now() + ${inMs}::float8 * interval '1 ms' end,
       ${at.attempt}, ${at.triesLeft}, ${at.lost}, ${at.roundFrom}, ${needsReceipt}, ${ended},
-      ${at.place === 'HANDLED' ? new Date() : null}, ${at.place === 'HANDLED' ? 'send' : null}
+      ${at.state === 'HANDLED' ? new Date() : null}, ${at.state === 'HANDLED' ? 'send' : null}
     )`
   return taskId
 }
@@ -76,10 +77,10 @@ export async function stored(sql: Sql, taskId: string, downstream = 'warehouse')
     from delivery where task_id = ${taskId} and downstream = ${downstream}`
   if (!row) throw new Error('no such delivery')
   const ended = { 1: 'HANDLED', 2: 'FAILED', [-1]: 'DELETED' } as const
-  const place = row.phase ?? ended[row.status as keyof typeof ended]
+  const state = row.phase ?? ended[row.status as keyof typeof ended]
   return {
     standing: {
-      place,
+      state,
       attempt: row.attempt,
       triesLeft: row.tries_left,
       lost: row.lost,

@@ -8,9 +8,10 @@ import { z } from 'zod'
 import { outboxReader } from '../../src/api/outbox-row.ts'
 import { readTask } from '../../src/db/lists.ts'
 import type { TaskView } from '../../src/db/views.ts'
-import { heartbeat } from '../../src/db/cluster.ts'
+import { writeNode } from '../../src/db/cluster.ts'
 import type { DeadOwner } from '../../src/db/owners.ts'
 import type { Sql } from '../../src/db/pool.ts'
+import type { Applied, Completion } from '../../src/db/transitions.ts'
 import { acceptor, type Accept, type AcceptDeps, type TaskRequest } from '../../src/delivery/accept.ts'
 import { admission } from '../../src/delivery/admission.ts'
 import { executor, type Execute } from '../../src/delivery/execute.ts'
@@ -22,6 +23,7 @@ import { enqueuer, type Enqueuer } from '../../src/delivery/enqueue.ts'
 import { outboxDrainer, type Outbox, type OutboxDeps } from '../../src/delivery/outbox.ts'
 import { deliveryHeaders } from '../../src/delivery/headers.ts'
 import type { TakenBy } from '../../src/delivery/rescue.ts'
+import type { Reach } from '../../src/delivery/reach.ts'
 import { receiver, type ReceiptRequest, type ReceiveResult } from '../../src/delivery/receive.ts'
 import { completer, type Complete } from '../../src/delivery/complete.ts'
 import { redeliver, release, remove } from '../../src/delivery/operate.ts'
@@ -29,6 +31,7 @@ import { openCluster, type Cluster } from '../../src/delivery/cluster.ts'
 import type { LoadedDownstream, LoadedHandler } from '../../src/handler/loaded.ts'
 import type { Logger } from '../../src/runtime/logger.ts'
 import { createMetrics } from '../../src/runtime/metrics.ts'
+import type { Counts } from '../../src/runtime/statistics.ts'
 import { limiter } from '../../src/queue/limiter.ts'
 import { tokens } from '../../src/domain/tokens.ts'
 import type { Transport } from '../../src/transport/types.ts'
@@ -66,6 +69,8 @@ export interface SetupOptions {
   takenBy?: TakenBy
   /** Called when a dispatcher stops: whom its process has called dead by then. */
   retire?: () => readonly DeadOwner[]
+  /** By default its own way to a downstream is never doubted. */
+  reach?: Pick<Reach, 'attempted' | 'isClosed'>
 }
 
 export interface Story {
@@ -75,7 +80,8 @@ export interface Story {
   downstream: ScriptedDownstream
   accept: Accept
   deliver: Execute
-  record: Complete
+  /** By default of an `order.paid`. */
+  record: ((completion: Completion) => Promise<Applied>) & Pick<Complete, 'idle'>
   enqueuing: Enqueuer
   around: Cluster
   succession: Successors
@@ -103,6 +109,8 @@ export interface Story {
   /** One look at the outbox of one that has just started, and all that follows from it. */
   drain(one?: Outbox): Promise<void>
   metrics: () => Promise<string>
+  /** What the charts count, all minutes together. */
+  counts: () => Promise<Counts[]>
   /** Nothing is on its way: all queued, sent as far as it can be, and written. Not while the downstream holds. */
   quiet(): Promise<void>
   /** Time passes, by the database's clock. */
@@ -183,6 +191,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     slots: new Map(all.map(({ name, limit }) => [name, limiter({ ...limit, share: () => 1 })])),
     started: () => {},
+    reach: options.reach ?? { attempted: () => false, isClosed: () => false },
     cancelled: stopped,
     enqueuer: enqueuing,
     headers: deliveryHeaders({
@@ -204,7 +213,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     metrics,
     log
   })
-  const writing: AcceptDeps = {
+  const writing: Omit<AcceptDeps, 'admission'> = {
     sql,
     dependents: { accepted: ids => succession.accepted(ids) },
     handlers,
@@ -225,7 +234,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     onFailed
   }))
   const succession = successors({ ...writing, complete: record, downstreams: leases, metrics })
-  const accepting = { ...writing, admission: admission(writing) }
+  const accepting: AcceptDeps = { ...writing, admission: admission(writing) }
   const accept = acceptor(accepting)
   let drainers = 0
   const receive = receiver({
@@ -279,7 +288,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     }
   }
 
-  await heartbeat(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
+  await writeNode(sql, { id: 'another', roles: 'worker,dispatcher', version: 'test' })
   await around.refresh()
 
   const story: Story = {
@@ -289,7 +298,9 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     downstream,
     accept,
     deliver,
-    record,
+    record: Object.assign((completion: Completion) => record({ ...completion, task: handler }), {
+      idle: record.idle
+    }),
     enqueuing: enqueuing,
     around,
     succession,
@@ -379,6 +390,13 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
       await quiet()
     },
     metrics: metrics.render,
+    async counts() {
+      const all: Counts[] = []
+      await metrics.statistics.flush(async counts => {
+        all.push(...counts)
+      })
+      return all
+    },
     quiet,
     async later(interval) {
       await sql`
@@ -398,7 +416,7 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     async workers(count) {
       await sql`delete from node`
       for (let i = 0; i < count; i++)
-        await heartbeat(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
+        await writeNode(sql, { id: `worker ${i}`, roles: 'worker', version: 'test' })
       await around.refresh()
     },
     logged: message => lines.filter(line => line.message === message)

@@ -79,11 +79,11 @@ async function queue(): Promise<Reader> {
     worker: 'flooded',
     log
   })
-  const puller = await backend.puller('orders', { lockMs: 30_000, onError: () => {} })
+  const consumer = await backend.consumer('orders', { lockMs: 30_000, onError: () => {} })
   let closed = false
   const taking = (async () => {
     while (!closed) {
-      const taken = await puller
+      const taken = await consumer
         .take()
         .catch(() => new Promise<undefined>(resolve => setTimeout(() => resolve(undefined), 50)))
       await taken?.done().catch(() => {})
@@ -103,7 +103,7 @@ async function queue(): Promise<Reader> {
     async close() {
       closed = true
       await backend.close()
-      await puller.close().catch(() => {})
+      await consumer.close().catch(() => {})
       await taking
     }
   }

@@ -8,6 +8,7 @@ import type { Backoff, Task } from '../../domain/types.ts'
 import { defaultTaskNo } from '../../json/reader.ts'
 import { UsageError } from '../usage-error.ts'
 import { unencoded } from './unencoded.ts'
+import { messageOf } from '../../runtime/errors.ts'
 
 export interface DryRunDeps {
   registry: Registry
@@ -41,7 +42,7 @@ export async function dryRun(
       lines = await wouldGet({ refused, handler, downstream }, task, body, raw)
     } catch (err) {
       failed++
-      lines = [`The attempt would fail: ${err instanceof Error ? err.message : String(err)}`]
+      lines = [`The attempt would fail: ${messageOf(err)}`]
     }
     console.log(`\n${downstream.name}\n${lines.map(line => `  ${line}`).join('\n')}`)
   }
@@ -58,7 +59,7 @@ async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, ta
     const { url, headers = {} } = await checkBack({ task })
     return [`  POST ${String(url)}`, ...Object.entries(headers).map(([name, value]) => `  ${name}: ${value}`)]
   } catch (err) {
-    return [`  the check would fail: ${err instanceof Error ? err.message : String(err)}`]
+    return [`  the check would fail: ${messageOf(err)}`]
   }
 }
 
@@ -67,7 +68,7 @@ function bodyOf(handler: LoadedHandler, raw: string): unknown {
   try {
     value = JSON.parse(raw)
   } catch (err) {
-    throw new UsageError(`The messageBody is not JSON: ${err instanceof Error ? err.message : String(err)}`)
+    throw new UsageError(`The messageBody is not JSON: ${messageOf(err)}`)
   }
   const read = handler.body.safeParse(value)
   if (read.success) return read.data

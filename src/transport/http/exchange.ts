@@ -34,7 +34,7 @@ export interface ExchangeLimits {
 export class Exchange implements Carried, Due, Awaiting {
   connection: PipelinedConnection | undefined
   due: number
-  place = -1
+  index = -1
   readonly signal: AbortSignal
   readonly #accepted: Accepted | undefined
   readonly #limits: ExchangeLimits

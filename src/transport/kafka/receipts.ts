@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import {
   Consumer,
   instancesChannel,
@@ -19,6 +18,7 @@ import {
   type ReceiptMessage,
   type ReceiptConsumerDeps
 } from '../receipts.ts'
+import { sleep } from '../../runtime/repeat.ts'
 
 const commitMs = 200
 /** What is being handled when we must go may still be committed within this. */
@@ -47,7 +47,7 @@ export const consume: Consume = async (deps, handle, signal) => {
     }
     if (signal.aborted) return
     if (failures++ === 0) log.warn({ broker: broker.name, topic, reason }, 'receipts.unavailable')
-    await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})
+    await sleep(Math.min(waitMost, 250 * 2 ** failures), signal)
   }
 }
 
@@ -158,7 +158,7 @@ async function take(
 /** Commits what is done every now and then. Fails when the broker does. */
 async function committer(consumer: Consumer, done: Progress, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    await sleep(commitMs, undefined, { signal }).catch(() => {})
+    await sleep(commitMs, signal)
     if (!signal.aborted) await commit(consumer, done)
   }
 }

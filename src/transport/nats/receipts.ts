@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { AckPolicy, jetstream, jetstreamManager, type Consumer, type JsMsg } from '@nats-io/jetstream'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
@@ -6,6 +5,7 @@ import { Failure } from '../egress/guard.ts'
 import { atATime, inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
 import { natsFailure, natsLink } from './connection.ts'
 import { address, messageMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
+import { sleep } from '../../runtime/repeat.ts'
 
 const durable = 'ackbox'
 const restMs = 1_000
@@ -26,10 +26,9 @@ export const consume: Consume = async (deps, handle, signal) => {
   // What is being handled may still be acknowledged; what hangs is cut off
   const over = new AbortController()
   const cut = (): void => {
-    void sleep(closeMs, undefined, { signal: over.signal }).then(
-      () => link.close(),
-      () => {}
-    )
+    void sleep(closeMs, over.signal).then(() => {
+      if (!over.signal.aborted) void link.close()
+    })
   }
   signal.addEventListener('abort', cut, { once: true })
   let trouble: string | undefined
@@ -55,7 +54,7 @@ export const consume: Consume = async (deps, handle, signal) => {
         deps.log.warn({ broker: deps.broker.name, reason }, 'receipts.unavailable')
         trouble = reason
       }
-      await sleep(restMs, undefined, { signal }).catch(() => {})
+      await sleep(restMs, signal)
     }
   }
   over.abort()

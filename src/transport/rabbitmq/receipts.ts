@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { AsyncMessage, Channel, Connection } from 'rabbitmq-client'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { failureOf } from '../failure.ts'
@@ -14,6 +13,7 @@ import {
   type ReceiptMessage,
   type ReceiptConsumerDeps
 } from '../receipts.ts'
+import { sleep } from '../../runtime/repeat.ts'
 
 /** What is being handled when we must go may still be acknowledged within this. */
 const goMs = 500
@@ -48,7 +48,7 @@ export const consume: Consume = async (deps, handle, signal) => {
     prefetch = wasTooMuch ? Math.max(1, prefetch >> 2) : atATime
     if (failures++ === 0) log.warn({ broker: broker.name, queue, reason }, 'receipts.unavailable')
     host++
-    await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})
+    await sleep(Math.min(waitMost, 250 * 2 ** failures), signal)
   }
 }
 
@@ -161,7 +161,7 @@ async function answer(
     log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
   }
   // Given back at once it would come back at once
-  if (result === 'later') await sleep(laterMs, undefined, { signal }).catch(() => {})
+  if (result === 'later') await sleep(laterMs, signal)
   try {
     if (result === 'done') channel.basicAck({ deliveryTag })
     else channel.basicNack({ deliveryTag, requeue: true })

@@ -7,7 +7,7 @@ import type { Suspect } from './failure.ts'
 /** One message on its way, from the handler's request to its outcome. */
 export class Sending implements Due, Suspect {
   readonly due: number
-  place = -1
+  index = -1
   readonly signal: AbortSignal
   readonly envelope: Envelope & { messageId: string }
   readonly body: Buffer

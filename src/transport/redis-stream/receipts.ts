@@ -1,11 +1,11 @@
 import { hostname } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { Failure } from '../egress/guard.ts'
 import { link } from '../connection.ts'
 import { anyOf, atATime, handled, inHand, laterMs, type InHand } from '../in-hand.ts'
 import { address, heldMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
 import { opener, outcomeOf, type RedisConnection } from './connection.ts'
+import { sleep } from '../../runtime/repeat.ts'
 
 const group = 'ackbox'
 /** The same again after a restart in a container: it finds at once what it had in hand. */
@@ -59,7 +59,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
         log.warn({ broker: broker.name, reason }, 'receipts.unavailable')
         trouble = reason
       }
-      await sleep(laterMs, undefined, { signal }).catch(() => {})
+      await sleep(laterMs, signal)
     }
   }
   way.close()
@@ -149,7 +149,7 @@ async function takeAll(
       const last = entries.at(-1)
       if (from !== '>') from = last?.id ?? '>'
       else if (last) grow(Math.min(atATime, 2 * most()))
-      else await sleep(restMs, undefined, { signal }).catch(() => {})
+      else await sleep(restMs, signal)
     }
     if (lost.signal.aborted) throw lost.signal.reason as Error
   } finally {

@@ -1,5 +1,4 @@
 // A consumer of one topic by the gRPC protocol of RocketMQ 5: https://github.com/apache/rocketmq-clients/blob/master/docs/workflow.md
-import { setTimeout as sleep } from 'node:timers/promises'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import { withTimeout } from '../../runtime/with-timeout.ts'
@@ -22,6 +21,7 @@ import {
   type Subscription,
   type Way
 } from './receive.ts'
+import { sleep } from '../../runtime/repeat.ts'
 
 const { ClientType, Language, Permission } = definition
 /** As often as clients of RocketMQ say that they are there, and look where a topic is. */
@@ -180,7 +180,7 @@ async function watch(
     .setClientType(ClientType.SIMPLE_CONSUMER)
     .setGroup(resource(to.group, to.broker.path))
   for (let nth = 1; ; nth++) {
-    await sleep(heartbeatMs, undefined, { signal }).catch(() => {})
+    await sleep(heartbeatMs, signal)
     if (signal.aborted) return
     for (const each of sessions) each.forget()
     const beat = ({ proxy }: Way): Promise<unknown> =>

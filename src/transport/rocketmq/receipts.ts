@@ -1,5 +1,4 @@
 import { gunzipSync } from 'node:zlib'
-import { setTimeout as sleep } from 'node:timers/promises'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
 import { anyOf, atATime, handled, inHand, TooMuch, type InHand } from '../in-hand.ts'
@@ -9,6 +8,7 @@ import { subscribe, type Consumer } from './consumer.ts'
 import { proxiesOf } from './proxy.ts'
 import { invisibleMs, type MessageOfTopic, type Source, type Taken } from './receive.ts'
 import { failureOfCall, isTooLarge } from './status.ts'
+import { sleep } from '../../runtime/repeat.ts'
 
 /** A topic of RocketMQ may not have a dot in its name. */
 const topic = 'ackbox-receipts'
@@ -64,7 +64,7 @@ export const consume: Consume = async (deps, handle, signal) => {
       if (isTooLarge(error) || error instanceof TooMuch) slowUntil = performance.now() + 2 * invisibleMs
       const { reason } = isTooLarge(error) ? tooLarge : failureOfCall(error)
       if (failures++ === 0) log.warn({ broker: broker.name, topic, reason }, 'receipts.unavailable')
-      await sleep(Math.min(waitMost, 250 * 2 ** failures), undefined, { signal }).catch(() => {})
+      await sleep(Math.min(waitMost, 250 * 2 ** failures), signal)
     }
   }
   proxies.close()
@@ -107,7 +107,7 @@ async function takeAll(
         asked -= most
       }
       const leftMs = since + restMs - performance.now()
-      if (isEmpty && leftMs > 0) await sleep(leftMs, undefined, { signal: either }).catch(() => {})
+      if (isEmpty && leftMs > 0) await sleep(leftMs, either)
     }
   }
 

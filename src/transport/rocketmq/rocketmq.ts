@@ -66,7 +66,7 @@ export function rocketmqTransport(deps: TransportDeps): Transport<RocketmqReques
 class Sending implements Due, Journey {
   readonly startedAt = performance.now()
   readonly due: number
-  place = -1
+  index = -1
   readonly signal: AbortSignal
   onEnd: ((isLate: boolean) => void) | undefined
   #tell: ((outcome: Outcome) => void) | undefined

@@ -4,19 +4,19 @@ import { standing } from '../../support/rows.ts'
 
 const at = { attempt: 1, triesLeft: 9, lost: 0, roundFrom: 1 }
 
-/** Rows in the tables of the first migration, a delivery in each place. */
+/** Rows in the tables of the first migration, a delivery in each state. */
 export async function everyState(sql: Sql): Promise<void> {
-  for (const place of ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'HANDLED', 'FAILED', 'DELETED'] as const) {
-    const waiting = place === 'WAITING'
+  for (const state of ['WAITING', 'IN_FLIGHT', 'AWAITING_RECEIPT', 'HANDLED', 'FAILED', 'DELETED'] as const) {
+    const waiting = state === 'WAITING'
     const id = await standing(
       sql,
-      { place, ...at, attempt: waiting ? 0 : 1 },
+      { state, ...at, attempt: waiting ? 0 : 1 },
       {
         downstream: 'plain',
         messageCode: 'test.plain',
-        taskNo: place,
+        taskNo: state,
         inMs: 3_600_000,
-        needsReceipt: place === 'AWAITING_RECEIPT'
+        needsReceipt: state === 'AWAITING_RECEIPT'
       }
     )
     if (waiting) continue
@@ -26,7 +26,7 @@ export async function everyState(sql: Sql): Promise<void> {
     await sql`
       insert into receipt (task_id, downstream, attempt, result, data, applied)
       values (${id}, 'plain', 1, 'PROCESSING', '{"n":1}', false)`
-    if (place === 'FAILED')
+    if (state === 'FAILED')
       await sql`insert into alarm (task_id, downstream, attempt, kind) values (${id}, 'plain', 1, 'FAILED')`
   }
   await sql`insert into downstream (name, paused_at, paused_by) values ('elsewhere', now(), 'somebody')`

@@ -1,21 +1,21 @@
-// Connections are seats: who keeps us waiting gives theirs up, and nobody can take all of them.
+// Who keeps us waiting gives their connection up, and nobody can take all of them.
 
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { connect, type AddressInfo, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { type SeatLimits, seating, seatLimits } from '../../src/api/seats.ts'
+import { type ConnectionLimits, connectionLimiter, connectionLimits } from '../../src/api/connections.ts'
 import { addressGroup, proxyCheck } from '../../src/api/address.ts'
 import { until } from '../support/until.ts'
 import type { ApiDeps } from '../../src/api/deps.ts'
 import { api, listening, order } from './fake.ts'
 import { parse, read, request, type RawAnswer } from './socket.ts'
 
-/** Ten seats, seven of them at most for one address, and three spare ones. Nobody's silence is borne. */
-const few: Partial<SeatLimits> = { seats: 10, perAddress: 7, spare: 3, graceMs: 0 }
+/** Ten connections, seven of them at most for one address, and three spare ones. Nobody's silence is borne. */
+const few: Partial<ConnectionLimits> = { connections: 10, perAddress: 7, spare: 3, graceMs: 0 }
 
-/** The API with few seats, and a task that callers can wait for until `release`. */
-async function crowded(t: Test, limits: Partial<SeatLimits> = few, change: Partial<ApiDeps> = {}) {
+/** The API with few connections, and a task that callers can wait for until `release`. */
+async function crowded(t: Test, limits: Partial<ConnectionLimits> = few, change: Partial<ApiDeps> = {}) {
   let release = (): void => {}
   const released = new Promise<void>(resolve => {
     release = resolve
@@ -163,12 +163,16 @@ t.test('a connection that is kept open without a request is closed after a while
 })
 
 t.test('the second server of HOST=localhost has the same limits, from its first request on', async t => {
-  const seats = seating({ ...seatLimits(), ...few, graceMs: 600_000 }, () => false, { warn() {} })
+  const connections = connectionLimiter({ ...connectionLimits(), ...few, graceMs: 600_000 }, () => false, {
+    warn() {}
+  })
   const server = createServer((asked, reply) => {
-    seats.begin(asked, reply, isSpare => reply.writeHead(isSpare ? 503 : 200, { 'content-length': 0 }).end())
+    connections.begin(asked, reply, isSpare =>
+      reply.writeHead(isSpare ? 503 : 200, { 'content-length': 0 }).end()
+    )
   })
   t.teardown(() => server.close())
-  t.teardown(() => seats.stop())
+  t.teardown(() => connections.stop())
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -183,7 +187,7 @@ t.test('the second server of HOST=localhost has the same limits, from its first 
   t.same(all, [200, 200, 200, 200, 200, 200, 200, 200, 503])
 })
 
-t.test('beside connections that keep us waiting there is always a seat', async t => {
+t.test('beside connections that keep us waiting there is always a free one', async t => {
   const { come, ask } = await crowded(t)
   const bundle = get('/docs/static/swagger-ui-bundle.js').repeat(30)
   const half =
@@ -203,7 +207,7 @@ t.test('beside connections that keep us waiting there is always a seat', async t
   }
 })
 
-t.test('one address has at most three quarters of the seats, however busy, and is told so', async t => {
+t.test('one address has at most three quarters of the connections, however busy, and is told so', async t => {
   const { wait, ask, release } = await crowded(t)
   const busy = [...(await seven(wait)), await wait('127.0.0.2')]
   const refused = await ask('/downstreams')
@@ -212,11 +216,11 @@ t.test('one address has at most three quarters of the seats, however busy, and i
   t.match(await ask('/healthz'), { status: 200, headers: { connection: 'close' } })
   t.equal((await ask('/downstreams', '127.0.0.2'))?.status, 200)
   release()
-  for (const socket of busy) t.equal((await answer(socket))?.status, 200, 'who waits keeps the seat')
+  for (const socket of busy) t.equal((await answer(socket))?.status, 200, 'who waits keeps the connection')
   t.equal((await ask('/downstreams'))?.status, 200, 'and then there is room')
 })
 
-t.test('health is answered while all seats are busy and idle connections hold the spare ones', async t => {
+t.test('health is answered while all connections are busy and idle ones hold the spare ones', async t => {
   const { wait, come, ask } = await crowded(t)
   await seven(wait)
   for (const from of ['127.0.0.2', '127.0.0.3', '127.0.0.4']) await wait(from)
@@ -229,7 +233,7 @@ t.test('health is answered while all seats are busy and idle connections hold th
   t.equal((await ask('/openapi.json', '127.0.0.20'))?.status, 503)
 })
 
-t.test('a short silence costs nobody a seat: then a newcomer is told to come back', async t => {
+t.test('a short silence costs nobody a connection: then a newcomer is told to come back', async t => {
   const { come, ask } = await crowded(t, { ...few, graceMs: 600_000 })
   const idle = await seven(come)
   t.equal((await ask('/downstreams'))?.status, 503)
@@ -249,7 +253,7 @@ t.test('the address with the most connections gives up its own, not those of oth
   }
 })
 
-t.test('a proxy of TRUST_PROXY has as many seats as there are', async t => {
+t.test('a proxy of TRUST_PROXY has as many connections as there are', async t => {
   const { wait, ask } = await crowded(t, few, { trustProxy: '10.0.0.0/8,127.0.0.1' })
   const busy = [...(await seven(wait)), await wait(), await wait()]
   t.equal((await ask('/downstreams'))?.status, 200, 'the tenth of ten')
@@ -293,9 +297,9 @@ t.test('an address is one machine: of IPv6 its network of 64 bits', async t => {
   )
 })
 
-t.test('a process with few descriptors has few seats', async t => {
-  t.match(seatLimits(1_000_000), { seats: 4_096, perAddress: 3_072, spare: 64 })
-  t.match(seatLimits(256), { seats: 128, perAddress: 96, spare: 16 })
+t.test('a process with few descriptors has few connections', async t => {
+  t.match(connectionLimits(1_000_000), { connections: 4_096, perAddress: 3_072, spare: 64 })
+  t.match(connectionLimits(256), { connections: 128, perAddress: 96, spare: 16 })
 })
 
 t.test('the pages of the docs are known again by their etag', async t => {

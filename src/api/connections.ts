@@ -5,17 +5,17 @@ import { addressGroup } from './address.ts'
 import type { ApiLog } from './deps.ts'
 
 /** How many connections may be open, and how long each may be silent. */
-export interface SeatLimits {
-  seats: number
+export interface ConnectionLimits {
+  connections: number
   /** Limit of one address. Proxies of TRUST_PROXY are not counted. */
   perAddress: number
-  /** Spare connections beyond `seats`: they are answered about the health of the process only. */
+  /** Spare connections beyond `connections`: they are answered about the health of the process only. */
   spare: number
   /** Open requests of one connection. The next ones are read when these are answered. */
   pipelined: number
   /** Parsed requests that wait for that, over all connections. */
   held: number
-  /** If seats are short, the connection of a client that has been silent for this long is closed. */
+  /** If connections are short, the connection of a client that has been silent for this long is closed. */
   graceMs: number
   /** A client that reads no byte of its answer for this long is cut off. */
   unreadMs: number
@@ -24,12 +24,12 @@ export interface SeatLimits {
 }
 
 /** The limits of a normal process. A process with few descriptors keeps half of them for its other work. */
-export function seatLimits(descriptors = descriptorLimit()): SeatLimits {
-  const seats = Math.max(16, Math.min(4_096, Math.floor(descriptors / 2)))
+export function connectionLimits(descriptors = descriptorLimit()): ConnectionLimits {
+  const connections = Math.max(16, Math.min(4_096, Math.floor(descriptors / 2)))
   return {
-    seats,
-    perAddress: Math.ceil(seats * 0.75),
-    spare: Math.max(4, Math.min(64, Math.floor(seats / 8))),
+    connections,
+    perAddress: Math.ceil(connections * 0.75),
+    spare: Math.max(4, Math.min(64, Math.floor(connections / 8))),
     pipelined: 32,
     held: 16_384,
     graceMs: 1_000,
@@ -50,13 +50,13 @@ function descriptorLimit(): number {
 interface Address {
   name: string
   isProxy: boolean
-  seats: Set<Seat>
+  connections: Set<Connection>
   /** After a search found no connection to close, the next search waits this long, ms. */
   lookAgainAt: number
 }
 
 /** One connection. */
-interface Seat {
+interface Connection {
   socket: Socket
   address: Address
   isSpare: boolean
@@ -77,16 +77,16 @@ const mostAtOnce = 32
 /** A connection may always hold so many; more only while there is room for them. */
 const heldEach = 32
 
-/** The connections of a server. When no seat is free, the address with the most connections loses its silent ones. */
-export function seating(
-  limits: SeatLimits,
+/** Limits the connections of a server. When no connection is free, the address with the most connections loses its silent ones. */
+export function connectionLimiter(
+  limits: ConnectionLimits,
   isProxy: (address: string) => boolean,
   log: Pick<ApiLog, 'warn'>,
   clock: () => number = performance.now.bind(performance)
 ) {
-  const seats = new Map<Socket, Seat>()
+  const connections = new Map<Socket, Connection>()
   const addresses = new Map<string, Address>()
-  const spares = new Set<Seat>()
+  const spares = new Set<Connection>()
   const guarded = new WeakSet<Server>()
   let held = 0
   let lookAgainAt = 0
@@ -96,12 +96,12 @@ export function seating(
     const { remoteAddress } = socket
     if (remoteAddress === undefined || socket.destroyed) return void socket.destroy()
     const address = addressOf(remoteAddress)
-    const isFull = () => seats.size - spares.size >= limits.seats
+    const isFull = () => connections.size - spares.size >= limits.connections
     const isOverShare = () => !address.isProxy && ordinary(address) >= limits.perAddress
     if (isOverShare()) makeRoom([address])
     else if (isFull() && clock() >= lookAgainAt) {
       const heaviestFirst = [...addresses.values()].toSorted(
-        (a, b) => Number(a.isProxy) - Number(b.isProxy) || b.seats.size - a.seats.size
+        (a, b) => Number(a.isProxy) - Number(b.isProxy) || b.connections.size - a.connections.size
       )
       if (!makeRoom(heaviestFirst)) lookAgainAt = clock() + Math.min(lookEveryMs, limits.graceMs)
     }
@@ -111,7 +111,7 @@ export function seating(
       if (oldest) sendAway(oldest)
       else return void socket.destroy()
     }
-    const seat = {
+    const connection = {
       socket,
       address,
       isSpare,
@@ -121,40 +121,42 @@ export function seating(
       held: [],
       since: clock()
     }
-    seats.set(socket, seat)
+    connections.set(socket, connection)
     addresses.set(address.name, address)
-    address.seats.add(seat)
-    if (isSpare) spares.add(seat)
-    socket.once('close', () => leave(seat))
+    address.connections.add(connection)
+    if (isSpare) spares.add(connection)
+    socket.once('close', () => leave(connection))
     // Node resumes what it paused itself, without a look at why we did.
     socket.on('resume', () => {
-      if (seat.held.length > 0) socket.pause()
+      if (connection.held.length > 0) socket.pause()
     })
   }
 
   function addressOf(remoteAddress: string): Address {
     const name = addressGroup(remoteAddress)
-    return addresses.get(name) ?? { name, isProxy: isProxy(remoteAddress), seats: new Set(), lookAgainAt: 0 }
+    return (
+      addresses.get(name) ?? { name, isProxy: isProxy(remoteAddress), connections: new Set(), lookAgainAt: 0 }
+    )
   }
 
   const ordinary = (address: Address) => {
-    let count = address.seats.size
-    for (const seat of spares) if (seat.address === address) count--
+    let count = address.connections.size
+    for (const connection of spares) if (connection.address === address) count--
     return count
   }
 
-  function leave(seat: Seat): void {
-    if (!seats.delete(seat.socket)) return
-    spares.delete(seat)
-    seat.address.seats.delete(seat)
-    if (seat.address.seats.size === 0) addresses.delete(seat.address.name)
-    held -= seat.held.length
-    seat.held = []
+  function leave(connection: Connection): void {
+    if (!connections.delete(connection.socket)) return
+    spares.delete(connection)
+    connection.address.connections.delete(connection)
+    if (connection.address.connections.size === 0) addresses.delete(connection.address.name)
+    held -= connection.held.length
+    connection.held = []
   }
 
-  function sendAway(seat: Seat): void {
-    leave(seat)
-    seat.socket.destroy()
+  function sendAway(connection: Connection): void {
+    leave(connection)
+    connection.socket.destroy()
   }
 
   /**
@@ -166,14 +168,17 @@ export function seating(
     let weight = 0
     let gone = 0
     for (const address of candidates) {
-      const { size } = address.seats
+      const { size } = address.connections
       if (gone >= mostAtOnce || size < weight) break
       if (now < address.lookAgainAt) continue
-      const silent = [...address.seats]
-        .filter(seat => !seat.isSpare && now - seat.since >= limits.graceMs && isClientsTurn(seat))
+      const silent = [...address.connections]
+        .filter(
+          connection =>
+            !connection.isSpare && now - connection.since >= limits.graceMs && isClientsTurn(connection)
+        )
         .toSorted((a, b) => a.since - b.since)
         .slice(0, Math.max(1, Math.min(mostAtOnce, Math.floor(size / 16))))
-      for (const seat of silent) sendAway(seat)
+      for (const connection of silent) sendAway(connection)
       gone += silent.length
       if (silent.length > 0) weight = size
       else address.lookAgainAt = now + Math.min(lookEveryMs, limits.graceMs)
@@ -182,29 +187,31 @@ export function seating(
   }
 
   /** Nothing goes on until the client sends something or reads something. */
-  function isClientsTurn(seat: Seat): boolean {
-    const { socket, open, last } = seat
-    return isIdle(seat) || socket.writableLength > 0 || (open === 1 && last !== null && !last.req.complete)
+  function isClientsTurn(connection: Connection): boolean {
+    const { socket, open, last } = connection
+    return (
+      isIdle(connection) || socket.writableLength > 0 || (open === 1 && last !== null && !last.req.complete)
+    )
   }
-  const isIdle = ({ open, last, isPipelined }: Seat) =>
+  const isIdle = ({ open, last, isPipelined }: Connection) =>
     open === 0 || (!isPipelined && last !== null && last.writableFinished)
 
-  function start(seat: Seat, reply: ServerResponse): void {
-    seat.last = reply
-    seat.since = clock()
-    if (seat.isPipelined) reply.once('finish', () => end(seat))
+  function start(connection: Connection, reply: ServerResponse): void {
+    connection.last = reply
+    connection.since = clock()
+    if (connection.isPipelined) reply.once('finish', () => end(connection))
   }
 
   /** A request among several is answered, to the last byte. */
-  function end(seat: Seat): void {
-    const next = seat.held.shift()
+  function end(connection: Connection): void {
+    const next = connection.held.shift()
     if (!next) {
-      seat.open--
-      if (seat.open === 0) seat.isPipelined = false
+      connection.open--
+      if (connection.open === 0) connection.isPipelined = false
       return
     }
     held--
-    if (seat.held.length === 0) seat.socket.resume()
+    if (connection.held.length === 0) connection.socket.resume()
     next()
   }
 
@@ -216,8 +223,8 @@ export function seating(
     server.on('connection', arrive)
     // Of an idle connection, or of one that took no byte for so long. One that waits for us may.
     server.on('timeout', socket => {
-      const seat = seats.get(socket)
-      if (!seat || isIdle(seat) || socket.writableLength > 0) socket.destroy()
+      const connection = connections.get(socket)
+      if (!connection || isIdle(connection) || socket.writableLength > 0) socket.destroy()
     })
     // Without a free descriptor an accept fails, which must not end the process. Others will fail too: one line tells of all.
     server.on('error', err => {
@@ -230,7 +237,7 @@ export function seating(
 
   /** Node's own timer sees each byte that is taken. A server that sets it for all pays at each request. */
   function watchUnread(): void {
-    for (const { socket } of seats.values())
+    for (const { socket } of connections.values())
       if (socket.writableLength > 0 && !socket.timeout) socket.setTimeout(limits.unreadMs)
   }
   const watch = setInterval(watchUnread, limits.unreadMs / 4).unref()
@@ -240,34 +247,34 @@ export function seating(
     stop: () => clearInterval(watch),
     /** A request begins: `go` is called when it is its turn, which is at once unless many before it are unanswered. */
     begin({ socket }: IncomingMessage, reply: ServerResponse, go: (isSpare: boolean) => void): void {
-      const seat = seats.get(socket)
-      if (!seat) {
+      const connection = connections.get(socket)
+      if (!connection) {
         const { server } = socket as Socket & { server?: Server }
         if (server && !guarded.has(server)) guard(server)
         // The rest of what came before its connection was cut is for nobody.
         return socket.destroyed ? undefined : go(false)
       }
-      if (isIdle(seat)) {
-        seat.open = 1
-        start(seat, reply)
-        return go(seat.isSpare)
+      if (isIdle(connection)) {
+        connection.open = 1
+        start(connection, reply)
+        return go(connection.isSpare)
       }
-      if (!seat.isPipelined) {
-        seat.isPipelined = true
-        seat.last?.once('finish', () => end(seat))
+      if (!connection.isPipelined) {
+        connection.isPipelined = true
+        connection.last?.once('finish', () => end(connection))
       }
-      if (seat.open < limits.pipelined) {
-        seat.open++
-        start(seat, reply)
-        return go(seat.isSpare)
+      if (connection.open < limits.pipelined) {
+        connection.open++
+        start(connection, reply)
+        return go(connection.isSpare)
       }
-      if (held >= limits.held && seat.held.length >= heldEach) return sendAway(seat)
+      if (held >= limits.held && connection.held.length >= heldEach) return sendAway(connection)
       held++
-      seat.held.push(() => {
-        start(seat, reply)
-        go(seat.isSpare)
+      connection.held.push(() => {
+        start(connection, reply)
+        go(connection.isSpare)
       })
-      if (seat.held.length === 1) socket.pause()
+      if (connection.held.length === 1) socket.pause()
     }
   }
 }
