@@ -27,7 +27,7 @@ export const consume: Consume = async (deps, handle, signal) => {
   const over = new AbortController()
   const cut = (): void => {
     void sleep(closeMs, over.signal).then(() => {
-      if (!over.signal.aborted) void link.close()
+      if (!over.signal.aborted) link.close()
     })
   }
   signal.addEventListener('abort', cut, { once: true })
