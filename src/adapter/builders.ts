@@ -198,6 +198,6 @@ function dialectOf(name: string, told: string | undefined): Dialect {
   if (told !== undefined && /^(?:pg|postgres|aurora-postgres)/i.test(told)) return 'postgres'
   if (told !== undefined && /^(?:mysql|mariadb|aurora-mysql)/i.test(told)) return 'mysql'
   throw new AdapterError(
-    `${name} cannot tell the database${told === undefined ? '' : ` from '${told}'`}: say ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
+    `${name} cannot tell the database${told === undefined ? '' : ` from '${told}'`}: call ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
   )
 }

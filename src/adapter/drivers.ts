@@ -151,5 +151,5 @@ class WorkFailed extends Error {
 }
 
 export function unlike(name: string, wanted: string): AdapterError {
-  return new AdapterError(`${name} takes ${wanted}; this is something else.`)
+  return new AdapterError(`${name} takes ${wanted}, and was given something else.`)
 }

@@ -42,12 +42,12 @@ export function txOf(from: Tx | PostgresJs): Tx {
     dialect: 'postgres',
     // Its type wants no null in a list of text, but it takes them.
     query: async (text, values) => (await sql.unsafe(text, values as string[])) as readonly Row[],
-    ...(isPool ? { refusal: 'This is the `sql` of postgres.js and no transaction' } : {})
+    ...(isPool ? { refusal: 'This is the `sql` of postgres.js, not a transaction' } : {})
   }
 }
 
 const outside =
-  'the row would be committed by itself, whatever becomes of the work that it tells of. Begin a transaction and give what it hands you.'
+  'the row would be committed even if your work is rolled back. Begin a transaction, and pass the object that it gives you.'
 
 /**
  * Throws unless the statements of `tx` run in one transaction. PostgreSQL takes a LOCK TABLE in a transaction only, and `table` gets
@@ -88,7 +88,7 @@ export async function withTables<Result>(
     // undefined_table
     if (!hasCode(err, ['42P01', 'ER_NO_SUCH_TABLE', 1146])) throw err
     throw new AdapterError(
-      `This database has no table for it: \`npx ackbox ${command} --print-ddl ${dialect}\` prints those that are needed.`,
+      `The tables are missing in this database: \`npx ackbox ${command} --print-ddl ${dialect}\` prints them.`,
       { cause: err }
     )
   }

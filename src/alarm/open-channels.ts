@@ -26,7 +26,7 @@ export async function openChannels(
     return await Promise.all(configs.map(config => openChannel(config, deps)))
   } catch (error) {
     if (!isMissingPackage(error)) throw error
-    throw new SetupError('a channel of alarms sends mail, which needs a package: npm install nodemailer@10')
+    throw new SetupError('an alarm channel that sends mail needs a package: npm install nodemailer@10')
   }
 }
 

@@ -32,7 +32,7 @@ export async function run(args: string[]): Promise<void> {
 
 function list({ alarmChannels }: Config): void {
   if (alarmChannels.length === 0)
-    console.log('There are no channels: set ALARM_CHANNELS. Alarms are in the log and in GET /alarms.')
+    console.log('No channel is set: set ALARM_CHANNELS. Alarms are also in the log and in GET /alarms.')
   for (const channel of alarmChannels) console.log(shown(channel))
 }
 
@@ -48,7 +48,7 @@ async function test(config: Config, name: string | undefined): Promise<void> {
   const one = config.alarmChannels.find(channel => channel.name === name)
   if (!one)
     throw new UsageError(
-      `${name === undefined ? 'The name of the channel is missing' : `There is no channel ${name}`}. ${names.length > 0 ? `The channels are ${names.join(', ')}.` : 'None is set: set ALARM_CHANNELS.'}`
+      `${name === undefined ? 'The name of the channel is missing' : `Unknown channel: ${name}`}. ${names.length > 0 ? `The channels are ${names.join(', ')}.` : 'None is set: set ALARM_CHANNELS.'}`
     )
   const secret = config.secret ?? embeddedSecret(config.dataDir)
   const { publicUrl, egressAllow = [] } = config

@@ -43,9 +43,9 @@ export async function run(args: string[]): Promise<void> {
 
 async function look({ archiveDir }: Config, taskNo: string, day: string | undefined): Promise<Found[]> {
   if (archiveDir === undefined)
-    throw new UsageError('There is no archive: ARCHIVE is not set. Set it to the value that the service has.')
+    throw new UsageError('ARCHIVE is not set. Set it to the value that the service uses.')
   const onTorn = (file: string): void =>
-    console.error(`${file}: its end was cut off, by a kill or by a copy. What is before it was read.`)
+    console.error(`${file} is cut off at its end, by a kill or by a copy. The tasks before that were read.`)
   const found = await findArchived(archiveDir, taskNo, { day, onTorn }).catch((err: unknown) => {
     if (err instanceof Error && 'code' in err && ['ENOENT', 'EACCES', 'ENOTDIR'].includes(String(err.code)))
       throw new UsageError(`The archive cannot be read: ${err.message}`)
@@ -65,7 +65,7 @@ async function restore(
   const one = id === undefined ? found[0] : found.find(({ archived }) => archived.task.id === id)
   if (!one) {
     const ids = found.map(({ archived }) => archived.task.id)
-    throw new UsageError(`There is no ${taskNo} with the id ${id}. There is: ${ids.join(', ')}`)
+    throw new UsageError(`No archived ${taskNo} has the id ${id}. The ids are ${ids.join(', ')}`)
   }
   await withDatabase(config, async sql => {
     if (!(await restoreTask(sql, one.line, who())))

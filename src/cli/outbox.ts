@@ -24,7 +24,7 @@ export async function run(args: string[]): Promise<void> {
     await withDatabase(readConfig(environment()), async sql => {
       if (!(await grantOutbox(sql, { role, who: who() })))
         throw new UsageError(
-          `There is no role ${role} in this PostgreSQL: create role "${role.replaceAll('"', '""')}" login;`
+          `The role ${role} does not exist in this PostgreSQL: create role "${role.replaceAll('"', '""')}" login;`
         )
     })
     console.log(`${role} may call ackbox_api.enqueue and ackbox_api.enqueue_many.`)

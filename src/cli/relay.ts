@@ -85,7 +85,7 @@ async function work(source: Source, options: Options): Promise<void> {
   if (options.once) {
     const removed = await relayOnce(deps, stop.signal)
     const { rows } = stop.signal.aborted ? { rows: 0 } : await source.waiting()
-    const others = rows === 0 ? '' : ` ${rows} are there: another relay holds them, or they came meanwhile.`
+    const others = rows === 0 ? '' : ` ${rows} are still there: another relay holds them, or they are new.`
     return console.log(`${removed} rows left the outbox.${others}`)
   }
   const server =
@@ -135,7 +135,7 @@ function read(args: string[]): Options {
   })
   const kind = values['print-ddl']
   if (kind !== undefined && kind !== 'postgres' && kind !== 'mysql')
-    throw new UsageError('--print-ddl prints postgres or mysql')
+    throw new UsageError('--print-ddl must be postgres or mysql')
   const prints = kind !== undefined
   if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
   if (!prints && !values['retry-rejected'] && !/^https?:$/.test(protocolOf(values.to)))

@@ -71,7 +71,7 @@ async function perform(
     if (!isJson && reply.status >= 500)
       throw new UsageError(`${url} answered HTTP ${reply.status}: try again`)
     if (!isJson)
-      throw new UsageError(`What answers at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
+      throw new UsageError(`The server at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
     if (reply.status < 300) return reply.body as Answer
     const {
       title = `${reply.status}`,
@@ -194,7 +194,7 @@ function listTasks({
   if (tasks.length === 0) console.log('No task matches.')
   if (partial) console.log('Not all tasks were read: narrow --from and --to.')
   else if (nextCursor !== undefined)
-    console.log('There are more: narrow the filters, or raise --limit (at most 200).')
+    console.log('More tasks match: narrow the filters, or raise --limit (at most 200).')
 }
 
 function showTask({ taskNo, messageCode, status, createdAt, deliveries }: TaskView): void {

@@ -90,7 +90,7 @@ async function bytesOf(request: IncomingMessage, maxBytes: number): Promise<Uint
   if (kept instanceof Uint8Array) return kept
   if (typeof kept === 'string') return Buffer.from(kept)
   throw new Error(
-    'Something has read this request before, and its bytes are gone, which are what is signed: register this route before express.json().'
+    'The body of this request was already read, and the signature covers its exact bytes: register this route before express.json().'
   )
 }
 

@@ -39,7 +39,7 @@ export function checkedRequest(
       if (known.includes(name)) continue
       const meant = nearest(name, known)
       throw new Error(
-        `the request of ${downstream} has no member ${name}: ${meant ? `did you mean ${meant}?` : `there are ${known.join(', ')}`}`
+        `the request of ${downstream} has the unknown member ${name}: ${meant ? `did you mean ${meant}?` : `the members are ${known.join(', ')}`}`
       )
     }
     return made

@@ -68,7 +68,7 @@ function addressed(
 ): string {
   // DTM_TARGETS may have changed since it was posted.
   if (targetOf(targets, address) !== target)
-    throw new TypeError(`its address is not of ${target} in DTM_TARGETS`)
+    throw new TypeError(`its address does not belong to ${target} of DTM_TARGETS`)
   const url = new URL(address)
   url.hash = ''
   url.search += `${url.search === '' ? '' : '&'}${new URLSearchParams(more).toString()}`
@@ -140,7 +140,7 @@ export const dtmHandlers = (targets: DtmTargets): LoadedHandler[] =>
       const { gid, queryPrepared } = messageOf(task)
       const asked = queryPrepared === undefined ? undefined : targetOf(targets, queryPrepared)
       if (queryPrepared === undefined || asked === undefined)
-        throw new TypeError('its query_prepared is not of DTM_TARGETS')
+        throw new TypeError('its query_prepared belongs to no target of DTM_TARGETS')
       const more = { gid, trans_type: 'msg', branch_id: '00', op: 'msg' }
       return { url: addressed(targets, asked, queryPrepared, more) }
     },

@@ -113,13 +113,13 @@ function files(folder: string, problems: HandlerProblem[]): HandlerFile[] {
   if (!found) {
     problems.push({
       file: folder,
-      what: 'there is no such folder',
+      what: 'the folder does not exist',
       fix: 'set HANDLERS_DIR to the folder of your handlers'
     })
   } else if (found.length === 0) {
     problems.push({
       file: folder,
-      what: 'no handlers in it',
+      what: 'the folder has no handlers',
       fix: 'put one file per messageCode there: .js, .mjs or .ts'
     })
   }
@@ -214,7 +214,7 @@ function twice(exported: Exported[], problems: HandlerProblem[]): void {
     else {
       problems.push({
         file,
-        what: `messageCode '${code}' has a handler already, in ${other}`,
+        what: `messageCode '${code}' already has a handler in ${other}`,
         fix: 'one file per messageCode: put the downstreams of both into one'
       })
     }
@@ -264,7 +264,7 @@ function byName(loaded: LoadedHandler[], problems: HandlerProblem[]): Map<string
       problems.push({
         file,
         what: `downstream '${name}' has ${differs[1]} here and ${differs[0]} in ${first.file}`,
-        fix: 'a name is one downstream with one set of limits: make them equal, or give it another name'
+        fix: 'a downstream has one set of limits: make them equal, or rename one of them'
       })
     }
   }

@@ -61,7 +61,7 @@ export function checkHandler(
     if (typeof value === 'string' && messageCodeForm.test(value)) return value
     return wrong(
       `messageCode is ${show(value)}`,
-      "1 to 255 letters, digits, '.', '_' or '-', a letter or digit first: 'order.paid'"
+      "write 1 to 255 letters, digits, '.', '_' or '-', a letter or digit first: 'order.paid'"
     )
   }
 
@@ -75,7 +75,10 @@ export function checkHandler(
   function destination(name: string, value: unknown): LoadedDownstream | undefined {
     const at = `downstreams.${name}`
     if (!/^[a-z][a-z0-9-]{0,31}$/.test(name)) {
-      wrong(`the name of ${at} is bad`, "1 to 32 small letters, digits or '-', a letter first: 'warehouse'")
+      wrong(
+        `the name of ${at} is invalid`,
+        "write 1 to 32 lower-case letters, digits or '-', a letter first: 'warehouse'"
+      )
     }
     if (!isObject(value))
       return wrong(`${at} is ${show(value)}`, `${name}: { transport: 'http', request: … }`)
@@ -83,7 +86,7 @@ export function checkHandler(
     const transport = transportOf(at, value['transport'])
     const { send, request = transport === 'custom' ? sendOf(at, send) : undefined } = value
     if (send !== undefined && transport && transport !== 'custom')
-      wrong(`${at}.send is for the transport custom, and this is ${transport}`, 'write request instead')
+      wrong(`${at}.send works only with the transport custom, not with ${transport}`, 'write request instead')
     if (value['request'] !== undefined && transport === 'custom')
       wrong(`${at}.request is never called: custom sends by itself`, 'write send instead')
     if (!isFunction(request) && transport !== 'custom') {
@@ -107,7 +110,7 @@ export function checkHandler(
     )
       wrong(
         `${at}.format is ${show(format)}`,
-        "format: 'cloudevents', which http and kafka have, or leave it out"
+        "write format: 'cloudevents' (only with http and kafka), or leave it out"
       )
     return {
       name,
@@ -176,9 +179,7 @@ export function checkHandler(
     const meant = typeof value === 'string' ? nearest(value, transports) : undefined
     return wrong(
       `${at}.transport is ${show(value)}, which is not a transport`,
-      meant
-        ? `did you mean '${meant}'?`
-        : `there ${transports.length > 1 ? 'are' : 'is'} ${listed(transports)}`
+      meant ? `did you mean '${meant}'?` : `the transports are ${listed(transports)}`
     )
   }
 
@@ -211,7 +212,7 @@ export function checkHandler(
     onlyKnown(`${at}.limit.`, given, fields.limit)
     const pipelining = given['pipelining']
     if (pipelining !== undefined && transport && transport !== 'http')
-      wrong(`${at}.limit.pipelining is for http, and this is ${transport}`, 'leave it out')
+      wrong(`${at}.limit.pipelining works only with http, not with ${transport}`, 'leave it out')
     return {
       concurrency: whole(`${at}.limit.concurrency`, given['concurrency'], 50, 10_000),
       ...(given['perSecond'] === undefined
@@ -258,7 +259,7 @@ export function checkHandler(
     else if (typeof value === 'number' && value < 100)
       wrong(`${at} is ${value}, without a unit`, `write '${value}s' or '${value}ms'`)
     else if (ms < least || ms > most) {
-      wrong(`${at} is ${show(value)}`, `from '${durationText(least)}' to '${durationText(most)}'`)
+      wrong(`${at} is ${show(value)}`, `write '${durationText(least)}' to '${durationText(most)}'`)
     }
     return ms ?? otherwise
   }
@@ -266,7 +267,7 @@ export function checkHandler(
   function hooks(at: string, from: Record<string, unknown>, names: string[]): Record<string, unknown> {
     const given = names.filter(name => from[name] !== undefined)
     for (const name of given)
-      if (!isFunction(from[name])) wrong(`${at}${name} is ${show(from[name])}`, `${name} is a function`)
+      if (!isFunction(from[name])) wrong(`${at}${name} is ${show(from[name])}`, 'write a function')
     return Object.fromEntries(given.map(name => [name, from[name]]))
   }
 
@@ -274,7 +275,10 @@ export function checkHandler(
     for (const name of Object.keys(value)) {
       if (known.includes(name)) continue
       const meant = nearest(name, known)
-      wrong(`${at}${name} is not a field`, meant ? `did you mean ${meant}?` : `there are ${listed(known)}`)
+      wrong(
+        `${at}${name} is not a field`,
+        meant ? `did you mean ${meant}?` : `the fields are ${listed(known)}`
+      )
     }
   }
 }

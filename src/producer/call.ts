@@ -133,7 +133,7 @@ function refused(what: string, { status, headers }: Response, text: string, json
     title?: string
   }
   if (typeof problem.code !== 'string')
-    return new AckboxError(`${what} was answered ${status}, and not by Ackbox: ${text.slice(0, 200)}`, found)
+    return new AckboxError(`${what} was answered ${status}, but not by Ackbox: ${text.slice(0, 200)}`, found)
   const { code, title = '', detail, pointer, errors } = problem
   const places = errors ?? (detail === undefined ? [] : [{ detail, pointer: pointer ?? '' }])
   const why = places.map(one => (one.pointer ? `${one.pointer} ${one.detail}` : one.detail)).join('; ')

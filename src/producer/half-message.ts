@@ -64,7 +64,7 @@ export async function halfMessage<Db extends Database<unknown> | PostgresJs, Res
     if (done === undefined || told?.status === 'CANCELLED') throw err
     if (told === undefined || told.status === 'PREPARED')
       throw new UnclearCommit(
-        `Whether the transaction of the half message ${taskNo} committed is not known yet: Ackbox asks the check until it is.`,
+        `It is not known yet whether the transaction of the half message ${taskNo} committed: Ackbox repeats its check until it is known.`,
         { cause: err }
       )
     return { taskNo, ...done, task: told }

@@ -18,13 +18,13 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
   const at = txOf(tx)
   if (at.dialect !== 'postgres')
     throw new ProducerError(
-      'enqueue needs the PostgreSQL database that Ackbox is in: from MySQL or MariaDB write to the outbox with outbox(tx, task), and run `ackbox relay`.'
+      'enqueue works only in the PostgreSQL database of Ackbox: in MySQL or MariaDB, write to the outbox with outbox(tx, task), and run `ackbox relay`.'
     )
   const row = written(task)
   for (const name of ['after', 'uniqueBiz'] as const)
     if (row[name] !== undefined)
       throw new ProducerError(
-        `enqueue takes no ${name}: POST the task, or write it to the outbox with outbox(tx, task).`
+        `enqueue does not support ${name}: POST the task, or write it to the outbox with outbox(tx, task).`
       )
   // Everybody may read this table, and nothing ever waits for such a lock.
   await insist(at, 'pg_catalog.pg_language in access share mode')

@@ -40,10 +40,10 @@ export function readColumns(text: string): Columns {
     if (!isMember(name)) {
       const meant = nearest(name, Object.keys(kinds))
       throw new RelayError(
-        `--columns: a task has no ${name}: ${meant ? `did you mean ${meant}?` : `there are ${Object.keys(kinds).join(', ')}`}`
+        `--columns: ${name} is not a member of a task: ${meant ? `did you mean ${meant}?` : `the members are ${Object.keys(kinds).join(', ')}`}`
       )
     }
-    if (columns[name] !== undefined) throw new RelayError(`--columns: ${name} is there twice`)
+    if (columns[name] !== undefined) throw new RelayError(`--columns: ${name} is given twice`)
     columns[name] = expression
   }
   const missing = required.find(name => columns[name] === undefined)

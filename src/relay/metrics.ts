@@ -45,7 +45,7 @@ export function relayMetrics(): RelayMetrics {
           answer.writeHead(status, { 'content-type': type }).end(text)
         }
         if (request.url === '/healthz') return reply(fault === null ? 200 : 503, `${fault ?? 'ok'}\n`)
-        if (request.url !== '/metrics') return reply(404, 'There are /healthz and /metrics.\n')
+        if (request.url !== '/metrics') return reply(404, 'Use /healthz or /metrics.\n')
         void waiting()
           .then(
             now => {

@@ -116,6 +116,6 @@ export function chosen(
     kind: 'failed',
     reason: broker
       ? `bad_request: the broker ${name} is ${broker.scheme}://, not ${schemesOf(transport).join(' or ')}`
-      : `bad_request: there is no broker ${name}: set ${brokerVariable(name)}`
+      : `bad_request: the broker ${name} is not set: set ${brokerVariable(name)}`
   })
 }

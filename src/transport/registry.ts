@@ -68,5 +68,5 @@ function withoutBroker(name: TransportName, brokers: ReadonlyMap<string, Broker>
   const [scheme] = schemesOf(name)
   if (scheme === undefined || [...brokers.values()].some(each => transportOf(each.scheme) === name))
     return undefined
-  return `a downstream goes by ${name}, and no broker of it is set: set ${brokerVariable(name)}=${scheme}host`
+  return `a downstream uses ${name}, but no broker for it is set: set ${brokerVariable(name)}=${scheme}host`
 }

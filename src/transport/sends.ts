@@ -61,8 +61,7 @@ export function reservedName(
   kind: 'header' | 'property' = 'header'
 ): string | undefined {
   for (const name of names) {
-    if (/^(?:webhook-|ackbox-)/i.test(name))
-      return `the ${kind} ${name.toLowerCase()} is not the handler's to set`
+    if (/^(?:webhook-|ackbox-)/i.test(name)) return `a handler must not set the ${kind} ${name.toLowerCase()}`
   }
   return undefined
 }

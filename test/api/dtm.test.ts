@@ -90,8 +90,8 @@ t.test('what Ackbox does not do is refused by its name', async t => {
     [{ payloads: ['', '', ''] }, /more payloads/],
     [{ custom_data: '{"delay":"soon"}' }, /custom_data\/delay|expected/],
     [{ custom_data: 'ONGOING' }, /JSON object/],
-    [{ branch_headers: { 'webhook-id': '1' } }, /webhook-id is not the handler's to set/],
-    [{ branch_headers: { 'x-a': 'a\nb' } }, /holds a character/],
+    [{ branch_headers: { 'webhook-id': '1' } }, /must not set the header webhook-id/],
+    [{ branch_headers: { 'x-a': 'a\nb' } }, /has a character that headers must not have/],
     [{ gid: '' }, /1 to 128/],
     [{ gid: undefined }, /expected/i],
     [{ timeout_to_fail: -1 }, /expected/i]

@@ -68,10 +68,10 @@ t.test('the channels are listed without their secrets, and one can be tested', a
   t.notMatch(refused.err, /7c1e8f0a9b2d4c6e|canari/)
   t.match(await alarms(env, 'test', 'nobody'), {
     code: 1,
-    err: /There is no channel nobody\. The channels are/
+    err: /Unknown channel: nobody\. The channels are/
   })
   t.match(await alarms(env, 'test'), { code: 1, err: /name of the channel is missing/ })
-  t.match(await alarms({}, 'list'), { code: 0, out: /There are no channels/ })
+  t.match(await alarms({}, 'list'), { code: 0, out: /No channel is set/ })
   t.match(await alarms({}, '--help'), { code: 0, out: /alarms (-- )?test NAME/ })
 })
 

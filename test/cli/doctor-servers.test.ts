@@ -136,7 +136,7 @@ t.test('targets that may not be reached are told before a task is sent to them',
   t.match(said((await run('doctor', env)).out, 'EGRESS_ALLOW'), {
     level: 'WARN',
     found: /^some\.mjs: WAREHOUSE_URL: target 10\.2\.3\.4 is in a private range$/,
-    remedy: 'EGRESS_ALLOW=192.168.7.0/24,10.2.0.0/16, if that is meant'
+    remedy: 'EGRESS_ALLOW=192.168.7.0/24,10.2.0.0/16, if that is intended'
   })
   handler('all', '${env.WAREHOUSE_URL}')
   const all = said((await run('doctor', env)).out, 'EGRESS_ALLOW')

@@ -81,7 +81,7 @@ t.test(
     handler('"http://shop.test"')
     t.match(await handlers([], env), {
       code: 1,
-      err: /checkBack is 'http:\/\/shop\.test'\n.*checkBack is a function/
+      err: /checkBack is 'http:\/\/shop\.test'\n.*write a function/
     })
     t.match(await handlers([], { HANDLERS_DIR: dir }), { code: 1 })
   }

@@ -45,7 +45,7 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
   )
   t.match(await outbox(url, 'grant', 'nobody-knows'), {
     code: 1,
-    err: /There is no role nobody-knows .*: create role "nobody-knows" login;/
+    err: /The role nobody-knows does not exist .*: create role "nobody-knows" login;/
   })
   t.match(await outbox(url, 'grant', 'a"b'), { code: 1, err: /: create role "a""b" login;\n$/ })
   t.match(await outbox(url, 'grant'), { code: 1, err: /Missing ROLE: npm run outbox -- grant ROLE/ })

@@ -64,7 +64,7 @@ t.test(
     t.match(await tasks(url, 'list'), {
       code: 1,
       out: '',
-      err: `What answers at ${url} is not Ackbox (HTTP 200, no JSON): set --url\n`
+      err: `The server at ${url} is not Ackbox (HTTP 200, no JSON): set --url\n`
     })
     status = 502
     t.match(await tasks(url, 'list'), { code: 1, out: '', err: `${url} answered HTTP 502: try again\n` })

@@ -339,7 +339,7 @@ t.test(
       [async () => Promise.reject(new Error('later')), /checkBack threw: later/],
       [(() => undefined) as never, /no \{ url \}/],
       [() => Object.assign({ url: shop.url }, { body: 'mine' }), /no member body/],
-      [() => ({ url: shop.url, headers: { 'webhook-id': 'forged' } }), /not the handler's to set/],
+      [() => ({ url: shop.url, headers: { 'webhook-id': 'forged' } }), /must not set the header webhook-id/],
       [() => ({ url: 'http://169.254.169.254/latest' }), /blocked/],
       [() => ({ url: 'ftp://shop.test/' }), /./],
       [() => ({ url: 'http://127.0.0.1:9/' }), /./]

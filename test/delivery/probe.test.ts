@@ -301,7 +301,7 @@ t.test('which attempts may have arrived', async t => {
     ['failed', 'connection_closed', null, true],
     ['failed', 'shutdown', null, true],
     ['failed', 'http_504', 504, true],
-    ['failed', 'timeout: the provider ran it to its end', 408, true],
+    ['failed', 'timeout: the provider reported a timeout', 408, true],
     ['failed', 'http_503', 503, false],
     ['failed', 'http_404', 404, false],
     ['failed', 'not_accepted', 200, false],

@@ -155,7 +155,7 @@ t.test('wrong handlers are told so', async t => {
   const request = () => ({})
   t.match(wrongs({ transport: 'custom' }), 'send is missing')
   t.match(wrongs({ transport: 'custom', send: request, request }), 'custom sends by itself')
-  t.match(wrongs({ transport: 'http', send: request, request }), 'is for the transport custom')
+  t.match(wrongs({ transport: 'http', send: request, request }), 'works only with the transport custom')
   t.match(wrongs({ transport: 'kafka', request, probe: { request, handled: request } }), 'has no answer')
   t.match(wrongs({ transport: 'http', request, probe: { request } }), 'needs two functions')
   t.match(

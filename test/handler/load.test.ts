@@ -142,7 +142,7 @@ t.test('everything that is wrong in a folder is said at one start, with its file
   const said = await problemsOf(dir)
   const expected = [
     /^a-none\.mjs: it has no default export → export default defineHandler/,
-    /^c-second\.mjs: messageCode 'same' has a handler already, in b-first\.mjs/,
+    /^c-second\.mjs: messageCode 'same' already has a handler in b-first\.mjs/,
     /^c-second\.mjs: downstreams\.x\.limits is not a field → did you mean limit\?/,
     /^d-limits\.mjs: downstream 'shared' has concurrency 6 here and concurrency 5 in b-first\.mjs/,
     /^e-transport\.mjs: downstreams\.e\.transport is 'htpp', which is not a transport → did you mean 'http'\?/,
@@ -153,10 +153,10 @@ t.test('everything that is wrong in a folder is said at one start, with its file
     /^g-times\.mjs: downstreams\.g\.receiptTimeout is '60 sec', not a duration → write '500ms', '10s'/,
     /^g-times\.mjs: downstreams\.g\.retry\.times is 0 → write a whole number from 1 to 100/,
     /^g-times\.mjs: downstreams\.g\.retry\.backoff\[1\] is 'soon', not a duration/,
-    /^g-times\.mjs: downstreams\.g\.limit\.timeout is '1d' → from '10ms' to '10m'/,
+    /^g-times\.mjs: downstreams\.g\.limit\.timeout is '1d' → write '10ms' to '10m'/,
     /^g-unit\.mjs: downstreams\.unit\.limit\.timeout is 10, without a unit → write '10s' or '10ms'/,
     /^h-names\.mjs: messageCode is 'no spaces'/,
-    /^h-names\.mjs: the name of downstreams\.Bad_Name is bad/,
+    /^h-names\.mjs: the name of downstreams\.Bad_Name is invalid/,
     /^i-throws\.mjs: it does not load: Error: at the top/,
     /^j-syntax\.mjs: it does not load: SyntaxError/,
     /^k-null\.mjs: its default export is null/,
@@ -174,7 +174,7 @@ t.test('requests share connections over HTTP only', async t => {
   const transports = ['http', 'rabbitmq']
   await t.rejects(
     loadHandlers({ dir, builtIn: builtInHandlers, env: {}, transports }),
-    /limit\.pipelining is for http, and this is rabbitmq\n +→ leave it out/
+    /limit\.pipelining works only with http, not with rabbitmq\n +→ leave it out/
   )
 })
 
@@ -195,8 +195,8 @@ t.test('the message of the error holds all of it, a file a paragraph', async t =
 
 t.test('a folder that is not there, or empty, is said and not taken for no handlers', async t => {
   const dir = folder(t, { 'readme.md': '' })
-  t.match(await problemsOf(dir), [/no handlers in it/])
-  t.match(await problemsOf(join(dir, 'nowhere')), [/there is no such folder → set HANDLERS_DIR/])
+  t.match(await problemsOf(dir), [/the folder has no handlers/])
+  t.match(await problemsOf(join(dir, 'nowhere')), [/the folder does not exist → set HANDLERS_DIR/])
 })
 
 t.test(
@@ -293,7 +293,7 @@ t.test('a request with a misspelt member fails its attempt instead of sending so
   const [w, v] = handlers.get('a')?.downstreams ?? []
   const sending = { task, body: {}, raw: '', attempt: 1, deliveryId: '' }
   await t.rejects(async () => w?.request(sending), {
-    message: 'the request of w has no member boddy: did you mean body?'
+    message: 'the request of w has the unknown member boddy: did you mean body?'
   })
   await t.rejects(async () => v?.request(sending), { message: 'the request of v is string, not an object' })
 })

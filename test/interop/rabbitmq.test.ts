@@ -110,7 +110,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
       if (outcome.kind !== wanted.kind) t.match(outcome, wanted, `message ${i}`)
     }
     t.match(outcomes[0], { reason: /exchange events with the key nobody.listens/ })
-    t.match(outcomes[1], { reason: /there is no queue no-such-queue/ })
+    t.match(outcomes[1], { reason: /the queue no-such-queue does not exist/ })
     const kept = requests.map(each => String(each.body)).filter(body => body.startsWith('kept'))
     const stored = await bodies(kept.length)
     t.equal(stored.length, kept.length, 'each once')
@@ -141,7 +141,7 @@ t.test('what only RabbitMQ does', { skip }, async t => {
     t.same(new Set(outcomes.filter((_, i) => i % 4 !== 0).map(each => each.kind)), new Set(['delivered']))
     for (const [i, outcome] of outcomes.entries())
       if (i % 4 === 0)
-        t.match(outcome, { kind: 'failed', reason: 'target_missing: there is no exchange not-yet' })
+        t.match(outcome, { kind: 'failed', reason: 'target_missing: the exchange not-yet does not exist' })
     t.equal((await bodies(450)).length, 450, 'each once')
     await server.as(connection => bound(connection, 'not-yet', '#', 'orders'))
     t.match(

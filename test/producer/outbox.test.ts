@@ -169,5 +169,7 @@ t.test('what is nothing that is known here is refused in words', async t => {
   const strange = [undefined, null, {}, () => {}, { query: () => {} }]
   for (const one of strange)
     await t.rejects(outbox(one as never, full), { name: 'AdapterError', message: /from… function/ })
-  t.throws(() => fromPg({}), { message: /fromPg takes a client or a pool of pg; this is something else/ })
+  t.throws(() => fromPg({}), {
+    message: /fromPg takes a client or a pool of pg, and was given something else/
+  })
 })

@@ -46,7 +46,7 @@ t.test('a process with another SECRET is refused at start; during a rotation it 
   t.match(await refused.exited, { code: 1 })
   t.match(refused.output(), /^ackbox: SECRET is not that of \S+, which run on this database/m)
   t.notMatch(refused.output(), another)
-  t.match(await doctor({ ...on.env, SECRET: another }), /FIX {3}Processes +SECRET is not that of/)
+  t.match(await doctor({ ...on.env, SECRET: another }), /FIX {3}Processes +SECRET differs from that of/)
   t.match(await doctor(on.env), /OK {4}Processes +1 run, with one SECRET, queue and set of handlers/)
 
   const rotating = await start(t, { ...on.env, SECRET: another, SECRET_PREVIOUS: on.env['SECRET'] })
@@ -77,8 +77,8 @@ t.test('other handlers are warned about at start and by the doctor', async t => 
   })
   const warned = () => linesOf(other, 'doctor.warn').find(line => line['check'] === 'Processes')
   await until('it is warned', () => warned() !== undefined)
-  t.match(warned(), { found: /handlers are others than at/, remedy: /deploy the same handlers/ })
-  t.match(await doctor(on.env), /WARN {2}Processes +the handlers are others than at/)
+  t.match(warned(), { found: /handlers differ from those of/, remedy: /deploy the same handlers/ })
+  t.match(await doctor(on.env), /WARN {2}Processes +the handlers differ from those of/)
 })
 
 t.test('another queue is warned about at start and by the doctor, without its password', async t => {

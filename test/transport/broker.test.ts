@@ -57,7 +57,7 @@ t.test('a request goes to the broker it names, or to the one called as its trans
   t.equal(chosen(brokers, 'kafka'), kafka)
   t.equal(chosen(brokers, 'kafka', 'orders'), orders)
   t.throws(() => chosen(brokers, 'kafka', 'stock-events'), {
-    message: 'bad_request: there is no broker stock-events: set BROKER_STOCK_EVENTS'
+    message: 'bad_request: the broker stock-events is not set: set BROKER_STOCK_EVENTS'
   })
   t.throws(() => chosen(brokers, 'nats', 'orders'), {
     message: 'bad_request: the broker orders is kafka://, not nats:// or natss://'
@@ -82,7 +82,7 @@ t.test('a transport without a broker of its kind is said at start, all of them a
   const error = await transports(deps, ['kafka', 'http', 'nats', 'kafka']).catch((err: unknown) => err)
   t.ok(error instanceof SetupError)
   t.same((error as Error).message.split('\n'), [
-    'a downstream goes by kafka, and no broker of it is set: set BROKER_KAFKA=kafka://host',
-    'a downstream goes by nats, and no broker of it is set: set BROKER_NATS=nats://host'
+    'a downstream uses kafka, but no broker for it is set: set BROKER_KAFKA=kafka://host',
+    'a downstream uses nats, but no broker for it is set: set BROKER_NATS=nats://host'
   ])
 })

@@ -147,16 +147,16 @@ export const checks: Check[] = [
       const who = found.nodes.join(', ')
       if (found.what === 'SECRET')
         return fix(
-          `SECRET is not that of ${who}: receipts for the one are refused by the other`,
+          `SECRET differs from that of ${who}: receipts for the one are refused by the other`,
           'set the same SECRET; to change it, keep the old one as SECRET_PREVIOUS'
         )
       return found.what === 'queue'
         ? warn(
-            `the queue is ${found.ours} here, and ${found.theirs} at ${who}: jobs of the one are not seen by the other`,
+            `the queue is ${found.ours} here and ${found.theirs} at ${who}: neither sees the jobs of the other`,
             'set the same REDIS_URL and REDIS_PREFIX'
           )
         : warn(
-            `the handlers are others than at ${who} (${found.ours}; ${found.theirs})`,
+            `the handlers differ from those of ${who} (${found.ours}; ${found.theirs})`,
             'deploy the same handlers; during a deployment this passes'
           )
     }
@@ -168,20 +168,20 @@ export const checks: Check[] = [
     const rows = waiting === 1 ? '1 row waits' : `${waiting} rows wait`
     const found = waiting === 0 ? 'empty' : `${rows}, the oldest for ${seconds} s`
     if (seconds > 60)
-      return warn(found, 'start a process with ROLE=dispatcher; where one lives, its log says outbox.failed')
+      return warn(
+        found,
+        'start a process with ROLE=dispatcher; if one runs, look for outbox.failed in its log'
+      )
     if (rejected === 0) return ok(found)
     return warn(
       `${found}; ${rejected} rejected`,
-      'GET /outbox/rejected says why; POST /outbox/rejected/ID/retry, or DELETE'
+      'GET /outbox/rejected shows the problems; POST /outbox/rejected/ID/retry tries a row again, DELETE removes it'
     )
   }),
   ofPostgres('API keys', ({ keys }, { auth }) => {
     if (!auth) return ok('not needed: AUTH is off, on a loopback HOST')
     if (keys === undefined || keys > 0) return ok(keys === undefined ? 'no tables yet' : `${keys} in use`)
-    return warn(
-      'there are none: every request is answered 401',
-      commandLine('key create NAME --scopes tasks:write')
-    )
+    return warn('no keys: every request is answered 401', commandLine('key create NAME --scopes tasks:write'))
   }),
   ofPostgres('Clock', ({ clockAheadMs, roundTripMs }) => {
     const seconds = (Math.abs(clockAheadMs) / 1000).toFixed(1)
@@ -209,7 +209,7 @@ export const checks: Check[] = [
   },
   ofRedis('Redis eviction', ({ evictionPolicy }) => {
     if (evictionPolicy === undefined)
-      return warn('unknown: this server does not tell', 'make sure that maxmemory-policy is noeviction')
+      return warn('unknown: this server does not report it', 'make sure that maxmemory-policy is noeviction')
     if (evictionPolicy === 'noeviction') return ok('noeviction')
     return fix(
       `${evictionPolicy}: a full Redis deletes jobs, and their tasks wait until the lease ends`,
@@ -229,7 +229,7 @@ export const checks: Check[] = [
       if ('error' in handlers)
         return fix(handlers.error.split('\n')[0]?.replace(/:$/, '') ?? '', commandLine('handlers'))
       if (handlers.codes === 0)
-        return warn('there are none: every task is refused', 'add a handler to handlers/ or HANDLERS_DIR')
+        return warn('no handlers: every task is refused', 'add a handler to handlers/ or HANDLERS_DIR')
       return ok(`${handlers.codes} message codes, ${handlers.downstreams} downstreams`)
     }
   },
@@ -282,7 +282,7 @@ const whyOf = ({ name, refused = '' }: Target): string =>
 function toAllow(refused: Target[], egressAllow: string[] = []): string {
   const entries = refused.flatMap(target => advice.exec(target.refused ?? '')?.[1] ?? [])
   if (entries.length === 0) return 'send to another server'
-  return `EGRESS_ALLOW=${[...new Set([...egressAllow, ...entries])].join(',')}, if that is meant`
+  return `EGRESS_ALLOW=${[...new Set([...egressAllow, ...entries])].join(',')}, if that is intended`
 }
 
 /** Few different characters, or one short piece again and again: nothing that came from a random source. */

@@ -48,7 +48,7 @@ export function judgePartitions(facts: PartitionFacts | undefined): {
     return {
       level: 'warn',
       found: `attempts and receipts have partitions for ${Math.max(0, daysAhead)} days ahead`,
-      remedy: 'start a process with ROLE=dispatcher; if one runs, its log says retention.failed'
+      remedy: 'start a process with ROLE=dispatcher; if one runs, look for retention.failed in its log'
     }
   if (first)
     return {
@@ -56,5 +56,5 @@ export function judgePartitions(facts: PartitionFacts | undefined): {
       found: `old days cannot be dropped: pid ${first.pid} (${first.application}) has had their table open for ${first.seconds} s`,
       remedy: `select pg_terminate_backend(${first.pid})`
     }
-  return { level: 'ok', found: `there for ${daysAhead} days ahead` }
+  return { level: 'ok', found: `created for ${daysAhead} days ahead` }
 }

@@ -104,7 +104,7 @@ async function wouldGet(
     const names = await unencoded(handler, downstream, task, raw)
     if (names.length > 0)
       lines.push(
-        `WARNING: ${names.join(' and ')} ${names.length > 1 ? 'go' : 'goes'} into the url without encoding: a / or ? there asks for something else. Build it with url\`…\``
+        `WARNING: ${names.join(' and ')} ${names.length > 1 ? 'go' : 'goes'} into the url without encoding: a / or ? in it changes the request. Build it with url\`…\``
       )
   }
   const shown = isHttp

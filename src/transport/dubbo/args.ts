@@ -38,7 +38,6 @@ const textOf = (args: unknown[]): string =>
   JSON.stringify(args, (_, value: unknown) => {
     if (typeof value === 'bigint') return `${mark}${value}`
     // Would be written as null.
-    if (typeof value === 'number' && !Number.isFinite(value))
-      throw new TypeError(`${value} is no number there`)
+    if (typeof value === 'number' && !Number.isFinite(value)) throw new TypeError(`JSON has no ${value}`)
     return value
   }).replace(marked, '$1')

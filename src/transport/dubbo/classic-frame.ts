@@ -101,7 +101,7 @@ function meant(status: number, text: string): Outcome {
       return failed('timeout: the provider gave up')
     case 40:
     case 60:
-      return failed('target_missing: there is no such service, version or group')
+      return failed('target_missing: the service, version or group does not exist')
     case 70:
       return serviceError(text)
     case 100:
@@ -126,7 +126,7 @@ function serviceError(text: string): Outcome {
   const first = text.split('\n', 1)[0] ?? ''
   const top = /\n\tat ([^\n]*)/.exec(text)?.[1] ?? ''
   if (!inGenericFilter.test(top)) return failed('provider: service error')
-  if (noMethod.test(first)) return failed('target_missing: there is no such method')
+  if (noMethod.test(first)) return failed('target_missing: the method does not exist')
   if (noType.test(first)) return failed('target_missing: the provider lacks one of the types')
   if (unfit.test(first)) return { kind: 'refused', reason: 'bad_arguments: they do not match the method' }
   return failed('provider: service error')

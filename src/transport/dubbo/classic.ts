@@ -49,8 +49,7 @@ export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
       try {
         const broker = chosen(deps.brokers, 'dubbo2', request.broker)
         const written = argsOf(request)
-        if (!written)
-          return failed('bad_request: the args hold a bigint beyond 64 bits or an object within itself')
+        if (!written) return failed('bad_request: args has a bigint beyond 64 bits or a circular reference')
         const body = callBody(request, written, {
           ...request.attachments,
           ...context.headers(written.payload)
@@ -87,7 +86,7 @@ const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
 const name = /^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*$/
 
 function problemOf(request: Dubbo2Request): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { service, method, types, args, version, group, attachments = {} } = request
   if (typeof service !== 'string' || !name.test(service))
     return 'the service must be the name of an interface'
@@ -96,10 +95,10 @@ function problemOf(request: Dubbo2Request): string | undefined {
     return 'types must be the names of Java types'
   if (!Array.isArray(args)) return 'args must be an array, with one for each of the types'
   if (args.length !== types.length) return `there are ${types.length} types and ${args.length} args`
-  if (version !== undefined && typeof version !== 'string') return 'the version must be a text'
-  if (group !== undefined && typeof group !== 'string') return 'the group must be a text'
+  if (version !== undefined && typeof version !== 'string') return 'the version must be text'
+  if (group !== undefined && typeof group !== 'string') return 'the group must be text'
   if (typeof attachments !== 'object' || attachments === null) return 'the attachments must be an object'
-  if (!Object.values(attachments).every(each => typeof each === 'string')) return 'attachments must be texts'
+  if (!Object.values(attachments).every(each => typeof each === 'string')) return 'attachments must be text'
   return reservedName(Object.keys(attachments))
 }
 

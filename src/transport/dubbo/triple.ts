@@ -112,7 +112,7 @@ const returned =
 const name = /^[A-Za-z_$][\w$]*$/
 
 function problemOf(request: DubboRequest): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { service, method, attachments = {} } = request
   if (typeof service !== 'string' || !service.split('.').every(each => name.test(each)))
     return 'the service must be the name of an interface'
@@ -120,7 +120,7 @@ function problemOf(request: DubboRequest): string | undefined {
   if (typeof attachments !== 'object' || attachments === null) return 'the attachments must be an object'
   // A provider would take them for its own.
   const taken = Object.keys(attachments).find(each => /^(?:tri-|rest-|grpc-|content-type$)/i.test(each))
-  return taken && `the attachment ${taken} is not the handler's to set`
+  return taken && `a handler must not set the attachment ${taken}`
 }
 
 /** What a provider says with its status: it has no other word for what happened to a call. */
@@ -135,8 +135,8 @@ function meant(outcome: Outcome): Outcome {
 
 const words: Readonly<Record<number, { kind: 'failed' | 'refused'; reason: string }>> = {
   400: { kind: 'refused', reason: 'bad_arguments: they do not match the method' },
-  404: { kind: 'failed', reason: 'target_missing: there is no such service or method' },
-  408: { kind: 'failed', reason: 'timeout: the provider ran it to its end' },
+  404: { kind: 'failed', reason: 'target_missing: the service or method does not exist' },
+  408: { kind: 'failed', reason: 'timeout: the provider reported a timeout' },
   413: { kind: 'refused', reason: 'too_large: larger than the provider accepts' },
   415: { kind: 'failed', reason: 'protocol: the provider does not accept JSON' }
 }

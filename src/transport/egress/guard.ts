@@ -173,7 +173,7 @@ function rawProblem(raw: string): string | undefined {
   // eslint-disable-next-line no-control-regex -- the characters that WHATWG strips or splits at
   if (/[\\\s\u0000-\u0020\u007f-\u009f]/.test(raw))
     return 'the url holds a backslash, a space or a control character'
-  if (authority === '') return 'the url names no host'
+  if (authority === '') return 'the url has no host'
   if (authority.includes('@')) return 'the url holds a user or a password'
   return undefined
 }

@@ -18,10 +18,10 @@ export function headersOf(
   for (const [name, value] of Object.entries(own)) {
     const lower = name.toLowerCase()
     if (!token.test(name)) return 'a header name is not a token'
-    if (reserved.test(lower)) return `the header ${lower} is not the handler's to set`
+    if (reserved.test(lower)) return `a handler must not set the header ${lower}`
     if (given.has(lower)) return `the header ${lower} is set twice`
     if (typeof value !== 'string' || !fieldValue.test(value))
-      return `the header ${lower} holds a character that no header may`
+      return `the header ${lower} has a character that headers must not have`
     given.add(lower)
     if (lower === 'user-agent') headers[1] = value
     else headers.push(name, value) // a Dubbo provider tells attachments by their case

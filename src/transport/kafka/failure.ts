@@ -16,7 +16,7 @@ export function failed(error: unknown): Extract<Outcome, { kind: 'failed' | 'ref
     ids.has('UNKNOWN_TOPIC_ID') ||
     all.some(each => each.message.startsWith('Unknown topic '))
   )
-    return fail('target_missing: there is no such topic')
+    return fail('target_missing: the topic does not exist')
   if (
     ids.has('SASL_AUTHENTICATION_FAILED') ||
     all.some(each => text(each, 'code') === 'PLT_KFK_AUTHENTICATION')

@@ -59,10 +59,10 @@ export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
 }
 
 function problemOf(request: KafkaRequest): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { broker, topic, key, headers, value } = request
   if (broker !== undefined && typeof broker !== 'string') return 'the broker must be a name'
-  if (typeof topic !== 'string' || !topicName.test(topic)) return 'not a name of a topic'
+  if (typeof topic !== 'string' || !topicName.test(topic)) return 'the topic is not a valid name'
   if (key !== undefined && !isPayload(key)) return 'the key must be text or bytes'
   if (value !== undefined && !isPayload(value)) return 'the value must be text or bytes'
   if (headers === undefined) return undefined

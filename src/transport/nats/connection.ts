@@ -75,7 +75,7 @@ export function natsFailure(error: unknown): Failure['outcome'] {
   if (error instanceof errors.ClosedConnectionError || error instanceof errors.DrainingConnectionError)
     return { kind: 'failed', reason: 'connection_closed' }
   if (error instanceof Error && error.message.includes("'tls'"))
-    return { kind: 'failed', reason: 'tls: the broker has none' }
+    return { kind: 'failed', reason: 'tls: the broker does not offer TLS' }
   if (error instanceof Error && error.cause !== undefined) return natsFailure(error.cause)
   if (error instanceof errors.ConnectionError || error instanceof errors.RequestError || error === undefined)
     return { kind: 'failed', reason: 'connection_closed' }

@@ -101,7 +101,7 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       let ready: Ready | string
       let link: Link<NatsConnection>
       try {
-        if (typeof request !== 'object' || request === null) return bad('the handler gave no request')
+        if (typeof request !== 'object' || request === null) return bad('the handler returned no request')
         const broker = chosen(deps.brokers, 'nats', request.broker)
         ready = read(request, context, broker)
         if (typeof ready === 'string') return bad(ready)
@@ -140,11 +140,11 @@ function read(request: NatsRequest, context: SendContext, broker: Broker): Ready
   for (const [name, value] of Object.entries(own)) {
     const lower = name.toLowerCase()
     if (!token.test(name)) return 'a header name is not a token'
-    if (lower === 'nats-msg-id') return `the header ${lower} is not the handler's to set`
+    if (lower === 'nats-msg-id') return `a handler must not set the header ${lower}`
     if (given.has(lower)) return `the header ${lower} is set twice`
     // eslint-disable-next-line no-control-regex -- what would end the header or the message
     if (typeof value !== 'string' || /[\u0000-\u0008\u000a-\u001f\u007f]/.test(value))
-      return `the header ${lower} holds a character that no header may`
+      return `the header ${lower} has a character that headers must not have`
     given.set(lower, name)
   }
   const ours = context.headers(payload)

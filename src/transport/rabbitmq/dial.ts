@@ -89,7 +89,7 @@ export function brokenBy(error: unknown): Blocked {
   const text = error instanceof Error ? error.message : ''
   // The virtual host is not there, or this user may not enter it.
   if (code === 'NOT_ALLOWED' && text.includes('not found'))
-    return failed('target_missing: there is no such virtual host')
+    return failed('target_missing: the virtual host does not exist')
   const said = words[code]
   return said === undefined ? failureOf(error) : failed(said)
 }

@@ -26,13 +26,14 @@ export type SendVerdict = Outcome | 'again' | 'alone'
 export function verdict(closed: Closed | undefined, suspect: Suspect, wasAlone: boolean): SendVerdict {
   if (!closed) return wasAlone ? { kind: 'failed', reason: 'channel_closed' } : 'alone'
   if (closed.code === 'NOT_FOUND')
-    return { kind: 'failed', reason: `target_missing: there is no exchange ${suspect.exchange}` }
+    return { kind: 'failed', reason: `target_missing: the exchange ${suspect.exchange} does not exist` }
   if (closed.code === 'ACCESS_REFUSED') {
     const forbidden = topicOf(closed.text)
     if (forbidden !== undefined && forbidden !== suspect.routingKey) return 'again'
     return { kind: 'failed', reason: `credentials: may not publish to ${target(suspect)}` }
   }
-  if (closed.code === 'CODEC') return { kind: 'failed', reason: 'bad_request: it does not fit into a frame' }
+  if (closed.code === 'CODEC')
+    return { kind: 'failed', reason: 'bad_request: the message does not fit into a frame' }
   const most = maxSize(closed.text)
   if (most !== undefined && (suspect.bytes > most || wasAlone)) return tooLarge(suspect.bytes, most)
   if (most !== undefined) return 'again'
@@ -49,7 +50,7 @@ export const unroutable = (suspect: Suspect): Outcome => ({
   kind: 'failed',
   reason: `target_missing: ${
     suspect.exchange === ''
-      ? `there is no queue ${suspect.routingKey}`
+      ? `the queue ${suspect.routingKey} does not exist`
       : `no queue is bound to ${target(suspect)}`
   }`
 })

@@ -90,11 +90,11 @@ const bytesOf = (payload: string | Uint8Array): Buffer =>
 const isShort = (text: unknown): text is string => typeof text === 'string' && Buffer.byteLength(text) <= 255
 
 function problemOf(request: RabbitmqRequest): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { broker, exchange = '', routingKey, headers = {}, body = '' } = request
   if (broker !== undefined && typeof broker !== 'string') return 'the broker must be a name'
-  if (!isShort(exchange)) return 'the exchange must be a text of at most 255 bytes'
-  if (!isShort(routingKey)) return 'the routingKey must be a text of at most 255 bytes'
+  if (!isShort(exchange)) return 'the exchange must be text of at most 255 bytes'
+  if (!isShort(routingKey)) return 'the routingKey must be text of at most 255 bytes'
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) return 'the body must be text or bytes'
   if (typeof headers !== 'object' || headers === null) return 'the headers must be an object'
   const reserved = reservedName(Object.keys(headers))
@@ -104,7 +104,7 @@ function problemOf(request: RabbitmqRequest): string | undefined {
     if (name === '' || !isShort(name)) return 'a header name must have 1 to 255 bytes'
     // The broker takes these for more routing keys, and closes the channel over a text.
     if (name === 'CC' || name === 'BCC') return `the header ${name} is not supported`
-    if (typeof value !== 'string') return `the header ${lower} must be a text`
+    if (typeof value !== 'string') return `the header ${lower} must be text`
   }
   return undefined
 }

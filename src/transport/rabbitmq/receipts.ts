@@ -195,7 +195,7 @@ async function goodBye(connection: Connection, { channel, tag }: Consuming, hand
 function problemOf(error: unknown): string {
   const code = codeOf(error)
   if (error instanceof Failure) return error.outcome.reason
-  if (code === 'NOT_FOUND') return 'target_missing: the queue is not there'
+  if (code === 'NOT_FOUND') return 'target_missing: the queue does not exist'
   if (code === 'ACCESS_REFUSED') return 'credentials: this user may not use the queue'
   return brokenBy(error).reason
 }

@@ -41,7 +41,7 @@ export function redisStreamTransport(deps: TransportDeps): Transport<RedisStream
 
     async send(request, context) {
       try {
-        if (typeof request !== 'object' || request === null) return bad('the handler gave no request')
+        if (typeof request !== 'object' || request === null) return bad('the handler returned no request')
         const broker = chosen(deps.brokers, 'redis-stream', request.broker)
         if (!/^\d{0,5}$/.test(broker.path))
           return bad('the path of the broker must be the number of a database')
@@ -90,7 +90,7 @@ async function add(
     const id = await connection.redis.call('XADD', args)
     connection.answered = performance.now()
     const { address } = connection
-    if (id === null) return { kind: 'failed', reason: 'target_missing: there is no such stream', address }
+    if (id === null) return { kind: 'failed', reason: 'target_missing: the stream does not exist', address }
     // Whatever else answers to XADD is no proof that a stream holds it
     if (typeof id !== 'string' || !/^\d+-\d+$/.test(id))
       return { kind: 'failed', reason: 'protocol: not the id of an entry', address }

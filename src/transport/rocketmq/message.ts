@@ -44,18 +44,19 @@ export function messageOf(
   context: SendContext,
   namespace: string
 ): Message | string {
-  if (typeof request !== 'object' || request === null) return 'the handler gave no request'
+  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { topic, tag, keys = keysOf(context), properties = {}, group, delayMs = 0 } = request
-  if (typeof topic !== 'string' || topic === '') return 'the topic must be a text'
-  if (tag !== undefined && typeof tag !== 'string') return 'the tag must be a text'
+  if (typeof topic !== 'string' || topic === '') return 'the topic must be text'
+  if (tag !== undefined && typeof tag !== 'string') return 'the tag must be text'
   if (!Array.isArray(keys) || !keys.every(key => typeof key === 'string'))
     return 'keys must be a list of texts'
-  if (group !== undefined && (typeof group !== 'string' || group === '')) return 'the group must be a text'
-  if (!Number.isFinite(delayMs) || delayMs < 0) return 'delayMs must be a number that is not negative'
+  if (group !== undefined && (typeof group !== 'string' || group === '')) return 'the group must be text'
+  if (!Number.isFinite(delayMs) || delayMs < 0) return 'delayMs must be a number, 0 or more'
   if (group !== undefined && delayMs > 0) return 'a message has a group or a delay, not both'
-  if (typeof properties !== 'object' || properties === null) return 'properties must be an object of texts'
+  if (typeof properties !== 'object' || properties === null)
+    return 'properties must be an object of text members'
   for (const [name, value] of Object.entries(properties)) {
-    if (typeof value !== 'string') return `the property ${name} must be a text`
+    if (typeof value !== 'string') return `the property ${name} must be text`
   }
   const reserved = reservedName(Object.keys(properties), 'property')
   if (reserved) return reserved

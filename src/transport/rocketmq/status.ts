@@ -13,11 +13,9 @@ const verdicts: Readonly<Record<number, NotDelivered>> = {
   [Code.ILLEGAL_MESSAGE_KEY]: failed('bad_request: invalid character in a key'),
   [Code.ILLEGAL_MESSAGE_GROUP]: failed('bad_request: invalid character in the group'),
   [Code.ILLEGAL_MESSAGE_PROPERTY_KEY]: failed(
-    'bad_request: a property has a name of the system, or a control character'
+    'bad_request: a property has a reserved name or a control character'
   ),
-  [Code.ILLEGAL_DELIVERY_TIME]: failed(
-    'bad_request: the delay is longer than the broker keeps a message back'
-  ),
+  [Code.ILLEGAL_DELIVERY_TIME]: failed('bad_request: the delay is longer than the broker allows'),
   [Code.MESSAGE_BODY_EMPTY]: failed('bad_request: the body is empty'),
   // Also for a moment after a broker's start, when the proxy does not know the topic's type yet: so never for good.
   [Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE]: failed(
@@ -25,8 +23,8 @@ const verdicts: Readonly<Record<number, NotDelivered>> = {
   ),
   [Code.UNAUTHORIZED]: failed('credentials: not accepted'),
   [Code.FORBIDDEN]: failed('credentials: may not send to this topic'),
-  [Code.NOT_FOUND]: failed('target_missing: there is no such topic'),
-  [Code.TOPIC_NOT_FOUND]: failed('target_missing: there is no such topic'),
+  [Code.NOT_FOUND]: failed('target_missing: the topic does not exist'),
+  [Code.TOPIC_NOT_FOUND]: failed('target_missing: the topic does not exist'),
   [Code.PAYLOAD_TOO_LARGE]: refused('too_large: more than the broker takes'),
   [Code.MESSAGE_BODY_TOO_LARGE]: refused('too_large: the body is more than the broker takes'),
   [Code.REQUEST_HEADER_FIELDS_TOO_LARGE]: refused('too_large: the properties are more than the broker takes'),
