@@ -1,4 +1,4 @@
-// Query builders and ORMs. No library is imported: what is used of a handle is looked for in it.
+// Query builders and ORMs. No library is imported: each function checks the handle for the members that it uses.
 import { unlike } from './drivers.ts'
 import { AdapterError, type Database, type Dialect, type Row, type Tx, type Value } from './transaction.ts'
 
@@ -170,7 +170,7 @@ interface Library<Handle> {
   begin<Result>(handle: Handle, work: (native: Handle) => Promise<Result>): Promise<Result>
 }
 
-/** The one place where the structure of a library's handle is taken for granted, after a look at it. */
+/** The one cast of a library's handle, after a check of its members. */
 function database<Handle, Inner>(from: object, library: Library<Handle>): Database<Inner> {
   const handle = from as Handle
   if (!library.fits(handle)) throw unlike(library.name, library.wanted)

@@ -1,4 +1,4 @@
-// Drivers that speak SQL themselves. No library is imported: what is used of a handle is looked for in it.
+// Drivers that take SQL. No library is imported: each function checks the handle for the members that it uses.
 import { AdapterError, txOf, type Database, type PostgresJs, type Row, type Tx } from './transaction.ts'
 
 /** What a pool's `connect` gives, or the client itself. */

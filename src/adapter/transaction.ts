@@ -6,7 +6,7 @@ export type Dialect = 'postgres' | 'mysql'
 export interface Tx {
   readonly dialect: Dialect
   query(text: string, values: readonly Value[]): Promise<readonly Row[]>
-  /** Why this is known to be no transaction, where its library tells. */
+  /** Set where the library tells that this is not a transaction: the error. */
   readonly refusal?: string | undefined
 }
 /** Text goes to every database as it is; numbers and times are written as text and cast there. */
@@ -24,7 +24,7 @@ export interface PostgresJs {
   unsafe(text: string, values: string[]): PromiseLike<readonly unknown[]>
 }
 
-/** What was given cannot do what was asked of it. The message says why; nothing was written. */
+/** The given handle cannot be used for this. The message says why; nothing was written. */
 export class AdapterError extends Error {
   override name: string = 'AdapterError'
 }
@@ -76,7 +76,7 @@ export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
 const noTransaction = ['25P01']
 const noSavepoint = ['ER_SP_DOES_NOT_EXIST', 1305]
 
-/** The work, with a word for a database that has not got our tables yet. */
+/** Runs the work. A missing table becomes an error that says how to create it. */
 export async function withTables<Result>(
   { dialect }: Tx,
   work: () => Promise<Result>,

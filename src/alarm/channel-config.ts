@@ -1,4 +1,4 @@
-// The channels of ALARM_CHANNELS and ALARM_CHANNEL_<NAME>: what each is, who answers there, and what it wants to hear.
+// The channels of ALARM_CHANNELS and ALARM_CHANNEL_<NAME>: their kind, their address and the alarms that each gets.
 import { alarmKinds, type AlarmKind } from '../domain/types.ts'
 
 export const channelKinds = [
@@ -20,9 +20,9 @@ export interface ChannelConfig {
   url: string
   user?: string
   secret?: string
-  /** What it hears; what is not named is not asked for. */
+  /** Which alarms it gets. A member that is not set matches all. */
   rule: Rule
-  /** Whether it is told when the last alarm of an incident is over. */
+  /** Whether it gets a message when the last alarm of an incident is resolved. */
   sendResolved: boolean
   /** The time between two messages of one downstream and kind. */
   digestMs: number
@@ -46,7 +46,7 @@ const paths: Partial<Record<ChannelKind, string>> = {
   alertmanager: '/api/v2/alerts'
 }
 const members = ['url', 'secret', 'kinds', 'downstreams', 'messageCodes', 'sendResolved', 'digestSeconds']
-/** People read a digest; what machines group themselves may come sooner. */
+/** Digests are for people. Systems that group alarms themselves get them sooner. */
 const digestSeconds = (kind: ChannelKind): number =>
   kind === 'webhook' ? 1 : kind === 'pagerduty' || kind === 'alertmanager' ? 10 : 30
 
@@ -64,7 +64,7 @@ export function matches(
   )
 }
 
-/** A channel from its URL or its object; or what is wrong, in words that show no part of the URL. */
+/** A channel from its URL or its object; or the error, which never contains the URL. */
 export function parseChannel(name: string, given: unknown): ChannelConfig | string {
   if (typeof given === 'string') return parseChannel(name, { url: given })
   if (typeof given !== 'object' || given === null || Array.isArray(given))

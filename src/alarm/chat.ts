@@ -1,4 +1,4 @@
-// Robots of chats. Each answers 200 also to what it did not take: its own code in the body decides.
+// Chat robots. They answer 200 even to a message that they refuse: the code in the body decides.
 // DingTalk: https://open.dingtalk.com/document/orgapp/custom-robot-access
 // Feishu and Lark: https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot
 // WeCom: https://developer.work.weixin.qq.com/document/path/91770
@@ -9,12 +9,12 @@ import { textOf, titleOf } from './message.ts'
 
 const hmac = (key: string, text: string): string => createHmac('sha256', key).update(text).digest('base64')
 
-/** Of a JSON answer; undefined when it is none, as behind a proxy that answers for the robot. */
+/** A member of a JSON answer; undefined for an answer without JSON, for example of a proxy. */
 function member(json: unknown, name: string): unknown {
   return typeof json === 'object' && json !== null ? (json as Record<string, unknown>)[name] : undefined
 }
 
-/** A robot that sent too much is silent for ten minutes. */
+/** DingTalk blocks a robot for ten minutes after too many messages. */
 const dingtalkHoldMs = 600_000
 const minuteMs = 60_000
 
@@ -74,7 +74,7 @@ export const slack: Format = {
     text.trim() === 'ok' ? true : { reason: `answered ${JSON.stringify(text.slice(0, 100))}` }
 }
 
-/** 0 is taken. `holds`: codes that say that too much was sent, and for how long nothing more should be. */
+/** Code 0 means accepted. `holds`: codes for too many messages, with the pause in ms before the next one. */
 function byCode(
   name: string,
   words: string,

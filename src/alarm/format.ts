@@ -40,7 +40,7 @@ const pagerduty: Format = {
   }
 }
 
-/** An alert that nobody repeats is over for Alertmanager at its end. */
+/** Alertmanager resolves an alert after this time, unless it is sent again. */
 const alertMs = 3_600_000
 
 /** https://prometheus.io/docs/alerting/latest/alerts_api/ */
@@ -70,7 +70,7 @@ const alertmanager: Format = {
   judge: takenBy2xx
 }
 
-/** Standard Webhooks, as a delivery. */
+/** Signed like a delivery: Standard Webhooks. */
 const webhook: Format = {
   rate: { burst: 100, everyMs: 100 },
   request({ url, secret = '' }, message, { now }) {
@@ -97,6 +97,6 @@ export const formats: Record<Exclude<ChannelKind, 'mail'>, Format> = {
   webhook
 }
 
-/** Mail has no rule of its own: as the robots, so that nobody's mailbox is flooded. */
+/** Mail servers state no limit. It gets that of the chat robots, so that no mailbox is flooded. */
 export const rateOf = (kind: ChannelKind): Rate =>
   kind === 'mail' ? { burst: 10, everyMs: 6_000 } : formats[kind].rate

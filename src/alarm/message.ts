@@ -1,4 +1,4 @@
-// What an alarm says, in every channel the same.
+// The content of an alarm, the same in every channel.
 import type { AlarmKind } from '../domain/types.ts'
 
 /** One message for all alarms of one downstream and kind that are sent together. */
@@ -49,7 +49,7 @@ export function titleOf(message: AlarmMessage): string {
   return `[ALARM] Ackbox: ${count} × ${kind}${where}`
 }
 
-/** The same for an incident from its first message to its end. */
+/** Identifies an incident in all its messages. */
 export const groupOf = ({ downstream, kind }: AlarmMessage): string => `ackbox/${downstream || '-'}/${kind}`
 
 const linesMost = 10

@@ -1,4 +1,4 @@
-// Alarms reach people: each is handed to the channels that want it, and each channel is told at its own pace.
+// Sends alarms to people: each goes to the channels whose rule matches, at the pace of each channel.
 import { claimAlarms, markAlarmsSent, type ClaimedAlarm } from '../db/alarms.ts'
 import {
   addAlarmSends,
@@ -51,12 +51,12 @@ export interface TellDeps {
   signal: AbortSignal
 }
 
-/** More wait for the next message. */
+/** Deliveries in one message; the others wait for the next. */
 const mostInMessage = 10_000
 const named = 100
 /** Longer than a send may take: until then nobody else sends the same. */
 const leaseMs = 15_000
-/** What is open is said again this often, to channels that forget: an Alertmanager that restarts knows nothing. */
+/** Open incidents are sent again this often to channels that forget: a restarted Alertmanager knows none. */
 const repeatMs = 300_000
 
 /** Sends one message that is due in this channel. False: nothing is due, or its limit allows none now. Never loses one. */
@@ -75,7 +75,7 @@ export async function tellChannel(
   if (!group) return false
   const sends = group.event === 'raised' ? await readAlarmSends(sql, group, mostInMessage) : []
   if (group.event === 'raised' && sends.length === 0) {
-    // Another dispatcher, which thought that the lease was over, told them meanwhile.
+    // The lease was over, and another dispatcher sent them meanwhile.
     await postponeAlarmGroup(sql, group, { ...channel.rate, againMs: 0, holdMs: 0 })
     return true
   }

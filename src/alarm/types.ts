@@ -29,7 +29,7 @@ export interface Rate {
   everyMs: number
 }
 
-/** What a kind of channel wants to be sent, and when its answer means that it took it. */
+/** How one kind of channel is called, and which answers mean that it accepted the message. */
 export interface Format {
   rate: Rate
   /** `more`: the URL that lists the alarms. `now`: ms. */

@@ -37,7 +37,7 @@ ${Object.entries(commands)
 
 ackbox <command> --help shows the options of a command. Settings come from the environment and a file .env: see docs/config.md.`
 
-// Who reads only the first lines, as `head` does, closes the pipe. What is under way goes on to its own end all the same.
+// A reader such as `head` closes the pipe after its first lines. The command still runs to its end.
 for (const stream of [process.stdout, process.stderr])
   stream.on('error', (err: NodeJS.ErrnoException) => {
     if (err.code !== 'EPIPE') throw err

@@ -1,4 +1,4 @@
-// ackbox alarms: the channels that are told of alarms, and a test of one.
+// ackbox alarms: lists the channels that get alarms, and tests one.
 import { parseArgs } from 'node:util'
 import type { ChannelConfig } from '../alarm/channel-config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
@@ -36,7 +36,7 @@ function list({ alarmChannels }: Config): void {
   for (const channel of alarmChannels) console.log(shown(channel))
 }
 
-/** Without the path: it may hold a token. */
+/** Shows the host and not the path, which may hold a token. */
 function shown({ name, kind, url, rule, sendResolved }: ChannelConfig): string {
   const hears = Object.entries(rule).map(([member, values]) => `${member} ${values.join(',')}`)
   const end = sendResolved ? '  also told when it is resolved' : ''

@@ -1,4 +1,4 @@
-// What the commands share that change something in the database.
+// Shared by the commands that use the database.
 import { userInfo } from 'node:os'
 import { checkServer, DatabaseError, isInfrastructure, locatePrimary, openDb, type Sql } from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
@@ -21,7 +21,7 @@ export function reportFailure(err: unknown): void {
   process.exitCode = 1
 }
 
-/** Without DATABASE_URL: the embedded one, running or not; one that runs already goes on. */
+/** Without DATABASE_URL: the embedded one. It is started if needed, and then stopped again. */
 export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
   const own = config.databaseUrl === undefined ? await runPostmaster({ dataDir: config.dataDir }) : null
   const url = own ? urlOf(own) : (config.databaseUrl ?? '')
@@ -36,7 +36,7 @@ export async function withDatabase(config: Config, act: (sql: Sql) => Promise<vo
   }
 }
 
-/** Who is at the terminal: for the audit, and no proof of anything. */
+/** The user at the terminal, for the audit. It proves nothing. */
 export function who(): string {
   try {
     return `cli:${userInfo().username}`

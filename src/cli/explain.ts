@@ -4,7 +4,7 @@ import { QueueServerError } from '../queue/redis.ts'
 import { SetupError } from '../runtime/setup-error.ts'
 import { SettingError } from '../service/config.ts'
 
-/** Why a command could not do its work: one clear line that says what to do, a stack only for what is our bug. */
+/** Why a command failed and what to do, in one line; with a stack only for a bug of ours. */
 export function explain(err: unknown): string {
   if (err instanceof SettingError) return err.message.replaceAll(/^/gm, 'ackbox: ')
   if (

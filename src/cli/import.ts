@@ -53,7 +53,7 @@ function reasonOf(err: unknown): string {
   if (err instanceof TargetAway) return `ackbox import: ${message}. Run the same command again to go on.`
   if (isInfrastructure(err))
     return `ackbox import: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`
-  // What a driver throws for a statement that the server refuses.
+  // A statement that the server refused: drivers add one of these members.
   if (typeof err === 'object' && err !== null && ('severity' in err || 'sqlState' in err))
     return `ackbox import: the database of --from refuses the query: ${message}`
   return explain(err)
@@ -72,7 +72,7 @@ async function perform(args: string[]): Promise<void> {
   else if (!allFine) process.exitCode = exits.refused
 }
 
-/** Whether no row was refused. Says what was done, however it ends. */
+/** Returns whether every row was accepted. Prints the counts even when it throws. */
 async function copy(snapshot: Snapshot, options: Options, signal: AbortSignal): Promise<boolean> {
   const file = rejectedFile(options.rejected)
   const line = progress(snapshot.count)
@@ -108,7 +108,7 @@ const number = (value: number): string => value.toLocaleString('en')
 const counts = ({ created, known, rejected }: Imported, all: number): string =>
   `${number(created + known + rejected)} of ${number(all)} rows: ${number(created)} new, ${number(known)} already there, ${number(rejected)} rejected`
 
-/** One line that changes, on a terminal only. */
+/** A progress line, on a terminal only. */
 function progress(all: number): { show(sum: Imported): void; end(): void } {
   const begun = performance.now()
   const { isTTY } = process.stderr
@@ -123,7 +123,7 @@ function progress(all: number): { show(sum: Imported): void; end(): void } {
   }
 }
 
-/** Made when there is a first row for it: for its owner only, as it holds bodies. */
+/** Created with the first rejected row, readable for its owner only: it holds bodies. */
 function rejectedFile(path: string): { add(row: RelayRow, problem: string): void; close(): void } {
   let file: number | undefined
   return {
@@ -138,7 +138,7 @@ function rejectedFile(path: string): { add(row: RelayRow, problem: string): void
   }
 }
 
-/** What a proxy says may be no JSON. */
+/** The problem may be text of a proxy and not JSON. */
 function readProblem(problem: string): unknown {
   try {
     return JSON.parse(problem)

@@ -74,7 +74,7 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
   if (unknown.length > 0)
     throw new UsageError(`Unknown scope: ${unknown.join(', ')}. The scopes are ${scopes.join(', ')}.`)
   const codes = list(options.codes ?? '')
-  // As of a variable that is not set: the key would be of no use, and nothing would say why.
+  // For example an unset variable: the key would be useless, without any message.
   if (options.codes !== undefined && codes.length === 0)
     throw new UsageError('--codes names no messageCode. Without --codes a key may use every messageCode.')
   const wrong = codes.filter(code => !messageCodeForm.test(code))
@@ -114,7 +114,7 @@ async function revoke(sql: Sql, id: string): Promise<void> {
   console.log(`Key ${id} is revoked. Within 5 seconds every process refuses it.`)
 }
 
-/** At once, and for any name: it may be needed before the handler is there. */
+/** Prints the secret of any name, first: it may be needed before the handler exists. */
 async function printSecret(config: Config, name: string): Promise<void> {
   console.log(signingSecret(config.secret ?? embeddedSecret(config.dataDir), name))
   const { unknownName } = await import('./key/names.ts')

@@ -28,7 +28,7 @@ export async function run(args: string[]): Promise<void> {
     )
   } catch (err) {
     const isKnown = err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err)
-    // Whatever a statement of the migration met: it says more than a stack of ours.
+    // An error of a migration's statement: its message says more than our stack.
     console.error(
       isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(err)}. Fix the cause and run it again.`
     )

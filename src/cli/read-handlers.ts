@@ -5,7 +5,7 @@ import { loadHandlers, type Registry } from '../handler/load.ts'
 import type { Config } from '../service/config.ts'
 import { transportNames } from '../transport/registry.ts'
 
-/** The demo receiver of a running service has a port of its own; here its name has to do. */
+/** Stands for the demo receiver, whose port only the running service knows. */
 export const demoUrl = 'http://demo-receiver'
 
 /** Throws HandlersError with the errors of all handlers. */

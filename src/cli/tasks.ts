@@ -67,7 +67,7 @@ async function perform(
       throw new UsageError(`No service answers at ${url} (${messageOf(err)}): set --url`)
     })
     const isJson = typeof reply.body === 'object' && reply.body !== null
-    // A proxy in front of a service that restarts.
+    // The answer of a proxy while the service restarts.
     if (!isJson && reply.status >= 500)
       throw new UsageError(`${url} answered HTTP ${reply.status}: try again`)
     if (!isJson)
@@ -148,7 +148,7 @@ async function followed(
   }
 }
 
-/** The filters of the API, by their names there. */
+/** The options as filters of the API. */
 function filterOf(given: Given): Record<string, string> {
   const [bizType, ...bizKey] = given.biz?.split(':') ?? []
   const filter = {
@@ -229,6 +229,6 @@ function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Ope
 /** Characters of an answer; GET /tasks/{taskNo} has all that is kept. */
 const mostShown = 200
 
-/** A downstream's words must not steer a terminal. */
+/** Without control characters: a downstream's text must not control the terminal. */
 // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
 const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')

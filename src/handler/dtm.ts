@@ -33,7 +33,7 @@ export function readTargets(text: string): Map<string, string> | string {
 
 export const dtmCode = (target: string): string => `dtm.${target}`
 
-/** The target of an address that a producer chose; undefined: it is none of them. */
+/** The target that an address chosen by a producer belongs to, if any. */
 export function targetOf(targets: DtmTargets, address: string): string | undefined {
   if (!URL.canParse(address)) return undefined
   const { origin, username, password } = new URL(address)
@@ -96,10 +96,10 @@ function requestOf(targets: DtmTargets, target: string, body: DtmBody): HttpRequ
     : { url, headers: body.headers, body: body.payload }
 }
 
-/** 200 is success unless its text says otherwise, as some clients of DTM answer. */
+/** 200 is success, unless its text says otherwise: some clients of DTM answer so. */
 const isSuccess = ({ status, text }: Answer): boolean => status === 200 && !/FAILURE|ONGOING/.test(text)
 
-/** A page of a proxy with the word FAILURE in it is no answer: the status must fit. */
+/** The status must fit too: the error page of a proxy may contain the word FAILURE. */
 function checkAnswer({ status, text }: Answer): CheckAnswer | undefined {
   if (status === 425 || (status === 200 && text.includes('ONGOING'))) return 'UNKNOWN'
   if (status === 409 || (status === 200 && text.includes('FAILURE'))) return 'ROLLED_BACK'

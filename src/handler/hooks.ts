@@ -8,7 +8,7 @@ type Found = ResolveFnOutput | Promise<ResolveFnOutput>
 /** URL of the module that `ackbox/handler` is. */
 let handler = ''
 
-/** Before the first `resolve`. Node calls it where the hook runs in a thread of its own. */
+/** Called before the first `resolve`, by Node where the hook runs in its own thread. */
 export function initialize(data: { handler: string }): void {
   handler = data.handler
 }

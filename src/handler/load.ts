@@ -202,7 +202,7 @@ function targetsIn(
   ]
 }
 
-/** Looked for before anything else is checked, so that it is said in the same breath. */
+/** Duplicate messageCodes. Checked before the rest of each handler, so that all errors are reported together. */
 function twice(exported: Exported[], problems: HandlerProblem[]): void {
   const first = new Map<string, string>()
   for (const { file, handler } of exported) {

@@ -54,7 +54,7 @@ export function checkHandler(
   const own = hooks('', exported, ['onReceipt', 'checkBack'])
   const downstreams = destinations(exported['downstreams'])
   if (wrongs.length > 0) return wrongs
-  // All members were checked above. Only here that becomes a type.
+  // The checks above prove this type.
   return { messageCode, file, body, downstreams, ...own } as LoadedHandler
 
   function code(value: unknown): unknown {

@@ -1,10 +1,10 @@
 import { nearest } from '../runtime/nearest.ts'
 import { RelayError } from './source.ts'
 
-/** What becomes of the value of an expression before it is a member of a task. */
+/** How the value of an expression becomes a member of a task. */
 type Kind = 'text' | 'json' | 'time' | 'flag' | 'number'
 
-/** The members of a task that a row can bring. `delay` is none of them: it would begin anew with each run. */
+/** The members of a task that a row can set. Not `delay`: it would start again with each run. */
 export const kinds = {
   taskNo: 'text',
   messageCode: 'text',
@@ -47,12 +47,12 @@ export function readColumns(text: string): Columns {
     columns[name] = expression
   }
   const missing = required.find(name => columns[name] === undefined)
-  // Without a number of its own, a row that is copied again would be a second task.
+  // Without a taskNo, a row that is copied again would become a second task.
   if (missing !== undefined) throw new RelayError(`--columns: ${missing}=… is missing`)
   return columns
 }
 
-/** Cuts at the commas that stand in no quotes and no parentheses. */
+/** Splits at commas outside quotes, parentheses and brackets. */
 function parts(text: string): string[] {
   const tokens = text.match(/'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|[^]/g) ?? []
   const found = ['']

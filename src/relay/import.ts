@@ -1,4 +1,4 @@
-// Copies rows that stay where they are: each is posted until its answer is final. Its taskNo makes a second time harmless.
+// Posts each row until it gets a final answer. The rows stay in their table; thanks to the taskNo, a repeated post is harmless.
 import { postRows, TargetAway, TargetRefuses, type Target } from './post.ts'
 import type { RelayRow } from './source.ts'
 import { sleep } from '../runtime/repeat.ts'
@@ -13,13 +13,12 @@ export interface Imported {
 
 export interface ImportDeps {
   target: Target
-  /** Told of a row that will never be a task, with its problem (JSON). */
+  /** Called for each row that is refused for good, with its problem (JSON). */
   reject(row: RelayRow, problem: string): void
-  /** Told after each batch. */
   onBatch(sum: Imported): void
-  /** Told why a batch waits. */
+  /** Called when a batch has to wait, with the reason. */
   onAway(reason: string): void
-  /** How long Ackbox may give no final answer at all before the import ends, in milliseconds. */
+  /** The import ends after so many milliseconds without any final answer. */
   patienceMs: number
 }
 

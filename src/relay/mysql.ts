@@ -12,7 +12,7 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     connectTimeout: 5_000,
     supportBigNumbers: true,
     bigNumberStrings: true,
-    // A body must stay the very text that was written.
+    // Bodies stay exactly the text that was written.
     jsonStrings: true,
     enableKeepAlive: true,
     timezone: 'Z'
@@ -127,7 +127,7 @@ const columns = `id, task_no, message_code, message_body, scene_type, deliver_st
 const remove = `delete o from json_table(?, '$[*]' columns (id bigint path '$')) gone
   straight_join ackbox_outbox o force index (primary) on o.id = gone.id`
 
-/** Of an answer that is not Ackbox's. A column of type text holds 65,535 bytes. */
+/** Characters of a problem; a column of type text holds 65,535 bytes. */
 const mostProblem = 16_000
 
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`

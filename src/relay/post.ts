@@ -21,7 +21,7 @@ export class TargetAway extends Error {
   }
 }
 
-/** It takes nothing from this caller at this address, today or tomorrow. */
+/** Ackbox refuses this caller or this address for good: a wrong key or URL. */
 export class TargetRefuses extends TargetAway {
   override name = 'TargetRefuses'
 }
@@ -116,7 +116,7 @@ async function postPart(
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
     throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
   }
-  // The whole batch was refused for the sake of a member: halves find which.
+  // One member made Ackbox refuse the whole batch: halving finds it.
   if (tasks.length === 1) return [{ kind: 'rejected', problem: body }]
   const middle = Math.ceil(tasks.length / 2)
   return [
@@ -125,7 +125,7 @@ async function postPart(
   ]
 }
 
-/** A refusal that the same bytes will always get. A key that is wrong, or a load that is too high, is none of the row's. */
+/** A refusal that the same bytes always get. A wrong key or an overload is not the fault of the row. */
 const isFinal = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 403, 404, 405, 408, 421, 425, 429].includes(status)
 

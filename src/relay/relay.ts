@@ -13,9 +13,8 @@ export interface RelayDeps {
   batch: number
   /** How many batches of rows without a key are under way at once. */
   concurrency: number
-  /** Told of each batch. */
   onBatch?: (done: { accepted: number; rejected: number; kept: number; ms: number }) => void
-  /** Told when a side cannot be reached, and when it can again. */
+  /** Called when a side cannot be reached, and with null when both can again. */
   onHealth?: (fault: string | null) => void
 }
 
@@ -30,7 +29,7 @@ export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void>
   )
   const keyed = worker(deps, signal, async () => {
     const drained = await Promise.allSettled((await deps.source.shards()).map(shard => drain(deps, shard)))
-    // Not before all are over: a stop closes the database behind them.
+    // Waits for all: after a stop the caller closes the database.
     return drained.reduce((sum, one) => {
       if (one.status === 'rejected') throw one.reason
       return sum + one.value
@@ -39,7 +38,7 @@ export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void>
   await Promise.all([...workers, keyed])
 }
 
-/** Relays all there is now, and ends. Throws what stands in the way. Returns how many rows left the outbox. */
+/** Relays all rows that exist now. Throws at the first obstacle. Returns how many rows left the outbox. */
 export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<number> {
   let removed = 0
   for (;;) {

@@ -27,7 +27,7 @@ export interface RelayRow {
   traceparent: string | null
 }
 
-/** A delay of more, about a hundred years, may have no time that a database can write. */
+/** About a hundred years. Databases cannot represent every time beyond it. */
 export const farMs = 3_155_760_000_000
 
 /** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */

@@ -1,4 +1,4 @@
-// Rows of somebody's own message table, read as tasks. Nothing is written there: the transaction is read-only.
+// Reads the rows of a home-grown message table as tasks, in a read-only transaction.
 import type { RowDataPacket } from 'mysql2'
 import { connect, locatePrimary } from '../db/pool.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
@@ -6,7 +6,7 @@ import { mysqlDriver } from './mysql.ts'
 import { RelayError, type RelayRow } from './source.ts'
 
 export interface TableQuery {
-  /** A table, or what else may stand behind FROM. */
+  /** A table, or any other SQL that may follow FROM. */
   table: string
   columns: Columns
   /** SQL; undefined: every row. */

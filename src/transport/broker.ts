@@ -44,7 +44,7 @@ export const brokerVariable = (name: string): string => `BROKER_${name.toUpperCa
 
 /**
  * `scheme://[user[:password]@]host[:port][,host[:port]…][/path][?option=value&…]`, everything percent-encoded as in a URL.
- * A text that is none gives a sentence that says why, without the URL itself: it may hold a password.
+ * For any other text it returns the error, without the URL itself: it may hold a password.
  */
 export function parseBroker(name: string, text: string): Broker | string {
   const [, scheme = '', login, authority = '', path = '', query = ''] =
@@ -104,7 +104,7 @@ export async function reach(guard: Guard, { host, port }: { host: string; port: 
   })
 }
 
-/** The broker that a request names, or the one that is called as its transport. Throws a Failure that says what to set. */
+/** The broker that a request names; by default the one with the name of the transport. Throws a Failure that says what to set. */
 export function chosen(
   brokers: ReadonlyMap<string, Broker>,
   transport: string,

@@ -95,7 +95,7 @@ export function link<Client>(
     const late = new AbortController()
     const signal = AbortSignal.any([closing.signal, late.signal])
     const opened = reach(deps.guard, place).then(address => open({ ...place, address }, signal))
-    // One that comes too late must not stay open
+    // A connection that opens too late must not stay open.
     opened.then(made => signal.aborted && made.end()).catch(() => {})
     try {
       const made = await withTimeout(untilAborted(closing.signal, opened), connectMs, () => {

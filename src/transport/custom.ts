@@ -68,7 +68,7 @@ async function own(send: CustomRequest['send'], context: SendContext, signal: Ab
 
 const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
 
-/** JavaScript may return anything, and no success may come of a forgotten `return`. */
+/** Plain JavaScript may return anything, and a forgotten `return` must not count as success. */
 function read(made: unknown): Outcome {
   if (typeof made !== 'object' || made === null) return failed(`bad_outcome: send returned ${typeof made}`)
   const { kind, reason, handled, retryAfterMs, ...rest } = made as { [name: string]: unknown }

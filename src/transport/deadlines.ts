@@ -2,7 +2,7 @@
 export interface Due {
   due: number
   signal: AbortSignal
-  /** Where it stands among the others; who adds it sets it to -1 and leaves it alone. */
+  /** Its index in the list. The owner sets it to -1 once and never again. */
   index: number
   /** Called once past due, or when the signal is aborted; it must lead to `delete`. */
   expire(now: number): void
@@ -27,7 +27,7 @@ export function deadlines<T extends Due = Due>(everyMs = 25): Deadlines<T> {
   function look(): void {
     armed = false
     const now = performance.now()
-    // From the end: where one goes the last takes its place, and that was looked at before.
+    // Backwards: `delete` moves the last item, which was checked already, to the free place.
     for (let at = items.length - 1; at >= 0; at--) {
       const item = items[at]
       if (item && (now >= item.due || item.signal.aborted)) item.expire(now)

@@ -9,7 +9,7 @@ import { sleep } from '../runtime/repeat.ts'
 export const atATime = 100
 /** What a message holds beside its bytes, and each of its headers, roughly. */
 const [overhead, ofHeader] = [1_024, 100]
-/** A receipt that must come again is handed over again after this. */
+/** The pause before a receipt is handled again. */
 export const laterMs = 1_000
 
 /** More bytes than may be held: of messages larger than any receipt, or of more than were asked for. */
@@ -67,20 +67,20 @@ function sizeOf({ body, headers }: ReceiptMessage): number {
   return size
 }
 
-/** The signal of one connection's receipts. Each that waits listens to it: Node would print that this may be a leak. */
+/** A signal for one connection's receipts. Each waiting receipt listens to it, and Node must not warn of a leak. */
 export function anyOf(...signals: AbortSignal[]): AbortSignal {
   const any = AbortSignal.any(signals)
   setMaxListeners(0, any)
   return any
 }
 
-/** Hands it over again and again until it is done. False: the signal aborted before. */
+/** Handles a message until it is done. False: the signal aborted before. */
 export async function handled(
   handle: Handle,
   message: ReceiptMessage,
   signal: AbortSignal
 ): Promise<boolean> {
-  // One that breaks what handles it must not stop the others
+  // An exception over one message must not stop the others.
   while ((await handle(message).catch(() => 'later' as const)) === 'later') {
     await sleep(laterMs, signal)
     if (signal.aborted) return false

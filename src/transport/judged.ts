@@ -25,7 +25,7 @@ export function judged<S extends Socket>(socket: S, judge: Judge): S {
       if (bytes !== null) judge(bytes)
       return push(bytes)
     } catch (error) {
-      // Whoever listened may just have let go of it: an 'error' that nobody hears ends the process
+      // The client may have removed its listener just now: an 'error' without a listener ends the process.
       socket.on('error', () => {})
       socket.destroy(error instanceof Failure ? error : unfit('the client cannot read it'))
       return false

@@ -14,9 +14,9 @@ const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consum
 
 export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'broker'> {
   brokers: readonly Broker[]
-  /** Takes one receipt as /callback would. Rejects with what is wrong with it, or with what is wrong with us. */
+  /** Takes one receipt as /callback would. Rejects over a wrong receipt, an outage or a bug; `faultOf` tells which. */
   take(reply: ReceiptMessage, from: string): Promise<unknown>
-  /** Whose fault a rejection of `take` is. What is not the sender's must come again. */
+  /** Whose fault a rejection of `take` is. A receipt comes again unless it is the sender's. */
   faultOf(err: unknown): 'sender' | 'database' | 'ours'
   signal: AbortSignal
 }
@@ -60,7 +60,7 @@ export function handler(
       return 'done'
     } catch (err) {
       const fault = faultOf(err)
-      // An outage is said elsewhere, once.
+      // An outage is logged elsewhere, once.
       if (fault === 'database') return 'later'
       if (fault === 'ours') {
         log.warn({ err, broker: broker.name }, 'receipt.failed')

@@ -5,8 +5,8 @@ import type { Transport, TransportDeps } from './types.ts'
 type Maker = (deps: TransportDeps) => Transport<never>
 
 /**
- * Every way out of the house, loaded when a handler uses it. One more transport: one file, one line here, and the
- * conformance suite run over it. Beside each the packages it needs, as one installs them.
+ * All transports, loaded when a handler uses them. A new one needs a file, a line here and the conformance suite. `needs`:
+ * its packages, as npm installs them.
  */
 const makers = {
   http: { load: async () => (await import('./http/http.ts')).httpTransport, needs: [] },

@@ -2,9 +2,9 @@ import type { Outcome } from '../domain/types.ts'
 import { deadlines, type Due } from './deadlines.ts'
 import type { SendContext } from './types.ts'
 
-/** Where a send stands: whether its bytes may have left, which is what a deadline cannot tell. */
+/** One send, as the code that writes it sees it. */
 export interface Flight {
-  /** Ended already: nothing of it may be written any more. */
+  /** It has ended: nothing of it may be written any more. */
   readonly over: boolean
 }
 

@@ -14,7 +14,7 @@ export interface SendContext {
   signal: AbortSignal
   /** The text of the task's messageBody: what is sent where a request names no payload of its own. */
   raw?: string
-  /** Of the task, where it has one: the key of a message, where its request names none. */
+  /** The task's: the key of a message whose request has none. */
   orderingKey?: string
   /** Our headers (webhook-id … ackbox-callback-token), lower case, signed over exactly this payload. */
   headers(payload: string | Uint8Array): Record<string, string>
@@ -32,7 +32,7 @@ export interface Answer {
 export type Verdict = boolean | 'refused'
 export type Accepted = (answer: Answer) => Verdict
 
-/** How an attempt leaves the house. `send` never rejects for what the world does. */
+/** Sends an attempt. `send` never rejects over anything outside of this process: that is an outcome. */
 export interface Transport<Request = unknown> {
   readonly name: string
   send(request: Request, context: SendContext, accepted?: Accepted): Promise<Outcome>

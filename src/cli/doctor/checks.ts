@@ -278,14 +278,14 @@ const advice = / to allow it (?:set EGRESS_ALLOW=|add )(\S+)/
 const whyOf = ({ name, refused = '' }: Target): string =>
   `${name}: ${refused.replace('blocked_target: ', '').replace(/; to allow it .*$/, '')}`
 
-/** The whole setting, with what is in it already. */
+/** The complete new value of EGRESS_ALLOW, including its present entries. */
 function toAllow(refused: Target[], egressAllow: string[] = []): string {
   const entries = refused.flatMap(target => advice.exec(target.refused ?? '')?.[1] ?? [])
   if (entries.length === 0) return 'send to another server'
   return `EGRESS_ALLOW=${[...new Set([...egressAllow, ...entries])].join(',')}, if that is intended`
 }
 
-/** Few different characters, or one short piece again and again: nothing that came from a random source. */
+/** Few different characters, a repeated piece or a well-known word: no random source made it. */
 function isGuessable(secret: string): boolean {
   if (new Set(secret).size < 10) return true
   return /^(.{1,16}?)\1+$/s.test(secret) || /change.?me|password|your.?secret|example/i.test(secret)

@@ -1,14 +1,14 @@
-// Who keeps dead rows: vacuum removes no version that somebody may still see. Looks for what is due then read them all, again and again.
+// Finds what keeps dead rows: vacuum removes no row version that a transaction may still see, and every look for due deliveries reads it again.
 import type { Sql } from '../../db/pool.ts'
 
-/** From here on it is told. A report takes minutes; what takes longer is felt. */
+/** Reported from this age on: a query for a report may take minutes, and longer ones slow Ackbox down. */
 const heldMs = 5 * 60_000
-/** What a standby's own queries keep has no time of its own, only so many transactions since. */
+/** For slots and standbys PostgreSQL knows no time, only the number of transactions since. */
 const heldTransactions = 100_000
 
 export interface Holder {
   kind: 'transaction' | 'prepared' | 'slot' | 'standby'
-  /** A pid, or the name of the thing. */
+  /** A pid, or the name of the prepared transaction, slot or standby. */
   name: string
   /** Of a slot: its kind and plugin. */
   user: string
@@ -21,11 +21,11 @@ export interface Holder {
 export interface HolderFacts {
   /** The oldest first. */
   holders: Holder[]
-  /** Sessions of other users of which this user sees nothing. */
+  /** Number of sessions of other users, which this user may not see. */
   hidden: number
 }
 
-/** Only of this database: what others hold in theirs keeps nothing of ours, unless it is a slot or a standby. */
+/** Transactions of this database only: those of other databases keep none of our rows. Slots and standbys do. */
 export async function lookAtHolders(sql: Sql, fromMs = heldMs): Promise<HolderFacts> {
   const holders = await sql<Holder[]>`
     select 'transaction' as kind, pid::text as name, coalesce(usename, '') as user,
@@ -89,7 +89,7 @@ function said({ kind, name, user, seconds, detail }: Holder): { found: string; r
   }
 }
 
-/** The oldest three of these, and what to do about the first. Undefined: there are none. */
+/** The oldest three of these kinds, and the remedy for the first. Undefined: none is held. */
 export function heldBack(
   { holders }: HolderFacts,
   kinds: readonly Holder['kind'][]

@@ -1,4 +1,4 @@
-// Looks up everything the checks judge. Nothing here judges, and nothing here changes anything.
+// Reads all facts that the checks judge. It judges nothing and changes nothing.
 import type { Config } from '../../service/config.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
 import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
@@ -21,7 +21,7 @@ export interface PostgresFacts {
   /** As seen by our own connections. */
   settings: Record<string, string>
   connections: number
-  /** Who keeps dead rows of our tables. */
+  /** Transactions, slots and standbys that keep vacuum from removing dead rows. */
   held: HolderFacts
   pending: string[]
   /** API keys that are not revoked; undefined before the first migration. */
@@ -34,7 +34,7 @@ export interface PostgresFacts {
   outbox: OutboxState | undefined
   /** Roles of the running processes. */
   roles: string[]
-  /** What they say of themselves; none before their migration. */
+  /** What the running processes report about themselves; none before that migration. */
   nodes: NodeFacts[]
 }
 
@@ -52,7 +52,7 @@ export interface Looked extends TargetFacts {
 export interface HandlerFacts {
   codes: number
   downstreams: number
-  /** What their texts name as targets. */
+  /** The targets named in the sources of the handlers. */
   named: NamedTarget[]
   /** What the processes of this setup must have in common. Undefined without a SECRET. */
   facts?: SetupFacts | undefined
@@ -68,7 +68,7 @@ export async function lookAround(config: Config, databaseUrl: string): Promise<L
   return { ...servers, ...(await lookAtTargets(config, databaseUrl, named)), handlers }
 }
 
-/** The same for handlers that are at work: loading them once more would change the `env` that they see. */
+/** For a running service, whose handlers are loaded: loading them again would change the `env` that they see. */
 export async function lookAgain(
   config: Config,
   databaseUrl: string,

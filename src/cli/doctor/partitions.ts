@@ -1,4 +1,4 @@
-// The days of attempts and receipts: are there enough of them ahead, and can the old ones go?
+// The daily partitions of attempts and receipts: do enough exist ahead, and can old ones be dropped?
 import {
   lockHoldersOf,
   dayMs,
@@ -13,7 +13,7 @@ import { timeOf } from '../../domain/ids.ts'
 export interface PartitionFacts {
   /** Whole days from now on for which both tables have partitions. */
   daysAhead: number
-  /** Who keeps partitions from being dropped that are due. */
+  /** Sessions that keep old partitions from being dropped. */
   blockedBy: LockHolder[]
 }
 
@@ -35,7 +35,6 @@ export async function lookAtPartitions(sql: Sql, retentionDays: number): Promise
   }
 }
 
-/** What the doctor says of it. */
 export function judgePartitions(facts: PartitionFacts | undefined): {
   level: 'ok' | 'warn'
   found: string

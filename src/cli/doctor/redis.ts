@@ -23,7 +23,7 @@ export async function lookAtRedis(url: string): Promise<RedisFacts> {
   })
 }
 
-/** What a running server calls itself, whatever its address. */
+/** The `run_id` of a server: the same at each of its addresses. */
 export async function runIdOf(url: string): Promise<string | undefined> {
   return await ask(url, async redis => lineOf(await redis.info('server'), 'run_id'))
 }

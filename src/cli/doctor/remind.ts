@@ -4,9 +4,9 @@ import type { Config } from '../../service/config.ts'
 import { checks } from './checks.ts'
 import { lookAgain, type HandlerFacts } from './look.ts'
 
-/** A start reports these by itself. */
+/** Every start reports these anyway. */
 const said = new Set(['Settings', 'Migrations'])
-/** The first of several processes always starts without the others: these checks wait. */
+/** These checks wait: the first of several processes always starts before the others. */
 const later = new Set(['Roles', 'Processes'])
 const laterMs = 10_000
 

@@ -1,4 +1,4 @@
-// Where this setup would deliver to, judged as a delivery is: by the egress rules, after DNS. Nothing is sent.
+// The targets of this setup, judged like a delivery: by the egress rules, after DNS. Nothing is sent.
 import type { Config } from '../../service/config.ts'
 import { egress } from '../../service/egress.ts'
 import type { NamedTarget } from '../../handler/load.ts'
@@ -13,13 +13,13 @@ export interface Target {
   of: string
   /** As its file or its setting names it. */
   name: string
-  /** Why nothing may go there. Undefined: it may, or its name does not resolve now. */
+  /** Why the egress rules block it. Undefined: allowed, or its name does not resolve now. */
   refused: string | undefined
 }
 
 export interface TargetFacts {
   targets: Target[]
-  /** Brokers that are the very server of REDIS_URL. */
+  /** Brokers on the same server as REDIS_URL. */
   besideQueue: string[]
 }
 
@@ -53,7 +53,7 @@ export async function lookAtTargets(
   return { targets, besideQueue: await besideQueue(config, targets) }
 }
 
-/** By what Redis calls itself: one server may have two names, and two addresses. */
+/** Compares `run_id`s: one server may have several names and addresses. */
 async function besideQueue({ redisUrl, brokers }: Config, targets: Target[]): Promise<string[]> {
   const streams = [...brokers.values()].filter(({ scheme }) => transportOf(scheme) === 'redis-stream')
   if (redisUrl === undefined || streams.length === 0) return []

@@ -38,7 +38,6 @@ export async function dryRun(
   for (const downstream of handler.downstreams) {
     let lines: string[]
     try {
-      // In the order of the handler.
       lines = await wouldGet({ refused, handler, downstream }, task, body, raw)
     } catch (err) {
       failed++
@@ -53,7 +52,7 @@ export async function dryRun(
     throw new UsageError(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
 }
 
-/** Where its producer would be asked if it was a half message. */
+/** The check that its producer would get if the task was a half message. */
 async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, task: Task): Promise<string[]> {
   try {
     const { url, headers = {} } = await checkBack({ task })

@@ -1,7 +1,7 @@
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Task } from '../../domain/types.ts'
 
-/** Whoever may write this behind a value may write another path and another query. */
+/** A value that may contain these can change the path and the query. */
 const hostile = '/?#'
 const mostTried = 50
 

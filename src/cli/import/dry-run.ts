@@ -11,7 +11,7 @@ import { readHandlers } from '../read-handlers.ts'
 
 type Handlers = Registry['handlers']
 
-/** As much of a problem as a line holds. */
+/** The members of a problem that are printed. */
 interface Refusal {
   status: number
   code: string
@@ -21,7 +21,7 @@ interface Refusal {
 
 const shown = 3
 
-/** Prints what an import would do; whether it would refuse no row. Posts nothing. */
+/** Prints what an import would do, and posts nothing. Returns whether every row would be accepted. */
 export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSignal): Promise<boolean> {
   const { handlers } = await readHandlers(readConfig(environment()))
   const say = (count: number): string => count.toLocaleString('en')

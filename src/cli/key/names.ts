@@ -13,7 +13,7 @@ interface Names {
 const longestMs = 15_000
 const mostNamed = 20
 
-/** A line for a name that no handler here has. Undefined: one has it, or they do not load. */
+/** The warning for a name that no handler has. Undefined: a handler has it, or the handlers do not load. */
 export async function unknownName(name: string): Promise<string | undefined> {
   const here = await namesHere()
   if (!here) return undefined
@@ -32,7 +32,7 @@ export async function unknownName(name: string): Promise<string | undefined> {
     .join(' ')
 }
 
-/** By a thread that ends: what handlers print, or keep open, must not get into the secret's pipe, nor hold it. */
+/** Loads the handlers in a thread: what they print must not get into the pipe of the secret, and what they keep open must not hold it. */
 async function namesHere(): Promise<Names | undefined> {
   const worker = new Worker(fileURLToPath(import.meta.url), { stdout: true, stderr: true })
   let late: NodeJS.Timeout | undefined

@@ -1,5 +1,5 @@
-// The arguments of `ackbox tasks`, and which of them each command takes: one that it would leave out of account is refused,
-// since `redeliver --all order-1` must not redeliver everything.
+// The arguments of `ackbox tasks`, and which of them each command takes. An argument that a command would ignore is refused:
+// `redeliver --all order-1` must not redeliver everything.
 import { parseArgs } from 'node:util'
 import { UsageError } from '../usage-error.ts'
 
@@ -60,7 +60,7 @@ export function readArguments(args: string[]): { verb: string | undefined; words
   return { verb, words, given: values }
 }
 
-/** A command that is not known has nothing to check. */
+/** Throws a UsageError. An unknown command is left to the caller. */
 export function checkArguments(verb: string, words: string[], given: Given, help: string): void {
   const command = verb === 'redeliver' && given.all ? 'redeliver --all' : verb
   const takes = Object.hasOwn(taken, command) ? taken[command] : undefined

@@ -10,7 +10,7 @@ export function argsOf(args: unknown, parameters: number | undefined): Args {
   if (parameters !== undefined && parameters !== list.length)
     return { problem: `args holds ${list.length}, and the method has ${parameters} parameters` }
   if (typeof args === 'string') return { text: args }
-  // The method would run with null in its place, and nobody could tell.
+  // The method would get null instead, without any sign of it.
   const unsaid = Array.from(list).indexOf(undefined)
   if (unsaid >= 0) return { problem: `args[${unsaid}] is undefined: write null to send null` }
   try {
@@ -30,14 +30,14 @@ function arrayIn(text: string): unknown {
   }
 }
 
-/** JSON.stringify throws on a bigint: it goes through as a text that nobody can have sent, and becomes a number again. */
+/** JSON.stringify throws on a bigint: each is written as a random text, which becomes a number again. */
 const mark = randomUUID()
 const marked = new RegExp(`"${mark}(-?\\d+)"`, 'g')
 
 const textOf = (args: unknown[]): string =>
   JSON.stringify(args, (_, value: unknown) => {
     if (typeof value === 'bigint') return `${mark}${value}`
-    // Would be written as null.
+    // JSON.stringify would write null.
     if (typeof value === 'number' && !Number.isFinite(value)) throw new TypeError(`JSON has no ${value}`)
     return value
   }).replace(marked, '$1')

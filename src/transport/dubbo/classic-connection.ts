@@ -9,7 +9,7 @@ export interface Connection {
   readonly address: string
   /** Writes a call; `settle` gets its answer, or the Failure that ended the connection. Gives the call's id. */
   call(body: Uint8Array, settle: (answer: { status: number; body: Buffer } | Failure) => void): bigint
-  /** Nobody waits for this one any more: its answer is thrown away when it comes. */
+  /** Gives a call up: its answer is thrown away when it comes. */
   forget(id: bigint): void
   /** Resolves when it may not be used for new calls: it ended, or the provider said that it will. */
   gone: Promise<unknown>
@@ -72,12 +72,12 @@ export function openConnection(
       }
       if (frame.isEvent) return
       const settle = waiting.get(frame.id)
-      // Of a call that was given up, or of none of ours.
+      // The answer to a call that was given up, or that was never made.
       if (!waiting.delete(frame.id)) return
       settle?.({ status: frame.status, body: frame.body })
     }
 
-    /** The provider is about to stop: what is on its way still ends, nothing new begins. */
+    /** The provider is about to stop: open calls still end, and no new one begins. */
     function leaving(): void {
       if (isLeaving) return
       isLeaving = true

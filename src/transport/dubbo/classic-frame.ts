@@ -44,7 +44,7 @@ export function frames(most: number, take: (frame: Frame) => void): { push(chunk
     push(chunk) {
       chunks.push(chunk)
       held += chunk.length
-      // A body is waited for in pieces; of a head each byte is looked at as it comes.
+      // A body is collected in pieces. The bytes of a head are checked as they come.
       if (held < wanted && wanted > headBytes) {
         if (chunks.length > piecesMost) chunks = [Buffer.concat(chunks)]
         return
@@ -63,7 +63,7 @@ export function frames(most: number, take: (frame: Frame) => void): { push(chunk
 }
 
 function sizeOf(bytes: Buffer, most: number): number {
-  // Wrong from its first byte on: not to be waited for until sixteen have come.
+  // Fails at the first wrong byte, without waiting for all sixteen of a head.
   if (bytes.length > 0 && bytes[0] !== magic >> 8) throw new Error('protocol: not Dubbo')
   if (bytes.length > 1 && bytes[1] !== (magic & 0xff)) throw new Error('protocol: not Dubbo')
   if (bytes.length < headBytes) return headBytes
@@ -86,7 +86,7 @@ const read = (bytes: Buffer): Frame => {
 
 const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
 
-/** What a status beside 20 means. Its text holds the stack and the arguments, so it is asked and never kept. */
+/** What a status other than 20 means. Its text holds the stack and the arguments: it is matched and never kept. */
 export function errorOf(status: number, text: string): Outcome {
   return { ...meant(status, text), status }
 }
@@ -112,7 +112,7 @@ function meant(status: number, text: string): Outcome {
 }
 
 const noMethod = /^[\w.]*RpcException: No such method /
-/** Nothing but the name of a class, which is one of `types`. */
+/** The message is only the name of a class, one of `types`. */
 const noType = /^[\w.]*RpcException: [\w.$]+$/
 const unfit =
   /^[\w.]*RpcException: (?:GenericFilter#invoke args\.length|(?:[\w.]+: )?(?:Failed to parse date|Failed to set pojo)|(?:[\w.]+\.)?(?:NumberFormat|ClassCast)Exception)/

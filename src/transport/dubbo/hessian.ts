@@ -95,7 +95,7 @@ export function readResponse(status: number, body: Buffer): Returned {
   try {
     read()
   } catch (error) {
-    // Of a long stack the name and the message come first
+    // The name and the message come before a long stack.
     if (body.length <= bytesMost || seen.length === 0) throw error
   }
   const thrown = seen.find(each => className(each.$class).endsWith('Exception')) ?? seen[0]
@@ -167,7 +167,7 @@ const className = (marked: unknown): string => text(marked).replace(mark, '')
 const own = (map: object, name: string, value: unknown): void =>
   void Object.defineProperty(map, name, { value, configurable: true, enumerable: true, writable: true })
 
-/** The status says enough when its text cannot be read. */
+/** Empty where the text cannot be read: the status is enough. */
 function said(read: () => unknown): string {
   try {
     return text(read())

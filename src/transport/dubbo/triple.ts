@@ -35,7 +35,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
   const away = new Set<string>()
   let turn = 0
 
-  /** Said once when it begins, and once when it is over. */
+  /** Logged once when it begins, and once when it is over. */
   function note(broker: Broker, host: string, outcome: Outcome): void {
     if (outcome.status !== undefined) {
       if (away.delete(host)) log.info({ broker: broker.name, host }, 'broker.available')
@@ -103,7 +103,7 @@ const trouble = /^(?:connection_|connect_timeout$|dns:|tls:|protocol|unreachable
 /** Plain milliseconds; the provider answers 408 when the method took longer, and does not stop it. */
 const deadline = (ms: number): string[] => ['tri-service-timeout', String(Math.max(1, Math.floor(ms)))]
 
-/** Only what a method returned is the handler's to judge: of anything else it would read members that are not there. */
+/** `accepted` sees only what a method returned: it would look for members that other answers lack. */
 const returned =
   (accepted: Accepted | undefined): Accepted =>
   answer =>
@@ -123,12 +123,12 @@ function problemOf(request: DubboRequest): string | undefined {
   return taken && `a handler must not set the attachment ${taken}`
 }
 
-/** What a provider says with its status: it has no other word for what happened to a call. */
+/** The meaning of a status of the provider. */
 function meant(outcome: Outcome): Outcome {
   const { status } = outcome
   if (outcome.kind !== 'failed' || outcome.reason !== `http_${status}`) return outcome
   if (status === 500) return { ...outcome, reason: `exception: ${messageIn(outcome.answer)}` }
-  // Its message repeats the argument, which is nobody's business here.
+  // Without its message, which repeats the arguments.
   if (status === 400) return { ...outcome, ...words[400], answer: new Uint8Array() }
   return { ...outcome, ...words[status ?? 0] }
 }
@@ -146,6 +146,6 @@ function messageIn(answer: Uint8Array | undefined): string {
   try {
     const said = JSON.parse(Buffer.from(answer ?? []).toString()) as { message?: unknown }
     if (typeof said.message === 'string') return redact(said.message).slice(0, 200)
-  } catch {} // then it has nothing to say
+  } catch {} // an answer without a message
   return 'without a message'
 }

@@ -9,7 +9,7 @@ export const badPorts: ReadonlySet<number> = new Set([
   2376, 2379, 2380, 3306, 5432, 6379, 9200, 9300, 10250, 10255, 11211, 27017, 27018, 27019
 ])
 
-/** Names that mean something inside a network only. `internal` holds the metadata services of the clouds. */
+/** Names that only mean something inside a network. The metadata services of clouds are under `internal`. */
 const insideOnly = [
   'localhost',
   'local',

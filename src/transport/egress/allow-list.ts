@@ -59,7 +59,7 @@ export function ownEndpoints(
 
 const same = (a: Address, b: Address): boolean => a.kind() === b.kind() && a.toString() === b.toString()
 
-/** EGRESS_ALLOW, read: networks for what is merely private, exact `host:port` for everything else. */
+/** EGRESS_ALLOW, parsed. Networks allow private addresses; everything else needs an exact `host:port`. */
 export interface AllowList {
   networks: Network[]
   warnings: string[]
@@ -113,7 +113,7 @@ export function endpointOf(text: string): Endpoint | undefined {
   return { host, port: Number(port) }
 }
 
-/** As a setting may say it: an address and the length of its prefix. */
+/** A network as in a setting: an address and the length of its prefix. */
 export function isCidr(text: string): boolean {
   const [ip = '', length = '', ...rest] = text.split('/')
   if (rest.length > 0 || !/^\d{1,3}$/.test(length)) return false

@@ -19,7 +19,7 @@ import { allowList, ownEndpoints } from './allow-list.ts'
 
 export type Blocked = Extract<Outcome, { kind: 'failed' }>
 
-/** An error that says what the attempt came to: the way of an outcome through a socket's error events. */
+/** An error that carries an outcome, through a socket's error events too. */
 export class Failure extends Error {
   readonly outcome: Blocked
 
@@ -42,7 +42,7 @@ export interface GuardOptions {
 }
 
 export interface Guard {
-  /** Entries of `allow` that do nothing, and why: to be said at start. */
+  /** Entries of `allow` without effect, and why, for a warning at start. */
   readonly warnings: string[]
   /** Judges all of a URL that can be judged without DNS. */
   check(url: string): Blocked | URL
@@ -56,7 +56,7 @@ export interface Guard {
 
 /** Verdicts are kept by origin, since most sends go where many went before. */
 const verdictsKept = 1_000
-/** Where the URL names the order, each is another: few are worth keeping. */
+/** Few whole URLs are kept: where they name an order, each is different. */
 const urlsKept = 100
 const urlLength = 500
 
@@ -68,7 +68,7 @@ export function guard(options: GuardOptions): Guard {
   const byDefault = options.embedded && options.allow === undefined
   const verdicts = new Map<string, Blocked | null>()
   const good = new Map<string, URL>()
-  // Where the list is set already, the advice must not make an operator replace it.
+  // The advice must not make an operator replace a list that is set.
   const fix = (entry: string): string =>
     options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
 
@@ -129,7 +129,7 @@ export function guard(options: GuardOptions): Guard {
     ready: port => own.ready(port),
 
     check(raw) {
-      // Most sends of a downstream go to one and the same URL; to parse it costs more than all the rest here.
+      // Most sends of a downstream go to the same URL, and parsing it costs more than the rest of this function.
       const known = good.get(raw)
       if (known) return known
       const problem = rawProblem(raw)
@@ -166,7 +166,7 @@ export function guard(options: GuardOptions): Guard {
   }
 }
 
-/** Strings that two parsers could read as two hosts are refused before one of them is asked. */
+/** Refuses strings in which two parsers could see different hosts. */
 function rawProblem(raw: string): string | undefined {
   const authority = /^https?:\/\/([^/?#]*)/.exec(raw)?.[1]
   if (authority === undefined) return 'the url must start with http:// or https://'

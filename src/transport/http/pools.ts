@@ -6,9 +6,9 @@ import type { SendContext } from '../types.ts'
 
 export interface PoolLimits {
   connectMs: number
-  /** Ways with a pool, see Lane. Beyond it the one idle for longest is closed. */
+  /** Number of pools, see Lane. Beyond it the pool that was idle longest is closed. */
   origins: number
-  /** Sockets of one way; more sends wait, their deadlines running. Fewer where requests share one. */
+  /** Sockets of one pool; further sends wait while their deadlines run. Fewer where requests share a connection. */
   connections: number
   /** A pool without a send for so long is closed. */
   idleMs: number
@@ -21,7 +21,7 @@ export interface Carried extends Dispatcher.DispatchHandler {
   connection: PipelinedConnection | undefined
 }
 
-/** The way to one origin, or of one downstream to it. */
+/** The pool of one origin, or of one downstream and its origin. */
 export interface Lane {
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
   /** One send less in flight. */

@@ -11,7 +11,7 @@ import { Failure, type Guard } from '../egress/guard.ts'
 import { expected, strictly } from './answer.ts'
 import { judgeFrames, protocol, room } from './frames.ts'
 
-/** What every client of ours to this broker is made with. Throws a Failure where the URL asks for what there is not. */
+/** The options of every client to this broker. Throws a Failure for an option of the URL that does not exist. */
 export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   const mechanism = (broker.options['mechanism'] ?? 'plain').toUpperCase()
   const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
@@ -51,7 +51,7 @@ export interface KafkaLink {
   lookup: LookupFunction
   /** From now on this pool connects to nothing that the guard did not judge, advertised hosts included. */
   guarded(pool: ConnectionPool): void
-  /** The callback, with an owner: what it throws ends this link, and not the process. */
+  /** Wraps a callback: an exception in it ends this link, not the process. */
   owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void
   /** Settles as `start` says, or rejects once the link has ended or the time is over. */
   within<T>(ms: number, start: (callback: (error: Error | null, value?: T) => void) => void): Promise<T>
@@ -67,9 +67,9 @@ type Send = (...given: [...Parameters<Connection['send']>]) => void
 type Connect = (host: string, port: number, callback: (error?: Error | null) => void) => void | Promise<void>
 
 /**
- * The way of one client to its broker. The client trusts a broker: it keeps what it announces, and what it does not expect
- * it throws, in a callback of a socket or a timer where nobody is. So each answer is judged before it, and each of its
- * callbacks has an owner here.
+ * Guards the connections of one client. The client trusts its broker: it allocates whatever is announced, and throws over
+ * unexpected answers in callbacks of sockets and timers, where nobody catches. So each answer is judged before the client
+ * reads it, and its callbacks are wrapped here.
  */
 export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = 'sends'): KafkaLink {
   const checked = new Map<string, string>()
@@ -91,7 +91,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
 
   function owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void {
     return (...given) => {
-      // The client of an ended link has nobody who waits for it: it goes no further.
+      // The link has ended and nobody waits for this client: it stops here.
       if (failure) return
       try {
         callback(...given)
@@ -136,7 +136,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         try {
           return parsed(...given)
         } catch (error) {
-          // What follows it on this connection is worth no more.
+          // Nothing that follows on this connection can be trusted.
           const { cause } = error as Error
           if (cause instanceof Failure) refuse(connection, cause)
           throw error
@@ -229,5 +229,5 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
   }
 }
 
-/** The client asks of every error what only its own kind has. */
+/** The client reads members of every error that only its own errors have. */
 const understood = (error: Error): Error => (GenericError.isGenericError(error) ? error : expected(error))

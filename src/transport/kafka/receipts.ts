@@ -21,7 +21,7 @@ import {
 import { sleep } from '../../runtime/repeat.ts'
 
 const commitMs = 200
-/** What is being handled when we must go may still be committed within this. */
+/** After an abort, the time in which receipts in hand may still be committed. */
 const goMs = 400
 const waitMost = 10_000
 /** Of one fetch. A single batch that is larger comes all the same, and how many small ones come is bounded by it. */
@@ -82,7 +82,7 @@ async function took(
     onReady()
     const committing = committer(consumer, done, either)
     const taking = take(stream, handle, hand, done, either)
-    // Left by the other end, either may fail after we have gone.
+    // Whichever loses the race may still fail later.
     taking.catch(() => {})
     committing.catch(() => {})
     await untilAborted(signal, Promise.race([taking, committing, way.lost()]))
@@ -147,7 +147,7 @@ async function take(
     const { partition, offset } = message
     if (!done.begin(partition, offset)) continue
     const reply = replyOf(message)
-    // It is not committed before it is done
+    // Not committed before it is done.
     hand.begin(reply, async () => {
       if (await handled(handle, reply, signal)) done.end(partition, offset)
     })
@@ -163,7 +163,7 @@ async function committer(consumer: Consumer, done: Progress, signal: AbortSignal
   }
 }
 
-/** What was being handled when we had to go gets a moment to be done. */
+/** After an abort, waits a moment for the receipts that are being handled. */
 async function settle(consumer: Consumer, done: Progress): Promise<void> {
   for (const end = Date.now() + goMs / 2; done.busy() && Date.now() < end;) await sleep(10)
   await commit(consumer, done)
@@ -178,7 +178,7 @@ async function commit(consumer: Consumer, done: Progress): Promise<void> {
 export function replyOf({ value, headers }: Pick<Message, 'value' | 'headers'>): ReceiptMessage {
   const texts: Record<string, string> = {}
   for (const [name, text] of headers) texts[String(name).toLowerCase()] = String(text ?? '')
-  // Of its own: it would hold the whole answer that it came in, of which it may be a small part
+  // A copy: a slice would keep the whole answer in memory.
   return { body: Buffer.from(value ?? ''), headers: texts }
 }
 
@@ -188,7 +188,7 @@ export interface Progress {
   begin(partition: number, offset: bigint): boolean
   end(partition: number, offset: bigint): void
   busy(): boolean
-  /** What is to be committed and was not yet; each is said once. */
+  /** Offsets that can be committed now. Each is returned once. */
   news(): { partition: number; offset: bigint }[]
 }
 

@@ -39,7 +39,7 @@ const batchCount = 500
 const lostMs = 40_000
 const closeMs = 1_000
 
-/** Words of a failure that are about the way to the broker, and not about one topic or message. */
+/** Reasons that concern the connection to the broker, not one topic or message. */
 const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error|protocol)/
 
 interface Client {
@@ -100,7 +100,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       }
     } catch (error) {
       const outcome = failed(error)
-      // One that is too large must not take its neighbours with it: each is judged alone.
+      // One message is too large: each is sent alone, so that the others do not fail with it.
       if (outcome.kind === 'refused' && batch.length > 1) {
         for (const each of batch) if (!each.flight.over) await produce([each])
         return
@@ -137,7 +137,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       }
       const made = [item]
       lanes.set(topic, made)
-      // Those of the same moment go together.
+      // Items of the same moment go in one batch.
       queueMicrotask(() => void run(topic, made))
     },
 
@@ -150,7 +150,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
   }
 }
 
-/** A client that has lost its way may never say that it is closed. */
+/** Waits only a moment: a client without a connection may never report that it is closed. */
 async function closeOf({ producer, way }: Client): Promise<void> {
   await way.within(closeMs, done => producer.close(true, done)).catch(() => {})
   way.end()
@@ -203,7 +203,7 @@ function placesOf(
 const partitionOf = (message: MessageToProduce): number =>
   Number(compatibilityPartitioner(message, message.key as Buffer))
 
-/** Who leads the partition that was written; of a batch over several, the first. */
+/** The leader of the partition that was written; for several partitions, of the first. */
 function addressOf(producer: Producer, { offsets }: ProduceResult): string | undefined {
   const first = offsets?.[0]
   if (!first) return undefined

@@ -34,7 +34,7 @@ export function natsLink(
       const client = await connect({
         ...dialing,
         servers: at({ host: place.address, port: place.port }),
-        // What a server advertises was not judged by the guard
+        // The guard has not judged the addresses that a server advertises.
         ignoreClusterUpdates: true,
         reconnect: false,
         timeout: 5_000,

@@ -72,7 +72,7 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       const left = Math.max(1, context.timeoutMs - (performance.now() - began))
       const ack = await jetstream(client).publish(ready.subject, ready.payload, {
         headers: ready.headers,
-        // Ends the client's own bookkeeping; the deadline is the clock's
+        // Only for the client's bookkeeping: the deadline is the clock's.
         timeout: left + 1_000,
         retries: 1
       })
@@ -216,7 +216,7 @@ function remembered(kept: number) {
       now.delete(key)
       fresh.delete(key)
     },
-    /** Turned down: forgotten if that was the only time it was sent. */
+    /** After a refusal: forgets an id that was sent only this once. */
     restore(key: string | undefined) {
       if (key !== undefined && fresh.delete(key)) now.delete(key)
     }

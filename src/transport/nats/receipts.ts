@@ -23,7 +23,7 @@ const askMs = 5_000
  */
 export const consume: Consume = async (deps, handle, signal) => {
   const link = natsLink(deps.broker, deps, messageMost)
-  // What is being handled may still be acknowledged; what hangs is cut off
+  // Receipts in hand may still be acknowledged, until `closeMs` is over.
   const over = new AbortController()
   const cut = (): void => {
     void sleep(closeMs, over.signal).then(() => {
@@ -49,7 +49,7 @@ export const consume: Consume = async (deps, handle, signal) => {
         if (link.current) link.drop(link.current)
       }
       const { reason } = error instanceof Failure ? error.outcome : consumerFailure(error)
-      // The link itself says that the broker is away
+      // The link itself logs that the broker is away.
       if (trouble === undefined && !(error instanceof Failure)) {
         deps.log.warn({ broker: deps.broker.name, reason }, 'receipts.unavailable')
         trouble = reason
@@ -117,7 +117,7 @@ async function takeAll(
 
 async function take(message: JsMsg, reply: ReceiptMessage, handle: Handle): Promise<void> {
   try {
-    // One that breaks what handles it must not stop the others
+    // An exception over one message must not stop the others.
     const verdict = await handle(reply).catch(() => 'later' as const)
     if (verdict === 'done') message.ack()
     else message.nak(laterMs)

@@ -4,7 +4,7 @@ import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
 import { dial } from './dial.ts'
 import { ChannelPool } from './channel.ts'
 
-/** The way to one broker: one open connection at a time, opened when it is needed and after it broke. */
+/** One connection to one broker, opened when it is needed and again after it broke. */
 export interface RabbitmqLink {
   /** Rejects with a Failure. */
   pool(): Promise<ChannelPool>
@@ -16,7 +16,7 @@ interface LinkDeps {
   log: Pick<Logger, 'info' | 'warn'>
 }
 
-/** After a failure nobody knocks for so long: of a thousand sends at a broker that is down, few connect. */
+/** The pause after a failed connect: a thousand sends to a broker that is down must not all connect. */
 const pauseMs = 100
 
 export function rabbitmqLink({ guard, log }: LinkDeps, broker: Broker): RabbitmqLink {

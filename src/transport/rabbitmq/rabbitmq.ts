@@ -80,7 +80,7 @@ export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqReques
   }
 }
 
-/** The client takes a view of its own kind only, and writes what is text as text/plain. */
+/** As a Buffer: the client accepts no other bytes, and would mark text as text/plain. */
 const bytesOf = (payload: string | Uint8Array): Buffer =>
   typeof payload === 'string'
     ? Buffer.from(payload)

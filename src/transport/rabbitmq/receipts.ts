@@ -15,7 +15,7 @@ import {
 } from '../receipts.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
-/** What is being handled when we must go may still be acknowledged within this. */
+/** After an abort, the time in which receipts in hand may still be acknowledged. */
 const goMs = 500
 const settleMs = 5_000
 const waitMost = 15_000
@@ -160,7 +160,7 @@ async function answer(
   } catch (err) {
     log.warn({ err, broker: broker.name, queue }, 'receipt.failed')
   }
-  // Given back at once it would come back at once
+  // Without a pause the server would bring it again at once.
   if (result === 'later') await sleep(laterMs, signal)
   try {
     if (result === 'done') channel.basicAck({ deliveryTag })
@@ -177,7 +177,7 @@ export function replyOf({ body, headers = {} }: Pick<AsyncMessage, 'body' | 'hea
     if (typeof value === 'string') texts[name.toLowerCase()] = value
     else if (typeof value === 'number' || typeof value === 'boolean')
       texts[name.toLowerCase()] = String(value)
-    // Python and Ruby send what they hold as bytes
+    // Clients for Python and Ruby send bytes.
     else if (value instanceof Uint8Array) texts[name.toLowerCase()] = Buffer.from(value).toString()
   }
   return { body: body as Buffer, headers: texts }

@@ -8,7 +8,7 @@ import { opener, outcomeOf, type RedisConnection } from './connection.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
 const group = 'ackbox'
-/** The same again after a restart in a container: it finds at once what it had in hand. */
+/** The same after a restart in a container, which so finds its entries in hand at once. */
 const consumer = `${hostname()}-${process.pid}`
 /** How often an empty stream is looked at. No `BLOCK`: a connection that waits in it sends no acknowledgement either. */
 const restMs = 250
@@ -54,7 +54,7 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
       if (way.current) way.drop(way.current)
       const outcome = outcomeOf(error)
       const reason = outcome.kind === 'failed' ? outcome.reason : 'wrong_type: the key is not a stream'
-      // The link itself says that the broker is away
+      // The link itself logs that the broker is away.
       if (trouble === undefined && !(error instanceof Failure)) {
         log.warn({ broker: broker.name, reason }, 'receipts.unavailable')
         trouble = reason
@@ -86,7 +86,7 @@ async function takeAll(
   const lost = new AbortController()
   const either = anyOf(signal, lost.signal)
   let nextClaim = 0
-  // First what this process had in hand when the connection broke, and then what is new
+  // First the entries that this process had in hand when the connection broke, then new ones.
   let from = '0'
   const acknowledge = async ({ id }: Entry): Promise<void> => {
     // Both or neither: an entry that is acknowledged and not deleted would stay for ever

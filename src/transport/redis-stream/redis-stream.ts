@@ -91,7 +91,7 @@ async function add(
     connection.answered = performance.now()
     const { address } = connection
     if (id === null) return { kind: 'failed', reason: 'target_missing: the stream does not exist', address }
-    // Whatever else answers to XADD is no proof that a stream holds it
+    // Any other answer to XADD does not prove that the stream has the entry.
     if (typeof id !== 'string' || !/^\d+-\d+$/.test(id))
       return { kind: 'failed', reason: 'protocol: not the id of an entry', address }
     return { kind: 'delivered', address, messageId: id }

@@ -24,7 +24,7 @@ interface Route {
   until: number
 }
 
-/** What a send tells while it is on its way. */
+/** The state of a send. */
 export interface Journey {
   readonly ended: boolean
   readonly startedAt: number
@@ -64,7 +64,7 @@ export function rocketmqCluster(
     const known = routes.get(topic)
     const route = await known
     if (route && performance.now() < route.until) return route
-    // Who comes first asks for all: the others find his question.
+    // The first send asks, and the others wait for the same answer.
     if (routes.get(topic) !== known) return routeTo(topic)
     if (routes.size >= routesKept) routes.clear()
     const asked = askRoute(topic)
@@ -75,7 +75,7 @@ export function rocketmqCluster(
     return asked
   }
 
-  /** Of the first of the broker's hosts that answers, beginning with another every time: so those that are back are found. */
+  /** Asks the hosts of the broker until one answers. Each call begins with another host, so that recovered ones are found. */
   async function askRoute(topic: string): Promise<Route> {
     let failure: unknown
     for (const place of rotated(broker.hosts, firstHost++)) {
@@ -141,7 +141,7 @@ export function rocketmqCluster(
       cancel => {
         const onEnd = (isLate: boolean): void => {
           cancel()
-          // A machine that is gone closes nothing: a new connection tells whether it is this one.
+          // A dead machine closes no connection: only a new one shows whether it is alive.
           if (isLate && proxy.heardAt < journey.startedAt) lost(place, proxy, 'timeout')
         }
         journey.onEnd = onEnd // not in place: docs/decisions.md, what has ended

@@ -167,7 +167,7 @@ async function session({ broker, proxy, topic, group }: Way): Promise<Session> {
   }
 }
 
-/** Says that we are there; resolves when the topic is elsewhere, rejects when a proxy is gone without having said so. */
+/** Sends heartbeats. Resolves when the topic has moved; rejects when a proxy is gone without notice. */
 async function watch(
   to: Subscription,
   host: Place,

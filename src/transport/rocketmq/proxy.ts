@@ -52,7 +52,7 @@ export interface Proxy {
   heardAt: number
   madeAt: number
   calls: number
-  /** No new calls: it goes with its last one. */
+  /** Accepts no new calls, and closes after the last one. */
   left: boolean
 }
 
@@ -66,7 +66,7 @@ async function proxyAt(guard: Guard, broker: Broker, place: Place, most: number)
     {
       'grpc.default_authority': at(place),
       ...(isIP(place.host) ? {} : { 'grpc.ssl_target_name_override': place.host }),
-      // A proxy from the environment would go round the guard.
+      // An HTTP proxy from the environment would bypass the guard.
       'grpc.enable_http_proxy': 0,
       'grpc.enable_retries': 0,
       'grpc.enable_channelz': 0,

@@ -147,13 +147,13 @@ export function replyOf(message: MessageOfTopic): ReceiptMessage {
   const properties = message.getUserPropertiesMap()
   if (properties.getLength() <= propertiesMost)
     properties.forEach((text: string, name: string) => (headers[name.toLowerCase()] = text))
-  // Of its own: it would hold all that it came with
+  // A copy: a slice would keep the whole answer in memory.
   const body = Buffer.from(message.getBody_asU8())
   if (message.getSystemProperties()?.getBodyEncoding() !== definition.Encoding.GZIP) return { body, headers }
   try {
     return { body: gunzipSync(body, { maxOutputLength: unpackedMost }), headers }
   } catch {
-    // As it is it is no receipt: refused, and said
+    // Left as it is: it is refused as a receipt, with a log line.
     return { body, headers }
   }
 }

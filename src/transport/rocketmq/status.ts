@@ -60,7 +60,7 @@ const isCallError = (error: unknown): error is CallError =>
 export const isUnavailable = (error: unknown): boolean =>
   isCallError(error) && error.code === codes.unavailable
 
-/** It is not there, or as good as: nothing came back in time. */
+/** The proxy is away, or did not answer in time. */
 export const isAway = (error: unknown): boolean =>
   isUnavailable(error) || (isCallError(error) && error.code === codes.deadline)
 
