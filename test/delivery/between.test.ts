@@ -23,6 +23,21 @@ const refused = { kind: 'refused', reason: 'http_410' } as const
 const openAlarms = ({ sql }: Story) =>
   sql<{ kind: string; attempt: number }[]>`
     select kind, attempt from alarm where resolved_at is null order by kind, attempt`
+/** What lets keys go in a process that has no handlers. */
+function withoutHandlers(story: Story) {
+  return ordering({
+    sql: story.sql,
+    downstreams: [],
+    enqueuer: story.enqueuing,
+    cluster: story.around,
+    owner: { number: () => null },
+    claiming: () => true,
+    hasWorker: false,
+    wake: () => {},
+    metrics: createMetrics({ processMetrics: false }),
+    log: story.log
+  })
+}
 /** A second process, whose writes do not wait for those of the first. */
 const another = ({ sql }: Story) =>
   completer({ sql, metrics: createMetrics({ processMetrics: false }), giveUp: new AbortController().signal })
@@ -88,18 +103,7 @@ t.test('whether a FAILED one holds its key, only a process with the handler deci
     task: { messageCode: 'order.paid' }
   })
   await around.refresh()
-  const former = ordering({
-    sql,
-    downstreams: [],
-    enqueuer: story.enqueuing,
-    cluster: around,
-    owner: { number: () => null },
-    claiming: () => true,
-    hasWorker: false,
-    wake: () => {},
-    metrics: createMetrics({ processMetrics: false }),
-    log: story.log
-  })
+  const former = withoutHandlers(story)
   await former.sweep()
   former.promote([{ downstream: 'warehouse', orderingKey: 'k' }])
   await former.idle()
@@ -128,18 +132,7 @@ t.test('a key whose head is HANDLED goes on by a process without the handler too
     task: { messageCode: 'order.paid' }
   })
   await around.refresh()
-  const former = ordering({
-    sql,
-    downstreams: [],
-    enqueuer: story.enqueuing,
-    cluster: around,
-    owner: { number: () => null },
-    claiming: () => true,
-    hasWorker: false,
-    wake: () => {},
-    metrics: createMetrics({ processMetrics: false }),
-    log: story.log
-  })
+  const former = withoutHandlers(story)
   await former.sweep()
   await former.idle()
   t.match(await sql`select phase from delivery where phase is not null`, [{ phase: 'WAITING' }])

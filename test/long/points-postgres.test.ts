@@ -4,7 +4,7 @@ import { killedAt } from './points-kill.ts'
 import { stoppedAt } from './points-stop.ts'
 import { moments } from './points.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(1_800_000)
 t.jobs = 4
 
 const around = /^(?:queue|execute\.after|accept\.after)/

@@ -2,7 +2,7 @@ import t from 'tap'
 import { stoppedAt } from './points-stop.ts'
 import { moments } from './points.ts'
 
-t.setTimeout(600_000)
+t.setTimeout(1_800_000)
 t.jobs = 4
 
 for (const moment of moments)
