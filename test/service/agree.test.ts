@@ -88,11 +88,11 @@ t.test('another queue is warned about at start and by the doctor, without its pa
   const prefixed = await start(t, { ...on.env, REDIS_PREFIX: 'other' })
   const { REDIS_URL = '', ...without } = on.env
   for (const [env, ours] of [
-    [{ ...on.env, REDIS_PREFIX: 'third' }, /the queue is redis \S+ third here, and redis \S+ \w+ at/],
-    [without, /the queue is postgres here, and redis \S+ \w+ at/],
+    [{ ...on.env, REDIS_PREFIX: 'third' }, /the queue is redis \S+ third here and redis \S+ \w+ at/],
+    [without, /the queue is postgres here and redis \S+ \w+ at/],
     [
       { ...on.env, REDIS_URL: REDIS_URL.replace('redis://', 'redis://:hush@') },
-      /the queue is redis \S+ ackbox here, and redis \S+ other at/
+      /the queue is redis \S+ ackbox here and redis \S+ other at/
     ]
   ] as const) {
     const said = await doctor(env)
