@@ -10,6 +10,7 @@ import { without } from './server.ts'
 
 const go = 'examples/producers/go'
 const members = 'test/interop/sdk/Members.java'
+const springs = 'test/interop/sdk/Springs.java'
 const body = `{"emoji": "💸", "quote": "'\\"\\\\", "total": 7.00}`
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
@@ -76,6 +77,13 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
       t.match(said, /refused: the card was refused/)
       t.match(said, /refused: no transaction/)
       t.same(await written(t, shop), ['spring-1'])
+    })
+  }
+  for (const shop of await shops(t)) {
+    await t.test(`Spring rolls back when the row is refused, on ${shop.db.dialect}`, async t => {
+      const [, classes = ''] = mainOf('producers', '')
+      const said = await run('.', 'java', '-cp', classes, springs, jdbc(shop))
+      t.same(said.trim().split('\n'), ['refused by the database', 'balance 500', 'rows 0'])
     })
   }
   await t.test('Spring, enqueue: Ackbox is told after the commit, and never after a rollback', async t => {

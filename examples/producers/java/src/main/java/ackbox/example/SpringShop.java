@@ -3,7 +3,6 @@ package ackbox.example;
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.Task;
 import ackbox.sdk.spring.SpringOutbox;
-import java.sql.SQLException;
 import javax.sql.DataSource;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
@@ -19,7 +18,7 @@ import org.springframework.transaction.annotation.Transactional;
  * JDBC_URL ACKBOX_URL
  */
 public final class SpringShop {
-    public static void main(String[] args) throws SQLException {
+    public static void main(String[] args) {
         Config.url = args[1];
         Config.ackbox = args[0].equals("enqueue") ? new Ackbox(args[2], null) : null;
         try (var context = new AnnotationConfigApplicationContext(Config.class)) {
@@ -52,7 +51,7 @@ public final class SpringShop {
         }
 
         @Transactional
-        public void pay(String taskNo, boolean isCardGood) throws SQLException {
+        public void pay(String taskNo, boolean isCardGood) {
             jdbc.update(Shop.PAY);
             if (Config.ackbox == null) outbox.put(task(taskNo));
             else outbox.enqueue(task(taskNo));

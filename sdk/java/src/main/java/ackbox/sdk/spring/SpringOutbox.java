@@ -7,14 +7,17 @@ import java.sql.Connection;
 import java.sql.SQLException;
 import java.util.concurrent.CompletableFuture;
 import javax.sql.DataSource;
+import org.springframework.dao.DataAccessException;
+import org.springframework.jdbc.UncategorizedSQLException;
 import org.springframework.jdbc.datasource.DataSourceUtils;
+import org.springframework.jdbc.support.SQLExceptionSubclassTranslator;
 import org.springframework.transaction.IllegalTransactionStateException;
 import org.springframework.transaction.support.TransactionSynchronization;
 import org.springframework.transaction.support.TransactionSynchronizationManager;
 
 /**
  * The {@link Outbox} inside {@code @Transactional}: a bean of the application's. It takes the connection of the transaction that is under way, and throws
- * where there is none.
+ * where there is none. What the database refuses is thrown as a {@link DataAccessException}, which rolls back: for a checked exception Spring would commit.
  */
 public final class SpringOutbox implements AutoCloseable {
   private final DataSource dataSource;
@@ -28,13 +31,22 @@ public final class SpringOutbox implements AutoCloseable {
   }
 
   /** A row for {@code ackbox relay}. Gives the taskNo. */
-  public String put(Task task) throws SQLException {
-    return Outbox.put(connection(), task);
+  public String put(Task task) {
+    try {
+      return Outbox.put(connection(), task);
+    } catch (SQLException error) {
+      throw unchecked("put", error);
+    }
   }
 
   /** Hands the task to an Ackbox in the same PostgreSQL database. After the commit, and never after a rollback, Ackbox is told to look. */
-  public String enqueue(Task task) throws SQLException {
-    String taskNo = Outbox.enqueue(connection(), task);
+  public String enqueue(Task task) {
+    String taskNo;
+    try {
+      taskNo = Outbox.enqueue(connection(), task);
+    } catch (SQLException error) {
+      throw unchecked("enqueue", error);
+    }
     if (ackbox != null && TransactionSynchronizationManager.getSynchronizations().stream().noneMatch(this::isOurs))
       TransactionSynchronizationManager.registerSynchronization(new Nudge());
     return taskNo;
@@ -53,6 +65,12 @@ public final class SpringOutbox implements AutoCloseable {
     DataSourceUtils.releaseConnection(connection, dataSource);
     throw new IllegalTransactionStateException(
         "no transaction of this data source: the row would be committed by itself, whatever becomes of the work");
+  }
+
+  private static DataAccessException unchecked(String call, SQLException error) {
+    String what = "SpringOutbox." + call;
+    DataAccessException known = new SQLExceptionSubclassTranslator().translate(what, null, error);
+    return known == null ? new UncategorizedSQLException(what, null, error) : known;
   }
 
   private boolean isOurs(TransactionSynchronization each) {
