@@ -31,18 +31,22 @@ interface Language {
   prepare(): Promise<(bank: Bank) => { command: string; args: string[]; env: Record<string, string> }>
 }
 
+async function pythonWithDrivers(): Promise<string> {
+  const venv = path.join(cache, 'receivers-python')
+  const python = path.join(venv, 'bin/python')
+  if (!existsSync(python)) await run('python3', ['-m', 'venv', venv])
+  await run(python, ['-m', 'pip', 'install', '-q', '-r', path.join(examples, 'python/requirements.txt')])
+  return python
+}
+
 const languages: Record<string, Language> = {
   python: {
     needs: ['python3'],
     async prepare() {
-      const venv = path.join(cache, 'receivers-python')
-      const python = path.join(venv, 'bin/python')
-      const folder = path.join(examples, 'python')
-      if (!existsSync(python)) await run('python3', ['-m', 'venv', venv])
-      await run(python, ['-m', 'pip', 'install', '-q', '-r', path.join(folder, 'requirements.txt')])
+      const python = await pythonWithDrivers()
       return ({ url }) => ({
         command: python,
-        args: [path.join(folder, 'points.py')],
+        args: [path.join(examples, 'python/points.py')],
         env: { DATABASE_URL: url, PYTHONDONTWRITEBYTECODE: '1' }
       })
     }
@@ -86,13 +90,32 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
       [
         'IllegalStateException',
         'IllegalStateException',
+        'IOException',
         `true ${result}`,
         `false ${result}`,
         'NotTaken',
         'NotTaken',
         'left 0'
       ],
-      `${bank.db.dialect}: outside a transaction, one that the server ended, first, repeat, another body, too old; pruned`
+      `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned`
+    )
+    t.equal(await bank.granted(), 7)
+    t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')
+  }
+})
+
+t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('python3') }, async t => {
+  const python = await pythonWithDrivers()
+  for (const bank of [await postgresBank(t), await mariadbBank(t)].filter(each => each !== undefined)) {
+    const id = newId()
+    const { headers, body } = signed(id, { 'ackbox-callback-token': 'token-1' })
+    const input = JSON.stringify({ url: bank.url, secret, headers, body: body.toString() })
+    const said = await run(python, [path.resolve('test/interop/sdk/once.py'), input])
+    const result = `{'for': 'task-${id}'}`
+    t.same(
+      said.trim().split('\n'),
+      ['RuntimeError', 'OSError', `True ${result}`, `False ${result}`],
+      `${bank.db.dialect}: with autocommit, one committed after its work threw, first, repeat`
     )
     t.equal(await bank.granted(), 7)
     t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')

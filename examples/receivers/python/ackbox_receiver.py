@@ -57,15 +57,20 @@ class Receiver:
 
     def once(self, cursor, headers, body, work, wants_receipt=lambda: True):
         """Inside a transaction: (True, result) for the first, (False, the stored result) for a repeat, which waits for the first's end."""
+        if not is_in_transaction(cursor.connection):
+            raise RuntimeError("no transaction: the row would be committed by itself, whatever becomes of the work")
         key = (self.consumer, headers["webhook-id"])
         mark = UNFINISHED % uuid.uuid4()
         first = self._insert(cursor, key, headers, mark)
         if first:
-            result = work(cursor, json.loads(body))
-            # A deadlock ends a transaction of MySQL: a work that swallows the error does not know, and goes on in another one.
-            cursor.execute("select 1 from ackbox_received where consumer = %s and webhook_id = %s and result = %s", (*key, mark))
-            if cursor.fetchone() is None:
-                raise RuntimeError("the database has ended this transaction while the work went on: its error must end the work")
+            try:
+                result = work(cursor, json.loads(body))
+                # A deadlock ends a transaction of MySQL: a work that swallows the error does not know, and goes on in another one.
+                if not self._has_mark(cursor, key, mark):
+                    raise RuntimeError("the database has ended this transaction while the work went on: its error must end the work")
+            except BaseException:
+                self._take_back(cursor, key, mark)
+                raise
             stored = json.dumps(result)
             cursor.execute("update ackbox_received set result = %s where consumer = %s and webhook_id = %s", (stored, *key))
         else:
@@ -144,6 +149,19 @@ class Receiver:
             if error.args[:1] != (1062,):  # a duplicate key alone is a repeat
                 raise
             return False
+
+    def _has_mark(self, cursor, key, mark):
+        cursor.execute("select 1 from ackbox_received where consumer = %s and webhook_id = %s and result = %s", (*key, mark))
+        return cursor.fetchone() is not None
+
+    def _take_back(self, cursor, key, mark):
+        """The work raised. Should its transaction be committed all the same, the delivery must come again."""
+        try:
+            # A look locks nothing: where the transaction is over, another one may have the row by now.
+            if self._has_mark(cursor, key, mark):
+                cursor.execute("delete from ackbox_received where consumer = %s and webhook_id = %s", key)
+        except Exception:
+            pass  # the error of the work has ended the transaction: nothing of it will be committed
 
     def _forget_after(self, headers):
         given = headers.get("ackbox-forget-after")
@@ -244,6 +262,13 @@ class Receiver:
                 connection.commit()
         finally:
             connection.close()
+
+
+def is_in_transaction(connection):
+    """Without autocommit the next statement begins one. With it, only psycopg tells whether one was begun."""
+    # PyMySQL and mysqlclient have a method, psycopg an attribute.
+    autocommit = connection.get_autocommit() if hasattr(connection, "get_autocommit") else connection.autocommit
+    return not autocommit or getattr(getattr(connection, "info", None), "transaction_status", 0) == 2
 
 
 def is_busy(error):

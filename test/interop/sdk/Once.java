@@ -2,6 +2,7 @@
 
 import ackbox.sdk.Ackbox;
 import ackbox.sdk.Receiver;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
@@ -29,6 +30,15 @@ public class Once {
         }
         return null;
       });
+      // As Spring does when its method throws a checked exception.
+      try {
+        points.once(connection, headers::get, args[2].getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
+          throw new IOException("the warehouse is away");
+        });
+      } catch (IOException thrown) {
+        System.out.println("IOException");
+        connection.commit();
+      }
       take(points, connection, headers, args[2]);
       take(points, connection, headers, args[2]);
       take(points, connection, headers, args[2] + " ");

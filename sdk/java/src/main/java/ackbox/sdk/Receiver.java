@@ -93,7 +93,8 @@ public final class Receiver {
 
   /**
    * For the message of a queue, inside a transaction of the caller's; acknowledge the message after its commit, a repeat too. A repeat waits for the
-   * end of the first, does no work, and gives the stored result. A receipt that is wanted is written into the same transaction.
+   * end of the first, does no work, and gives the stored result. A receipt that is wanted is written into the same transaction. When the work throws,
+   * roll back: Spring does so for unchecked exceptions only.
    */
   public Once once(Connection connection, Function<String, String> header, byte[] body, Work work) throws Exception {
     Sql.insistOnTransaction(connection);
@@ -165,8 +166,14 @@ public final class Receiver {
     String result;
     if (first) {
       String text = new String(body, StandardCharsets.UTF_8);
-      result = work.handle(connection, new Delivery(id, header.apply("ackbox-task-no"), header.apply("ackbox-message-code"), text));
-      insistOnMark(connection, id, mark);
+      try {
+        result = work.handle(connection, new Delivery(id, header.apply("ackbox-task-no"), header.apply("ackbox-message-code"), text));
+        if (!hasMark(connection, id, mark))
+          throw new IllegalStateException("the database has ended this transaction while the work went on: its error must end the work");
+      } catch (Throwable error) {
+        takeBack(connection, id, mark);
+        throw error;
+      }
       Sql.update(connection, "update ackbox_received set result = ? where consumer = ? and webhook_id = ?", result, consumer, id);
     } else {
       result = stored(connection, isPostgres, id, header);
@@ -189,13 +196,23 @@ public final class Receiver {
   }
 
   /** A deadlock ends a transaction of MySQL. A work that swallows the error does not know, and what it does afterwards is in no transaction with its row. */
-  private void insistOnMark(Connection connection, String id, String mark) throws SQLException {
+  private boolean hasMark(Connection connection, String id, String mark) throws SQLException {
     String read = "select 1 from ackbox_received where consumer = ? and webhook_id = ? and result = ?";
     try (PreparedStatement statement = connection.prepareStatement(read)) {
       Sql.bind(statement, consumer, id, mark);
       try (ResultSet found = statement.executeQuery()) {
-        if (!found.next()) throw new IllegalStateException("the database has ended this transaction while the work went on: its error must end the work");
+        return found.next();
       }
+    }
+  }
+
+  /** The work threw. Should its transaction be committed all the same, as Spring does for a checked exception, the delivery must come again. */
+  private void takeBack(Connection connection, String id, String mark) {
+    try {
+      // A look locks nothing: where the transaction is over, another one may have the row by now.
+      if (hasMark(connection, id, mark)) Sql.update(connection, "delete from ackbox_received where consumer = ? and webhook_id = ?", consumer, id);
+    } catch (SQLException ended) {
+      // The error of the work has ended the transaction: nothing of it will be committed.
     }
   }
 

@@ -1,0 +1,54 @@
+# Takes the message of a queue twice, and then what it must not take. Usage: python3 once.py '{"url":…,"secret":…,"headers":{…},"body":…}'
+import json
+import os
+import sys
+from urllib.parse import urlparse
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../examples/receivers/python"))
+from ackbox_receiver import Receiver  # noqa: E402
+
+given = json.loads(sys.argv[1])
+headers, body = given["headers"], given["body"].encode()
+DIALECT = "postgres" if given["url"].startswith("postgres") else "mysql"
+
+
+def connect(autocommit=False):
+    if DIALECT == "postgres":
+        import psycopg
+
+        return psycopg.connect(given["url"], autocommit=autocommit)
+    import pymysql
+
+    at = urlparse(given["url"])
+    return pymysql.connect(
+        host=at.hostname, port=at.port, user=at.username, password=at.password or "", database=at.path[1:], autocommit=autocommit
+    )
+
+
+points = Receiver(connect, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1")
+
+
+def grant(cursor, body):
+    cursor.execute("update points set granted = granted + 7 where id = 1")
+    return {"for": headers["ackbox-task-no"]}
+
+
+def fail(cursor, body):
+    raise OSError("the warehouse is away")
+
+
+def take(connection, work, body=body):
+    try:
+        first, result = points.once(connection.cursor(), headers, body, work)
+        print(first, result)
+    except Exception as error:
+        print(type(error).__name__)
+    connection.commit()
+
+
+take(connect(autocommit=True), grant)
+connection = connect()
+take(connection, fail)
+take(connection, grant)
+take(connection, grant)
