@@ -7,6 +7,7 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
@@ -29,6 +30,9 @@ public final class Receiver {
   private static final int DECIDED = -1;
   /** What a row has for a result while its work goes on: no row of another transaction has the same. */
   private static final String UNFINISHED = "\"unfinished %s\"";
+  /** The headers of a delivery that are asked for after its signature was checked. */
+  private static final List<String> READ =
+      List.of("webhook-id", "ackbox-task-no", "ackbox-message-code", "ackbox-forget-after", "ackbox-callback-token");
   private final Connect connect;
   private final String consumer;
   private final Signature signature;
@@ -103,26 +107,43 @@ public final class Receiver {
     return once(connection, header, body, work, () -> true);
   }
 
-  /** What an HTTP request is answered. A 2xx with ackbox-result always follows the commit. {@code header} gives a header, or null. */
+  /**
+   * What an HTTP request is answered. A 2xx with ackbox-result always follows the commit. {@code header} gives a header, or null. It is asked before
+   * this method returns only: work may go on after that, when the container has given the request away.
+   */
   public Answer answer(Function<String, String> header, byte[] body, Work work) {
     if (!signature.isValid(header, body)) return new Answer(401, Map.of(), "");
+    Map<String, String> headers = new HashMap<>();
+    for (String name : READ) headers.put(name, header.apply(name));
+    return answerBy(headers::get, body, work);
+  }
+
+  private Answer answerBy(Function<String, String> header, byte[] body, Work work) {
     // OPEN, DECIDED (the end of the transaction is the answer), or the status that was answered early.
     AtomicInteger early = new AtomicInteger(OPEN);
-    Future<Answer> working = workers.submit(() -> transact(header, body, work, early));
-    try {
-      return working.get(deadline.toMillis(), TimeUnit.MILLISECONDS);
-    } catch (TimeoutException late) {
-      int status = header.apply("ackbox-callback-token") == null ? 503 : 202;
-      if (early.compareAndSet(OPEN, status))
-        return status == 202 ? new Answer(202, Map.of(), "{}") : new Answer(503, Map.of("retry-after", "1"), "");
+    // Nobody else hears what is thrown after an early answer.
+    Future<Answer> working = workers.submit(() -> {
       try {
-        return working.get();
-      } catch (ExecutionException | InterruptedException error) {
+        return transact(header, body, work, early);
+      } catch (Throwable error) {
+        log(header, error);
         return new Answer(500, Map.of(), "");
       }
-    } catch (ExecutionException | InterruptedException error) {
-      log(error);
+    });
+    try {
+      try {
+        return working.get(deadline.toMillis(), TimeUnit.MILLISECONDS);
+      } catch (TimeoutException late) {
+        int status = header.apply("ackbox-callback-token") == null ? 503 : 202;
+        if (early.compareAndSet(OPEN, status))
+          return status == 202 ? new Answer(202, Map.of(), "{}") : new Answer(503, Map.of("retry-after", "1"), "");
+        return working.get();
+      }
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
       return new Answer(500, Map.of(), "");
+    } catch (ExecutionException error) {
+      throw new IllegalStateException(error);
     }
   }
 
@@ -153,7 +174,7 @@ public final class Receiver {
           else receipts.write(connection, header, "RETRY", null);
           return null;
         });
-      return failed(error);
+      return failed(header, error);
     }
   }
 
@@ -245,16 +266,16 @@ public final class Receiver {
     return given == null ? Instant.now().plus(Duration.ofDays(30)) : given;
   }
 
-  private static Answer failed(Exception error) {
+  private static Answer failed(Function<String, String> header, Exception error) {
     if (error instanceof Refuse) return new Answer(410, Map.of(), "{\"reason\":" + Json.quote("" + error.getMessage()) + "}");
     if (error instanceof Retry retry) return new Answer(503, Map.of("retry-after", "" + retry.afterSeconds), "");
     if (error instanceof SQLException sql && Sql.isBusy(sql)) return new Answer(503, Map.of("retry-after", "1"), "");
-    log(error);
+    log(header, error);
     return new Answer(500, Map.of(), "");
   }
 
-  private static void log(Exception error) {
-    System.getLogger("ackbox.sdk").log(System.Logger.Level.ERROR, "a delivery was answered 500", error);
+  private static void log(Function<String, String> header, Throwable error) {
+    System.getLogger("ackbox.sdk").log(System.Logger.Level.ERROR, "the work of task " + header.apply("ackbox-task-no") + " has failed", error);
   }
 
   private static Thread daemon(Runnable work) {

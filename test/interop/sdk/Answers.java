@@ -1,0 +1,51 @@
+// Answers of a receiver whose work outlasts the deadline. Usage: java -cp … Answers.java JDBC_URL SECRET BODY HEADER=VALUE…
+
+import ackbox.sdk.Ackbox;
+import ackbox.sdk.Receiver;
+import java.nio.charset.StandardCharsets;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.Statement;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+
+public class Answers {
+  static String[] given;
+  static Receiver points;
+
+  public static void main(String[] args) throws Exception {
+    given = args;
+    points = new Receiver(() -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofMillis(200));
+    // As a servlet container does, which gives the request to the next one.
+    recycled((own, delivery) -> {
+      Thread.sleep(1_000);
+      return "{\"for\":\"" + delivery.taskNo() + "\"}";
+    });
+  }
+
+  static void recycled(Receiver.Work work) throws Exception {
+    Map<String, String> headers =
+        Arrays.stream(given).skip(3).map(each -> each.split("=", 2)).collect(Collectors.toMap(each -> each[0], each -> each[1]));
+    boolean[] isOver = {false};
+    Function<String, String> header = name -> {
+      if (isOver[0]) throw new IllegalStateException("the request was recycled");
+      return headers.get(name);
+    };
+    System.out.println(points.answer(header, given[2].getBytes(StandardCharsets.UTF_8), work).status());
+    isOver[0] = true;
+    try (Connection connection = DriverManager.getConnection(given[0]); Statement look = connection.createStatement()) {
+      for (long end = System.nanoTime() + 20_000_000_000L; System.nanoTime() < end; Thread.sleep(50)) {
+        var found = look.executeQuery("select receipt from ackbox_receipt_outbox");
+        if (!found.next()) continue;
+        System.out.println(found.getString(1));
+        look.executeUpdate("delete from ackbox_receipt_outbox");
+        return;
+      }
+      System.out.println("no receipt");
+    }
+  }
+}
