@@ -80,10 +80,13 @@ const columns = (tx: Pick<Client, 'unsafe'>) =>
   tx.unsafe(`id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
     need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
 
+/** RFC 3339 in UTC of a timestamptz. What no calendar has, such as infinity, stays as it is: without it the task would be sent at once. */
+export const timeText = (at: string): string =>
+  `coalesce(to_char((${at}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), (${at})::text)`
+
 const isNear = `delay_ms between -${farMs} and ${farMs}`
 const members = (tx: Transaction) => {
-  const time = (at: string) =>
-    tx.unsafe(`to_char((${at}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`)
+  const time = (at: string) => tx.unsafe(timeText(at))
   return tx`
     id::text, task_no as "taskNo", message_code as "messageCode", message_body as "messageBody",
     scene_type as "sceneType", ${time(`coalesce(deliver_start_time, case when ${isNear} then created_at + delay_ms * interval '1 ms' end)`)} as "deliverStartTime",

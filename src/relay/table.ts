@@ -3,6 +3,7 @@ import type { RowDataPacket } from 'mysql2'
 import { connect, locatePrimary } from '../db/pool.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { mysqlDriver } from './mysql.ts'
+import { timeText } from './postgres.ts'
 import { RelayError, type RelayRow } from './source.ts'
 
 export interface TableQuery {
@@ -97,7 +98,7 @@ const asPostgres: Cast = (kind, expression) =>
   ({
     text: `(${expression})::text`,
     json: `(${expression})::text`,
-    time: `to_char((${expression})::timestamptz at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`,
+    time: timeText(`(${expression})::timestamptz`),
     flag: `(${expression})::boolean`,
     number: `(${expression})::integer`
   })[kind]

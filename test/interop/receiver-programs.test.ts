@@ -104,19 +104,23 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
   }
 })
 
-t.test('what the SDK for Java does after a 202 needs no request', { skip: without('java', 'mvn') }, async t => {
-  await buildSdk()
-  const [, classes = ''] = mainOf('receivers', '')
-  const bank = await postgresBank(t)
-  const { headers, body } = signed(newId(), { 'ackbox-callback-token': 'token-1' })
-  const given = Object.entries(headers).map(each => each.join('='))
-  const file = path.resolve('test/interop/sdk/Answers.java')
-  const url = jdbcUrl(bank.url, bank.db.dialect)
-  const said = await run('java', ['-cp', classes, file, url, secret, body.toString(), ...given])
-  const [status, receipt = ''] = said.trim().split('\n')
-  t.equal(status, '202')
-  t.match(JSON.parse(receipt), { taskNo: headers['ackbox-task-no'], result: 'HANDLED' })
-})
+t.test(
+  'what the SDK for Java does after a 202 needs no request',
+  { skip: without('java', 'mvn') },
+  async t => {
+    await buildSdk()
+    const [, classes = ''] = mainOf('receivers', '')
+    const bank = await postgresBank(t)
+    const { headers, body } = signed(newId(), { 'ackbox-callback-token': 'token-1' })
+    const given = Object.entries(headers).map(each => each.join('='))
+    const file = path.resolve('test/interop/sdk/Answers.java')
+    const url = jdbcUrl(bank.url, bank.db.dialect)
+    const said = await run('java', ['-cp', classes, file, url, secret, body.toString(), ...given])
+    const [status, receipt = ''] = said.trim().split('\n')
+    t.equal(status, '202')
+    t.match(JSON.parse(receipt), { taskNo: headers['ackbox-task-no'], result: 'HANDLED' })
+  }
+)
 
 t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('python3') }, async t => {
   const python = await pythonWithDrivers()

@@ -246,6 +246,18 @@ t.test('mysql: a time that is none is refused, and not left out', async t => {
   t.match(JSON.parse(kept), { row: { deliverStartTime: '1924992000' }, problem: { code: 'INVALID' } })
 })
 
+t.test('postgres: a time of infinity is refused, and not left out', async t => {
+  const on = await stage(t)
+  const shop = on && (await onPostgres(t))
+  if (!shop) return
+  const service = await start(t, on.env)
+  await shop.run(insert([['never', '{"n": 1}', 'NEW', 'infinity']]))
+  const cwd = folder(t)
+  t.equal(await ended(importing(t, shop.url, cwd, '--to', service.url)), 2)
+  const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8')
+  t.match(JSON.parse(kept), { row: { deliverStartTime: 'infinity' }, problem: { code: 'INVALID' } })
+})
+
 t.test('what a proxy refuses without JSON is kept as it said it', async t => {
   const shop = await onPostgres(t)
   await shop.run(insert([['large', '{"n": 1}']]))

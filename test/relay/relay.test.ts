@@ -196,3 +196,29 @@ t.test('it serves its health and metrics, and says in one line what it lacks', a
   const printing = program(t, process.execPath, [bin, 'relay', '--print-ddl', 'mysql'], { env: {} })
   await printing.said(/create table if not exists ackbox_outbox/)
 })
+
+t.test('postgres: a time of infinity is refused, and not left out', async t => {
+  const on = await stage(t)
+  const from = on && (await producer(t, 'postgres'))
+  if (!from) return
+  const service = await start(t, on.env)
+  await from.run(
+    insert([
+      ['start', 'test.plain', '{"n": 1}'],
+      ['before', 'test.plain', '{"n": 2}'],
+      ['none', 'test.plain', '{"n": 3}']
+    ])
+  )
+  await from.run("update ackbox_outbox set deliver_start_time = 'infinity' where task_no = 'start'")
+  await from.run("update ackbox_outbox set deliver_before = '-infinity' where task_no = 'before'")
+  await relay(t, from.url, service.url, '--once').said(/^3 rows left the outbox/)
+  t.match(
+    (await from.rejected()).map(row => [row.task_no, JSON.parse(row.problem) as unknown]),
+    [
+      ['start', { status: 422, code: 'INVALID' }],
+      ['before', { status: 422, code: 'INVALID' }]
+    ]
+  )
+  await until('the one without a time is delivered', () => on.downstream.count('none') === 1)
+  t.equal(on.downstream.requests.length, 1)
+})
