@@ -83,7 +83,12 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     await t.test(`Spring rolls back when the row is refused, on ${shop.db.dialect}`, async t => {
       const [, classes = ''] = mainOf('producers', '')
       const said = await run('.', 'java', '-cp', classes, springs, jdbc(shop))
-      t.same(said.trim().split('\n'), ['refused by the database', 'balance 500', 'rows 0'])
+      t.same(said.trim().split('\n'), [
+        'refused by the database',
+        'refused outside its transaction',
+        'balance 500',
+        'rows 0'
+      ])
     })
   }
   await t.test('Spring, enqueue: Ackbox is told after the commit, and never after a rollback', async t => {

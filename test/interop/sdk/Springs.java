@@ -9,8 +9,11 @@ import org.springframework.dao.DataAccessException;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.DataSourceTransactionManager;
 import org.springframework.jdbc.datasource.DriverManagerDataSource;
+import org.springframework.jdbc.datasource.TransactionAwareDataSourceProxy;
+import org.springframework.transaction.IllegalTransactionStateException;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
+import org.springframework.transaction.support.TransactionTemplate;
 
 public class Springs {
   static String url;
@@ -18,6 +21,8 @@ public class Springs {
 
   public static void main(String[] args) {
     url = args[0];
+    // That of a program in one file: Spring makes its proxies there.
+    Thread.currentThread().setContextClassLoader(Springs.class.getClassLoader());
     try (var context = new AnnotationConfigApplicationContext(Config.class)) {
       jdbc = new JdbcTemplate(context.getBean(DriverManagerDataSource.class));
       try {
@@ -26,18 +31,36 @@ public class Springs {
         System.out.println("refused by the database");
       }
     }
+    // The transaction is of another data source, however it is called.
+    var other = new TransactionTemplate(new DataSourceTransactionManager(new DriverManagerDataSource(url)));
+    try {
+      other.executeWithoutResult(status -> new SpringOutbox(jdbc.getDataSource(), null).put(Task.of("order.paid", "{}")));
+    } catch (IllegalTransactionStateException refused) {
+      System.out.println("refused outside its transaction");
+    }
+    // The manager looks behind the proxy.
+    var own = new TransactionTemplate(new DataSourceTransactionManager(jdbc.getDataSource()));
+    own.executeWithoutResult(status -> {
+      new SpringOutbox(new TransactionAwareDataSourceProxy(jdbc.getDataSource()), null).put(Task.of("order.paid", "{}"));
+      status.setRollbackOnly();
+    });
     System.out.println("balance " + jdbc.queryForObject("select balance from account where id = 1", Integer.class));
     System.out.println("rows " + jdbc.queryForObject("select count(*) from ackbox_outbox", Integer.class));
   }
 
-  public static class Orders {
+  public interface Orders {
+    void pay();
+  }
+
+  public static class OutboxOrders implements Orders {
     private final SpringOutbox outbox;
 
-    Orders(SpringOutbox outbox) {
+    OutboxOrders(SpringOutbox outbox) {
       this.outbox = outbox;
     }
 
     /** No database takes this key. */
+    @Override
     @Transactional
     public void pay() {
       jdbc.update("update account set balance = balance - 7 where id = 1");
@@ -45,8 +68,8 @@ public class Springs {
     }
   }
 
-  @Configuration
-  @EnableTransactionManagement(proxyTargetClass = true)
+  @Configuration(proxyBeanMethods = false)
+  @EnableTransactionManagement
   public static class Config {
     @Bean
     DriverManagerDataSource dataSource() {
@@ -65,7 +88,7 @@ public class Springs {
 
     @Bean
     Orders orders(SpringOutbox outbox) {
-      return new Orders(outbox);
+      return new OutboxOrders(outbox);
     }
   }
 }

@@ -10,6 +10,7 @@ import javax.sql.DataSource;
 import org.springframework.dao.DataAccessException;
 import org.springframework.jdbc.UncategorizedSQLException;
 import org.springframework.jdbc.datasource.DataSourceUtils;
+import org.springframework.jdbc.datasource.TransactionAwareDataSourceProxy;
 import org.springframework.jdbc.support.SQLExceptionSubclassTranslator;
 import org.springframework.transaction.IllegalTransactionStateException;
 import org.springframework.transaction.support.TransactionSynchronization;
@@ -26,7 +27,9 @@ public final class SpringOutbox implements AutoCloseable {
 
   /** {@code dataSource}: that of the transaction manager. {@code ackbox} is nudged after commits, and may be null: rows are then found within a second. */
   public SpringOutbox(DataSource dataSource, Ackbox ackbox) {
-    this.dataSource = dataSource;
+    // The transaction manager looks behind this proxy too.
+    this.dataSource =
+        dataSource instanceof TransactionAwareDataSourceProxy proxy && proxy.getTargetDataSource() != null ? proxy.getTargetDataSource() : dataSource;
     this.ackbox = ackbox;
   }
 
@@ -59,12 +62,11 @@ public final class SpringOutbox implements AutoCloseable {
   }
 
   private Connection connection() {
-    Connection connection = DataSourceUtils.getConnection(dataSource);
-    if (TransactionSynchronizationManager.isActualTransactionActive() && DataSourceUtils.isConnectionTransactional(connection, dataSource))
-      return connection;
-    DataSourceUtils.releaseConnection(connection, dataSource);
-    throw new IllegalTransactionStateException(
-        "no transaction of this data source: the row would be committed by itself, whatever becomes of the work");
+    // Asked for first: getConnection would bind one of its own to the transaction of another data source.
+    if (!TransactionSynchronizationManager.isActualTransactionActive() || TransactionSynchronizationManager.getResource(dataSource) == null)
+      throw new IllegalTransactionStateException(
+          "no transaction of this data source: the row would be committed by itself, whatever becomes of the work");
+    return DataSourceUtils.getConnection(dataSource);
   }
 
   private static DataAccessException unchecked(String call, SQLException error) {
