@@ -1,5 +1,8 @@
 // The producers of examples/producers against real databases: what they commit is in the outbox, what they roll back is not.
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { answer, fakeAckbox } from '../producer/fake-ackbox.ts'
@@ -11,6 +14,7 @@ import { without } from './server.ts'
 const go = 'examples/producers/go'
 const members = 'test/interop/sdk/Members.java'
 const springs = 'test/interop/sdk/Springs.java'
+const client = 'test/interop/sdk/Client.java'
 const body = `{"emoji": "💸", "quote": "'\\"\\\\", "total": 7.00}`
 const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
@@ -38,6 +42,12 @@ async function written(t: Test, shop: Shop, table = 'ackbox_outbox'): Promise<un
   const rows = await shop.select(`select task_no, message_code, message_body from ${table}`)
   t.match(rows, [{ message_code: 'order.paid', message_body: /né à Zürich, 支付/ }])
   return rows.map(row => row['task_no'])
+}
+
+function misbehave(path: string, response: ServerResponse): void {
+  if (path.startsWith('/page'))
+    response.writeHead(200, { 'content-type': 'text/html' }).end('<html>login</html>')
+  else response.writeHead(201, { 'content-type': 'application/json' }).end('{"taskNo":"t-1"}')
 }
 
 t.test('Go', { skip: without('go') }, async t => {
@@ -107,6 +117,21 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     await example('SpringShop', 'enqueue', jdbc(shop), ackbox.url)
     t.same(committed, ['/outbox/nudge', { task_no: 'spring-1' }])
     t.same(await written(t, shop, 'outbox'), ['spring-1'])
+  })
+  await t.test('the client and a server that misbehaves', async t => {
+    const server = createServer((request, response) => {
+      request.resume().on('end', () => misbehave(request.url ?? '', response))
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    t.teardown(() => {
+      server.closeAllConnections()
+      server.close()
+    })
+    const [, classes = ''] = mainOf('producers', '')
+    const { port } = server.address() as AddressInfo
+    const said = await run('.', 'java', '-cp', classes, client, `http://127.0.0.1:${port}/`)
+    t.same(said.trim().split('\n'), ['page 200 null', 'other 200 null'])
   })
   for (const shop of await shops(t)) {
     const { dialect } = shop.db

@@ -48,30 +48,30 @@ public final class Ackbox {
 
   /** Returns once Ackbox has committed the task. */
   public TaskAnswer post(Task task) {
-    return taskOf(call("POST", "tasks", task.json("")));
+    return call("POST", "tasks", task.json(""));
   }
 
   /** Posts a half message: nothing is delivered before its commit. {@code checkAfter} may be null: 35 s. */
   public TaskAnswer prepare(Task task, Duration checkAfter) {
     String check = checkAfter == null ? "" : ",\"checkBack\":{\"after\":\"" + Math.max(1, checkAfter.toSeconds()) + "s\"}";
-    return taskOf(call("POST", "tasks", task.json(",\"prepared\":true" + check)));
+    return call("POST", "tasks", task.json(",\"prepared\":true" + check));
   }
 
   public TaskAnswer commit(String taskNo) {
-    return taskOf(call("POST", path(taskNo) + "/commit", ""));
+    return call("POST", path(taskNo) + "/commit", "");
   }
 
   public TaskAnswer rollback(String taskNo) {
-    return taskOf(call("POST", path(taskNo) + "/rollback", ""));
+    return call("POST", path(taskNo) + "/rollback", "");
   }
 
   /** Lets Ackbox ask the producer's check now; gives the task as it is after the answer. */
   public TaskAnswer check(String taskNo) {
-    return taskOf(call("POST", path(taskNo) + "/check", ""));
+    return call("POST", path(taskNo) + "/check", "");
   }
 
   public TaskAnswer read(String taskNo) {
-    return taskOf(call("GET", path(taskNo), ""));
+    return call("GET", path(taskNo), "");
   }
 
   /**
@@ -101,7 +101,7 @@ public final class Ackbox {
     return base.resolve("callback").toString();
   }
 
-  private String call(String method, String path, String body) {
+  private TaskAnswer call(String method, String path, String body) {
     long end = System.nanoTime() + retryFor.toNanos();
     for (int tries = 0; ; tries++) {
       try {
@@ -115,11 +115,12 @@ public final class Ackbox {
     }
   }
 
-  private String attempt(String method, String path, String body) {
+  private TaskAnswer attempt(String method, String path, String body) {
     String what = method + " /" + path;
     try {
       HttpResponse<String> answer = client.send(request(method, path, body).build(), BodyHandlers.ofString());
-      if (answer.statusCode() / 100 == 2) return answer.body();
+      TaskAnswer task = answer.statusCode() / 100 == 2 ? taskOf(answer.body()) : null;
+      if (task != null) return task;
       throw refused(what, answer);
     } catch (IOException away) {
       throw unreachable(what, away);
@@ -159,9 +160,11 @@ public final class Ackbox {
     return "tasks/" + Task.checked(taskNo).replace(":", "%3A");
   }
 
+  /** Null: it is not Ackbox's. A proxy answers 200 with a page of its own. */
   private static TaskAnswer taskOf(String json) {
     Map<String, Object> task = Json.object(json);
-    return new TaskAnswer((String) task.get("taskNo"), (String) task.get("status"), timeOf(task.get("createdAt")), json);
+    if (!(task.get("taskNo") instanceof String taskNo) || !(task.get("status") instanceof String status)) return null;
+    return new TaskAnswer(taskNo, status, timeOf(task.get("createdAt")), json);
   }
 
   static Instant timeOf(Object text) {
