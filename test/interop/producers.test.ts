@@ -47,6 +47,7 @@ async function written(t: Test, shop: Shop, table = 'ackbox_outbox'): Promise<un
 function misbehave(path: string, response: ServerResponse): void {
   if (path.startsWith('/page'))
     response.writeHead(200, { 'content-type': 'text/html' }).end('<html>login</html>')
+  else if (path.startsWith('/stall')) response.writeHead(201, { 'content-length': '100' }).write('{"taskNo"')
   else response.writeHead(201, { 'content-type': 'application/json' }).end('{"taskNo":"t-1"}')
 }
 
@@ -131,7 +132,7 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     const [, classes = ''] = mainOf('producers', '')
     const { port } = server.address() as AddressInfo
     const said = await run('.', 'java', '-cp', classes, client, `http://127.0.0.1:${port}/`)
-    t.same(said.trim().split('\n'), ['page 200 null', 'other 200 null'])
+    t.same(said.trim().split('\n'), ['page 200 null', 'other 200 null', 'stall 0 UNREACHABLE'])
   })
   for (const shop of await shops(t)) {
     const { dialect } = shop.db

@@ -13,6 +13,8 @@ public class Client {
     // A proxy's page, and JSON that is no task.
     post("page", null);
     post("other", null);
+    // Headers, and half a body.
+    post("stall", null);
   }
 
   static void post(String path, String key) {

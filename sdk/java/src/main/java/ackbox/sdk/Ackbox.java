@@ -7,13 +7,17 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.OffsetDateTime;
 import java.time.format.DateTimeParseException;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * The HTTP API of Ackbox, as producers and receivers use it. Each call may be said again, so it is tried again where that may help; else it throws an {@link
@@ -85,9 +89,8 @@ public final class Ackbox {
 
   /** One try to send a receipt; false: it must be sent again. Also true for what Ackbox has refused for good, and will never take. */
   boolean isReceiptSent(String token, String receipt) {
-    HttpRequest request = request("POST", "callback", receipt).header("ackbox-callback-token", token).build();
     try {
-      int status = client.send(request, BodyHandlers.discarding()).statusCode();
+      int status = send(request("POST", "callback", receipt).header("ackbox-callback-token", token)).statusCode();
       return status < 500 && status != 429;
     } catch (IOException away) {
       return false;
@@ -118,7 +121,7 @@ public final class Ackbox {
   private TaskAnswer attempt(String method, String path, String body) {
     String what = method + " /" + path;
     try {
-      HttpResponse<String> answer = client.send(request(method, path, body).build(), BodyHandlers.ofString());
+      HttpResponse<String> answer = send(request(method, path, body));
       TaskAnswer task = answer.statusCode() / 100 == 2 ? taskOf(answer.body()) : null;
       if (task != null) return task;
       throw refused(what, answer);
@@ -127,6 +130,20 @@ public final class Ackbox {
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
       throw unreachable(what, stopped);
+    }
+  }
+
+  /** Up to the last byte of the answer: the timeout of a request ends with the headers, and a server that stalls in the body would hold the caller for ever. */
+  private HttpResponse<String> send(HttpRequest.Builder request) throws IOException, InterruptedException {
+    CompletableFuture<HttpResponse<String>> answer = client.sendAsync(request.build(), BodyHandlers.ofString());
+    try {
+      return answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
+    } catch (TimeoutException late) {
+      throw new HttpTimeoutException("no answer within " + timeout.toMillis() + " ms");
+    } catch (ExecutionException error) {
+      throw error.getCause() instanceof IOException away ? away : new IOException(error.getCause());
+    } finally {
+      answer.cancel(true);
     }
   }
 
