@@ -31,9 +31,9 @@ export function verifier(secrets: readonly string[]): Verify {
 function keyOf(secret: string): KeyObject {
   const text = typeof secret === 'string' ? secret.replace(/^whsec_/, '') : ''
   // Node decodes garbage without a word. The secret itself is never named.
-  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text))
+  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text) || Buffer.from(text, 'base64').length < 24)
     throw new AdapterError(
-      'A secret of receiver must be whsec_ and base64: `npx ackbox key secret DOWNSTREAM` prints it.'
+      'A secret of receiver must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it.'
     )
   return createSecretKey(text, 'base64')
 }

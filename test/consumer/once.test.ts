@@ -232,7 +232,8 @@ async function stories(t: Test, bank: Bank): Promise<void> {
 t.test('what can never work is told when the receiver is made', t => {
   const db = { dialect: 'postgres' } as unknown as Database<unknown>
   t.throws(() => receiver({ secrets: [], db, consumer: 'points' }), AdapterError)
-  t.throws(() => receiver({ secrets: ['whsec_?'], db, consumer: 'points' }), AdapterError)
+  for (const secret of ['', 'whsec_', 'whsec_?', 'whsec_c2hvcnQ='])
+    t.throws(() => receiver({ secrets: [secret], db, consumer: 'points' }), AdapterError)
   t.throws(() => receiver({ secrets: [secret], db, consumer: '' }), AdapterError)
   t.throws(() => receiver({ secrets: [secret], db, consumer: 'points', url: 'ackbox' }), AdapterError)
   t.throws(() => receiver({ secrets: [secret], db: {} as typeof db, consumer: 'points' }), AdapterError)

@@ -36,7 +36,9 @@ class Receiver:
 
     def __init__(self, connect, dialect, consumer, secrets, ackbox_url, deadline_s=8):
         self.connect, self.dialect, self.consumer = connect, dialect, consumer
-        self.keys = [base64.b64decode(secret.removeprefix("whsec_")) for secret in secrets]
+        self.keys = [key_of(secret) for secret in secrets]
+        if not self.keys:
+            raise ValueError("a secret is needed: `npx ackbox key secret DOWNSTREAM` prints it")
         self.callback_url = ackbox_url.rstrip("/") + "/callback"
         self.deadline_s = deadline_s
 
@@ -262,6 +264,17 @@ class Receiver:
                 connection.commit()
         finally:
             connection.close()
+
+
+def key_of(secret):
+    # With an empty key everybody can sign. The secret itself is never named.
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (AttributeError, ValueError):
+        key = b""
+    if len(key) < 24:
+        raise ValueError("a secret must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it") from None
+    return key
 
 
 def is_in_transaction(connection):

@@ -52,3 +52,11 @@ connection = connect()
 take(connection, fail)
 take(connection, grant)
 take(connection, grant)
+
+for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"], [None]:
+    try:
+        Receiver(connect, DIALECT, "points", secrets, "http://127.0.0.1:1")
+        print("taken", secrets)
+    except ValueError as error:
+        if any(secret and secret[6:] in str(error) for secret in secrets if secret != "whsec_"):
+            print("named", secrets)

@@ -58,10 +58,10 @@ public final class Signature {
   private static byte[] keyOf(String secret) {
     try {
       byte[] key = Base64.getDecoder().decode(secret.replaceFirst("^whsec_", ""));
-      if (key.length > 0) return key;
+      if (key.length >= 24) return key;
     } catch (IllegalArgumentException | NullPointerException wrong) {
       // The secret itself is never named.
     }
-    throw new IllegalArgumentException("a secret must be whsec_ and base64: `npx ackbox key secret DOWNSTREAM` prints it");
+    throw new IllegalArgumentException("a secret must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it");
   }
 }
