@@ -31,6 +31,10 @@ class Refuse(Exception):
     """Never: answered 410. The delivery ends FAILED, with an alarm; operators read the reason."""
 
 
+class NotTaken(Exception):
+    """Raised by `once` before any statement: not from Ackbox, or so old that whether it was handled may be forgotten."""
+
+
 class Receiver:
     """`connect()` opens a connection without autocommit; `secrets` are two during a rotation."""
 
@@ -43,11 +47,11 @@ class Receiver:
         self.deadline_s = deadline_s
 
     def verify(self, headers, body, tolerance_s=TOLERANCE_S):
-        """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. None of this asks the database."""
+        """Standard Webhooks: HMAC-SHA256 over id.timestamp.body, the very bytes. `tolerance_s` None: of any age. The database is not asked."""
         webhook_id, timestamp = headers.get("webhook-id"), headers.get("webhook-timestamp") or ""
         if not webhook_id or not (timestamp.isascii() and timestamp.isdigit()):
             return False
-        if abs(time.time() - int(timestamp)) > tolerance_s:
+        if tolerance_s is not None and abs(time.time() - int(timestamp)) > tolerance_s:
             return False
         given = (headers.get("webhook-signature") or "").split(" ")
         for key in self.keys:
@@ -58,7 +62,18 @@ class Receiver:
         return False
 
     def once(self, cursor, headers, body, work, wants_receipt=lambda: True):
-        """Inside a transaction: (True, result) for the first, (False, the stored result) for a repeat, which waits for the first's end."""
+        """
+        For the message of a queue, inside a transaction: (True, result) for the first, (False, the stored result) for a repeat, which waits for the
+        first's end. Acknowledge the message after the commit, a repeat too. Raises NotTaken before any statement.
+        """
+        # It may have waited for long: its age is judged by what Ackbox promised.
+        if not self.verify(headers, body, tolerance_s=None):
+            raise NotTaken("its signature is not Ackbox's")
+        if datetime.now(timezone.utc) > self._forget_at(headers) + timedelta(days=1):
+            raise NotTaken("it is too old: whether it was handled may be forgotten")
+        return self._once(cursor, headers, body, work, wants_receipt)
+
+    def _once(self, cursor, headers, body, work, wants_receipt):
         if not is_in_transaction(cursor.connection):
             raise RuntimeError("no transaction: the row would be committed by itself, whatever becomes of the work")
         key = (self.consumer, headers["webhook-id"])
@@ -115,7 +130,7 @@ class Receiver:
         connection = self.connect()
         try:
             try:
-                _, result = self.once(connection.cursor(), headers, body, work, wants_receipt)
+                _, result = self._once(connection.cursor(), headers, body, work, wants_receipt)
                 connection.commit()
                 return 200, {"content-type": "application/json", "ackbox-result": "HANDLED"}, json.dumps({} if result is None else result)
             except Exception as error:
@@ -166,9 +181,14 @@ class Receiver:
             pass  # the error of the work has ended the transaction: nothing of it will be committed
 
     def _forget_after(self, headers):
-        given = headers.get("ackbox-forget-after")
-        at = datetime.fromisoformat(given.replace("Z", "+00:00")) if given else datetime.now(timezone.utc) + timedelta(days=30)
+        at = self._forget_at(headers)
         return at if self.dialect == "postgres" else at.replace(tzinfo=None)
+
+    def _forget_at(self, headers):
+        try:
+            return datetime.fromisoformat(headers.get("ackbox-forget-after", "").replace("Z", "+00:00")).astimezone(timezone.utc)
+        except ValueError:
+            return datetime.now(timezone.utc) + timedelta(days=30)
 
     def _write_receipt(self, cursor, headers, receipt):
         text = json.dumps({"taskNo": headers["ackbox-task-no"], "messageCode": headers["ackbox-message-code"], **receipt})

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../examples/re
 from ackbox_receiver import Receiver  # noqa: E402
 
 given = json.loads(sys.argv[1])
-headers, body = given["headers"], given["body"].encode()
+headers, body = dict(given["headers"]), given["body"].encode()
 DIALECT = "postgres" if given["url"].startswith("postgres") else "mysql"
 
 
@@ -51,6 +51,9 @@ take(connect(autocommit=True), grant)
 connection = connect()
 take(connection, fail)
 take(connection, grant)
+take(connection, grant)
+take(connection, grant, body + b" ")
+headers["ackbox-forget-after"] = "2026-01-01T00:00:00.000Z"
 take(connection, grant)
 
 for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"], [None]:
