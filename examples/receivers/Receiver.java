@@ -33,6 +33,8 @@ public class Receiver {
       Base64.getDecoder().decode(ENV.getOrDefault("SIGNING_SECRET", "").replaceFirst("^whsec_", ""));
   static final long TOLERANCE_S = 300;
   static final int MAX_BYTES = 1_048_576;
+  // For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+  static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
   static final HttpClient CLIENT =
       HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(5)).build();
 
@@ -131,7 +133,11 @@ public class Receiver {
     for (int tries = 1; tries <= 10; tries++) {
       try {
         int status = CLIENT.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
-        if (status < 500 && status != 429) return;
+        if (status / 100 == 2) return;
+        if (REFUSED.contains(status)) {
+          System.err.println("the receipt of " + headers.getFirst("ackbox-task-no") + " was answered " + status);
+          return;
+        }
       } catch (IOException away) {
         // Ackbox is away: that is what the wait is for
       } catch (InterruptedException stopped) {

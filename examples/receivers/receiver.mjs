@@ -9,6 +9,8 @@ const key = Buffer.from(SIGNING_SECRET.replace(/^whsec_/, ''), 'base64')
 if (key.length < 24) throw new Error('set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it')
 const toleranceS = 300
 const maxBytes = 1_048_576
+/** For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none. */
+const refused = new Set([400, 401, 404, 409, 413, 422])
 
 // In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
 const handled = new Set()
@@ -77,10 +79,13 @@ async function sendReceipt(headers) {
           'ackbox-callback-token': headers['ackbox-callback-token']
         },
         body,
+        redirect: 'manual',
         signal: AbortSignal.timeout(5_000)
       })
       await answer.arrayBuffer()
-      if (answer.status < 500 && answer.status !== 429) return
+      if (answer.ok) return
+      if (refused.has(answer.status))
+        return console.error(`the receipt of ${headers['ackbox-task-no']} was answered ${answer.status}`)
     } catch {} // Ackbox is away: that is what the wait is for
     await sleep(Math.min(30_000, 250 * 2 ** tries))
   }

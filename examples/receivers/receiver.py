@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import sys
@@ -18,6 +19,8 @@ if len(KEY) < 24:
     raise SystemExit("set SIGNING_SECRET: npm run key -- secret DOWNSTREAM prints it")
 TOLERANCE_S = 300
 MAX_BYTES = 1_048_576
+# For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+REFUSED = (400, 401, 404, 409, 413, 422)
 
 # In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
 handled = set()
@@ -41,6 +44,16 @@ def verify(headers, body):
     return any(hmac.compare_digest(each.encode(), expected.encode()) for each in given)
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The token of a receipt is for Ackbox alone."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+no_redirects = urllib.request.build_opener(NoRedirects)
+
+
 def send_receipt(headers):
     """Again until Ackbox has it. To the address we know: headers are not signed, so a URL in one is no proof."""
     receipt = {
@@ -58,12 +71,12 @@ def send_receipt(headers):
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=5):
+            with no_redirects.open(request, timeout=5):
                 return
         except urllib.error.HTTPError as error:
-            if error.code < 500 and error.code != 429:
-                return
-        except OSError:
+            if error.code in REFUSED:
+                return print("the receipt of", receipt["taskNo"], "was answered", error.code, file=sys.stderr)
+        except (OSError, http.client.HTTPException):
             pass  # Ackbox is away: that is what the wait is for
         time.sleep(min(30, 0.25 * 2**tries))
     # Given up: no receipt in time, so Ackbox sends the task again, and we say it again.

@@ -1,4 +1,4 @@
-// As much of Ackbox as a receiver's receipts need: the first is answered 503, and comes again.
+// As much of Ackbox as a receiver's receipts need: the first comes until its answer is final.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -16,16 +16,17 @@ export interface ReceiptSink {
 
 export async function receiptSink(t: Test): Promise<ReceiptSink> {
   const receipts: unknown[] = []
-  let isAway = true
+  // What a proxy says is not final; one that follows the redirect is found out.
+  const notFinal = [503, 302, 403]
   let held: { came: () => void; answered: Promise<void> } | undefined
   const server = createServer((request, response) => {
     void json(request).then(async receipt => {
       held?.came()
       await held?.answered
       const isOurs = request.url === '/callback' && request.headers['ackbox-callback-token'] === 'token-1'
-      if (isOurs && !isAway) receipts.push(receipt)
-      response.writeHead(!isOurs ? 401 : isAway ? 503 : 200).end('{}')
-      isAway = false
+      const status = isOurs ? (notFinal.shift() ?? 200) : 401
+      if (status === 200) receipts.push(receipt)
+      response.writeHead(status, status === 302 ? { location: '/login' } : {}).end('{}')
     })
   })
   server.listen(0, '127.0.0.1')

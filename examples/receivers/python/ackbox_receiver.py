@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import re
 import threading
@@ -17,6 +18,19 @@ TOLERANCE_S = 300
 LEASE_S = 30
 # What a row has for a result while its work goes on: no row of another transaction has the same.
 UNFINISHED = '"unfinished %s"'
+
+# For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+REFUSED = (400, 401, 404, 409, 413, 422)
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The token of a receipt is for Ackbox alone."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+no_redirects = urllib.request.build_opener(NoRedirects)
 
 
 class Retry(Exception):
@@ -260,11 +274,13 @@ class Receiver:
         headers = {"content-type": "application/json", "ackbox-callback-token": token}
         request = urllib.request.Request(self.callback_url, data=receipt.encode(), headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10):
+            with no_redirects.open(request, timeout=10):
                 return True
         except urllib.error.HTTPError as error:
-            return error.code < 500 and error.code != 429  # refused for good: Ackbox will never take it
-        except OSError:
+            if error.code in REFUSED:
+                print("ackbox_receiver: the receipt", receipt, "was answered", error.code, flush=True)
+            return error.code in REFUSED
+        except (OSError, http.client.HTTPException):
             return False
 
     def prune(self):

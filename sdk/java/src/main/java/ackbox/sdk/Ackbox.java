@@ -13,6 +13,7 @@ import java.time.Instant;
 import java.time.OffsetDateTime;
 import java.time.format.DateTimeParseException;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
@@ -27,6 +28,9 @@ public final class Ackbox {
   /** A task as Ackbox tells of it. {@code json} is the whole answer. */
   public record TaskAnswer(String taskNo, String status, Instant createdAt, String json) {}
 
+  private static final System.Logger LOG = System.getLogger("ackbox.sdk");
+  /** For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none. */
+  private static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
   private final URI base;
   private final String key;
   private final Duration timeout;
@@ -87,11 +91,16 @@ public final class Ackbox {
     return client.sendAsync(request, BodyHandlers.discarding()).handle((answer, error) -> null);
   }
 
-  /** One try to send a receipt; false: it must be sent again. Also true for what Ackbox has refused for good, and will never take. */
+  /** One try to send a receipt; false: it must be sent again. Also true for what Ackbox will never take. */
   boolean isReceiptSent(String token, String receipt) {
     try {
-      int status = send(request("POST", "callback", receipt).header("ackbox-callback-token", token)).statusCode();
-      return status < 500 && status != 429;
+      HttpResponse<String> answer = send(request("POST", "callback", receipt).header("ackbox-callback-token", token));
+      boolean isRefused = REFUSED.contains(answer.statusCode());
+      if (isRefused) {
+        String text = answer.body().substring(0, Math.min(200, answer.body().length()));
+        LOG.log(System.Logger.Level.WARNING, "the receipt of task " + Json.object(receipt).get("taskNo") + " was answered " + answer.statusCode() + ": " + text);
+      }
+      return isRefused || answer.statusCode() / 100 == 2;
     } catch (IOException away) {
       return false;
     } catch (InterruptedException stopped) {
