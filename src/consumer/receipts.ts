@@ -15,10 +15,19 @@ export async function write(
   receipt: Receipt
 ): Promise<void> {
   const marks = tx.dialect === 'postgres' ? '$1::text, $2::text, $3::text, $4::text' : '?, ?, ?, ?'
-  const text = JSON.stringify({ taskNo, messageCode, ...receipt })
+  const text = JSON.stringify({ taskNo, messageCode, ...shortened(receipt) })
   const insert = `insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt) values (${marks})`
   await withTables(tx, () => tx.query(insert, [consumer, callbackUrl, callbackToken, text]), 'consumer')
 }
+
+/** Of a longer reason Ackbox refuses the receipt, and the delivery would wait for one in vain. */
+const longestReason = 1_000
+
+/** Never half a character: that is no JSON text for Ackbox. */
+const shortened = ({ result, reason }: Receipt): Receipt =>
+  reason === undefined
+    ? { result }
+    : { result, reason: reason.slice(0, longestReason).replace(/[\uD800-\uDBFF]$/, '') }
 
 export interface SendOptions {
   consumer: string

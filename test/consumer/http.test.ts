@@ -268,6 +268,12 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     }
     const before = await bank.granted()
     t.match(await failing(new Refuse('closed')), { result: 'FAILED', reason: 'closed' })
+    const most = 'x'.repeat(999)
+    t.match(
+      await failing(new Refuse(`${most}💸`)),
+      { result: 'FAILED', reason: most },
+      'no half of a character'
+    )
     const { reason, result } = (await failing(new Error('hunter2'))) as { reason?: string; result: string }
     t.same([result, reason], ['RETRY', undefined])
     t.equal((await bank.granted()) - before, 0)

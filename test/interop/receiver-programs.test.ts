@@ -116,9 +116,12 @@ t.test(
     const file = path.resolve('test/interop/sdk/Answers.java')
     const url = jdbcUrl(bank.url, bank.db.dialect)
     const said = await run('java', ['-cp', classes, file, url, secret, body.toString(), ...given])
-    const [status, receipt = ''] = said.trim().split('\n')
-    t.equal(status, '202')
-    t.match(JSON.parse(receipt), { taskNo: headers['ackbox-task-no'], result: 'HANDLED' })
+    const taskNo = headers['ackbox-task-no']
+    const [early, refused = '', again, receipt = ''] = said.trim().split('\n')
+    t.same([early, again], ['202', '202'])
+    const reason = 'x'.repeat(999) // no half of the last character
+    t.match(JSON.parse(refused), { taskNo, result: 'FAILED', reason })
+    t.match(JSON.parse(receipt), { taskNo, result: 'HANDLED' })
   }
 )
 

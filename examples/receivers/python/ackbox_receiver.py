@@ -155,7 +155,7 @@ class Receiver:
 
     def _failed(self, connection, error, headers, state):
         if isinstance(error, Refuse):
-            answer, receipt = (410, {}, json.dumps({"reason": str(error)})), {"result": "FAILED", "reason": str(error)}
+            answer, receipt = (410, {}, json.dumps({"reason": str(error)})), {"result": "FAILED", "reason": shortened(str(error))}
         else:
             after = error.after_s if isinstance(error, Retry) else 1
             answer = (503, {"retry-after": str(after)}, "") if isinstance(error, Retry) or is_busy(error) else (500, {}, "")
@@ -311,6 +311,11 @@ def key_of(secret):
     if len(key) < 24:
         raise ValueError("a secret must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it") from None
     return key
+
+
+def shortened(reason):
+    """Of more than 1,000 characters Ackbox refuses the receipt. It counts in UTF-16, and takes no half of a pair."""
+    return reason.encode("utf-16-le", "surrogatepass")[:2000].decode("utf-16-le", "ignore")
 
 
 def is_in_transaction(connection):

@@ -20,13 +20,17 @@ public class Answers {
   public static void main(String[] args) throws Exception {
     given = args;
     points = new Receiver(() -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofMillis(200));
-    // As a servlet container does, which gives the request to the next one.
+    recycled((own, delivery) -> {
+      Thread.sleep(1_000);
+      throw new Receiver.Refuse("x".repeat(999) + "💸");
+    });
     recycled((own, delivery) -> {
       Thread.sleep(1_000);
       return "{\"for\":\"" + delivery.taskNo() + "\"}";
     });
   }
 
+  /** As a servlet container does, which gives the request to the next one. */
   static void recycled(Receiver.Work work) throws Exception {
     Map<String, String> headers =
         Arrays.stream(given).skip(3).map(each -> each.split("=", 2)).collect(Collectors.toMap(each -> each[0], each -> each[1]));

@@ -13,6 +13,7 @@ public final class Receipts implements Runnable {
   /** Longer than it takes to send one: who took it has died. */
   private static final long LEASE_MS = 30_000;
   private static final int LOOKED = 10;
+  private static final int LONGEST_REASON = 1_000;
   private final Connect connect;
   private final String consumer;
   private final Ackbox ackbox;
@@ -25,7 +26,7 @@ public final class Receipts implements Runnable {
 
   /**
    * For work that goes on after the delivery was answered 202: in the transaction that ends it. {@code header} gives those of the delivery. {@code
-   * result}: HANDLED, RETRY, FAILED or PROCESSING. {@code reason} may be null.
+   * result}: HANDLED, RETRY, FAILED or PROCESSING. {@code reason} may be null; it is cut at 1,000 characters.
    */
   public void write(Connection connection, Function<String, String> header, String result, String reason) throws SQLException {
     Sql.insistOnTransaction(connection);
@@ -35,7 +36,7 @@ public final class Receipts implements Runnable {
             Json.quote(header.apply("ackbox-task-no")),
             Json.quote(header.apply("ackbox-message-code")),
             Json.quote(result),
-            reason == null ? "" : ",\"reason\":" + Json.quote(reason));
+            reason == null ? "" : ",\"reason\":" + Json.quote(shortened(reason)));
     Sql.update(
         connection,
         "insert into ackbox_receipt_outbox (consumer, callback_url, callback_token, receipt) values (?, ?, ?, ?)",
@@ -43,6 +44,13 @@ public final class Receipts implements Runnable {
         ackbox.callback(),
         header.apply("ackbox-callback-token"),
         receipt);
+  }
+
+  /** Of a longer reason Ackbox refuses the receipt. Never half a character: that is no JSON text for Ackbox. */
+  private static String shortened(String reason) {
+    if (reason.length() <= LONGEST_REASON) return reason;
+    boolean isHalf = Character.isHighSurrogate(reason.charAt(LONGEST_REASON - 1));
+    return reason.substring(0, isHalf ? LONGEST_REASON - 1 : LONGEST_REASON);
   }
 
   /** Sends receipts until the thread is interrupted. Any number of processes may run it. */
