@@ -1,7 +1,7 @@
 // The producers of examples/producers against real databases: what they commit is in the outbox, what they roll back is not.
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
@@ -44,9 +44,11 @@ async function written(t: Test, shop: Shop, table = 'ackbox_outbox'): Promise<un
   return rows.map(row => row['task_no'])
 }
 
-function misbehave(path: string, response: ServerResponse): void {
+function misbehave({ url: path = '', headers }: IncomingMessage, response: ServerResponse): void {
   if (path.startsWith('/page'))
     response.writeHead(200, { 'content-type': 'text/html' }).end('<html>login</html>')
+  else if (headers.authorization === 'Bearer ak_secret')
+    response.writeHead(201).end('{"taskNo":"t-1","status":"PENDING"}')
   else if (path.startsWith('/stall')) response.writeHead(201, { 'content-length': '100' }).write('{"taskNo"')
   else response.writeHead(201, { 'content-type': 'application/json' }).end('{"taskNo":"t-1"}')
 }
@@ -121,7 +123,7 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
   })
   await t.test('the client and a server that misbehaves', async t => {
     const server = createServer((request, response) => {
-      request.resume().on('end', () => misbehave(request.url ?? '', response))
+      request.resume().on('end', () => misbehave(request, response))
     })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
@@ -132,7 +134,13 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     const [, classes = ''] = mainOf('producers', '')
     const { port } = server.address() as AddressInfo
     const said = await run('.', 'java', '-cp', classes, client, `http://127.0.0.1:${port}/`)
-    t.same(said.trim().split('\n'), ['page 200 null', 'other 200 null', 'stall 0 UNREACHABLE'])
+    t.same(said.trim().split('\n'), [
+      'page 200 null',
+      'other 201 null',
+      'stall 0 UNREACHABLE',
+      'key taken',
+      'key refused'
+    ])
   })
   for (const shop of await shops(t)) {
     const { dialect } = shop.db

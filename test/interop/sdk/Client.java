@@ -15,6 +15,14 @@ public class Client {
     post("other", null);
     // Headers, and half a body.
     post("stall", null);
+    // As it is in a file, and one that no header takes.
+    post("key", "ak_secret\n");
+    try {
+      new Ackbox(url, "ak_sec\nret");
+      System.out.println("key taken");
+    } catch (IllegalArgumentException refused) {
+      System.out.println("key refused" + (refused.toString().contains("ak_") ? " and named" : ""));
+    }
   }
 
   static void post(String path, String key) {

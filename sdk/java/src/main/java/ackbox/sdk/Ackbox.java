@@ -38,7 +38,7 @@ public final class Ackbox {
   private final HttpClient client =
       HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(5)).build();
 
-  /** {@code key} may be null, where AUTH is off. One try takes up to 10 s, all of them up to 30 s. */
+  /** {@code key} may be null, where AUTH is off; spaces and newlines around it are cut. One try takes up to 10 s, all of them up to 30 s. */
   public Ackbox(String url, String key) {
     this(url, key, Duration.ofSeconds(10), Duration.ofSeconds(30));
   }
@@ -49,7 +49,9 @@ public final class Ackbox {
     if (given.getScheme() == null || !given.getScheme().matches("https?") || given.getHost() == null || given.getUserInfo() != null)
       throw new IllegalArgumentException("url must be where Ackbox is, like https://ackbox.example.com");
     this.base = given;
-    this.key = key;
+    this.key = key == null ? null : key.strip(); // a file ends with a newline
+    if (key != null && !this.key.matches("[!-~]+"))
+      throw new IllegalArgumentException("key must be one of `npx ackbox key`: printable ASCII without spaces"); // the key itself is never named
     this.timeout = timeout;
     this.retryFor = retryFor;
   }
@@ -87,8 +89,13 @@ public final class Ackbox {
    * ends when it was answered, or after 2 s.
    */
   public CompletableFuture<Void> nudge() {
-    HttpRequest request = request("POST", "outbox/nudge", "").timeout(Duration.ofSeconds(2)).build();
-    return client.sendAsync(request, BodyHandlers.discarding()).handle((answer, error) -> null);
+    try {
+      HttpRequest request = request("POST", "outbox/nudge", "").timeout(Duration.ofSeconds(2)).build();
+      return client.sendAsync(request, BodyHandlers.discarding()).handle((answer, error) -> null);
+    } catch (RuntimeException error) {
+      LOG.log(System.Logger.Level.WARNING, "Ackbox could not be told of a commit", error);
+      return CompletableFuture.completedFuture(null);
+    }
   }
 
   /** One try to send a receipt; false: it must be sent again. Also true for what Ackbox will never take. */
