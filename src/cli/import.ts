@@ -130,7 +130,7 @@ function rejectedFile(path: string): { add(row: RelayRow, problem: string): void
     add(row, problem) {
       file ??= openSync(path, 'w', 0o600)
       const said = Object.fromEntries(
-        Object.entries(row).filter(([name, value]) => name !== 'id' && value !== null)
+        Object.entries(row).filter(([name, value]) => name !== 'id' && name !== 'problem' && value !== null)
       )
       writeSync(file, `${JSON.stringify({ row: said, problem: readProblem(problem) })}\n`)
     },

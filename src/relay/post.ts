@@ -64,8 +64,9 @@ export async function postRows(
   return verdicts.map(verdict => verdict ?? { kind: 'kept' })
 }
 
-/** The row as a member of a batch, its body word for word; or the verdict, where its text is no JSON. */
+/** The row as a member of a batch, its body word for word; or the verdict, where it can be none. */
 export function taskText(row: RelayRow): string | RowVerdict {
+  if (row.problem !== undefined) return { kind: 'rejected', problem: row.problem }
   const refusal = ['messageBody', 'extend', 'after'].find(name => !isJson(row[name as 'messageBody']))
   if (refusal !== undefined) {
     const problem = problemBody('NOT_JSON', `${refusal} is not JSON`, `/${refusal}`)

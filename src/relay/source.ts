@@ -25,6 +25,8 @@ export interface RelayRow {
   /** The text of a JSON object. */
   extend: string | null
   traceparent: string | null
+  /** Why it can be no task, where that was found out while it was read (JSON). */
+  problem?: string
 }
 
 /** About a hundred years. Databases cannot represent every time beyond it. */

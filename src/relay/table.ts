@@ -1,6 +1,7 @@
 // Reads the rows of a home-grown message table as tasks, in a read-only transaction.
 import type { RowDataPacket } from 'mysql2'
 import { connect, locatePrimary } from '../db/pool.ts'
+import { problemBody } from '../runtime/errors.ts'
 import { kinds, type Columns, type Member } from './columns.ts'
 import { mysqlDriver } from './mysql.ts'
 import { timeText } from './postgres.ts'
@@ -92,6 +93,12 @@ async function inMysql<Result>(
 
 type Found = Record<Member, string | number | boolean | null>
 
+/** As home-grown tables of MySQL have it, where a flag has no type of its own. The last two are those of BIT. */
+const flags = new Map([
+  ...['y', 'true', '1', '\u0001'].map(text => [text, true] as const),
+  ...['n', 'false', '0', '\u0000'].map(text => [text, false] as const)
+])
+
 type Cast = (kind: (typeof kinds)[Member], expression: string) => string
 
 const asPostgres: Cast = (kind, expression) =>
@@ -109,7 +116,7 @@ const asMysql: Cast = (kind, expression) =>
     json: `convert((${expression}) using utf8mb4)`,
     // What MySQL takes for no time, such as seconds since 1970, stays as it is: without it the task would be sent at once.
     time: `coalesce(date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ'), convert((${expression}) using utf8mb4))`,
-    flag: `(${expression}) <> 0`,
+    flag: `convert((${expression}) using utf8mb4)`,
     number: `(${expression}) + 0`
   })[kind]
 
@@ -148,11 +155,18 @@ function rowOf(found: Partial<Found>): RelayRow {
     const value = found[name] ?? null
     return value === null ? null : String(value)
   }
+  let problem: string | undefined
   const flag = (name: Member): boolean | null => {
     const value = found[name] ?? null
-    return value === null ? null : Boolean(value)
+    if (value === null || typeof value === 'boolean') return value
+    const is = flags.get(String(value).toLowerCase())
+    if (is === undefined) {
+      const detail = `${name} is ${JSON.stringify(value)}, and not one of y, n, true, false, 1, 0: give an expression, like needCallback=(flag = 'YES')`
+      problem ??= JSON.stringify(problemBody('INVALID', detail, `/${name}`))
+    }
+    return is ?? null
   }
-  return {
+  const row = {
     id: '',
     taskNo: text('taskNo') ?? '',
     messageCode: text('messageCode') ?? '',
@@ -171,4 +185,5 @@ function rowOf(found: Partial<Found>): RelayRow {
     extend: text('extend'),
     traceparent: text('traceparent')
   }
+  return problem === undefined ? row : { ...row, problem }
 }

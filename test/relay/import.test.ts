@@ -258,6 +258,36 @@ t.test('postgres: a time of infinity is refused, and not left out', async t => {
   t.match(JSON.parse(kept), { row: { deliverStartTime: 'infinity' }, problem: { code: 'INVALID' } })
 })
 
+t.test('mysql: a flag is read as its table writes it, and any other is refused', async t => {
+  const shop = await onMariadb(t)
+  const on = shop && (await stage(t))
+  if (!on) return
+  const service = await start(t, on.env)
+  const flags = ['Y', 'n', 'TRUE', 'false', '1', '0', 'YES']
+  await shop.run('alter table message add bits bit(1)')
+  await shop.run(insert(flags.map(flag => [flag, '{"n": 1}', flag])))
+  await shop.run("update message set bits = b'1'")
+  const cwd = folder(t)
+  const flagged = `${columns},needCallback=status,uniqueBiz=if(msg_id = 'Y', bits, 0),bizType='test',bizKey=msg_id`
+  t.equal(await ended(importing(t, shop.url, cwd, '--columns', flagged, '--to', service.url)), 2)
+  const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8')
+  t.match(JSON.parse(kept), {
+    row: { taskNo: 'YES' },
+    problem: { code: 'INVALID', pointer: '/needCallback', detail: /needCallback is "YES"/ }
+  })
+  const tasks = await on.sql`select task_no, need_callback, unique_biz from task`
+  const read = new Map(tasks.map(task => [task['task_no'], task]))
+  t.equal(read.size, 6)
+  t.match(
+    flags.slice(0, 6).map(flag => read.get(flag)),
+    [true, false, true, false, true, false].map(is => ({ need_callback: is }))
+  )
+  t.same(
+    tasks.filter(task => task['unique_biz'] === true).map(task => task['task_no']),
+    ['Y']
+  )
+})
+
 t.test('what a proxy refuses without JSON is kept as it said it', async t => {
   const shop = await onPostgres(t)
   await shop.run(insert([['large', '{"n": 1}']]))
