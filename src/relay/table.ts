@@ -55,7 +55,7 @@ async function inPostgres<Result>(
       await tx`set local idle_in_transaction_session_timeout = 0`
       await tx`set local statement_timeout = 0`
       await tx`set local time zone 'UTC'`
-      const { all, count } = statements(query, asPostgres, '"')
+      const { all, count } = statements(query, asPostgres, '"', [])
       const [found] = await tx<[{ n: string }]>`${tx.unsafe(count)}`
       return await work({
         count: Number(found.n),
@@ -82,7 +82,7 @@ async function inMysql<Result>(
     // While Ackbox is away nobody reads what the server sends: it must not give up after a minute.
     await asked.query("set session time_zone = '+00:00', session net_write_timeout = 3600")
     await asked.query('start transaction with consistent snapshot, read only')
-    const { all, count } = statements(query, asMysql, '`')
+    const { all, count } = statements(query, asMysql, '`', [unreadable(query.columns)])
     const [found] = await asked.query<RowDataPacket[]>(count)
     const rows: AsyncIterable<Found> = connection.query(all).stream({ highWaterMark: query.batch })
     return await work({ count: Number(found[0]?.['n'] ?? 0), batches: batched(gathered(rows, query.batch)) })
@@ -91,7 +91,7 @@ async function inMysql<Result>(
   }
 }
 
-type Found = Record<Member, string | number | boolean | null>
+type Found = Record<Member | 'unreadable', string | number | boolean | null>
 
 /** As home-grown tables of MySQL have it, where a flag has no type of its own. The last two are those of BIT. */
 const flags = new Map([
@@ -120,17 +120,29 @@ const asMysql: Cast = (kind, expression) =>
     number: `(${expression}) + 0`
   })[kind]
 
+/** Which members are bytes that are not UTF-8: in their text each of them is a question mark. */
+function unreadable(columns: Columns): string {
+  const names = Object.entries(columns).flatMap(([name, expression]) => {
+    if (!['text', 'json'].includes(kinds[name as Member])) return []
+    const bytes = (text: string): string => `cast(${text} as binary)`
+    const isSame = `${bytes(`convert((${expression}) using utf8mb4)`)} <=> ${bytes(`(${expression})`)}`
+    return [`case when charset((${expression})) = 'binary' and not (${isSame}) then '${name}' end`]
+  })
+  return `concat_ws(',', ${names.join(', ')}) as unreadable`
+}
+
 function statements(
   { table, columns, where, order }: TableQuery,
   cast: Cast,
-  quote: '"' | '`'
+  quote: '"' | '`',
+  more: string[]
 ): { all: string; count: string } {
   const members = Object.entries(columns).map(
     ([name, expression]) => `${cast(kinds[name as Member], expression)} as ${quote}${name}${quote}`
   )
   const from = `from ${table}${where === undefined ? '' : ` where (${where})`}`
   return {
-    all: `select ${members.join(', ')} ${from}${order === undefined ? '' : ` order by ${order}`}`,
+    all: `select ${[...members, ...more].join(', ')} ${from}${order === undefined ? '' : ` order by ${order}`}`,
     count: `select count(*) as n ${from}`
   }
 }
@@ -165,6 +177,11 @@ function rowOf(found: Partial<Found>): RelayRow {
       problem ??= JSON.stringify(problemBody('INVALID', detail, `/${name}`))
     }
     return is ?? null
+  }
+  if (found.unreadable) {
+    const [name = ''] = String(found.unreadable).split(',')
+    const detail = `the bytes of ${name} are not UTF-8: name their character set, like ${name}=convert(payload using gbk)`
+    problem = JSON.stringify(problemBody('NOT_UTF8', detail, `/${name}`))
   }
   const row = {
     id: '',

@@ -288,6 +288,36 @@ t.test('mysql: a flag is read as its table writes it, and any other is refused',
   )
 })
 
+t.test('mysql: bytes that are not UTF-8 are refused, unless their character set is named', async t => {
+  const shop = await onMariadb(t)
+  const on = shop && (await stage(t))
+  if (!on) return
+  const service = await start(t, on.env)
+  await shop.run('alter table message modify payload blob, add note text character set gbk')
+  await shop.run(insert([['utf8', '{"n": 1, "s": "支付"}']]))
+  await shop.run(insert([['gbk', null]]))
+  await shop.run(`update message set note = '支付'`)
+  await shop.run(
+    `update message set payload = convert('{"n": 2, "s": "支付"}' using gbk) where msg_id = 'gbk'`
+  )
+  const cwd = folder(t)
+  const noted = `${columns},sceneType=note`
+  t.equal(await ended(importing(t, shop.url, cwd, '--columns', noted, '--to', service.url)), 2)
+  const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8')
+  t.match(JSON.parse(kept), {
+    row: { taskNo: 'gbk' },
+    problem: { code: 'NOT_UTF8', pointer: '/messageBody', detail: /convert\(payload using gbk\)/ }
+  })
+  const named = noted.replace('=payload', '=convert(payload using gbk)')
+  const more = ['--columns', named, '--where', "msg_id = 'gbk'", '--to', service.url]
+  t.equal(await ended(importing(t, shop.url, cwd, ...more)), 0)
+  await until('both are delivered', () => on.downstream.requests.length === 2)
+  t.same(
+    new Set(on.downstream.requests.map(each => each.body)),
+    new Set(['{"n": 1, "s": "支付"}', '{"n": 2, "s": "支付"}'])
+  )
+})
+
 t.test('what a proxy refuses without JSON is kept as it said it', async t => {
   const shop = await onPostgres(t)
   await shop.run(insert([['large', '{"n": 1}']]))
