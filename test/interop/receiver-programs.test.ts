@@ -134,9 +134,9 @@ t.test('ackbox_receiver.py takes the message of a queue once', { skip: without('
     const said = await run(python, [path.resolve('test/interop/sdk/once.py'), input])
     const result = `{'for': 'task-${id}'}`
     t.same(
-      said.trim().split('\n'),
-      ['RuntimeError', 'OSError', `True ${result}`, `False ${result}`, 'NotTaken', 'NotTaken'],
-      `${bank.db.dialect}: with autocommit, one committed after its work threw, first, repeat, another body, too old`
+      said.split('\n').filter(line => line !== '' && !line.startsWith('ackbox_receiver:')),
+      ['RuntimeError', 'OSError', `True ${result}`, `False ${result}`, 'NotTaken', 'NotTaken', '401', '503'],
+      `${bank.db.dialect}: with autocommit, one committed after its work threw, first, repeat, another body, too old; a false time, no database`
     )
     t.equal(await bank.granted(), 7)
     t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')

@@ -63,3 +63,8 @@ for secrets in [], [""], ["whsec_"], ["whsec_c2hvcnQ="], [given["secret"] + "?"]
     except ValueError as error:
         if any(secret and secret[6:] in str(error) for secret in secrets if secret != "whsec_"):
             print("named", secrets)
+
+# A time that no number holds, and a database that is away.
+print(points.answer({**given["headers"], "webhook-timestamp": "9" * 5_000}, body, grant)[0])
+points.connect = lambda: 1 / 0
+print(points.answer(given["headers"], body, grant)[0])
