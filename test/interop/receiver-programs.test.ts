@@ -95,9 +95,10 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
         `false ${result}`,
         'NotTaken',
         'NotTaken',
-        'left 0'
+        'left 0',
+        'autocommit false'
       ],
-      `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned`
+      `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; a check that failed`
     )
     t.equal(await bank.granted(), 7)
     t.equal((await bank.select('select 1 from ackbox_receipt_outbox')).length, 2, 'a receipt each time')

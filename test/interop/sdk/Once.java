@@ -1,13 +1,16 @@
 // Takes the message of a queue twice, and then what it must not take. Usage: java -cp … Once.java JDBC_URL SECRET BODY HEADER=VALUE…
 
 import ackbox.sdk.Ackbox;
+import ackbox.sdk.Barrier;
 import ackbox.sdk.Receiver;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.Statement;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -45,6 +48,7 @@ public class Once {
       headers.put("ackbox-forget-after", "2026-01-01T00:00:00.000Z");
       take(points, connection, headers, args[2]);
       prune(points, connection, args[0]);
+      unchanged(connection);
     }
   }
 
@@ -60,6 +64,17 @@ public class Once {
       own.getResultSet().next();
       System.out.println("left " + own.getResultSet().getInt(1));
       other.rollback();
+    }
+  }
+
+  /** A check that fails, as here without its table, leaves a pool's connection as it was. */
+  static void unchanged(Connection connection) throws Exception {
+    Connection pooled = (Connection) Proxy.newProxyInstance(Once.class.getClassLoader(), new Class<?>[] {Connection.class}, (proxy, method, args) ->
+        method.getName().equals("close") ? null : method.invoke(connection, args));
+    try {
+      Barrier.answerCheck(() -> pooled, "order-1", Instant.now());
+    } catch (Exception failed) {
+      System.out.println("autocommit " + connection.getAutoCommit());
     }
   }
 

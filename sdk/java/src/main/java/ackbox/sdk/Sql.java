@@ -52,12 +52,22 @@ final class Sql {
     }
   }
 
-  /** Each statement by itself, committed at its end. */
+  /** Each statement by itself, committed at its end. A pool gets its connection back as it was. */
   static <T> T alone(Connect connect, Work<T> work) throws Exception {
     try (Connection connection = connect.open()) {
       boolean before = connection.getAutoCommit();
       connection.setAutoCommit(true);
-      T result = work.run(connection);
+      T result;
+      try {
+        result = work.run(connection);
+      } catch (Throwable error) {
+        try {
+          connection.setAutoCommit(before);
+        } catch (SQLException gone) {
+          error.addSuppressed(gone);
+        }
+        throw error;
+      }
       connection.setAutoCommit(before);
       return result;
     }
@@ -69,34 +79,30 @@ final class Sql {
    * first column is the last value of the deletion.
    */
   static void prune(Connect connect, Function<Boolean, String[]> statements, String... values) throws SQLException {
-    try (Connection connection = connect.open()) {
-      String[] texts = statements.apply(isPostgres(connection));
-      boolean before = connection.getAutoCommit();
-      connection.setAutoCommit(false);
-      try (PreparedStatement look = connection.prepareStatement(texts[0]); PreparedStatement delete = connection.prepareStatement(texts[1])) {
-        bind(look, values);
-        bind(delete, values);
-        for (boolean isMore = true; isMore; connection.commit()) {
-          isMore = false;
-          try (ResultSet found = look.executeQuery()) {
-            while (found.next()) {
-              isMore = true;
-              delete.setString(values.length + 1, found.getString(1));
-              delete.addBatch();
-            }
-          }
-          if (isMore) delete.executeBatch();
+    try {
+      while (transact(connect, connection -> deleteSome(connection, statements.apply(isPostgres(connection)), values))) {}
+    } catch (SQLException | RuntimeException error) {
+      throw error;
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** Whether there were any. */
+  private static boolean deleteSome(Connection connection, String[] texts, String... values) throws SQLException {
+    try (PreparedStatement look = connection.prepareStatement(texts[0]); PreparedStatement delete = connection.prepareStatement(texts[1])) {
+      bind(look, values);
+      bind(delete, values);
+      boolean isAny = false;
+      try (ResultSet found = look.executeQuery()) {
+        while (found.next()) {
+          isAny = true;
+          delete.setString(values.length + 1, found.getString(1));
+          delete.addBatch();
         }
-      } catch (SQLException error) {
-        try {
-          connection.rollback();
-          connection.setAutoCommit(before);
-        } catch (SQLException gone) {
-          error.addSuppressed(gone);
-        }
-        throw error;
       }
-      connection.setAutoCommit(before);
+      if (isAny) delete.executeBatch();
+      return isAny;
     }
   }
 
