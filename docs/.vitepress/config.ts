@@ -40,7 +40,7 @@ const chinese = sidebar(
     ['开始', ['getting-started', 'handlers', 'order', 'terms']],
     ['生产者', ['producers', 'moving-in']],
     ['接收方', ['receivers']],
-    ['运维', ['operations', 'dashboard', 'promise']]
+    ['运维', ['operations', 'dashboard', 'reconcile', 'promise']]
   ],
   '更多'
 )
