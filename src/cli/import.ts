@@ -108,16 +108,25 @@ const number = (value: number): string => value.toLocaleString('en')
 const counts = ({ created, known, rejected }: Imported, all: number): string =>
   `${number(created + known + rejected)} of ${number(all)} rows: ${number(created)} new, ${number(known)} already there, ${number(rejected)} rejected`
 
-/** A progress line, on a terminal only. */
+const lineEveryMs = 10_000
+
+/** One line that changes on a terminal, elsewhere a line now and then. */
 function progress(all: number): { show(sum: Imported): void; end(): void } {
   const begun = performance.now()
   const { isTTY } = process.stderr
+  let sum: Imported = { created: 0, known: 0, rejected: 0 }
+  const said = (): string => {
+    const perSecond = (sum.created + sum.known + sum.rejected) / ((performance.now() - begun) / 1_000)
+    return `${counts(sum, all)}, ${number(Math.round(perSecond))} a second`
+  }
+  const timer = isTTY ? undefined : setInterval(() => process.stderr.write(`${said()}\n`), lineEveryMs)
   return {
-    show(sum) {
-      const perSecond = (sum.created + sum.known + sum.rejected) / ((performance.now() - begun) / 1_000)
-      if (isTTY) process.stderr.write(`\r${counts(sum, all)}, ${number(Math.round(perSecond))} a second `)
+    show(now) {
+      sum = now
+      if (isTTY) process.stderr.write(`\r${said()} `)
     },
     end() {
+      clearInterval(timer)
       if (isTTY) process.stderr.write('\n')
     }
   }

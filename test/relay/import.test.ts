@@ -86,7 +86,9 @@ for (const [kind, open] of Object.entries(shops)) {
           ['no json', 'hello'],
           ['text', 'hello'],
           ['empty', null],
-          ['wrong', '{"n": "x"}']
+          ['wrong', '{"n": "x"}'],
+          ['due', '{"n": 1e0}'],
+          ['due', '{"n": 5}']
         ])
       )
       const dry = importing(t, shop.url, cwd, '--where', "status = 'NEW'", '--order', 'id', '--dry-run')
@@ -95,11 +97,12 @@ for (const [kind, open] of Object.entries(shops)) {
       const told = dry.lines.join('\n')
       t.match(
         told,
-        /^7 rows of message\. The first 3:\n\{"taskNo":"due","messageCode":"test\.plain","messageBody":\{"n": 1e0\}/
+        /^9 rows of message\. The first 3:\n\{"taskNo":"due","messageCode":"test\.plain","messageBody":\{"n": 1e0\}/
       )
       t.match(told, /\n {2}would be accepted\n/)
       t.match(told, /\n {2}would be refused: 422 INVALID \/taskNo /)
-      t.match(told, /7 rows checked with \d+ handlers: 2 would be accepted, 5 refused/)
+      t.match(told, /9 rows checked with \d+ handlers: 3 would be accepted, 6 refused/)
+      t.match(told, /TASK_CONFLICT 1 times, first due: 409/)
       t.match(told, /NOT_JSON 2 times, first no json: 400 NOT_JSON \/messageBody/)
       t.same(await on.sql`select from task`, [], 'it posted nothing')
 
@@ -115,7 +118,7 @@ for (const [kind, open] of Object.entries(shops)) {
         service.url
       )
       t.equal(await ended(copy), 2, 'some were refused')
-      t.match(copy.lines.join('\n'), /^7 of 7 rows: 2 new, 0 already there, 5 rejected · done/)
+      t.match(copy.lines.join('\n'), /^9 of 9 rows: 2 new, 1 already there, 6 rejected · done/)
       const kept = readFileSync(path.join(cwd, 'import-rejected.ndjson'), 'utf8').trim().split('\n')
       t.match(
         kept.map(line => JSON.parse(line) as unknown),
@@ -127,7 +130,8 @@ for (const [kind, open] of Object.entries(shops)) {
           { row: { taskNo: 'no json' }, problem: { code: 'NOT_JSON' } },
           { row: { taskNo: 'text', messageBody: 'hello' }, problem: { code: 'NOT_JSON' } },
           { row: { taskNo: 'empty' }, problem: { code: 'INVALID' } },
-          { row: { taskNo: 'wrong' }, problem: { code: 'INVALID' } }
+          { row: { taskNo: 'wrong' }, problem: { code: 'INVALID' } },
+          { row: { taskNo: 'due', messageBody: '{"n": 5}' }, problem: { code: 'TASK_CONFLICT' } }
         ].map(one => ({ row: one.row, problem: { code: one.problem.code } }))
       )
       await until('what is due is delivered', () => on.downstream.count('due') === 1)
@@ -142,7 +146,7 @@ for (const [kind, open] of Object.entries(shops)) {
         ],
         'a time without a zone is in UTC'
       )
-      await shop.run("delete from message where msg_id is null or msg_id not in ('due', 'later')")
+      await shop.run("delete from message where id > 8 or msg_id is null or msg_id not in ('due', 'later')")
       await shop.run(`update message set payload = '{"n": 9}' where msg_id = 'later'`)
       const other = importing(t, shop.url, cwd, '--to', service.url)
       t.equal(await ended(other), 2)
@@ -229,6 +233,26 @@ t.test('it waits for an Ackbox that is away, and ends at once where the key is w
   const bad = importing(t, shop.url, cwd, '--to', to, '--where', 'nonsense = 1')
   await bad.said(/refuses the query: column "nonsense" does not exist/)
   t.equal(await bad.stop('SIGCONT'), 1)
+})
+
+t.test('without a terminal it says now and then how far it is', async t => {
+  let answer = (): void => {}
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => (answer = () => response.end('{"results":[{"status":201}]}')))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const shop = await onPostgres(t)
+  await shop.run(insert([['one', '{"n":1}']]))
+  const to = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const copy = importing(t, shop.url, folder(t), '--to', to)
+  await copy.said(/^0 of 1 rows: 0 new, 0 already there, 0 rejected, 0 a second$/)
+  answer()
+  t.equal(await ended(copy), 0)
 })
 
 t.test('mysql: a time that is none is refused, and not left out', async t => {

@@ -5,6 +5,7 @@ import { refusalBy } from '../../delivery/handler-refusal.ts'
 import type { Registry } from '../../handler/load.ts'
 import { readJson } from '../../json/reader.ts'
 import { taskText } from '../../relay/post.ts'
+import { problemBody } from '../../runtime/errors.ts'
 import type { Snapshot } from '../../relay/table.ts'
 import { environment, readConfig } from '../../service/config.ts'
 import { readHandlers } from '../read-handlers.ts'
@@ -27,12 +28,14 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
   const say = (count: number): string => count.toLocaleString('en')
   console.log(`${say(snapshot.count)} rows of ${table}. The first ${Math.min(shown, snapshot.count)}:`)
   const refused = new Map<string, { count: number; first: string }>()
+  /** What each taskNo has for content; a part of its hash will do. */
+  const contents = new Map<string, string>()
   let seen = 0
   for await (const rows of snapshot.batches) {
     if (signal.aborted) break
     for (const row of rows) {
       const text = taskText(row)
-      const refusal = typeof text === 'string' ? refusalOf(text, handlers) : readRefusal(text)
+      const refusal = typeof text === 'string' ? refusalOf(text, handlers, contents) : readRefusal(text)
       if (seen++ < shown) {
         console.log(typeof text === 'string' ? text : JSON.stringify(row))
         console.log(`  ${refusal ? `would be refused: ${lineOf(refusal)}` : 'would be accepted'}`)
@@ -54,8 +57,8 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
   return refusals === 0
 }
 
-/** What POST /tasks would answer to a new task; undefined: 201. */
-function refusalOf(text: string, handlers: Handlers): Refusal | undefined {
+/** What POST /tasks would answer; undefined: 201, or 200 after a row of the same content. */
+function refusalOf(text: string, handlers: Handlers, contents: Map<string, string>): Refusal | undefined {
   try {
     const read = readJson(Buffer.from(text), 'task')
     const caller = { name: 'import', messageCodes: null, scopes: [] }
@@ -69,7 +72,13 @@ function refusalOf(text: string, handlers: Handlers): Refusal | undefined {
     })
     if (ifNew) throw ifNew
     const refused = refusal(asked)
-    return refused && bodyOf(refusalProblem(refused, asked.messageCode, [...handlers.keys()], ''))
+    if (refused) return bodyOf(refusalProblem(refused, asked.messageCode, [...handlers.keys()], ''))
+    const content = asked.contentHash.slice(0, 12)
+    const first = contents.get(asked.taskNo)
+    if (first === undefined) contents.set(asked.taskNo, content)
+    else if (first !== content)
+      return problemBody('TASK_CONFLICT', 'another row has this taskNo, with other content')
+    return undefined
   } catch (err) {
     return bodyOf(problemOf(err))
   }
