@@ -20,7 +20,9 @@ t.test('the version is written in package.json, and nowhere else by hand', async
     'sdk/pom.xml',
     'sdk/java/pom.xml',
     'examples/producers/java/pom.xml',
-    'examples/receivers/java/pom.xml'
+    'examples/receivers/java/pom.xml',
+    'docs/sdk-java.md',
+    'docs/zh/sdk-java.md'
   ])
     t.equal(/<artifactId>ackbox-.*?<\/artifactId>\s*<version>(.*?)</.exec(read(pom))?.[1], version, pom)
   const files = execFileSync(
