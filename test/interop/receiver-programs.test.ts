@@ -118,7 +118,11 @@ t.test(
     const url = jdbcUrl(bank.url, bank.db.dialect)
     const said = await run('java', ['-cp', classes, file, url, secret, body.toString(), ...given])
     const taskNo = headers['ackbox-task-no']
-    const [early, refused = '', again, receipt = ''] = said.trim().split('\n')
+    const [short, long, none, early, refused = '', again, receipt = ''] = said.trim().split('\n')
+    t.same(
+      [short, long, none],
+      [1, 3_600, 0].map(seconds => `{retry-after=${seconds}}`)
+    )
     t.same([early, again], ['202', '202'])
     const reason = 'x'.repeat(999) // no half of the last character
     t.match(JSON.parse(refused), { taskNo, result: 'FAILED', reason })

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import math
 import re
 import threading
 import time
@@ -34,11 +35,11 @@ no_redirects = urllib.request.build_opener(NoRedirects)
 
 
 class Retry(Exception):
-    """Not now: answered 503, with Retry-After."""
+    """Not now: answered 503, with Retry-After in whole seconds, an hour at most: Ackbox waits no longer."""
 
     def __init__(self, after_s=1):
         super().__init__(f"again in {after_s} s")
-        self.after_s = after_s
+        self.after_s = math.ceil(min(max(after_s, 0), 3_600))
 
 
 class Refuse(Exception):

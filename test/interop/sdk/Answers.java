@@ -19,21 +19,28 @@ public class Answers {
 
   public static void main(String[] args) throws Exception {
     given = args;
-    points = new Receiver(() -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofMillis(200));
+    points = new Receiver(() -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofSeconds(5));
+    for (Duration after : List.of(Duration.ofMillis(500), Duration.ofHours(5), Duration.ofSeconds(-1)))
+      System.out.println(points.answer(headers()::get, args[2].getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
+        throw new Receiver.Retry(after);
+      }).headers());
     recycled((own, delivery) -> {
-      Thread.sleep(1_000);
+      Thread.sleep(6_000);
       throw new Receiver.Refuse("x".repeat(999) + "💸");
     });
     recycled((own, delivery) -> {
-      Thread.sleep(1_000);
+      Thread.sleep(6_000);
       return "{\"for\":\"" + delivery.taskNo() + "\"}";
     });
   }
 
+  static Map<String, String> headers() {
+    return Arrays.stream(given).skip(3).map(each -> each.split("=", 2)).collect(Collectors.toMap(each -> each[0], each -> each[1]));
+  }
+
   /** As a servlet container does, which gives the request to the next one. */
   static void recycled(Receiver.Work work) throws Exception {
-    Map<String, String> headers =
-        Arrays.stream(given).skip(3).map(each -> each.split("=", 2)).collect(Collectors.toMap(each -> each[0], each -> each[1]));
+    Map<String, String> headers = headers();
     boolean[] isOver = {false};
     Function<String, String> header = name -> {
       if (isOver[0]) throw new IllegalStateException("the request was recycled");

@@ -38,6 +38,14 @@ public class Members {
       if (isTaken(body)) System.out.println("taken: " + body);
     for (String body : List.of("1", " [ ] ", "{\"a\":{\"b\":[true,false,null,-1.5e+3,\"\\u00e9\\n\"]}}"))
       if (!isTaken(body)) System.out.println("not taken: " + body);
+    if (!isTaken("9".repeat(1_000_000))) System.out.println("not taken: a long number");
+    for (Runnable wrong : List.<Runnable>of(() -> task.delay(Duration.ofMillis(-1)), () -> task.extend("null"), () -> task.extend("[]")))
+      try {
+        wrong.run();
+        System.out.println("taken: a delay or an extend that is none");
+      } catch (IllegalArgumentException refused) {
+        continue;
+      }
   }
 
   static boolean isTaken(String body) {

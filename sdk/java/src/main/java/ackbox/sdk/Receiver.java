@@ -48,13 +48,14 @@ public final class Receiver {
     String handle(Connection connection, Delivery delivery) throws Exception;
   }
 
-  /** Not now: answered 503, with Retry-After. */
+  /** Not now: answered 503, with Retry-After in whole seconds, an hour at most: Ackbox waits no longer. */
   public static final class Retry extends RuntimeException {
     final long afterSeconds;
 
     public Retry(Duration after) {
-      super("again in " + after.toSeconds() + " s");
-      this.afterSeconds = after.toSeconds();
+      super("again in " + after.toMillis() + " ms");
+      // Rounded up: 0 would be at once.
+      this.afterSeconds = Math.min(3_600, Math.max(0, after.plusNanos(999_999_999).toSeconds()));
     }
   }
 

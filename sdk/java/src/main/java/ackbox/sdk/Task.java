@@ -80,6 +80,7 @@ public final class Task {
 
   /** Not before this time after the insertion of the row, or the arrival of the request. */
   public Task delay(Duration delay) {
+    if (delay == null || delay.isNegative()) throw new IllegalArgumentException("delay must be a duration of zero or more");
     return put("delay", delay.toMillis());
   }
 
@@ -115,7 +116,7 @@ public final class Task {
 
   /** A JSON object, kept and shown with the task, never delivered. */
   public Task extend(String json) {
-    Json.read(json);
+    if (json == null || !(Json.read(json) instanceof Map)) throw new IllegalArgumentException("extend must be a JSON object");
     return put("extend", new Raw(json));
   }
 
