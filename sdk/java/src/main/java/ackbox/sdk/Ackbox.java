@@ -91,7 +91,7 @@ public final class Ackbox {
   public CompletableFuture<Void> nudge() {
     try {
       HttpRequest request = request("POST", "outbox/nudge", "").timeout(Duration.ofSeconds(2)).build();
-      return client.sendAsync(request, BodyHandlers.discarding()).handle((answer, error) -> null);
+      return client.sendAsync(request, BodyHandlers.discarding()).orTimeout(2, TimeUnit.SECONDS).handle((answer, error) -> null);
     } catch (RuntimeException error) {
       LOG.log(System.Logger.Level.WARNING, "Ackbox could not be told of a commit", error);
       return CompletableFuture.completedFuture(null);
