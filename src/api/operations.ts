@@ -6,7 +6,7 @@ import { badCursor } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
 import { fingerprint } from './requests-dashboard.ts'
-import { downstream, isUuid, messageCode, rfc3339 } from './requests.ts'
+import { downstream, instant, isUuid, messageCode, rfc3339 } from './requests.ts'
 import { narrowing, page } from './queries.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
 import { natural, time } from './task-answer.ts'
@@ -106,8 +106,11 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         throw new Problem('CODE_FORBIDDEN', '', { pointer: '/filter/messageCode' })
       if (filter.bizKey !== undefined && filter.bizType === undefined)
         throw new Problem('INVALID', 'set bizType too', { pointer: '/filter/bizKey' })
+      // PostgreSQL reads fewer offsets than RFC 3339 has.
+      const { from, to, ...rest } = filter
+      const exact = { ...rest, from: inUtc(from), to: inUtc(to) }
       const selection = {
-        filter: Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined)),
+        filter: Object.fromEntries(Object.entries(exact).filter(([, value]) => value !== undefined)),
         messageCodes: caller.messageCodes
       }
       if (dryRun) {
@@ -204,6 +207,9 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
     return one
   }
 }
+
+const inUtc = (text: string | undefined): string | undefined =>
+  text === undefined ? undefined : instant(text)?.toISOString()
 
 const pageOf = (caller: Caller, { cursor, limit }: z.output<typeof query>) => ({
   messageCodes: caller.messageCodes,

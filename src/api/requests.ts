@@ -227,7 +227,10 @@ export const isDownstream = (text: string): boolean => downstreamForm.test(text)
 const form =
   /^(\d{4})-(\d\d)-(\d\d)[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.(\d{1,12}))?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/
 
-/** The time, rounded up to a millisecond so that "not before" stays true. Null if it is not a time after 1970. */
+/** PostgreSQL and its driver read years of four digits: an offset can move 9999 to 10000. */
+const year10000 = Date.UTC(10_000, 0)
+
+/** The time, rounded up to a millisecond so that "not before" stays true. Null if it is not a time in 1970 to 9999, UTC. */
 export function instant(text: string): Date | null {
   const parts = form.exec(text)
   if (!parts) return null
@@ -237,5 +240,5 @@ export function instant(text: string): Date | null {
   if (Number(month) < 1 || Number(month) > 12 || Number(day) < 1 || Number(day) > lastDay) return null
   const whole = Date.parse(text.toUpperCase().replace(/\.\d+/, ''))
   const ms = whole + (fraction === undefined ? 0 : Math.ceil(Number(`0.${fraction}`) * 1000))
-  return ms >= 0 ? new Date(ms) : null
+  return ms >= 0 && ms < year10000 ? new Date(ms) : null
 }

@@ -89,6 +89,24 @@ t.test('deliveries and alarms are listed by what is asked for', async t => {
   t.match((await app.inject('/alarms?cursor=nonsense')).json(), { status: 422, pointer: '?/cursor' })
 })
 
+t.test('a time that PostgreSQL cannot read is refused, or asked for in another zone', async t => {
+  const filters: object[] = []
+  const { app } = await api(t, {
+    countFailed: async ({ filter }) => {
+      filters.push(filter)
+      return { matched: 0, partial: false }
+    }
+  })
+  for (const list of ['audit', 'stats', 'failures', 'tasks'])
+    t.match((await app.inject(`/${list}?from=9999-12-31T23:59:59-23:59`)).json(), {
+      status: 422,
+      pointer: '?/from'
+    })
+  const filter = { from: '2026-11-25T00:00:00+16:00', to: '2026-11-26T00:00:00.1234-23:59' }
+  await app.inject({ method: 'POST', url: '/tasks/redeliver', payload: { filter, dryRun: true } })
+  t.same(filters, [{ from: '2026-11-24T08:00:00.000Z', to: '2026-11-26T23:59:00.124Z' }])
+})
+
 t.test('a process that cannot take work says so, and still says that it lives', async t => {
   const { app } = await api(t, { ready: async () => ({ ok: false, checks: { postgres: 'away' } }) })
   const ready = await app.inject('/readyz')
