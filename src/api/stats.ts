@@ -3,7 +3,13 @@ import { callerOf, mayUse, type Caller } from './auth.ts'
 import { fit, json, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { archiveExamples } from './examples.ts'
-import { failureQuery, fingerprintParams, noteBody, statsQuery } from './requests-dashboard.ts'
+import {
+  failureQuery,
+  fingerprint as fingerprintForm,
+  fingerprintParams,
+  noteBody,
+  statsQuery
+} from './requests-dashboard.ts'
 import { failuresAnswer, keyed, refusals, statsAnswer } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -100,6 +106,7 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const { fingerprint } = request.params
       const { note } = fit(noteBody, readBody(request.body, 'plain').value)
+      if (!fingerprintForm.safeParse(fingerprint).success) throw new Problem('FAILURE_NOT_FOUND')
       const { name, messageCodes } = callerOf(request)
       if (!(await deps.archiveFailure({ fingerprint, note, who: name, messageCodes })))
         throw new Problem('FAILURE_NOT_FOUND')

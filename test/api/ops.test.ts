@@ -107,6 +107,16 @@ t.test('a time that PostgreSQL cannot read is refused, or asked for in another z
   t.same(filters, [{ from: '2026-11-24T08:00:00.000Z', to: '2026-11-26T23:59:00.124Z' }])
 })
 
+t.test('a fingerprint of another form names no failure', async t => {
+  const { app } = await api(t, {
+    archiveFailure: async () => {
+      throw new Error('PostgreSQL has no U+0000')
+    }
+  })
+  const archive = { method: 'POST', url: '/failures/%00/archive', payload: { note: 'x' } } as const
+  t.match((await app.inject(archive)).json(), { status: 404, code: 'FAILURE_NOT_FOUND' })
+})
+
 t.test('a process that cannot take work says so, and still says that it lives', async t => {
   const { app } = await api(t, { ready: async () => ({ ok: false, checks: { postgres: 'away' } }) })
   const ready = await app.inject('/readyz')
