@@ -66,6 +66,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
           ...refusals(
             'TASK_NOT_FOUND',
             'NOTHING_TO_REDELIVER',
+            'DOWNSTREAM_NOT_FOUND',
             'TASK_PREPARED',
             'TASK_EXPIRED',
             'PREREQUISITE_DELETED',
@@ -86,6 +87,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         who,
         ...(downstream === undefined ? {} : { downstream })
       })
+      if (task === 'nothing') await knownDownstream(taskNo, downstream)
       return json(reply, taskText(acted(task, 'NOTHING_TO_REDELIVER')))
     }
   )
@@ -107,6 +109,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
           ...refusals(
             'TASK_NOT_FOUND',
             'NOTHING_TO_PUSH',
+            'DOWNSTREAM_NOT_FOUND',
             'TASK_NOT_STARTED',
             'TASK_BLOCKED',
             'TASK_PREPARED',
@@ -126,6 +129,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         who,
         ...(body.downstream === undefined ? {} : { downstream: body.downstream })
       })
+      if (task === 'nothing') await knownDownstream(taskNo, body.downstream)
       return json(reply, taskText(acted(task, 'NOTHING_TO_PUSH')))
     }
   )
@@ -147,6 +151,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
           ...refusals(
             'TASK_NOT_FOUND',
             'NOTHING_TO_SETTLE',
+            'DOWNSTREAM_NOT_FOUND',
             'TASK_PREPARED',
             'CROSS_ORIGIN',
             ...unreadable,
@@ -165,9 +170,18 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...said,
         ...(name === undefined ? {} : { downstream: name })
       })
+      if (task === 'nothing') await knownDownstream(taskNo, name)
       return json(reply, taskText(acted(task, 'NOTHING_TO_SETTLE')))
     }
   )
+
+  /** A name that the task has no delivery to is a mistake in the name, not in the time of the call. */
+  async function knownDownstream(taskNo: string, name: string | undefined): Promise<void> {
+    if (name === undefined) return
+    const task = await deps.readTask(taskNo)
+    if (task && task.deliveries.every(one => one.downstream !== name))
+      throw new Problem('DOWNSTREAM_NOT_FOUND', 'The task has no delivery to it.', { pointer: '/downstream' })
+  }
 }
 
 type Refusal = 'not_found' | 'nothing' | 'prepared' | 'prerequisite_deleted' | 'expired' | 'blocked' | 'early'

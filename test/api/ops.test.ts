@@ -117,6 +117,28 @@ t.test('a fingerprint of another form names no failure', async t => {
   t.match((await app.inject(archive)).json(), { status: 404, code: 'FAILURE_NOT_FOUND' })
 })
 
+t.test('an act on a downstream that the task does not have names the mistake', async t => {
+  const nothing = async () => 'nothing' as const
+  const { app } = await api(t, { redeliver: nothing, push: nothing, settle: nothing })
+  const post = async (url: string, payload: object) =>
+    (await app.inject({ method: 'POST', url, payload })).json<object>()
+  await post('/tasks', { taskNo: 'm1', messageCode: 'order.paid', messageBody: { orderId: 'A-1' } })
+  const acts = [
+    ['redeliver', {}],
+    ['push', {}],
+    ['settle', { status: 'HANDLED', reason: 'by hand' }]
+  ] as const
+  for (const [act, body] of acts) {
+    t.match(
+      await post(`/tasks/m1/${act}`, { ...body, downstream: 'warehose' }),
+      { status: 404, code: 'DOWNSTREAM_NOT_FOUND', pointer: '/downstream' },
+      act
+    )
+    t.match(await post(`/tasks/m1/${act}`, { ...body, downstream: 'warehouse' }), { status: 409 }, act)
+    t.match(await post(`/tasks/m1/${act}`, body), { status: 409 }, act)
+  }
+})
+
 t.test('a process that cannot take work says so, and still says that it lives', async t => {
   const { app } = await api(t, { ready: async () => ({ ok: false, checks: { postgres: 'away' } }) })
   const ready = await app.inject('/readyz')
