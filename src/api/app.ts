@@ -12,7 +12,7 @@ import { dtmRoutes } from './dtm.ts'
 import { halfRoutes } from './half.ts'
 import { healthRoutes } from './health.ts'
 import { orderingKeyRoutes } from './ordering-keys.ts'
-import { checkRequest, refuseBody, originForm } from './request-checks.ts'
+import { checkRequest, refuseBody, refuseQuery, originForm } from './request-checks.ts'
 import { operationRoutes } from './operations.ts'
 import { operatorRoutes } from './operator.ts'
 import { alarmRoutes } from './alarms.ts'
@@ -147,6 +147,7 @@ function bareApp(deps: ApiDeps, limits: Partial<ConnectionLimits>): App {
       if (who !== 'open') route.onRequest = [keyed(who)]
     }
     refuseBody(route)
+    refuseQuery(route)
   })
   const absent = (request: FastifyRequest) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))

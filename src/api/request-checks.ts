@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import { z } from 'zod'
 import { Problem } from '../runtime/errors.ts'
 import { refusals } from './responses.ts'
 
@@ -68,4 +69,16 @@ export function refuseBody(route: RouteOptions): void {
     const isSaid = body instanceof Uint8Array && !saysNothing.test(Buffer.from(body).toString())
     done(isSaid ? new Problem('INVALID', 'this call takes no body', { pointer: '' }) : undefined)
   }
+}
+
+const noQuery = z.strictObject({})
+/** Probes and scrapers may add what they like. */
+const anyQuery = new Set(['/healthz', '/readyz', '/metrics'])
+
+/** A call whose description has no query refuses one: `DELETE /tasks/x?downstream=a` must not stop all deliveries. */
+export function refuseQuery(route: RouteOptions): void {
+  const { schema } = route
+  if (!schema || schema.querystring || ('hide' in schema && schema.hide) || anyQuery.has(route.url)) return
+  schema.response = { ...refusals('INVALID'), ...(schema.response as object | undefined) }
+  schema.querystring = noQuery
 }

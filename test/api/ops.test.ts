@@ -117,6 +117,27 @@ t.test('a fingerprint of another form names no failure', async t => {
   t.match((await app.inject(archive)).json(), { status: 404, code: 'FAILURE_NOT_FOUND' })
 })
 
+t.test('a query that a call would ignore is refused', async t => {
+  const { app, asked, audits } = await api(t)
+  const payload = { messageCode: 'order.paid', messageBody: { orderId: 'A-1' } }
+  const refused = [
+    ['POST', '/tasks?prepared=true', '?/prepared'],
+    ['DELETE', '/tasks/m1?downstream=review', '?/downstream'],
+    ['POST', '/callback?result=FAILED', '?/result'],
+    ['GET', '/handlers?q=x', '?/q'],
+    ['GET', '/session?q=x', '?/q'],
+    ['HEAD', '/nodes?q=x', undefined]
+  ] as const
+  for (const [method, url, pointer] of refused) {
+    const answer = await app.inject({ method, url, ...(method === 'POST' ? { payload } : {}) })
+    t.equal(answer.statusCode, 422, url)
+    if (pointer !== undefined) t.match(answer.json(), { code: 'INVALID', pointer }, url)
+  }
+  t.same([asked, audits], [[], []], 'nothing was done')
+  for (const url of ['/healthz?probe=1', '/readyz?probe=1', '/metrics?x=1', '/openapi.json?v=1'])
+    t.equal((await app.inject(url)).statusCode, 200, url)
+})
+
 t.test('an act on a downstream that the task does not have names the mistake', async t => {
   const nothing = async () => 'nothing' as const
   const { app } = await api(t, { redeliver: nothing, push: nothing, settle: nothing })
