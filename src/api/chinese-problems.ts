@@ -103,6 +103,11 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'its handler has no checkBack': '它的处理器没有 checkBack',
   'No downstream of this handler accepts receipts. Set needCallback in the handler.':
     '这个处理器没有接受回执的下游。请在处理器里设置 needCallback。',
+  'must be in 1970 to 9999': '必须在 1970 年到 9999 年之间',
+  'must be after from': '必须晚于 from',
+  'must be a whole number': '必须是整数',
+  'must have one bucket or more': '至少要有一个桶',
+  'The task has no delivery to it.': '这个任务没有发往它的投递。',
   'set bizType too': '请同时设置 bizType',
   'must be the nextCursor of the previous page': '必须是上一页的 nextCursor',
   'with other content': '内容不同',
@@ -142,6 +147,7 @@ const chinesePatterns: readonly (readonly [RegExp, string])[] = [
     [new RegExp(`^Expected ${english}, but the text ends$`), `应为${chinese}，但文本到此为止`],
     [new RegExp(`^Expected ${english}, found (.+)$`), `应为${chinese}，实际是 $1`]
   ]),
+  [/^must be from (\d+) to (\d+)$/, '必须在 $1 到 $2 之间'],
   [/^Unescaped control character (.+) in a string$/, '字符串里有未转义的控制字符 $1'],
   [/^Lone surrogate (.+) in a string$/, '字符串里有不成对的代理项 $1'],
   [/^More than (\d+) levels deep$/, '嵌套超过 $1 层'],

@@ -7,7 +7,7 @@ import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
 import { fingerprint } from './requests-dashboard.ts'
 import { downstream, instant, isUuid, messageCode, rfc3339 } from './requests.ts'
-import { narrowing, page } from './queries.ts'
+import { narrowing, page, upsideDown } from './queries.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
 import { natural, time } from './task-answer.ts'
 import type { App } from './typed.ts'
@@ -102,13 +102,15 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const caller = callerOf(request)
       const { filter, dryRun = false } = fit(redeliverAllBody, readBody(request.body, 'plain').value)
+      // PostgreSQL reads fewer offsets than RFC 3339 has.
+      const { from, to, ...rest } = filter
+      const exact = { ...rest, from: inUtc(from), to: inUtc(to) }
       if (filter.messageCode !== undefined && !mayUse(caller, filter.messageCode))
         throw new Problem('CODE_FORBIDDEN', '', { pointer: '/filter/messageCode' })
       if (filter.bizKey !== undefined && filter.bizType === undefined)
         throw new Problem('INVALID', 'set bizType too', { pointer: '/filter/bizKey' })
-      // PostgreSQL reads fewer offsets than RFC 3339 has.
-      const { from, to, ...rest } = filter
-      const exact = { ...rest, from: inUtc(from), to: inUtc(to) }
+      if (exact.from !== undefined && exact.to !== undefined && exact.to <= exact.from)
+        throw new Problem('INVALID', upsideDown.error, { pointer: '/filter/to' })
       const selection = {
         filter: Object.fromEntries(Object.entries(exact).filter(([, value]) => value !== undefined)),
         messageCodes: caller.messageCodes

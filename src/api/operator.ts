@@ -6,7 +6,7 @@ import { json } from './body.ts'
 import { badCursor } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { bizText } from './requests.ts'
-import { page } from './queries.ts'
+import { isSpan, page, upsideDown } from './queries.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -45,15 +45,17 @@ const nodesAnswer = z.strictObject({
 })
 
 const word = bizText(200)
-const auditQuery = z.strictObject({
-  who: word.optional(),
-  what: word.optional().describe('For example task.settle or downstream.pause.'),
-  target: word.optional().describe('A taskNo or the name of a downstream.'),
-  from: page.from.describe('Default: from the first entry.'),
-  to: page.to,
-  cursor: page.cursor,
-  limit: page.limit
-})
+const auditQuery = z
+  .strictObject({
+    who: word.optional(),
+    what: word.optional().describe('For example task.settle or downstream.pause.'),
+    target: word.optional().describe('A taskNo or the name of a downstream.'),
+    from: page.from.describe('Default: from the first entry.'),
+    to: page.to,
+    cursor: page.cursor,
+    limit: page.limit
+  })
+  .refine(isSpan, upsideDown)
 
 export function operatorRoutes(app: App, deps: ApiDeps): void {
   app.get(

@@ -4,15 +4,25 @@ import { alarmKinds, phases, reasons, statusNumber, taskStatuses, type Status } 
 import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNo } from './requests.ts'
 
 // A query has only text. These convert text to values, and refuse the rest.
-export const count = (min: number, max: number) =>
-  z
+export const count = (min: number, max: number) => {
+  const range = `must be from ${min} to ${max}`
+  return z
     .string()
-    .refine(text => /^\d{1,6}$/.test(text), 'must be a whole number')
+    .refine(text => /^\d+$/.test(text), 'must be a whole number')
     .transform(Number)
-    .pipe(z.int().min(min).max(max))
+    .pipe(z.int(range).min(min, range).max(max, range))
     .meta({ type: 'integer', minimum: min, maximum: max })
+}
 export const flag = z.enum(['true', 'false']).transform(text => text === 'true')
 export const time = rfc3339.transform(text => instant(text) ?? new Date(Number.NaN))
+
+interface Span {
+  from?: Date | undefined
+  to?: Date | undefined
+}
+/** Of a list that could hold nothing. */
+export const isSpan = ({ from, to }: Span): boolean => from === undefined || to === undefined || from < to
+export const upsideDown = { path: ['to'], error: 'must be after from' }
 const statuses = Object.keys(statusNumber) as [Status, ...Status[]]
 
 export const page = {
@@ -48,24 +58,28 @@ export const narrowing = {
   reason: z.enum(reasons).optional().describe('Why a delivery ended.'),
   lastReason: bizText(200).optional().describe('Text contained in the last reason, in upper or lower case.')
 }
-export const taskQuery = z.strictObject({
-  status: z.enum(taskStatuses).optional(),
-  needCallback: flag.optional(),
-  webhookId: z
-    .string()
-    .refine(text => deliveryOf(text) !== null, 'must be a webhook-id, as a downstream got it')
-    .optional()
-    .describe('The `webhook-id` of one of its deliveries. Without `from`, all tasks are searched.'),
-  ...narrowing,
-  bizType: narrowing.bizType.describe('With bizKey and without `from`, all tasks are searched.'),
-  ...page
-})
-export const deliveryQuery = z.strictObject({
-  status: z.enum(statuses).optional(),
-  phase: z.enum(phases).optional(),
-  ...narrowing,
-  ...page
-})
+export const taskQuery = z
+  .strictObject({
+    status: z.enum(taskStatuses).optional(),
+    needCallback: flag.optional(),
+    webhookId: z
+      .string()
+      .refine(text => deliveryOf(text) !== null, 'must be a webhook-id, as a downstream got it')
+      .optional()
+      .describe('The `webhook-id` of one of its deliveries. Without `from`, all tasks are searched.'),
+    ...narrowing,
+    bizType: narrowing.bizType.describe('With bizKey and without `from`, all tasks are searched.'),
+    ...page
+  })
+  .refine(isSpan, upsideDown)
+export const deliveryQuery = z
+  .strictObject({
+    status: z.enum(statuses).optional(),
+    phase: z.enum(phases).optional(),
+    ...narrowing,
+    ...page
+  })
+  .refine(isSpan, upsideDown)
 const { messageCode: ofCode, cursor, limit } = page
 export const rejectedQuery = z.strictObject({ messageCode: ofCode, cursor, limit })
 export const keyQuery = z.strictObject({
@@ -78,9 +92,11 @@ export const keyQuery = z.strictObject({
     .describe('nextCursor of the previous page.'),
   limit
 })
-export const alarmQuery = z.strictObject({
-  kind: z.enum(alarmKinds).optional(),
-  open: flag.optional().describe('true: not resolved yet.'),
-  taskNo: taskNo.optional().describe('Of this task. Without from: of all times.'),
-  ...page
-})
+export const alarmQuery = z
+  .strictObject({
+    kind: z.enum(alarmKinds).optional(),
+    open: flag.optional().describe('true: not resolved yet.'),
+    taskNo: taskNo.optional().describe('Of this task. Without from: of all times.'),
+    ...page
+  })
+  .refine(isSpan, upsideDown)

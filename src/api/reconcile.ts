@@ -4,7 +4,6 @@ import { Problem } from '../runtime/errors.ts'
 import { holdOn } from './access.ts'
 import { callerOf, mayUse } from './auth.ts'
 import { fit, json, readBody } from './body.ts'
-import { badCursor } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { reconcileExamples } from './examples.ts'
 import { instant, isUuid, reconcileBody } from './requests.ts'
@@ -69,7 +68,8 @@ function questionOf(body: unknown, caller: Caller): Question {
     throw invalid('/taskNos', 'set either taskNos or digest')
   if (digest && bucket !== undefined) throw invalid('/bucket', 'a digest names its own buckets')
   if (digest && cursor !== undefined) throw invalid('/cursor', 'a digest has one page')
-  if (cursor !== undefined && !isCursor(cursor)) throw badCursor()
+  if (cursor !== undefined && !isCursor(cursor))
+    throw invalid('/cursor', 'must be the nextCursor of the previous page')
   return {
     downstream,
     messageCodes: messageCode === undefined ? caller.messageCodes : [messageCode],

@@ -2,31 +2,35 @@ import { z } from 'zod'
 import { scopes } from '../db/api-keys.ts'
 import { alarmKinds } from '../domain/types.ts'
 import { downstream, messageCode, taskNo } from './requests.ts'
-import { count, flag, time } from './queries.ts'
+import { count, flag, isSpan, time, upsideDown } from './queries.ts'
 
 // What the dashboard's routes take, for checks and for the OpenAPI.
 
-export const statsQuery = z.strictObject({
-  from: time.optional().describe('Default: an hour before `to`.'),
-  to: time.optional().describe('Default: now.'),
-  step: count(60, 86_400)
-    .optional()
-    .describe('Seconds per point, in whole minutes. Raised if there would be more than 750 points.'),
-  by: z.enum(['downstream']).optional().describe('A series for each downstream.'),
-  messageCode: messageCode.optional(),
-  downstream: downstream.optional()
-})
+export const statsQuery = z
+  .strictObject({
+    from: time.optional().describe('Default: an hour before `to`.'),
+    to: time.optional().describe('Default: now.'),
+    step: count(60, 86_400)
+      .optional()
+      .describe('Seconds per point, in whole minutes. Raised if there would be more than 750 points.'),
+    by: z.enum(['downstream']).optional().describe('A series for each downstream.'),
+    messageCode: messageCode.optional(),
+    downstream: downstream.optional()
+  })
+  .refine(isSpan, upsideDown)
 
 export const fingerprint = z.string().regex(/^[0-9a-f]{16}$/, 'must be 16 hexadecimal digits')
-export const failureQuery = z.strictObject({
-  from: time.optional().describe('FAILED at or after. Default: the last 24 hours.'),
-  to: time.optional().describe('FAILED before.'),
-  messageCode: messageCode.optional(),
-  downstream: downstream.optional(),
-  fingerprint: fingerprint.optional(),
-  archived: flag.optional().describe('true: only archived groups. Default: only the others.'),
-  limit: count(1, 200).optional().describe('Maximum number of groups. Default: 50.')
-})
+export const failureQuery = z
+  .strictObject({
+    from: time.optional().describe('FAILED at or after. Default: the last 24 hours.'),
+    to: time.optional().describe('FAILED before.'),
+    messageCode: messageCode.optional(),
+    downstream: downstream.optional(),
+    fingerprint: fingerprint.optional(),
+    archived: flag.optional().describe('true: only archived groups. Default: only the others.'),
+    limit: count(1, 200).optional().describe('Maximum number of groups. Default: 50.')
+  })
+  .refine(isSpan, upsideDown)
 export const fingerprintParams = z.strictObject({
   fingerprint: z.string().meta({ example: '0123456789abcdef' })
 })

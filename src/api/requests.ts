@@ -22,7 +22,12 @@ export const downstream = z
   .regex(downstreamForm, 'must be 1 to 32 of a-z 0-9 - and start with a letter')
 export const rfc3339 = z
   .string()
-  .refine(text => instant(text) !== null, 'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z')
+  .refine(text => instant(text) !== null, {
+    error: ({ input }) =>
+      Number.isNaN(msOf(String(input)))
+        ? 'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z'
+        : 'must be in 1970 to 9999'
+  })
   .meta({ format: 'date-time' })
 const isObject = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value)
 
@@ -189,9 +194,10 @@ export const reconcileBody = z.strictObject({
     ),
   digest: z
     .record(bucket, z.strictObject({ count: z.int().min(0), hash: z.string().regex(/^[0-9a-f]{16}$/) }))
+    .refine(all => Object.keys(all).length > 0, 'must have one bucket or more')
     .refine(all => Object.keys(all).length <= 256, 'must have at most 256 buckets')
     .refine(
-      all => new Set(Object.keys(all).map(key => key.length)).size === 1,
+      all => new Set(Object.keys(all).map(key => key.length)).size <= 1,
       'must have buckets of one length'
     )
     .optional()
@@ -232,13 +238,18 @@ const year10000 = Date.UTC(10_000, 0)
 
 /** The time, rounded up to a millisecond so that "not before" stays true. Null if it is not a time in 1970 to 9999, UTC. */
 export function instant(text: string): Date | null {
+  const ms = msOf(text)
+  return ms >= 0 && ms < year10000 ? new Date(ms) : null
+}
+
+/** NaN if it is not RFC 3339. */
+function msOf(text: string): number {
   const parts = form.exec(text)
-  if (!parts) return null
+  if (!parts) return Number.NaN
   const [, year, month, day, fraction] = parts
   // Date.parse takes February 30th for March 2nd.
   const lastDay = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate()
-  if (Number(month) < 1 || Number(month) > 12 || Number(day) < 1 || Number(day) > lastDay) return null
+  if (Number(month) < 1 || Number(month) > 12 || Number(day) < 1 || Number(day) > lastDay) return Number.NaN
   const whole = Date.parse(text.toUpperCase().replace(/\.\d+/, ''))
-  const ms = whole + (fraction === undefined ? 0 : Math.ceil(Number(`0.${fraction}`) * 1000))
-  return ms >= 0 && ms < year10000 ? new Date(ms) : null
+  return whole + (fraction === undefined ? 0 : Math.ceil(Number(`0.${fraction}`) * 1000))
 }

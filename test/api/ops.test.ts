@@ -160,6 +160,26 @@ t.test('an act on a downstream that the task does not have names the mistake', a
   }
 })
 
+t.test('a query is refused in words that say what to change', async t => {
+  const { app } = await api(t)
+  const detail = async (url: string) => (await app.inject(url)).json<{ detail: string }>().detail
+  t.equal(await detail('/tasks?limit=99999999'), 'must be from 1 to 200')
+  t.equal(await detail('/tasks?limit=0'), 'must be from 1 to 200')
+  t.equal(await detail('/tasks?limit=1e2'), 'must be a whole number')
+  t.equal(await detail('/tasks?from=1969-12-31T23:59:59Z'), 'must be in 1970 to 9999')
+  t.match(await detail('/tasks?from=2026-02-30T00:00:00Z'), /^must be an RFC 3339 time/)
+  const span = 'from=2026-11-25T00:00:00Z&to=2026-11-25T00:00:00Z'
+  for (const list of ['tasks', 'deliveries', 'alarms', 'audit', 'stats', 'failures'])
+    t.match((await app.inject(`/${list}?${span}`)).json(), {
+      status: 422,
+      detail: 'must be after from',
+      pointer: '?/to'
+    })
+  const filter = { from: '2026-11-25T00:00:00Z', to: '2026-11-24T00:00:00Z' }
+  const all = { method: 'POST', url: '/tasks/redeliver', payload: { filter } } as const
+  t.match((await app.inject(all)).json(), { status: 422, pointer: '/filter/to' })
+})
+
 t.test('a process that cannot take work says so, and still says that it lives', async t => {
   const { app } = await api(t, { ready: async () => ({ ok: false, checks: { postgres: 'away' } }) })
   const ready = await app.inject('/readyz')

@@ -62,6 +62,9 @@ t.test('POST /reconcile', async t => {
     const answer = await post(body)
     t.match([answer.statusCode, answer.json()], [status, { code }], what)
   }
+  const because = async (body: object) => (await post({ ...asked, ...body })).json<object>()
+  t.match(await because({ taskNos: [], cursor: 'm:7' }), { pointer: '/cursor' })
+  t.match(await because({ digest: {} }), { detail: 'must have one bucket or more', pointer: '/digest' })
   const large = await inject(app, '/reconcile', { ...asked, taskNos: ['x'.repeat(1_600_000)] }, headers)
   t.equal(large.statusCode, 413)
 })
