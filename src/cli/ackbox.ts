@@ -57,7 +57,9 @@ async function main([name, ...args]: string[]): Promise<void> {
   try {
     await command.run(args)
   } catch (err) {
-    if (err instanceof UsageError) return refuse(err.message)
+    // By its name: to load the settings takes longer than most commands.
+    if (err instanceof UsageError || (err instanceof Error && err.name === 'SettingError'))
+      return refuse(err.message)
     if (!isParseError(err)) throw err
     refuse(`${err.message}\n\n${command.help}`)
   }

@@ -1,4 +1,5 @@
 // Reads the environment once and checks it: a process with a wrong setting does not start.
+import { readFileSync } from 'node:fs'
 import { isIP, isIPv6 } from 'node:net'
 import type { z } from 'zod'
 import { readAlarmChannels } from './alarm-channels.ts'
@@ -69,8 +70,13 @@ type Env = Record<string, string | undefined>
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
   try {
-    process.loadEnvFile()
-  } catch {} // there is no such file
+    readFileSync('.env')
+  } catch (err) {
+    const { code, message } = err as NodeJS.ErrnoException
+    if (code === 'ENOENT') return process.env
+    throw new SettingError(`.env cannot be read: ${message}`)
+  }
+  process.loadEnvFile()
   return process.env
 }
 

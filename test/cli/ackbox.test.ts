@@ -1,5 +1,5 @@
 import { execFile, spawn } from 'node:child_process'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import t from 'tap'
 import { version } from '../../src/runtime/package.ts'
@@ -36,6 +36,17 @@ t.test('every command answers an option that it does not have with its help', as
     t.match(err, new RegExp(`'--colour'.*npm run ${command} -- `, 's'))
     t.notMatch(err, /this is a bug|\n {4}at /)
   }
+})
+
+t.test('a .env that cannot be read is no .env that is missing', async t => {
+  const project = folder(t)
+  mkdirSync(path.join(project, '.env'))
+  for (const args of [['tasks', 'list'], ['migrate'], ['handlers'], ['key', 'list'], ['start']])
+    t.match(
+      await ackbox(args, project),
+      { code: 1, err: /^(ackbox: )?\.env cannot be read: EISDIR/ },
+      args.join(" ")
+    )
 })
 
 t.test('init completes a package.json and leaves all else as it is', async t => {
