@@ -46,6 +46,7 @@ for (const stream of [process.stdout, process.stderr])
 await main(process.argv.slice(2))
 
 async function main([name, ...args]: string[]): Promise<void> {
+  if (name === 'help' && args[0] !== undefined) return await main([args[0], '--help'])
   if (name === undefined || name === 'help' || name === '--help' || name === '-h') return console.log(help)
   if (name === '--version' || name === '-v') return console.log(version)
   const command = Object.hasOwn(commands, name) ? await commands[name]?.load() : undefined

@@ -1,10 +1,10 @@
 // ackbox alarms: lists the channels that get alarms, and tests one.
-import { parseArgs } from 'node:util'
 import type { ChannelConfig } from '../alarm/channel-config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
+import { readArguments, refuseSurplus } from './arguments.ts'
 import { reportFailure } from './database.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -16,15 +16,16 @@ test sends one message to a channel and shows whether the channel accepted it. I
 Channels: dingtalk, feishu, wecom, slack, pagerduty, alertmanager, mail, webhook. See docs/alarms.md.`
 
 export async function run(args: string[]): Promise<void> {
-  const { positionals } = parseArgs({ args, allowPositionals: true })
-  const [verb, name, ...more] = positionals
+  const { positionals } = readArguments({ args, allowPositionals: true })
+  const [verb, ...words] = positionals
   if (verb === undefined) return console.log(help)
   try {
-    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
+    if (verb !== 'list' && verb !== 'test') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+    const takes = { words: verb === 'list' ? [] : ['NAME'], options: [] }
+    refuseSurplus(`alarms ${verb}`, takes, { words, given: [], help })
     const config = readConfig(environment())
     if (verb === 'list') list(config)
-    else if (verb === 'test') await test(config, name)
-    else throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
+    else await test(config, words[0])
   } catch (err) {
     reportFailure(err)
   }

@@ -1,10 +1,10 @@
 // ackbox archive: tasks that retention removed, in the files of ARCHIVE.
-import { parseArgs } from 'node:util'
 import { restoreTask } from '../db/archive.ts'
 import { statusWord } from '../db/views.ts'
 import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
+import { readArguments, refuseSurplus } from './arguments.ts'
 import { reportFailure, who, withDatabase } from './database.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -23,15 +23,16 @@ Exit: 0 done · 1 not found, or refused`
 const options = { day: { type: 'string' }, id: { type: 'string' }, json: { type: 'boolean' } } as const
 
 export async function run(args: string[]): Promise<void> {
-  const { positionals, values } = parseArgs({ args, options, allowPositionals: true })
-  const [verb, taskNo, ...more] = positionals
+  const { positionals, values, given } = readArguments({ args, options, allowPositionals: true })
+  const [verb, ...words] = positionals
+  const [taskNo] = words
   if (verb === undefined) return console.log(help)
   try {
     if (verb !== 'find' && verb !== 'restore') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
-    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
+    const own = verb === 'find' ? ['day', 'json'] : ['day', 'id']
+    refuseSurplus(`archive ${verb}`, { words: ['TASKNO'], options: own }, { words, given, help })
     if (taskNo === undefined) throw new UsageError(`The taskNo is missing.\n\n${help}`)
-    if (values.day !== undefined && !/^\d{4,}-\d\d-\d\d$/.test(values.day))
-      throw new UsageError('--day must be like 2026-10-24')
+    if (values.day !== undefined && !isDay(values.day)) throw new UsageError('--day must be like 2026-10-24')
     const config = readConfig(environment())
     const found = await look(config, taskNo, values.day)
     if (verb === 'restore') await restore(config, taskNo, found, values.id)
@@ -39,6 +40,12 @@ export async function run(args: string[]): Promise<void> {
   } catch (err) {
     reportFailure(err)
   }
+}
+
+/** The calendar's, as `2026-13-45` is not: it would only find nothing. */
+function isDay(text: string): boolean {
+  const at = /^\d{4,}-\d\d-\d\d$/.test(text) ? Date.parse(text) : Number.NaN
+  return !Number.isNaN(at) && new Date(at).toISOString().startsWith(text)
 }
 
 async function look({ archiveDir }: Config, taskNo: string, day: string | undefined): Promise<Found[]> {

@@ -1,6 +1,6 @@
 // ackbox consumer: what the database of a receiver needs.
-import { parseArgs } from 'node:util'
 import { ddl } from '../consumer/ddl.ts'
+import { readArguments } from './arguments.ts'
 import { commandLine } from '../runtime/package.ts'
 
 export const help = `${commandLine('consumer --print-ddl postgres|mysql')}
@@ -14,7 +14,7 @@ ackbox_receipt_outbox, with the receipts not sent yet. The SQL can be run again.
 Exit: 0 printed · 1 wrong options`
 
 export async function run(args: string[]): Promise<void> {
-  const { values } = parseArgs({ args, options: { 'print-ddl': { type: 'string' } } })
+  const { values } = readArguments({ args, options: { 'print-ddl': { type: 'string' } } })
   const kind = values['print-ddl']
   if (kind === 'postgres' || kind === 'mysql') return console.log(ddl[kind])
   console.error(`ackbox consumer: --print-ddl must be postgres or mysql\n\n${help}`)

@@ -2,11 +2,11 @@
 import { randomInt } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
 import { setTimeout as wait } from 'node:timers/promises'
-import { parseArgs } from 'node:util'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
+import { readArguments } from './arguments.ts'
 import { openClient, type Client, type Reply } from './client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
@@ -91,7 +91,7 @@ interface Options {
 
 function readOptions(args: string[]): Options {
   const env = environment()
-  const { values: given } = parseArgs({
+  const { values: given } = readArguments({
     args,
     options: {
       tasks: { type: 'string', default: '1000' },

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { statSync, watch } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
-import { parseArgs } from 'node:util'
+import { readArguments } from './arguments.ts'
 import { environment } from '../service/config.ts'
 import { onStop } from '../runtime/stop.ts'
 
@@ -16,7 +16,7 @@ const settleMs = 150
 const program = join(import.meta.dirname, `ackbox${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`)
 
 export async function run(args: string[]): Promise<void> {
-  parseArgs({ args })
+  readArguments({ args })
   const before = { ...process.env }
   const folder = resolve(environment()['HANDLERS_DIR'] || 'handlers')
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) {

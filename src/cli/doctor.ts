@@ -1,8 +1,8 @@
 // ackbox doctor: checks everything this setup depends on. Each check is OK, or names the fix.
-import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
 import { checkClient, DatabaseError } from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
+import { readArguments } from './arguments.ts'
 import { checks, type Finding } from './doctor/checks.ts'
 import { lookAround } from './doctor/look.ts'
 
@@ -10,7 +10,7 @@ export const help = `ackbox doctor    checks the settings of this shell, Postgre
 It changes nothing. Exit: 0 nothing to fix · 1 something to fix`
 
 export async function run(args: string[]): Promise<void> {
-  parseArgs({ args })
+  readArguments({ args })
   try {
     const config = readConfig(environment())
     checkClient()

@@ -1,8 +1,8 @@
 // ackbox generate [--check]: writes the generated files, or compares them with the committed ones.
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { parseArgs } from 'node:util'
 import { openapiJson } from '../api/openapi.ts'
+import { readArguments } from './arguments.ts'
 import { isClone, packageRoot } from '../runtime/package.ts'
 import { printConfigDoc, printEnvExample } from '../service/settings.ts'
 import { printStates } from '../domain/states-page.ts'
@@ -11,7 +11,7 @@ export const help = `npm run generate            writes docs/config.md, docs/sta
 npm run generate -- --check lists the outdated ones, and exits with 1 if there are any`
 
 export async function run(args: string[]): Promise<void> {
-  const { values } = parseArgs({ args, options: { check: { type: 'boolean' } } })
+  const { values } = readArguments({ args, options: { check: { type: 'boolean' } } })
   if (!isClone) throw new Error('generate works only in a clone of Ackbox')
   const files: [path: string, text: string][] = [
     ['docs/config.md', printConfigDoc()],

@@ -1,6 +1,5 @@
 // ackbox handlers: lists and checks the handlers, and shows the requests of a dry run.
 
-import { parseArgs } from 'node:util'
 import { environment, readConfig, SettingError } from '../service/config.ts'
 import { aligned } from './demo/show.ts'
 import { limitOf } from '../domain/retry-policy.ts'
@@ -9,6 +8,7 @@ import type { LoadedDownstream } from '../handler/loaded.ts'
 import { HandlersError, type Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
+import { readArguments } from './arguments.ts'
 import { backoffText, dryRun } from './handlers/dry-run.ts'
 import { demoUrl, readHandlers } from './read-handlers.ts'
 import { UsageError } from './usage-error.ts'
@@ -34,7 +34,7 @@ export async function run(args: string[]): Promise<void> {
 }
 
 async function perform(args: string[]): Promise<void> {
-  const { values, positionals } = parseArgs({
+  const { values, positionals } = readArguments({
     args,
     allowPositionals: true,
     options: { 'dry-run': { type: 'boolean', default: false }, scene: { type: 'string', default: '' } }

@@ -1,6 +1,5 @@
 // ackbox import: copies the open rows of a home-grown message table to tasks.
 import { closeSync, openSync, readFileSync, writeSync } from 'node:fs'
-import { parseArgs } from 'node:util'
 import { isInfrastructure } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
@@ -9,6 +8,7 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
+import { readArguments } from './arguments.ts'
 import { dryRun } from './import/dry-run.ts'
 import { explain } from './explain.ts'
 import { isParseError, UsageError } from './usage-error.ts'
@@ -166,7 +166,7 @@ interface Options {
 }
 
 function read(args: string[]): Options {
-  const { values } = parseArgs({
+  const { values } = readArguments({
     args,
     options: {
       from: { type: 'string', default: process.env['ACKBOX_IMPORT_FROM'] ?? '' },

@@ -1,5 +1,4 @@
 // ackbox key: creates, lists and revokes API keys, and prints the signing secret of a downstream.
-import { parseArgs } from 'node:util'
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { list } from '../service/settings.ts'
 import { embeddedSecret } from '../embedded/start.ts'
@@ -8,6 +7,7 @@ import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
+import { readArguments, refuseSurplus, type Taken } from './arguments.ts'
 import { reportFailure, who, withDatabase } from './database.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -48,20 +48,28 @@ async function perform(args: string[]): Promise<void> {
   }
 }
 
+const taken: Record<string, Taken> = {
+  create: { words: ['NAME'], options: ['scopes', 'codes'] },
+  list: { words: [], options: [] },
+  revoke: { words: ['ID'], options: [] },
+  secret: { words: ['DOWNSTREAM'], options: [] }
+}
+
 interface Options {
   scopes?: string | undefined
   codes?: string | undefined
 }
 
 function asked(args: string[]): [verb: string | undefined, name: string, options: Options] {
-  const { values, positionals } = parseArgs({
+  const { values, positionals, given } = readArguments({
     args,
     allowPositionals: true,
     options: { scopes: { type: 'string' }, codes: { type: 'string' } }
   })
-  const [verb, name = '', ...more] = positionals
-  if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
-  return [verb, name, values]
+  const [verb, ...words] = positionals
+  const takes = verb !== undefined && Object.hasOwn(taken, verb) ? taken[verb] : undefined
+  if (takes) refuseSurplus(`key ${verb}`, takes, { words, given, help })
+  return [verb, words[0] ?? '', values]
 }
 
 async function create(sql: Sql, name: string, options: Options): Promise<void> {

@@ -1,16 +1,16 @@
 // ackbox migrate: applies the missing migrations. It may run again, and twice at the same time.
-import { parseArgs } from 'node:util'
 import { environment, readDatabaseUrl, readFailpoints, SettingError } from '../service/config.ts'
 import { migrate } from '../db/migrate.ts'
 import { checkDatabase, isInfrastructure, DatabaseError } from '../db/pool.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
+import { readArguments } from './arguments.ts'
 import { explain } from './explain.ts'
 import { messageOf } from '../runtime/errors.ts'
 
 export const help = `ackbox migrate    applies the missing migrations to the database of DATABASE_URL. It is safe to run again`
 
 export async function run(args: string[]): Promise<void> {
-  parseArgs({ args })
+  readArguments({ args })
   try {
     const env = environment()
     const url = readDatabaseUrl(env)

@@ -1,8 +1,8 @@
 // ackbox outbox: lets a role of PostgreSQL enqueue tasks inside its own transactions.
-import { parseArgs } from 'node:util'
 import { environment, readConfig } from '../service/config.ts'
 import { grantOutbox } from '../db/outbox.ts'
 import { commandLine } from '../runtime/package.ts'
+import { readArguments, refuseSurplus } from './arguments.ts'
 import { reportFailure, who, withDatabase } from './database.ts'
 import { UsageError } from './usage-error.ts'
 
@@ -14,12 +14,13 @@ revoke all on all functions in schema ackbox_api from ROLE; revoke usage on sche
 The command uses the database of DATABASE_URL, or the embedded one.`
 
 export async function run(args: string[]): Promise<void> {
-  const { positionals } = parseArgs({ args, allowPositionals: true })
-  const [verb, role = '', ...more] = positionals
+  const { positionals } = readArguments({ args, allowPositionals: true })
+  const [verb, ...words] = positionals
+  const [role = ''] = words
   if (verb === undefined) return console.log(help)
   try {
     if (verb !== 'grant') throw new UsageError(`Unknown command: ${verb}\n\n${help}`)
-    if (more.length > 0) throw new UsageError(`Unexpected argument: ${more.join(' ')}\n\n${help}`)
+    refuseSurplus('outbox grant', { words: ['ROLE'], options: [] }, { words, given: [], help })
     if (role === '') throw new UsageError(`Missing ROLE: ${commandLine('outbox grant ROLE')}`)
     await withDatabase(readConfig(environment()), async sql => {
       if (!(await grantOutbox(sql, { role, who: who() })))

@@ -1,6 +1,5 @@
 // ackbox relay: moves tasks from the table ackbox_outbox of a producer's own database into Ackbox.
 import { readFileSync } from 'node:fs'
-import { parseArgs } from 'node:util'
 import { pino } from 'pino'
 import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
@@ -13,6 +12,7 @@ import { postgresSource } from '../relay/postgres.ts'
 import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
 import { RelayError, type Source } from '../relay/source.ts'
 import { readFailpoints } from '../service/config.ts'
+import { readArguments, refuseSurplus } from './arguments.ts'
 import { isParseError, UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
@@ -118,7 +118,7 @@ interface Options {
 }
 
 function read(args: string[]): Options {
-  const { values } = parseArgs({
+  const { values, given } = readArguments({
     args,
     options: {
       from: { type: 'string', default: process.env['ACKBOX_RELAY_FROM'] ?? '' },
@@ -137,6 +137,13 @@ function read(args: string[]): Options {
   if (kind !== undefined && kind !== 'postgres' && kind !== 'mysql')
     throw new UsageError('--print-ddl must be postgres or mysql')
   const prints = kind !== undefined
+  const of = (command: string, options: string[]): void =>
+    refuseSurplus(`relay ${command}`, { words: [], options }, { words: [], given, help })
+  if (prints) of('--print-ddl', ['print-ddl'])
+  // It may stand behind the options with which the relay runs.
+  else if (values['retry-rejected'])
+    of('--retry-rejected', ['retry-rejected', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
+  else if (values.once) of('--once', ['once', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
   if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
   if (!prints && !values['retry-rejected'] && !/^https?:$/.test(protocolOf(values.to)))
     throw new UsageError(`Missing option: --to http://…\n\n${help}`)

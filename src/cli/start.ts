@@ -1,5 +1,5 @@
 // ackbox start: the process of main.ts.
-import { parseArgs } from 'node:util'
+import { readArguments } from './arguments.ts'
 import { commandLine, version } from '../runtime/package.ts'
 
 export const help = `${commandLine('start')}    runs Ackbox ${version}: API, worker and dispatcher in one process, or the roles of ROLE
@@ -9,6 +9,6 @@ under .ackbox/, the sample handlers and a demo receiver. Other commands: ${comma
 Ctrl-C finishes the work in progress, then stops. A second Ctrl-C stops at once.`
 
 export async function run(args: string[]): Promise<void> {
-  parseArgs({ args })
+  readArguments({ args })
   await import('../main.ts')
 }

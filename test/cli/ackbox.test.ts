@@ -38,6 +38,11 @@ t.test('every command answers an option that it does not have with its help', as
   }
 })
 
+t.test('help of a command is the help of that command', async t => {
+  t.match(await ackbox(['help', 'key']), { code: 0, out: /npm run key -- create NAME/, err: '' })
+  t.match(await ackbox(['help', 'kye']), { code: 1, err: /Unknown command: kye\. Did you mean key\?/ })
+})
+
 t.test('a .env that cannot be read is no .env that is missing', async t => {
   const project = folder(t)
   mkdirSync(path.join(project, '.env'))
@@ -47,6 +52,36 @@ t.test('a .env that cannot be read is no .env that is missing', async t => {
       { code: 1, err: /^(ackbox: )?\.env cannot be read: EISDIR/ },
       args.join(" ")
     )
+})
+
+t.test('an option that is given twice, of which only the last would count, is refused', async t => {
+  const twice: [option: string, ...args: string[]][] = [
+    ['scopes', 'key', 'create', 'ok', '--scopes', 'tasks:read', '--scopes', 'tasks:write'],
+    ['code', 'tasks', 'list', '--code', 'a', '--code', 'b'],
+    ['to', 'relay', '--from', 'postgres://a', '--to', 'http://a', '--to', 'http://b'],
+    ['where', 'import', '--where', 'a', '--where', 'b'],
+    ['tasks', 'demo', '--tasks', '1', '--tasks', '2']
+  ]
+  for (const [option, ...args] of twice)
+    t.match(await ackbox(args), { code: 1, out: '', err: `--${option} is given twice: give it once\n` })
+})
+
+t.test('words and options of other commands are refused', async t => {
+  const refused: [said: string, ...args: string[]][] = [
+    ['alarms list does not take x', 'alarms', 'list', 'x'],
+    ['archive find does not take y', 'archive', 'find', 'x', 'y'],
+    ['archive find does not take --id', 'archive', 'find', 'x', '--id', '1'],
+    ['archive restore does not take --json', 'archive', 'restore', 'x', '--json'],
+    ['--day must be like 2026-10-24', 'archive', 'find', 'x', '--day', '2026-13-45'],
+    ['--day must be like 2026-10-24', 'archive', 'find', 'x', '--day', '2026-02-30'],
+    ['relay --retry-rejected does not take --once', 'relay', '--once', '--retry-rejected'],
+    ['relay --print-ddl does not take --from', 'relay', '--print-ddl', 'postgres', '--from', 'x'],
+    ['relay --once does not take --listen', 'relay', '--once', '--listen', '1']
+  ]
+  for (const [said, ...args] of refused) {
+    const { code, out, err } = await ackbox(args)
+    t.match({ code, out, err: err.split('\n')[0] }, { code: 1, out: '', err: said }, args.join(' '))
+  }
 })
 
 t.test('init completes a package.json and leaves all else as it is', async t => {

@@ -91,7 +91,9 @@ t.test('what makes no sense is said in a line, with what would', async t => {
   const wrong: [args: string[], err: RegExp][] = [
     [['make'], /Unknown command: make/],
     [['create'], /cannot be reached|needs a NAME/],
-    [['create', 'a', 'b'], /Unexpected argument: b/],
+    [['create', 'a', 'b'], /^key create does not take b\n/],
+    [['list', 'extra'], /^key list does not take extra\n/],
+    [['secret', 'x', '--scopes', 'y'], /^key secret does not take --scopes\n/],
     [['list', '--color'], /--color/],
     [['secret', 'A b'], /name of the downstream is missing/],
     [['list'], /cannot be reached/]

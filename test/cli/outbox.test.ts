@@ -49,7 +49,7 @@ t.test('a role is let in by name, and what makes no sense is said in a line', as
   })
   t.match(await outbox(url, 'grant', 'a"b'), { code: 1, err: /: create role "a""b" login;\n$/ })
   t.match(await outbox(url, 'grant'), { code: 1, err: /Missing ROLE: npm run outbox -- grant ROLE/ })
-  t.match(await outbox(url, 'grant', 'a', 'b'), { code: 1, err: /Unexpected argument: b/ })
+  t.match(await outbox(url, 'grant', 'a', 'b'), { code: 1, err: /outbox grant does not take b/ })
   t.match(await outbox(url, 'revoke', 'a'), { code: 1, err: /Unknown command: revoke/ })
   t.match(await outbox(url, '--help'), { code: 0, out: /npm run outbox -- grant ROLE/ })
 })

@@ -1,6 +1,7 @@
 // The arguments of `ackbox tasks`, and which of them each command takes. An argument that a command would ignore is refused:
 // `redeliver --all order-1` must not redeliver everything.
-import { parseArgs } from 'node:util'
+import type { parseArgs } from 'node:util'
+import { readArguments as read, refuseSurplus, type Taken } from '../arguments.ts'
 import { UsageError } from '../usage-error.ts'
 
 const options = {
@@ -44,7 +45,7 @@ const filters: readonly Option[] = [
 ]
 const everywhere: readonly Option[] = ['json', 'url', 'key']
 
-const taken: Record<string, { words: readonly string[]; options: readonly Option[] }> = {
+const taken: Record<string, Taken & { options: readonly Option[] }> = {
   list: { words: [], options: [...filters, 'limit'] },
   show: { words: ['TASKNO'], options: [] },
   push: { words: ['TASKNO'], options: ['downstream'] },
@@ -55,7 +56,7 @@ const taken: Record<string, { words: readonly string[]; options: readonly Option
 }
 
 export function readArguments(args: string[]): { verb: string | undefined; words: string[]; given: Given } {
-  const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
+  const { values, positionals } = read({ args, allowPositionals: true, options })
   const [verb, ...words] = positionals
   return { verb, words, given: values }
 }
@@ -67,13 +68,9 @@ export function checkArguments(verb: string, words: string[], given: Given, help
   if (!takes) return
   const missing = takes.words[words.length]
   if (missing !== undefined) throw new UsageError(`Missing ${missing}\n\n${help}`)
-  const surplus = words.slice(takes.words.length)
-  if (surplus.length > 0)
-    throw new UsageError(`tasks ${command} does not take ${surplus.join(' ')}\n\n${help}`)
-  const may: readonly string[] = [...takes.options, ...everywhere]
-  const useless = Object.keys(given).filter(name => !may.includes(name))
-  if (useless.length > 0)
-    throw new UsageError(
-      `tasks ${command} does not take ${useless.map(name => `--${name}`).join(', ')}\n\n${help}`
-    )
+  refuseSurplus(
+    `tasks ${command}`,
+    { words: takes.words, options: [...takes.options, ...everywhere] },
+    { words, given: Object.keys(given), help }
+  )
 }

@@ -1,0 +1,32 @@
+// The command line. What a command would leave out of account is refused: `tasks redeliver --all order-1` must not redeliver all.
+import { parseArgs, type ParseArgsConfig } from 'node:util'
+import { UsageError } from './usage-error.ts'
+
+/** As `parseArgs`, with the names of the options that were given. Of an option given twice only the last would count. */
+export function readArguments<const Config extends ParseArgsConfig>(
+  config: Config
+): ReturnType<typeof parseArgs<Config>> & { given: string[] } {
+  const { tokens } = parseArgs({ ...(config as ParseArgsConfig), tokens: true })
+  const given = tokens.flatMap(token => (token.kind === 'option' ? [token.name] : []))
+  const repeated = given.find((name, at) => given.indexOf(name) !== at)
+  if (repeated !== undefined) throw new UsageError(`--${repeated} is given twice: give it once`)
+  return { ...parseArgs(config), given }
+}
+
+/** The names of the words of a command, and its options. */
+export interface Taken {
+  words: readonly string[]
+  options: readonly string[]
+}
+
+export function refuseSurplus(
+  command: string,
+  takes: Taken,
+  { words, given, help }: { words: readonly string[]; given: readonly string[]; help: string }
+): void {
+  const surplus = words.slice(takes.words.length)
+  if (surplus.length > 0) throw new UsageError(`${command} does not take ${surplus.join(' ')}\n\n${help}`)
+  const useless = given.filter(name => !takes.options.includes(name))
+  if (useless.length > 0)
+    throw new UsageError(`${command} does not take ${useless.map(name => `--${name}`).join(', ')}\n\n${help}`)
+}
