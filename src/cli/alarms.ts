@@ -1,11 +1,10 @@
 // ackbox alarms: lists the channels that get alarms, and tests one.
 import type { ChannelConfig } from '../alarm/channel-config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
-import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { readArguments, refuseSurplus } from './arguments.ts'
-import { reportFailure } from './database.ts'
+import { reportFailure, secretOf } from './database.ts'
 import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('alarms list')}
@@ -51,7 +50,7 @@ async function test(config: Config, name: string | undefined): Promise<void> {
     throw new UsageError(
       `${name === undefined ? 'The name of the channel is missing' : `Unknown channel: ${name}`}. ${names.length > 0 ? `The channels are ${names.join(', ')}.` : 'None is set: set ALARM_CHANNELS.'}`
     )
-  const secret = config.secret ?? embeddedSecret(config.dataDir)
+  const secret = secretOf(config)
   const { publicUrl, egressAllow = [] } = config
   const [channel] = await openChannels([one], { secret, publicUrl, egressAllow })
   if (!channel) return

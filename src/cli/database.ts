@@ -1,8 +1,20 @@
 // Shared by the commands that use the database.
+import { existsSync } from 'node:fs'
 import { userInfo } from 'node:os'
-import { checkServer, DatabaseError, isInfrastructure, locatePrimary, openDb, type Sql } from '../db/pool.ts'
+import path from 'node:path'
+import {
+  checkClient,
+  checkServer,
+  DatabaseError,
+  isInfrastructure,
+  locatePrimary,
+  openDb,
+  type Sql
+} from '../db/pool.ts'
 import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
+import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
+import { onStop } from '../runtime/stop.ts'
 import { SetupError } from '../runtime/setup-error.ts'
 import { SettingError, type Config } from '../service/config.ts'
 
@@ -23,18 +35,55 @@ export function reportFailure(err: unknown): void {
 
 /** Without DATABASE_URL: the embedded one. It is started if needed, and then stopped again. */
 export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
-  const own = config.databaseUrl === undefined ? await runPostmaster({ dataDir: config.dataDir }) : null
-  const url = own ? urlOf(own) : (config.databaseUrl ?? '')
-  await locatePrimary(url)
-  const sql = openDb(url, { max: 1 })
+  checkClient()
+  if (config.databaseUrl === undefined && !hasEmbedded(config)) throw new DatabaseError(nothingAt(config))
+  const own = config.databaseUrl === undefined ? await borrowEmbedded(config.dataDir) : undefined
+  const url = own?.url ?? config.databaseUrl ?? ''
   try {
-    await checkServer(sql)
-    await act(sql)
+    await locatePrimary(url)
+    const sql = openDb(url, { max: 1 })
+    try {
+      await checkServer(sql)
+      await act(sql)
+    } finally {
+      await sql.end({ timeout: 5 })
+    }
   } finally {
-    await sql.end({ timeout: 5 })
-    if (own && !own.adopted) await stopPostmaster({ pid: own.pid, dataDir: config.dataDir })
+    await own?.leave()
   }
 }
+
+/** The embedded PostgreSQL for one command, which stops what it started, also at Ctrl-C: the process ends then with 130. */
+export async function borrowEmbedded(dataDir: string): Promise<{ url: string; leave(): Promise<void> }> {
+  const starting = runPostmaster({ dataDir })
+  let left: Promise<void> | undefined
+  const leave = (): Promise<void> => (left ??= stopped())
+  const stopped = async (): Promise<void> => {
+    const postmaster = await starting.catch(() => undefined)
+    if (postmaster && !postmaster.adopted) await stopPostmaster({ pid: postmaster.pid, dataDir })
+  }
+  let isAsked = false
+  onStop(() => {
+    if (isAsked) process.exit(130)
+    isAsked = true
+    void leave().finally(() => process.exit(130))
+  }, ['SIGINT', 'SIGTERM', 'SIGHUP'])
+  return { url: urlOf(await starting), leave }
+}
+
+/** Only `start` makes one: a command would find an empty one, while the service uses another. */
+export const hasEmbedded = ({ dataDir }: Config): boolean =>
+  existsSync(path.join(dataDir, 'postgres', 'PG_VERSION'))
+
+/** SECRET, or the one that `start` made. */
+export function secretOf(config: Config): string {
+  if (config.secret !== undefined) return config.secret
+  if (!existsSync(path.join(config.dataDir, 'secret'))) throw new DatabaseError(nothingAt(config))
+  return embeddedSecret(config.dataDir)
+}
+
+const nothingAt = ({ dataDir }: Config): string =>
+  `There is no embedded database in ${path.resolve(dataDir)} yet: \`${commandLine('start')}\` makes it. For a service elsewhere, set DATA_DIR to its folder, or DATABASE_URL to its database.`
 
 /** The user at the terminal, for the audit. It proves nothing. */
 export function who(): string {

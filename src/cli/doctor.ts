@@ -1,8 +1,8 @@
 // ackbox doctor: checks everything this setup depends on. Each check is OK, or names the fix.
 import { environment, readConfig, SettingError, type Config } from '../service/config.ts'
 import { checkClient, DatabaseError } from '../db/pool.ts'
-import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
 import { readArguments } from './arguments.ts'
+import { borrowEmbedded, hasEmbedded } from './database.ts'
 import { checks, type Finding } from './doctor/checks.ts'
 import { lookAround } from './doctor/look.ts'
 
@@ -41,13 +41,9 @@ export async function run(args: string[]): Promise<void> {
 }
 
 /** Without DATABASE_URL: the embedded database. If it runs already, the service owns it and it keeps running. */
-async function reachDatabase({ databaseUrl, dataDir }: Config) {
-  if (databaseUrl !== undefined) return { url: databaseUrl, leave: async () => {} }
-  const postmaster = await runPostmaster({ dataDir })
-  const leave = async () => {
-    if (!postmaster.adopted) await stopPostmaster({ pid: postmaster.pid, dataDir })
-  }
-  return { url: urlOf(postmaster), leave }
+async function reachDatabase(config: Config) {
+  if (config.databaseUrl === undefined && hasEmbedded(config)) return await borrowEmbedded(config.dataDir)
+  return { url: config.databaseUrl, leave: async () => {} }
 }
 
 function print(name: string, { level, found, remedy }: Finding): void {

@@ -1,14 +1,13 @@
 // ackbox key: creates, lists and revokes API keys, and prints the signing secret of a downstream.
 import { environment, readConfig, type Config } from '../service/config.ts'
 import { list } from '../service/settings.ts'
-import { embeddedSecret } from '../embedded/start.ts'
 import { createKey, listApiKeys, revokeKey, scopes, type Scope } from '../db/api-keys.ts'
 import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { readArguments, refuseSurplus, type Taken } from './arguments.ts'
-import { reportFailure, who, withDatabase } from './database.ts'
+import { reportFailure, secretOf, who, withDatabase } from './database.ts'
 import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
@@ -124,7 +123,7 @@ async function revoke(sql: Sql, id: string): Promise<void> {
 
 /** Prints the secret of any name, first: it may be needed before the handler exists. */
 async function printSecret(config: Config, name: string): Promise<void> {
-  console.log(signingSecret(config.secret ?? embeddedSecret(config.dataDir), name))
+  console.log(signingSecret(secretOf(config), name))
   const { unknownName } = await import('./key/names.ts')
   const unknown = await unknownName(name)
   if (unknown !== undefined) console.error(unknown)

@@ -19,6 +19,18 @@ export async function findBinaries(): Promise<{ initdb: string; postgres: string
   }
 }
 
+/** A kill in the middle leaves these. Those of a start at this moment are younger. */
+const leftMs = 10 * 60_000
+
+/** Removes what starts that were killed have left: folders of 40 MB, and their passwords. */
+export function removeLeftovers(dataDir: string): void {
+  for (const name of fs.readdirSync(dataDir).filter(it => it.startsWith('postgres.new-'))) {
+    const left = path.join(dataDir, name)
+    const stat = fs.statSync(left, { throwIfNoEntry: false })
+    if (stat && Date.now() - stat.mtimeMs > leftMs) fs.rmSync(left, { recursive: true, force: true })
+  }
+}
+
 /** Makes `postgres/` in dataDir. Made beside and renamed, so that a kill in the middle, or two at once, leave either nothing or all of it. */
 export async function initialise(
   initdb: string,

@@ -6,7 +6,7 @@ import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
 import { freePort } from './port.ts'
-import { complaint, environment, findBinaries, initialise } from './initdb.ts'
+import { complaint, environment, findBinaries, initialise, removeLeftovers } from './initdb.ts'
 import { checkClient, connect, DatabaseError } from '../db/pool.ts'
 import { findRunning, isPostmaster, readPidFile } from './pidfile.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -44,6 +44,7 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
   const runAs = readyFor(postgresUser(dataDir, options.log), dataDir, binaries.postgres)
   const data = path.join(dataDir, 'postgres')
   const password = readOrMakeSecret(path.join(dataDir, 'password'), data)
+  removeLeftovers(dataDir)
   if (!fs.existsSync(path.join(data, 'PG_VERSION')))
     await initialise(binaries.initdb, runAs, dataDir, password)
 

@@ -84,6 +84,22 @@ t.test('words and options of other commands are refused', async t => {
   }
 })
 
+t.test('where no service was started yet, the commands say so and make nothing', async t => {
+  const empty = folder(t)
+  t.match(await ackbox(['doctor'], empty), { out: /no embedded database yet: `npm start` makes it/ })
+  for (const args of [
+    ['key', 'list'],
+    ['key', 'secret', 'warehouse'],
+    ['outbox', 'grant', 'shop']
+  ])
+    t.match(await ackbox(args, empty), {
+      code: 1,
+      out: '',
+      err: /^There is no embedded database in .*\.ackbox yet: .*DATA_DIR.*DATABASE_URL/
+    })
+  t.notOk(existsSync(path.join(empty, '.ackbox')))
+})
+
 t.test('init completes a package.json and leaves all else as it is', async t => {
   const project = folder(t)
   const own = {

@@ -12,8 +12,10 @@ import t, { type Test } from 'tap'
 import { dataFolder } from '../support/cluster.ts'
 import { plainNode } from '../support/service.ts'
 import { stopwatch } from '../support/stopwatch.ts'
+import { until } from '../support/until.ts'
 import { embeddedSecret, startEmbedded } from '../../src/embedded/start.ts'
 import { isAlive } from '../../src/embedded/pidfile.ts'
+import { removeLeftovers } from '../../src/embedded/initdb.ts'
 import { stopPostmaster } from '../../src/embedded/postmaster.ts'
 
 interface Said {
@@ -25,6 +27,7 @@ interface Said {
 }
 
 const holderFile = path.join(path.dirname(fileURLToPath(import.meta.url)), '../support/holder.js')
+const program = path.join(path.dirname(holderFile), '../../src/cli/ackbox.js')
 const root = process.getuid?.() === 0
 
 t.setTimeout(600_000) // each first start makes a whole database, and the machine may be busy
@@ -103,6 +106,33 @@ t.test(
     await next.stop()
   }
 )
+
+t.test('a command that Ctrl-C ends leaves no PostgreSQL behind', async t => {
+  const dataDir = await dataFolder(t)
+  const child = spawn(plainNode[0], [...plainNode.slice(1), program, 'key', 'list'], {
+    env: { PATH: process.env['PATH'], DATA_DIR: dataDir },
+    stdio: 'ignore'
+  })
+  const pidFile = path.join(dataDir, 'postgres/postmaster.pid')
+  await until('PostgreSQL starts', () => fs.existsSync(pidFile))
+  child.kill('SIGINT')
+  t.same(await once(child, 'exit'), [130, null])
+  t.notOk(fs.existsSync(pidFile), 'it ended, and in order')
+})
+
+t.test('what a first start that was killed left behind is removed', t => {
+  const dataDir = folder(t)
+  const [old, fresh] = ['postgres.new-old', 'postgres.new-fresh'].map(name => path.join(dataDir, name))
+  for (const made of [old, fresh]) {
+    fs.mkdirSync(path.join(made!, 'base'), { recursive: true })
+    fs.writeFileSync(`${made}.password`, 'secret')
+  }
+  const hourAgo = Date.now() / 1_000 - 3_600
+  for (const left of [old!, `${old}.password`]) fs.utimesSync(left, hourAgo, hourAgo)
+  removeLeftovers(dataDir)
+  t.same(fs.readdirSync(dataDir).toSorted(), ['postgres.new-fresh', 'postgres.new-fresh.password'])
+  t.end()
+})
 
 t.test('after a kill -9 of everything what was committed is there', async t => {
   const dataDir = await dataFolder(t)

@@ -72,6 +72,7 @@ export const checks: Check[] = [
   {
     name: 'PostgreSQL',
     look: ({ postgres }) => {
+      if ('error' in postgres && postgres.isToCome) return ok(postgres.error)
       if ('error' in postgres)
         return fix(`cannot be used: ${postgres.error}`, 'check DATABASE_URL, and that the server runs')
       return ok(`version ${postgres.version}, answers in ${postgres.roundTripMs.toFixed(1)} ms`)

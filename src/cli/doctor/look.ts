@@ -5,6 +5,7 @@ import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
 import { checkServer, locatePrimary, openDb } from '../../db/pool.ts'
 import type { NamedTarget } from '../../handler/load.ts'
+import { commandLine } from '../../runtime/package.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
 import { demoUrl, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
@@ -40,6 +41,8 @@ export interface PostgresFacts {
 
 interface Failed {
   error: string
+  /** No DATABASE_URL, and the first start has not been yet. */
+  isToCome?: true
 }
 
 export interface Looked extends TargetFacts {
@@ -58,8 +61,8 @@ export interface HandlerFacts {
   facts?: SetupFacts | undefined
 }
 
-/** `databaseUrl`: from the settings, or of the embedded PostgreSQL. */
-export async function lookAround(config: Config, databaseUrl: string): Promise<Looked> {
+/** `databaseUrl`: from the settings, or of the embedded PostgreSQL, which may not be there yet. */
+export async function lookAround(config: Config, databaseUrl: string | undefined): Promise<Looked> {
   const [servers, handlers] = await Promise.all([
     lookAtServers(config, databaseUrl),
     lookAtHandlers(config).catch(failed)
@@ -83,13 +86,18 @@ export async function lookAgain(
 
 async function lookAtServers(
   config: Config,
-  databaseUrl: string
+  databaseUrl: string | undefined
 ): Promise<Omit<Looked, 'handlers' | keyof TargetFacts>> {
   const [postgres, redis] = await Promise.all([
-    lookAtPostgres(databaseUrl, config).catch(failed),
+    databaseUrl === undefined ? toCome : lookAtPostgres(databaseUrl, config).catch(failed),
     config.redisUrl === undefined ? undefined : lookAtRedis(config.redisUrl).catch(failed)
   ])
   return { postgres, redis }
+}
+
+const toCome: Failed = {
+  error: `no embedded database yet: \`${commandLine('start')}\` makes it`,
+  isToCome: true
 }
 
 const failed = (err: unknown): Failed => {

@@ -27,7 +27,7 @@ const lookMs = 3_000
 
 export async function lookAtTargets(
   config: Config,
-  databaseUrl: string,
+  databaseUrl: string | undefined,
   named: NamedTarget[]
 ): Promise<TargetFacts> {
   const guard = egress({ config, databaseUrl })
