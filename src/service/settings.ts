@@ -1,9 +1,9 @@
 // Every setting of Ackbox, in one object. `.env.example` and `docs/config.md` are generated from it.
 import { z } from 'zod'
-import { hostUrls } from '../db/hosts.ts'
 import { redisAddress } from '../queue/redis-client.ts'
 import { readTargets } from '../handler/dtm.ts'
 import { nearest } from '../runtime/nearest.ts'
+import { address, addresses, base, decodable } from './addresses.ts'
 
 const whole = (min: number, max: number) => {
   const error = `must be a whole number from ${min} to ${max}`
@@ -12,19 +12,7 @@ const whole = (min: number, max: number) => {
 }
 const oneOf = <const T extends readonly string[]>(words: T) =>
   z.enum(words, `must be one of ${words.join(', ')}`)
-const address = (...protocols: string[]) =>
-  z.string().refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
-    error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
-  })
 const folder = z.string().regex(/^(none|file:\/[^/].*)$/, 'must be none, or like file:/folder')
-/** One host or several, separated by commas. */
-const addresses = (...protocols: string[]) =>
-  z
-    .string()
-    .refine(
-      text => hostUrls(text).every(url => URL.canParse(url) && protocols.includes(new URL(url).protocol)),
-      { error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}` }
-    )
 
 /** `unset` describes the behaviour without the setting, if it is more than a value. */
 export const settings = z.object({
@@ -37,8 +25,7 @@ export const settings = z.object({
       unset: 'a PostgreSQL of its own under `DATA_DIR`',
       example: 'postgres://ackbox:password@127.0.0.1:5432/ackbox'
     }),
-  REDIS_URL: z
-    .string()
+  REDIS_URL: decodable
     .refine(text => redisAddress(text) !== undefined, {
       error:
         'must be like redis://host:6379, rediss://host:6379, redis://a:6379,b:6379 or redis+sentinel://a:26379,b:26379/master'
@@ -76,7 +63,7 @@ export const settings = z.object({
     .describe(
       'The port to listen on. 0 selects a free port. Without the api role, the port opens only if PORT is set, for /healthz, /readyz and /metrics.'
     ),
-  PUBLIC_URL: address('http:', 'https:')
+  PUBLIC_URL: base('http:', 'https:')
     .optional()
     .describe('The URL at which downstreams reach this service. `/callback` is appended.')
     .meta({ unset: '`http://HOST:PORT`', example: 'https://ackbox.example.com' }),

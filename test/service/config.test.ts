@@ -129,6 +129,24 @@ t.test('everything wrong is said at once, by name, with what would be right', as
   ])
 })
 
+t.test('a raw % in a password is said, since every client would decode it', async t => {
+  t.equal(
+    complaint({ DATABASE_URL: 'postgres://u:50%off@db/x', SECRET: secret }),
+    'DATABASE_URL has a % that is not percent-encoding: write it as %25'
+  )
+  t.equal(
+    complaint({ REDIS_URL: 'redis://:50%off@cache' }),
+    'REDIS_URL has a % that is not percent-encoding: write it as %25'
+  )
+  t.equal(complaint({ REDIS_URL: 'redis://:50%25off@cache' }), '')
+})
+
+t.test('PUBLIC_URL is what a path can be appended to', async t => {
+  for (const url of ['http://h/base?x=1', 'http://h/#f', 'http://u:p@h', 'http://u@h/base', 'http://h/?'])
+    t.match(complaint({ PUBLIC_URL: url }), /^PUBLIC_URL must have no user, password, query or fragment/, url)
+  t.equal(complaint({ PUBLIC_URL: 'https://ackbox.example.com/base/@x' }), '')
+})
+
 t.test('a complaint never prints a password', async t => {
   const said = complaint({
     DATABASE_URL: 'mysql://u:hunter2@db/x',

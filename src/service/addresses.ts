@@ -1,0 +1,34 @@
+// The forms of addresses in the settings.
+import { z } from 'zod'
+import { hostUrls } from '../db/hosts.ts'
+
+export const address = (...protocols: string[]) =>
+  z.string().refine(text => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
+    error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
+  })
+
+/** Of a user or a password with a raw `%`, which every client would decode. */
+export function isDecodable(url: string): boolean {
+  try {
+    decodeURIComponent(url)
+    return true
+  } catch {
+    return false
+  }
+}
+export const rawPercent = 'has a % that is not percent-encoding: write it as %25'
+export const decodable = z.string().refine(isDecodable, { error: rawPercent, abort: true })
+
+/** A URL to which a path is appended. */
+export const base = (...protocols: string[]) =>
+  address(...protocols).refine(
+    text => !URL.canParse(text) || !/[?#]|^[^/]*\/\/[^/]*@/.test(text),
+    'must have no user, password, query or fragment: /callback is appended to it'
+  )
+
+/** One host or several, separated by commas. */
+export const addresses = (...protocols: string[]) =>
+  decodable.refine(
+    text => hostUrls(text).every(url => URL.canParse(url) && protocols.includes(new URL(url).protocol)),
+    { error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}` }
+  )
