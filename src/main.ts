@@ -3,7 +3,7 @@
 import { createServer, type AddressInfo } from 'node:net'
 import closeWithGrace from 'close-with-grace'
 import { pino } from 'pino'
-import { environment, readConfig, type Config } from './service/config.ts'
+import { environment, readConfig, SettingError, type Config } from './service/config.ts'
 import { remind } from './cli/doctor/remind.ts'
 import { explain } from './cli/explain.ts'
 import { demoHeader, dropDemoKey, keepDemoKey, type DemoKey } from './demo/key.ts'
@@ -148,10 +148,20 @@ async function withPort(config: Config): Promise<Config> {
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen(config.port, config.host, resolve)
+  }).catch((err: unknown) => {
+    throw listenError(err, config)
   })
   const { port } = server.address() as AddressInfo
   await new Promise(resolve => server.close(resolve))
   return { ...config, port, publicUrl: config.publicUrl.replace(/:0$/, `:${port}`) }
+}
+
+/** Others name the address themselves: cli/explain. A name that nobody knows would be taken for that of the database. */
+function listenError(err: unknown, { host }: Config): unknown {
+  const { code = '', message } = err as NodeJS.ErrnoException
+  return /^(ENOTFOUND|EAI_)/.test(code)
+    ? new SettingError(`HOST ${host} cannot be resolved (${message}): set it to an address of this machine`)
+    : err
 }
 
 function loopbackOf(host: string): string {

@@ -19,8 +19,6 @@ export function explain(err: unknown): string {
     return `ackbox: ${address ?? ''}:${port ?? ''} is in use: stop what listens there, or set PORT to a free one`
   if (code === 'EADDRNOTAVAIL' || code === 'EACCES')
     return `ackbox: cannot listen on ${address ?? ''}:${port ?? ''} (${code}): check HOST and PORT`
-  if (code === 'ENOTFOUND' && address === undefined && !isInfrastructure(err))
-    return `ackbox: ${message}: check HOST`
   if (isInfrastructure(err) || code === '3D000' || code?.startsWith('28')) {
     return `ackbox: PostgreSQL cannot be used (${message.trim() || code}): check DATABASE_URL, and that the server is up`
   }

@@ -163,6 +163,11 @@ const settings: [what: string, env: Env, says: RegExp][] = [
     'a HOST that is not ours',
     { ...withDatabase('postgres://a@127.0.0.1/a'), HOST: '192.0.2.1', AUTH: 'on', DEMO: 'off' },
     /192\.0\.2\.1.*check HOST/
+  ],
+  [
+    'a HOST that nobody knows',
+    { ...withDatabase('postgres://a@127.0.0.1/a'), HOST: 'nope.invalid', AUTH: 'on', DEMO: 'off' },
+    /HOST nope\.invalid cannot be resolved/
   ]
 ]
 for (const [what, env, says] of settings) oneLine(`${what} is said`, [says], () => env)
