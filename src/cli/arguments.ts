@@ -1,4 +1,5 @@
 // The command line. What a command would leave out of account is refused: `tasks redeliver --all order-1` must not redeliver all.
+import { readFileSync } from 'node:fs'
 import { parseArgs, type ParseArgsConfig } from 'node:util'
 import { UsageError } from './usage-error.ts'
 
@@ -11,6 +12,15 @@ export function readArguments<const Config extends ParseArgsConfig>(
   const repeated = given.find((name, at) => given.indexOf(name) !== at)
   if (repeated !== undefined) throw new UsageError(`--${repeated} is given twice: give it once`)
   return { ...parseArgs(config), given }
+}
+
+/** Before a database is opened: an ENOENT of the file would be taken for one of a socket. */
+export function readKeyFile(file: string): string {
+  try {
+    return readFileSync(file, 'utf8').trim()
+  } catch (err) {
+    throw new UsageError(`--key-file cannot be read: ${err instanceof Error ? err.message : String(err)}`)
+  }
 }
 
 /** The names of the words of a command, and its options. */

@@ -1,5 +1,6 @@
 // ackbox import: copies the open rows of a home-grown message table to tasks.
-import { closeSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { accessSync, closeSync, constants, openSync, statSync, writeSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { isInfrastructure } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
@@ -8,7 +9,9 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
-import { readArguments } from './arguments.ts'
+import { readArguments, readKeyFile } from './arguments.ts'
+import { environment, SettingError } from '../service/config.ts'
+import { isDecodable, rawPercent } from '../service/addresses.ts'
 import { dryRun } from './import/dry-run.ts'
 import { explain } from './explain.ts'
 import { isParseError, UsageError } from './usage-error.ts'
@@ -41,7 +44,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
-    if (err instanceof UsageError || isParseError(err)) throw err
+    if (err instanceof UsageError || err instanceof SettingError || isParseError(err)) throw err
     console.error(reasonOf(err))
     process.exitCode = exits.failed
   }
@@ -166,16 +169,17 @@ interface Options {
 }
 
 function read(args: string[]): Options {
+  const env = environment()
   const { values } = readArguments({
     args,
     options: {
-      from: { type: 'string', default: process.env['ACKBOX_IMPORT_FROM'] ?? '' },
+      from: { type: 'string', default: env['ACKBOX_IMPORT_FROM'] ?? '' },
       table: { type: 'string', default: '' },
       columns: { type: 'string', default: '' },
       where: { type: 'string' },
       order: { type: 'string' },
       'dry-run': { type: 'boolean', default: false },
-      to: { type: 'string', default: process.env['ACKBOX_URL'] ?? '' },
+      to: { type: 'string', default: env['ACKBOX_URL'] ?? '' },
       key: { type: 'string' },
       'key-file': { type: 'string' },
       rejected: { type: 'string', default: 'import-rejected.ndjson' },
@@ -192,6 +196,8 @@ function read(args: string[]): Options {
   if (!values['dry-run'] && !isHttp) throw new UsageError(`Missing option: --to http://…\n\n${help}`)
   const batch = /^\d{1,4}$/.test(values.batch) ? Number(values.batch) : 0
   if (batch < 1 || batch > 1_000) throw new UsageError('--batch must be a whole number from 1 to 1000')
+  if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
+  if (!values['dry-run']) checkRejected(values.rejected)
   const file = values['key-file']
   return {
     from: values.from,
@@ -203,8 +209,21 @@ function read(args: string[]): Options {
       batch
     },
     to: values.to,
-    key: values.key ?? (file === undefined ? process.env['ACKBOX_KEY'] : readFileSync(file, 'utf8').trim()),
+    key: values.key ?? (file === undefined ? env['ACKBOX_KEY'] || undefined : readKeyFile(file)),
     rejected: values.rejected,
     isDryRun: values['dry-run']
+  }
+}
+
+/** Now rather than at the first row for it. It is made only then. */
+function checkRejected(path: string): void {
+  try {
+    const isThere = statSync(path, { throwIfNoEntry: false })
+    if (isThere?.isDirectory()) throw new Error('it is a folder')
+    accessSync(isThere ? path : dirname(path), constants.W_OK)
+  } catch (err) {
+    throw new UsageError(
+      `--rejected ${path} cannot be written: ${err instanceof Error ? err.message : String(err)}`
+    )
   }
 }

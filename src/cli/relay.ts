@@ -1,5 +1,4 @@
 // ackbox relay: moves tasks from the table ackbox_outbox of a producer's own database into Ackbox.
-import { readFileSync } from 'node:fs'
 import { pino } from 'pino'
 import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
@@ -11,8 +10,9 @@ import { mysqlSource } from '../relay/mysql.ts'
 import { postgresSource } from '../relay/postgres.ts'
 import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
 import { RelayError, type Source } from '../relay/source.ts'
-import { readFailpoints } from '../service/config.ts'
-import { readArguments, refuseSurplus } from './arguments.ts'
+import { environment, readFailpoints, readLogLevel, SettingError } from '../service/config.ts'
+import { isDecodable, rawPercent } from '../service/addresses.ts'
+import { readArguments, readKeyFile, refuseSurplus } from './arguments.ts'
 import { isParseError, UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
@@ -37,7 +37,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     await perform(args)
   } catch (err) {
-    if (err instanceof UsageError || isParseError(err)) throw err
+    if (err instanceof UsageError || err instanceof SettingError || isParseError(err)) throw err
     const { message, code } = err as NodeJS.ErrnoException
     if (err instanceof RelayError) console.error(message)
     else if (isInfrastructure(err))
@@ -71,7 +71,7 @@ async function perform(args: string[]): Promise<void> {
 async function work(source: Source, options: Options): Promise<void> {
   const stop = new AbortController()
   onStop(() => (stop.signal.aborted ? process.exit(1) : stop.abort()))
-  const log = pino({ level: process.env['LOG_LEVEL'] ?? 'info', base: null })
+  const log = pino({ level: options.logLevel, base: null })
   const metrics = relayMetrics()
   const deps: RelayDeps = {
     source,
@@ -112,17 +112,19 @@ interface Options {
   batch: number
   concurrency: number
   listen: { host: string; port: number } | undefined
+  logLevel: string
   once: boolean
   retryRejected: boolean
   ddl: string | undefined
 }
 
 function read(args: string[]): Options {
+  const env = environment()
   const { values, given } = readArguments({
     args,
     options: {
-      from: { type: 'string', default: process.env['ACKBOX_RELAY_FROM'] ?? '' },
-      to: { type: 'string', default: process.env['ACKBOX_URL'] ?? '' },
+      from: { type: 'string', default: env['ACKBOX_RELAY_FROM'] ?? '' },
+      to: { type: 'string', default: env['ACKBOX_URL'] ?? '' },
       key: { type: 'string' },
       'key-file': { type: 'string' },
       batch: { type: 'string', default: '500' },
@@ -145,16 +147,18 @@ function read(args: string[]): Options {
     of('--retry-rejected', ['retry-rejected', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
   else if (values.once) of('--once', ['once', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
   if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
+  if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
   if (!prints && !values['retry-rejected'] && !/^https?:$/.test(protocolOf(values.to)))
     throw new UsageError(`Missing option: --to http://…\n\n${help}`)
   const file = values['key-file']
   return {
     from: values.from,
     to: values.to,
-    key: values.key ?? (file === undefined ? process.env['ACKBOX_KEY'] : readFileSync(file, 'utf8').trim()),
+    key: values.key ?? (file === undefined ? env['ACKBOX_KEY'] || undefined : readKeyFile(file)),
     batch: whole('--batch', values.batch, 1_000),
     concurrency: whole('--concurrency', values.concurrency, 64),
     listen: values.listen === undefined ? undefined : place(values.listen),
+    logLevel: readLogLevel(env),
     once: values.once,
     retryRejected: values['retry-rejected'],
     ddl: kind && ddl[kind]

@@ -131,12 +131,16 @@ function checked(given: Env): { data: Settings; complaints: string[]; wrong: Set
   }
 }
 
-/** DATABASE_URL alone, for a command that needs no other setting. Judged as `readConfig` does, in the same words. */
-export function readDatabaseUrl(env: Env): string | undefined {
-  const given = { DATABASE_URL: env['DATABASE_URL'] || undefined }
-  const read = settings.pick({ DATABASE_URL: true }).safeParse(given)
-  if (read.success) return read.data.DATABASE_URL
-  throw new SettingError(read.error.issues.map(issue => complaint(issue, given)).join('\n'))
+/** One setting, for a command that needs no other. Judged as `readConfig` does, in the same words. */
+export const readDatabaseUrl = (env: Env): string | undefined => readOne('DATABASE_URL', env)
+export const readLogLevel = (env: Env): string => readOne('LOG_LEVEL', env)
+
+function readOne<Name extends 'DATABASE_URL' | 'LOG_LEVEL'>(name: Name, env: Env): Settings[Name] {
+  const given = { [name]: env[name] || undefined }
+  const read = settings.shape[name].safeParse(given[name])
+  if (read.success) return read.data as Settings[Name]
+  const issues = read.error.issues.map(issue => ({ ...issue, path: [name] }))
+  throw new SettingError(issues.map(issue => complaint(issue, given)).join('\n'))
 }
 
 export function readFailpoints(text: string | undefined, env: Env): Map<Failpoint, Fault> | string {

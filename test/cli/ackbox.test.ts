@@ -100,6 +100,30 @@ t.test('where no service was started yet, the commands say so and make nothing',
   t.notOk(existsSync(path.join(empty, '.ackbox')))
 })
 
+t.test('files and settings of relay and import are looked at before a database is', async t => {
+  const dir = folder(t)
+  const from = ['--from', 'postgres://127.0.0.1:1/none', '--to', 'http://127.0.0.1:1']
+  const table = ['--table', 'a', '--columns', 'taskNo=a,messageCode=b,messageBody=c']
+  const wrong: [said: RegExp, ...args: string[]][] = [
+    [/^--key-file cannot be read: ENOENT/, 'relay', ...from, '--key-file', '/nope'],
+    [/^--key-file cannot be read: ENOENT/, 'import', ...from, ...table, '--key-file', '/nope'],
+    [/^--rejected \/nope\/x cannot be written: ENOENT/, 'import', ...from, ...table, '--rejected', '/nope/x'],
+    [/^--rejected \. cannot be written: it is a folder/, 'import', ...from, ...table, '--rejected', '.'],
+    [
+      /^--from has a % that is not percent-encoding: write it as %25\n/,
+      'relay',
+      ...from.with(1, 'postgres://u:%@a')
+    ]
+  ]
+  for (const [err, ...args] of wrong)
+    t.match(await ackbox(args, dir), { code: 1, out: '', err }, args.join(' '))
+  writeFileSync(path.join(dir, '.env'), 'LOG_LEVEL=verbose\nACKBOX_URL=http://127.0.0.1:1\n')
+  t.match(await ackbox(['relay', '--from', 'postgres://127.0.0.1:1/none'], dir), {
+    code: 1,
+    err: /^LOG_LEVEL must be one of .* but is "verbose"\n$/
+  })
+})
+
 t.test('init completes a package.json and leaves all else as it is', async t => {
   const project = folder(t)
   const own = {
