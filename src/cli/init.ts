@@ -1,8 +1,9 @@
 // ackbox init: creates a small project with a first handler, from examples/project. Existing files are kept.
-import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
-import { parseArgs } from 'node:util'
 import { packageRoot, version } from '../runtime/package.ts'
+import { readArguments, refuseSurplus } from './arguments.ts'
+import { UsageError } from './usage-error.ts'
 
 export const help = `ackbox init [FOLDER]    creates a small project in FOLDER, or in this folder
 
@@ -18,10 +19,24 @@ const files: [from: string, to: string][] = [
 ]
 
 export async function run(args: string[]): Promise<void> {
-  const { positionals } = parseArgs({ args, allowPositionals: true })
+  const { positionals } = readArguments({ args, allowPositionals: true })
+  refuseSurplus('init', { words: ['FOLDER'], options: [] }, { words: positionals, given: [], help })
   const folder = resolve(positionals[0] ?? '.')
-  mkdirSync(folder, { recursive: true })
-  const { type } = describe(folder)
+  try {
+    create(folder)
+  } catch (err) {
+    // A disk that is full, a folder of somebody else.
+    if (!(err instanceof Error) || !('syscall' in err)) throw err
+    throw new UsageError(`${folder} cannot be written: ${err.message}`)
+  }
+}
+
+function create(folder: string): void {
+  // Before anything is written: a project that is half made must be cleared by hand.
+  makeFolder(folder)
+  const own = readOwn(join(folder, 'package.json'))
+  makeFolder(join(folder, 'handlers'))
+  const { type } = describe(folder, own)
   // In a CommonJS project only the extension marks a file as a module.
   const hello = type === 'module' ? 'handlers/hello.ts' : 'handlers/hello.mts'
   for (const [from, to] of [['handlers/hello.ts', hello] as const, ...files]) {
@@ -43,26 +58,59 @@ Next:
   curl -s 'http://127.0.0.1:3000/tasks/hello-1?wait=HANDLED'`)
 }
 
+/** What the values of its members are is npm's business. */
 interface Description {
-  name?: string
-  type: string
-  scripts?: Record<string, string>
-  dependencies?: Record<string, string>
-  devDependencies?: Record<string, string>
-  allowScripts?: Record<string, boolean>
+  type?: string
+  scripts?: Record<string, unknown>
+  dependencies?: Record<string, unknown>
+  devDependencies?: Record<string, unknown>
+  allowScripts?: Record<string, unknown>
+}
+const objects = ['scripts', 'dependencies', 'devDependencies', 'allowScripts']
+
+function makeFolder(path: string): void {
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory() === false)
+    throw new UsageError(`${path} is a file, and a folder is needed there`)
+  mkdirSync(path, { recursive: true })
 }
 
+/** Undefined: there is none. */
+function readOwn(path: string): Description | undefined {
+  if (!existsSync(path)) return undefined
+  let value: unknown
+  try {
+    // Editors of Windows write a byte order mark, and npm takes it.
+    value = JSON.parse(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
+  } catch (err) {
+    throw new UsageError(`${path} cannot be read: ${err instanceof Error ? err.message : String(err)}`)
+  }
+  if (!isObject(value)) throw new UsageError(`${path} must be a JSON object`)
+  for (const name of objects)
+    if (value[name] !== undefined && !isObject(value[name]))
+      throw new UsageError(`${path} has ${name} that is no JSON object`)
+  if (value['type'] !== undefined && typeof value['type'] !== 'string')
+    throw new UsageError(`${path} has a type that is no text`)
+  return value
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** As npm takes it: lower case, without spaces. */
+const nameOf = (folder: string): string =>
+  basename(folder)
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9._-]+/g, '-')
+    .replaceAll(/^[-._]+|[-.]+$/g, '') || 'my-project'
+
 /** Writes the project's package.json. Existing entries win. */
-function describe(folder: string): Description {
+function describe(folder: string, there: Description | undefined): { type: string } {
   const path = join(folder, 'package.json')
-  const there = existsSync(path)
-    ? (JSON.parse(readFileSync(path, 'utf8')) as Partial<Description>)
-    : undefined
   const { allowScripts = {} } = JSON.parse(
     readFileSync(join(packageRoot, 'package.json'), 'utf8')
   ) as Description
-  const described: Description = {
-    ...(there ?? { name: basename(folder), private: true }),
+  const described = {
+    ...(there ?? { name: nameOf(folder), private: true }),
     type: there?.type ?? 'module',
     scripts: {
       start: 'ackbox start',

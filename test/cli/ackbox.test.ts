@@ -50,7 +50,7 @@ t.test('a .env that cannot be read is no .env that is missing', async t => {
     t.match(
       await ackbox(args, project),
       { code: 1, err: /^(ackbox: )?\.env cannot be read: EISDIR/ },
-      args.join(" ")
+      args.join(' ')
     )
 })
 
@@ -122,6 +122,36 @@ t.test('files and settings of relay and import are looked at before a database i
     code: 1,
     err: /^LOG_LEVEL must be one of .* but is "verbose"\n$/
   })
+})
+
+t.test('init refuses what it would break, before it writes anything', async t => {
+  const dir = folder(t)
+  const project = (name: string, json: string): string => {
+    mkdirSync(path.join(dir, name))
+    writeFileSync(path.join(dir, name, 'package.json'), json)
+    return name
+  }
+  writeFileSync(path.join(dir, 'afile'), '')
+  writeFileSync(path.join(dir, project('b', '{}'), 'handlers'), '')
+  const wrong: [said: RegExp, ...args: string[]][] = [
+    [/afile is a file, and a folder is needed there/, 'afile'],
+    [/handlers is a file, and a folder is needed there/, 'b'],
+    [/package\.json cannot be read: /, project('c', '{')],
+    [/package\.json must be a JSON object/, project('d', '[]')],
+    [/package\.json has scripts that is no JSON object/, project('e', '{"scripts":"x"}')],
+    [/^init does not take y z\n/, 'x', 'y', 'z']
+  ]
+  for (const [err, ...args] of wrong) {
+    t.match(await ackbox(['init', ...args], dir), { code: 1, out: '', err }, args.join(' '))
+    t.notOk(existsSync(path.join(dir, args[0] ?? '', '.env')), 'nothing was written')
+  }
+  const bom = project('f', '\uFEFF{"name":"mine"}')
+  t.match(await ackbox(['init', bom], dir), { code: 0, err: '' })
+  t.match(await ackbox(['init', 'My Shop'], dir), { code: 0, err: '' })
+  const nameOf = (name: string): unknown =>
+    JSON.parse(readFileSync(path.join(dir, name, 'package.json'), 'utf8'))
+  t.match(nameOf('f'), { name: 'mine' })
+  t.match(nameOf('My Shop'), { name: 'my-shop' })
 })
 
 t.test('init completes a package.json and leaves all else as it is', async t => {
