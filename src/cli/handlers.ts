@@ -41,12 +41,14 @@ async function perform(args: string[]): Promise<void> {
   })
   if (!values['dry-run'] && (positionals.length > 0 || values.scene !== ''))
     throw new UsageError(`Only --dry-run takes a messageCode, a messageBody and --scene\n\n${help}`)
+  const [messageCode = '', messageBody = '', ...surplus] = positionals
+  const missing = ['messageCode', 'messageBody'][positionals.length]
+  if (values['dry-run'] && missing !== undefined) throw new UsageError(`Missing ${missing}\n\n${help}`)
+  if (surplus.length > 0)
+    throw new UsageError(`handlers --dry-run does not take ${surplus.join(' ')}\n\n${help}`)
   const config = readConfig(environment())
   const registry = await readHandlers(config)
   if (!values['dry-run']) return list(registry)
-  const [messageCode, messageBody] = positionals
-  if (messageCode === undefined || messageBody === undefined || positionals.length > 2)
-    throw new UsageError(help)
   const refusal = refusedBy(egress({ config, databaseUrl: config.databaseUrl }))
   const refused = (url: string): string | undefined =>
     config.demo && url.startsWith(`${demoUrl}/`) ? undefined : refusal(url)

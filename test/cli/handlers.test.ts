@@ -93,7 +93,16 @@ t.test('a dry run of what would be refused says how', async t => {
     [['order.paid', '{"orderId":7}'], /422.*\/orderId {2}Invalid input.*\/cents/s],
     [['order.paid', '{oops'], /The messageBody is not JSON/],
     [['order.paid', '{"orderId":"..","cents":1}'], /would not get a request/],
-    [['order.paid'], /npm run handlers -- --dry-run/]
+    [
+      ['order.paid', '{"orderId":"a","orderId":"b","cents":1}'],
+      /^The messageBody is not I-JSON .*same member name twice/
+    ],
+    [['order.paid', '7'], /422:\n {2}the whole messageBody {2}Invalid input/],
+    [['order.paid', '{},"delay":5'], /^The messageBody is not JSON: /],
+    [['order.paid', '{"orderId":"1","cents":1}', '--scene', 'a\u0007b'], /422:\n {2}--scene {2}must be/],
+    [['order.paid'], /^Missing messageBody\n.*npm run handlers -- --dry-run/s],
+    [[], /^Missing messageCode\n/],
+    [['order.paid', '{}', 'x'], /^handlers --dry-run does not take x\n/]
   ]
   for (const [args, says] of table) {
     const { code, err } = await handlers(['--dry-run', ...args])

@@ -5,10 +5,11 @@ import { dryTask } from '../../delivery/dry-run.ts'
 import { limitOf } from '../../domain/retry-policy.ts'
 import { nearest } from '../../runtime/nearest.ts'
 import type { Backoff, Task } from '../../domain/types.ts'
-import { defaultTaskNo } from '../../json/reader.ts'
+import { bodyOf as problemBodyOf, problemOf } from '../../api/problem.ts'
+import { defaultTaskNo, readJson } from '../../json/reader.ts'
+import { refusalOf } from '../task-refusal.ts'
 import { UsageError } from '../usage-error.ts'
 import { unencoded } from './unencoded.ts'
-import { messageOf } from '../../runtime/errors.ts'
 
 export interface DryRunDeps {
   registry: Registry
@@ -30,7 +31,7 @@ export async function dryRun(
       `no handler has messageCode '${messageCode}': ${meant ? `did you mean '${meant}'?` : `the handlers are ${[...handlers.keys()].join(', ')}`}`
     )
   }
-  const body = bodyOf(handler, raw)
+  const body = bodyOf(handlers, handler, raw, sceneType)
   const taskNo = defaultTaskNo(messageCode, sceneType, raw)
   const task = dryTask({ taskNo, messageCode, sceneType, messageBody: raw })
   console.log(`task ${task.taskNo}`)
@@ -62,19 +63,35 @@ async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, ta
   }
 }
 
-function bodyOf(handler: LoadedHandler, raw: string): unknown {
-  let value: unknown
+/** Throws what POST /tasks would answer. A duplicate member, say, is none of the schema's business. */
+function bodyOf(
+  handlers: Registry['handlers'],
+  handler: LoadedHandler,
+  raw: string,
+  sceneType: string
+): unknown {
   try {
-    value = JSON.parse(raw)
+    // By itself first: its errors are told by their place in it, and it may not bring members of the task.
+    readJson(Buffer.from(raw), 'plain')
   } catch (err) {
-    throw new UsageError(`The messageBody is not JSON: ${messageOf(err)}`)
+    const { title, detail } = problemBodyOf(problemOf(err))
+    throw new UsageError(
+      `${title.replace('The body', 'The messageBody')}${detail === undefined ? '' : `: ${detail}`}`
+    )
   }
-  const read = handler.body.safeParse(value)
-  if (read.success) return read.data
-  const issues = read.error.issues.map(issue => `  /${issue.path.join('/')}  ${issue.message}`)
-  throw new UsageError(
-    `POST /tasks would answer 422. The messageBody does not match the schema of ${handler.messageCode}:\n${issues.join('\n')}`
-  )
+  const { messageCode } = handler
+  const members = `"messageCode":${JSON.stringify(messageCode)},"sceneType":${JSON.stringify(sceneType)}`
+  const refused = refusalOf(`{${members},"messageBody":${raw}}`, handlers)
+  if (!refused) return handler.body.parse(JSON.parse(raw))
+  const { status, title = '', detail = title, pointer = '', errors = [{ detail, pointer }] } = refused
+  const lines = errors.map(one => `  ${placeOf(one.pointer)}  ${one.detail}`)
+  throw new UsageError(`POST /tasks of ${messageCode} would answer ${status}:\n${lines.join('\n')}`)
+}
+
+function placeOf(pointer: string): string {
+  if (pointer === '/messageBody') return 'the whole messageBody'
+  if (pointer === '/sceneType') return '--scene'
+  return pointer.replace(/^\/messageBody(?=\/)/, '')
 }
 
 interface Destination extends Pick<DryRunDeps, 'refused'> {

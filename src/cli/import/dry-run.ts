@@ -1,24 +1,8 @@
-import { pino } from 'pino'
-import { bodyOf, problemOf, refusalProblem } from '../../api/problem.ts'
-import { readTaskRequest } from '../../api/task-request.ts'
-import { refusalBy } from '../../delivery/handler-refusal.ts'
-import type { Registry } from '../../handler/load.ts'
-import { readJson } from '../../json/reader.ts'
 import { taskText } from '../../relay/post.ts'
-import { problemBody } from '../../runtime/errors.ts'
 import type { Snapshot } from '../../relay/table.ts'
 import { environment, readConfig } from '../../service/config.ts'
 import { readHandlers } from '../read-handlers.ts'
-
-type Handlers = Registry['handlers']
-
-/** The members of a problem that are printed. */
-interface Refusal {
-  status: number
-  code: string
-  detail?: string
-  pointer?: string
-}
+import { refusalOf, type Refusal } from '../task-refusal.ts'
 
 const shown = 3
 
@@ -56,35 +40,6 @@ export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSig
   console.log('Nothing was posted. Existing tasks with the same taskNo were not checked.')
   return refusals === 0
 }
-
-/** What POST /tasks would answer; undefined: 201, or 200 after a row of the same content. */
-function refusalOf(text: string, handlers: Handlers, contents: Map<string, string>): Refusal | undefined {
-  try {
-    const read = readJson(Buffer.from(text), 'task')
-    const caller = { name: 'import', messageCodes: null, scopes: [] }
-    const refusal = refusalBy(handlers, silent)
-    const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', {
-      caller,
-      handlers,
-      refusal,
-      traceparent: null,
-      now: new Date()
-    })
-    if (ifNew) throw ifNew
-    const refused = refusal(asked)
-    if (refused) return bodyOf(refusalProblem(refused, asked.messageCode, [...handlers.keys()], ''))
-    const content = asked.contentHash.slice(0, 12)
-    const first = contents.get(asked.taskNo)
-    if (first === undefined) contents.set(asked.taskNo, content)
-    else if (first !== content)
-      return problemBody('TASK_CONFLICT', 'another row has this taskNo, with other content')
-    return undefined
-  } catch (err) {
-    return bodyOf(problemOf(err))
-  }
-}
-
-const silent = pino({ level: 'silent' })
 
 function readRefusal(verdict: ReturnType<typeof taskText>): Refusal | undefined {
   return typeof verdict === 'object' && verdict.kind === 'rejected'

@@ -1,0 +1,54 @@
+// What POST /tasks would answer, for dry runs: by the same code.
+import { pino } from 'pino'
+import { bodyOf, problemOf, refusalProblem } from '../api/problem.ts'
+import { readTaskRequest } from '../api/task-request.ts'
+import { refusalBy } from '../delivery/handler-refusal.ts'
+import type { Registry } from '../handler/load.ts'
+import { readJson } from '../json/reader.ts'
+import { problemBody } from '../runtime/errors.ts'
+
+/** As much of a problem as a line holds. */
+export interface Refusal {
+  status: number
+  code: string
+  title?: string
+  detail?: string
+  pointer?: string
+  errors?: { detail: string; pointer: string }[]
+}
+
+/**
+ * The answer to a new task; undefined: 201, or 200 after a task of the same content. `contents`: what each taskNo had for content so
+ * far; a part of its hash will do.
+ */
+export function refusalOf(
+  text: string,
+  handlers: Registry['handlers'],
+  contents = new Map<string, string>()
+): Refusal | undefined {
+  try {
+    const read = readJson(Buffer.from(text), 'task')
+    const caller = { name: 'import', messageCodes: null, scopes: [] }
+    const refusal = refusalBy(handlers, silent)
+    const { asked, ifNew } = readTaskRequest(read.value, read, 0, '', {
+      caller,
+      handlers,
+      refusal,
+      traceparent: null,
+      now: new Date()
+    })
+    if (ifNew) throw ifNew
+    const refused = refusal(asked)
+    if (refused) return bodyOf(refusalProblem(refused, asked.messageCode, [...handlers.keys()], ''))
+    const content = asked.contentHash.slice(0, 12)
+    const first = contents.get(asked.taskNo)
+    if (first !== undefined && first !== content)
+      return problemBody('TASK_CONFLICT', 'another row has this taskNo, with other content')
+    contents.set(asked.taskNo, content)
+    return undefined
+  } catch (err) {
+    return bodyOf(problemOf(err))
+  }
+}
+
+const silent = pino({ level: 'silent' })
