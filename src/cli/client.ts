@@ -19,7 +19,10 @@ export function openClient(options: {
   signal: AbortSignal
 }): Client {
   const { url, key, sockets, signal } = options
-  const pool = new Pool(new URL(url).origin, {
+  const { origin, pathname } = new URL(url)
+  // A proxy may serve the API below a path.
+  const base = pathname.replace(/\/+$/, '')
+  const pool = new Pool(origin, {
     connections: sockets,
     headersTimeout: 35_000,
     bodyTimeout: 35_000
@@ -30,7 +33,7 @@ export function openClient(options: {
     async call(method, path, body) {
       const reply = await pool.request({
         method,
-        path,
+        path: base + path,
         headers,
         body: body ? JSON.stringify(body) : null,
         signal

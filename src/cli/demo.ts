@@ -97,7 +97,7 @@ function readOptions(args: string[]): Options {
       tasks: { type: 'string', default: '1000' },
       concurrency: { type: 'string', default: '32' },
       timeout: { type: 'string', default: '120' },
-      url: { type: 'string', default: env['ACKBOX_URL'] ?? `http://127.0.0.1:${env['PORT'] ?? '3000'}` },
+      url: { type: 'string', default: env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}` },
       key: { type: 'string' }
     }
   })
@@ -108,7 +108,7 @@ function readOptions(args: string[]): Options {
     concurrency: whole('--concurrency', given.concurrency, 1_000),
     timeoutS: whole('--timeout', given.timeout, 86_400),
     url: given.url,
-    key: given.key ?? env['ACKBOX_DEMO_KEY'] ?? readDemoKey(env['DATA_DIR'])
+    key: given.key ?? (env['ACKBOX_DEMO_KEY'] || readDemoKey(env['DATA_DIR'] || undefined))
   }
 }
 

@@ -6,7 +6,7 @@ import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { UsageError } from './usage-error.ts'
 import { openClient, type Client } from './client.ts'
-import { checkArguments, readArguments, type Given } from './tasks/arguments.ts'
+import { checkArguments, placeOf, readArguments, type Given } from './tasks/arguments.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { messageOf } from '../runtime/errors.ts'
 
@@ -35,6 +35,25 @@ interface Operation {
 }
 
 const pollMs = 500
+/** Off a terminal, where no line changes. */
+const lineMs = 10_000
+
+interface Problem {
+  title?: string
+  detail?: string
+  code?: string
+  pointer?: string
+  errors?: { detail: string; pointer: string }[]
+}
+
+/** With --json: the answer of the API as it is. */
+class Refused extends Error {
+  readonly problem: object
+  constructor(problem: object) {
+    super('refused')
+    this.problem = problem
+  }
+}
 
 export async function run(args: string[]): Promise<void> {
   const { verb, words, given } = readArguments(args)
@@ -50,6 +69,10 @@ export async function run(args: string[]): Promise<void> {
     const key = given.key ?? (env['ACKBOX_KEY'] || readDemoKey(env['DATA_DIR']))
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
+  } catch (err) {
+    if (!(err instanceof Refused)) throw err
+    console.log(JSON.stringify(err.problem))
+    process.exitCode = 1
   } finally {
     client?.close()
   }
@@ -73,12 +96,8 @@ async function perform(
     if (!isJson)
       throw new UsageError(`The server at ${url} is not Ackbox (HTTP ${reply.status}, no JSON): set --url`)
     if (reply.status < 300) return reply.body as Answer
-    const {
-      title = `${reply.status}`,
-      detail,
-      code = ''
-    } = reply.body as { title?: string; detail?: string; code?: string }
-    throw new UsageError(`${code}: ${title}${detail === undefined ? '' : `: ${detail}`}`)
+    if (given.json) throw new Refused(reply.body as object)
+    throw new UsageError(refusal(reply.body as Problem, reply.status, verb))
   }
   const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
     given.json ? console.log(JSON.stringify(answer)) : show(answer)
@@ -136,15 +155,34 @@ async function perform(
   }
 }
 
+/** Each error with the option or the word that it is about. */
+function refusal(
+  { code = '', title, detail, pointer, errors = [] }: Problem,
+  status: number,
+  verb: string
+): string {
+  const head = `${code}: ${title ?? status}`
+  if (errors.length > 1)
+    return [head, ...errors.map(one => `  ${placeOf(one.pointer, verb)}: ${one.detail}`)].join('\n')
+  const place = pointer === undefined ? '' : ` (${placeOf(pointer, verb)})`
+  return `${head}${detail === undefined ? '' : `: ${detail}`}${place}`
+}
+
 async function followed(
   ask: <Answer>(method: 'GET', path: string) => Promise<Answer>,
   begun: Operation
 ): Promise<Operation> {
+  let said = performance.now()
   for (let now = begun; ;) {
     if (now.state !== 'RUNNING') return now
     await sleep(pollMs)
     now = await ask<Operation>('GET', `/operations/${begun.id}`)
-    if (process.stderr.isTTY) process.stderr.write(`\r${now.redelivered} of ${now.matched} redelivered `)
+    const line = `${now.redelivered} of ${now.matched} redelivered`
+    if (process.stderr.isTTY) process.stderr.write(`\r${line} `)
+    else if (performance.now() - said >= lineMs) {
+      said = performance.now()
+      console.error(line)
+    }
   }
 }
 
@@ -161,8 +199,8 @@ function filterOf(given: Given): Record<string, string> {
     taskNoPrefix: given.prefix,
     reason: given.reason,
     lastReason: given.text,
-    from: timeOf(given.from),
-    to: timeOf(given.to)
+    from: timeOf('--from', given.from),
+    to: timeOf('--to', given.to)
   }
   return Object.fromEntries(
     Object.entries(filter).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))
@@ -170,9 +208,12 @@ function filterOf(given: Given): Record<string, string> {
 }
 
 /** A time, or how long ago. */
-function timeOf(text: string | undefined): string | undefined {
+function timeOf(option: string, text: string | undefined): string | undefined {
   const ms = text === undefined ? undefined : durationMs(text)
-  return ms === undefined ? text : new Date(Date.now() - ms).toISOString()
+  if (ms === undefined) return text
+  const at = Date.now() - ms
+  if (at < 0) throw new UsageError(`${option} ${text} is before 1970`)
+  return new Date(at).toISOString()
 }
 
 function listTasks({

@@ -70,3 +70,49 @@ t.test(
     t.match(await tasks(url, 'list'), { code: 1, out: '', err: `${url} answered HTTP 502: try again\n` })
   }
 )
+
+t.test('what the API refuses is told by the option that it is about', async t => {
+  const asked: string[] = []
+  let problem: object = {}
+  const server = createServer((request, response) => {
+    asked.push(request.url ?? '')
+    response.writeHead(422, { 'content-type': 'application/problem+json' }).end(JSON.stringify(problem))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/behind/a/proxy/`
+
+  const about = { title: 'The request does not match', code: 'INVALID' }
+  problem = { ...about, detail: 'must be from 1 to 200', pointer: '?/limit' }
+  t.match(await tasks(url, 'list', '--limit', '0'), {
+    code: 1,
+    out: '',
+    err: 'INVALID: The request does not match: must be from 1 to 200 (--limit)\n'
+  })
+  t.same(asked, ['/behind/a/proxy/tasks?limit=0'], 'below the path of ACKBOX_URL')
+  const errors = [
+    { detail: 'must be one', pointer: '/filter/messageCode' },
+    { detail: 'must be another', pointer: '/filter/colour' }
+  ]
+  problem = { ...about, ...errors[0], errors }
+  t.match(await tasks(url, 'redeliver', '--all', '--code', '?'), {
+    code: 1,
+    err: 'INVALID: The request does not match\n  --code: must be one\n  /filter/colour: must be another\n'
+  })
+  t.match(await tasks(url, 'redeliver', '--all', '--json'), {
+    code: 1,
+    out: `${JSON.stringify(problem)}\n`,
+    err: ''
+  })
+  problem = { ...about, detail: 'Invalid option', pointer: '/status' }
+  t.match(await tasks(url, 'settle', 'a', 'gone', '--reason', 'x'), { err: /Invalid option \(STATUS\)\n$/ })
+})
+
+t.test('a time before 1970 is refused by its option', async t => {
+  t.match(await tasks(nobody, 'list', '--from', '999999999d'), {
+    code: 1,
+    out: '',
+    err: '--from 999999999d is before 1970\n'
+  })
+})

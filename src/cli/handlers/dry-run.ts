@@ -8,6 +8,7 @@ import type { Backoff, Task } from '../../domain/types.ts'
 import { bodyOf as problemBodyOf, problemOf } from '../../api/problem.ts'
 import { defaultTaskNo, readJson } from '../../json/reader.ts'
 import { refusalOf } from '../task-refusal.ts'
+import { messageOf } from '../../runtime/errors.ts'
 import { UsageError } from '../usage-error.ts'
 import { unencoded } from './unencoded.ts'
 

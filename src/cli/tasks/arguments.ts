@@ -74,3 +74,22 @@ export function checkArguments(verb: string, words: string[], given: Given, help
     { words, given: Object.keys(given), help }
   )
 }
+
+/** The option of a member of the API that has another name there. */
+const optionOf: Record<string, Option> = {
+  messageCode: 'code',
+  sceneType: 'scene',
+  bizType: 'biz',
+  bizKey: 'biz',
+  createdBy: 'by',
+  taskNoPrefix: 'prefix',
+  lastReason: 'text'
+}
+
+/** What a pointer of a problem is about, in the words of the command line. */
+export function placeOf(pointer: string, verb: string): string {
+  const member = pointer.split('/').at(-1) ?? ''
+  if (verb === 'settle' && member === 'status') return 'STATUS'
+  const option = optionOf[member] ?? member
+  return Object.hasOwn(options, option) ? `--${option}` : pointer
+}
