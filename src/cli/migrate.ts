@@ -1,7 +1,7 @@
 // ackbox migrate: applies the missing migrations. It may run again, and twice at the same time.
 import { environment, readDatabaseUrl, readFailpoints, SettingError } from '../service/config.ts'
-import { migrate } from '../db/migrate.ts'
-import { checkDatabase, isInfrastructure, DatabaseError } from '../db/pool.ts'
+import { migrate, pendingMigrations } from '../db/migrate.ts'
+import { checkDatabase, isInfrastructure, DatabaseError, openDb } from '../db/pool.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
 import { readArguments } from './arguments.ts'
 import { explain } from './explain.ts'
@@ -22,7 +22,10 @@ export async function run(args: string[]): Promise<void> {
     if (failpoints.size > 0)
       console.error(`FAILPOINTS is set: this command breaks at ${[...failpoints.keys()].join(', ')}`)
     await checkDatabase(url)
-    const applied = await migrate(url)
+    const missing = await pendingMigrations(url)
+    // Not to stdout: that is for what was done.
+    if (missing.length > 0) console.error(`applying ${missing.join(', ')}`)
+    const applied = await whileNaming(url, () => migrate(url))
     console.log(
       applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: all migrations are applied'
     )
@@ -33,5 +36,28 @@ export async function run(args: string[]): Promise<void> {
       isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(err)}. Fix the cause and run it again.`
     )
     process.exitCode = 1
+  }
+}
+
+const sayMs = 5_000
+
+/** Meanwhile it names, every 5 s, the sessions whose locks the migration waits for: one forgotten transaction may hold it for ever. */
+async function whileNaming<T>(url: string, work: () => Promise<T>): Promise<T> {
+  const sql = openDb(url, { max: 1, applicationName: 'ackbox migrate watch' })
+  const name = async (): Promise<void> => {
+    const holders = await sql<{ pid: number; user: string | null; query: string | null }[]>`
+      select distinct h.pid, h.usename as user, left(regexp_replace(h.query, '\\s+', ' ', 'g'), 200) as query
+      from pg_stat_activity w
+      cross join lateral unnest(pg_blocking_pids(w.pid)) as b (pid) join pg_stat_activity h on h.pid = b.pid
+      where w.application_name = 'ackbox migrate' and w.datname = current_database()`
+    for (const { pid, user, query } of holders)
+      console.error(`waiting for pid ${pid} of ${user ?? '?'}: ${query || 'its query cannot be seen'}`)
+  }
+  const timer = setInterval(() => void name().catch(() => {}), sayMs)
+  try {
+    return await work()
+  } finally {
+    clearInterval(timer)
+    await sql.end({ timeout: 1 })
   }
 }

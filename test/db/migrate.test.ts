@@ -1,8 +1,14 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import path from 'node:path'
 import postgres from 'postgres'
 import t from 'tap'
 import { migrate, pendingMigrations } from '../../src/db/migrate.ts'
 import { isInfrastructure, openDb } from '../../src/db/pool.ts'
 import { emptyDb } from '../support/postgres.ts'
+import { until } from '../support/until.ts'
+
+const program = path.resolve(import.meta.dirname, '../../src/cli/ackbox.js')
 
 t.test('five processes that start at once on an empty database apply each migration once', async t => {
   const url = await emptyDb(t)
@@ -44,4 +50,25 @@ t.test('a migration that is killed half-way leaves nothing behind and can be run
   t.equal(row?.['alarm'], null)
   t.same(await migrate(url), await pendingMigrations(await emptyDb(t)))
   await sql.end()
+})
+
+t.test('the command names its migrations, and the session that it waits for', async t => {
+  const url = await emptyDb(t)
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  // As another migration would.
+  const [holder] = await sql<{ pid: number }[]>`
+    select pg_backend_pid() as pid, pg_advisory_lock(4162695513) is null as taken`
+  const child = spawn(process.execPath, [program, 'migrate'], {
+    env: { PATH: process.env['PATH'], DATABASE_URL: url }
+  })
+  let [out, err] = ['', '']
+  child.stdout.on('data', (bytes: Buffer) => (out += String(bytes)))
+  child.stderr.on('data', (bytes: Buffer) => (err += String(bytes)))
+  await until('it says what it waits for', () => err.includes(`waiting for pid ${holder?.pid} of `))
+  t.match(err, /^applying 0000_foundation, /)
+  t.match(err, 'select pg_backend_pid() as pid, pg_advisory_lock')
+  const exited = once(child, 'exit')
+  await sql.end()
+  t.same(await exited, [0, null])
+  t.match(out, /^applied 0000_foundation, /)
 })
