@@ -23,12 +23,13 @@ export function alarmRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { kind, open, taskNo, ...page } = request.query
+      const { kind, notKind, open, taskNo, ...page } = request.query
       const from = page.from ?? (taskNo === undefined ? undefined : new Date(0))
       const found = await deps.listAlarms({
         ...listFilterOf({ ...page, from }, callerOf(request), deps.now()),
         ...(taskNo === undefined ? {} : { taskNo }),
         ...(kind === undefined ? {} : { kind }),
+        ...(notKind === undefined ? {} : { notKind }),
         ...(open === undefined ? {} : { open })
       })
       if (found === 'bad_cursor') throw badCursor()

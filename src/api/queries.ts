@@ -95,8 +95,11 @@ export const keyQuery = z.strictObject({
 export const alarmQuery = z
   .strictObject({
     kind: z.enum(alarmKinds).optional(),
+    notKind: z.enum(alarmKinds).optional().describe('All kinds but this one.'),
     open: flag.optional().describe('true: not resolved yet.'),
     taskNo: taskNo.optional().describe('Of this task. Without from: of all times.'),
-    ...page
+    ...page,
+    from: time.optional().describe('Raised at or after. Default: the last 24 hours.'),
+    to: time.optional().describe('Raised before.')
   })
   .refine(isSpan, upsideDown)

@@ -1,5 +1,5 @@
 // What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
-import { and, desc, eq, gte, sql } from './drizzle.ts'
+import { and, desc, eq, gte, inArray, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { readBlockers } from './blocks.ts'
 import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
@@ -33,7 +33,7 @@ import {
   uuid,
   type ListFilter
 } from './page.ts'
-import { uuidAt } from '../domain/ids.ts'
+import { alarmKinds } from '../domain/types.ts'
 
 /** Tasks by their visible status and more, newest first. */
 export async function listTasks(reads: Reads, filter: TaskFilter) {
@@ -84,10 +84,13 @@ export async function listDeliveries(reads: Reads, filter: DeliveryFilter) {
   return { deliveries, ...next }
 }
 
-/** Alarms, newest task first. `open`: not resolved yet. The cursor is `taskId:downstream:attempt:kind`. */
+/**
+ * Alarms raised from `from` to `to`, newest task first: the task may be much older. `open`: not resolved yet. The cursor is
+ * `taskId:downstream:attempt:kind`.
+ */
 export async function listAlarms(
   { db }: Reads,
-  filter: ListFilter & { kind?: string; open?: boolean; taskNo?: string }
+  { to, ...filter }: ListFilter & { kind?: string; notKind?: string; open?: boolean; taskNo?: string }
 ) {
   const [id = '', name = '', attemptNo = '0', kind = ''] = filter.cursor?.split(':') ?? [upTo(filter)]
   if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
@@ -125,7 +128,8 @@ export async function listAlarms(
       and(
         sql`(${alarm.taskId}, ${alarm.downstream}, ${alarm.attempt}, ${alarm.kind})
           < (${id}::uuid, ${name}, ${Number(attemptNo)}::int, ${kind})`,
-        gte(alarm.taskId, uuidAt(filter.from)),
+        gte(alarm.createdAt, filter.from),
+        to && lt(alarm.createdAt, to),
         ofMessages(
           filter,
           sql`coalesce(${task.messageCode}, ${outboxRejected.messageCode}, ${reconciliation.messageCode})`
@@ -135,6 +139,13 @@ export async function listAlarms(
           ? undefined
           : sql`${alarm.taskId} = (select id from task where task_no = ${filter.taskNo})`,
         is(alarm.kind, filter.kind),
+        // By what it is and not by what it is not: the key of the index tells it without the row.
+        filter.notKind === undefined
+          ? undefined
+          : inArray(
+              alarm.kind,
+              alarmKinds.filter(one => one !== filter.notKind)
+            ),
         is(sql`(${alarm.resolvedAt} is null)`, filter.open)
       )
     )

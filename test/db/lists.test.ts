@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import t from 'tap'
-import { listTasks } from '../../src/db/lists.ts'
+import { listAlarms, listTasks } from '../../src/db/lists.ts'
 import type { TaskFilter } from '../../src/db/search.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Reads } from '../../src/db/reads.ts'
@@ -96,6 +96,33 @@ t.test(
     t.same(await pages(reads, { reason: 'EXPIRED' }), [])
   }
 )
+
+t.test('an alarm is listed by when it was raised, and one kind does not hide the others', async t => {
+  const { sql, reads } = await testDb(t)
+  const alarm = async (taskNo: string, kind: string, raised: string) => {
+    await stored(sql, taskNo, { ads: 'FAILED' })
+    await sql`
+      insert into alarm (task_id, downstream, attempt, kind, created_at)
+      select id, 'ads', 1, ${kind}, now() - ${raised}::text::interval from task where task_no = ${taskNo}`
+  }
+  await alarm('key', 'KEY_HELD', '1 minute')
+  await alarm('stuck', 'PREPARED_STUCK', '3 hours')
+  for (const n of [1, 2, 3]) await alarm(`failed-${n}`, 'FAILED', '0 s')
+  // Accepted ten days ago; its alarm is new.
+  await sql`update alarm set task_id = '00000000-0000-7000-8000-000000000001' where kind = 'KEY_HELD'`
+  await sql`update task set id = '00000000-0000-7000-8000-000000000001' where task_no = 'key'`
+  const hour = 3_600_000
+  const listed = async (more: object) => {
+    const from = new Date(Date.now() - hour)
+    const found = await listAlarms(reads, { messageCodes: null, from, limit: 2, ...more })
+    if (found === 'bad_cursor') throw new Error(found)
+    return found.alarms.map(one => one.taskNo)
+  }
+  t.same(await listed({}), ['failed-3', 'failed-2'])
+  t.same(await listed({ notKind: 'FAILED' }), ['key'])
+  t.same(await listed({ notKind: 'FAILED', from: new Date(0) }), ['stuck', 'key'])
+  t.same(await listed({ notKind: 'KEY_HELD', to: new Date(Date.now() - hour), from: new Date(0) }), ['stuck'])
+})
 
 t.test('three FAILED tasks among 20,000 are found without reading the others', async t => {
   const { sql, reads } = await testDb(t)
