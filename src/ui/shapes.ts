@@ -1,5 +1,6 @@
 // The answers of the API, as far as the pages show them (openapi/openapi.json).
 import type { WaitingFor } from '../domain/waiting-for.ts'
+import type { Count } from './counts.ts'
 
 export interface Attempt {
   attempt: number
@@ -92,7 +93,7 @@ export interface Operation {
   id: string
   state: 'RUNNING' | 'STOPPED' | 'DONE'
   filter: Record<string, string>
-  matched: number | string
+  matched: Count
   redelivered: number
   skipped: number
   deliveries?: Record<string, number>
@@ -107,13 +108,22 @@ export interface Downstream {
   pausedAt?: string
   pausedBy?: string
   oldestDueAt?: string
-  waiting: number
-  inFlight: number
-  awaitingReceipt: number
-  blocked: number
-  failed: number
+  waiting: Count
+  inFlight: Count
+  awaitingReceipt: Count
+  blocked: Count
+  failed: Count
   concurrency?: number
   perSecond?: number
+}
+export interface Node {
+  id: string
+  roles: string[]
+  version: string
+  live: boolean
+  startedAt: string
+  seenAt: string
+  yielded: { downstream: string; until: string; reason: string }[]
 }
 export interface Point {
   at: string

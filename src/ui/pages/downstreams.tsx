@@ -1,16 +1,17 @@
 import { get, patch, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { ask, Act } from '../acts.tsx'
-import { clock, Heading, Link, ms, number, Shown, Table, taskPath, Time } from '../parts.tsx'
+import { countText, sumOf, type Count } from '../counts.ts'
+import { clock, Heading, Link, ms, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Downstream, Group, Stats } from '../shapes.ts'
 import { may, texts, useLoaded } from '../state.ts'
+import { isFailing, slots } from '../verdict.ts'
 
 interface Row extends Downstream {
   /** By five minutes, of the last hour. */
   attempts: number[]
   failedAttempts: number[]
   p99Ms: number | undefined
-  /** At least half of the attempts of the last 5 to 10 minutes failed. */
   isFailing: boolean
   lastError?: { text: string; at: string; taskNo: string } | undefined
 }
@@ -21,25 +22,13 @@ async function read(): Promise<Row[]> {
     get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`),
     get<{ failures: Group[] }>(`/failures${query({ limit: 200 })}`)
   ])
-  const rows = downstreams.map((one): Row => {
-    const series = stats.series.find(({ downstream }) => downstream === one.name)
-    const from = Math.floor(Date.parse(stats.from) / 300_000) * 300_000
-    const slots = (name: 'attempts' | 'failedAttempts'): number[] =>
-      Array.from(
-        { length: 13 },
-        (_, at) => series?.points.find(point => Date.parse(point.at) === from + at * 300_000)?.[name] ?? 0
-      )
-    const attempts = slots('attempts')
-    const failedAttempts = slots('failedAttempts')
-    const lately = (of: number[]): number => (of.at(-1) ?? 0) + (of.at(-2) ?? 0)
-    return {
-      ...one,
-      attempts,
-      failedAttempts,
-      p99Ms: series?.total.p99Ms,
-      isFailing: lately(failedAttempts) > 0 && lately(failedAttempts) * 2 >= lately(attempts)
-    }
-  })
+  const rows = downstreams.map((one): Row => ({
+    ...one,
+    attempts: slots(stats, one.name, 'attempts'),
+    failedAttempts: slots(stats, one.name, 'failedAttempts'),
+    p99Ms: stats.series.find(({ downstream }) => downstream === one.name)?.total.p99Ms,
+    isFailing: isFailing(stats, one.name)
+  }))
   return await Promise.all(rows.map(async row => ({ ...row, lastError: await lastErrorOf(row, failures) })))
 }
 
@@ -68,8 +57,8 @@ async function lastErrorOf(
 export function DownstreamsPage() {
   const words = texts.value.downstreams
   const loaded = useLoaded('downstreams', read, { kinds: ['audit', 'failure'], everyMs: 15_000 })
-  const count = (n: number, q: string) =>
-    n === 0 ? <span class="quiet">0</span> : <Link to={`/ui/tasks${query({ q })}`}>{number(n)}</Link>
+  const count = (of: Count, to: string) =>
+    sumOf([of]).n === 0 ? <span class="quiet">0</span> : <Link to={to}>{countText(of)}</Link>
   return (
     <>
       <Heading title={texts.value.pages['downstreams'] ?? ''} />
@@ -109,26 +98,23 @@ export function DownstreamsPage() {
               {
                 name: words.waiting,
                 right: true,
-                cell: row => count(row.waiting, `status:SENDING downstream:${row.name} from:30d`)
+                cell: row =>
+                  count(
+                    row.waiting,
+                    `/ui/tasks${query({ q: `status:SENDING downstream:${row.name} from:30d` })}`
+                  )
               },
               {
                 name: words.oldestDue,
                 cell: row => <Time at={row.oldestDueAt} />
               },
-              { name: words.inFlight, right: true, cell: row => number(row.inFlight) },
-              { name: words.receipts, right: true, cell: row => number(row.awaitingReceipt) },
-              { name: words.blocked, right: true, cell: row => number(row.blocked) },
+              { name: words.inFlight, right: true, cell: row => countText(row.inFlight) },
+              { name: words.receipts, right: true, cell: row => countText(row.awaitingReceipt) },
+              { name: words.blocked, right: true, cell: row => countText(row.blocked) },
               {
                 name: words.failed,
                 right: true,
-                cell: row =>
-                  row.failed === 0 ? (
-                    <span class="quiet">0</span>
-                  ) : (
-                    <Link to={`/ui/failures${query({ downstream: row.name, span: '30d' })}`}>
-                      {number(row.failed)}
-                    </Link>
-                  )
+                cell: row => count(row.failed, `/ui/failures${query({ downstream: row.name, span: '30d' })}`)
               },
               {
                 name: words.hour,

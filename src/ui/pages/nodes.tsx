@@ -1,16 +1,7 @@
 import { get } from '../api.ts'
 import { Heading, Shown, Table, Time } from '../parts.tsx'
+import type { Node } from '../shapes.ts'
 import { texts, useLoaded } from '../state.ts'
-
-interface Node {
-  id: string
-  roles: string[]
-  version: string
-  live: boolean
-  startedAt: string
-  seenAt: string
-  yielded: { downstream: string; until: string; reason: string }[]
-}
 
 export function NodesPage() {
   const words = texts.value.nodes

@@ -1,18 +1,31 @@
 import { get, query } from '../api.ts'
 import { Chart } from '../chart.tsx'
+import { sumOf, sumText } from '../counts.ts'
 import { Choice, Heading, Link, ms, number, Shown } from '../parts.tsx'
-import type { Alarm, Downstream, Group, Point, Stats } from '../shapes.ts'
+import type { Point, Stats } from '../shapes.ts'
 import { go, now, param, texts, useLoaded } from '../state.ts'
+import { verdict, type Evidence, type Wrong } from '../verdict.ts'
 
 const spans = { '1h': 3_600, '6h': 21_600, '1d': 86_400, '7d': 604_800, '30d': 2_592_000 }
 type Span = keyof typeof spans
 
 interface Read {
   stats: Stats
-  downstreams: Downstream[]
-  failures: Group[]
-  alarms: Alarm[]
-  held: { keys: object[]; nextCursor?: string }
+  evidence: Evidence
+}
+
+/** What is wrong is wrong whatever the chart shows. */
+async function readEvidence(to: Date): Promise<Evidence> {
+  const from = new Date(to.getTime() - spans['30d'] * 1000).toISOString()
+  const [{ downstreams }, lately, { failures }, alarms, held, { nodes }] = await Promise.all([
+    get<Pick<Evidence, 'downstreams'>>('/downstreams'),
+    get<Stats>(`/stats${query({ by: 'downstream', step: 300 })}`),
+    get<Pick<Evidence, 'failures'>>(`/failures${query({ from, limit: 5 })}`),
+    get<Evidence['alarms']>(`/alarms${query({ open: true, notKind: 'FAILED', from, limit: 50 })}`),
+    get<Evidence['held']>(`/keys${query({ held: true, limit: 200 })}`),
+    get<Pick<Evidence, 'nodes'>>('/nodes')
+  ])
+  return { downstreams, lately, failures, alarms, held, nodes }
 }
 
 export function OverviewPage() {
@@ -23,14 +36,11 @@ export function OverviewPage() {
     async (): Promise<Read> => {
       const to = now.value
       const from = new Date(to.getTime() - spans[span] * 1000).toISOString()
-      const [stats, { downstreams }, { failures }, { alarms }, held] = await Promise.all([
+      const [stats, evidence] = await Promise.all([
         get<Stats>(`/stats${query({ from, to: to.toISOString() })}`),
-        get<{ downstreams: Downstream[] }>('/downstreams'),
-        get<{ failures: Group[] }>(`/failures${query({ from, limit: 5 })}`),
-        get<{ alarms: Alarm[] }>(`/alarms${query({ open: true, from, limit: 50 })}`),
-        get<Read['held']>(`/keys${query({ held: true, limit: 200 })}`)
+        readEvidence(to)
       ])
-      return { stats, downstreams, failures, alarms, held }
+      return { stats, evidence }
     },
     { kinds: ['failure', 'audit'], everyMs: 10_000 }
   )
@@ -53,7 +63,8 @@ export function OverviewPage() {
 const share = (part: number, whole: number): string =>
   whole === 0 ? '–' : `${((part / whole) * 100).toFixed(part === whole ? 0 : 2)} %`
 
-function Board({ stats, downstreams, failures, alarms, held, seconds }: Read & { seconds: number }) {
+function Board({ stats, evidence, seconds }: Read & { seconds: number }) {
+  const { downstreams, held } = evidence
   const words = texts.value.overview
   const [series] = stats.series
   const points = filled(stats, series?.points ?? [])
@@ -61,7 +72,7 @@ function Board({ stats, downstreams, failures, alarms, held, seconds }: Read & {
   const times = points.map(point => Date.parse(point.at) / 1000)
   const perMinute = (name: 'accepted' | 'handled' | 'failed'): number[] =>
     points.map(point => (point[name] / stats.step) * 60)
-  const failed = downstreams.reduce((sum, one) => sum + one.failed, 0)
+  const failed = sumOf(downstreams.map(one => one.failed))
   // Of one that is paused it says nothing new.
   const due = downstreams.filter(one => one.pausedAt === undefined && one.oldestDueAt !== undefined)
   const [oldest] = due.toSorted((a, b) => Date.parse(a.oldestDueAt ?? '') - Date.parse(b.oldestDueAt ?? ''))
@@ -80,13 +91,14 @@ function Board({ stats, downstreams, failures, alarms, held, seconds }: Read & {
         />
         <Number
           name={words.failed}
-          value={number(failed)}
+          value={sumText(failed)}
           more={`+${number(total?.failed ?? 0)}`}
-          wrong={failed > 0}
+          wrong={failed.n > 0}
+          to="/ui/failures?span=30d"
         />
         <Number
           name={words.held}
-          value={held.nextCursor === undefined ? number(held.keys.length) : `${held.keys.length}+`}
+          value={sumText({ n: held.keys.length, isMore: held.nextCursor !== undefined })}
           wrong={held.keys.length > 0}
           to="/ui/held"
         />
@@ -104,7 +116,7 @@ function Board({ stats, downstreams, failures, alarms, held, seconds }: Read & {
         <Number name={words.p50} value={ms(total?.p50Ms)} />
         <Number name={words.p99} value={ms(total?.p99Ms)} />
       </dl>
-      <Wrong downstreams={downstreams} failures={failures} alarms={alarms} />
+      <Verdict wrong={verdict(evidence, now.value)} />
       <Chart
         label={words.flow}
         times={times}
@@ -170,41 +182,58 @@ function Number({
   )
 }
 
-function Wrong({ downstreams, failures, alarms }: Pick<Read, 'downstreams' | 'failures' | 'alarms'>) {
+function Verdict({ wrong }: { wrong: readonly Wrong[] }) {
   const words = texts.value.overview
-  const paused = downstreams.filter(one => one.pausedAt !== undefined)
-  const failing = failures.filter(one => one.failed > 0)
-  const others = alarms.filter(one => one.kind !== 'FAILED')
-  if (paused.length + failing.length + others.length === 0) return <p class="good">{words.fine}</p>
+  if (wrong.length === 0) return <p class="good">{words.fine}</p>
   return (
     <section class="card failed">
       <h2>{words.wrong}</h2>
       <ul class="plain">
-        {paused.map(one => (
-          <li key={one.name}>
-            <Link to="/ui/downstreams">{words.paused(one.name)}</Link>
-          </li>
-        ))}
-        {failing.map(one => (
-          <li key={one.fingerprint}>
-            <Link to={`/ui/failures${query({ downstream: one.downstream })}`}>
-              <b>{one.downstream}</b> {words.failing(one.failed)}
-            </Link>{' '}
-            <span class="line">
-              {[texts.value.reason[one.reason] ?? one.reason, one.status, one.line]
-                .filter(Boolean)
-                .join(' · ')}
-            </span>
-          </li>
-        ))}
-        {others.slice(0, 5).map(one => (
-          <li key={`${one.taskNo} ${one.downstream} ${one.kind}`}>
-            <Link to="/ui/alarms">
-              {one.kind} {one.downstream} {one.taskNo}
-            </Link>
+        {wrong.map((one, at) => (
+          <li key={at}>
+            <Line of={one} />
           </li>
         ))}
       </ul>
     </section>
   )
+}
+
+function Line({ of }: { of: Wrong }) {
+  const words = texts.value.overview
+  switch (of.code) {
+    case 'NO_WORKER':
+      return <Link to="/ui/nodes">{words.noWorker}</Link>
+    case 'NO_DISPATCHER':
+      return <Link to="/ui/nodes">{words.noDispatcher}</Link>
+    case 'FAILING':
+      return <Link to="/ui/downstreams">{words.isFailing(of.downstream)}</Link>
+    case 'FAILED':
+      return <Link to="/ui/failures?span=30d">{words.allFailed(of.count)}</Link>
+    case 'GROUP': {
+      const { downstream, failed, reason, status, line } = of.group
+      return (
+        <>
+          <Link to={`/ui/failures${query({ downstream, span: '30d' })}`}>
+            <b>{downstream}</b> {words.failing(failed)}
+          </Link>{' '}
+          <span class="line">
+            {[texts.value.reason[reason] ?? reason, status, line].filter(Boolean).join(' · ')}
+          </span>
+        </>
+      )
+    }
+    case 'HELD':
+      return <Link to="/ui/held">{words.keysHeld(of.count)}</Link>
+    case 'OVERDUE':
+      return (
+        <Link to="/ui/downstreams">
+          {words.overdue(of.downstream, ms(now.value.getTime() - Date.parse(of.since)))}
+        </Link>
+      )
+    case 'PAUSED':
+      return <Link to="/ui/downstreams">{words.paused(of.downstream)}</Link>
+    case 'ALARM':
+      return <Link to="/ui/alarms">{words.alarms(of.kind, of.downstream, of.count)}</Link>
+  }
 }

@@ -213,6 +213,13 @@ export const en = {
     fine: 'Nothing is wrong.',
     paused: (name: string) => `${name} is paused`,
     failing: (n: number) => `${n} FAILED`,
+    noWorker: 'No worker is running: nothing is delivered.',
+    noDispatcher: 'No dispatcher is running: retries and delayed tasks do not start.',
+    isFailing: (name: string) => `${name} is failing: at least half of its last attempts`,
+    allFailed: (n: string) => `${n} deliveries are FAILED`,
+    keysHeld: (n: string) => `Ordering keys held by a FAILED delivery: ${n}`,
+    overdue: (name: string, time: string) => `${name}: the oldest delivery has been due for ${time}`,
+    alarms: (kind: string, name: string, n: string) => `Open alarms ${kind} ${name}: ${n}`,
     oldest: 'Oldest due',
     held: 'Keys held',
     span: { '1h': '1 h', '6h': '6 h', '1d': '24 h', '7d': '7 d', '30d': '30 d' } as Record<string, string>

@@ -213,6 +213,13 @@ export const zh: Texts = {
     fine: '一切正常。',
     paused: name => `${name} 已暂停`,
     failing: n => `${n} 个失败`,
+    noWorker: '没有运行中的 worker：投递已全部停止。',
+    noDispatcher: '没有运行中的 dispatcher：重试和延迟任务不会开始。',
+    isFailing: name => `${name} 正在失败：最近的尝试至少一半失败`,
+    allFailed: n => `有 ${n} 个投递处于失败状态`,
+    keysHeld: n => `${n} 个顺序键被失败的投递卡住`,
+    overdue: (name, time) => `${name}：最早到期的投递已等待 ${time}`,
+    alarms: (kind, name, n) => `未解决的告警 ${kind} ${name}：${n} 个`,
     oldest: '最早到期',
     held: '卡住的顺序键',
     span: { '1h': '1 小时', '6h': '6 小时', '1d': '24 小时', '7d': '7 天', '30d': '30 天' }

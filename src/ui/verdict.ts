@@ -1,0 +1,106 @@
+// What is wrong at this moment, whatever time a chart shows: each with the page that leads on.
+import { sumOf, sumText } from './counts.ts'
+import type { Alarm, Downstream, Group, Node, Stats } from './shapes.ts'
+
+export interface Evidence {
+  downstreams: readonly Downstream[]
+  /** By downstream, of the last hour, in steps of 5 minutes. */
+  lately: Stats
+  /** Of the last 30 days. */
+  failures: readonly Group[]
+  /** Open ones of other kinds than FAILED, raised in the last 30 days. */
+  alarms: { alarms: readonly Alarm[]; nextCursor?: string }
+  held: { keys: readonly object[]; nextCursor?: string }
+  nodes: readonly Node[]
+}
+
+export type Wrong =
+  | { code: 'NO_WORKER' }
+  | { code: 'NO_DISPATCHER' }
+  | { code: 'FAILING'; downstream: string }
+  | { code: 'FAILED'; count: string }
+  | { code: 'GROUP'; group: Group }
+  | { code: 'HELD'; count: string }
+  | { code: 'OVERDUE'; downstream: string; since: string }
+  | { code: 'PAUSED'; downstream: string }
+  | { code: 'ALARM'; kind: string; downstream: string; count: string }
+
+/** What is due waits this long without anything being wrong. */
+const patienceMs = 5 * 60_000
+const mostGroups = 5
+
+export function verdict(
+  { downstreams, lately, failures, alarms, held, nodes }: Evidence,
+  now: Date
+): Wrong[] {
+  const alive = (role: string): boolean => nodes.some(one => one.live && one.roles.includes(role))
+  const failed = sumOf(downstreams.map(one => one.failed))
+  // Of one that is paused it says nothing new.
+  const overdue = downstreams.flatMap(({ name, pausedAt, oldestDueAt }): Wrong[] =>
+    pausedAt === undefined &&
+    oldestDueAt !== undefined &&
+    now.getTime() - Date.parse(oldestDueAt) > patienceMs
+      ? [{ code: 'OVERDUE', downstream: name, since: oldestDueAt }]
+      : []
+  )
+  return [
+    ...(alive('worker') ? [] : [{ code: 'NO_WORKER' } as const]),
+    ...(alive('dispatcher') ? [] : [{ code: 'NO_DISPATCHER' } as const]),
+    ...downstreams.flatMap(({ name }): Wrong[] =>
+      isFailing(lately, name) ? [{ code: 'FAILING', downstream: name }] : []
+    ),
+    ...(failed.n > 0 ? [{ code: 'FAILED', count: sumText(failed) } as const] : []),
+    ...failures
+      .filter(one => one.failed > 0)
+      .slice(0, mostGroups)
+      .map((group): Wrong => ({ code: 'GROUP', group })),
+    ...(held.keys.length > 0
+      ? [
+          {
+            code: 'HELD',
+            count: sumText({ n: held.keys.length, isMore: held.nextCursor !== undefined })
+          } as const
+        ]
+      : []),
+    ...overdue,
+    ...downstreams.flatMap(({ name, pausedAt }): Wrong[] =>
+      pausedAt === undefined ? [] : [{ code: 'PAUSED', downstream: name }]
+    ),
+    ...alarmsByKind(alarms)
+  ]
+}
+
+function alarmsByKind({ alarms, nextCursor }: Evidence['alarms']): Wrong[] {
+  const counts = new Map<string, { kind: string; downstream: string; n: number }>()
+  for (const { kind, downstream } of alarms) {
+    const key = `${kind} ${downstream}`
+    counts.set(key, { kind, downstream, n: (counts.get(key)?.n ?? 0) + 1 })
+  }
+  return [...counts.values()].map(({ n, ...rest }) => ({
+    code: 'ALARM',
+    ...rest,
+    count: sumText({ n, isMore: nextCursor !== undefined })
+  }))
+}
+
+const stepMs = 300_000
+
+/** By five minutes, of the last hour. */
+export function slots(stats: Stats, name: string, of: 'attempts' | 'failedAttempts'): number[] {
+  const series = stats.series.find(({ downstream }) => downstream === name)
+  const from = Math.floor(Date.parse(stats.from) / stepMs) * stepMs
+  return Array.from(
+    { length: 13 },
+    (_, at) => series?.points.find(point => Date.parse(point.at) === from + at * stepMs)?.[of] ?? 0
+  )
+}
+
+/** At least half of the attempts of the last 5 to 10 minutes failed. */
+export function isFailing(stats: Stats, name: string): boolean {
+  const lately = (of: 'attempts' | 'failedAttempts'): number =>
+    slots(stats, name, of)
+      .slice(-2)
+      .reduce((a, b) => a + b, 0)
+  const failed = lately('failedAttempts')
+  return failed > 0 && failed * 2 >= lately('attempts')
+}
