@@ -1,6 +1,7 @@
 // What all pages share: who is signed in, where we are, the language, the theme, a clock, and what changes.
 import { computed, signal } from '@preact/signals'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { openReader, readPages, type AskPage, type Listed, type Reader } from './reader.ts'
 import { en } from './texts/en.ts'
 import { zh } from './texts/zh.ts'
 
@@ -124,49 +125,85 @@ export interface Loaded<Value> {
   error: Error | undefined
   reload: () => void
 }
+interface Again {
+  kinds?: Change['kind'][]
+  everyMs?: number
+}
 
 /**
  * What `read` gives, again whenever `key` changes, when one of `kinds` changes, and every `everyMs` while somebody looks. The old
  * value is shown until the new one is there.
  */
-export function useLoaded<Value>(
+export function useLoaded<Value>(key: string, read: () => Promise<Value>, again: Again = {}): Loaded<Value> {
+  const { read: readAgain, ...loaded } = useReader(key, read, again)
+  return { ...loaded, reload: () => void readAgain() }
+}
+
+export interface LoadedList<Row> extends Loaded<Listed<Row>> {
+  /** One page more. */
+  more: () => Promise<void>
+}
+
+/** The same of a list, by pages of `size` rows: all that are shown are read again. */
+export function useList<Row>(
+  key: string,
+  ask: AskPage<Row>,
+  { size = 50, ...again }: Again & { size?: number } = {}
+): LoadedList<Row> {
+  const shown = useRef({ key, pages: 1 })
+  if (shown.current.key !== key) shown.current = { key, pages: 1 }
+  const { read, ...loaded } = useReader(key, () => readPages(ask, shown.current.pages, size), again)
+  return {
+    ...loaded,
+    reload: () => void read(),
+    more: async () => {
+      shown.current.pages++
+      await read()
+    }
+  }
+}
+
+function useReader<Value>(
   key: string,
   read: () => Promise<Value>,
-  { kinds = [], everyMs }: { kinds?: Change['kind'][]; everyMs?: number } = {}
-): Loaded<Value> {
+  { kinds = [], everyMs }: Again
+): Omit<Loaded<Value>, 'reload'> & { read: () => Promise<void> } {
   const [state, setState] = useState<{ key: string; value?: Value; error?: Error }>({ key })
-  const [turn, setTurn] = useState(0)
-  const reload = (): void => setTurn(before => before + 1)
+  const ask = useRef(read)
+  ask.current = read
+  const reader = useRef<Reader | null>(null)
   useEffect(() => {
-    let isOver = false
-    read().then(
-      value => {
-        if (!isOver) setState({ key, value })
-      },
-      (error: unknown) => {
-        if (!isOver) setState(before => ({ ...before, key, error: error as Error }))
-      }
+    const opened = openReader(
+      () => ask.current(),
+      end =>
+        setState(before =>
+          'value' in end ? { key, value: end.value } : { ...(before.key === key ? before : { key }), ...end }
+        )
     )
-    return () => {
-      isOver = true
-    }
-  }, [key, turn])
+    reader.current = opened
+    void opened.read()
+    return opened.stop
+  }, [key])
+  const readAgain = async (): Promise<void> => await reader.current?.read()
   useEffect(() => {
-    // Many changes at once are read once.
+    // Many changes at once are read once, and whoever answers slowly is asked less.
     let soon: ReturnType<typeof setTimeout> | undefined
     const listener = (changes: Change[]): void => {
       if (!changes.some(one => one.kind === 'all' || kinds.includes(one.kind))) return
-      soon ??= setTimeout(() => {
-        soon = undefined
-        reload()
-      }, 300)
+      soon ??= setTimeout(
+        () => {
+          soon = undefined
+          void readAgain()
+        },
+        Math.min(5_000, Math.max(300, reader.current?.tookMs() ?? 0))
+      )
     }
     listeners.add(listener)
     const timer =
       everyMs === undefined
         ? undefined
         : setInterval(() => {
-            if (!document.hidden) reload()
+            if (!document.hidden) void readAgain()
           }, everyMs)
     return () => {
       listeners.delete(listener)
@@ -174,5 +211,5 @@ export function useLoaded<Value>(
       clearInterval(timer)
     }
   }, [key, everyMs])
-  return { value: state.value, error: state.error, reload }
+  return { value: state.value, error: state.error, read: readAgain }
 }
