@@ -80,20 +80,28 @@ export interface Change {
 const listeners = new Set<(changes: Change[]) => void>()
 export const live = signal(false)
 let source: EventSource | undefined
-let watched = ''
+/** The task whose changes are told too; undefined: nobody listens. */
+let watched: string | undefined
 let reopening: ReturnType<typeof setTimeout> | undefined
 /** And up to as long again, so that many pages do not come back at once. */
 const reopenMs = 2_000
 
-/** One stream for the whole page. After a gap all is read again. */
+/**
+ * One stream for the whole page, while it is visible: over HTTP/1.1 a browser has six connections to a host, and as many tabs in
+ * the background would leave none for what is looked at. After a gap all is read again.
+ */
 export function listen(taskNo = ''): void {
-  if (source && watched === taskNo) return
-  deafen()
+  if (watched === taskNo) return
+  close()
   watched = taskNo
-  open(false)
+  if (!document.hidden) open(false)
 }
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) close()
+  else if (watched !== undefined && !source) open(true)
+})
 function open(wasOpen: boolean): void {
-  const opened = new EventSource(`/events${watched === '' ? '' : `?taskNo=${encodeURIComponent(watched)}`}`)
+  const opened = new EventSource(`/events${watched ? `?taskNo=${encodeURIComponent(watched)}` : ''}`)
   source = opened
   opened.addEventListener('open', () => {
     live.value = true
@@ -111,6 +119,10 @@ function open(wasOpen: boolean): void {
   )
 }
 export function deafen(): void {
+  close()
+  watched = undefined
+}
+function close(): void {
   clearTimeout(reopening)
   source?.close()
   source = undefined

@@ -87,6 +87,28 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     wrong.splice(0, wrong.length, ...wrong.filter(text => !text.includes('502')))
   })
 
+  await t.test(
+    'a page in the background holds no connection, and reads all when it is seen again',
+    async t => {
+      const show = async (isHidden: boolean) =>
+        await page.evaluate(
+          `Object.defineProperty(document, 'hidden', { configurable: true, get: () => ${isHidden} });
+        document.dispatchEvent(new Event('visibilitychange'))`
+        )
+      await goTo('audit')
+      await page.locator('.live:not(.gap)').waitFor()
+      const closed = page.waitForEvent('requestfailed', one => one.url().includes('/events'))
+      await show(true)
+      await closed
+      await page.locator('.live.gap').waitFor()
+      await call('POST', '/downstreams/plain/pause')
+      await show(false)
+      await page.locator('.live:not(.gap)').waitFor()
+      await page.locator('tbody tr', { hasText: 'downstream.pause' }).nth(2).waitFor()
+      await call('POST', '/downstreams/plain/resume')
+    }
+  )
+
   const dialog = page.locator('dialog[open]')
   const confirm = async (name: string, reason?: string) => {
     await dialog.waitFor()
