@@ -62,6 +62,9 @@ export const taskQuery = z
   .strictObject({
     status: z.enum(taskStatuses).optional(),
     needCallback: flag.optional(),
+    checked: flag
+      .optional()
+      .describe('Only with status=PREPARED or CANCELLED. true: its producer was asked at least once.'),
     webhookId: z
       .string()
       .refine(text => deliveryOf(text) !== null, 'must be a webhook-id, as a downstream got it')

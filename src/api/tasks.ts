@@ -127,7 +127,9 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { status, needCallback, webhookId, ...query } = request.query
+      const { status, needCallback, checked, webhookId, ...query } = request.query
+      if (checked !== undefined && status !== 'PREPARED' && status !== 'CANCELLED')
+        throw new Problem('INVALID', 'set status=PREPARED too', { pointer: '?/checked' })
       // Who looks for one order wants all of it; its own index makes that cheap.
       const delivery = webhookId === undefined ? null : deliveryOf(webhookId)
       if (query.bizKey !== undefined || delivery) query.from ??= new Date(0)
@@ -136,7 +138,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         ...narrowed(query),
         ...(delivery && { id: delivery.taskId, downstream: query.downstream ?? delivery.downstream }),
         ...(status === undefined ? {} : { status }),
-        ...(needCallback === undefined ? {} : { needCallback })
+        ...(needCallback === undefined ? {} : { needCallback }),
+        ...(checked === undefined ? {} : { checked })
       })
       if (found === 'bad_cursor') throw badCursor()
       return json(reply, tasksText(found))

@@ -21,6 +21,8 @@ export type TaskFilter = ListFilter & {
   reason?: Reason
   /** Part of the text of the last reason of one of its deliveries. */
   lastReason?: string
+  /** Only with PREPARED: its producer was asked about it at least once. */
+  checked?: boolean
 }
 
 /** The rows of a page and one more, or fewer. */
@@ -134,7 +136,8 @@ async function halves(
     where ${and(
       lt(prepared.taskId, upTo(filter)),
       gte(prepared.taskId, uuidAt(filter.from)),
-      is(sql`(${prepared.nextActionAt} is not null)`, state === 'PREPARED')
+      is(sql`(${prepared.nextActionAt} is not null)`, state === 'PREPARED'),
+      is(sql`(${prepared.checks} > 0)`, filter.checked)
     )}
     order by task_id desc
     ${more}`

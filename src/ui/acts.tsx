@@ -3,7 +3,7 @@ import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { Failed } from './parts.tsx'
-import { texts } from './state.ts'
+import { texts, type LoadedList } from './state.ts'
 
 /** A button that says while it works, and why it did not. */
 export function Act({
@@ -143,7 +143,12 @@ export async function copy(text: string): Promise<void> {
   say(texts.value.common.copied)
 }
 
-/** `next` is where the next page begins. */
-export function More({ next, load }: { next: string | undefined; load: (cursor: string) => Promise<void> }) {
-  return next === undefined ? null : <Act run={() => load(next)}>{texts.value.common.more}</Act>
+/** What a list does not show yet: it never ends silently. */
+export function More<Row>({ of: { value, more } }: { of: LoadedList<Row> }) {
+  return (
+    <>
+      {value?.partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
+      {value?.nextCursor === undefined ? null : <Act run={more}>{texts.value.common.more}</Act>}
+    </>
+  )
 }

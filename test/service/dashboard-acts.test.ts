@@ -280,6 +280,28 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     t.equal(await statusOf('key-1'), 'DELETED')
   })
 
+  await t.test('a list that is longer than its page says so, and goes on', async t => {
+    await sql`
+      insert into outbox_rejected (id, task_no, created_by, problem)
+      select gen_random_uuid(), 'rejected-' || n, 'sql:shop', '{"code": "INVALID"}' from generate_series(1, 120) n`
+    await goTo('held')
+    const rows = page.locator('table[aria-label="Rejected outbox rows"] tbody tr')
+    await rows.nth(49).waitFor()
+    t.equal(await rows.count(), 50)
+    const more = page.locator('section', { has: rows }).getByRole('button', { name: 'More' })
+    await more.click()
+    await rows.nth(99).waitFor()
+    await more.click()
+    await rows.nth(119).waitFor()
+    await more.waitFor({ state: 'hidden' })
+    const last = rows.nth(119)
+    const name = await last.locator('.head').innerText()
+    await last.getByRole('button', { name: 'Remove' }).click()
+    await confirm('Remove')
+    await rows.filter({ hasText: name }).waitFor({ state: 'hidden' })
+    t.equal(await rows.count(), 119, 'all of them were read again')
+  })
+
   await t.test('a test task is shown before it is sent, without secrets', async t => {
     await goTo('downstreams')
     await page.locator('tr', { hasText: 'plain' }).locator('a', { hasText: 'Test task' }).click()

@@ -147,6 +147,9 @@ t.test('who waits, lists and stops sees a half message for what it is', async t 
     body: { status: 'PREPARED', prepared: { lastAnswer: 'UNKNOWN' } }
   })
   t.match(shop.checks, [{ taskNo: 'a' }])
+  t.same(await listed('PREPARED&checked=true'), ['a'])
+  t.same(await listed('PREPARED&checked=false'), ['b'])
+  t.match(await call(`${one.url}/tasks?checked=true`), { status: 422, body: { pointer: '?/checked' } })
   const waiting = call(`${one.url}/tasks/a?wait=HANDLED&timeout=60`)
   t.match(await end(one, 'a', 'rollback'), { status: 200, body: { status: 'CANCELLED', deliveries: [] } })
   t.match(await waiting, { status: 200, body: { status: 'CANCELLED' } })

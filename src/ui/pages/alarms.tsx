@@ -1,19 +1,22 @@
 import { get, post, query } from '../api.ts'
-import { Act } from '../acts.tsx'
+import { Act, More } from '../acts.tsx'
 import { Choice, Heading, Link, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { Alarm } from '../shapes.ts'
-import { go, may, now, param, texts, useLoaded } from '../state.ts'
+import { go, may, now, param, texts, useList } from '../state.ts'
 
 export function AlarmsPage() {
   const words = texts.value
   const isAll = param('all') === 'true'
-  const loaded = useLoaded(
+  const loaded = useList(
     `alarms ${isAll}`,
-    () =>
-      get<{ alarms: Alarm[] }>(
-        `/alarms${query({ open: isAll ? undefined : true, from: new Date(now.value.getTime() - 30 * 86_400_000).toISOString(), limit: 200 })}`
-      ),
-    { kinds: ['failure', 'audit'], everyMs: 30_000 }
+    async (cursor, limit) => {
+      const from = new Date(now.value.getTime() - 30 * 86_400_000).toISOString()
+      const { alarms, ...next } = await get<{ alarms: Alarm[]; nextCursor?: string }>(
+        `/alarms${query({ open: isAll ? undefined : true, from, cursor, limit })}`
+      )
+      return { rows: alarms, ...next }
+    },
+    { kinds: ['failure', 'audit'], everyMs: 30_000, size: 100 }
   )
   return (
     <>
@@ -27,42 +30,45 @@ export function AlarmsPage() {
         />
       </Heading>
       <Shown loaded={loaded}>
-        {({ alarms }) => (
-          <Table
-            label={words.pages['alarms'] ?? ''}
-            rows={alarms}
-            keyOf={row => `${row.taskNo} ${row.downstream} ${row.attempt} ${row.kind}`}
-            columns={[
-              {
-                name: words.alarms.kind,
-                head: true,
-                cell: row => <span class="mark failed">{row.kind}</span>
-              },
-              { name: words.downstreams.name, cell: row => row.downstream },
-              { name: words.tasks.task, cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link> },
-              {
-                name: words.common.reason,
-                cell: row => <span class="line">{words.reason[row.reason ?? ''] ?? row.reason ?? ''}</span>
-              },
-              { name: words.alarms.raised, cell: row => <Time at={row.createdAt} /> },
-              { name: words.alarms.sent, cell: row => <Time at={row.sentAt} ago={false} /> },
-              {
-                name: words.alarms.resolved,
-                cell: ({ taskNo, downstream, attempt, kind, resolvedAt }) =>
-                  resolvedAt === undefined && may('ops:write') ? (
-                    <Act
-                      run={() =>
-                        post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)
-                      }
-                    >
-                      {words.alarms.resolve}
-                    </Act>
-                  ) : (
-                    <Time at={resolvedAt} ago={false} />
-                  )
-              }
-            ]}
-          />
+        {({ rows }) => (
+          <>
+            <Table
+              label={words.pages['alarms'] ?? ''}
+              rows={rows}
+              keyOf={row => `${row.taskNo} ${row.downstream} ${row.attempt} ${row.kind}`}
+              columns={[
+                {
+                  name: words.alarms.kind,
+                  head: true,
+                  cell: row => <span class="mark failed">{row.kind}</span>
+                },
+                { name: words.downstreams.name, cell: row => row.downstream },
+                { name: words.tasks.task, cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link> },
+                {
+                  name: words.common.reason,
+                  cell: row => <span class="line">{words.reason[row.reason ?? ''] ?? row.reason ?? ''}</span>
+                },
+                { name: words.alarms.raised, cell: row => <Time at={row.createdAt} /> },
+                { name: words.alarms.sent, cell: row => <Time at={row.sentAt} ago={false} /> },
+                {
+                  name: words.alarms.resolved,
+                  cell: ({ taskNo, downstream, attempt, kind, resolvedAt }) =>
+                    resolvedAt === undefined && may('ops:write') ? (
+                      <Act
+                        run={() =>
+                          post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)
+                        }
+                      >
+                        {words.alarms.resolve}
+                      </Act>
+                    ) : (
+                      <Time at={resolvedAt} ago={false} />
+                    )
+                }
+              ]}
+            />
+            <More of={loaded} />
+          </>
         )}
       </Shown>
     </>

@@ -1,29 +1,33 @@
-import { useState } from 'preact/hooks'
 import { get, query } from '../api.ts'
 import { More } from '../acts.tsx'
 import { Heading, Link, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { AuditRow } from '../shapes.ts'
-import { texts, useLoaded } from '../state.ts'
+import { texts, useList } from '../state.ts'
 
 interface Page {
   audit: AuditRow[]
   nextCursor?: string
 }
-const read = (cursor?: string): Promise<Page> => get<Page>(`/audit${query({ cursor, limit: 100 })}`)
 
 export function AuditPage() {
   const words = texts.value.audit
-  const loaded = useLoaded('audit', () => read(), { kinds: ['audit'] })
-  const [more, setMore] = useState<Page>()
+  const loaded = useList(
+    'audit',
+    async (cursor, limit) => {
+      const { audit, ...next } = await get<Page>(`/audit${query({ cursor, limit })}`)
+      return { rows: audit, ...next }
+    },
+    { kinds: ['audit'], size: 100 }
+  )
   return (
     <>
       <Heading title={texts.value.pages['audit'] ?? ''} />
       <Shown loaded={loaded}>
-        {first => (
+        {({ rows }) => (
           <>
             <Table
               label={texts.value.pages['audit'] ?? ''}
-              rows={[...first.audit, ...(more?.audit ?? [])]}
+              rows={rows}
               keyOf={row => row.id}
               columns={[
                 { name: words.at, cell: row => <Time at={row.at} /> },
@@ -41,13 +45,7 @@ export function AuditPage() {
                 }
               ]}
             />
-            <More
-              next={(more ?? first).nextCursor}
-              load={async cursor => {
-                const next = await read(cursor)
-                setMore({ ...next, audit: [...(more?.audit ?? []), ...next.audit] })
-              }}
-            />
+            <More of={loaded} />
           </>
         )}
       </Shown>

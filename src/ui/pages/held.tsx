@@ -1,8 +1,9 @@
 import { get, post, query, remove } from '../api.ts'
-import { Act, ask } from '../acts.tsx'
-import { Heading, Link, Shown, Status, Table, taskPath, Time } from '../parts.tsx'
+import { Act, ask, More } from '../acts.tsx'
+import { Heading, Link, Shown, Status, Table, taskPath, Time, type Column } from '../parts.tsx'
+import type { AskPage } from '../reader.ts'
 import type { Delivery, Task } from '../shapes.ts'
-import { go, may, texts, useLoaded } from '../state.ts'
+import { go, may, texts, useList, type Change, type LoadedList } from '../state.ts'
 
 interface HeldKey {
   downstream: string
@@ -25,135 +26,198 @@ interface Blocked extends Delivery {
   blocker?: { taskNo: string; status: string; orderingKey?: string }
 }
 
-const read = async () => {
-  const from = new Date(0).toISOString()
-  const [keys, prepared, blocked, rejected] = await Promise.all([
-    get<{ keys: HeldKey[] }>('/keys?held=true'),
-    get<{ tasks: Task[] }>(`/tasks${query({ status: 'PREPARED', from, limit: 100 })}`),
-    get<{ deliveries: Blocked[] }>(`/deliveries${query({ phase: 'BLOCKED', from, limit: 100 })}`),
-    get<{ rejected: Rejected[] }>('/outbox/rejected')
-  ])
-  return {
-    keys: keys.keys,
-    prepared: prepared.tasks,
-    blocked: blocked.deliveries,
-    rejected: rejected.rejected
+type Page<Name extends string, Row> = { [name in Name]: Row[] } & { nextCursor?: string; partial?: true }
+/** A list of everything, however old. */
+const listOf =
+  <Name extends string, Row>(
+    name: Name,
+    path: string,
+    filter: Record<string, string | boolean>
+  ): AskPage<Row> =>
+  async (cursor, limit) => {
+    const { [name]: rows, ...next } = await get<Page<Name, Row>>(
+      `${path}${query({ ...filter, cursor, limit })}`
+    )
+    return { rows: rows as Row[], ...next }
   }
-}
+const from = new Date(0).toISOString()
+const often = { kinds: ['audit', 'failure'] satisfies Change['kind'][], everyMs: 30_000 }
 
 /** All that waits for somebody. */
 export function HeldPage() {
-  const words = texts.value
-  const loaded = useLoaded('held', read, { kinds: ['audit', 'failure'], everyMs: 30_000 })
-  const { reload } = loaded
   return (
     <>
-      <Heading title={words.pages['held'] ?? ''} />
+      <Heading title={texts.value.pages['held'] ?? ''} />
+      <Keys />
+      <PreparedTasks />
+      <BlockedDeliveries />
+      <RejectedRows />
+    </>
+  )
+}
+
+function List<Row>({
+  title,
+  loaded,
+  ...table
+}: {
+  title: string
+  loaded: LoadedList<Row>
+  keyOf: (row: Row) => string
+  open?: (row: Row) => void
+  columns: Column<Row>[]
+}) {
+  return (
+    <section>
+      <h2>{title}</h2>
       <Shown loaded={loaded}>
-        {({ keys, prepared, blocked, rejected }) => (
+        {({ rows, nextCursor }) => (
           <>
-            <h2>{words.held.keys}</h2>
-            <Table
-              label={words.held.keys}
-              rows={keys}
-              keyOf={row => `${row.downstream} ${row.orderingKey}`}
-              columns={[
-                { name: 'orderingKey', head: true, cell: row => <b>{row.orderingKey}</b> },
-                { name: words.downstreams.name, cell: row => row.downstream },
-                {
-                  name: words.tasks.task,
-                  cell: row =>
-                    row.head === undefined ? (
-                      ''
-                    ) : (
-                      <Link to={taskPath(row.head.taskNo)}>{row.head.taskNo}</Link>
-                    )
-                },
-                { name: words.held.behind, right: true, cell: row => row.waiting },
-                { name: words.held.since, cell: row => <Time at={row.heldSince} /> },
-                {
-                  name: ' ',
-                  cell: row =>
-                    may('ops:write') ? (
-                      <div class="acts">
-                        <Release row={row} reload={reload} />
-                        <Skip row={row} reload={reload} />
-                      </div>
-                    ) : null
-                }
-              ]}
-            />
-            <h2>{words.held.prepared}</h2>
-            <Table
-              label={words.held.prepared}
-              rows={prepared}
-              keyOf={row => row.taskNo}
-              open={row => go(taskPath(row.taskNo))}
-              columns={[
-                {
-                  name: words.tasks.task,
-                  head: true,
-                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-                },
-                { name: words.tasks.code, cell: row => row.messageCode },
-                { name: words.held.since, cell: row => <Time at={row.prepared?.preparedAt} /> },
-                {
-                  name: words.task.check,
-                  cell: row =>
-                    `${row.prepared?.checks ?? 0} × ${row.prepared?.lastAnswer ?? ''} ${row.prepared?.lastReason ?? ''}`
-                },
-                {
-                  name: ' ',
-                  cell: row =>
-                    may('ops:write') ? (
-                      <Act run={() => post(`/tasks/${encodeURIComponent(row.taskNo)}/check`).then(reload)}>
-                        {words.task.check}
-                      </Act>
-                    ) : null
-                }
-              ]}
-            />
-            <h2>{words.held.blocked}</h2>
-            <Table
-              label={words.held.blocked}
-              rows={blocked}
-              keyOf={row => `${row.taskNo} ${row.downstream}`}
-              open={row => go(taskPath(row.taskNo))}
-              columns={[
-                {
-                  name: words.tasks.task,
-                  head: true,
-                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-                },
-                { name: words.downstreams.name, cell: row => row.downstream },
-                { name: words.tasks.code, cell: row => row.messageCode },
-                { name: words.held.by, cell: ({ blocker }) => (blocker ? <Blocks blocker={blocker} /> : '') },
-                { name: words.held.since, cell: row => <Time at={row.createdAt} /> }
-              ]}
-            />
-            <h2>{words.held.rejected}</h2>
-            <Table
-              label={words.held.rejected}
-              rows={rejected}
-              keyOf={row => row.id}
-              columns={[
-                { name: words.tasks.task, head: true, cell: row => row.taskNo ?? row.id },
-                { name: words.tasks.code, cell: row => row.messageCode ?? '' },
-                {
-                  name: words.common.reason,
-                  cell: row => <span class="line">{`${row.problem.code} ${row.problem.detail ?? ''}`}</span>
-                },
-                { name: words.held.since, cell: row => <Time at={row.rejectedAt} /> },
-                {
-                  name: ' ',
-                  cell: row => (may('ops:write') ? <RejectedActs row={row} reload={reload} /> : null)
-                }
-              ]}
-            />
+            {rows.length === 0 && nextCursor !== undefined ? null : (
+              <Table label={title} rows={rows} {...table} />
+            )}
+            <More of={loaded} />
           </>
         )}
       </Shown>
+    </section>
+  )
+}
+
+function Keys() {
+  const words = texts.value
+  const loaded = useList('held keys', listOf<'keys', HeldKey>('keys', '/keys', { held: true }), often)
+  const { reload } = loaded
+  return (
+    <List
+      title={words.held.keys}
+      loaded={loaded}
+      keyOf={row => `${row.downstream} ${row.orderingKey}`}
+      columns={[
+        { name: 'orderingKey', head: true, cell: row => <b>{row.orderingKey}</b> },
+        { name: words.downstreams.name, cell: row => row.downstream },
+        {
+          name: words.tasks.task,
+          cell: row =>
+            row.head === undefined ? '' : <Link to={taskPath(row.head.taskNo)}>{row.head.taskNo}</Link>
+        },
+        { name: words.held.behind, right: true, cell: row => row.waiting },
+        { name: words.held.since, cell: row => <Time at={row.heldSince} /> },
+        {
+          name: ' ',
+          cell: row =>
+            may('ops:write') ? (
+              <div class="acts">
+                <Release row={row} reload={reload} />
+                <Skip row={row} reload={reload} />
+              </div>
+            ) : null
+        }
+      ]}
+    />
+  )
+}
+
+/** Those that were asked about and are open still; those that nobody had to ask about yet are in the list of tasks. */
+function PreparedTasks() {
+  const words = texts.value
+  const loaded = useList(
+    'held prepared',
+    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true, from }),
+    often
+  )
+  return (
+    <>
+      <List
+        title={words.held.prepared}
+        loaded={loaded}
+        keyOf={row => row.taskNo}
+        open={row => go(taskPath(row.taskNo))}
+        columns={[
+          {
+            name: words.tasks.task,
+            head: true,
+            cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+          },
+          { name: words.tasks.code, cell: row => row.messageCode },
+          { name: words.held.since, cell: row => <Time at={row.prepared?.preparedAt} /> },
+          {
+            name: words.task.check,
+            cell: row =>
+              `${row.prepared?.checks ?? 0} × ${row.prepared?.lastAnswer ?? ''} ${row.prepared?.lastReason ?? ''}`
+          },
+          {
+            name: ' ',
+            cell: row =>
+              may('ops:write') ? (
+                <Act run={() => post(`/tasks/${encodeURIComponent(row.taskNo)}/check`).then(loaded.reload)}>
+                  {words.task.check}
+                </Act>
+              ) : null
+          }
+        ]}
+      />
+      <p>
+        <Link to={`/ui/tasks${query({ q: 'status:PREPARED from:30d' })}`}>{words.held.allPrepared}</Link>
+      </p>
     </>
+  )
+}
+
+function BlockedDeliveries() {
+  const words = texts.value
+  const loaded = useList(
+    'held blocked',
+    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED', from }),
+    often
+  )
+  return (
+    <List
+      title={words.held.blocked}
+      loaded={loaded}
+      keyOf={row => `${row.taskNo} ${row.downstream}`}
+      open={row => go(taskPath(row.taskNo))}
+      columns={[
+        {
+          name: words.tasks.task,
+          head: true,
+          cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+        },
+        { name: words.downstreams.name, cell: row => row.downstream },
+        { name: words.tasks.code, cell: row => row.messageCode },
+        { name: words.held.by, cell: ({ blocker }) => (blocker ? <Blocks blocker={blocker} /> : '') },
+        { name: words.held.since, cell: row => <Time at={row.createdAt} /> }
+      ]}
+    />
+  )
+}
+
+function RejectedRows() {
+  const words = texts.value
+  const loaded = useList(
+    'held rejected',
+    listOf<'rejected', Rejected>('rejected', '/outbox/rejected', {}),
+    often
+  )
+  return (
+    <List
+      title={words.held.rejected}
+      loaded={loaded}
+      keyOf={row => row.id}
+      columns={[
+        { name: words.tasks.task, head: true, cell: row => row.taskNo ?? row.id },
+        { name: words.tasks.code, cell: row => row.messageCode ?? '' },
+        {
+          name: words.common.reason,
+          cell: row => <span class="line">{`${row.problem.code} ${row.problem.detail ?? ''}`}</span>
+        },
+        { name: words.held.since, cell: row => <Time at={row.rejectedAt} /> },
+        {
+          name: ' ',
+          cell: row => (may('ops:write') ? <RejectedActs row={row} reload={loaded.reload} /> : null)
+        }
+      ]}
+    />
   )
 }
 

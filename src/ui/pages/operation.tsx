@@ -3,7 +3,7 @@ import { get, post, query } from '../api.ts'
 import { Act, More } from '../acts.tsx'
 import { Heading, Link, number, Shown, Status, Table, taskPath, Time } from '../parts.tsx'
 import type { Operation } from '../shapes.ts'
-import { go, may, param, texts, useLoaded } from '../state.ts'
+import { go, may, param, texts, useList, useLoaded } from '../state.ts'
 
 interface Taken {
   taskNo: string
@@ -122,19 +122,25 @@ function Proof({ one }: { one: Operation }) {
 
 function Taken({ id }: { id: string }) {
   const words = texts.value
-  const read = (cursor?: string): Promise<Page> =>
-    get<Page>(`/operations/${encodeURIComponent(id)}/deliveries${query({ cursor, limit: 50 })}`)
-  const loaded = useLoaded(`taken ${id}`, () => read(), { everyMs: 5_000 })
-  const [more, setMore] = useState<Page>()
+  const loaded = useList(
+    `taken ${id}`,
+    async (cursor, limit) => {
+      const { deliveries, ...next } = await get<Page>(
+        `/operations/${encodeURIComponent(id)}/deliveries${query({ cursor, limit })}`
+      )
+      return { rows: deliveries, ...next }
+    },
+    { everyMs: 5_000 }
+  )
   return (
     <section>
       <h2>{words.operation.list}</h2>
       <Shown loaded={loaded}>
-        {first => (
+        {({ rows }) => (
           <>
             <Table
               label={words.operation.list}
-              rows={[...first.deliveries, ...(more?.deliveries ?? [])]}
+              rows={rows}
               keyOf={row => `${row.taskNo} ${row.downstream}`}
               open={row => go(taskPath(row.taskNo))}
               columns={[
@@ -148,13 +154,7 @@ function Taken({ id }: { id: string }) {
                 { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> }
               ]}
             />
-            <More
-              next={(more ?? first).nextCursor}
-              load={async cursor => {
-                const next = await read(cursor)
-                setMore({ ...next, deliveries: [...(more?.deliveries ?? []), ...next.deliveries] })
-              }}
-            />
+            <More of={loaded} />
           </>
         )}
       </Shown>

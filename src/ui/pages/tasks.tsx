@@ -2,10 +2,11 @@ import { useEffect, useState } from 'preact/hooks'
 import { get, query, Refusal } from '../api.ts'
 import { Act, More, say } from '../acts.tsx'
 import { Heading, Shown, taskPath } from '../parts.tsx'
+import type { Listed } from '../reader.ts'
 import { filterNames, parseSearch, withFilter } from '../search.ts'
 import type { Downstream, Task } from '../shapes.ts'
 import { TaskList } from './task-list.tsx'
-import { go, may, now, param, remember, remembered, texts, useLoaded } from '../state.ts'
+import { go, may, now, param, remember, remembered, texts, useList, useLoaded } from '../state.ts'
 
 interface Page {
   tasks: Task[]
@@ -17,23 +18,28 @@ interface View {
   q: string
 }
 
-const read = (q: string, cursor?: string): Promise<Page> => {
+const read = async (q: string, cursor: string | undefined, limit: number): Promise<Listed<Task>> => {
   const { filter, word } = parseSearch(q, now.value)
-  return get<Page>(`/tasks${query({ ...filter, taskNoPrefix: word, cursor, limit: 50 })}`)
+  const { tasks, ...next } = await get<Page>(
+    `/tasks${query({ ...filter, taskNoPrefix: word, cursor, limit })}`
+  )
+  return { rows: tasks, ...next }
 }
 
 export function TasksPage() {
   const q = param('q')
   const [text, setText] = useState(q)
-  const [more, setMore] = useState<{ q: string; page: Page }>()
-  const loaded = useLoaded(`tasks ${q}`, () => read(q), { kinds: ['failure', 'audit'] })
+  const loaded = useList(`tasks ${q}`, (cursor, limit) => read(q, cursor, limit), {
+    kinds: ['failure', 'audit'],
+    everyMs: 15_000
+  })
   useEffect(() => setText(q), [q])
   const { unknown } = parseSearch(q, now.value)
   const search = async (next: string): Promise<void> => {
     go(`/ui/tasks${query({ q: next })}`)
     const { word, filter } = parseSearch(next, now.value)
     if (filter['webhookId'] !== undefined) {
-      const [of] = (await read(next)).tasks
+      const [of] = (await read(next, undefined, 1)).rows
       if (of) go(taskPath(of.taskNo), { replace: true })
       return
     }
@@ -77,23 +83,12 @@ export function TasksPage() {
         </p>
       ))}
       <Shown loaded={loaded}>
-        {first => {
-          const shown = more?.q === q ? { ...more.page, tasks: [...first.tasks, ...more.page.tasks] } : first
-          return (
-            <>
-              <TaskList tasks={shown.tasks} reload={loaded.reload} />
-              {shown.partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
-              <More
-                next={shown.nextCursor}
-                load={async cursor => {
-                  const next = await read(q, cursor)
-                  const before = more?.q === q ? more.page.tasks : []
-                  setMore({ q, page: { ...next, tasks: [...before, ...next.tasks] } })
-                }}
-              />
-            </>
-          )
-        }}
+        {({ rows }) => (
+          <>
+            <TaskList tasks={rows} reload={loaded.reload} />
+            <More of={loaded} />
+          </>
+        )}
       </Shown>
     </>
   )

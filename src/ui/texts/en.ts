@@ -226,7 +226,8 @@ export const en = {
   },
   held: {
     keys: 'Ordering keys that are held',
-    prepared: 'Prepared tasks without an answer',
+    prepared: 'Prepared tasks that were asked about, without an answer',
+    allPrepared: 'All prepared tasks',
     blocked: 'Deliveries that wait for other tasks',
     rejected: 'Rejected outbox rows',
     release: 'Release',

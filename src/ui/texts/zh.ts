@@ -226,7 +226,8 @@ export const zh: Texts = {
   },
   held: {
     keys: '被卡住的顺序键',
-    prepared: '没有答复的待提交任务',
+    prepared: '已回查仍无结果的半消息',
+    allPrepared: '全部半消息',
     blocked: '等待其他任务的投递',
     rejected: '被拒绝的发件箱行',
     release: '放行',
