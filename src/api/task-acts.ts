@@ -8,7 +8,7 @@ import { pushExamples, redeliverExamples, settleExamples } from './examples.ts'
 import { downstream, redeliverBody, taskParams } from './requests.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
-import { actorOn, checkedTaskNo } from './tasks.ts'
+import { actorOn, checkedTaskNo, forReader } from './tasks.ts'
 import type { App } from './typed.ts'
 import { Problem, type ProblemCode } from '../runtime/errors.ts'
 
@@ -46,7 +46,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
       const task = await deps.remove(taskNo, who)
-      return json(reply, taskText(acted(task, 'NOTHING_TO_STOP')))
+      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_STOP'))))
     }
   )
 
@@ -88,7 +88,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...(downstream === undefined ? {} : { downstream })
       })
       if (task === 'nothing') await knownDownstream(taskNo, downstream)
-      return json(reply, taskText(acted(task, 'NOTHING_TO_REDELIVER')))
+      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_REDELIVER'))))
     }
   )
 
@@ -130,7 +130,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...(body.downstream === undefined ? {} : { downstream: body.downstream })
       })
       if (task === 'nothing') await knownDownstream(taskNo, body.downstream)
-      return json(reply, taskText(acted(task, 'NOTHING_TO_PUSH')))
+      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_PUSH'))))
     }
   )
 
@@ -171,7 +171,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...(name === undefined ? {} : { downstream: name })
       })
       if (task === 'nothing') await knownDownstream(taskNo, name)
-      return json(reply, taskText(acted(task, 'NOTHING_TO_SETTLE')))
+      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_SETTLE'))))
     }
   )
 

@@ -142,7 +142,8 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         ...(checked === undefined ? {} : { checked })
       })
       if (found === 'bad_cursor') throw badCursor()
-      return json(reply, tasksText(found))
+      const caller = callerOf(request)
+      return json(reply, tasksText({ ...found, tasks: found.tasks.map(task => forReader(caller, task)) }))
     }
   )
 
@@ -202,9 +203,16 @@ export function checkedTaskNo({ taskNo }: { taskNo: string }): string {
 }
 
 /** What the task holds is for those who read tasks; operators see what became of it. */
-function forReader({ scopes }: Caller, task: TaskView): TaskView {
+export function forReader({ scopes }: Caller, task: TaskView): TaskView {
   if (scopes.includes('tasks:read')) return task
-  const { messageBody: _, ...rest } = task
+  const { messageBody: _, extend, ...rest } = task
+  return extend === undefined ? rest : { ...rest, extend: withoutDifference(extend) }
+}
+
+/** Of a task that the dashboard made from another one, `difference` is a piece of the body. */
+function withoutDifference(extend: unknown): unknown {
+  if (typeof extend !== 'object' || extend === null || !('copiedFrom' in extend)) return extend
+  const { difference: _, ...rest } = extend as Record<string, unknown>
   return rest
 }
 

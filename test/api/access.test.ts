@@ -132,6 +132,32 @@ t.test('a producer sees, posts, stops and redelivers only its own message codes'
   })
 })
 
+t.test(
+  'who may not read bodies sees no piece of one either: not the difference of an edited copy',
+  async t => {
+    const { app, addKey } = await api(t, { auth: true })
+    addKey(secretOf('all'), { name: 'all', scopes })
+    addKey(secretOf('ops'), { name: 'ops', scopes: ['ops:read', 'ops:write'] })
+    const copied = { by: 'shop', copiedFrom: 'first', difference: '- "card": "4111"' }
+    await inject(app, '/tasks', { ...order, taskNo: 'copy', extend: copied }, bearer('all'))
+    await inject(
+      app,
+      '/tasks',
+      { ...order, taskNo: 'own', extend: { difference: 'of its own' } },
+      bearer('all')
+    )
+    const read = async (url: string, who: string, method: 'GET' | 'DELETE' = 'GET') =>
+      (await app.inject({ method, url, headers: bearer(who) })).body
+    for (const url of ['/tasks/copy', '/tasks']) {
+      t.match(await read(url, 'all'), '4111', url)
+      t.notMatch(await read(url, 'ops'), '4111', url)
+      t.match(await read(url, 'ops'), '"copiedFrom":"first"', url)
+    }
+    t.match(JSON.parse(await read('/tasks/own', 'ops')), { extend: { difference: 'of its own' } })
+    t.notMatch(await read('/tasks/copy', 'ops', 'DELETE'), '4111')
+  }
+)
+
 t.test('the numbers that tasks of others get by default are not for a key of some message codes', async t => {
   const { app, addKey, deps } = await api(t, { auth: true })
   const [[, shown] = []] = deps.handlers
