@@ -174,6 +174,19 @@ export function Table<Row>({
   )
 }
 
+/** Lines that are gone, and lines that are new. */
+export function Difference({ lines }: { lines: readonly string[] }) {
+  return (
+    <pre tabIndex={0}>
+      {lines.map((line, at) => (
+        <span key={at} class={line.startsWith('+') ? 'plus' : 'minus'}>
+          {`${line}\n`}
+        </span>
+      ))}
+    </pre>
+  )
+}
+
 export function Heading({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="heading">

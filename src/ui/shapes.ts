@@ -56,9 +56,12 @@ export interface Task {
   createdBy?: string
   deliverStartTime?: string
   deliverBefore?: string
+  needCallback?: boolean
+  retryTimes?: number
   orderingKey?: string
   bizType?: string
   bizKey?: string
+  uniqueBiz?: boolean
   extend?: unknown
   after?: string[]
   before?: string[]

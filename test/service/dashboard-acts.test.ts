@@ -220,13 +220,18 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     await confirm('Redeliver')
     await until('it came twice', () => downstream.taken.filter(one => one === 'alarmed-1').length === 2)
     await button('Edit and send as new').click()
-    await page.locator('textarea').fill('{"n": 2, "more": true}')
+    t.equal(await page.locator('textarea').inputValue(), '{\n  "n": 1\n}')
+    await page.locator('textarea').fill('{"n": 2, "more": 1.10}')
     await page.getByRole('button', { name: 'Send as new', exact: true }).click()
     await page.locator('h1', { hasText: 'alarmed-1-2' }).waitFor()
     t.match((await call('GET', '/tasks/alarmed-1-2')).body, {
-      messageBody: { n: 2, more: true },
+      messageBody: { n: 2, more: 1.1 },
+      retryTimes: 1,
       extend: { copiedFrom: 'alarmed-1', difference: /more/ }
     })
+    await page.locator('a', { hasText: /^alarmed-1$/ }).waitFor()
+    await page.locator('pre .plus', { hasText: '1.10' }).waitFor()
+    await page.locator('pre', { hasText: '"more": 1.10' }).last().waitFor()
   })
 
   await t.test('the page of a task whose receipt never came says so of its last attempt', async t => {

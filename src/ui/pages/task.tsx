@@ -2,7 +2,9 @@ import { useState } from 'preact/hooks'
 import { waitingText } from '../../domain/waiting-for.ts'
 import { get, getText, post, query } from '../api.ts'
 import { Act, ask, copy } from '../acts.tsx'
-import { clock, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
+import { pretty } from '../body.ts'
+import { originOf, samePost } from '../copy-task.ts'
+import { clock, Difference, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
 import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
 import { language, may, now, param, session, texts, useLoaded } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
@@ -71,6 +73,7 @@ export function TaskPage() {
             )}
           </p>
           {editing && body !== undefined ? <EditAsNew task={task} body={body} /> : null}
+          <CopiedFrom task={task} />
           <Prepared task={task} reload={loaded.reload} />
           {task.deliveries.map(one => (
             <DeliveryCard key={one.downstream} task={task} of={one} reload={loaded.reload} />
@@ -101,20 +104,26 @@ export function TaskPage() {
   )
 }
 
-/** With line breaks, as long as that changes no number. */
-function pretty(body: string): string {
-  const parsed = JSON.parse(body) as unknown
-  return JSON.stringify(parsed) === body.replaceAll(/\s+(?=(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*$)/g, '')
-    ? JSON.stringify(parsed, null, 2)
-    : body
-}
-
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`
 /** The POST of this very task. */
 const curl = (task: Task, body: string): string =>
-  `curl -H 'content-type: application/json' -H 'authorization: Bearer '"$ACKBOX_KEY" -d ${quoted(
-    `{"taskNo":${JSON.stringify(task.taskNo)},"messageCode":${JSON.stringify(task.messageCode)},"sceneType":${JSON.stringify(task.sceneType)},"messageBody":${body}}`
-  )} ${location.origin}/tasks`
+  `curl -H 'content-type: application/json' -H 'authorization: Bearer '"$ACKBOX_KEY" -d ${quoted(samePost(task, body))} ${location.origin}/tasks`
+
+/** Of a task that was made from another one, edited. */
+function CopiedFrom({ task }: { task: Task }) {
+  const origin = originOf(task)
+  if (!origin) return null
+  const { copiedFrom, difference } = origin
+  return (
+    <section>
+      <p class="about">
+        <span class="quiet">{texts.value.task.copiedFrom}</span>
+        <Link to={taskPath(copiedFrom)}>{copiedFrom}</Link>
+      </p>
+      {difference ? <Difference lines={difference.split('\n')} /> : null}
+    </section>
+  )
+}
 
 function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: () => void }) {
   const words = texts.value.task
