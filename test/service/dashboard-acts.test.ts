@@ -252,6 +252,23 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     await page.locator('tr', { hasText: 'no receipt came · 200 · no_receipt: none within 15 s' }).waitFor()
   })
 
+  await t.test('of a task with two downstreams one alone is marked as handled', async t => {
+    downstream.break()
+    await task('pair-1', { messageCode: 'test.pair', retryTimes: 1 })
+    await until('both FAILED', async () => (await statusOf('pair-1')) === 'FAILED')
+    await goTo('task?no=pair-1')
+    await page.getByRole('button', { name: 'Mark as handled', exact: true }).click()
+    await dialog.waitFor()
+    t.match(await dialog.innerText(), /left FAILED\s+right FAILED/, 'the question lists all that it changes')
+    await dialog.locator('button', { hasText: 'Cancel' }).click()
+    await button('Mark as handled: left').click()
+    t.notMatch(await dialog.innerText(), /right/)
+    await confirm('Mark as handled', 'done by hand')
+    const card = (name: string) => page.getByRole('region', { name }).locator('.status')
+    await card('left').filter({ hasText: 'HANDLED' }).waitFor()
+    t.equal(await card('right').innerText(), 'FAILED')
+  })
+
   await t.test('half messages are asked about, rolled back and committed by hand', async t => {
     for (const taskNo of ['half-1', 'half-2'])
       await task(taskNo, { messageCode: 'test.half', prepared: true, checkBack: { after: '1h' } })

@@ -1,7 +1,47 @@
 import { ask } from '../acts.tsx'
 import { post, remove } from '../api.ts'
-import type { Task } from '../shapes.ts'
+import { Status } from '../parts.tsx'
+import type { Delivery, Task } from '../shapes.ts'
 import { may, texts } from '../state.ts'
+
+/** What settling changes: all that did not end well. */
+const openOf = ({ deliveries }: Task): Delivery[] =>
+  deliveries.filter(one => one.status === 'FAILED' || one.status === 'SENDING')
+
+/** Names each delivery that it changes; with a `downstream` that one alone. */
+export function askSettle(
+  { taskNo }: Task,
+  changed: readonly Delivery[],
+  downstream: string | undefined,
+  reload: () => void
+): void {
+  const words = texts.value.task
+  ask({
+    title: downstream === undefined ? words.settle : `${words.settle}: ${downstream}`,
+    text: (
+      <>
+        <p>{words.sureSettle}</p>
+        <ul class="plain">
+          {changed.map(one => (
+            <li key={one.downstream}>
+              <b>{one.downstream}</b> <Status of={one.status} />
+            </li>
+          ))}
+        </ul>
+      </>
+    ),
+    field: texts.value.common.reason,
+    confirm: words.settle,
+    run: async reason => {
+      await post(`/tasks/${encodeURIComponent(taskNo)}/settle`, {
+        status: 'HANDLED',
+        reason,
+        ...(downstream === undefined ? {} : { downstream })
+      })
+      reload()
+    }
+  })
+}
 
 /** What may be done to a task as a whole. */
 export function TaskActs({
@@ -56,21 +96,7 @@ export function TaskActs({
         </button>
       ) : null}
       {may('ops:write') && (has('FAILED') || has('SENDING')) ? (
-        <button
-          type="button"
-          onClick={() =>
-            ask({
-              title: words.settle,
-              text: <p>{words.sureSettle}</p>,
-              field: texts.value.common.reason,
-              confirm: words.settle,
-              run: async reason => {
-                await post(`${path}/settle`, { status: 'HANDLED', reason })
-                reload()
-              }
-            })
-          }
-        >
+        <button type="button" onClick={() => askSettle(task, openOf(task), undefined, reload)}>
           {words.settle}
         </button>
       ) : null}

@@ -8,7 +8,7 @@ import { clock, Difference, Heading, Link, Shown, Status, taskPath, Time } from 
 import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
 import { language, may, now, param, session, texts, useLoaded } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
-import { TaskActs } from './task-acts.tsx'
+import { askSettle, TaskActs } from './task-acts.tsx'
 import { Timeline } from './timeline.tsx'
 
 interface Read {
@@ -129,6 +129,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
   const words = texts.value.task
   const path = `/tasks/${encodeURIComponent(task.taskNo)}`
   const mayWrite = may('ops:write') || may('tasks:write')
+  const isOpen = of.status === 'FAILED' || of.status === 'SENDING'
   return (
     <section class={`card ${of.status.toLowerCase()}`} aria-label={of.downstream}>
       <div class="heading">
@@ -167,6 +168,15 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             >
               {words.redeliver}
             </Act>
+          ) : null}
+          {may('ops:write') && isOpen && task.deliveries.length > 1 ? (
+            <button
+              type="button"
+              aria-label={`${words.settle}: ${of.downstream}`}
+              onClick={() => askSettle(task, [of], of.downstream, reload)}
+            >
+              {words.settle}
+            </button>
           ) : null}
           {mayWrite && of.status === 'HANDLED' ? (
             <button

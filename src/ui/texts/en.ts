@@ -119,7 +119,7 @@ export const en = {
     triesLeft: 'tries left',
     forced: 'Also what is HANDLED already, and past its deliverBefore',
     sureDelete: 'What is still to be delivered is stopped. It cannot be undone.',
-    sureSettle: 'Its open and FAILED deliveries become HANDLED. Say why: it goes into the audit.',
+    sureSettle: 'These deliveries become HANDLED. Say why: it goes into the audit.',
     sureRedeliver: 'Its FAILED deliveries start a new round of tries.',
     sureAgain: 'It is HANDLED already: the downstream gets it once more.',
     newNo: 'taskNo of the new task',

@@ -121,7 +121,7 @@ export const zh: Texts = {
     triesLeft: '次剩余',
     forced: '包括已处理的，以及已过投递期限的',
     sureDelete: '尚未投递的部分将停止，且无法撤销。',
-    sureSettle: '进行中和失败的投递将变为已处理。请写明原因，原因会进入审计。',
+    sureSettle: '以下投递将变为已处理。请写明原因，原因会进入审计。',
     sureRedeliver: '失败的投递将开始新一轮重试。',
     sureAgain: '它已处理：下游会再收到一次。',
     newNo: '新任务的 taskNo',
