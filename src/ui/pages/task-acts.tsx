@@ -71,7 +71,7 @@ export function TaskActs({
               title: words.redeliver,
               text: (
                 <>
-                  <p>{words.sureRedeliver}</p>
+                  <p>{has('FAILED') ? words.sureRedeliver : words.sureAgain}</p>
                   <label class="check">
                     <input
                       type="checkbox"

@@ -162,12 +162,23 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             </Act>
           ) : null}
           {mayWrite && of.status === 'FAILED' && task.deliveries.length > 1 ? (
-            <Act
-              run={() => post(`${path}/redeliver`, { downstream: of.downstream }).then(reload)}
-              label={words.redeliverOne(of.downstream)}
+            <button
+              type="button"
+              aria-label={words.redeliverOne(of.downstream)}
+              onClick={() =>
+                ask({
+                  title: words.redeliverOne(of.downstream),
+                  text: <p>{words.sureRedeliverOne}</p>,
+                  confirm: words.redeliver,
+                  run: async () => {
+                    await post(`${path}/redeliver`, { downstream: of.downstream })
+                    reload()
+                  }
+                })
+              }
             >
               {words.redeliver}
-            </Act>
+            </button>
           ) : null}
           {may('ops:write') && isOpen && task.deliveries.length > 1 ? (
             <button
@@ -233,12 +244,41 @@ function Prepared({ task, reload }: { task: Task; reload: () => void }) {
       </p>
       {may('ops:write') || may('tasks:write') ? (
         <div class="acts">
-          <Act kind="main" run={() => post(`${path}/commit`).then(reload)}>
+          <button
+            type="button"
+            class="main"
+            onClick={() =>
+              ask({
+                title: `${words.commit}: ${task.taskNo}`,
+                text: <p>{words.sureCommit}</p>,
+                confirm: words.commit,
+                run: async () => {
+                  await post(`${path}/commit`)
+                  reload()
+                }
+              })
+            }
+          >
             {words.commit}
-          </Act>
-          <Act kind="danger" run={() => post(`${path}/rollback`).then(reload)}>
+          </button>
+          <button
+            type="button"
+            class="danger"
+            onClick={() =>
+              ask({
+                title: `${words.rollBack}: ${task.taskNo}`,
+                text: <p>{words.sureRollBack}</p>,
+                confirm: words.rollBack,
+                danger: true,
+                run: async () => {
+                  await post(`${path}/rollback`)
+                  reload()
+                }
+              })
+            }
+          >
             {words.rollBack}
-          </Act>
+          </button>
           <Act run={() => post(`${path}/check`).then(reload)}>{words.check}</Act>
         </div>
       ) : null}

@@ -121,6 +121,11 @@ export const en = {
     sureDelete: 'What is still to be delivered is stopped. It cannot be undone.',
     sureSettle: 'These deliveries become HANDLED. Say why: it goes into the audit.',
     sureRedeliver: 'Its FAILED deliveries start a new round of tries.',
+    sureRedeliverOne: 'This delivery starts a new round of tries.',
+    sureCommit:
+      'It is delivered from now on. It cannot be undone. Is the transaction of its producer committed?',
+    sureRollBack:
+      'It is never delivered. It cannot be undone. Is the transaction of its producer rolled back?',
     sureAgain: 'It is HANDLED already: the downstream gets it once more.',
     newNo: 'taskNo of the new task',
     takenOver: 'Taken over',
