@@ -54,35 +54,46 @@ export type WaitingFor =
   | { code: 'PAUSED'; downstream: string; since: string; by?: string }
   | { code: 'HANDLER'; downstream: string }
   | { code: 'WORKER' }
-  | { code: 'DISPATCHER' }
+  /** `missing`: none is running. */
+  | { code: 'DISPATCHER'; missing?: true }
 
 /** Null: it waits for nothing, it is over. What must be true before anything else can happen is said first. */
 export function waitingFor(delivery: OpenDelivery, service: ServiceState): WaitingFor | null {
   const { phase, downstream, attempt, nextActionAt, deliveredAt } = delivery
   if (phase === undefined) return null
+  const isDispatched = service.dispatchers > 0
   if (phase === 'BLOCKED') {
     const [blocker] = service.blockers
     // Whoever asks may not see what it waits for; or it was let go at this moment.
-    return blocker ? { code: 'TASK', blocker, more: service.blockers.length - 1 } : { code: 'DISPATCHER' }
+    if (blocker) return { code: 'TASK', blocker, more: service.blockers.length - 1 }
+    return isDispatched ? { code: 'DISPATCHER' } : noDispatcher
   }
-  if (phase === 'IN_FLIGHT')
+  const isDue = nextActionAt === undefined || Date.parse(nextActionAt) <= service.now.getTime()
+  if (phase === 'IN_FLIGHT') {
+    // Nobody is left who could get an answer.
+    if (service.workers === 0) return { code: 'WORKER' }
     return { code: 'ANSWER', attempt, ...(nextActionAt === undefined ? {} : { until: nextActionAt }) }
-  if (phase === 'AWAITING_RECEIPT')
+  }
+  if (phase === 'AWAITING_RECEIPT') {
+    if (isDue && !isDispatched) return noDispatcher
     return {
       code: 'RECEIPT',
       ...(deliveredAt === undefined ? {} : { deliveredAt }),
       until: nextActionAt ?? service.now.toISOString()
     }
+  }
   if (service.paused) return { code: 'PAUSED', downstream, ...service.paused }
   if (!service.hasHandler) return { code: 'HANDLER', downstream }
   if (service.workers === 0) return { code: 'WORKER' }
+  if (!isDispatched) return noDispatcher
   const at = nextActionAt ?? service.now.toISOString()
   const failed = delivery.attempts?.at(-1)
   const last = failed && lastOf(failed)
   const next = { attempt: attempt + 1, ...(last ? { last } : {}) }
-  if (Date.parse(at) > service.now.getTime()) return { code: 'NEXT_ATTEMPT', at, ...next }
-  return service.dispatchers === 0 ? { code: 'DISPATCHER' } : { code: 'ROOM', since: at, ...next }
+  return isDue ? { code: 'ROOM', since: at, ...next } : { code: 'NEXT_ATTEMPT', at, ...next }
 }
+
+const noDispatcher: WaitingFor = { code: 'DISPATCHER', missing: true }
 
 function lastOf({
   outcome,
@@ -127,7 +138,7 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `Attempt ${waiting.attempt} has been due since ${clock(waiting.since)} and starts once there is room${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `Attempt ${waiting.attempt} is on its way: no answer yet.`
+      return `Attempt ${waiting.attempt} is on its way: no answer yet${waiting.until === undefined ? '' : `; without one it counts as lost ${when(waiting.until)}`}.`
     case 'RECEIPT':
       return `Delivered${waiting.deliveredAt === undefined ? '' : ` at ${clock(waiting.deliveredAt)}`}; its receipt is due ${when(waiting.until)}.`
     case 'TASK': {
@@ -144,7 +155,7 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
     case 'WORKER':
       return 'No worker is running.'
     case 'DISPATCHER':
-      return 'A dispatcher releases it at its next look.'
+      return waiting.missing ? 'No dispatcher is running.' : 'A dispatcher releases it at its next look.'
   }
 }
 
@@ -158,7 +169,7 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `第 ${waiting.attempt} 次尝试自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应。`
+      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
     case 'RECEIPT':
       return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；回执将${when(waiting.until)}到期。`
     case 'TASK': {
@@ -172,9 +183,9 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'HANDLER':
       return `这里没有处理器指向 ${waiting.downstream}。`
     case 'WORKER':
-      return '没有存活的 worker。'
+      return '没有运行中的 worker。'
     case 'DISPATCHER':
-      return '等待 dispatcher 下一次查看时放行。'
+      return waiting.missing ? '没有运行中的 dispatcher。' : '等待 dispatcher 下一次查看时放行。'
   }
 }
 

@@ -69,7 +69,21 @@ const rows: Row[] = [
     /^Attempt 3 has been due since 10:02:00 UTC and starts once there is room: attempt 2 got 503/,
     /一有空位就开始/
   ],
-  [{ ...waiting, phase: 'IN_FLIGHT' }, {}, 'ANSWER', /Attempt 2 is on its way: no answer yet/, /尚无响应/],
+  [
+    { ...waiting, phase: 'IN_FLIGHT' },
+    {},
+    'ANSWER',
+    /^Attempt 2 is on its way: no answer yet; without one it counts as lost in 42 s\.$/,
+    /尚无响应；若无响应，将42 秒后按丢失处理。/
+  ],
+  // Whoever had it is dead.
+  [
+    { ...waiting, phase: 'IN_FLIGHT' },
+    { workers: 0 },
+    'WORKER',
+    /^No worker is running\.$/,
+    /没有运行中的 worker/
+  ],
   [
     delivered,
     {},
@@ -100,8 +114,20 @@ const rows: Row[] = [
     /ads 自 09:40:00 UTC 起已暂停，操作人 ops-1。/
   ],
   [waiting, { hasHandler: false }, 'HANDLER', /No handler here names ads/, /没有处理器指向 ads/],
-  [waiting, { workers: 0 }, 'WORKER', /^No worker is running\.$/, /没有存活的 worker/],
-  [due, { dispatchers: 0 }, 'DISPATCHER', /dispatcher/, /dispatcher/],
+  [waiting, { workers: 0 }, 'WORKER', /^No worker is running\.$/, /没有运行中的 worker/],
+  ...[
+    due,
+    waiting,
+    { ...waiting, phase: 'BLOCKED' as const },
+    { ...delivered, nextActionAt: due.nextActionAt }
+  ].map((one): Row => [
+    one,
+    { dispatchers: 0 },
+    'DISPATCHER',
+    /^No dispatcher is running\.$/,
+    /^没有运行中的 dispatcher。$/
+  ]),
+  [delivered, { dispatchers: 0 }, 'RECEIPT', /due in 18 s/, /回执将/],
   // A pause is said first: nothing else would help.
   [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],
   // Its worker has it: that it is paused now changes nothing for it.
