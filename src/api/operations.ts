@@ -47,7 +47,7 @@ const operationAnswer = z
       .record(z.string(), natural)
       .optional()
       .describe(
-        'Current status of the redelivered deliveries, counted for the first 10,000. Only when one operation is read.'
+        'Current status of the redelivered deliveries. If more than 10,000 were redelivered, only SENDING and FAILED are counted. Only when one operation is read.'
       ),
     createdAt: time,
     createdBy: z.string(),

@@ -1,9 +1,9 @@
 // What operators look at beside tasks: bulk operations, what those changed, and the processes. Their own acts: audit.ts.
-import { and, asc, desc, eq, lt, sql } from './drizzle.ts'
+import { and, asc, desc, eq, lt, sql, type SQL } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
 import { iso, present, statusWord } from './views.ts'
 import { delivery, node, operation, operationDelivery, task } from './schema.ts'
-import { countText, paged, uuid } from './page.ts'
+import { countText, mostCounted, paged, uuid } from './page.ts'
 import { textArray } from './arrays.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
@@ -124,13 +124,24 @@ export async function listNodes({ db }: Reads) {
   }))
 }
 
-/** How what an operation has redelivered stands now, of the first 10,000. */
-export async function countOutcomes({ db }: Reads, id: string): Promise<Record<string, number>> {
-  const rows = await db.execute<{ status: number; n: number }>(sql`
+/**
+ * How what an operation has redelivered stands now, all of it: whoever reads the first 10,000 alone proves nothing. Beyond 10,000
+ * only those that are SENDING or FAILED are counted, from their indexes; the rest is HANDLED or was deleted.
+ */
+export async function countOutcomes(
+  { db }: Reads,
+  { id, redelivered }: { id: string; redelivered: number }
+): Promise<Record<string, number>> {
+  const standing = (status: SQL) => sql`
     select d.status, count(*)::int as n
-    from (select task_id, downstream from ${operationDelivery}
-      where operation_id = ${id} and result = 'redelivered' limit 10000) i
-      join ${delivery} d on d.task_id = i.task_id and d.downstream = i.downstream
-    group by d.status`)
-  return Object.fromEntries(rows.map(row => [statusWord(row.status), row.n]))
+    from ${operationDelivery} i join ${delivery} d on d.task_id = i.task_id and d.downstream = i.downstream
+    where i.operation_id = ${id} and i.result = 'redelivered' and ${status}
+    group by d.status`
+  const rows = await db.execute<{ status: number; n: number }>(
+    redelivered <= mostCounted
+      ? standing(sql`true`)
+      : sql`${standing(sql`d.status = 0`)} union all ${standing(sql`d.status = 2`)}`
+  )
+  const counts = Object.fromEntries(rows.map(row => [statusWord(row.status), row.n]))
+  return redelivered <= mostCounted ? counts : { SENDING: 0, FAILED: 0, ...counts }
 }

@@ -61,7 +61,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
       writeAudit(sql, { ...deed, detail: { ...deed.detail, before, after } })
   const readWhole = async (id: string, codes: readonly string[] | null) => {
     const found = await readOperation(reads, id, codes)
-    return found && { ...found, deliveries: await countOutcomes(reads, id) }
+    return found && { ...found, deliveries: await countOutcomes(reads, found) }
   }
   return {
     remove: (taskNo, who) =>

@@ -89,6 +89,9 @@ function Progress({ one }: { one: Operation }) {
   )
 }
 
+/** The API counts all of them up to here, and of more those that are not at rest. */
+const mostCounted = 10_000
+
 /** Of all that it took, how many are where. The sum is what it took: none can be missing unseen. */
 function Proof({ one }: { one: Operation }) {
   const words = texts.value.operation
@@ -97,7 +100,9 @@ function Proof({ one }: { one: Operation }) {
   const sending = counts['SENDING'] ?? 0
   const failed = counts['FAILED'] ?? 0
   const isAll = one.skipped === 0 && (typeof one.matched === 'string' || one.matched <= one.redelivered)
-  const isWhole = one.state === 'DONE' && one.redelivered > 0 && handled === one.redelivered && isAll
+  const isDone = one.state === 'DONE' && one.redelivered > 0 && isAll
+  const isWhole = isDone && handled === one.redelivered
+  const isMany = one.redelivered > mostCounted
   return (
     <section class="card" aria-live="polite">
       <h2>{words.now}</h2>
@@ -107,7 +112,18 @@ function Proof({ one }: { one: Operation }) {
             <Status of={status} /> <b>{number(n)}</b>
           </span>
         ))}
+        {isMany ? (
+          <span class="marks">
+            <Status of="HANDLED" /> / <Status of="DELETED" />{' '}
+            <b>{number(one.redelivered - sending - failed)}</b>
+          </span>
+        ) : null}
       </p>
+      {isDone && isMany && sending + failed === 0 ? (
+        <p class="good proof" id="whole">
+          {words.noneOpen(number(one.redelivered))}
+        </p>
+      ) : null}
       {isWhole ? (
         <p class="good proof" id="whole">
           {words.whole(handled)}

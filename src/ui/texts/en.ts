@@ -163,6 +163,8 @@ export const en = {
     stop: 'Stop',
     now: 'How they stand now',
     whole: (n: number) => `All ${n} are HANDLED. None is missing.`,
+    noneOpen: (n: string) =>
+      `None of the ${n} is SENDING or FAILED: each is HANDLED, or was deleted by hand.`,
     open: (n: number) => `${n} are still on their way.`,
     again: (n: number) => `${n} FAILED again.`,
     lost: (n: number) => `${n} were skipped: somebody was faster, or they need force one by one.`,
