@@ -20,12 +20,13 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const { status, phase, ...query } = request.query
+      const { status, phase, fingerprint, ...query } = request.query
       const found = await deps.listDeliveries({
         ...listFilterOf(query, callerOf(request), deps.now()),
         ...narrowed(query),
         ...(status === undefined ? {} : { status }),
-        ...(phase === undefined ? {} : { phase })
+        ...(phase === undefined ? {} : { phase }),
+        ...(fingerprint === undefined ? {} : { fingerprint })
       })
       if (found === 'bad_cursor') throw badCursor()
       return json(reply, JSON.stringify(found))

@@ -15,6 +15,7 @@ export const count = (min: number, max: number) => {
 }
 export const flag = z.enum(['true', 'false']).transform(text => text === 'true')
 export const time = rfc3339.transform(text => instant(text) ?? new Date(Number.NaN))
+export const fingerprint = z.string().regex(/^[0-9a-f]{16}$/, 'must be 16 hexadecimal digits')
 
 interface Span {
   from?: Date | undefined
@@ -79,6 +80,7 @@ export const deliveryQuery = z
   .strictObject({
     status: z.enum(statuses).optional(),
     phase: z.enum(phases).optional(),
+    fingerprint: fingerprint.optional().describe('Their last failure belongs to this group of GET /failures.'),
     ...narrowing,
     ...page
   })

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { scopes } from '../db/api-keys.ts'
 import { alarmKinds } from '../domain/types.ts'
 import { downstream, messageCode, taskNo } from './requests.ts'
-import { count, flag, isSpan, time, upsideDown } from './queries.ts'
+import { count, fingerprint, flag, isSpan, time, upsideDown } from './queries.ts'
 
 // What the dashboard's routes take, for checks and for the OpenAPI.
 
@@ -19,7 +19,6 @@ export const statsQuery = z
   })
   .refine(isSpan, upsideDown)
 
-export const fingerprint = z.string().regex(/^[0-9a-f]{16}$/, 'must be 16 hexadecimal digits')
 export const failureQuery = z
   .strictObject({
     from: time.optional().describe('FAILED at or after. Default: the last 24 hours.'),

@@ -86,9 +86,12 @@ export async function searchTasks(reads: Reads, filter: TaskFilter): Promise<Sea
   return await byKey(reads, filter, status)
 }
 
-/** To read the text of a reason is a look-up more for each row. */
-const mostOf = ({ lastReason: text }: Pick<TaskFilter, 'lastReason'>): number =>
-  text === undefined ? mostLooked : mostLooked / 4
+/** To read the text of a reason, or the last failure, is a look-up more for each row. */
+const mostOf = ({
+  lastReason: text,
+  fingerprint
+}: Pick<DeliveryFilter, 'lastReason' | 'fingerprint'>): number =>
+  text === undefined && fingerprint === undefined ? mostLooked : mostLooked / 4
 
 /** By the primary key, or by that of a business thing. */
 async function byKey(
@@ -245,6 +248,8 @@ export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'lastR
   status?: Status
   phase?: string
   lastReason?: string
+  /** Of its last failure. */
+  fingerprint?: string
 }
 
 /** The keys of a page of deliveries, newest task first, behind `(id, name)`. */
@@ -267,6 +272,11 @@ export async function searchDeliveries(
     filter.lastReason === undefined
       ? undefined
       : hasText(lastReason(delivery.taskId, delivery.downstream), filter.lastReason),
+    filter.fingerprint === undefined
+      ? undefined
+      : sql`${filter.fingerprint} = (
+          select e.fingerprint from failure e where e.task_id = delivery.task_id and e.downstream = delivery.downstream
+          order by e.id desc limit 1)`,
     sql`true`
   )
   const from = (look: SQL): SQL => sql`

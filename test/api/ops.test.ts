@@ -85,6 +85,8 @@ t.test('deliveries and alarms are listed by what is asked for', async t => {
     { status: 'SENDING', phase: 'WAITING', reason: 'EXPIRED', downstream: 'warehouse' },
     { kind: 'TLS', open: true }
   ])
+  await app.inject('/deliveries?fingerprint=0123456789abcdef')
+  t.match(filters.at(-1), { fingerprint: '0123456789abcdef' })
   await app.inject('/alarms?notKind=FAILED')
   t.match(filters.at(-1), { notKind: 'FAILED' })
   t.match((await app.inject('/alarms?kind=FIRE')).json(), { status: 422, pointer: '?/kind' })

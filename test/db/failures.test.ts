@@ -1,5 +1,6 @@
 import t from 'tap'
 import { archiveFailure, listFailures, type FailureFilter } from '../../src/db/failures.ts'
+import { listDeliveries } from '../../src/db/lists.ts'
 import { readBlocks } from '../../src/db/blocks.ts'
 import { readChanges } from '../../src/db/changes.ts'
 import type { Sql } from '../../src/db/pool.ts'
@@ -69,6 +70,16 @@ t.test('what FAILED for one cause is one group, written with the failure itself'
     }
   ])
   t.equal(failures.length, 2, 'one that came late is no failure')
+  const listed = async (fingerprint = '', more = {}) => {
+    const page = { messageCodes: null, from: new Date(0), limit: 50, status: 'FAILED' as const, ...more }
+    const found = await listDeliveries(reads, { ...page, fingerprint })
+    if (found === 'bad_cursor') throw new Error(found)
+    return found.deliveries.map(one => one.taskNo)
+  }
+  t.equal((await listed(failures[0]?.fingerprint)).length, 3)
+  t.same(await listed(failures[1]?.fingerprint), ['moved-1'])
+  t.same(await listed(failures[1]?.fingerprint, { downstream: 'ads' }), [])
+  t.same(await listed('0123456789abcdef'), [])
   t.equal(
     failures[0]?.histogram.reduce((sum, n) => sum + n, 0),
     3

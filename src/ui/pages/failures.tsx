@@ -1,9 +1,9 @@
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
-import { Act, ask, say } from '../acts.tsx'
-import { Choice, Heading, Link, number, Shown, taskPath, Time } from '../parts.tsx'
-import type { Group, Operation } from '../shapes.ts'
-import { go, may, now, param, texts, useLoaded } from '../state.ts'
+import { Act, ask, More, say } from '../acts.tsx'
+import { Choice, Heading, Link, number, Shown, Table, taskPath, Time } from '../parts.tsx'
+import type { Delivery, Group, Operation } from '../shapes.ts'
+import { go, may, now, param, texts, useList, useLoaded } from '../state.ts'
 
 interface Answer {
   failures: Group[]
@@ -16,15 +16,16 @@ type Span = keyof typeof spans
 export function FailuresPage() {
   const span: Span = param('span') in spans ? (param('span') as Span) : '1d'
   const downstream = param('downstream')
+  const fingerprint = param('fingerprint')
   const isArchived = param('archived') === 'true'
   const words = texts.value.failures
   const to = (more: Record<string, string | undefined>): string =>
-    `/ui/failures${query({ span, downstream, archived: isArchived ? 'true' : undefined, ...more })}`
+    `/ui/failures${query({ span, downstream, fingerprint, archived: isArchived ? 'true' : undefined, ...more })}`
   const loaded = useLoaded(
-    `failures ${span} ${downstream} ${isArchived}`,
+    `failures ${span} ${downstream} ${fingerprint} ${isArchived}`,
     () =>
       get<Answer>(
-        `/failures${query({ from: new Date(now.value.getTime() - spans[span]).toISOString(), downstream, archived: isArchived ? true : undefined, limit: 100 })}`
+        `/failures${query({ from: new Date(now.value.getTime() - spans[span]).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 100 })}`
       ),
     { kinds: ['failure', 'audit'], everyMs: 15_000 }
   )
@@ -48,7 +49,9 @@ export function FailuresPage() {
       </Heading>
       <p class="quiet">
         {words.intro}{' '}
-        {downstream === '' ? null : <Link to={to({ downstream: undefined })}>{downstream} ✕</Link>}
+        {downstream === '' ? null : (
+          <Link to={to({ downstream: undefined, fingerprint: undefined })}>{downstream} ✕</Link>
+        )}
       </p>
       <Shown loaded={loaded}>
         {({ failures, partial }) => (
@@ -59,11 +62,59 @@ export function FailuresPage() {
                 <GroupCard key={group.fingerprint} group={group} reload={loaded.reload} />
               ))}
             </ul>
+            {fingerprint === '' ? null : <Deliveries downstream={downstream} fingerprint={fingerprint} />}
             {partial ? <p class="quiet">{texts.value.common.partial}</p> : null}
           </>
         )}
       </Shown>
     </>
+  )
+}
+
+/** The deliveries of a group that are FAILED now: those that "Redeliver" takes. */
+function Deliveries({ downstream, fingerprint }: { downstream: string; fingerprint: string }) {
+  const words = texts.value
+  const loaded = useList(
+    `failed ${downstream} ${fingerprint}`,
+    async (cursor, limit) => {
+      const from = new Date(0).toISOString()
+      const { deliveries, ...next } = await get<{
+        deliveries: (Delivery & { taskNo: string; messageCode: string; createdAt: string })[]
+        nextCursor?: string
+        partial?: true
+      }>(`/deliveries${query({ status: 'FAILED', downstream, fingerprint, from, cursor, limit })}`)
+      return { rows: deliveries, ...next }
+    },
+    { kinds: ['failure', 'audit'], everyMs: 15_000 }
+  )
+  return (
+    <section>
+      <h2>{words.failures.nowFailed}</h2>
+      <Shown loaded={loaded}>
+        {({ rows }) => (
+          <>
+            <Table
+              label={words.failures.nowFailed}
+              rows={rows}
+              keyOf={row => `${row.taskNo} ${row.downstream}`}
+              open={row => go(taskPath(row.taskNo))}
+              columns={[
+                {
+                  name: words.tasks.task,
+                  head: true,
+                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+                },
+                { name: words.tasks.code, cell: row => row.messageCode },
+                { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> },
+                { name: words.tasks.accepted, cell: row => <Time at={row.createdAt} /> },
+                { name: words.downstreams.lastAttempt, cell: row => <Time at={row.lastAttemptAt} /> }
+              ]}
+            />
+            <More of={loaded} />
+          </>
+        )}
+      </Shown>
+    </section>
   )
 }
 
@@ -109,7 +160,7 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
   const why = texts.value.reason[reason] ?? reason
   const mayRedeliver = may('ops:write') && failed > 0
   const redeliver = (): Promise<void> => askRedeliver({ downstream, fingerprint })
-  const tasks = `/ui/tasks${query({ q: `status:FAILED downstream:${downstream} reason:${reason} from:30d` })}`
+  const tasks = `/ui/failures${query({ span: '30d', downstream, fingerprint, archived: archived ? 'true' : undefined })}`
   return (
     <li
       class="card group row"

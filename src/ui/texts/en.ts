@@ -150,6 +150,7 @@ export const en = {
     archived: 'Archived',
     open: 'Open',
     show: 'Show tasks',
+    nowFailed: 'FAILED now for this cause',
     count: (n: number | string) => `${n} FAILED deliveries match now. Deliver them again?`,
     pace: 'At a bounded pace: at most a fifth of the limit of the downstream. It can be stopped.',
     start: (n: number | string) => `Redeliver ${n}`,
@@ -196,6 +197,7 @@ export const en = {
     failures: 'Failures',
     failing: 'failing',
     lastError: 'Last error',
+    lastAttempt: 'Last attempt',
     test: 'Test task'
   },
   test: {

@@ -149,6 +149,7 @@ export const zh: Texts = {
     archived: '已归档',
     open: '未归档',
     show: '查看任务',
+    nowFailed: '当前因此失败的投递',
     count: n => `当前有 ${n} 个失败的投递符合条件。重新投递吗？`,
     pace: '速度有上限：最多占用下游限额的五分之一，可随时停止。',
     start: n => `重新投递 ${n} 个`,
@@ -193,6 +194,7 @@ export const zh: Texts = {
     failures: '失败',
     failing: '失败中',
     lastError: '最近错误',
+    lastAttempt: '最近尝试',
     test: '测试任务'
   },
   test: {
