@@ -39,8 +39,11 @@ export interface Delivery {
   deliveredAt?: string
   handledAt?: string
   handledBy?: string
+  updatedAt?: string
   updatedBy?: string
   position?: number
+  /** It has lost its place, and goes beside the others. */
+  outOfOrder?: true
   /** The task directly before it in its orderingKey. */
   ahead?: string
   attempts?: Attempt[]

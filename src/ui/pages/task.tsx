@@ -149,6 +149,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
           {of.position === undefined ? null : (
             <span class="mark">{`${task.orderingKey} #${of.position}`}</span>
           )}
+          {of.outOfOrder ? <span class="mark failed">{words.outOfOrder}</span> : null}
           {of.ahead === undefined ? null : (
             <span class="quiet">
               {words.ahead} <Link to={taskPath(of.ahead)}>{of.ahead}</Link>
@@ -222,6 +223,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
           ) : null}
         </p>
       ) : null}
+      {of.updatedBy === undefined ? null : <p class="quiet">{words.changedBy(of.updatedBy)}</p>}
       {of.handledAt === undefined ? null : (
         <p>
           {texts.value.status['HANDLED']} <Time at={of.handledAt} />

@@ -115,6 +115,8 @@ export const en = {
     node: 'Node',
     after: 'Comes after',
     before: 'Before',
+    outOfOrder: 'out of order',
+    changedBy: (who: string) => `An operator changed it last: ${who}`,
     ahead: 'After',
     triesLeft: 'tries left',
     forced: 'Also what is HANDLED already, and past its deliverBefore',

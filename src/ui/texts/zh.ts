@@ -117,6 +117,8 @@ export const zh: Texts = {
     node: '节点',
     after: '前置任务',
     before: '后续任务',
+    outOfOrder: '已脱离顺序',
+    changedBy: who => `最近一次人工操作：${who}`,
     ahead: '前一个',
     triesLeft: '次剩余',
     forced: '包括已处理的，以及已过投递期限的',
