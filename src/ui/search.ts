@@ -7,6 +7,8 @@ export interface Search {
   word: string
   /** Names that are no filter. */
   unknown: string[]
+  /** A filter that another one needs beside it. */
+  missing?: { name: string; needs: string }
 }
 
 /** What people type, and what the API calls it. */
@@ -43,8 +45,11 @@ export const filterNames = [
 
 const webhookId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[a-z][a-z0-9-]*$/
 
-/** `from:2h` counts back from `now`; texts with spaces stand in quotes. */
-export function parseSearch(text: string, now: Date): Search {
+/**
+ * `from:2h` counts back from `now`; texts with spaces stand in quotes. `codes`: the messageCodes that there are, with which the
+ * default number of a task begins.
+ */
+export function parseSearch(text: string, now: Date, codes: readonly string[] = []): Search {
   const found: Search = { filter: {}, word: '', unknown: [] }
   for (const [token] of text.matchAll(/(?:[^\s"]|"[^"]*")+/g)) {
     const [, name = '', quoted = ''] = /^([A-Za-z]+):(.+)$/.exec(token) ?? []
@@ -55,9 +60,10 @@ export function parseSearch(text: string, now: Date): Search {
     }
     if (name === '') found.word = token.replaceAll('"', '')
     else if (names[name.toLowerCase()] === undefined) {
-      // A taskNo may have a colon too.
-      if (/^[A-Za-z0-9][A-Za-z0-9._:-]*$/.test(token)) found.word = token
-      else found.unknown.push(name)
+      // A taskNo may have a colon too: it is looked for, and what looks like a filter is said to be none.
+      const isTaskNo = /^[A-Za-z0-9][A-Za-z0-9._:-]*$/.test(token)
+      if (isTaskNo) found.word = token
+      if (!isTaskNo || (token.split(':').length === 2 && !codes.includes(name))) found.unknown.push(name)
     } else {
       const member = names[name.toLowerCase()] ?? name
       found.filter[member] =
@@ -68,7 +74,28 @@ export function parseSearch(text: string, now: Date): Search {
             : value
     }
   }
+  if (found.filter['bizKey'] !== undefined && found.filter['bizType'] === undefined)
+    found.missing = { name: 'bizKey', needs: 'bizType' }
   return found
+}
+
+const dayMs = 86_400_000
+/**
+ * The filter of POST /tasks/redeliver that takes what this search shows; undefined: there is none, it shows others than FAILED
+ * ones or one delivery alone. Without a time the list is of the last day, of one business key of all times.
+ */
+export function redeliverFilter(
+  { filter, word, missing }: Search,
+  now: Date
+): Record<string, string> | undefined {
+  const { status = 'FAILED', webhookId, ...rest } = filter
+  if (status !== 'FAILED' || webhookId !== undefined || missing) return undefined
+  const from = new Date((rest['to'] === undefined ? now.getTime() : Date.parse(rest['to'])) - dayMs)
+  return {
+    ...(rest['bizKey'] === undefined ? { from: from.toISOString() } : {}),
+    ...rest,
+    ...(word === '' ? {} : { taskNoPrefix: word })
+  }
 }
 
 function time(value: string, now: Date): string {

@@ -191,6 +191,10 @@ t.test('what an operator does with single tasks, groups and downstreams', async 
     async t => {
       downstream.mend()
       await page.goto(`${url}/ui/tasks?q=status:FAILED`)
+      await button('Redeliver all that match').click()
+      await dialog.waitFor()
+      t.match(await dialog.innerText(), /\d+ FAILED deliveries match now/)
+      await dialog.locator('button', { hasText: 'Cancel' }).click()
       await button('Redeliver: other-1').click()
       await confirm('Redeliver')
       await until('it is HANDLED', async () => (await statusOf('other-1')) === 'HANDLED')

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { parseSearch, withFilter } from '../../src/ui/search.ts'
+import { parseSearch, redeliverFilter, withFilter } from '../../src/ui/search.ts'
 
 const now = new Date('2026-11-24T10:00:00.000Z')
 
@@ -34,6 +34,27 @@ t.test('the search box understands words, filters and times', async t => {
   for (const [text, filter, word] of rows)
     t.match(parseSearch(text, now), { filter, word, unknown: [] }, text)
   t.same(parseSearch('colour:"dark red"', now).unknown, ['colour'], 'what is no filter is said')
+  t.match(parseSearch('state:FAILED', now), { unknown: ['state'], word: 'state:FAILED' })
+  t.match(parseSearch('order:42', now, ['order']), { unknown: [], word: 'order:42' }, 'a code that there is')
+  t.same(parseSearch('bizKey:42', now).missing, { name: 'bizKey', needs: 'bizType' })
+  t.equal(parseSearch('bizType:order bizKey:42', now).missing, undefined)
+})
+
+t.test('what a search shows is what a redelivery of all that match takes', async t => {
+  const filterOf = (text: string) => redeliverFilter(parseSearch(text, now), now)
+  t.same(filterOf('status:FAILED code:order.paid'), {
+    from: '2026-11-23T10:00:00.000Z',
+    messageCode: 'order.paid'
+  })
+  t.same(filterOf('from:2h to:1h order-'), {
+    from: '2026-11-24T08:00:00.000Z',
+    to: '2026-11-24T09:00:00.000Z',
+    taskNoPrefix: 'order-'
+  })
+  t.match(filterOf('to:1h'), { from: '2026-11-23T09:00:00.000Z' })
+  t.same(filterOf('bizType:order bizKey:42'), { bizType: 'order', bizKey: '42' }, 'of all times, as the list')
+  for (const none of ['status:HANDLED', 'bizKey:42', '0193b3a0-0000-7000-8000-000000000001_ads'])
+    t.equal(filterOf(none), undefined, none)
 })
 
 t.test('a suggestion replaces what was said of the same filter', async t => {

@@ -1,5 +1,6 @@
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
+import { countText, type Count } from '../counts.ts'
 import { Act, ask, More, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Group, Operation } from '../shapes.ts'
@@ -53,6 +54,7 @@ export function FailuresPage() {
           <Link to={to({ downstream: undefined, fingerprint: undefined })}>{downstream} ✕</Link>
         )}
       </p>
+      <Running />
       <Shown loaded={loaded}>
         {({ failures, partial }) => (
           <>
@@ -68,6 +70,38 @@ export function FailuresPage() {
         )}
       </Shown>
     </>
+  )
+}
+
+/** Bulk redeliveries that run, whoever began them. */
+function Running() {
+  const { value } = useLoaded(
+    'running',
+    () => get<{ operations: Operation[] }>(`/operations${query({ limit: 20 })}`),
+    { kinds: ['audit'], everyMs: 5_000 }
+  )
+  const words = texts.value.operation
+  const running = value?.operations.filter(one => one.state === 'RUNNING') ?? []
+  if (running.length === 0) return null
+  return (
+    <section class="card">
+      <h2>{words.running}</h2>
+      <ul class="plain">
+        {running.map(({ id, redelivered, skipped, matched, filter, createdBy, createdAt }) => (
+          <li key={id}>
+            <Link to={`/ui/operation${query({ id })}`}>
+              {words.progress(redelivered + skipped, countText(matched))}
+            </Link>{' '}
+            <span class="quiet">
+              {Object.entries(filter)
+                .map(([name, text]) => `${name}:${text}`)
+                .join(' ')}{' '}
+              · {words.by} {createdBy} <Time at={createdAt} />
+            </span>
+          </li>
+        ))}
+      </ul>
+    </section>
   )
 }
 
@@ -121,7 +155,7 @@ function Deliveries({ downstream, fingerprint }: { downstream: string; fingerpri
 /** Counts first; what is confirmed is what is taken. */
 export async function askRedeliver(filter: Record<string, string>): Promise<void> {
   const words = texts.value.failures
-  const { matched } = await post<{ matched: number | string }>('/tasks/redeliver', { filter, dryRun: true })
+  const { matched } = await post<{ matched: Count }>('/tasks/redeliver', { filter, dryRun: true })
   ask({
     title: words.redeliver,
     text: (

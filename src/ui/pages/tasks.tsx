@@ -3,8 +3,9 @@ import { get, query, Refusal } from '../api.ts'
 import { Act, More, say } from '../acts.tsx'
 import { Heading, Shown, taskPath } from '../parts.tsx'
 import type { Listed } from '../reader.ts'
-import { filterNames, parseSearch, withFilter } from '../search.ts'
+import { filterNames, parseSearch, redeliverFilter, withFilter } from '../search.ts'
 import type { Downstream, Task } from '../shapes.ts'
+import { askRedeliver } from './failures.tsx'
 import { TaskList } from './task-list.tsx'
 import { go, may, now, param, remember, remembered, texts, useList, useLoaded } from '../state.ts'
 
@@ -19,7 +20,8 @@ interface View {
 }
 
 const read = async (q: string, cursor: string | undefined, limit: number): Promise<Listed<Task>> => {
-  const { filter, word } = parseSearch(q, now.value)
+  const { filter, word, missing } = parseSearch(q, now.value)
+  if (missing) return { rows: [] }
   const { tasks, ...next } = await get<Page>(
     `/tasks${query({ ...filter, taskNoPrefix: word, cursor, limit })}`
   )
@@ -34,7 +36,9 @@ export function TasksPage() {
     everyMs: 15_000
   })
   useEffect(() => setText(q), [q])
-  const { unknown } = parseSearch(q, now.value)
+  const known = useKnown()
+  const parsed = parseSearch(q, now.value, known?.codes)
+  const { unknown, missing } = parsed
   const search = async (next: string): Promise<void> => {
     go(`/ui/tasks${query({ q: next })}`)
     const { word, filter } = parseSearch(next, now.value)
@@ -75,16 +79,18 @@ export function TasksPage() {
           {texts.value.common.search}
         </button>
       </form>
-      <Suggestions text={text} choose={next => void search(next)} />
+      <Suggestions known={known} text={text} choose={next => void search(next)} />
       <Views q={q} />
       {unknown.map(word => (
         <p key={word} class="failed">
           {texts.value.tasks.unknown(word)}
         </p>
       ))}
+      {missing ? <p class="failed">{texts.value.tasks.missing(missing.name, missing.needs)}</p> : null}
       <Shown loaded={loaded}>
         {({ rows }) => (
           <>
+            <RedeliverAll rows={rows} filter={redeliverFilter(parsed, now.value)} />
             <TaskList tasks={rows} reload={loaded.reload} />
             <More of={loaded} />
           </>
@@ -94,9 +100,29 @@ export function TasksPage() {
   )
 }
 
-/** What may follow what is typed: names of filters, and the values that exist. */
-function Suggestions({ text, choose }: { text: string; choose: (text: string) => void }) {
-  const known = useLoaded('names', async () => {
+/** All FAILED deliveries that match, on this page or not; it counts them first. */
+function RedeliverAll({
+  rows,
+  filter
+}: {
+  rows: readonly Task[]
+  filter: Record<string, string> | undefined
+}) {
+  const hasFailed = rows.some(task => task.deliveries.some(one => one.status === 'FAILED'))
+  if (!filter || !hasFailed || !may('ops:write')) return null
+  return (
+    <div class="acts end">
+      <Act run={() => askRedeliver(filter)}>{texts.value.tasks.redeliverAll}</Act>
+    </div>
+  )
+}
+
+interface Known {
+  downstreams: string[]
+  codes: string[]
+}
+function useKnown(): Known | undefined {
+  const { value } = useLoaded('names', async (): Promise<Known> => {
     const [downstreams, handlers] = may('ops:read')
       ? await Promise.all([
           get<{ downstreams: Downstream[] }>('/downstreams'),
@@ -108,12 +134,25 @@ function Suggestions({ text, choose }: { text: string; choose: (text: string) =>
       codes: handlers.handlers.map(one => one.messageCode)
     }
   })
+  return value
+}
+
+/** What may follow what is typed: names of filters, and the values that exist. */
+function Suggestions({
+  known,
+  text,
+  choose
+}: {
+  known: Known | undefined
+  text: string
+  choose: (text: string) => void
+}) {
   const last = text.split(/\s+/).at(-1) ?? ''
   const [, name = '', begun = ''] = /^(\w+):(.*)$/.exec(last) ?? []
   const values: Record<string, string[]> = {
     status: ['FAILED', 'SENDING', 'HANDLED', 'DELETED', 'PREPARED', 'CANCELLED'],
-    downstream: known.value?.downstreams ?? [],
-    code: known.value?.codes ?? [],
+    downstream: known?.downstreams ?? [],
+    code: known?.codes ?? [],
     from: ['15m', '1h', '6h', '1d', '7d'],
     reason: Object.keys(texts.value.reason)
   }

@@ -87,6 +87,9 @@ export const en = {
     views: 'Views',
     name: 'Name of the view',
     all: 'All of the last 24 hours',
+    missing: (name: string, needs: string) =>
+      `Add ${needs}:… to ${name}: a ${name} is only known with its ${needs}.`,
+    redeliverAll: 'Redeliver all that match',
     unknown: (word: string) => `No filter is called ${word}.`
   },
   task: {
@@ -171,6 +174,7 @@ export const en = {
     open: (n: number) => `${n} are still on their way.`,
     again: (n: number) => `${n} FAILED again.`,
     lost: (n: number) => `${n} were skipped: somebody was faster, or they need force one by one.`,
+    running: 'Running now',
     list: 'What it took',
     by: 'Asked by'
   },

@@ -89,6 +89,8 @@ export const zh: Texts = {
     views: '视图',
     name: '视图名称',
     all: '最近 24 小时全部',
+    missing: (name, needs) => `请同时填写 ${needs}:…，${name} 只能与 ${needs} 一起使用。`,
+    redeliverAll: '重投全部符合条件的投递',
     unknown: word => `没有名为 ${word} 的筛选条件。`
   },
   task: {
@@ -169,6 +171,7 @@ export const zh: Texts = {
     open: n => `还有 ${n} 个在途。`,
     again: n => `${n} 个再次失败。`,
     lost: n => `${n} 个被跳过：他人已先处理，或需逐个强制重投。`,
+    running: '正在进行',
     list: '涉及的投递',
     by: '发起人'
   },
