@@ -65,6 +65,11 @@ export const lastAttemptAt = (taskId: PgColumn, downstream: PgColumn): SQL<strin
   select a.started_at from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
   order by a.attempt desc limit 1)`
 
+/** The group of its last failure. */
+export const lastFingerprint = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`(
+  select e.fingerprint from failure e where e.task_id = ${taskId} and e.downstream = ${downstream}
+  order by e.id desc limit 1)`
+
 /** The status that the last attempt was answered with, where it was answered. */
 export const lastStatus = (taskId: PgColumn, downstream: PgColumn): SQL<number | null> => sql`(
   select a.status_code from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}

@@ -1,6 +1,6 @@
 // Where a page of a list is looked for: in 20,000 rows at most (5,000 by the text of a reason), of the index that holds the answer where there is one.
 import { and, eq, gte, lt, sql, type SQL, alias, QueryBuilder } from './drizzle.ts'
-import { lastReason, type Reads } from './reads.ts'
+import { lastFingerprint, lastReason, type Reads } from './reads.ts'
 import { delivery, prepared, task } from './schema.ts'
 import { is, literally, mostLooked, ofMessages, upTo, type ListFilter } from './page.ts'
 import { uuidAt } from '../domain/ids.ts'
@@ -10,8 +10,8 @@ import { statusNumber, type Reason, type Status, type TaskStatus } from '../doma
 export type TaskFilter = ListFilter & {
   id?: string
   status?: TaskStatus
-  sceneType?: string
   needCallback?: boolean
+  sceneType?: string
   bizType?: string
   /** Only with a bizType. */
   bizKey?: string
@@ -87,11 +87,8 @@ export async function searchTasks(reads: Reads, filter: TaskFilter): Promise<Sea
 }
 
 /** To read the text of a reason, or the last failure, is a look-up more for each row. */
-const mostOf = ({
-  lastReason: text,
-  fingerprint
-}: Pick<DeliveryFilter, 'lastReason' | 'fingerprint'>): number =>
-  text === undefined && fingerprint === undefined ? mostLooked : mostLooked / 4
+const mostOf = (filter: { lastReason?: string; fingerprint?: string }): number =>
+  (filter.lastReason ?? filter.fingerprint) === undefined ? mostLooked : mostLooked / 4
 
 /** By the primary key, or by that of a business thing. */
 async function byKey(
@@ -244,10 +241,9 @@ async function failedUntil({ db }: Pick<Reads, 'db'>, filter: TaskFilter): Promi
 /** The reasons of what is not FAILED. */
 const endings: Reason[] = ['DELETED', 'SKIPPED']
 
-export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'lastReason'> & {
+export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'checked'> & {
   status?: Status
   phase?: string
-  lastReason?: string
   /** Of its last failure. */
   fingerprint?: string
 }
@@ -258,7 +254,6 @@ export async function searchDeliveries(
   filter: DeliveryFilter,
   [id, name]: [id: string, name: string]
 ): Promise<SearchResult<{ task_id: string; downstream: string }>> {
-  const { db } = reads
   const page = and(
     sql`(delivery.task_id, delivery.downstream) < (${id}::uuid, ${name})`,
     sql`delivery.task_id >= ${uuidAt(filter.from)}::uuid`
@@ -269,14 +264,8 @@ export async function searchDeliveries(
     is(sql`delivery.status`, number(filter.status)),
     is(sql`delivery.phase`, filter.phase),
     is(sql`delivery.reason`, filter.reason),
-    filter.lastReason === undefined
-      ? undefined
-      : hasText(lastReason(delivery.taskId, delivery.downstream), filter.lastReason),
-    filter.fingerprint === undefined
-      ? undefined
-      : sql`${filter.fingerprint} = (
-          select e.fingerprint from failure e where e.task_id = delivery.task_id and e.downstream = delivery.downstream
-          order by e.id desc limit 1)`,
+    hasText(lastReason(delivery.taskId, delivery.downstream), filter.lastReason),
+    is(lastFingerprint(delivery.taskId, delivery.downstream), filter.fingerprint),
     sql`true`
   )
   const from = (look: SQL): SQL => sql`
@@ -289,7 +278,7 @@ export async function searchDeliveries(
     limit ${filter.limit + 1}`
   const isSendingAsked = filter.status === 'SENDING' || filter.phase !== undefined
   if (isSendingAsked && (await sendingAreFew(reads)))
-    return { rows: await db.execute(sql`${names(0)} ${from(allSending)}`) }
+    return { rows: await reads.db.execute(sql`${names(0)} ${from(allSending)}`) }
   const looked = (more: SQL): SQL =>
     filter.status === 'FAILED' || (filter.reason !== undefined && !endings.includes(filter.reason))
       ? sql`select * from (
@@ -300,11 +289,11 @@ export async function searchDeliveries(
           ) f) delivery
         order by task_id desc, downstream desc ${more}`
       : sql`select task_id, downstream from delivery where ${page} order by task_id desc, downstream desc ${more}`
-  const rows = await db.execute<{ task_id: string; downstream: string }>(
+  const rows = await reads.db.execute<{ task_id: string; downstream: string }>(
     sql`${names(2)} ${from(looked(sql`limit ${mostOf(filter)}`))}`
   )
   if (rows.length > filter.limit) return { rows }
-  const [last] = await db.execute<{ task_id: string; downstream: string }>(
+  const [last] = await reads.db.execute<{ task_id: string; downstream: string }>(
     sql`${names(2)} ${looked(sql`offset ${mostOf(filter) - 1} limit 1`)}`
   )
   return last ? { rows, until: `${last.task_id}:${last.downstream}` } : { rows }
