@@ -60,8 +60,11 @@ export function uiRoutes(app: App, folder = join(packageRoot, 'dist/ui')): void 
       : reply.send(file.bytes)
   }
   const hidden = { schema: { hide: true } }
-  app.get('/', hidden, async (_request, reply) => reply.redirect('/ui/', 302))
-  app.get('/ui', hidden, async (_request, reply) => reply.redirect('/ui/', 302))
+  // `/?lang=zh` keeps what it asks for.
+  const lead = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> =>
+    reply.redirect(`/ui/${/\?[^#]*/.exec(request.url)?.[0] ?? ''}`, 302)
+  app.get('/', hidden, lead)
+  app.get('/ui', hidden, lead)
   app.get('/ui/*', hidden, send)
 }
 

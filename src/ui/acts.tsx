@@ -139,8 +139,23 @@ export function Question() {
 }
 
 export async function copy(text: string): Promise<void> {
-  await navigator.clipboard.writeText(text)
+  // Over plain http to another host a browser offers no clipboard.
+  if ((navigator.clipboard as Clipboard | undefined) !== undefined) await navigator.clipboard.writeText(text)
+  else if (!copySelected(text)) throw new Error(texts.value.common.notCopied)
   say(texts.value.common.copied)
+}
+
+function copySelected(text: string): boolean {
+  const field = document.createElement('textarea')
+  field.value = text
+  field.className = 'unseen'
+  document.body.append(field)
+  field.select()
+  try {
+    return document.execCommand('copy')
+  } finally {
+    field.remove()
+  }
 }
 
 /** What a list does not show yet: it never ends silently. */

@@ -1,3 +1,4 @@
+import { signal } from '@preact/signals'
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { get, post, remove } from './api.ts'
@@ -70,6 +71,7 @@ function App() {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
   }, [name, signedIn])
   useKeyboard(() => setHelp(before => !before))
+  if (away.value) return <Away error={away.value} />
   if (!signedIn) return <SignIn />
   const View = pages[name]?.view ?? TasksPage
   return (
@@ -155,6 +157,19 @@ function SignOut() {
   )
 }
 
+/** Why it is not known who is signed in. */
+const away = signal<Error | undefined>(undefined)
+function Away({ error }: { error: Error }) {
+  return (
+    <main class="sign-in">
+      <Failed error={error} />
+      <p class="quiet" role="status">
+        {texts.value.signIn.again}
+      </p>
+    </main>
+  )
+}
+
 function SignIn() {
   const [error, setError] = useState<Error>()
   const [key, setKey] = useState('')
@@ -230,5 +245,16 @@ addEventListener('popstate', () => {
 })
 const asked = param('lang')
 if (asked === 'en' || asked === 'zh') speak(asked)
-session.value = await get<Session>('/session').catch(() => session.value)
+const beginAgainMs = 3_000
+async function begin(): Promise<void> {
+  try {
+    session.value = await get<Session>('/session')
+    away.value = undefined
+  } catch (error) {
+    // Who is signed in is not known: that is no reason to ask for a key.
+    away.value = error as Error
+    setTimeout(() => void begin(), beginAgainMs)
+  }
+}
+await begin()
 render(<App />, document.getElementById('app') as HTMLElement)

@@ -126,6 +126,7 @@ t.test('the pages run no script and no style but their own, wherever they are as
   const { app } = await api(t, { auth: true })
   for (const url of ['/', '/ui'])
     t.match(await app.inject(url), { statusCode: 302, headers: { location: '/ui/' } })
+  t.match(await app.inject('/?lang=zh&theme=dark'), { headers: { location: '/ui/?lang=zh&theme=dark' } })
   for (const url of ['/ui/', '/ui/tasks', '/ui/task?no=x']) {
     const page = await app.inject(url)
     t.match(page, { statusCode: 200, headers: { 'content-type': /html/, 'x-frame-options': 'DENY' } })

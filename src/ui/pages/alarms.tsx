@@ -43,7 +43,15 @@ export function AlarmsPage() {
                   cell: row => <span class="mark failed">{row.kind}</span>
                 },
                 { name: words.downstreams.name, cell: row => row.downstream },
-                { name: words.tasks.task, cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link> },
+                {
+                  name: words.tasks.task,
+                  cell: row =>
+                    row.status === undefined ? (
+                      row.taskNo
+                    ) : (
+                      <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+                    )
+                },
                 {
                   name: words.common.reason,
                   cell: row => <span class="line">{words.reason[row.reason ?? ''] ?? row.reason ?? ''}</span>
@@ -52,8 +60,11 @@ export function AlarmsPage() {
                 { name: words.alarms.sent, cell: row => <Time at={row.sentAt} ago={false} /> },
                 {
                   name: words.alarms.resolved,
-                  cell: ({ taskNo, downstream, attempt, kind, resolvedAt }) =>
-                    resolvedAt === undefined && may('ops:write') ? (
+                  cell: ({ taskNo, downstream, attempt, kind, status, resolvedAt }) =>
+                    kind === 'REJECTED' ? (
+                      // It ends with its row.
+                      <Link to="/ui/held">{words.pages['held']}</Link>
+                    ) : resolvedAt === undefined && status !== undefined && may('ops:write') ? (
                       <Act
                         run={() =>
                           post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)

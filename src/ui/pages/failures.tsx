@@ -89,15 +89,17 @@ function Running() {
       <ul class="plain">
         {running.map(({ id, redelivered, skipped, matched, filter, createdBy, createdAt }) => (
           <li key={id}>
-            <Link to={`/ui/operation${query({ id })}`}>
-              {words.progress(redelivered + skipped, countText(matched))}
-            </Link>{' '}
-            <span class="quiet">
+            <p>
+              <Link to={`/ui/operation${query({ id })}`}>
+                {words.progress(redelivered + skipped, countText(matched))}
+              </Link>
+            </p>
+            <p class="quiet">
               {Object.entries(filter)
                 .map(([name, text]) => `${name}:${text}`)
                 .join(' ')}{' '}
               · {words.by} {createdBy} <Time at={createdAt} />
-            </span>
+            </p>
           </li>
         ))}
       </ul>

@@ -1,9 +1,9 @@
-import { get, post, query, remove } from '../api.ts'
-import { Act, ask, More } from '../acts.tsx'
-import { Heading, Link, Shown, Status, Table, taskPath, Time, type Column } from '../parts.tsx'
-import type { AskPage } from '../reader.ts'
+import { post, query, remove } from '../api.ts'
+import { Act, ask } from '../acts.tsx'
+import { Heading, Link, Status, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
-import { go, may, texts, useList, type Change, type LoadedList } from '../state.ts'
+import { go, may, texts, useList } from '../state.ts'
+import { from, List, listOf, often } from './held-list.tsx'
 
 interface HeldKey {
   downstream: string
@@ -26,23 +26,6 @@ interface Blocked extends Delivery {
   blocker?: { taskNo: string; status: string; orderingKey?: string }
 }
 
-type Page<Name extends string, Row> = { [name in Name]: Row[] } & { nextCursor?: string; partial?: true }
-/** A list of everything, however old. */
-const listOf =
-  <Name extends string, Row>(
-    name: Name,
-    path: string,
-    filter: Record<string, string | boolean>
-  ): AskPage<Row> =>
-  async (cursor, limit) => {
-    const { [name]: rows, ...next } = await get<Page<Name, Row>>(
-      `${path}${query({ ...filter, cursor, limit })}`
-    )
-    return { rows: rows as Row[], ...next }
-  }
-const from = new Date(0).toISOString()
-const often = { kinds: ['audit', 'failure'] satisfies Change['kind'][], everyMs: 30_000 }
-
 /** All that waits for somebody. */
 export function HeldPage() {
   return (
@@ -53,34 +36,6 @@ export function HeldPage() {
       <BlockedDeliveries />
       <RejectedRows />
     </>
-  )
-}
-
-function List<Row>({
-  title,
-  loaded,
-  ...table
-}: {
-  title: string
-  loaded: LoadedList<Row>
-  keyOf: (row: Row) => string
-  open?: (row: Row) => void
-  columns: Column<Row>[]
-}) {
-  return (
-    <section>
-      <h2>{title}</h2>
-      <Shown loaded={loaded}>
-        {({ rows, nextCursor }) => (
-          <>
-            {rows.length === 0 && nextCursor !== undefined ? null : (
-              <Table label={title} rows={rows} {...table} />
-            )}
-            <More of={loaded} />
-          </>
-        )}
-      </Shown>
-    </section>
   )
 }
 

@@ -8,6 +8,7 @@ import { clock, Difference, Heading, Link, Shown, Status, taskPath, Time } from 
 import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
 import { language, may, now, param, session, texts, useLoaded } from '../state.ts'
 import { EditAsNew } from './edit.tsx'
+import { Prepared } from './prepared.tsx'
 import { askSettle, TaskActs } from './task-acts.tsx'
 import { Timeline } from './timeline.tsx'
 
@@ -65,7 +66,7 @@ export function TaskPage() {
             <span>
               {texts.value.task.accepted} <Time at={task.createdAt} />
             </span>
-            {task.createdBy === undefined ? null : <span>{texts.value.task.by(task.createdBy)}</span>}
+            {task.createdBy === undefined ? null : <span>{texts.value.task.postedBy(task.createdBy)}</span>}
             {task.bizKey === undefined ? null : (
               <Link to={`/ui/tasks${query({ q: `bizType:${task.bizType ?? ''} bizKey:${task.bizKey}` })}`}>
                 {task.bizType} {task.bizKey}
@@ -229,61 +230,6 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
           {texts.value.status['HANDLED']} <Time at={of.handledAt} />
         </p>
       )}
-    </section>
-  )
-}
-
-function Prepared({ task, reload }: { task: Task; reload: () => void }) {
-  const { prepared } = task
-  if (!prepared || task.status !== 'PREPARED') return null
-  const path = `/tasks/${encodeURIComponent(task.taskNo)}`
-  const words = texts.value.task
-  return (
-    <section class="card">
-      <p>
-        <Status of="PREPARED" /> <Time at={prepared.preparedAt} /> · {prepared.checks} × {words.check}{' '}
-        {prepared.lastAnswer ?? ''} {prepared.lastReason ?? ''}
-      </p>
-      {may('ops:write') || may('tasks:write') ? (
-        <div class="acts">
-          <button
-            type="button"
-            class="main"
-            onClick={() =>
-              ask({
-                title: `${words.commit}: ${task.taskNo}`,
-                text: <p>{words.sureCommit}</p>,
-                confirm: words.commit,
-                run: async () => {
-                  await post(`${path}/commit`)
-                  reload()
-                }
-              })
-            }
-          >
-            {words.commit}
-          </button>
-          <button
-            type="button"
-            class="danger"
-            onClick={() =>
-              ask({
-                title: `${words.rollBack}: ${task.taskNo}`,
-                text: <p>{words.sureRollBack}</p>,
-                confirm: words.rollBack,
-                danger: true,
-                run: async () => {
-                  await post(`${path}/rollback`)
-                  reload()
-                }
-              })
-            }
-          >
-            {words.rollBack}
-          </button>
-          <Act run={() => post(`${path}/check`).then(reload)}>{words.check}</Act>
-        </div>
-      ) : null}
     </section>
   )
 }

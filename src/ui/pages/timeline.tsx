@@ -65,7 +65,7 @@ function One({ event }: { event: Event }) {
     case 'accepted':
       return (
         <>
-          {words.accepted} <span class="quiet">{event.by === undefined ? '' : words.by(event.by)}</span>
+          {words.accepted} <span class="quiet">{event.by === undefined ? '' : words.postedBy(event.by)}</span>
         </>
       )
     case 'attempt':
@@ -75,8 +75,8 @@ function One({ event }: { event: Event }) {
       return (
         <>
           <b>{event.downstream}</b> {words.receipt} {result} ({words.attempt(attempt)}
-          {late ? ', late' : ''}
-          {applied ? '' : ', changed nothing'}) {reason ?? ''}
+          {late ? `, ${words.late}` : ''}
+          {applied ? '' : `, ${words.changedNothing}`}) {reason ?? ''}
           {data === undefined ? null : <pre tabIndex={0}>{JSON.stringify(data, null, 2)}</pre>}
         </>
       )

@@ -1,4 +1,6 @@
 // All words of the dashboard in English. zh.ts has the same members.
+import { enTask } from './task-en.ts'
+
 export const en = {
   pages: {
     overview: 'Overview',
@@ -44,6 +46,7 @@ export const en = {
     key: 'API key',
     go: 'Sign in',
     out: 'Sign out',
+    again: 'Asking again…',
     note: 'The key is checked once and not kept. The session ends after 12 hours, and with its key.'
   },
   common: {
@@ -55,6 +58,7 @@ export const en = {
     close: 'Close',
     copy: 'Copy',
     copied: 'Copied',
+    notCopied: 'The browser refused to copy it.',
     search: 'Search',
     save: 'Save view',
     forget: 'Forget',
@@ -75,72 +79,7 @@ export const en = {
     newest: 'Newest',
     refused: 'Refused'
   },
-  tasks: {
-    box: 'taskNo, webhook-id, or code:order.paid status:FAILED downstream:ads from:2h',
-    label: 'Search tasks',
-    task: 'Task',
-    code: 'messageCode',
-    status: 'Status',
-    deliveries: 'Deliveries',
-    last: 'Last reason',
-    accepted: 'Accepted',
-    views: 'Views',
-    name: 'Name of the view',
-    all: 'All of the last 24 hours',
-    missing: (name: string, needs: string) =>
-      `Add ${needs}:… to ${name}: a ${name} is only known with its ${needs}.`,
-    redeliverAll: 'Redeliver all that match',
-    unknown: (word: string) => `No filter is called ${word}.`
-  },
-  task: {
-    timeline: 'What happened',
-    body: 'Body',
-    about: 'About it',
-    waits: 'Why is it waiting?',
-    redeliver: 'Redeliver',
-    redeliverOne: (name: string) => `Redeliver to ${name}`,
-    remove: 'Delete',
-    push: 'Deliver now',
-    settle: 'Mark as handled',
-    edit: 'Edit and send as new',
-    commit: 'Commit',
-    rollBack: 'Roll back',
-    check: 'Check now',
-    accepted: 'Accepted',
-    attempt: (n: number) => `Attempt ${n}`,
-    noAttempt: 'no attempt yet',
-    receipt: 'Receipt',
-    alarm: 'Alarm',
-    by: (who: string) => `by ${who}`,
-    answer: 'Answer',
-    headers: 'Headers of the answer',
-    address: 'Address',
-    node: 'Node',
-    after: 'Comes after',
-    before: 'Before',
-    outOfOrder: 'out of order',
-    changedBy: (who: string) => `An operator changed it last: ${who}`,
-    ahead: 'After',
-    triesLeft: 'tries left',
-    forced: 'Also what is HANDLED already, and past its deliverBefore',
-    sureDelete: 'What is still to be delivered is stopped. It cannot be undone.',
-    sureSettle: 'These deliveries become HANDLED. Say why: it goes into the audit.',
-    sureRedeliver: 'Its FAILED deliveries start a new round of tries.',
-    sureRedeliverOne: 'This delivery starts a new round of tries.',
-    sureCommit:
-      'It is delivered from now on. It cannot be undone. Is the transaction of its producer committed?',
-    sureRollBack:
-      'It is never delivered. It cannot be undone. Is the transaction of its producer rolled back?',
-    sureAgain: 'It is HANDLED already: the downstream gets it once more.',
-    newNo: 'taskNo of the new task',
-    takenOver: 'Taken over',
-    leftOut: 'Not taken over:',
-    copiedFrom: 'Copied from',
-    difference: 'Difference',
-    same: 'The body is the same.',
-    send: 'Send as new',
-    curl: 'Copy as curl'
-  },
+  ...enTask,
   failures: {
     intro:
       'Failures of one cause are one group: downstream, reason, status, and the first line of the answer.',

@@ -1,5 +1,6 @@
 // 控制台的全部中文文字，成员与 en.ts 相同。
 import type { Texts } from './en.ts'
+import { zhTask } from './task-zh.ts'
 
 export const zh: Texts = {
   pages: {
@@ -46,6 +47,7 @@ export const zh: Texts = {
     key: 'API 密钥',
     go: '登录',
     out: '退出',
+    again: '正在重试…',
     note: '密钥只校验一次，不会保存。会话 12 小时后结束，密钥吊销时也随之结束。'
   },
   common: {
@@ -57,6 +59,7 @@ export const zh: Texts = {
     close: '关闭',
     copy: '复制',
     copied: '已复制',
+    notCopied: '浏览器拒绝了复制。',
     search: '搜索',
     save: '保存视图',
     forget: '删除视图',
@@ -77,69 +80,7 @@ export const zh: Texts = {
     newest: '最新',
     refused: '被拒绝'
   },
-  tasks: {
-    box: 'taskNo、webhook-id，或 code:order.paid status:FAILED downstream:ads from:2h',
-    label: '搜索任务',
-    task: '任务',
-    code: 'messageCode',
-    status: '状态',
-    deliveries: '投递',
-    last: '最近原因',
-    accepted: '接收时间',
-    views: '视图',
-    name: '视图名称',
-    all: '最近 24 小时全部',
-    missing: (name, needs) => `请同时填写 ${needs}:…，${name} 只能与 ${needs} 一起使用。`,
-    redeliverAll: '重投全部符合条件的投递',
-    unknown: word => `没有名为 ${word} 的筛选条件。`
-  },
-  task: {
-    timeline: '经过',
-    body: '正文',
-    about: '概况',
-    waits: '为什么在等待？',
-    redeliver: '重新投递',
-    redeliverOne: name => `重新投递到 ${name}`,
-    remove: '删除',
-    push: '立即投递',
-    settle: '标记为已处理',
-    edit: '编辑后另发',
-    commit: '提交',
-    rollBack: '回滚',
-    check: '立即回查',
-    accepted: '已接收',
-    attempt: n => `第 ${n} 次尝试`,
-    noAttempt: '尚未投递',
-    receipt: '回执',
-    alarm: '告警',
-    by: who => `操作人 ${who}`,
-    answer: '响应',
-    headers: '响应头',
-    address: '地址',
-    node: '节点',
-    after: '前置任务',
-    before: '后续任务',
-    outOfOrder: '已脱离顺序',
-    changedBy: who => `最近一次人工操作：${who}`,
-    ahead: '前一个',
-    triesLeft: '次剩余',
-    forced: '包括已处理的，以及已过投递期限的',
-    sureDelete: '尚未投递的部分将停止，且无法撤销。',
-    sureSettle: '以下投递将变为已处理。请写明原因，原因会进入审计。',
-    sureRedeliver: '失败的投递将开始新一轮重试。',
-    sureRedeliverOne: '这个投递将开始新一轮重试。',
-    sureCommit: '提交后立即开始投递，且无法撤销。请确认生产者的事务已经提交。',
-    sureRollBack: '回滚后不再投递，且无法撤销。请确认生产者的事务已经回滚。',
-    sureAgain: '它已处理：下游会再收到一次。',
-    newNo: '新任务的 taskNo',
-    takenOver: '沿用',
-    leftOut: '不沿用：',
-    copiedFrom: '改自',
-    difference: '差异',
-    same: '正文没有变化。',
-    send: '另发',
-    curl: '复制为 curl'
-  },
+  ...zhTask,
   failures: {
     intro: '同一原因的失败归为一组：下游、原因、状态码，以及响应的第一行。',
     failed: '当前失败',
