@@ -80,7 +80,9 @@ export const deliveryQuery = z
   .strictObject({
     status: z.enum(statuses).optional(),
     phase: z.enum(phases).optional(),
-    fingerprint: fingerprint.optional().describe('Their last failure belongs to this group of GET /failures.'),
+    fingerprint: fingerprint
+      .optional()
+      .describe('Their last failure belongs to this group of GET /failures.'),
     ...narrowing,
     ...page
   })

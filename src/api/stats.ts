@@ -3,13 +3,8 @@ import { callerOf, mayUse, type Caller } from './auth.ts'
 import { fit, json, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { archiveExamples } from './examples.ts'
-import {
-  failureQuery,
-  fingerprint as fingerprintForm,
-  fingerprintParams,
-  noteBody,
-  statsQuery
-} from './requests-dashboard.ts'
+import { failureQuery, fingerprintParams, noteBody, statsQuery } from './requests-dashboard.ts'
+import { fingerprint as fingerprintForm } from './queries.ts'
 import { failuresAnswer, keyed, refusals, statsAnswer } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
