@@ -1,5 +1,6 @@
 // npm run bench -- pages: millions of tasks are in the tables and new ones come in. How fast does each page of the dashboard get
 // what it shows?
+import { createHash } from 'node:crypto'
 import { request } from 'undici'
 import { fillPast } from './fill.ts'
 import { onGround, redisOf, type Ground } from './ground.ts'
@@ -38,6 +39,8 @@ interface Call {
 /** As src/ui/pages asks. */
 function calls(count: number): Call[] {
   const failed = `${run}-${Math.max(0, Math.floor(count / 200) - 1) * 200}`
+  /** Of `cause 0` in fillPast. */
+  const fingerprint = createHash('md5').update('0').digest('hex').slice(0, 16)
   const list = (page: string, ...paths: string[]): Call[] => paths.map(path => ({ page, path }))
   return [
     ...list(
@@ -45,9 +48,9 @@ function calls(count: number): Call[] {
       `/stats?from=1h`,
       `/stats?from=30d`,
       '/downstreams',
-      `/failures?from=1h&limit=5`,
+      '/stats?by=downstream&step=300',
       `/failures?from=30d&limit=5`,
-      `/alarms?open=true&from=30d&limit=50`,
+      `/alarms?open=true&notKind=FAILED&from=30d&limit=50`,
       '/keys?held=true&limit=200'
     ),
     ...list('downstreams', '/stats?by=downstream&step=300', '/failures?limit=200'),
@@ -65,7 +68,13 @@ function calls(count: number): Call[] {
       `/tasks?taskNoPrefix=${failed}&from=30d&limit=50`
     ),
     ...list('task', `/tasks/${failed}`, `/alarms?taskNo=${failed}&limit=100`, `/audit?target=${failed}`),
-    ...list('failures', `/failures?from=1d&limit=100`, `/failures?from=30d&limit=100`),
+    ...list(
+      'failures',
+      `/failures?from=1d&limit=100`,
+      `/failures?from=30d&limit=100`,
+      '/operations?limit=20',
+      `/deliveries?status=FAILED&downstream=bench-sink&fingerprint=${fingerprint}&from=30d&limit=50`
+    ),
     {
       page: 'failures',
       path: '/tasks/redeliver',
@@ -74,12 +83,11 @@ function calls(count: number): Call[] {
     ...list(
       'held',
       '/keys?held=true',
-      `/tasks?status=PREPARED&from=3650d&limit=100`,
-      `/deliveries?phase=BLOCKED&from=3650d&limit=100`,
+      `/tasks?status=PREPARED&checked=true&from=3650d&limit=50`,
+      `/deliveries?phase=BLOCKED&from=3650d&limit=50`,
       '/outbox/rejected'
     ),
     ...list('alarms', `/alarms?open=true&from=30d&limit=200`, `/alarms?from=30d&limit=200`),
-    ...list('operation', '/operations'),
     ...list('nodes', '/nodes'),
     ...list('keys', '/api-keys'),
     ...list('audit', '/audit?limit=100'),
