@@ -72,8 +72,8 @@ export function refuseBody(route: RouteOptions): void {
 }
 
 const noQuery = z.strictObject({})
-/** Probes and scrapers may add what they like. */
-const anyQuery = new Set(['/healthz', '/readyz', '/metrics'])
+/** Probes and scrapers may add what they like, and no receipt is lost by what a proxy adds. */
+const anyQuery = new Set(['/healthz', '/readyz', '/metrics', '/callback'])
 
 /** A call whose description has no query refuses one: `DELETE /tasks/x?downstream=a` must not stop all deliveries. */
 export function refuseQuery(route: RouteOptions): void {

@@ -24,7 +24,7 @@ export async function run(args: string[]): Promise<void> {
     await checkDatabase(url)
     const missing = await pendingMigrations(url)
     // Not to stdout: that is for what was done.
-    if (missing.length > 0) console.error(`applying ${missing.join(', ')}`)
+    if (missing.length > 0) console.error(`to apply: ${missing.join(', ')}`)
     const applied = await whileNaming(url, () => migrate(url))
     console.log(
       applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: all migrations are applied'

@@ -65,7 +65,7 @@ t.test('the command names its migrations, and the session that it waits for', as
   child.stdout.on('data', (bytes: Buffer) => (out += String(bytes)))
   child.stderr.on('data', (bytes: Buffer) => (err += String(bytes)))
   await until('it says what it waits for', () => err.includes(`waiting for pid ${holder?.pid} of `))
-  t.match(err, /^applying 0000_foundation, /)
+  t.match(err, /^to apply: 0000_foundation, /)
   t.match(err, 'select pg_backend_pid() as pid, pg_advisory_lock')
   const exited = once(child, 'exit')
   await sql.end()
