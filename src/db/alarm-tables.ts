@@ -22,6 +22,10 @@ export const alarm = pgTable(
     index('alarm_unsent_idx')
       .on(t.nextActionAt)
       .where(sql`${t.sentAt} is null`),
+    // Few, among the many of what FAILED.
+    index('alarm_open_idx')
+      .on(t.taskId, t.downstream, t.attempt, t.kind)
+      .where(sql`${t.resolvedAt} is null and ${t.kind} <> 'FAILED'`),
     check('alarm_kind_check', oneOf(t.kind, alarmKinds))
   ]
 )

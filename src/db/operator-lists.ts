@@ -126,12 +126,14 @@ export async function listNodes({ db }: Reads) {
 
 /**
  * How what an operation has redelivered stands now, all of it: whoever reads the first 10,000 alone proves nothing. Beyond 10,000
- * only those that are SENDING or FAILED are counted, from their indexes; the rest is HANDLED or was deleted.
+ * only those that are SENDING or FAILED are counted, from their indexes, and only when nothing more is redelivered; the rest is HANDLED
+ * or was deleted.
  */
 export async function countOutcomes(
   { db }: Reads,
-  { id, redelivered }: { id: string; redelivered: number }
+  { id, redelivered, state }: { id: string; redelivered: number; state: string }
 ): Promise<Record<string, number>> {
+  if (redelivered > mostCounted && state === 'RUNNING') return {}
   const standing = (status: SQL) => sql`
     select d.status, count(*)::int as n
     from ${operationDelivery} i join ${delivery} d on d.task_id = i.task_id and d.downstream = i.downstream

@@ -77,9 +77,14 @@ export async function findPromotions(
     from (
       select * from promotion p
       where p.downstream = any(${textArray(known)}::text[]) or not exists (
-        select from ordering o join delivery d
-          on d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position = o.head
-        where o.downstream = p.downstream and o.ordering_key = p.ordering_key and d.status = 2
+        -- As promote() looks for the head: what ended leaves its place to the next that has not.
+        select from ordering o cross join lateral (
+          select d.status from delivery d
+          where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position >= o.head and d.status in (0, 2)
+          order by d.position
+          limit 1
+        ) head
+        where o.downstream = p.downstream and o.ordering_key = p.ordering_key and head.status = 2
       )
       limit ${limit}
     ) p`

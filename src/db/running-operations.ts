@@ -203,11 +203,11 @@ export async function finishOperation(sql: Sql, { id, owner }: { id: string; own
 }
 
 /**
- * Of a delivery `d`: it takes a part of its downstream's limit, for it is due or in flight. Where `known` does not name its downstream,
+ * Of a delivery `d`: it takes a part of its downstream's limit, for it is due or in flight, or is about to be let go by its key. Where `known` does not name its downstream,
  * perhaps nobody will ever claim it: after a while it counts no more.
  */
 const isBusy = (sql: Sql, known: readonly string[]) => sql`
-  (d.phase = 'IN_FLIGHT' or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now()
+  (d.phase = 'IN_FLIGHT' or d.phase = 'BLOCKED' and d.updated_at + interval '10 s' > now() or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now()
     and (d.downstream = any(${textArray(known)}::text[]) or d.next_action_at + interval '10 s' > now()))`
 
 /** Of these deliveries those that are busy. */

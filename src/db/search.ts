@@ -1,4 +1,4 @@
-// Where a page of a list is looked for: in 20,000 rows at most (5,000 by the text of a reason), of the index that holds the answer where there is one.
+// Where a page of a list is looked for: in 20,000 rows at most (5,000 by the text of a reason or by a fingerprint), of the index that holds the answer where there is one.
 import { and, eq, gte, lt, sql, type SQL, alias, QueryBuilder } from './drizzle.ts'
 import { lastFingerprint, lastReason, type Reads } from './reads.ts'
 import { delivery, prepared, task } from './schema.ts'
@@ -132,18 +132,17 @@ async function halves(
   state: 'PREPARED' | 'CANCELLED'
 ): Promise<SearchResult<{ id: string }>> {
   const looked = (more: SQL): SQL => sql`
-    select task_id from prepared
+    select task_id, checks from prepared
     where ${and(
       lt(prepared.taskId, upTo(filter)),
       gte(prepared.taskId, uuidAt(filter.from)),
-      is(sql`(${prepared.nextActionAt} is not null)`, state === 'PREPARED'),
-      is(sql`(${prepared.checks} > 0)`, filter.checked)
+      is(sql`(${prepared.nextActionAt} is not null)`, state === 'PREPARED')
     )}
     order by task_id desc
     ${more}`
   const rows = await db.execute<{ id: string }>(sql`
     select task.id from (${looked(sql`limit ${mostLooked}`)}) half join task on task.id = half.task_id
-    where ${and(eq(task.state, state), ofTask(filter, undefined))}
+    where ${and(eq(task.state, state), is(sql`(half.checks > 0)`, filter.checked), ofTask(filter, undefined))}
     order by task.id desc
     limit ${filter.limit + 1}`)
   if (rows.length > filter.limit) return { rows }

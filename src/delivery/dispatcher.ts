@@ -9,7 +9,7 @@ import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from
 export interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
   takenBy: TakenBy
-  /** Resolves when this process has told of all that it called dead, and calls nobody dead any more. */
+  /** This process calls nobody dead any more. Resolves when it has told whom it called, or after a second. */
   retire: () => Promise<void>
 }
 

@@ -200,7 +200,7 @@ export interface Move {
   afterMs?: number
   reason?: Reason
   handledBy?: HandledBy
-  /** The new limit, for `redeliver` and `repeat`. */
+  /** The new limit, for `redeliver`, `requeue` and `repeat`. */
   limit?: number
   /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean

@@ -25,7 +25,7 @@ export type Statistics = ReturnType<typeof openStatistics>
 
 const minuteMs = 60_000
 /** A clock that was set back by more is followed. */
-const longestStepMs = 60 * minuteMs
+const longestStepMs = 5 * minuteMs
 
 /** Whoever counts passes its own clock: all of them that of the database. */
 export function openStatistics(now: () => number) {

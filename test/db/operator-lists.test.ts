@@ -15,8 +15,9 @@ t.test('how a bulk redelivery stands is counted of all that it took, not of the 
     insert into operation_delivery (operation_id, task_id, downstream, attempt, result)
     select ${id}, ${task('n')}, 'ads', 1, case when n = 12000 then 'skipped' else 'redelivered' end
     from generate_series(1, 12000) n`
-  const ends = () => countOutcomes(reads, { id, redelivered: 11_999 })
+  const ends = () => countOutcomes(reads, { id, redelivered: 11_999, state: 'DONE' })
   t.same(await ends(), { SENDING: 0, FAILED: 0 })
+  t.same(await countOutcomes(reads, { id, redelivered: 11_999, state: 'RUNNING' }), {}, 'later, at its end')
   await sql`update delivery set status = 2, reason = 'REFUSED' where task_id = ${task('11999')}`
   await sql`
     update delivery set status = 0, phase = 'WAITING', next_action_at = now() where task_id = ${task('11998')}`
@@ -25,7 +26,7 @@ t.test('how a bulk redelivery stands is counted of all that it took, not of the 
 
   await sql`delete from operation_delivery where task_id < ${task('11900')}`
   await sql`update delivery set status = -1, reason = 'DELETED' where task_id = ${task('11950')}`
-  t.same(await countOutcomes(reads, { id, redelivered: 100 }), {
+  t.same(await countOutcomes(reads, { id, redelivered: 100, state: 'DONE' }), {
     HANDLED: 97,
     SENDING: 1,
     FAILED: 1,

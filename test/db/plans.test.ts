@@ -196,7 +196,8 @@ const allowed: { [name: string]: { indexes: string[]; reads: number } } = {
       'dependency_pkey',
       'task_pkey',
       'delivery_pkey',
-      'alarm_pkey'
+      'alarm_pkey',
+      'alarm_open_idx'
     ],
     reads: 8 * batch
   },

@@ -119,6 +119,33 @@ t.test('whether a FAILED one holds its key, only a process with the handler deci
   t.equal((await story.read('b')).status, 'HANDLED')
 })
 
+t.test('nor when it failed while it waited behind the head', async t => {
+  const story = await setup(t, { downstream: { onFailed: 'skip' } })
+  const { sql, accept, downstream, around } = story
+  downstream.holds = true
+  await accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+  await downstream.received(1)
+  const rows = await sql<{ task_id: string; attempt: number }[]>`
+    select task_id, attempt from delivery order by position`
+  const [head, second] = rows.map(({ task_id: taskId, attempt }) => ({
+    taskId,
+    attempt,
+    downstream: 'warehouse',
+    orderingKey: 'k'
+  }))
+  if (!head || !second) throw new Error('three wait')
+  const task = { messageCode: 'order.paid' }
+  await another(story)({ move: { ...second, name: 'fail', reason: 'EXPIRED' }, task })
+  await another(story)({ move: { ...head, name: 'settle', handledBy: 'operator' }, task })
+  await around.refresh()
+  const former = withoutHandlers(story)
+  await former.sweep()
+  await former.idle()
+  t.match(await openAlarms(story), [{ kind: 'FAILED' }], 'held by nobody')
+  downstream.holds = false
+  downstream.answer()
+})
+
 t.test('a key whose head is HANDLED goes on by a process without the handler too', async t => {
   const story = await setup(t)
   const { sql, accept, downstream, around } = story

@@ -1,0 +1,1 @@
+CREATE INDEX "alarm_open_idx" ON "alarm" USING btree ("task_id","downstream","attempt","kind") WHERE "alarm"."resolved_at" is null and "alarm"."kind" <> 'FAILED';
