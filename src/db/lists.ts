@@ -1,5 +1,5 @@
 // What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
-import { and, desc, eq, gte, inArray, isNotNull, isNull, lt, sql } from './drizzle.ts'
+import { and, desc, eq, gte, isNotNull, isNull, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { readBlockers } from './blocks.ts'
 import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
