@@ -72,7 +72,7 @@ function calls(count: number): Call[] {
       'failures',
       `/failures?from=1d&limit=100`,
       `/failures?from=30d&limit=100`,
-      '/operations?limit=20',
+      '/operations?limit=200',
       `/deliveries?status=FAILED&downstream=bench-sink&fingerprint=${fingerprint}&from=30d&limit=50`
     ),
     {

@@ -78,7 +78,10 @@ export const hasEmbedded = ({ dataDir }: Config): boolean =>
 /** SECRET, or the one that `start` made. */
 export function secretOf(config: Config): string {
   if (config.secret !== undefined) return config.secret
-  if (!existsSync(path.join(config.dataDir, 'secret'))) throw new DatabaseError(nothingAt(config))
+  if (!existsSync(path.join(config.dataDir, 'secret')))
+    throw new DatabaseError(
+      `There is no secret in ${path.resolve(config.dataDir)} yet: \`${commandLine('start')}\` makes it. For a service elsewhere, set DATA_DIR to its folder, or SECRET.`
+    )
   return embeddedSecret(config.dataDir)
 }
 

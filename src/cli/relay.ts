@@ -3,6 +3,7 @@ import { pino } from 'pino'
 import { isInfrastructure } from '../db/pool.ts'
 import { ddl } from '../producer/ddl.ts'
 import { armFailpoints } from '../runtime/failpoint.ts'
+import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 import { relayMetrics } from '../relay/metrics.ts'
@@ -88,8 +89,14 @@ async function work(source: Source, options: Options): Promise<void> {
     const others = rows === 0 ? '' : ` ${rows} are still there: another relay holds them, or they are new.`
     return console.log(`${removed} rows left the outbox.${others}`)
   }
+  const { listen } = options
   const server =
-    options.listen && (await metrics.listen(options.listen.host, options.listen.port, () => source.waiting()))
+    listen &&
+    (await metrics
+      .listen(listen.host, listen.port, () => source.waiting())
+      .catch((err: unknown) => {
+        throw new UsageError(`--listen ${listen.host}:${listen.port} cannot be used (${messageOf(err)})`)
+      }))
   log.info({ to: options.to, batch: options.batch, concurrency: options.concurrency }, 'relay.ready')
   await relay(deps, stop.signal)
   server?.close()
@@ -144,7 +151,16 @@ function read(args: string[]): Options {
   if (prints) of('--print-ddl', ['print-ddl'])
   // It may stand behind the options with which the relay runs.
   else if (values['retry-rejected'])
-    of('--retry-rejected', ['retry-rejected', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
+    of('--retry-rejected', [
+      'retry-rejected',
+      'from',
+      'to',
+      'key',
+      'key-file',
+      'batch',
+      'concurrency',
+      'listen'
+    ])
   else if (values.once) of('--once', ['once', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
   if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)

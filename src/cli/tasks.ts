@@ -66,7 +66,7 @@ export async function run(args: string[]): Promise<void> {
     const url = given.url ?? (env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}`)
     if (!/^https?:/.test(url) || !URL.canParse(url))
       throw new UsageError(`--url ${url} is not an http or https URL`)
-    const key = given.key ?? (env['ACKBOX_KEY'] || readDemoKey(env['DATA_DIR']))
+    const key = given.key ?? (env['ACKBOX_KEY'] || readDemoKey(env['DATA_DIR'] || undefined))
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
   } catch (err) {

@@ -169,7 +169,7 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `第 ${waiting.attempt} 次尝试自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
+      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${counts ? '在 ' : ''}${when(waiting.until)}按丢失处理`}。`
     case 'RECEIPT':
       return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；回执将${when(waiting.until)}到期。`
     case 'TASK': {

@@ -27,7 +27,12 @@ export function removeLeftovers(dataDir: string): void {
   for (const name of fs.readdirSync(dataDir).filter(it => it.startsWith('postgres.new-'))) {
     const left = path.join(dataDir, name)
     const stat = fs.statSync(left, { throwIfNoEntry: false })
-    if (stat && Date.now() - stat.mtimeMs > leftMs) fs.rmSync(left, { recursive: true, force: true })
+    if (!stat || Date.now() - stat.mtimeMs <= leftMs) continue
+    try {
+      fs.rmSync(left, { recursive: true, force: true })
+    } catch {
+      // It is another user's, and in nobody's way.
+    }
   }
 }
 

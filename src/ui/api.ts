@@ -26,6 +26,9 @@ export function query(members: Record<string, string | number | boolean | undefi
   return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`
 }
 
+/** Longer than the API takes for any answer. */
+const readMs = 40_000
+
 async function call(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
   const headers: Record<string, string> = { 'accept-language': language.value }
   const text = raw ?? (body === undefined ? undefined : JSON.stringify(body))
@@ -38,7 +41,9 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
       method,
       headers,
       credentials: 'same-origin',
-      ...(text === undefined ? {} : { body: text })
+      ...(text === undefined ? {} : { body: text }),
+      // A connection may be lost without a word. Of a change that was made nobody should think that it was not.
+      ...(method === 'GET' ? { signal: AbortSignal.timeout(readMs) } : {})
     })
   } catch {
     throw new Refusal(0, 'OFFLINE', 'no connection')

@@ -90,7 +90,10 @@ export function redeliverFilter(
 ): Record<string, string> | undefined {
   const { status = 'FAILED', webhookId, ...rest } = filter
   if (status !== 'FAILED' || webhookId !== undefined || missing) return undefined
-  const from = new Date((rest['to'] === undefined ? now.getTime() : Date.parse(rest['to'])) - dayMs)
+  const to = rest['to'] === undefined ? now.getTime() : Date.parse(rest['to'])
+  // No time: the list says so.
+  if (Number.isNaN(to)) return undefined
+  const from = new Date(to - dayMs)
   return {
     ...(rest['bizKey'] === undefined ? { from: from.toISOString() } : {}),
     ...rest,
@@ -102,7 +105,7 @@ function time(value: string, now: Date): string {
   const [, count, unit] = /^(\d+)(m|h|d|w)$/.exec(value) ?? []
   if (count === undefined) return Number.isNaN(Date.parse(value)) ? value : new Date(value).toISOString()
   const ms = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 }[unit as 'm' | 'h' | 'd' | 'w']
-  return new Date(now.getTime() - Number(count) * ms).toISOString()
+  return new Date(Math.max(0, now.getTime() - Number(count) * ms)).toISOString()
 }
 
 /** The text with `name:value` in place of what was said of `name` before, or of the word that was begun. */

@@ -74,7 +74,7 @@ const rows: Row[] = [
     {},
     'ANSWER',
     /^Attempt 2 is on its way: no answer yet; without one it counts as lost in 42 s\.$/,
-    /尚无响应；若无响应，将42 秒后按丢失处理。/
+    /尚无响应；若无响应，将在 42 秒后按丢失处理。/
   ],
   // Whoever had it is dead.
   [

@@ -33,7 +33,7 @@ export function EditAsNew({ task, body }: { task: Task; body: string }) {
       <label class="field">
         {words.body}
         <textarea
-          rows={Math.min(24, before.length + 2)}
+          rows={Math.min(24, before.split('\n').length + 2)}
           spellcheck={false}
           value={text}
           onInput={event => setText(event.currentTarget.value)}

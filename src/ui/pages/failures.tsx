@@ -77,7 +77,7 @@ export function FailuresPage() {
 function Running() {
   const { value } = useLoaded(
     'running',
-    () => get<{ operations: Operation[] }>(`/operations${query({ limit: 20 })}`),
+    () => get<{ operations: Operation[] }>(`/operations${query({ limit: 200 })}`),
     { kinds: ['audit'], everyMs: 5_000 }
   )
   const words = texts.value.operation

@@ -62,7 +62,7 @@ export function OperationPage() {
           </p>
           <Progress one={one} />
           <Proof one={one} />
-          <Taken id={id} key={everyMs === 0 ? 'over' : 'open'} />
+          <Taken id={id} />
         </>
       )}
     </Shown>

@@ -184,7 +184,7 @@ export const en = {
   held: {
     keys: 'Ordering keys that are held',
     prepared: 'Prepared tasks that were asked about, without an answer',
-    allPrepared: 'All prepared tasks',
+    allPrepared: 'Prepared tasks of the last 30 days',
     blocked: 'Deliveries that wait for other tasks',
     rejected: 'Rejected outbox rows',
     release: 'Release',
