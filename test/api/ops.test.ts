@@ -127,7 +127,6 @@ t.test('a query that a call would ignore is refused', async t => {
   const refused = [
     ['POST', '/tasks?prepared=true', '?/prepared'],
     ['DELETE', '/tasks/m1?downstream=review', '?/downstream'],
-    ['POST', '/callback?result=FAILED', '?/result'],
     ['GET', '/handlers?q=x', '?/q'],
     ['GET', '/session?q=x', '?/q'],
     ['HEAD', '/nodes?q=x', undefined]

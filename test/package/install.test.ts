@@ -147,7 +147,7 @@ export const ways = async (): Promise<string> => {
   })
   return result
 }
-const points = receiver({ secrets: ['whsec_c2VjcmV0'], db: sql, consumer: 'points' })
+const points = receiver({ secrets: ['whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY='], db: sql, consumer: 'points' })
 export const paid = points.fetch(async (tx, task) => tx\`select \${task.taskNo}\`)
 const refused: string = await outbox(sql, task).catch((err: unknown) => (err as ProducerError).message)
 console.log(refused, ddl.mysql)

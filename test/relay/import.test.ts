@@ -57,7 +57,8 @@ const insert = (rows: Row[]): string =>
 const columns = "taskNo=msg_id,messageCode='test.plain',messageBody=payload,deliverStartTime=next_retry"
 
 function importing(t: Test, from: string, cwd: string, ...more: string[]): Program {
-  const args = ['import', '--from', from, '--table', 'message', '--columns', columns, ...more]
+  const given = more.includes('--columns') ? more : ['--columns', columns, ...more]
+  const args = ['import', '--from', from, '--table', 'message', ...given]
   return program(t, process.execPath, [bin, ...args], {
     env: { HANDLERS_DIR: handlersDir, TEST_SINK: 'http://127.0.0.1:1' },
     cwd

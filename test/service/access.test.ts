@@ -343,7 +343,7 @@ t.test('what does not exist, or has nothing left to do, leaves no row of who ask
     ['POST /downstreams/nobody-knows-it/resume', 404],
     ['DELETE /tasks/mine-handled', 409],
     ['POST /tasks/mine-handled/redeliver', 409],
-    ['POST /tasks/mine-failed/redeliver', 409, { downstream: 'nobody-knows-it' }]
+    ['POST /tasks/mine-failed/redeliver', 404, { downstream: 'nobody-knows-it' }]
   ]
   for (const [route, status, body] of asked) t.equal((await call(route, body)).status, status, route)
   t.same([...(await on.sql`select what, target from audit where who = 'admin'`)], [])
