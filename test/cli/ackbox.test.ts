@@ -95,7 +95,7 @@ t.test('where no service was started yet, the commands say so and make nothing',
     t.match(await ackbox(args, empty), {
       code: 1,
       out: '',
-      err: /^There is no embedded database in .*\.ackbox yet: .*DATA_DIR.*DATABASE_URL/
+      err: /^There is no (?:embedded database|secret) in .*\.ackbox yet: .*DATA_DIR.*(?:DATABASE_URL|SECRET)/
     })
   t.notOk(existsSync(path.join(empty, '.ackbox')))
 })
