@@ -1,6 +1,7 @@
-import { get, post, query } from '../api.ts'
-import { Act, More } from '../acts.tsx'
-import { Choice, Heading, Link, Shown, Table, taskPath, Time } from '../parts.tsx'
+import { post } from '../api.ts'
+import { Act } from '../acts.tsx'
+import { Choice, Heading, Link, taskPath, Time } from '../parts.tsx'
+import { listOf, Rows } from '../list.tsx'
 import type { Alarm } from '../shapes.ts'
 import { go, may, now, param, texts, useList } from '../state.ts'
 
@@ -9,12 +10,12 @@ export function AlarmsPage() {
   const isAll = param('all') === 'true'
   const loaded = useList(
     `alarms ${isAll}`,
-    async (cursor, limit) => {
+    (cursor, limit) => {
       const from = new Date(now.value.getTime() - 30 * 86_400_000).toISOString()
-      const { alarms, ...next } = await get<{ alarms: Alarm[]; nextCursor?: string }>(
-        `/alarms${query({ open: isAll ? undefined : true, from, cursor, limit })}`
+      return listOf<'alarms', Alarm>('alarms', '/alarms', { open: isAll ? undefined : true, from })(
+        cursor,
+        limit
       )
-      return { rows: alarms, ...next }
     },
     { kinds: ['failure', 'audit'], everyMs: 30_000, size: 100 }
   )
@@ -29,59 +30,48 @@ export function AlarmsPage() {
           nameOf={one => (one === 'all' ? words.alarms.all : words.alarms.onlyOpen)}
         />
       </Heading>
-      <Shown loaded={loaded}>
-        {({ rows }) => (
-          <>
-            <Table
-              label={words.pages['alarms'] ?? ''}
-              rows={rows}
-              keyOf={row => `${row.taskNo} ${row.downstream} ${row.attempt} ${row.kind}`}
-              columns={[
-                {
-                  name: words.alarms.kind,
-                  head: true,
-                  cell: row => <span class="mark failed">{row.kind}</span>
-                },
-                { name: words.downstreams.name, cell: row => row.downstream },
-                {
-                  name: words.tasks.task,
-                  cell: row =>
-                    row.status === undefined ? (
-                      row.taskNo
-                    ) : (
-                      <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-                    )
-                },
-                {
-                  name: words.common.reason,
-                  cell: row => <span class="line">{words.reason[row.reason ?? ''] ?? row.reason ?? ''}</span>
-                },
-                { name: words.alarms.raised, cell: row => <Time at={row.createdAt} /> },
-                { name: words.alarms.sent, cell: row => <Time at={row.sentAt} ago={false} /> },
-                {
-                  name: words.alarms.resolved,
-                  cell: ({ taskNo, downstream, attempt, kind, status, resolvedAt }) =>
-                    kind === 'REJECTED' ? (
-                      // It ends with its row.
-                      <Link to="/ui/held">{words.pages['held']}</Link>
-                    ) : resolvedAt === undefined && status !== undefined && may('ops:write') ? (
-                      <Act
-                        run={() =>
-                          post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)
-                        }
-                      >
-                        {words.alarms.resolve}
-                      </Act>
-                    ) : (
-                      <Time at={resolvedAt} ago={false} />
-                    )
-                }
-              ]}
-            />
-            <More of={loaded} />
-          </>
-        )}
-      </Shown>
+      <Rows
+        title={words.pages['alarms'] ?? ''}
+        loaded={loaded}
+        keyOf={row => `${row.taskNo} ${row.downstream} ${row.attempt} ${row.kind}`}
+        columns={[
+          {
+            name: words.alarms.kind,
+            head: true,
+            cell: row => <span class="mark failed">{row.kind}</span>
+          },
+          { name: words.downstreams.name, cell: row => row.downstream },
+          {
+            name: words.tasks.task,
+            cell: row =>
+              row.status === undefined ? row.taskNo : <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
+          },
+          {
+            name: words.common.reason,
+            cell: row => <span class="line">{words.reason[row.reason ?? ''] ?? row.reason ?? ''}</span>
+          },
+          { name: words.alarms.raised, cell: row => <Time at={row.createdAt} /> },
+          { name: words.alarms.sent, cell: row => <Time at={row.sentAt} ago={false} /> },
+          {
+            name: words.alarms.resolved,
+            cell: ({ taskNo, downstream, attempt, kind, status, resolvedAt }) =>
+              kind === 'REJECTED' ? (
+                // It ends with its row.
+                <Link to="/ui/held">{words.pages['held']}</Link>
+              ) : resolvedAt === undefined && status !== undefined && may('ops:write') ? (
+                <Act
+                  run={() =>
+                    post('/alarms/resolve', { taskNo, downstream, attempt, kind }).then(loaded.reload)
+                  }
+                >
+                  {words.alarms.resolve}
+                </Act>
+              ) : (
+                <Time at={resolvedAt} ago={false} />
+              )
+          }
+        ]}
+      />
     </>
   )
 }

@@ -1,8 +1,9 @@
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { countText, type Count } from '../counts.ts'
-import { Act, ask, More, say } from '../acts.tsx'
-import { Choice, Heading, Link, number, Shown, Table, taskPath, Time } from '../parts.tsx'
+import { Act, ask, say } from '../acts.tsx'
+import { Choice, Heading, Link, number, Shown, taskPath, Time } from '../parts.tsx'
+import { everSince, List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Group, Operation } from '../shapes.ts'
 import { go, may, now, param, texts, useList, useLoaded } from '../state.ts'
 
@@ -107,50 +108,31 @@ function Running() {
   )
 }
 
+type FailedDelivery = Delivery & { taskNo: string; messageCode: string; createdAt: string }
+
 /** The deliveries of a group that are FAILED now: those that "Redeliver" takes. */
 function Deliveries({ downstream, fingerprint }: { downstream: string; fingerprint: string }) {
   const words = texts.value
+  const filter = { status: 'FAILED', downstream, fingerprint, from: everSince }
   const loaded = useList(
     `failed ${downstream} ${fingerprint}`,
-    async (cursor, limit) => {
-      const from = new Date(0).toISOString()
-      const { deliveries, ...next } = await get<{
-        deliveries: (Delivery & { taskNo: string; messageCode: string; createdAt: string })[]
-        nextCursor?: string
-        partial?: true
-      }>(`/deliveries${query({ status: 'FAILED', downstream, fingerprint, from, cursor, limit })}`)
-      return { rows: deliveries, ...next }
-    },
+    listOf<'deliveries', FailedDelivery>('deliveries', '/deliveries', filter),
     { kinds: ['failure', 'audit'], everyMs: 15_000 }
   )
   return (
-    <section>
-      <h2>{words.failures.nowFailed}</h2>
-      <Shown loaded={loaded}>
-        {({ rows }) => (
-          <>
-            <Table
-              label={words.failures.nowFailed}
-              rows={rows}
-              keyOf={row => `${row.taskNo} ${row.downstream}`}
-              open={row => go(taskPath(row.taskNo))}
-              columns={[
-                {
-                  name: words.tasks.task,
-                  head: true,
-                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-                },
-                { name: words.tasks.code, cell: row => row.messageCode },
-                { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> },
-                { name: words.tasks.accepted, cell: row => <Time at={row.createdAt} /> },
-                { name: words.downstreams.lastAttempt, cell: row => <Time at={row.lastAttemptAt} /> }
-              ]}
-            />
-            <More of={loaded} />
-          </>
-        )}
-      </Shown>
-    </section>
+    <List
+      title={words.failures.nowFailed}
+      loaded={loaded}
+      keyOf={row => `${row.taskNo} ${row.downstream}`}
+      open={row => go(taskPath(row.taskNo))}
+      columns={[
+        taskColumn(),
+        { name: words.tasks.code, cell: row => row.messageCode },
+        { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> },
+        { name: words.tasks.accepted, cell: row => <Time at={row.createdAt} /> },
+        { name: words.downstreams.lastAttempt, cell: row => <Time at={row.lastAttemptAt} /> }
+      ]}
+    />
   )
 }
 

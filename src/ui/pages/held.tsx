@@ -2,8 +2,8 @@ import { post, query, remove } from '../api.ts'
 import { Act, ask } from '../acts.tsx'
 import { Heading, Link, Status, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
-import { go, may, texts, useList } from '../state.ts'
-import { from, List, listOf, often } from './held-list.tsx'
+import { go, may, texts, useList, type Change } from '../state.ts'
+import { everSince, List, listOf, taskColumn } from '../list.tsx'
 
 interface HeldKey {
   downstream: string
@@ -25,6 +25,8 @@ interface Blocked extends Delivery {
   createdAt: string
   blocker?: { taskNo: string; status: string; orderingKey?: string }
 }
+
+const often = { kinds: ['audit', 'failure'] satisfies Change['kind'][], everyMs: 30_000 }
 
 /** All that waits for somebody. */
 export function HeldPage() {
@@ -78,7 +80,7 @@ function PreparedTasks() {
   const words = texts.value
   const loaded = useList(
     'held prepared',
-    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true, from }),
+    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true, from: everSince }),
     often
   )
   return (
@@ -89,11 +91,7 @@ function PreparedTasks() {
         keyOf={row => row.taskNo}
         open={row => go(taskPath(row.taskNo))}
         columns={[
-          {
-            name: words.tasks.task,
-            head: true,
-            cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-          },
+          taskColumn(),
           { name: words.tasks.code, cell: row => row.messageCode },
           { name: words.held.since, cell: row => <Time at={row.prepared?.preparedAt} /> },
           {
@@ -123,7 +121,7 @@ function BlockedDeliveries() {
   const words = texts.value
   const loaded = useList(
     'held blocked',
-    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED', from }),
+    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED', from: everSince }),
     often
   )
   return (
@@ -133,11 +131,7 @@ function BlockedDeliveries() {
       keyOf={row => `${row.taskNo} ${row.downstream}`}
       open={row => go(taskPath(row.taskNo))}
       columns={[
-        {
-          name: words.tasks.task,
-          head: true,
-          cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-        },
+        taskColumn(),
         { name: words.downstreams.name, cell: row => row.downstream },
         { name: words.tasks.code, cell: row => row.messageCode },
         { name: words.held.by, cell: ({ blocker }) => (blocker ? <Blocks blocker={blocker} /> : '') },
@@ -149,11 +143,7 @@ function BlockedDeliveries() {
 
 function RejectedRows() {
   const words = texts.value
-  const loaded = useList(
-    'held rejected',
-    listOf<'rejected', Rejected>('rejected', '/outbox/rejected', {}),
-    often
-  )
+  const loaded = useList('held rejected', listOf<'rejected', Rejected>('rejected', '/outbox/rejected'), often)
   return (
     <List
       title={words.held.rejected}

@@ -1,7 +1,8 @@
 import { useState } from 'preact/hooks'
-import { get, post, query } from '../api.ts'
-import { Act, More } from '../acts.tsx'
-import { Heading, Link, number, Shown, Status, Table, taskPath, Time } from '../parts.tsx'
+import { get, post } from '../api.ts'
+import { Act } from '../acts.tsx'
+import { Heading, number, Shown, Status, taskPath, Time } from '../parts.tsx'
+import { List, listOf, taskColumn } from '../list.tsx'
 import type { Operation } from '../shapes.ts'
 import { go, may, param, texts, useList, useLoaded } from '../state.ts'
 
@@ -13,10 +14,6 @@ interface Taken {
   attempt: number
   lastReason?: string
   failedAgain: boolean
-}
-interface Page {
-  deliveries: Taken[]
-  nextCursor?: string
 }
 
 /** A bulk redelivery: how far it is, and what became of each delivery that it took. */
@@ -62,7 +59,7 @@ export function OperationPage() {
           </p>
           <Progress one={one} />
           <Proof one={one} />
-          <Taken id={id} />
+          <Deliveries id={id} />
         </>
       )}
     </Shown>
@@ -139,44 +136,25 @@ function Proof({ one }: { one: Operation }) {
   )
 }
 
-function Taken({ id }: { id: string }) {
+function Deliveries({ id }: { id: string }) {
   const words = texts.value
   const loaded = useList(
     `taken ${id}`,
-    async (cursor, limit) => {
-      const { deliveries, ...next } = await get<Page>(
-        `/operations/${encodeURIComponent(id)}/deliveries${query({ cursor, limit })}`
-      )
-      return { rows: deliveries, ...next }
-    },
+    listOf<'deliveries', Taken>('deliveries', `/operations/${encodeURIComponent(id)}/deliveries`),
     { everyMs: 5_000 }
   )
   return (
-    <section>
-      <h2>{words.operation.list}</h2>
-      <Shown loaded={loaded}>
-        {({ rows }) => (
-          <>
-            <Table
-              label={words.operation.list}
-              rows={rows}
-              keyOf={row => `${row.taskNo} ${row.downstream}`}
-              open={row => go(taskPath(row.taskNo))}
-              columns={[
-                {
-                  name: words.tasks.task,
-                  head: true,
-                  cell: row => <Link to={taskPath(row.taskNo)}>{row.taskNo}</Link>
-                },
-                { name: words.downstreams.name, cell: row => row.downstream },
-                { name: words.tasks.status, cell: row => <Status of={row.status} /> },
-                { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> }
-              ]}
-            />
-            <More of={loaded} />
-          </>
-        )}
-      </Shown>
-    </section>
+    <List
+      title={words.operation.list}
+      loaded={loaded}
+      keyOf={row => `${row.taskNo} ${row.downstream}`}
+      open={row => go(taskPath(row.taskNo))}
+      columns={[
+        taskColumn(),
+        { name: words.downstreams.name, cell: row => row.downstream },
+        { name: words.tasks.status, cell: row => <Status of={row.status} /> },
+        { name: words.tasks.last, cell: row => <span class="line">{row.lastReason ?? ''}</span> }
+      ]}
+    />
   )
 }

@@ -164,23 +164,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             </Act>
           ) : null}
           {mayWrite && of.status === 'FAILED' && task.deliveries.length > 1 ? (
-            <button
-              type="button"
-              aria-label={words.redeliverOne(of.downstream)}
-              onClick={() =>
-                ask({
-                  title: words.redeliverOne(of.downstream),
-                  text: <p>{words.sureRedeliverOne}</p>,
-                  confirm: words.redeliver,
-                  run: async () => {
-                    await post(`${path}/redeliver`, { downstream: of.downstream })
-                    reload()
-                  }
-                })
-              }
-            >
-              {words.redeliver}
-            </button>
+            <Redeliver path={path} downstream={of.downstream} reload={reload} />
           ) : null}
           {may('ops:write') && isOpen && task.deliveries.length > 1 ? (
             <button
@@ -192,23 +176,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             </button>
           ) : null}
           {mayWrite && of.status === 'HANDLED' ? (
-            <button
-              type="button"
-              aria-label={words.redeliverOne(of.downstream)}
-              onClick={() =>
-                ask({
-                  title: words.redeliverOne(of.downstream),
-                  text: <p>{words.sureAgain}</p>,
-                  confirm: words.redeliver,
-                  run: async () => {
-                    await post(`${path}/redeliver`, { downstream: of.downstream, force: true })
-                    reload()
-                  }
-                })
-              }
-            >
-              {words.redeliver}
-            </button>
+            <Redeliver path={path} downstream={of.downstream} isHandled reload={reload} />
           ) : null}
         </div>
       </div>
@@ -245,5 +213,35 @@ function Others({ title, taskNos }: { title: string; taskNos: string[] | undefin
         </Link>
       ))}
     </p>
+  )
+}
+
+/** Redelivers to one downstream; what is HANDLED only by force. */
+function Redeliver({
+  path,
+  downstream,
+  isHandled = false,
+  reload
+}: {
+  path: string
+  downstream: string
+  isHandled?: boolean
+  reload: () => void
+}) {
+  const words = texts.value.task
+  const act = (): void =>
+    ask({
+      title: words.redeliverOne(downstream),
+      text: <p>{isHandled ? words.sureAgain : words.sureRedeliverOne}</p>,
+      confirm: words.redeliver,
+      run: async () => {
+        await post(`${path}/redeliver`, { downstream, ...(isHandled ? { force: true } : {}) })
+        reload()
+      }
+    })
+  return (
+    <button type="button" aria-label={words.redeliverOne(downstream)} onClick={act}>
+      {words.redeliver}
+    </button>
   )
 }
