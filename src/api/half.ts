@@ -1,11 +1,11 @@
 import { callerOf } from './auth.ts'
-import { json, taskText } from './body.ts'
+import {} from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
 import { taskParams } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
-import { checkedTaskNo, actorOn, forReader } from './tasks.ts'
+import { checkedTaskNo, actorOn, sendTask } from './tasks.ts'
 import type { App } from './typed.ts'
 import type { NotEnded } from '../delivery/half.ts'
 import type { TaskView } from '../db/views.ts'
@@ -35,7 +35,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
       refuseOverload(deps)
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
-      return json(reply, taskText(forReader(callerOf(request), ended(await deps.commit(taskNo, who)))))
+      return sendTask(request, reply, ended(await deps.commit(taskNo, who)))
     }
   )
 
@@ -56,7 +56,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
-      return json(reply, taskText(forReader(callerOf(request), ended(await deps.rollBack(taskNo, who)))))
+      return sendTask(request, reply, ended(await deps.rollBack(taskNo, who)))
     }
   )
 
@@ -78,7 +78,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
-      return json(reply, taskText(forReader(callerOf(request), ended(await deps.check(taskNo, who)))))
+      return sendTask(request, reply, ended(await deps.check(taskNo, who)))
     }
   )
 }

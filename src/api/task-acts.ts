@@ -2,13 +2,13 @@
 import { z } from 'zod'
 import type { TaskView } from '../db/views.ts'
 import { callerOf } from './auth.ts'
-import { fit, fitOptional, json, readBody, taskText } from './body.ts'
+import { fit, fitOptional, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { pushExamples, redeliverExamples, settleExamples } from './examples.ts'
 import { downstream, redeliverBody, taskParams } from './requests.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
 import { taskAnswer } from './task-answer.ts'
-import { actorOn, checkedTaskNo, forReader } from './tasks.ts'
+import { actorOn, checkedTaskNo, sendTask } from './tasks.ts'
 import type { App } from './typed.ts'
 import { Problem, type ProblemCode } from '../runtime/errors.ts'
 
@@ -46,7 +46,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
       const task = await deps.remove(taskNo, who)
-      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_STOP'))))
+      return sendTask(request, reply, acted(task, 'NOTHING_TO_STOP'))
     }
   )
 
@@ -88,7 +88,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...(downstream === undefined ? {} : { downstream })
       })
       if (task === 'nothing') await knownDownstream(taskNo, downstream)
-      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_REDELIVER'))))
+      return sendTask(request, reply, acted(task, 'NOTHING_TO_REDELIVER'))
     }
   )
 
@@ -130,7 +130,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...(body.downstream === undefined ? {} : { downstream: body.downstream })
       })
       if (task === 'nothing') await knownDownstream(taskNo, body.downstream)
-      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_PUSH'))))
+      return sendTask(request, reply, acted(task, 'NOTHING_TO_PUSH'))
     }
   )
 
@@ -171,7 +171,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
         ...(name === undefined ? {} : { downstream: name })
       })
       if (task === 'nothing') await knownDownstream(taskNo, name)
-      return json(reply, taskText(forReader(callerOf(request), acted(task, 'NOTHING_TO_SETTLE'))))
+      return sendTask(request, reply, acted(task, 'NOTHING_TO_SETTLE'))
     }
   )
 

@@ -1,5 +1,5 @@
 import type { TaskView } from '../db/views.ts'
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { readTaskRequest, countRefused, knownAmong, traceparentOf } from './task-request.ts'
 import { codesFor } from './access.ts'
 import { acceptedTask } from './problem.ts'
@@ -102,7 +102,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         throw new Problem('INVALID', 'set wait too', { pointer: '?/timeout' })
       const caller = callerOf(request)
       const first = await visible(deps, caller, taskNo)
-      if (wait === undefined || !isOpen(first)) return json(reply, taskText(forReader(caller, first)))
+      if (wait === undefined || !isOpen(first)) return sendTask(request, reply, first)
       // Each key has a share of the waiting callers; without keys, each address has one.
       const owner = deps.auth ? caller.name : addressGroup(request.ip)
       const task = await whileThere(request, signal =>
@@ -111,7 +111,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       if (task === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '1' } })
       // Removed in the meantime, or even posted again by another producer.
       if (!task || !mayUse(callerOf(request), task.messageCode)) throw new Problem('TASK_NOT_FOUND')
-      return json(reply, taskText(forReader(caller, task)))
+      return sendTask(request, reply, task)
     }
   )
 
@@ -202,8 +202,12 @@ export function checkedTaskNo({ taskNo }: { taskNo: string }): string {
   return taskNo
 }
 
+/** Answers with a task as the caller may see it. */
+export const sendTask = (request: FastifyRequest, reply: FastifyReply, task: TaskView): FastifyReply =>
+  json(reply, taskText(forReader(callerOf(request), task)))
+
 /** What the task holds is for those who read tasks; operators see what became of it. */
-export function forReader({ scopes }: Caller, task: TaskView): TaskView {
+function forReader({ scopes }: Caller, task: TaskView): TaskView {
   if (scopes.includes('tasks:read')) return task
   const { messageBody: _, extend, ...rest } = task
   return extend === undefined ? rest : { ...rest, extend: withoutDifference(extend) }
