@@ -1,5 +1,4 @@
 // What another process does between a look and the move that follows from it.
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { raiseNoHandler } from '../../src/db/alarms.ts'
 import { createOperation } from '../../src/db/operations.ts'
@@ -305,7 +304,6 @@ t.test('a process reads what it sends under the number that it has then', async 
     { downstream: claim.downstream, deliveries: [{ taskId: claim.taskId, attempt: claim.attempt }] },
     () => number
   )
-  await sleep(0)
   // It was called dead, and joined anew.
   number = 8
   ahead.leave()
