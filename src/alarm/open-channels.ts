@@ -1,4 +1,4 @@
-import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
+import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'

@@ -2,7 +2,7 @@
 // The program `ackbox`: finds the command and runs it.
 import { nearest } from '../runtime/nearest.ts'
 import { version } from '../runtime/package.ts'
-import { isParseError, UsageError } from './usage-error.ts'
+import { isParseError, UsageError } from './arguments.ts'
 
 /** The exports of each file in this folder. */
 interface Command {

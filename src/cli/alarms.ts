@@ -3,9 +3,8 @@ import type { ChannelConfig } from '../alarm/channel-config.ts'
 import { openChannels } from '../alarm/open-channels.ts'
 import { commandLine } from '../runtime/package.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { readArguments, refuseSurplus } from './arguments.ts'
+import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 import { reportFailure, secretOf } from './database.ts'
-import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('alarms list')}
 ${commandLine('alarms test NAME')}

@@ -4,9 +4,8 @@ import { statusWord } from '../db/views.ts'
 import { commandLine } from '../runtime/package.ts'
 import { findArchived, type Found } from '../service/archive.ts'
 import { environment, readConfig, type Config } from '../service/config.ts'
-import { readArguments, refuseSurplus } from './arguments.ts'
+import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 import { reportFailure, who, withDatabase } from './database.ts'
-import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('archive find TASKNO')} [--day 2026-10-24] [--json]
 ${commandLine('archive restore TASKNO')} [--day 2026-10-24] [--id ID]

@@ -1,7 +1,14 @@
 // The command line. What a command would leave out of account is refused: `tasks redeliver --all order-1` must not redeliver all.
 import { readFileSync } from 'node:fs'
 import { parseArgs, type ParseArgsConfig } from 'node:util'
-import { UsageError } from './usage-error.ts'
+import { messageOf } from '../runtime/errors.ts'
+
+/** A command line that cannot be carried out. The message says what to do instead; ackbox.ts prints it and exits with 1. */
+export class UsageError extends Error {}
+
+/** An unknown option or a missing value, from `parseArgs`. ackbox.ts adds the help of the command. */
+export const isParseError = (err: unknown): err is TypeError =>
+  err instanceof TypeError && 'code' in err && String(err.code).startsWith('ERR_PARSE_ARGS')
 
 /** As `parseArgs`, with the names of the options that were given. Of an option given twice only the last would count. */
 export function readArguments<const Config extends ParseArgsConfig>(
@@ -19,7 +26,7 @@ export function readKeyFile(file: string): string {
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (err) {
-    throw new UsageError(`--key-file cannot be read: ${err instanceof Error ? err.message : String(err)}`)
+    throw new UsageError(`--key-file cannot be read: ${messageOf(err)}`)
   }
 }
 

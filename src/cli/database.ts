@@ -15,7 +15,7 @@ import { runPostmaster, stopPostmaster, urlOf } from '../embedded/postmaster.ts'
 import { embeddedSecret } from '../embedded/start.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
-import { SetupError } from '../runtime/setup-error.ts'
+import { SetupError } from '../runtime/errors.ts'
 import { SettingError, type Config } from '../service/config.ts'
 
 /** Prints what went wrong and what to do. Throws again what it does not know: a wrong command line, or a bug. */

@@ -6,12 +6,11 @@ import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
-import { readArguments } from './arguments.ts'
+import { readArguments, UsageError } from './arguments.ts'
 import { openClient, type Client, type Reply } from './client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
 import { demoTask, type DemoTask } from './demo/tasks.ts'
-import { UsageError } from './usage-error.ts'
 import { messageOf } from '../runtime/errors.ts'
 
 export const help = `${commandLine('demo [options]')}     posts sample tasks to a running Ackbox and shows their results

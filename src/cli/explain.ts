@@ -1,7 +1,7 @@
 import { DatabaseError, isInfrastructure } from '../db/pool.ts'
 import { HandlersError } from '../handler/load.ts'
 import { QueueServerError } from '../queue/redis.ts'
-import { SetupError } from '../runtime/setup-error.ts'
+import { SetupError } from '../runtime/errors.ts'
 import { SettingError } from '../service/config.ts'
 
 /** Why a command failed and what to do, in one line; with a stack only for a bug of ours. */

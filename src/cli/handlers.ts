@@ -8,10 +8,9 @@ import type { LoadedDownstream } from '../handler/loaded.ts'
 import { HandlersError, type Registry } from '../handler/load.ts'
 import { commandLine } from '../runtime/package.ts'
 import { egress, refusedBy } from '../service/egress.ts'
-import { readArguments } from './arguments.ts'
+import { readArguments, UsageError } from './arguments.ts'
 import { backoffText, dryRun } from './handlers/dry-run.ts'
 import { demoUrl, readHandlers } from './read-handlers.ts'
-import { UsageError } from './usage-error.ts'
 
 const dryRunLine = commandLine("handlers --dry-run <messageCode> '<messageBody>'")
 export const help = `${commandLine('handlers').padEnd(dryRunLine.length)}  lists and checks the handlers

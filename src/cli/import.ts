@@ -2,6 +2,7 @@
 import { accessSync, closeSync, constants, openSync, statSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { isInfrastructure } from '../db/pool.ts'
+import { messageOf } from '../runtime/errors.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
 import { readColumns } from '../relay/columns.ts'
@@ -9,12 +10,11 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
-import { readArguments, readKeyFile } from './arguments.ts'
+import { readArguments, readKeyFile, isParseError, UsageError } from './arguments.ts'
 import { environment, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import { dryRun } from './import/dry-run.ts'
 import { explain } from './explain.ts'
-import { isParseError, UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('import --from URL --table NAME --columns taskNo=…,messageCode=…,messageBody=… --to URL [options]')}
 
@@ -222,8 +222,6 @@ function checkRejected(path: string): void {
     if (isThere?.isDirectory()) throw new Error('it is a folder')
     accessSync(isThere ? path : dirname(path), constants.W_OK)
   } catch (err) {
-    throw new UsageError(
-      `--rejected ${path} cannot be written: ${err instanceof Error ? err.message : String(err)}`
-    )
+    throw new UsageError(`--rejected ${path} cannot be written: ${messageOf(err)}`)
   }
 }

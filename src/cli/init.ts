@@ -1,9 +1,9 @@
 // ackbox init: creates a small project with a first handler, from examples/project. Existing files are kept.
+import { messageOf } from '../runtime/errors.ts'
 import { copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { packageRoot, version } from '../runtime/package.ts'
-import { readArguments, refuseSurplus } from './arguments.ts'
-import { UsageError } from './usage-error.ts'
+import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 
 export const help = `ackbox init [FOLDER]    creates a small project in FOLDER, or in this folder
 
@@ -82,7 +82,7 @@ function readOwn(path: string): Description | undefined {
     // Editors of Windows write a byte order mark, and npm takes it.
     value = JSON.parse(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
   } catch (err) {
-    throw new UsageError(`${path} cannot be read: ${err instanceof Error ? err.message : String(err)}`)
+    throw new UsageError(`${path} cannot be read: ${messageOf(err)}`)
   }
   if (!isObject(value)) throw new UsageError(`${path} must be a JSON object`)
   for (const name of objects)

@@ -6,9 +6,8 @@ import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
-import { readArguments, refuseSurplus, type Taken } from './arguments.ts'
+import { readArguments, refuseSurplus, type Taken, UsageError } from './arguments.ts'
 import { reportFailure, secretOf, who, withDatabase } from './database.ts'
-import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
 ${commandLine('key list')}

@@ -2,9 +2,8 @@
 import { environment, readConfig } from '../service/config.ts'
 import { grantOutbox } from '../db/outbox.ts'
 import { commandLine } from '../runtime/package.ts'
-import { readArguments, refuseSurplus } from './arguments.ts'
+import { readArguments, refuseSurplus, UsageError } from './arguments.ts'
 import { reportFailure, who, withDatabase } from './database.ts'
-import { UsageError } from './usage-error.ts'
 
 export const help = `${commandLine('outbox grant ROLE')}
 

@@ -13,8 +13,7 @@ import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
 import { RelayError, type Source } from '../relay/source.ts'
 import { environment, readFailpoints, readLogLevel, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
-import { readArguments, readKeyFile, refuseSurplus } from './arguments.ts'
-import { isParseError, UsageError } from './usage-error.ts'
+import { readArguments, readKeyFile, refuseSurplus, isParseError, UsageError } from './arguments.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
 

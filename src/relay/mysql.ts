@@ -1,7 +1,7 @@
 import type * as mysql from 'mysql2/promise'
 import type { Connection, Pool, PoolConnection, RowDataPacket } from 'mysql2/promise'
 import { failpoint } from '../runtime/failpoint.ts'
-import { isMissingPackage } from '../runtime/setup-error.ts'
+import { isMissingPackage } from '../runtime/errors.ts'
 import { byVerdict, farMs, RelayError, type RelayRow, type Source } from './source.ts'
 
 /** `ackbox_outbox` in a MySQL (8.0.16 or newer) or MariaDB (10.6 or newer) of the producer's. */

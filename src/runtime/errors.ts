@@ -83,6 +83,15 @@ export interface Invalid {
   pointer: string
 }
 
+/** What an operator can mend, one line each: a package that is not installed, a broker that is not set. */
+export class SetupError extends Error {
+  override name = 'SetupError'
+}
+
+/** What `import()` rejects with where a package is not installed. */
+export const isMissingPackage = (err: unknown): boolean =>
+  err instanceof Error && 'code' in err && err.code === 'ERR_MODULE_NOT_FOUND'
+
 /** The text of what was thrown: JavaScript may throw anything. */
 export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err))
 

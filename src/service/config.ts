@@ -70,6 +70,7 @@ type Env = Record<string, string | undefined>
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
   try {
+    // loadEnvFile has no clear error for a folder, or for a file of somebody else.
     readFileSync('.env')
   } catch (err) {
     const { code, message } = err as NodeJS.ErrnoException

@@ -1,7 +1,7 @@
 // OpenTelemetry, when OTEL_EXPORTER_OTLP_ENDPOINT is set. Without it, nothing here is loaded or called.
 import { createHash } from 'node:crypto'
 import type { Attributes, Context, Link, Span } from '@opentelemetry/api'
-import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
+import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import type { Accept, AcceptResult, TaskRequest } from '../delivery/accept.ts'
 import type { Traced } from '../delivery/execute.ts'
 import type { HeaderOptions } from '../delivery/headers.ts'

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events'
-import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
+import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
 import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './receipts.ts'
 

@@ -1,4 +1,4 @@
-import { isMissingPackage, SetupError } from '../runtime/setup-error.ts'
+import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { brokerVariable, schemesOf, transportOf, type Broker } from './broker.ts'
 import type { Transport, TransportDeps } from './types.ts'
 

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { SetupError } from '../../src/runtime/setup-error.ts'
+import { SetupError } from '../../src/runtime/errors.ts'
 import { brokerVariable, parseBroker, reach, chosen } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { transports } from '../../src/transport/registry.ts'

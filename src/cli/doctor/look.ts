@@ -1,9 +1,11 @@
 // Reads all facts that the checks judge. It judges nothing and changes nothing.
+import { getTableName } from '../../db/drizzle.ts'
+import * as schema from '../../db/schema.ts'
 import type { Config } from '../../service/config.ts'
 import { pendingMigrations } from '../../db/migrate.ts'
 import { liveNodes, liveRoles, type NodeFacts } from '../../db/cluster.ts'
 import { readOutboxState, type OutboxState } from '../../db/outbox.ts'
-import { checkServer, locatePrimary, openDb } from '../../db/pool.ts'
+import { checkServer, locatePrimary, openDb, type Sql } from '../../db/pool.ts'
 import type { NamedTarget } from '../../handler/load.ts'
 import { commandLine } from '../../runtime/package.ts'
 import { setupFacts, type SetupFacts } from '../../service/presence.ts'
@@ -11,7 +13,6 @@ import { demoUrl, readHandlers } from '../read-handlers.ts'
 import { lookAtHolders, type HolderFacts } from './holders.ts'
 import { lookAtPartitions, type PartitionFacts } from './partitions.ts'
 import { lookAtRedis, type RedisFacts } from './redis.ts'
-import { tablesWithoutRights } from './rights.ts'
 import { lookAtTargets, type TargetFacts } from './targets.ts'
 
 export interface PostgresFacts {
@@ -164,4 +165,23 @@ async function lookAtHandlers(config: Config) {
   const named = targets.filter(({ url }) => !demo || url !== demoUrl)
   const facts = secret === undefined ? undefined : setupFacts(config, secret, registry)
   return { codes: handlers.size, downstreams: downstreams.size, named, facts }
+}
+
+const allRights = ['select', 'insert', 'update', 'delete']
+/** Tables for which fewer rights are enough. */
+const fewerRights: Record<string, string[]> = {
+  audit: ['select', 'insert'],
+  api_key: ['select', 'insert', 'update']
+}
+
+/** Existing tables for which this user lacks a right that Ackbox needs, by name. */
+async function tablesWithoutRights(sql: Sql): Promise<string[]> {
+  const needed = Object.values(schema)
+    .map(getTableName)
+    .flatMap(name => (fewerRights[name] ?? allRights).map(right => ({ name, right })))
+  const lacking = await sql<{ name: string }[]>`
+    select distinct name from jsonb_to_recordset(${sql.json(needed)}) as needed (name text, "right" text)
+    where to_regclass(name) is not null and not has_table_privilege(name, "right")
+    order by name`
+  return lacking.map(({ name }) => name)
 }

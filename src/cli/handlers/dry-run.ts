@@ -9,7 +9,7 @@ import { bodyOf as problemBodyOf, problemOf } from '../../api/problem.ts'
 import { defaultTaskNo, readJson } from '../../json/reader.ts'
 import { refusalOf } from '../task-refusal.ts'
 import { messageOf } from '../../runtime/errors.ts'
-import { UsageError } from '../usage-error.ts'
+import { UsageError } from '../arguments.ts'
 import { unencoded } from './unencoded.ts'
 
 export interface DryRunDeps {

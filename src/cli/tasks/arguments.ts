@@ -1,8 +1,7 @@
 // The arguments of `ackbox tasks`, and which of them each command takes. An argument that a command would ignore is refused:
 // `redeliver --all order-1` must not redeliver everything.
 import type { parseArgs } from 'node:util'
-import { readArguments as read, refuseSurplus, type Taken } from '../arguments.ts'
-import { UsageError } from '../usage-error.ts'
+import { readArguments as read, refuseSurplus, type Taken, UsageError } from '../arguments.ts'
 
 const options = {
   status: { type: 'string' },
