@@ -31,14 +31,14 @@ export function readKeyFile(file: string): string {
 }
 
 /** The names of the words of a command, and its options. */
-export interface Taken {
+export interface CommandUsage {
   words: readonly string[]
   options: readonly string[]
 }
 
 export function refuseSurplus(
   command: string,
-  takes: Taken,
+  takes: CommandUsage,
   { words, given, help }: { words: readonly string[]; given: readonly string[]; help: string }
 ): void {
   const surplus = words.slice(takes.words.length)

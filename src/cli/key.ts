@@ -6,7 +6,7 @@ import type { Sql } from '../db/pool.ts'
 import { commandLine } from '../runtime/package.ts'
 import { messageCodeForm } from '../domain/ids.ts'
 import { signingSecret } from '../domain/tokens.ts'
-import { readArguments, refuseSurplus, type Taken, UsageError } from './arguments.ts'
+import { readArguments, refuseSurplus, type CommandUsage, UsageError } from './arguments.ts'
 import { reportFailure, secretOf, who, withDatabase } from './database.ts'
 
 export const help = `${commandLine('key create NAME --scopes tasks:write,tasks:read [--codes order.paid,stock.moved]')}
@@ -46,7 +46,7 @@ async function perform(args: string[]): Promise<void> {
   }
 }
 
-const taken: Record<string, Taken> = {
+const taken: Record<string, CommandUsage> = {
   create: { words: ['NAME'], options: ['scopes', 'codes'] },
   list: { words: [], options: [] },
   revoke: { words: ['ID'], options: [] },

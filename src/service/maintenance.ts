@@ -15,7 +15,7 @@ import { repeat } from '../runtime/repeat.ts'
 import { bulkOperations } from '../delivery/bulk-operations.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Registry } from '../handler/load.ts'
-import type { Dependents } from '../delivery/dependents.ts'
+import type { Successors } from '../delivery/ordering.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Outbox } from '../delivery/outbox.ts'
 import type { Reconciler } from '../delivery/reconcile.ts'
@@ -40,7 +40,7 @@ export interface MaintenanceOptions {
   cluster: Cluster
   dispatcher: Dispatcher
   outbox: Outbox
-  successors: Dependents
+  successors: Pick<Successors, 'sweep'>
   checker: Checker
   handlers: Registry['handlers']
   complete: Complete

@@ -6,7 +6,7 @@ import type { AskPage } from './reader.ts'
 import { texts, type LoadedList } from './state.ts'
 
 /** `from` of what is looked for however old it is. */
-export const everSince = new Date(0).toISOString()
+export const epoch = new Date(0).toISOString()
 
 type Page<Name extends string, Row> = { [name in Name]: Row[] } & { nextCursor?: string; partial?: true }
 /** Asks for the pages of a list; `name` is the member of the answer that has the rows. */

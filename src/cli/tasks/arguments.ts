@@ -1,7 +1,7 @@
 // The arguments of `ackbox tasks`, and which of them each command takes. An argument that a command would ignore is refused:
 // `redeliver --all order-1` must not redeliver everything.
 import type { parseArgs } from 'node:util'
-import { readArguments as read, refuseSurplus, type Taken, UsageError } from '../arguments.ts'
+import { readArguments as read, refuseSurplus, type CommandUsage, UsageError } from '../arguments.ts'
 
 const options = {
   status: { type: 'string' },
@@ -44,7 +44,7 @@ const filters: readonly Option[] = [
 ]
 const everywhere: readonly Option[] = ['json', 'url', 'key']
 
-const taken: Record<string, Taken & { options: readonly Option[] }> = {
+const taken: Record<string, CommandUsage & { options: readonly Option[] }> = {
   list: { words: [], options: [...filters, 'limit'] },
   show: { words: ['TASKNO'], options: [] },
   push: { words: ['TASKNO'], options: ['downstream'] },

@@ -137,7 +137,7 @@ function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): P
     maxHeaderSize: 65_536,
     factory: (origin, options) => {
       const connection = new PipelinedConnection(pipelining > 1)
-      return new LineClient(
+      return new PipelinedClient(
         origin,
         { ...(options as Client.Options), connect: guarded(connect, guard, port, connection) },
         connection
@@ -147,7 +147,7 @@ function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): P
 }
 
 /** A client that tells each send which connection it travels on: undici itself says so nowhere. */
-class LineClient extends Client {
+class PipelinedClient extends Client {
   readonly #connection: PipelinedConnection
 
   constructor(origin: URL, options: Client.Options, connection: PipelinedConnection) {

@@ -59,7 +59,7 @@ async function took(
   signal: AbortSignal,
   onReady: () => void
 ): Promise<void> {
-  const { consumer, way, forget } = open(deps)
+  const { consumer, link, forget } = open(deps)
   const done = progress()
   const over = new AbortController()
   const either = anyOf(signal, over.signal)
@@ -76,7 +76,7 @@ async function took(
     }
     const stream = await untilAborted(
       signal,
-      way.within<Stream>(joinMs, done => consumer.consume(options, done))
+      link.within<Stream>(joinMs, done => consumer.consume(options, done))
     )
     if (!stream) return
     onReady()
@@ -85,52 +85,52 @@ async function took(
     // Whichever loses the race may still fail later.
     taking.catch(() => {})
     committing.catch(() => {})
-    await untilAborted(signal, Promise.race([taking, committing, way.lost()]))
+    await untilAborted(signal, Promise.race([taking, committing, link.lost()]))
     over.abort()
     if (signal.aborted) await waitAtMost(goMs, settle(consumer, done))
   } finally {
     over.abort()
-    await way.within(goMs, done => consumer.close(true, done)).catch(() => {})
-    way.end()
+    await link.within(goMs, done => consumer.close(true, done)).catch(() => {})
+    link.end()
     forget()
   }
 }
 
 function open({ broker, guard }: ReceiptConsumerDeps): {
   consumer: Consumer
-  way: KafkaLink
+  link: KafkaLink
   forget: () => void
 } {
-  const way = kafkaLink(guard, broker.tls, 'reads')
+  const link = kafkaLink(guard, broker.tls, 'reads')
   const consumer = new Consumer({
-    ...linkOptions(broker, way),
+    ...linkOptions(broker, link),
     groupId: 'ackbox',
     sessionTimeout: 10_000,
     heartbeatInterval: 2_000,
     rebalanceTimeout: 10_000
   })
   consumer.on('error', () => {})
-  way.guarded(consumer.connections)
-  ownCalls(consumer, way)
+  link.guarded(consumer.connections)
+  ownCalls(consumer, link)
   // A stream has connections of its own, made and used before we are given it.
   const made = (message: unknown): void => {
     const { type, instance } = message as { type: string; instance: ConnectionPool & Stream }
-    if (type === 'connection-pool' && instance.ownerId === consumer.instanceId) way.guarded(instance)
+    if (type === 'connection-pool' && instance.ownerId === consumer.instanceId) link.guarded(instance)
     // It may fail before anybody reads from it, or after.
     if (type === 'messages-stream' && instance.consumer === consumer) instance.on('error', () => {})
   }
   instancesChannel.subscribe(made)
-  return { consumer, way, forget: () => instancesChannel.unsubscribe(made) }
+  return { consumer, link, forget: () => instancesChannel.unsubscribe(made) }
 }
 
 const calls = ['metadata', 'fetch', 'commit', 'listOffsets', 'listCommittedOffsets'] as const
 
 /** The stream asks all of its consumer by these, some in timers of its own: what its callbacks throw has an owner then. */
-function ownCalls(consumer: Consumer, way: KafkaLink): void {
+function ownCalls(consumer: Consumer, link: KafkaLink): void {
   type Call = (options: unknown, callback?: (...given: unknown[]) => void) => unknown
   for (const name of calls) {
     const call = consumer[name].bind(consumer) as Call
-    const owned: Call = (options, callback) => call(options, callback && way.owned(callback))
+    const owned: Call = (options, callback) => call(options, callback && link.owned(callback))
     Object.assign(consumer, { [name]: owned })
   }
 }

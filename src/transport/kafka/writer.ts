@@ -44,7 +44,7 @@ const trouble = /^(?:connect|timeout|unreachable|tls|credentials|blocked|error|p
 
 interface Client {
   producer: Producer
-  way: KafkaLink
+  link: KafkaLink
 }
 
 /**
@@ -60,15 +60,15 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
 
   function open(): Client {
     if (client) return client
-    const way = kafkaLink(deps.guard, broker.tls)
+    const link = kafkaLink(deps.guard, broker.tls)
     const producer = new Producer({
-      ...linkOptions(broker, way),
+      ...linkOptions(broker, link),
       acks: ProduceAcks.ALL,
       // Java's own: the package's default differs from it for half of all keys.
       partitioner: compatibilityPartitioner
     })
-    way.guarded(producer.connections)
-    client = { producer, way }
+    link.guarded(producer.connections)
+    client = { producer, link }
     return client
   }
 
@@ -84,9 +84,9 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
   async function produce(batch: Item[]): Promise<void> {
     let used: Client | undefined
     try {
-      const { producer, way } = (used = open())
+      const { producer, link } = (used = open())
       const options = { messages: batch.map(each => each.message), acks: ProduceAcks.ALL }
-      const result = await way.within<ProduceResult>(lostMs, done => producer.send(options, done))
+      const result = await link.within<ProduceResult>(lostMs, done => producer.send(options, done))
       if (!result.offsets?.length) throw protocol('the broker confirms nothing')
       const outcomes = {
         kind: 'delivered',
@@ -151,9 +151,9 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
 }
 
 /** Waits only a moment: a client without a connection may never report that it is closed. */
-async function closeOf({ producer, way }: Client): Promise<void> {
-  await way.within(closeMs, done => producer.close(true, done)).catch(() => {})
-  way.end()
+async function closeOf({ producer, link }: Client): Promise<void> {
+  await link.within(closeMs, done => producer.close(true, done)).catch(() => {})
+  link.end()
 }
 
 function take(lane: Item[]): Item[] {

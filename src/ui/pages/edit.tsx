@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import { postText } from '../api.ts'
 import { Act } from '../acts.tsx'
-import { pretty } from '../body.ts'
+import { prettyJson } from '../pretty-json.ts'
 import { difference, extendOf, postOf, takeOver, type Member } from '../copy-task.ts'
 import { Difference, taskPath } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
@@ -9,7 +9,7 @@ import { go, now, texts } from '../state.ts'
 
 /** A new task with another body. What it was made from, and which lines differ, stays in its `extend`. */
 export function EditAsNew({ task, body }: { task: Task; body: string }) {
-  const before = pretty(body)
+  const before = prettyJson(body)
   const [text, setText] = useState(before)
   const [taskNo, setTaskNo] = useState(`${task.taskNo}-2`)
   const [without, setWithout] = useState<readonly Member[]>([])

@@ -3,7 +3,7 @@ import { Spark } from '../chart.tsx'
 import { countText, type Count } from '../counts.ts'
 import { Act, ask, say } from '../acts.tsx'
 import { Choice, Heading, Link, number, Shown, taskPath, Time } from '../parts.tsx'
-import { everSince, List, listOf, taskColumn } from '../list.tsx'
+import { epoch, List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Group, Operation } from '../shapes.ts'
 import { go, may, now, param, texts, useList, useLoaded } from '../state.ts'
 
@@ -113,7 +113,7 @@ type FailedDelivery = Delivery & { taskNo: string; messageCode: string; createdA
 /** The deliveries of a group that are FAILED now: those that "Redeliver" takes. */
 function Deliveries({ downstream, fingerprint }: { downstream: string; fingerprint: string }) {
   const words = texts.value
-  const filter = { status: 'FAILED', downstream, fingerprint, from: everSince }
+  const filter = { status: 'FAILED', downstream, fingerprint, from: epoch }
   const loaded = useList(
     `failed ${downstream} ${fingerprint}`,
     listOf<'deliveries', FailedDelivery>('deliveries', '/deliveries', filter),

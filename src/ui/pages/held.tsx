@@ -3,7 +3,7 @@ import { Act, ask } from '../acts.tsx'
 import { Heading, Link, Status, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
 import { go, may, texts, useList, type Change } from '../state.ts'
-import { everSince, List, listOf, taskColumn } from '../list.tsx'
+import { epoch, List, listOf, taskColumn } from '../list.tsx'
 
 interface HeldKey {
   downstream: string
@@ -80,7 +80,7 @@ function PreparedTasks() {
   const words = texts.value
   const loaded = useList(
     'held prepared',
-    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true, from: everSince }),
+    listOf<'tasks', Task>('tasks', '/tasks', { status: 'PREPARED', checked: true, from: epoch }),
     often
   )
   return (
@@ -121,7 +121,7 @@ function BlockedDeliveries() {
   const words = texts.value
   const loaded = useList(
     'held blocked',
-    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED', from: everSince }),
+    listOf<'deliveries', Blocked>('deliveries', '/deliveries', { phase: 'BLOCKED', from: epoch }),
     often
   )
   return (

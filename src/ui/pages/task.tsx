@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks'
 import { waitingText } from '../../domain/waiting-for.ts'
 import { get, getText, post, query } from '../api.ts'
 import { Act, ask, copy } from '../acts.tsx'
-import { pretty } from '../body.ts'
+import { prettyJson } from '../pretty-json.ts'
 import { originOf, samePost } from '../copy-task.ts'
 import { clock, Difference, Heading, Link, Shown, Status, taskPath, Time } from '../parts.tsx'
 import type { Alarm, AuditRow, Delivery, Task } from '../shapes.ts'
@@ -91,7 +91,7 @@ export function TaskPage() {
               <p class="quiet">{texts.value.common.noBody}</p>
             ) : (
               <>
-                <pre tabIndex={0}>{pretty(body)}</pre>
+                <pre tabIndex={0}>{prettyJson(body)}</pre>
                 <div class="acts">
                   <Act run={() => copy(body)}>{texts.value.common.copy}</Act>
                   <Act run={() => copy(curl(task, body))}>{texts.value.task.curl}</Act>

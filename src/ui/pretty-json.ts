@@ -1,7 +1,7 @@
 // The text of a body: shown with line breaks, never read as numbers and written again.
 
 /** With line breaks and indents; every number, text and member as it was written. What is no JSON stays as it is. */
-export function pretty(body: string): string {
+export function prettyJson(body: string): string {
   try {
     JSON.parse(body)
   } catch {
