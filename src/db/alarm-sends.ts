@@ -3,7 +3,6 @@ import type { AlarmKind } from '../domain/types.ts'
 import type { ClaimedAlarm } from './alarms.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import type { alarmSend, Row } from './schema.ts'
 
 export interface AlarmGroup {
   channel: string
@@ -82,19 +81,7 @@ export async function claimAlarmGroup(
     sendResolved: boolean
   }
 ): Promise<AlarmGroup | undefined> {
-  const [row] = await sql<
-    [
-      {
-        channel: string
-        downstream: string
-        kind: AlarmKind
-        tries: number
-        opened_at: Date | null
-        event: AlarmGroup['event']
-        told: number
-      }?
-    ]
-  >`
+  const [group] = await sql<[AlarmGroup?]>`
     with free as materialized (
       select name from alarm_channel
       where name = ${channel} and free_at <= now() + ${(burst - 1) * everyMs}::int * interval '1 ms'
@@ -134,44 +121,24 @@ export async function claimAlarmGroup(
       update alarm_channel c set free_at = greatest(c.free_at, now()) + ${everyMs}::int * interval '1 ms'
       from claimed where c.name = claimed.channel
     )
-    select channel, downstream, kind, tries, opened_at, event, (
+    select channel, downstream, kind, tries, opened_at as "openedAt", event, (
         select count(*)::int from alarm_send s
         where event = 'repeat' and s.channel = c.channel and s.downstream = c.downstream and s.kind = c.kind
       ) as told
     from claimed c`
-  return (
-    row && {
-      channel: row.channel,
-      downstream: row.downstream,
-      kind: row.kind,
-      tries: row.tries,
-      event: row.event,
-      openedAt: row.opened_at,
-      told: row.told
-    }
-  )
+  return group
 }
 
 type Group = Pick<AlarmGroup, 'channel' | 'downstream' | 'kind'>
 
 /** What the group must still be told, oldest first. */
-export async function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<AlarmSend[]> {
-  const rows = await sql<
-    Pick<Row<typeof alarmSend>, 'task_id' | 'attempt' | 'task_no' | 'message_code' | 'reason' | 'raised_at'>[]
-  >`
-    select task_id, attempt, task_no, message_code, reason, raised_at
+export function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<AlarmSend[]> {
+  return sql<AlarmSend[]>`
+    select task_id as "taskId", attempt, task_no as "taskNo", message_code as "messageCode", reason, raised_at as "raisedAt"
     from alarm_send
     where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind} and sent_at is null
     order by raised_at, task_id
     limit ${limit}`
-  return rows.map(row => ({
-    taskId: row.task_id,
-    attempt: row.attempt,
-    taskNo: row.task_no,
-    messageCode: row.message_code,
-    reason: row.reason,
-    raisedAt: row.raised_at
-  }))
 }
 
 /** The channel took the message about them. `keep`: until the incident is over, to know its end. */

@@ -22,18 +22,16 @@ export async function readChanges(
   seen: SeenChanges | null,
   taskNos: readonly string[]
 ): Promise<Changes> {
-  const [row] = await sql<
+  const [{ failures, tasks, ...now }] = await sql<
     [
-      {
-        failure_id: number
-        audit_id: number
+      SeenChanges & {
         failures: { messageCode: string; downstream: string }[] | null
         tasks: { taskNo: string; messageCode: string; state: string }[] | null
       }
     ]
   >`
-    select coalesce((select max(id) from failure), 0)::float8 as failure_id,
-      coalesce((select max(id) from audit), 0)::float8 as audit_id,
+    select coalesce((select max(id) from failure), 0)::float8 as "failureId",
+      coalesce((select max(id) from audit), 0)::float8 as "auditId",
       (select json_agg(f) from (
         select distinct message_code as "messageCode", downstream from (
           select message_code, downstream from failure where id > ${seen?.failureId ?? null}::bigint order by id desc limit 1000
@@ -46,10 +44,9 @@ export async function readChanges(
         from task t where t.task_no = any(${textArray(taskNos)}::text[])
       ) w) as tasks`
   return {
-    failureId: row.failure_id,
-    auditId: row.audit_id,
-    failures: row.failures ?? [],
-    audit: seen !== null && row.audit_id > seen.auditId,
-    tasks: new Map(row.tasks?.map(({ taskNo, ...one }) => [taskNo, one]))
+    ...now,
+    failures: failures ?? [],
+    audit: seen !== null && now.auditId > seen.auditId,
+    tasks: new Map(tasks?.map(({ taskNo, ...one }) => [taskNo, one]))
   }
 }

@@ -1,7 +1,9 @@
 import { plainArray, textArray } from './arrays.ts'
-import type { YieldedDownstream } from './cluster-tables.ts'
+import type { node, YieldedDownstream } from './cluster-tables.ts'
 import { since } from './deliveries.ts'
 import type { Sql } from './pool.ts'
+import type { Row } from './schema.ts'
+import { present } from './views.ts'
 
 /** What a process says of itself. Those that must agree are compared (see `disagreements`). */
 export interface NodeFacts {
@@ -33,14 +35,7 @@ export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
 /** The processes that live. */
 export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
   const rows = await sql<
-    {
-      id: string
-      roles: string
-      version: string
-      secrets: string[] | null
-      queue: string | null
-      handlers: string | null
-    }[]
+    Pick<Row<typeof node>, 'id' | 'roles' | 'version' | 'secrets' | 'queue' | 'handlers'>[]
   >`
     select id, roles, version, secrets, queue, handlers from node
     where seen_at > now() - interval '15 s' order by id`
@@ -48,9 +43,9 @@ export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
     id,
     roles,
     version,
-    ...(secrets && { secrets }),
-    ...(queue !== null && { queue }),
-    ...(handlers !== null && { handlers })
+    ...present('secrets', secrets),
+    ...present('queue', queue),
+    ...present('handlers', handlers)
   }))
 }
 
@@ -107,25 +102,21 @@ export async function readCluster(
   node = '',
   from: (downstream: string) => number | undefined = () => undefined
 ): Promise<ClusterState> {
-  const [row] = await sql<
+  const [{ paused, limits, reached, doubted, oldest, ...state }] = await sql<
     [
-      {
-        now: Date
-        read_only: boolean
-        workers: number
-        dispatchers: number
+      Pick<
+        ClusterState,
+        'now' | 'readOnly' | 'workers' | 'dispatchers' | 'dependents' | 'promotions' | 'heldKeys'
+      > & {
         paused: string[] | null
         limits: Record<string, SetLimits> | null
         reached: Record<string, number> | null
         doubted: string[] | null
         oldest: Record<string, [at: number, phase: string]> | null
-        dependents: boolean
-        promotions: boolean
-        held_keys: number
       }
     ]
   >`
-    select now() as now, current_setting('transaction_read_only')::boolean as read_only,
+    select now() as now, current_setting('transaction_read_only')::boolean as "readOnly",
       (select count(*) from node where roles like '%worker%' and seen_at > now() - interval '15 s')::int as workers,
       (select count(*) from node where roles like '%dispatcher%' and seen_at > now() - interval '15 s')::int as dispatchers,
       (select array_agg(name) from downstream where paused_at is not null) as paused,
@@ -138,7 +129,7 @@ export async function readCluster(
         where id <> ${node} and seen_at > now() - interval '15 s' and (y->>'isDoubt')::boolean) as doubted,
       exists (select from dependency where done_at is null) as dependents,
       exists (select from promotion) as promotions,
-      (select count(*) from (select from ordering where held_at is not null limit 10000) o)::int as held_keys,
+      (select count(*) from (select from ordering where held_at is not null limit 10000) o)::int as "heldKeys",
       (select json_object_agg(o.name, json_build_array(floor(extract(epoch from d.next_action_at) * 1000), d.phase))
         from unnest(
           ${textArray(downstreams)}::text[], ${plainArray(downstreams.map(from))}::float8[]
@@ -149,25 +140,19 @@ export async function readCluster(
           order by w.next_action_at
           limit 1
         ) d) as oldest`
-  const oldest = Object.entries(row.oldest ?? {})
+  const clocks = Object.entries(oldest ?? {})
   return {
-    now: row.now,
-    readOnly: row.read_only,
-    workers: row.workers,
-    dispatchers: row.dispatchers,
-    paused: new Set(row.paused ?? []),
-    limits: new Map(Object.entries(row.limits ?? {})),
-    reachedByOthers: new Map(Object.entries(row.reached ?? {})),
-    doubtedByOthers: row.doubted ?? [],
-    oldest: new Map(oldest.map(([name, [at]]) => [name, at])),
+    ...state,
+    paused: new Set(paused ?? []),
+    limits: new Map(Object.entries(limits ?? {})),
+    reachedByOthers: new Map(Object.entries(reached ?? {})),
+    doubtedByOthers: doubted ?? [],
+    oldest: new Map(clocks.map(([name, [at]]) => [name, at])),
     oldestDueMs: new Map(
-      oldest.flatMap(([name, [at, phase]]) =>
-        phase === 'WAITING' ? [[name, Math.max(0, row.now.getTime() - at)]] : []
+      clocks.flatMap(([name, [at, phase]]) =>
+        phase === 'WAITING' ? [[name, Math.max(0, state.now.getTime() - at)]] : []
       )
-    ),
-    dependents: row.dependents,
-    promotions: row.promotions,
-    heldKeys: row.held_keys
+    )
   }
 }
 

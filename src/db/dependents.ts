@@ -89,25 +89,13 @@ export interface Dependent {
  * Tasks that wait: those of `ids`, and all that wait for one of `ended`, by id from `from` on. A prerequisite is as the visible status of a task:
  * FAILED if any of its deliveries is, HANDLED if any is; one that everybody skipped is done too.
  */
-export async function findDependents(
+export function findDependents(
   sql: Sql,
   { ids, ended }: { ids: readonly string[]; ended: readonly string[] },
   from: string,
   limit: number
 ): Promise<Dependent[]> {
-  const rows = await sql<
-    {
-      task_id: string
-      task_no: string
-      message_code: string
-      start_ms: number
-      blocked: Dependent['blocked'] | null
-      sending: number
-      failed: number
-      deleted: number
-      done: string | null
-    }[]
-  >`
+  return sql<Dependent[]>`
     with waiting as materialized (
       select task_id
       from (
@@ -119,13 +107,13 @@ export async function findDependents(
       order by task_id
       limit ${limit}
     )
-    select w.task_id, t.task_no, t.message_code,
-      coalesce(greatest(0, extract(epoch from t.deliver_start_time - now())::float8 * 1000), 0) as start_ms,
-      (select json_agg(json_build_object('downstream', d.downstream, 'orderingKey', d.ordering_key, 'attempt', d.attempt, 'alarmed', exists (
+    select w.task_id as "taskId", t.task_no as "taskNo", t.message_code as "messageCode",
+      coalesce(greatest(0, extract(epoch from t.deliver_start_time - now())::float8 * 1000), 0) as "startMs",
+      (select coalesce(json_agg(json_build_object('downstream', d.downstream, 'orderingKey', d.ordering_key, 'attempt', d.attempt, 'alarmed', exists (
           select from alarm a
           where a.task_id = d.task_id and a.downstream = d.downstream and a.attempt = d.attempt
             and a.kind = 'DEPENDENCY_FAILED' and a.resolved_at is null
-        )) order by d.downstream)
+        )) order by d.downstream), '[]')
         from delivery d where d.task_id = w.task_id and d.phase = 'BLOCKED') as blocked,
       p.sending, p.failed, p.deleted, p.done
     from waiting w
@@ -133,7 +121,7 @@ export async function findDependents(
     cross join lateral (
       select count(*) filter (where o.is = 'sending')::int as sending, count(*) filter (where o.is = 'failed')::int as failed,
         count(*) filter (where o.is = 'deleted')::int as deleted,
-        string_agg(x.after_id::text, ',') filter (where o.is = 'done') as done
+        coalesce(array_agg(x.after_id::text) filter (where o.is = 'done'), '{}') as done
       from dependency x cross join lateral (
         select case
           when bool_or(d.status = 0) then 'sending'
@@ -145,17 +133,6 @@ export async function findDependents(
       where x.task_id = w.task_id and x.done_at is null
     ) p
     order by w.task_id`
-  return rows.map(row => ({
-    taskId: row.task_id,
-    taskNo: row.task_no,
-    messageCode: row.message_code,
-    startMs: row.start_ms,
-    blocked: row.blocked ?? [],
-    sending: row.sending,
-    failed: row.failed,
-    deleted: row.deleted,
-    done: row.done?.split(',') ?? []
-  }))
 }
 
 /** Ids of tasks that wait, by id from `from` on. */

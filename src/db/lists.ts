@@ -205,30 +205,31 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     order by d.next_action_at limit ${most})`
   const rows = await db.execute<{
     name: string
-    paused_at: Date | string | null
-    paused_by: string | null
+    pausedAt: Date | string | null
+    pausedBy: string | null
     concurrency: number | null
-    per_second: number | null
-    limits_at: Date | string | null
-    limits_by: string | null
+    perSecond: number | null
+    setAt: Date | string | null
+    setBy: string | null
     looked: number[]
-    oldest_due: Date | string | null
+    /** Since when the oldest one is due that nobody has taken. */
+    oldestDueAt: Date | string | null
     waiting: number
-    in_flight: number
-    awaiting_receipt: number
+    inFlight: number
+    awaitingReceipt: number
     blocked: number
     failed: number
   }>(sql`
-    select n.name, ${downstream.pausedAt} as paused_at, ${downstream.pausedBy} as paused_by, ${downstream.concurrency} as concurrency,
-      ${downstream.perSecond} as per_second, ${downstream.limitsAt} as limits_at, ${downstream.limitsBy} as limits_by, c.*,
+    select n.name, ${downstream.pausedAt} as "pausedAt", ${downstream.pausedBy} as "pausedBy", ${downstream.concurrency} as concurrency,
+      ${downstream.perSecond} as "perSecond", ${downstream.limitsAt} as "setAt", ${downstream.limitsBy} as "setBy", c.*,
       (select count(*)::int from (
         select from delivery f where f.downstream = n.name and f.status = 2 limit ${mostCounted + 1}) f) as failed
     from (select unnest(${textArray(names)}::text[]) as name union select name from downstream) n
       left join downstream on downstream.name = n.name
       cross join lateral (
-        select min(at) filter (where look = 1 and phase = 'WAITING') as oldest_due, count(*) filter (where phase = 'WAITING')::int as waiting,
-          count(*) filter (where phase = 'IN_FLIGHT')::int as in_flight,
-          count(*) filter (where phase = 'AWAITING_RECEIPT')::int as awaiting_receipt,
+        select min(at) filter (where look = 1 and phase = 'WAITING') as "oldestDueAt", count(*) filter (where phase = 'WAITING')::int as waiting,
+          count(*) filter (where phase = 'IN_FLIGHT')::int as "inFlight",
+          count(*) filter (where phase = 'AWAITING_RECEIPT')::int as "awaitingReceipt",
           count(*) filter (where phase = 'BLOCKED')::int as blocked,
           array[count(*) filter (where look = 1), count(*) filter (where look = 2), count(*) filter (where look = 3)]::int[] as looked
         from (
@@ -240,24 +241,13 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
         ) looked
       ) c
     order by n.name`)
-  return rows.map(row => ({
-    name: row.name,
-    pausedAt: row.paused_at === null ? null : new Date(row.paused_at),
-    pausedBy: row.paused_by,
-    limits: {
-      concurrency: row.concurrency,
-      perSecond: row.per_second,
-      setAt: row.limits_at === null ? null : new Date(row.limits_at),
-      setBy: row.limits_by
-    },
+  const date = (at: Date | string | null) => (at === null ? null : new Date(at))
+  return rows.map(({ looked, concurrency, perSecond, setAt, setBy, ...row }) => ({
+    ...row,
+    pausedAt: date(row.pausedAt),
+    oldestDueAt: date(row.oldestDueAt),
+    limits: { concurrency, perSecond, setAt: date(setAt), setBy },
     /** More rows are open than were looked at: there may be more of each phase. */
-    partial: row.looked.some(count => count >= mostLooked),
-    /** Since when the oldest one is due that nobody has taken. */
-    oldestDueAt: row.oldest_due === null ? null : new Date(row.oldest_due),
-    waiting: row.waiting,
-    inFlight: row.in_flight,
-    awaitingReceipt: row.awaiting_receipt,
-    blocked: row.blocked,
-    failed: row.failed
+    partial: looked.some(count => count >= mostLooked)
   }))
 }

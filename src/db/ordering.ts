@@ -162,15 +162,12 @@ export async function listOrderingKeys(
 ): Promise<{ keys: KeyView[]; next?: OrderingKey }> {
   const rows = await db.execute<{
     downstream: string
-    ordering_key: string
-    held_at: Date | string | null
-    head: string
+    orderingKey: string
+    heldAt: Date | string | null
     waiting: number
-    task_no: string | null
-    message_code: string | null
-    status: number | null
+    head: { taskNo: string; messageCode: string; status: number; position: number } | null
   }>(query`
-    select o.downstream, o.ordering_key, o.held_at, o.head, h.task_no, h.message_code, h.status, (
+    select o.downstream, o.ordering_key as "orderingKey", o.held_at as "heldAt", h.head, (
       select count(*) from (
         select from delivery w
         where w.downstream = o.downstream and w.ordering_key = o.ordering_key and w.position > o.head and w.status = 0
@@ -178,7 +175,9 @@ export async function listOrderingKeys(
       ) w
     )::int as waiting
     from ordering o left join lateral (
-      select t.task_no, t.message_code, d.status
+      select t.message_code, json_build_object(
+        'taskNo', t.task_no, 'messageCode', t.message_code, 'status', d.status, 'position', d.position
+      ) as head
       from delivery d join task t on t.id = d.task_id
       where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position = o.head
     ) h on true
@@ -188,21 +187,10 @@ export async function listOrderingKeys(
       ${messageCodes === null ? query`` : query`and h.message_code = any(${textArray(messageCodes)}::text[])`}
     order by o.downstream, o.ordering_key
     limit ${limit + 1}`)
-  const keys = rows.slice(0, limit).map((row): KeyView => ({
-    downstream: row.downstream,
-    orderingKey: row.ordering_key,
-    ...present('heldSince', row.held_at && new Date(row.held_at).toISOString()),
-    waiting: row.waiting,
-    ...(row.task_no === null || row.message_code === null
-      ? {}
-      : {
-          head: {
-            taskNo: row.task_no,
-            messageCode: row.message_code,
-            status: statusWord(row.status ?? 0),
-            position: Number(row.head)
-          }
-        })
+  const keys = rows.slice(0, limit).map(({ heldAt, head, ...row }): KeyView => ({
+    ...row,
+    ...present('heldSince', heldAt && new Date(heldAt).toISOString()),
+    ...present('head', head && { ...head, status: statusWord(head.status) })
   }))
   const last = keys.at(-1)
   return { keys, ...(rows.length > limit && last ? { next: last } : {}) }

@@ -2,7 +2,7 @@
 import { plainArray, textArray } from './arrays.ts'
 import { uuid } from './page.ts'
 import type { Sql } from './pool.ts'
-import type { delivery, Row, task } from './schema.ts'
+import type { delivery, task } from './schema.ts'
 import type { Phase } from '../domain/types.ts'
 
 /** A delivery whose clock ran out and that cannot simply be claimed. */
@@ -22,7 +22,7 @@ export async function findOverdue(
   since: Date | null,
   limit: number
 ): Promise<Overdue[]> {
-  const rows = await sql<OverdueRow[]>`
+  return await sql<Overdue[]>`
     select ${columns(sql)}
     from unnest(${textArray(downstreams)}::text[]) as o (downstream) cross join lateral (
       select w.*
@@ -33,33 +33,13 @@ export async function findOverdue(
       order by w.next_action_at
       limit ${limit}
     ) d join task t on t.id = d.task_id`
-  return rows.map(overdueOf)
 }
 
-type OverdueRow = Pick<Row<typeof task>, 'task_no' | 'message_code' | 'retry_times'> &
-  Pick<
-    Row<typeof delivery>,
-    'task_id' | 'downstream' | 'attempt' | 'tries_left' | 'lost' | 'needs_receipt' | 'ordering_key'
-  > & { phase: Phase }
-
-/** `d` is the delivery, `t` its task. */
+/** Those of an Overdue. `d` is the delivery, `t` its task. */
 const columns = (sql: Sql) => sql`
-  d.task_id, t.task_no, t.message_code, d.downstream, d.phase, d.attempt, d.tries_left, d.lost,
-  d.needs_receipt, d.ordering_key, t.retry_times`
-
-const overdueOf = (row: OverdueRow): Overdue => ({
-  taskId: row.task_id,
-  taskNo: row.task_no,
-  messageCode: row.message_code,
-  downstream: row.downstream,
-  phase: row.phase,
-  attempt: row.attempt,
-  triesLeft: row.tries_left,
-  lost: row.lost,
-  needsReceipt: row.needs_receipt,
-  orderingKey: row.ordering_key,
-  retryTimes: row.retry_times
-})
+  d.task_id as "taskId", t.task_no as "taskNo", t.message_code as "messageCode", d.downstream, d.phase, d.attempt,
+  d.tries_left as "triesLeft", d.lost, d.needs_receipt as "needsReceipt", d.ordering_key as "orderingKey",
+  t.retry_times as "retryTimes"`
 
 /**
  * What this process owns, of leases that run. Owners have no index: this reads all clocks from now on to the end of the longest lease of
@@ -71,7 +51,7 @@ export async function findOwned(
   owner: number,
   limit: number
 ): Promise<Overdue[]> {
-  const rows = await sql<OverdueRow[]>`
+  return await sql<Overdue[]>`
     select ${columns(sql)}
     from unnest(
       ${textArray(downstreams.map(({ name }) => name))}::text[], ${plainArray(downstreams.map(({ leaseMs }) => leaseMs))}::float8[]
@@ -84,7 +64,6 @@ export async function findOwned(
       limit ${limit}
     ) d join task t on t.id = d.task_id
     limit ${limit}`
-  return rows.map(overdueOf)
 }
 
 /**
@@ -100,7 +79,7 @@ export async function findUnread(
   // A job may be made by hand.
   const likely = claims.filter(([taskId, attempt]) => uuid.test(taskId) && attempt > 0 && attempt < 2 ** 31)
   if (likely.length === 0) return []
-  const rows = await sql<(OverdueRow & { owner: number })[]>`
+  return await sql<(Overdue & { owner: number })[]>`
     select ${columns(sql)}, d.owner
     from unnest(
       ${plainArray(likely.map(([taskId]) => taskId))}::uuid[], ${plainArray(likely.map(([, attempt]) => attempt))}::int[]
@@ -109,5 +88,4 @@ export async function findUnread(
       join task t on t.id = d.task_id
     where d.phase = 'IN_FLIGHT' and d.owner <> ${worker.number}
       and not exists (select from owner o where o.number = d.owner and o.node = ${worker.node})`
-  return rows.map(row => ({ ...overdueOf(row), owner: row.owner }))
 }

@@ -70,7 +70,7 @@ export async function callDead(
   sql: Client,
   owners: readonly { number: number; silentMs: number }[]
 ): Promise<DeadOwner[]> {
-  const rows = await sql<{ number: number; node: string; is_worker: boolean }[]>`
+  return await sql<DeadOwner[]>`
     with dead as (
       delete from owner o
       using unnest(
@@ -82,8 +82,7 @@ export async function callDead(
       -- The time after which a process does not live (cluster.ts).
       update node set seen_at = least(seen_at, now() - interval '15 s') where id in (select node from dead)
     )
-    select number, node, is_worker from dead`
-  return rows.map(({ number, node, is_worker: isWorker }) => ({ number, node, isWorker }))
+    select number, node, is_worker as "isWorker" from dead`
 }
 
 /** It owns nothing any more. */

@@ -41,7 +41,7 @@ export async function claimRun(
   { messageCode, downstream }: ReconciliationKey,
   { owner, leaseMs, settleMs }: { owner: string; leaseMs: number; settleMs: number }
 ): Promise<ClaimedRun | undefined> {
-  const [row] = await sql<{ compared_to: Date; to: Date; open: string[] | null; unknown: string[] | null }[]>`
+  const [row] = await sql<{ comparedTo: Date; to: Date; open: string[]; unknown: string[] }[]>`
     with claimed as (
       update reconciliation set owner = ${owner}, until = now() + ${leaseMs}::float8 * interval '1 ms'
       where message_code = ${messageCode} and downstream = ${downstream} and next_at <= now()
@@ -54,24 +54,17 @@ export async function claimRun(
         and t.message_code = ${messageCode}
         and a.task_id >= (lpad(to_hex((extract(epoch from now() - interval '7 days') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
     )
-    select compared_to, unknown_task_nos as unknown,
+    select compared_to as "comparedTo", coalesce(unknown_task_nos, '{}') as unknown,
       greatest(compared_to, now() - ${settleMs}::float8 * interval '1 ms') as to,
-      (select array_agg(id::text order by id) from open) as open
+      array(select id::text from open order by id) as open
     from claimed`
   if (!row) return undefined
-  const [oldest] = row.open ?? []
+  const { comparedTo, to, open, unknown } = row
+  const [oldest] = open
   // By the time in its id, as the window is: that of its row may be a little later.
-  const since = oldest === undefined ? row.compared_to : timeOf(oldest)
-  const from = since < row.compared_to ? since : row.compared_to
-  return {
-    messageCode,
-    downstream,
-    owner,
-    from,
-    to: row.to,
-    open: new Set(row.open ?? []),
-    unknown: row.unknown ?? []
-  }
+  const since = oldest === undefined ? comparedTo : timeOf(oldest)
+  const from = since < comparedTo ? since : comparedTo
+  return { messageCode, downstream, owner, from, to, open: new Set(open), unknown }
 }
 
 export interface RunResult {

@@ -53,17 +53,7 @@ export async function findFailed(
   after: string | undefined,
   limit: number
 ): Promise<{ found: FailedDelivery[]; next: string }> {
-  const rows = await sql<
-    {
-      task_id: string
-      attempt: number | null
-      message_code: string
-      retry_times: number | null
-      ordering_key: string | null
-      in_order: boolean
-      needs_force: boolean
-    }[]
-  >`
+  const rows = await sql<(FailedDelivery | LastLooked)[]>`
     with look as materialized (
       select f.* from delivery f
       where f.downstream = ${downstream} and f.status = 2
@@ -71,8 +61,7 @@ export async function findFailed(
       order by f.task_id
       limit ${lookedAtOnce}
     ), found as materialized (
-      select d.task_id, d.attempt, t.message_code, t.retry_times, d.ordering_key,
-        coalesce(d.position > 0, false) as in_order, ${needsForce(sql)} as needs_force
+      select d.task_id as "taskId", d.downstream, d.attempt, ${failedColumns(sql)}
       from look d join task t on t.id = d.task_id
       -- What failed after it began failed again: it is no part of it.
       where d.updated_at <= (select created_at from operation where id = ${one.id})
@@ -82,35 +71,30 @@ export async function findFailed(
     )
     select * from found
     union all
-    select task_id, null, null, null, null, null, null from (
+    select task_id, null, null, null, null, null, null, null from (
       select task_id from look
       where (select count(*) from look) = ${lookedAtOnce} and (select count(*) from found) < ${limit}
       order by task_id desc limit 1
     ) last`
-  const found = rows.flatMap(({ attempt, ...row }) =>
-    attempt === null
-      ? []
-      : {
-          taskId: row.task_id,
-          downstream,
-          attempt,
-          messageCode: row.message_code,
-          retryTimes: row.retry_times,
-          orderingKey: row.ordering_key,
-          inOrder: row.in_order,
-          needsForce: row.needs_force
-        }
-  )
+  const found = rows.filter(row => row.attempt !== null)
   const looked = rows.find(row => row.attempt === null)
-  const next = looked?.task_id ?? (found.length === limit ? found.at(-1)?.taskId : undefined)
+  const next = looked?.taskId ?? (found.length === limit ? found.at(-1)?.taskId : undefined)
   return { found, next: next ?? 'end' }
 }
 
 const lookedAtOnce = 2_000
 
-/** Of a delivery `d`: only an operator who says so delivers it again. */
-const needsForce = (sql: Sql) =>
-  sql`coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false)`
+/** Where a look ended that found less than its limit, though more may follow. */
+interface LastLooked {
+  taskId: string
+  attempt: null
+}
+
+/** Of a delivery `d` and its task `t`, as in FailedDelivery. */
+const failedColumns = (sql: Sql) => sql`
+  t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
+  coalesce(d.position > 0, false) as "inOrder",
+  coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`
 
 /** Writes down what is about to be changed, and how far it is. False: it was stopped, or is another's. */
 export async function takeDeliveries(
@@ -138,34 +122,12 @@ export async function takeDeliveries(
 }
 
 /** What a process that died had written down and may not have changed. */
-export async function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery[]> {
-  const rows = await sql<
-    {
-      task_id: string
-      downstream: string
-      attempt: number
-      message_code: string
-      retry_times: number | null
-      ordering_key: string | null
-      in_order: boolean
-      needs_force: boolean
-    }[]
-  >`
-    select i.task_id, i.downstream, i.attempt, t.message_code, t.retry_times, d.ordering_key,
-      coalesce(d.position > 0, false) as in_order, ${needsForce(sql)} as needs_force
+export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery[]> {
+  return sql<FailedDelivery[]>`
+    select i.task_id as "taskId", i.downstream, i.attempt, ${failedColumns(sql)}
     from operation_delivery i join task t on t.id = i.task_id
       left join delivery d on d.task_id = i.task_id and d.downstream = i.downstream
     where i.operation_id = ${operationId} and i.result is null`
-  return rows.map(row => ({
-    taskId: row.task_id,
-    downstream: row.downstream,
-    attempt: row.attempt,
-    messageCode: row.message_code,
-    retryTimes: row.retry_times,
-    orderingKey: row.ordering_key,
-    inOrder: row.in_order,
-    needsForce: row.needs_force
-  }))
 }
 
 /**
