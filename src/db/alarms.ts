@@ -1,6 +1,6 @@
-import { plainArray, textArray } from './arrays.ts'
+import { isAnyOf, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
-import type { alarm, Row, task } from './schema.ts'
+import type { alarm, task } from './schema.ts'
 
 /** An alarm that no channel knows yet. If the process that claimed it dies, another takes it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
@@ -11,12 +11,8 @@ export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedA
   }
 
 /** Alarms that were not handed to the channels yet, oldest first. Each is out of reach for the others until its next try. */
-export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
-  const rows = await sql<
-    (Pick<Row<typeof alarm>, 'task_id' | 'downstream' | 'attempt' | 'kind' | 'created_at' | 'tries'> &
-      Pick<Row<typeof task>, 'task_no' | 'message_code'> &
-      Pick<ClaimedAlarm, 'reason' | 'held'>)[]
-  >`
+export function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
+  return sql<ClaimedAlarm[]>`
     with due as materialized (
       select task_id, downstream, attempt, kind
       from alarm
@@ -32,8 +28,9 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
       returning a.task_id, a.downstream, a.attempt, a.kind, a.created_at, a.tries
     )
     -- What was rejected has neither a task nor a delivery, and says of itself whatever its producer wrote.
-    select c.*, coalesce(t.task_no, left(r.task_no, 200), u.unknown_task_nos[1], '') as task_no,
-      coalesce(t.message_code, left(r.message_code, 200), u.message_code, '') as message_code,
+    select c.task_id as "taskId", c.downstream, c.attempt, c.kind, c.created_at as "createdAt", c.tries,
+      coalesce(t.task_no, left(r.task_no, 200), u.unknown_task_nos[1], '') as "taskNo",
+      coalesce(t.message_code, left(r.message_code, 200), u.message_code, '') as "messageCode",
       -- What was blocked, or which certificate was wrong, is said by the attempt.
       case when c.kind = 'FAILED' then d.reason
         when c.kind = 'MISMATCH' then case when u.downstream is not null then 'UNKNOWN' when d.status = 1 then 'MISSING' else 'DIFFERS' end
@@ -51,18 +48,6 @@ export async function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm
       left join prepared p on c.kind = 'PREPARED_STUCK' and p.task_id = c.task_id
       left join delivery d on d.task_id = c.task_id and d.downstream = c.downstream
       left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
-  return rows.map(row => ({
-    taskId: row.task_id,
-    taskNo: row.task_no,
-    messageCode: row.message_code,
-    downstream: row.downstream,
-    attempt: row.attempt,
-    kind: row.kind,
-    reason: row.reason,
-    held: row.held,
-    createdAt: row.created_at,
-    tries: row.tries
-  }))
 }
 
 /** Somebody has heard of them: a channel, or only the log. */
@@ -123,12 +108,11 @@ export async function resolveAlarm(
     messageCodes: readonly string[] | null
   }
 ): Promise<boolean | null> {
-  const codes = asked.messageCodes && textArray(asked.messageCodes)
   const [row] = await sql<[{ known: boolean; resolved: boolean }]>`
     with known as (
       select a.* from task t join alarm a on a.task_id = t.id
       where t.task_no = ${asked.taskNo} and a.downstream = ${asked.downstream} and a.attempt = ${asked.attempt}
-        and a.kind = ${asked.kind} and (${codes}::text[] is null or t.message_code = any(${codes}::text[]))
+        and a.kind = ${asked.kind} and ${isAnyOf(sql, asked.messageCodes, 't.message_code')}
     ), resolved as (
       update alarm a set resolved_at = now() from known k
       where a.task_id = k.task_id and a.downstream = k.downstream and a.attempt = k.attempt and a.kind = k.kind

@@ -1,6 +1,8 @@
 // PostgreSQL array literals, written by hand: they are the larger part of what a batch costs us in JavaScript.
 // Source of the format: PostgreSQL manual, "Arrays", section "Array Input and Output Syntax".
 
+import type { Sql } from './pool.ts'
+
 type Plain = string | number | boolean | null | undefined
 
 // A list of nothing but nulls is sent as null: `unnest` of several arrays fills up what is shorter. A third of the columns of
@@ -40,6 +42,12 @@ function quoted(value: string): string {
  * JSON holds no control character but white space (RFC 8259, section 2), and is never empty: so null can be.
  */
 export const jsonTexts = (values: readonly (string | null)[]): string => values.join('\u001f')
+
+/** The condition that a column holds one of these texts; null: any. */
+export function isAnyOf(sql: Sql, texts: readonly string[] | null, column: string) {
+  const list = texts && textArray(texts)
+  return sql`(${list}::text[] is null or ${sql(column)} = any(${list}::text[]))`
+}
 
 /** What `string_agg(ord::text, ',')` gives: the ordinals of an array parameter, 1-based; as 0-based indexes. */
 export const indexes = (agg: string | null): number[] =>

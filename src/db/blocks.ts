@@ -1,8 +1,10 @@
 // What keeps deliveries of one task from going on.
 import { sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
+import { ofCodes } from './page.ts'
 import type { Reads } from './reads.ts'
-import { statusWord } from './views.ts'
+import { present, statusWord } from './views.ts'
+import type { TaskState } from '../domain/types.ts'
 import type { Blocker } from '../domain/waiting-for.ts'
 
 export interface Blocks {
@@ -14,6 +16,25 @@ export interface Blocks {
   heads: Map<string, Blocker>
 }
 
+/** A task, or the head of an orderingKey. `since`: ms since 1970. */
+type BlockerRow = {
+  taskNo: string
+  /** The head of a key has none: its task has deliveries. */
+  state?: TaskState
+  status: number | null
+  since?: number | null
+  orderingKey?: string | null
+}
+
+const blockerOf = ({ taskNo, state = 'ACTIVE', status, since, orderingKey }: BlockerRow): Blocker => ({
+  taskNo,
+  status: state === 'ACTIVE' ? statusWord(status ?? 0) : state,
+  ...present('since', since == null ? null : time(since)),
+  ...present('orderingKey', orderingKey)
+})
+
+const time = (ms: number): string => new Date(ms).toISOString()
+
 /** `codes`: tasks of other messageCodes are not named; null: all are. */
 export async function readBlocks(
   { db }: Reads,
@@ -23,23 +44,8 @@ export async function readBlocks(
 ): Promise<Blocks> {
   const [row] = await db.execute<{
     paused: { name: string; since: number; by: string | null }[] | null
-    blockers:
-      | {
-          taskNo: string
-          status: number | null
-          state: 'ACTIVE' | 'PREPARED' | 'CANCELLED'
-          since: number | null
-        }[]
-      | null
-    heads:
-      | {
-          downstream: string
-          orderingKey: string
-          taskNo: string
-          status: number
-          since: number | null
-        }[]
-      | null
+    blockers: BlockerRow[] | null
+    heads: (BlockerRow & { downstream: string })[] | null
   }>(sql`
     select (
       select json_agg(json_build_object('name', name, 'since', extract(epoch from paused_at) * 1000, 'by', paused_by))
@@ -54,8 +60,7 @@ export async function readBlocks(
               case when not bool_or(status = 0) then max(updated_at) end as since
             from delivery where task_id = other.id
           ) d on true
-        where t.task_no = ${taskNo}
-          and (${codes && textArray(codes)}::text[] is null or other.message_code = any(${codes && textArray(codes)}::text[]))
+        where t.task_no = ${taskNo} and ${ofCodes(codes, 'other.message_code')}
         order by x.after_id
         limit 100
       ) x
@@ -66,33 +71,14 @@ export async function readBlocks(
         join ordering o on o.downstream = d.downstream and o.ordering_key = d.ordering_key and o.head < d.position
         join delivery head on head.downstream = o.downstream and head.ordering_key = o.ordering_key and head.position = o.head
         join task other on other.id = head.task_id
-      where t.task_no = ${taskNo} and head.status in (0, 2)
-        and (${codes && textArray(codes)}::text[] is null or other.message_code = any(${codes && textArray(codes)}::text[]))
+      where t.task_no = ${taskNo} and head.status in (0, 2) and ${ofCodes(codes, 'other.message_code')}
     ) as heads`)
-  const time = (ms: number) => new Date(ms).toISOString()
   return {
     paused: new Map(
-      row?.paused?.map(({ name, since, by }) => [
-        name,
-        { since: time(since), ...(by === null ? {} : { by }) }
-      ])
+      row?.paused?.map(({ name, since, by }) => [name, { since: time(since), ...present('by', by) }])
     ),
-    blockers: (row?.blockers ?? []).map(one => ({
-      taskNo: one.taskNo,
-      status: one.state === 'ACTIVE' ? statusWord(one.status ?? 0) : one.state,
-      ...(one.since === null ? {} : { since: time(one.since) })
-    })),
-    heads: new Map(
-      row?.heads?.map(({ downstream, orderingKey, taskNo: head, status, since }) => [
-        downstream,
-        {
-          taskNo: head,
-          orderingKey,
-          status: statusWord(status),
-          ...(since === null ? {} : { since: time(since) })
-        }
-      ])
-    )
+    blockers: (row?.blockers ?? []).map(blockerOf),
+    heads: new Map(row?.heads?.map(head => [head.downstream, blockerOf(head)]))
   }
 }
 
@@ -103,16 +89,9 @@ export async function readBlockers(
   codes: readonly string[] | null
 ): Promise<Map<string, Blocker>> {
   if (blocked.length === 0) return new Map()
-  const mayName = sql`(${codes && textArray(codes)}::text[] is null or other.message_code = any(${codes && textArray(codes)}::text[]))`
-  const rows = await db.execute<{
-    task_id: string
-    downstream: string
-    task_no: string
-    ordering_key: string | null
-    state: 'ACTIVE' | 'PREPARED' | 'CANCELLED'
-    status: number | null
-  }>(sql`
-    select b.task_id, b.downstream, other.task_no, other.state, x.ordering_key, x.status
+  const rows = await db.execute<BlockerRow & { key: string }>(sql`
+    select b.task_id || ' ' || b.downstream as key, other.task_no as "taskNo", other.state,
+      x.ordering_key as "orderingKey", x.status
     from unnest(
       ${plainArray(blocked.map(one => one.taskId))}::uuid[], ${textArray(blocked.map(one => one.downstream))}::text[]
     ) b (task_id, downstream)
@@ -128,17 +107,8 @@ export async function readBlockers(
       where d.task_id = b.task_id and d.downstream = b.downstream and d.position > 0 and head.status in (0, 2)
       limit 1
     ) x join task other on other.id = x.id
-    where ${mayName}`)
-  return new Map(
-    rows.map(row => [
-      `${row.task_id} ${row.downstream}`,
-      {
-        taskNo: row.task_no,
-        status: row.state === 'ACTIVE' ? statusWord(row.status ?? 0) : row.state,
-        ...(row.ordering_key === null ? {} : { orderingKey: row.ordering_key })
-      }
-    ])
-  )
+    where ${ofCodes(codes, 'other.message_code')}`)
+  return new Map(rows.map(row => [row.key, blockerOf(row)]))
 }
 
 /** The tasks directly before those of a task in their orderingKeys, by downstream. `codes` as above. */
@@ -147,15 +117,14 @@ export async function readAhead(
   taskNo: string,
   codes: readonly string[] | null
 ): Promise<Map<string, string>> {
-  const rows = await db.execute<{ downstream: string; task_no: string }>(sql`
-    select d.downstream, other.task_no
+  const rows = await db.execute<{ downstream: string; taskNo: string }>(sql`
+    select d.downstream, other.task_no as "taskNo"
     from task t join delivery d on d.task_id = t.id and d.position > 0
       cross join lateral (
         select a.task_id from delivery a
         where a.downstream = d.downstream and a.ordering_key = d.ordering_key and a.position > 0 and a.position < d.position
         order by a.position desc limit 1
       ) ahead join task other on other.id = ahead.task_id
-    where t.task_no = ${taskNo}
-      and (${codes && textArray(codes)}::text[] is null or other.message_code = any(${codes && textArray(codes)}::text[]))`)
-  return new Map(rows.map(row => [row.downstream, row.task_no]))
+    where t.task_no = ${taskNo} and ${ofCodes(codes, 'other.message_code')}`)
+  return new Map(rows.map(row => [row.downstream, row.taskNo]))
 }

@@ -1,6 +1,7 @@
 // What FAILED, in groups of the same fingerprint: from the append-only failures, never from all deliveries.
 import { sql, type SQL } from './drizzle.ts'
-import { textArray } from './arrays.ts'
+import { isAnyOf, textArray } from './arrays.ts'
+import { ofCodes } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import type { Reason } from '../domain/types.ts'
@@ -64,7 +65,6 @@ export async function listFailures(
   filter: FailureFilter
 ): Promise<{ failures: FailureGroup[]; partial?: true }> {
   const { from, to, messageCode = null, downstream = null, fingerprint } = filter
-  const codes = filter.messageCodes && textArray(filter.messageCodes)
   const [first, last] = [from.getTime() / 1000, to.getTime() / 1000]
   const parts = await db.execute<PartRow>(sql`
     with looked as materialized (
@@ -86,7 +86,7 @@ export async function listFailures(
           select id from failure where task_id = l.task_id and downstream = l.downstream offset 0
         ) f
       ) own
-      where (${codes}::text[] is null or l.message_code = any(${codes}::text[]))
+      where ${ofCodes(filter.messageCodes, 'l.message_code')}
         and (${messageCode}::text is null or l.message_code = ${messageCode})
         and (${downstream}::text is null or l.downstream = ${downstream})
     )
@@ -194,12 +194,11 @@ export async function archiveFailure(
   db: Sql,
   asked: { fingerprint: string; note: string; who: string; messageCodes: readonly string[] | null }
 ): Promise<boolean> {
-  const codes = asked.messageCodes && textArray(asked.messageCodes)
   const rows = await db`
     with last as (
       select max(id) as id from failure where fingerprint = ${asked.fingerprint}
       -- Of a group that others have too, a key of some messageCodes may hide nothing.
-      having bool_and(${codes}::text[] is null or message_code = any(${codes}::text[]))
+      having bool_and(${isAnyOf(db, asked.messageCodes, 'message_code')})
     ), kept as (
       insert into failure_archive (fingerprint, note, archived_by, last_failure_id)
       select ${asked.fingerprint}, ${asked.note}, ${asked.who}, id from last where id is not null

@@ -112,6 +112,11 @@ export async function removeFromOutbox(sql: Sql, ids: readonly number[]): Promis
   return gone.count
 }
 
+/** What a row of the outbox and one that was rejected have in common: all that the producer's transaction wrote. */
+export const enqueuedColumns = (sql: Sql) => sql`
+  task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
+  need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by`
+
 /** `id` is a UUID of version 7: the lists of alarms go by it. */
 export interface Rejection {
   rowId: number
@@ -125,12 +130,8 @@ export async function rejectFromOutbox(sql: Sql, rejections: readonly Rejection[
     with gone as (
       delete from outbox where id = any(${plainArray(rejections.map(one => one.rowId))}::bigint[]) returning *
     ), kept as (
-      insert into outbox_rejected (
-        id, task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
-        need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by, problem
-      )
-      select r.id, task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
-        need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by, r.problem
+      insert into outbox_rejected (id, ${enqueuedColumns(sql)}, problem)
+      select r.id, ${enqueuedColumns(sql)}, r.problem
       from gone join unnest(
         ${plainArray(rejections.map(one => one.rowId))}::bigint[], ${plainArray(rejections.map(one => one.id))}::uuid[],
         ${textArray(rejections.map(one => JSON.stringify(one.problem)))}::jsonb[]

@@ -1,6 +1,7 @@
 // A page of a list: by a keyset that new rows cannot shift.
 
-import { and, eq, inArray, type SQL, type PgColumn } from './drizzle.ts'
+import { and, eq, inArray, sql, type SQL, type PgColumn } from './drizzle.ts'
+import { textArray } from './arrays.ts'
 import { task } from './schema.ts'
 import { uuidAt } from '../domain/ids.ts'
 
@@ -47,10 +48,16 @@ export const is = (column: PgColumn | SQL, value: string | number | boolean | un
   value === undefined ? undefined : eq(column as PgColumn, value)
 
 export const ofMessages = (
-  { messageCodes, messageCode }: ListFilter,
+  { messageCodes, messageCode }: Pick<ListFilter, 'messageCodes' | 'messageCode'>,
   column: PgColumn | SQL = task.messageCode
 ): SQL | undefined =>
   and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))
+
+/** The same in a statement that is written out: of these messageCodes; null: of all. */
+export function ofCodes(codes: readonly string[] | null, column: string): SQL {
+  const list = codes && textArray(codes)
+  return sql`(${list}::text[] is null or ${sql.raw(column)} = any(${list}::text[]))`
+}
 
 /** A list looks at so many rows at most; then it says that it is partial, and where to go on. */
 export const mostLooked = 20_000

@@ -3,6 +3,7 @@ import { sql, type SQL } from './drizzle.ts'
 import { uuidAt, lowestUuid } from '../domain/ids.ts'
 import type { DifferenceKind, Phase, Reason, Status } from '../domain/types.ts'
 import { textArray } from './arrays.ts'
+import { ofCodes } from './page.ts'
 import type { Reads } from './reads.ts'
 import { present, statusWord } from './views.ts'
 
@@ -52,15 +53,11 @@ export interface Digests {
 /** Deliveries that one digest goes through. More take longer than a connection may be kept from others. */
 const mostCompared = 1_000_000
 
-const idFrom = ({ from }: Compared): string => uuidAt(from)
-const ofCodes = ({ messageCodes }: Compared): SQL =>
-  sql`(${messageCodes && textArray(messageCodes)}::text[] is null or t.message_code = any(${messageCodes && textArray(messageCodes)}::text[]))`
-
 /** HANDLED deliveries of the window, by the id of their task, which begins with its time. */
-const handled = (compared: Compared): SQL => sql`
+const handled = ({ downstream, messageCodes, from, to }: Compared): SQL => sql`
   delivery d join task t on t.id = d.task_id
-  where d.downstream = ${compared.downstream} and d.status = 1
-    and d.task_id >= ${idFrom(compared)}::uuid and d.task_id < ${uuidAt(compared.to)}::uuid and ${ofCodes(compared)}`
+  where d.downstream = ${downstream} and d.status = 1
+    and d.task_id >= ${uuidAt(from)}::uuid and d.task_id < ${uuidAt(to)}::uuid and ${ofCodes(messageCodes, 't.message_code')}`
 
 export function reconcile(reads: Reads, question: Question): Promise<Differences | Digests | 'too_many'> {
   return question.digest
@@ -106,7 +103,7 @@ async function compareTaskNos(
     taskNo,
     kind: 'MISSING',
     status: 'HANDLED',
-    handledAt
+    handledAt: new Date(handledAt).toISOString()
   }))
   if (missing.length > limit) return { differences: page, nextCursor: `m:${missing[limit - 1]?.taskId}` }
   const room = limit - page.length
@@ -124,19 +121,14 @@ async function findMissing(
   after: string | null
 ): Promise<{ taskId: string; taskNo: string; handledAt: string }[]> {
   const { bucket = '' } = question
-  const rows = await db.execute<{ task_id: string; task_no: string; handled_at: string }>(sql`
-    select d.task_id, t.task_no, d.handled_at
+  return await db.execute<{ taskId: string; taskNo: string; handledAt: string }>(sql`
+    select d.task_id as "taskId", t.task_no as "taskNo", d.handled_at as "handledAt"
     from ${handled(question)}
       and d.task_id > ${after ?? lowestUuid}::uuid
       and left(md5(t.task_no), ${bucket.length}::int) = ${bucket}
       and not exists (select from unnest(${textArray(taskNos)}::text[]) as theirs (task_no) where theirs.task_no = t.task_no)
     order by d.task_id
     limit ${question.limit + 1}`)
-  return rows.map(row => ({
-    taskId: row.task_id,
-    taskNo: row.task_no,
-    handledAt: new Date(row.handled_at).toISOString()
-  }))
 }
 
 /** Of what a downstream has handled, where it stands here if that is not HANDLED. `delivery` is null where none goes there. */
@@ -167,7 +159,7 @@ export async function findNotHandled(
   }>(sql`
     select theirs.task_no, t.id, t.created_at, d.attempt, d.status, d.phase, d.reason
     from (select distinct task_no from unnest(${textArray(taskNos)}::text[]) as theirs (task_no)) theirs
-      left join task t on t.task_no = theirs.task_no and ${ofCodes(compared)}
+      left join task t on t.task_no = theirs.task_no and ${ofCodes(compared.messageCodes, 't.message_code')}
       left join delivery d on d.task_id = t.id and d.downstream = ${compared.downstream}
     where d.status is distinct from 1 and theirs.task_no collate "C" > ${after}
     order by theirs.task_no collate "C"
@@ -200,9 +192,8 @@ export async function listHandled(
   after: string,
   limit: number
 ): Promise<{ taskId: string; taskNo: string; attempt: number }[]> {
-  const rows = await db.execute<{ task_id: string; task_no: string; attempt: number }>(sql`
-    select d.task_id, t.task_no, d.attempt from ${handled(compared)} and d.task_id > ${after}::uuid
+  return await db.execute<{ taskId: string; taskNo: string; attempt: number }>(sql`
+    select d.task_id as "taskId", t.task_no as "taskNo", d.attempt from ${handled(compared)} and d.task_id > ${after}::uuid
     order by d.task_id
     limit ${limit}`)
-  return rows.map(row => ({ taskId: row.task_id, taskNo: row.task_no, attempt: row.attempt }))
 }

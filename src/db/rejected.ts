@@ -1,21 +1,16 @@
 // Rows of the outbox that were no task: people look at them, and take them back or drop them.
-import { and, desc, eq, inArray, lt, sql, type PgColumn } from './drizzle.ts'
-import { textArray } from './arrays.ts'
+import { and, desc, lt, sql, type PgColumn } from './drizzle.ts'
+import { isAnyOf } from './arrays.ts'
+import { enqueuedColumns } from './outbox.ts'
+import { ofMessages, paged, type ListFilter } from './page.ts'
 import type { Reads } from './reads.ts'
 import type { Sql } from './pool.ts'
-import { outboxRejected } from './schema.ts'
+import { outboxRejected as row } from './schema.ts'
 import { present } from './views.ts'
 
-/** `messageCodes`: what the caller may see; null: all. The cursor is the id of the last one. */
-export interface RejectedFilter {
-  messageCodes: readonly string[] | null
-  messageCode?: string
-  cursor?: string
-  limit: number
-}
+/** The cursor is the id of the last one. */
+export type RejectedFilter = Pick<ListFilter, 'messageCodes' | 'messageCode' | 'cursor' | 'limit'>
 
-const highest = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
-const row = outboxRejected
 const short = (column: PgColumn) => sql<string | null>`left(${column}, 200)`
 
 /**
@@ -23,7 +18,6 @@ const short = (column: PgColumn) => sql<string | null>`left(${column}, 200)`
  * the body, which may be of any size, is not shown.
  */
 export async function listRejected({ db }: Reads, filter: RejectedFilter) {
-  const { messageCodes, messageCode, cursor = highest, limit } = filter
   const rows = await db
     .select({
       id: row.id,
@@ -40,31 +34,24 @@ export async function listRejected({ db }: Reads, filter: RejectedFilter) {
     .from(row)
     .where(
       and(
-        lt(row.id, cursor),
-        messageCodes ? inArray(row.messageCode, [...messageCodes]) : undefined,
-        messageCode === undefined ? undefined : eq(row.messageCode, messageCode)
+        filter.cursor === undefined ? undefined : lt(row.id, filter.cursor),
+        ofMessages(filter, row.messageCode)
       )
     )
     .orderBy(desc(row.id))
-    .limit(limit + 1)
-  const page = rows.slice(0, limit)
-  const last = page.at(-1)
-  return {
-    rejected: page.map(({ taskNo, messageCode: code, sceneType, orderingKey, ...one }) => ({
-      ...one,
-      ...present('taskNo', taskNo),
-      ...present('messageCode', code),
-      ...present('sceneType', sceneType),
-      ...present('orderingKey', orderingKey),
-      createdAt: one.createdAt.toISOString(),
-      rejectedAt: one.rejectedAt.toISOString()
-    })),
-    ...(rows.length > page.length && last ? { nextCursor: last.id } : {})
-  }
+    .limit(filter.limit + 1)
+  const { page, next } = paged(filter, rows, one => one.id)
+  const rejected = page.map(({ taskNo, messageCode, sceneType, orderingKey, ...one }) => ({
+    ...one,
+    ...present('taskNo', taskNo),
+    ...present('messageCode', messageCode),
+    ...present('sceneType', sceneType),
+    ...present('orderingKey', orderingKey),
+    createdAt: one.createdAt.toISOString(),
+    rejectedAt: one.rejectedAt.toISOString()
+  }))
+  return { rejected, ...next }
 }
-
-const codes = (messageCodes: readonly string[] | null): string | null =>
-  messageCodes && textArray(messageCodes)
 
 /** Who takes it back or drops it; `messageCodes`: what he may touch. */
 export interface RejectedRequest {
@@ -73,25 +60,20 @@ export interface RejectedRequest {
   who: string
 }
 
+/** Takes the row away, as `gone`, and its alarm with it. */
+const taken = (db: Sql, { id, messageCodes }: RejectedRequest) => db`
+    gone as (
+      delete from outbox_rejected where id = ${id}::uuid and ${isAnyOf(db, messageCodes, 'message_code')}
+      returning *
+    ), quiet as (
+      delete from alarm where task_id in (select id from gone)
+    )`
+
 /** Puts it back, behind all that waits; its alarm goes with it, and the audit says who did it. False: there is none. */
 export async function retryRejected(db: Sql, request: RejectedRequest): Promise<boolean> {
   const back = await db`
-    with gone as (
-      delete from outbox_rejected
-      where id = ${request.id}::uuid and (
-        ${codes(request.messageCodes)}::text[] is null or message_code = any(${codes(request.messageCodes)}::text[])
-      )
-      returning *
-    ), back as (
-      insert into outbox (
-        task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
-        need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by
-      )
-      select task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
-        need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by
-      from gone
-    ), quiet as (
-      delete from alarm where task_id in (select id from gone)
+    with ${taken(db, request)}, back as (
+      insert into outbox (${enqueuedColumns(db)}) select ${enqueuedColumns(db)} from gone
     )
     insert into audit (who, what, target, detail)
     select ${request.who}, 'outbox.retry', id, jsonb_build_object('taskNo', left(task_no, 200), 'problem', problem->'code')
@@ -102,15 +84,7 @@ export async function retryRejected(db: Sql, request: RejectedRequest): Promise<
 /** Drops it for good; the audit keeps what it was, but for its body. False: there is none. */
 export async function removeRejected(db: Sql, request: RejectedRequest): Promise<boolean> {
   const dropped = await db`
-    with gone as (
-      delete from outbox_rejected
-      where id = ${request.id}::uuid and (
-        ${codes(request.messageCodes)}::text[] is null or message_code = any(${codes(request.messageCodes)}::text[])
-      )
-      returning *
-    ), quiet as (
-      delete from alarm where task_id in (select id from gone)
-    )
+    with ${taken(db, request)}
     insert into audit (who, what, target, detail)
     select ${request.who}, 'outbox.delete', id, jsonb_build_object(
       'taskNo', left(task_no, 200), 'messageCode', left(message_code, 200), 'createdBy', created_by, 'problem', problem->'code'

@@ -1,6 +1,7 @@
 // Counts by minute: written by every process, summed up for charts.
 import { sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
+import { ofCodes } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import { latencyBounds, percentile } from '../domain/latency.ts'
@@ -76,7 +77,6 @@ export async function readStats(
   filter: StatsFilter
 ): Promise<{ downstream?: string; points: StatsPoint[]; total: Omit<StatsPoint, 'at'> }[]> {
   const { messageCodes, messageCode = null, downstream = null, from, to, stepS, byDownstream } = filter
-  const codes = messageCodes && textArray(messageCodes)
   const rows = await db.execute<StatsRow & Record<string, unknown>>(sql`
     select extract(epoch from at)::float8 as at, name as downstream, sum(accepted)::int as accepted,
       sum(attempts)::int as attempts, sum(failed_attempts)::int as "failedAttempts", sum(handled)::int as handled,
@@ -87,7 +87,7 @@ export async function readStats(
         case when ${byDownstream}::boolean then downstream else '' end as name, s.*
       from stat_minute s
       where minute >= ${from.toISOString()}::timestamptz and minute < ${to.toISOString()}::timestamptz
-        and (${codes}::text[] is null or message_code = any(${codes}::text[]))
+        and ${ofCodes(messageCodes, 'message_code')}
         and (${messageCode}::text is null or message_code = ${messageCode})
         and (${downstream}::text is null or downstream = ${downstream})
         and not (${byDownstream}::boolean and downstream = '')
