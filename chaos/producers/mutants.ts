@@ -47,7 +47,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
   },
   'released-early': {
     what: 'a task waits for those that FAILED, and not for those on their way',
-    file: 'src/domain/dependencies.js',
+    file: 'src/delivery/dependents.js',
     from: "return sending > 0 ? 'wait' : 'unblock';",
     to: "return sending < 0 ? 'wait' : 'unblock';",
     expects: 'released',

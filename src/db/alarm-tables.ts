@@ -1,7 +1,6 @@
 // Alarms, and what the channels must still be told of them.
-import { sql, check, index, integer, pgTable, primaryKey, text, uuid } from './drizzle.ts'
+import { sql, check, index, integer, pgTable, primaryKey, text, uuid, at, oneOf } from './drizzle.ts'
 import { alarmKinds, type AlarmKind } from '../domain/types.ts'
-import { at, oneOf } from './columns.ts'
 
 /** What people must hear. Written by the move itself; claimed and retried like deliveries. */
 export const alarm = pgTable(

@@ -1,6 +1,5 @@
 // What processes know of one another, and of the downstreams that they share.
-import { boolean, integer, jsonb, pgTable, serial, text } from './drizzle.ts'
-import { at } from './columns.ts'
+import { boolean, integer, jsonb, pgTable, serial, text, at } from './drizzle.ts'
 
 /** A row once it was ever paused, or its limits were set. */
 export const downstream = pgTable('downstream', {

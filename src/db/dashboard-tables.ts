@@ -1,7 +1,6 @@
 // What the dashboard reads, so that it need not read the hot tables: counts by minute, failures, sessions.
-import { bigint, bigserial, index, integer, pgTable, primaryKey, text, uuid } from './drizzle.ts'
+import { bigint, bigserial, index, integer, pgTable, primaryKey, text, uuid, at } from './drizzle.ts'
 import type { Reason } from '../domain/types.ts'
-import { at } from './columns.ts'
 
 /** What one process counted in one minute. `downstream` is empty for what was accepted; `handled_ms` is a histogram. */
 export const statMinute = pgTable(

@@ -7,7 +7,7 @@ import type * as PostgresJs from 'drizzle-orm/postgres-js'
 import type * as Migrator from 'drizzle-orm/postgres-js/migrator'
 
 export type { InferSelectModel, SQL, Table } from 'drizzle-orm'
-export type { AnyPgColumn, PgColumn } from 'drizzle-orm/pg-core'
+export type { PgColumn } from 'drizzle-orm/pg-core'
 
 const require = createRequire(import.meta.url)
 const core = require('drizzle-orm') as typeof Core
@@ -30,3 +30,12 @@ export const {
 } = pg
 export const { drizzle } = require('drizzle-orm/postgres-js') as typeof PostgresJs
 export const { migrate } = require('drizzle-orm/postgres-js/migrator') as typeof Migrator
+
+// Columns and conditions that several tables have in the same form.
+export const bytea = customType<{ data: Uint8Array; driverData: Uint8Array | string }>({
+  dataType: () => 'bytea',
+  fromDriver: value => (typeof value === 'string' ? Buffer.from(value.slice(2), 'hex') : value)
+})
+export const at = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true })
+export const oneOf = (column: Pg.AnyPgColumn, words: readonly (string | number)[]) =>
+  sql`${column} in (${sql.raw(words.map(word => (typeof word === 'number' ? word : `'${word}'`)).join(', '))})`

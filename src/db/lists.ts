@@ -3,8 +3,16 @@ import { and, desc, eq, gte, isNotNull, isNull, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { readBlockers } from './blocks.ts'
 import { lastAttemptAt, lastReason, lastStatus, type Reads } from './reads.ts'
-import { reconciliation } from './reconciliation-table.ts'
-import { alarm, attempt, delivery, downstream, outboxRejected, prepared, task } from './schema.ts'
+import {
+  alarm,
+  attempt,
+  delivery,
+  downstream,
+  outboxRejected,
+  prepared,
+  reconciliation,
+  task
+} from './schema.ts'
 import {
   attemptView,
   deliveryView,

@@ -1,6 +1,5 @@
-// Bulk changes in the background: what was asked for, how far it is, and what it has changed.
-import { sql, check, index, integer, jsonb, pgTable, primaryKey, text, uuid } from './drizzle.ts'
-import { at, oneOf } from './columns.ts'
+// What runs in the background: bulk redeliveries, and reconciliations by schedule.
+import { sql, check, index, integer, jsonb, pgTable, primaryKey, text, uuid, at, oneOf } from './drizzle.ts'
 
 export const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const
 export type OperationState = (typeof operationStates)[number]
@@ -69,4 +68,31 @@ export const operationDelivery = pgTable(
     primaryKey({ name: 'operation_delivery_pkey', columns: [t.operationId, t.taskId, t.downstream] }),
     check('operation_delivery_result_check', oneOf(t.result, ['redelivered', 'skipped']))
   ]
+)
+
+/** A row for each downstream of a handler that has a `reconcile`: when it runs next, who runs it now, and what the last run found. */
+export const reconciliation = pgTable(
+  'reconciliation',
+  {
+    messageCode: text('message_code').notNull(),
+    downstream: text('downstream').notNull(),
+    nextAt: at('next_at').notNull(),
+    /** Who runs it, and until when: nobody else starts it before. */
+    owner: text('owner'),
+    until: at('until'),
+    /** Tasks that were created before are compared already. */
+    comparedTo: at('compared_to').notNull(),
+    /** Of the last run that came to its end. */
+    ranAt: at('ran_at'),
+    missing: integer('missing'),
+    differs: integer('differs'),
+    unknown: integer('unknown'),
+    /** The first of those that the downstream has handled and we do not know. */
+    unknownTaskNos: text('unknown_task_nos').array(),
+    /** The alarm about them has this id instead of a task's. */
+    unknownAlarm: uuid('unknown_alarm'),
+    /** Why the last run came to no end. */
+    error: text('error')
+  },
+  t => [primaryKey({ name: 'reconciliation_pkey', columns: [t.messageCode, t.downstream] })]
 )

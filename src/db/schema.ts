@@ -20,7 +20,10 @@ import {
   smallint,
   text,
   uniqueIndex,
-  uuid
+  uuid,
+  at,
+  bytea,
+  oneOf
 } from './drizzle.ts'
 import {
   handledBys,
@@ -35,14 +38,11 @@ import {
   type TaskState,
   type ReceiptResult
 } from '../domain/types.ts'
-import { at, bytea, oneOf } from './columns.ts'
 
-export { dependency, ordering, promotion } from './order-tables.ts'
+export { dependency, ordering, prepared, promotion } from './waiting-tables.ts'
 export { alarm, alarmChannel, alarmGroup, alarmSend } from './alarm-tables.ts'
-export { prepared } from './prepared-table.ts'
-export { reconciliation } from './reconciliation-table.ts'
 export { downstream, node, owner } from './cluster-tables.ts'
-export { operation, operationDelivery } from './operation-tables.ts'
+export { operation, operationDelivery, reconciliation } from './operation-tables.ts'
 export { failure, failureArchive, session, statMinute } from './dashboard-tables.ts'
 
 const outcomes = ['delivered', 'probed', 'refused', 'failed'] as const satisfies AttemptEnd['kind'][]

@@ -1,7 +1,6 @@
 import type { Sql } from './pool.ts'
 import type { Row, task } from './schema.ts'
 import { plainArray, textArray } from './arrays.ts'
-import { findBizTaken, type Biz } from './biz.ts'
 import {
   delivered,
   deliveredInOrder,
@@ -40,6 +39,13 @@ export interface NewTask {
   deliveries: NewDelivery[]
   /** Stored by the same statement, as is a task of its own. */
   steps?: NewSteps
+}
+
+/** The business thing that a task is about. `unique`: of one messageCode no second task that says so may have it. */
+export interface Biz {
+  type: string
+  key: string
+  unique: boolean
 }
 
 /** What is delivered beside a task: one after the other behind it, or all at once. */
@@ -236,6 +242,31 @@ export async function orKnown(
         : { kind: 'biz_taken', by })
     )
   })
+}
+
+/**
+ * Of tasks that were not stored, though their numbers are free: whose business key another task has, and that one's taskNo. One
+ * that is missing here was in the way and is gone by now.
+ */
+async function findBizTaken<Task extends { messageCode: string; biz?: Biz | null }>(
+  sql: Sql,
+  tasks: readonly Task[]
+): Promise<Map<Task, string>> {
+  const asked = tasks.flatMap(task => (task.biz?.unique ? [{ task, biz: task.biz }] : []))
+  if (asked.length === 0) return new Map()
+  const rows = await sql<{ ord: number; task_no: string }[]>`
+    select a.ord::int, t.task_no
+    from unnest(
+      ${textArray(asked.map(one => one.task.messageCode))}::text[], ${textArray(asked.map(one => one.biz.type))}::text[],
+      ${textArray(asked.map(one => one.biz.key))}::text[]
+    ) with ordinality as a (message_code, biz_type, biz_key, ord)
+    join task t on t.message_code = a.message_code and t.biz_type = a.biz_type and t.biz_key = a.biz_key and t.unique_biz`
+  const taken = new Map<Task, string>()
+  for (const { ord, task_no } of rows) {
+    const one = asked[ord - 1]
+    if (one) taken.set(one.task, task_no)
+  }
+  return taken
 }
 
 /** content_hash by taskNo; unknown ones are missing. */

@@ -9,7 +9,6 @@ import {
 } from '../db/dependents.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import { isInfrastructure, type Sql } from '../db/pool.ts'
-import { dependentVerdict } from '../domain/dependencies.ts'
 import type { Move } from '../domain/transitions.ts'
 import { lowestUuid, uuidAt } from '../domain/ids.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -133,7 +132,7 @@ async function settle(
   for (const one of found) {
     const { taskId, blocked } = one
     // One that has ended on its own, or was let go by somebody who did not live to say so, waits no longer.
-    const verdict = blocked.length === 0 ? 'over' : dependentVerdict(one)
+    const verdict = blocked.length === 0 ? 'over' : verdictOf(one)
     if (verdict === 'hold' || verdict === 'wait') for (const id of one.done) done.push([taskId, id])
     else over.push(taskId)
     for (const { downstream, attempt, orderingKey, alarmed } of blocked) {
@@ -156,4 +155,14 @@ async function settle(
   if (over.length + done.length > 0) await closeDependencies(sql, over, done)
   if (turns.length > 0) promote(turns)
   if (moves.some(({ move }, at) => move.name === 'unblock' && applied[at] === 'moved')) wake()
+}
+
+/**
+ * What its prerequisites make of a task that waits. `fail`: one was deleted, so that it can never go. `hold`: one FAILED, which a
+ * late receipt or an operator may still mend. `wait`: they are on their way. `unblock`: nothing is left to wait for.
+ */
+function verdictOf({ sending, failed, deleted }: Dependent): 'fail' | 'hold' | 'wait' | 'unblock' {
+  if (deleted > 0) return 'fail'
+  if (failed > 0) return 'hold'
+  return sending > 0 ? 'wait' : 'unblock'
 }

@@ -112,7 +112,7 @@ export function openJobQueue({
       backend.add(downstream.name, jobs).then(
         () => {
           // Even after it was given up: the job is in the queue after all. Who is first has its deliveries: the release or
-          // a worker (delivery/withdrawals.ts).
+          // a worker (delivery/enqueue.ts).
           window.added(deliveries, jobs.length)
           if (flight === mine) land([])
         },

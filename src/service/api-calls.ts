@@ -11,8 +11,14 @@ import { reconcile } from '../db/reconcile.ts'
 import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
 import { resolveAlarm } from '../db/alarms.ts'
 import { archiveFailure, listFailures } from '../db/failures.ts'
-import { createKey, listApiKeys, openKeyFinder, revokeKey } from '../db/api-keys.ts'
-import { createSession, endSession } from '../db/sessions.ts'
+import {
+  createKey,
+  createSession,
+  endSession,
+  listApiKeys,
+  openKeyFinder,
+  revokeKey
+} from '../db/api-keys.ts'
 import { readStats } from '../db/statistics.ts'
 import { findHashes } from '../db/tasks.ts'
 import type { Accept } from '../delivery/accept.ts'

@@ -1,7 +1,7 @@
 // A queue that adds a job but answers too late: its deliveries are released, except those that a worker has by then. None is sent twice.
 import t, { type Test } from 'tap'
 import type { Owner } from '../../src/delivery/lease.ts'
-import { withdrawals } from '../../src/delivery/withdrawals.ts'
+import { withdrawals } from '../../src/delivery/enqueue.ts'
 import { setup } from '../support/setup.ts'
 
 const seven: Owner = { number: () => 7, isSilent: () => false, since: () => -Infinity }

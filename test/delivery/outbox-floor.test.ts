@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { OutboxRead, OutboxRow } from '../../src/db/outbox.ts'
-import { outboxFloor } from '../../src/delivery/outbox-floor.ts'
+import { outboxFloor } from '../../src/delivery/outbox.ts'
 
 const read = (ids: number[], endedBelow: number, begunBelow: number): OutboxRead => ({
   rows: ids.map(id => ({ id }) as OutboxRow),
