@@ -132,49 +132,30 @@ const mostProblem = 16_000
 
 const time = (name: string) => `date_format(${name}, '%Y-%m-%dT%H:%i:%s.%fZ')`
 const isNear = `delay_ms between -${farMs} and ${farMs}`
-const members = `id, task_no, message_code, message_body, scene_type,
-  ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, delay_ms * 1000, created_at) end)`)} as deliver_start_time,
-  case when deliver_start_time is not null or not ${isNear} then delay_ms end as delay_ms, ${time('deliver_before')} as deliver_before,
-  ordering_key, need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent`
+const members = `id, task_no as taskNo, message_code as messageCode, message_body as messageBody, scene_type as sceneType,
+  ${time(`coalesce(deliver_start_time, case when ${isNear} then timestampadd(microsecond, delay_ms * 1000, created_at) end)`)} as deliverStartTime,
+  case when deliver_start_time is not null or not ${isNear} then delay_ms end as delayMs, ${time('deliver_before')} as deliverBefore,
+  ordering_key as orderingKey, need_callback as needCallback, retry_times as retryTimes, biz_type as bizType, biz_key as bizKey,
+  unique_biz as uniqueBiz, \`after\`, extend, traceparent`
 
-interface Row {
+/** What the driver makes of a row: it has no booleans, and large numbers are texts. */
+interface Row extends Omit<RelayRow, 'id' | 'delayMs' | 'needCallback' | 'uniqueBiz' | 'after' | 'extend'> {
   id: string | number
-  task_no: string
-  message_code: string
-  message_body: string
-  scene_type: string | null
-  deliver_start_time: string | null
-  delay_ms: string | number | null
-  deliver_before: string | null
-  ordering_key: string | null
-  need_callback: number | null
-  retry_times: number | null
-  biz_type: string | null
-  biz_key: string | null
-  unique_biz: number | null
+  delayMs: string | number | null
+  needCallback: number | null
+  uniqueBiz: number | null
   after: unknown
   extend: unknown
-  traceparent: string | null
 }
 
 const rowOf = (row: Row): RelayRow => ({
+  ...row,
   id: String(row.id),
-  taskNo: row.task_no,
-  messageCode: row.message_code,
-  messageBody: row.message_body,
-  sceneType: row.scene_type,
-  deliverStartTime: row.deliver_start_time,
-  delayMs: row.delay_ms === null ? null : Number(row.delay_ms),
-  deliverBefore: row.deliver_before,
-  orderingKey: row.ordering_key,
-  needCallback: flag(row.need_callback),
-  retryTimes: row.retry_times,
-  bizType: row.biz_type,
-  bizKey: row.biz_key,
-  uniqueBiz: flag(row.unique_biz),
+  delayMs: row.delayMs === null ? null : Number(row.delayMs),
+  needCallback: flag(row.needCallback),
+  uniqueBiz: flag(row.uniqueBiz),
   after: json(row.after),
-  extend: json(row.extend),
-  traceparent: row.traceparent
+  extend: json(row.extend)
 })
 
 const flag = (value: number | null): boolean | null => (value === null ? null : value !== 0)

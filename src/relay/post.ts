@@ -1,6 +1,7 @@
 // Rows become one POST /tasks/batch; its answer becomes a verdict for each row.
 import { request } from 'undici'
 import { problemBody } from '../runtime/errors.ts'
+import { kinds, type Member } from './columns.ts'
 import type { RelayRow, RowVerdict } from './source.ts'
 
 export interface Target {
@@ -33,11 +34,7 @@ const mostBytes = 6 * 1_048_576
  * Posts the rows in their order. A row that is no task by itself is judged here, so that it cannot take others with it. Throws
  * TargetAway when Ackbox answers nothing that is final; rows that were answered before stay too, which their taskNo makes harmless.
  */
-export async function postRows(
-  target: Target,
-  rows: readonly RelayRow[],
-  signal?: AbortSignal
-): Promise<RowVerdict[]> {
+export async function postRows(target: Target, rows: readonly RelayRow[]): Promise<RowVerdict[]> {
   const texts = rows.map(taskText)
   const verdicts = texts.map((text): RowVerdict | undefined => (typeof text === 'string' ? undefined : text))
   let part: { index: number; text: string }[] = []
@@ -48,8 +45,7 @@ export async function postRows(
     bytes = 0
     const answers = await postPart(
       target,
-      sent.map(one => one.text),
-      signal
+      sent.map(one => one.text)
     )
     sent.forEach(({ index }, at) => (verdicts[index] = answers[at]))
   }
@@ -64,54 +60,36 @@ export async function postRows(
   return verdicts.map(verdict => verdict ?? { kind: 'kept' })
 }
 
+const members = Object.keys(kinds) as Member[]
+
 /** The row as a member of a batch, its body word for word; or the verdict, where it can be none. */
 export function taskText(row: RelayRow): string | RowVerdict {
   if (row.problem !== undefined) return { kind: 'rejected', problem: row.problem }
-  const refusal = ['messageBody', 'extend', 'after'].find(name => !isJson(row[name as 'messageBody']))
+  const refusal = members.find(name => kinds[name] === 'json' && !isJson(row[name]))
   if (refusal !== undefined) {
     const problem = problemBody('NOT_JSON', `${refusal} is not JSON`, `/${refusal}`)
     return { kind: 'rejected', problem: JSON.stringify(problem) }
   }
-  const members: [name: string, json: string | undefined][] = [
-    ['taskNo', JSON.stringify(row.taskNo)],
-    ['messageCode', JSON.stringify(row.messageCode)],
-    ['messageBody', row.messageBody],
-    ['sceneType', text(row.sceneType)],
-    ['deliverStartTime', text(row.deliverStartTime)],
-    ['delay', text(row.delayMs)],
-    ['deliverBefore', text(row.deliverBefore)],
-    ['needCallback', text(row.needCallback)],
-    ['retryTimes', text(row.retryTimes)],
-    ['orderingKey', text(row.orderingKey)],
-    ['bizType', text(row.bizType)],
-    ['bizKey', text(row.bizKey)],
-    ['uniqueBiz', text(row.uniqueBiz)],
-    ['after', row.after ?? undefined],
-    ['extend', row.extend ?? undefined],
-    ['traceparent', text(row.traceparent)]
-  ]
-  return `{${members.flatMap(([name, json]) => (json === undefined ? [] : [`"${name}":${json}`])).join()}}`
+  const texts = members.flatMap(name => {
+    const value = row[name]
+    return value === null ? [] : `"${name}":${kinds[name] === 'json' ? value : JSON.stringify(value)}`
+  })
+  if (row.delayMs !== null) texts.push(`"delay":${JSON.stringify(row.delayMs)}`)
+  return `{${texts.join()}}`
 }
 
-const text = (value: string | number | boolean | null): string | undefined =>
-  value === null ? undefined : JSON.stringify(value)
-
-function isJson(value: string | null): boolean {
+function isJson(value: RelayRow[Member]): boolean {
   if (value === null) return true
   try {
-    JSON.parse(value)
+    JSON.parse(String(value))
     return true
   } catch {
     return false
   }
 }
 
-async function postPart(
-  target: Target,
-  tasks: readonly string[],
-  signal?: AbortSignal
-): Promise<RowVerdict[]> {
-  const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`, signal)
+async function postPart(target: Target, tasks: readonly string[]): Promise<RowVerdict[]> {
+  const { status, body, retryAfterMs } = await send(target, `{"tasks":[${tasks.join()}]}`)
   if (status === 200) return verdictsOf(body, tasks.length)
   if (!isFinal(status)) {
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
@@ -121,8 +99,8 @@ async function postPart(
   if (tasks.length === 1) return [{ kind: 'rejected', problem: body }]
   const middle = Math.ceil(tasks.length / 2)
   return [
-    ...(await postPart(target, tasks.slice(0, middle), signal)),
-    ...(await postPart(target, tasks.slice(middle), signal))
+    ...(await postPart(target, tasks.slice(0, middle))),
+    ...(await postPart(target, tasks.slice(middle)))
   ]
 }
 
@@ -158,16 +136,14 @@ function resultsOf(body: string): unknown[] | undefined {
 
 async function send(
   { url, key, timeoutMs }: Target,
-  body: string,
-  signal?: AbortSignal
+  body: string
 ): Promise<{ status: number; body: string; retryAfterMs: number | undefined }> {
-  const deadline = AbortSignal.timeout(timeoutMs)
   try {
     const answer = await request(new URL('tasks/batch', url.endsWith('/') ? url : `${url}/`), {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...(key ? { authorization: `Bearer ${key}` } : {}) },
       body,
-      signal: signal ? AbortSignal.any([signal, deadline]) : deadline
+      signal: AbortSignal.timeout(timeoutMs)
     })
     const seconds = Number(answer.headers['retry-after'])
     return {
