@@ -10,6 +10,7 @@ import { complaint, environment, findBinaries, initialise, removeLeftovers } fro
 import { checkClient, connect, DatabaseError } from '../db/pool.ts'
 import { findRunning, isPostmaster, readPidFile } from './pidfile.ts'
 import type { Logger } from '../runtime/logger.ts'
+import { sleep } from '../runtime/repeat.ts'
 import { commandOf, postgresUser, readyFor, type RunAs } from './postgres-user.ts'
 import { randomBytes } from 'node:crypto'
 
@@ -70,7 +71,11 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
         settings: options.settings ?? {}
       })
       const again = failed && (notYet.test(failed) || (!options.port && portTaken.test(failed)))
-      if (failed && !again) throw explain(failed, dataDir, port)
+      if (failed && !again)
+        throw new DatabaseError(
+          `The embedded PostgreSQL did not start: ${complaint(failed)} ` +
+            `(all of it is in ${path.join(dataDir, 'postgres.log')})`
+        )
       launched = !failed
     }
     if (Date.now() > deadline) {
@@ -79,7 +84,7 @@ export async function runPostmaster(options: RunOptions): Promise<Postmaster> {
           `read ${path.join(dataDir, 'postgres.log')}.`
       )
     }
-    await new Promise(resolve => setTimeout(resolve, 25))
+    await sleep(25)
   }
 }
 
@@ -95,7 +100,7 @@ export async function stopPostmaster({ pid, dataDir }: { pid: number; dataDir: s
     process.kill(pid, signal)
     for (const until = Date.now() + ms; Date.now() < until;) {
       if (!isPostmaster(pid, data)) return
-      await new Promise(resolve => setTimeout(resolve, 10))
+      await sleep(10)
     }
   }
 }
@@ -151,7 +156,7 @@ async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promi
         fs.writeFileSync(path.join(dataDir, 'port'), `${port}\n`)
         return undefined
       }
-      await new Promise(resolve => setTimeout(resolve, 10))
+      await sleep(10)
     }
     return undefined
   } finally {
@@ -163,18 +168,6 @@ function readFrom(log: number, from: number): string {
   const bytes = Buffer.alloc(Math.min(fs.fstatSync(log).size - from, 64_000))
   fs.readSync(log, bytes, 0, bytes.length, from)
   return bytes.toString() || 'it said nothing'
-}
-
-function explain(said: string, dataDir: string, port: number): DatabaseError {
-  if (portTaken.test(said)) {
-    return new DatabaseError(
-      `Port ${port} is taken by another program: choose another one for PostgreSQL, or none.`
-    )
-  }
-  return new DatabaseError(
-    `The embedded PostgreSQL did not start: ${complaint(said)} ` +
-      `(all of it is in ${path.join(dataDir, 'postgres.log')})`
-  )
 }
 
 async function answers(port: number, password: string): Promise<'yes' | 'not yet' | 'wrong password'> {

@@ -1,4 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
+import { sleep } from '../runtime/repeat.ts'
 import path from 'node:path'
 import { readOrMakeSecret, runPostmaster, stopPostmaster, urlOf, type Postmaster } from './postmaster.ts'
 import { connect, DatabaseError, isInfrastructure, type Client } from '../db/pool.ts'
@@ -6,8 +7,6 @@ import { isAlive } from './pidfile.ts'
 
 export interface EmbeddedOptions {
   dataDir: string
-  /** Unset: the one it had last time, or any free one. */
-  port?: number
   log?: Pick<Logger, 'info'>
 }
 
@@ -26,17 +25,12 @@ const lock = 1_095_976_779
  * A real PostgreSQL under `dataDir`, for us alone. Who holds it is known by an advisory lock in that very PostgreSQL, on a
  * connection that dies with its process: after kill -9 nothing stale is left, and the next start takes the orphan over.
  */
-export async function startEmbedded({ dataDir, port, log }: EmbeddedOptions): Promise<Embedded> {
+export async function startEmbedded({ dataDir, log }: EmbeddedOptions): Promise<Embedded> {
   const began = Date.now()
   for (;;) {
-    const postmaster = await runPostmaster({ dataDir, ...(port && { port }), ...(log && { log }) })
+    const postmaster = await runPostmaster({ dataDir, ...(log && { log }) })
     const release = await hold(postmaster, dataDir)
     if (!release) continue // it was just being stopped by the one who held it
-    if (port && postmaster.port !== port) {
-      await release()
-      await stopPostmaster({ pid: postmaster.pid, dataDir })
-      continue
-    }
     log?.info(
       { pid: postmaster.pid, port: postmaster.port, adopted: postmaster.adopted, ms: Date.now() - began },
       'postgres.ready'
@@ -105,7 +99,7 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
       // One that was just killed may still have its backend for a moment.
       if ((holder && isAlive(holder)) || Date.now() > until)
         throw new DatabaseError(heldBy(holder, postmaster, dataDir))
-      await new Promise(resolve => setTimeout(resolve, 25))
+      await sleep(25)
     }
   } catch (err) {
     await release()
