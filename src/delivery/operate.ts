@@ -1,3 +1,4 @@
+// What operators do with one task or one key. Each act rejects with what PostgreSQL says; it may happen even so.
 import type { TaskView } from '../db/views.ts'
 import { readTasks } from '../db/read-tasks.ts'
 import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
@@ -7,7 +8,6 @@ import { policyOf, type LoadedHandler } from '../handler/loaded.ts'
 import { limitOf } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { Status } from '../domain/types.ts'
-import { orUnavailable, type Cluster } from './cluster.ts'
 import type { Complete } from './complete.ts'
 import type { Cancelled } from './load.ts'
 
@@ -17,7 +17,6 @@ export type WriteAudit = (before: Record<string, Status>, after: Record<string, 
 export interface RedeliverDeps {
   sql: Sql
   complete: Complete
-  cluster: Cluster
   handlers: ReadonlyMap<string, LoadedHandler>
   /** Something became due. */
   wake: () => void
@@ -38,17 +37,8 @@ export const roundLimit = (
   downstream: string
 ): number => limitOf(task.retryTimes, policyOf(handlers, task.messageCode, downstream))
 
-/**
- * Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. Throws Unavailable if PostgreSQL does not answer.
- */
-export const redeliver = (
-  deps: RedeliverDeps,
-  request: RedeliverRequest,
-  audit: WriteAudit
-): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'> =>
-  orUnavailable(deps.cluster, startAnew(deps, request, audit))
-
-async function startAnew(
+/** Starts a new round with a new limit for FAILED deliveries. The same statement resolves the alarm. */
+export async function redeliver(
   deps: RedeliverDeps,
   request: RedeliverRequest,
   audit: WriteAudit
@@ -96,14 +86,7 @@ export interface PushRequest {
 }
 
 /** Ends the backoff of deliveries: they are due now. Neither a start in the future nor a prerequisite can be pushed. */
-export const push = (
-  deps: Pick<RedeliverDeps, 'sql' | 'complete' | 'cluster' | 'wake'>,
-  request: PushRequest,
-  audit: WriteAudit
-): Promise<TaskView | 'not_found' | 'nothing' | 'prepared' | 'blocked' | 'early'> =>
-  orUnavailable(deps.cluster, endBackoff(deps, request, audit))
-
-async function endBackoff(
+export async function push(
   { sql, complete, wake }: Pick<RedeliverDeps, 'sql' | 'complete' | 'wake'>,
   { taskNo, downstream, who }: PushRequest,
   audit: WriteAudit
@@ -134,7 +117,6 @@ async function endBackoff(
 export interface SettleDeps {
   sql: Sql
   complete: Complete
-  cluster: Cluster
   cancelled: Cancelled
 }
 
@@ -151,30 +133,20 @@ export const settle = (
   request: SettleRequest,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
-  orUnavailable(
-    deps.cluster,
-    end(deps, request, audit, ['SENDING', 'FAILED'], key =>
-      request.status === 'HANDLED'
-        ? { ...key, name: 'settle', handledBy: 'operator' }
-        : { ...key, name: 'delete', reason: 'DELETED' }
-    )
+  end(deps, request, audit, ['SENDING', 'FAILED'], key =>
+    request.status === 'HANDLED'
+      ? { ...key, name: 'settle', handledBy: 'operator' }
+      : { ...key, name: 'delete', reason: 'DELETED' }
   )
 
-/** Stops the SENDING deliveries of a task. Throws Unavailable if PostgreSQL does not answer: the deletion may still happen. */
+/** Stops the SENDING deliveries of a task. */
 export const remove = (
   deps: SettleDeps,
   taskNo: string,
   who: string,
   audit: WriteAudit
 ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'> =>
-  orUnavailable(
-    deps.cluster,
-    end(deps, { taskNo, who }, audit, ['SENDING'], key => ({
-      ...key,
-      name: 'delete',
-      reason: 'DELETED'
-    }))
-  )
+  end(deps, { taskNo, who }, audit, ['SENDING'], key => ({ ...key, name: 'delete', reason: 'DELETED' }))
 
 /** A request in flight cannot be stopped, but its outcome changes nothing. */
 async function end(
@@ -218,21 +190,11 @@ async function end(
 
 export interface ReleaseDeps {
   sql: Sql
-  cluster: Cluster
   promote: (keys: readonly OrderingKey[]) => void
 }
 
-/**
- * Lets a key go on that a FAILED delivery holds, which is out of order from then on. `audit` is called before the change, if there
- * is one. Throws Unavailable if PostgreSQL does not answer.
- */
-export const release = (
-  deps: ReleaseDeps,
-  key: OrderingKey,
-  audit: () => Promise<void>
-): Promise<Passed | 'not_held' | 'not_found'> => orUnavailable(deps.cluster, pass(deps, key, audit))
-
-async function pass(
+/** Lets a key go on that a FAILED delivery holds, which is out of order from then on. `audit` is called before the change, if there is one. */
+export async function release(
   { sql, promote }: ReleaseDeps,
   key: OrderingKey,
   audit: () => Promise<void>

@@ -14,7 +14,7 @@ import {
 import type { Sql } from '../db/pool.ts'
 import type { Reads } from '../db/reads.ts'
 import { uuidv7 } from '../domain/ids.ts'
-import type { Cluster } from '../delivery/cluster.ts'
+import { orUnavailable, type Cluster } from '../delivery/cluster.ts'
 import type { Complete } from '../delivery/complete.ts'
 import type { Dispatcher } from '../delivery/dispatcher.ts'
 import type { Cancelled } from '../delivery/load.ts'
@@ -59,40 +59,50 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     (deed: AuditEntry): WriteAudit =>
     (before, after) =>
       writeAudit(sql, { ...deed, detail: { ...deed.detail, before, after } })
+  /** Unavailable where PostgreSQL does not answer in time: the act may still happen. */
+  const answered = <T>(act: Promise<T>): Promise<T> => orUnavailable(cluster, act)
   const readWhole = async (id: string, codes: readonly string[] | null) => {
     const found = await readOperation(reads, id, codes)
     return found && { ...found, deliveries: await countOutcomes(reads, found) }
   }
   return {
     remove: (taskNo, who) =>
-      remove(
-        { sql, complete, cluster, cancelled },
-        taskNo,
-        who,
-        auditOf({ who, what: 'task.delete', target: taskNo })
+      answered(
+        remove(
+          { sql, complete, cancelled },
+          taskNo,
+          who,
+          auditOf({ who, what: 'task.delete', target: taskNo })
+        )
       ),
     redeliver(asked) {
       const { taskNo, downstream = null, force, who } = asked
-      return redeliver(
-        { sql, complete, cluster, handlers: registry.handlers, wake: dispatcher.wake },
-        asked,
-        auditOf({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
+      return answered(
+        redeliver(
+          { sql, complete, handlers: registry.handlers, wake: dispatcher.wake },
+          asked,
+          auditOf({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
+        )
       )
     },
     push(asked) {
       const { taskNo, downstream = null, who } = asked
-      return push(
-        { sql, complete, cluster, wake: dispatcher.wake },
-        asked,
-        auditOf({ who, what: 'task.push', target: taskNo, detail: { downstream } })
+      return answered(
+        push(
+          { sql, complete, wake: dispatcher.wake },
+          asked,
+          auditOf({ who, what: 'task.push', target: taskNo, detail: { downstream } })
+        )
       )
     },
     settle(asked) {
       const { taskNo, downstream = null, who, status, reason } = asked
-      return settle(
-        { sql, complete, cluster, cancelled },
-        asked,
-        auditOf({ who, what: 'task.settle', target: taskNo, detail: { downstream, status, reason } })
+      return answered(
+        settle(
+          { sql, complete, cancelled },
+          asked,
+          auditOf({ who, what: 'task.settle', target: taskNo, detail: { downstream, status, reason } })
+        )
       )
     },
     countFailed: selection => countFailed(sql, selection),
@@ -108,8 +118,10 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     listOperationDeliveries: filter => listOperationDeliveries(reads, filter),
     stopOperation: asked => stopOperation(sql, asked),
     release: (key, who) =>
-      release({ sql, cluster, promote: options.successors.promote }, key, () =>
-        writeAudit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
+      answered(
+        release({ sql, promote: options.successors.promote }, key, () =>
+          writeAudit(sql, { who, what: 'key.release', target: `${key.downstream} ${key.orderingKey}` })
+        )
       ),
     async pause(name, who) {
       if (!(await isKnown(reads, registry, name))) return false

@@ -15,7 +15,6 @@ function hands(story: Story) {
   const deps = {
     sql: story.sql,
     complete: story.record,
-    cluster: story.around,
     cancelled: cancelled(),
     wake: () => {}
   }

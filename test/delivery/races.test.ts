@@ -192,7 +192,7 @@ t.test('what waits for its turn too is no more alarmed once its prerequisite is 
 
 t.test('an operator who settles what fails at that moment resolves its alarm', async t => {
   const story = await setup(t)
-  const { post, downstream, quiet, sql, around } = story
+  const { post, downstream, quiet, sql } = story
   downstream.holds = true
   const taskNo = await post({ retryTimes: 1 })
   await downstream.received(1)
@@ -209,7 +209,7 @@ t.test('an operator who settles what fails at that moment resolves its alarm', a
   downstream.answer(failed)
   await until('the failure waits', async () => (await lockWaits(sql)) === 1)
   const settled = settle(
-    { sql, complete: another(story), cluster: around, cancelled: cancelled() },
+    { sql, complete: another(story), cancelled: cancelled() },
     { taskNo, status: 'HANDLED', who: 'ops-1' },
     async () => {}
   )
@@ -269,14 +269,14 @@ t.test('a bulk redelivery ends though no process knows the downstream', async t 
 
 t.test('what expires before a redelivery without force is written is not sent', async t => {
   const story = await setup(t)
-  const { sql, accept, quiet, downstream, dispatch, record, around, handlers } = story
+  const { sql, accept, quiet, downstream, dispatch, record, handlers } = story
   downstream.next(refused)
   // Read as timely, and moved when it is not.
   const deliverBefore = new Date(Date.now() + 3_600_000)
   await accept(asked({ taskNo: 'a', deliverBefore }))
   await quiet()
   await redeliver(
-    { sql, complete: record, cluster: around, handlers, wake: () => {} },
+    { sql, complete: record, handlers, wake: () => {} },
     { taskNo: 'a', force: false, who: 'ops-1' },
     async () => {
       await sql`update delivery set deliver_before = now()`

@@ -59,7 +59,7 @@ t.test('a receipt that overtakes a redelivery without force stays: HANDLED is fo
   const received = receive({ taskNo })
   await until('the receipt waits', async () => (await lockWaits(sql)) === 1)
   const again = redeliver(
-    { sql, complete: another, cluster: story.around, handlers: story.handlers, wake: () => {} },
+    { sql, complete: another, handlers: story.handlers, wake: () => {} },
     { taskNo, force: false, who: 'operator' },
     async () => {}
   )

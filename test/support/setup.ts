@@ -338,23 +338,14 @@ export async function setup(t: Test, options: SetupOptions = {}): Promise<Story>
     },
     redeliver: (taskNo, { force = false, downstream: name } = {}) =>
       redeliver(
-        { sql, complete: record, cluster: around, handlers, wake: () => wake() },
+        { sql, complete: record, handlers, wake: () => wake() },
         { taskNo, force, who: 'operator', ...(name === undefined ? {} : { downstream: name }) },
         async () => {}
       ),
     remove: taskNo =>
-      remove(
-        { sql, complete: record, cluster: around, cancelled: stopped },
-        taskNo,
-        'operator',
-        async () => {}
-      ),
+      remove({ sql, complete: record, cancelled: stopped }, taskNo, 'operator', async () => {}),
     release: orderingKey =>
-      release(
-        { sql, cluster: around, promote: succession.promote },
-        { downstream: 'warehouse', orderingKey },
-        async () => {}
-      ),
+      release({ sql, promote: succession.promote }, { downstream: 'warehouse', orderingKey }, async () => {}),
     async dispatch(dead = []) {
       const stop = new AbortController()
       const one = newDispatcher()
