@@ -4,13 +4,12 @@ import { plainArray, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
-import { latencyBounds, percentile } from '../domain/latency.ts'
+import { eachCounter, latencyBounds, percentile, type Counter } from '../domain/counts.ts'
 import type { Counts } from '../runtime/statistics.ts'
 
 /** A process writes its own rows, with all that it has counted in that minute: to repeat it changes nothing. */
 export async function writeStatistics(db: Sql, node: string, counts: readonly Counts[]): Promise<void> {
-  const column = (name: Exclude<keyof Counts, 'downstream' | 'messageCode' | 'handledMs'>) =>
-    plainArray(counts.map(one => one[name]))
+  const column = (name: 'minute' | Counter) => plainArray(counts.map(one => one[name]))
   await db`
     insert into stat_minute (
       minute, node, downstream, message_code, accepted, attempts, failed_attempts, handled, direct, failed, exhausted, handled_ms
@@ -49,15 +48,8 @@ export interface StatsFilter {
   byDownstream: boolean
 }
 
-export interface StatsPoint {
+export interface StatsPoint extends Record<Counter, number> {
   at: string
-  accepted: number
-  attempts: number
-  failedAttempts: number
-  handled: number
-  direct: number
-  failed: number
-  exhausted: number
   p50Ms?: number
   p99Ms?: number
 }
@@ -65,7 +57,7 @@ export interface StatsPoint {
 /** One sum each: to take the arrays apart would make 23 rows of each. */
 const buckets = sql.raw([...latencyBounds, 0].map((_, at) => `sum(handled_ms[${at + 1}])`).join(', '))
 
-type StatsRow = Omit<StatsPoint, 'at' | 'p50Ms' | 'p99Ms'> & {
+type StatsRow = Record<Counter, number> & {
   at: number
   downstream: string
   histogram: (number | null)[] | null
@@ -105,22 +97,13 @@ export async function readStats(
 }
 
 function measured(rows: readonly StatsRow[]): Omit<StatsPoint, 'at'> {
-  const sum = (
-    name: 'accepted' | 'attempts' | 'failedAttempts' | 'handled' | 'direct' | 'failed' | 'exhausted'
-  ) => rows.reduce((total, row) => total + row[name], 0)
   const histogram: number[] = []
   for (const row of rows)
     for (const [at, n] of (row.histogram ?? []).entries())
       histogram[at] = (histogram[at] ?? 0) + Number(n ?? 0)
   const [p50, p99] = [percentile(histogram, 0.5), percentile(histogram, 0.99)]
   return {
-    accepted: sum('accepted'),
-    attempts: sum('attempts'),
-    failedAttempts: sum('failedAttempts'),
-    handled: sum('handled'),
-    direct: sum('direct'),
-    failed: sum('failed'),
-    exhausted: sum('exhausted'),
+    ...eachCounter(name => rows.reduce((total, row) => total + row[name], 0)),
     ...(p50 === null ? {} : { p50Ms: Math.round(p50 * 10) / 10 }),
     ...(p99 === null ? {} : { p99Ms: Math.round(p99 * 10) / 10 })
   }

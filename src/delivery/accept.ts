@@ -22,25 +22,12 @@ import type { Logger } from '../runtime/logger.ts'
 import { orUnavailable } from './cluster.ts'
 
 /** A posted task, checked except by the handler's schema. `body` is the parsed `messageBody`. */
-export interface TaskRequest {
-  taskNo: string
-  messageCode: string
-  sceneType: string
-  messageBody: string
+export interface TaskRequest extends Omit<
+  NewTask,
+  'id' | 'startAt' | 'delayMs' | 'committed' | 'deliveries' | 'steps'
+> {
   body: unknown
-  contentHash: string
   start: { at: Date } | { delayMs: number } | null
-  deliverBefore: Date | null
-  needCallback: boolean | null
-  retryTimes: number | null
-  extend: string | null
-  traceparent: string | null
-  createdBy: string
-  biz?: NewTask['biz']
-  orderingKey?: NewTask['orderingKey']
-  after?: NewTask['after']
-  /** A half message: no delivery before it is committed. */
-  prepared?: { checkAfterMs: number }
 }
 
 export type AcceptResult =

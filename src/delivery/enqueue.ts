@@ -25,6 +25,7 @@ export function byDownstream(deliveries: readonly ClaimedDelivery[]): Map<string
 export interface Queue {
   /** Returns, within 250 ms, the deliveries that were not added. Never rejects. */
   add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]>
+  /** How many more deliveries may be enqueued now. 0 while nothing can be added. */
   room(downstream: string): number
 }
 

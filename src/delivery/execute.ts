@@ -25,8 +25,11 @@ import { reasonOf } from '../runtime/errors.ts'
 
 /** The limiter, as this file uses it. Slots count deliveries. */
 export interface SlotLimiter {
+  /** True if a delivery may start at once: it then has its slot. Nobody is overtaken. */
   tryTake(): boolean
+  /** Resolves when a delivery may start, in the order of the calls. Rejects with the signal's reason. */
   take(signal: AbortSignal): Promise<void>
+  /** A delivery with a slot has ended. */
   free(): void
 }
 

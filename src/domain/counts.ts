@@ -1,3 +1,20 @@
+/** What is counted by minute, downstream and messageCode. */
+export const counters = [
+  'accepted',
+  'attempts',
+  'failedAttempts',
+  'handled',
+  // Of these: with the first attempt.
+  'direct',
+  'failed',
+  // Of these: after all its tries.
+  'exhausted'
+] as const
+export type Counter = (typeof counters)[number]
+
+export const eachCounter = (count: (name: Counter) => number): Record<Counter, number> =>
+  Object.fromEntries(counters.map(name => [name, count(name)])) as Record<Counter, number>
+
 /** Upper bounds in ms of the buckets of a latency histogram; a last bucket holds what took longer. */
 export const latencyBounds = [
   1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,

@@ -1,5 +1,6 @@
 import type { Logger } from '../runtime/logger.ts'
 import { byDownstream, type ClaimedDelivery } from '../delivery/enqueue.ts'
+import type { SharedQueue } from '../delivery/local-queue.ts'
 import type { Backend, DeliveryRef } from './backend.ts'
 import { withTimeout } from '../runtime/with-timeout.ts'
 import { jobSize, prefetchWindow, type Limits } from './prefetch-window.ts'
@@ -20,21 +21,13 @@ export interface JobQueueOptions {
   addMs?: number
 }
 
-export interface JobQueue {
-  /** Resolves within `addMs` with the deliveries that were not added. Never rejects. */
-  add(deliveries: ClaimedDelivery[]): Promise<ClaimedDelivery[]>
-  /** How many more deliveries may be enqueued now. 0 while the backend is away. */
-  room(downstream: string): number
+export interface JobQueue extends SharedQueue {
   /** Deliveries waiting in the queue, as far as this process knows. */
   waiting(downstream: string): number
-  /** The backend does not answer: nothing can be added. */
-  isAway(downstream: string): boolean
   /** Called by workers of this process for deliveries that left the queue, so that their room is free at once. */
   taken(downstream: string, deliveries: number): void
   /** Called for each delivery that starts in time: this is the pace. */
   started(downstream: string): void
-  /** Deliveries that this process starts without the queue. */
-  bypassed(downstream: string, deliveries: number): void
   /** Finishes the running adds, then adds no more. */
   stop(): Promise<void>
 }

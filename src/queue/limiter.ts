@@ -1,11 +1,7 @@
+import type { SlotLimiter } from '../delivery/execute.ts'
+
 /** The limits of one downstream in this process. All numbers count deliveries. */
-export interface Limiter {
-  /** True if a delivery may start at once: it then has its slot. Nobody is overtaken. */
-  tryTake(): boolean
-  /** Resolves when a delivery may start, in the order of the calls. Rejects with the signal's reason. */
-  take(signal: AbortSignal): Promise<void>
-  /** A delivery with a slot has ended. */
-  free(): void
+export interface Limiter extends SlotLimiter {
   /** How many more deliveries could start at once, or within 150 ms at the recent pace. */
   open(): number
   readonly inUse: number

@@ -2,6 +2,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { setMaxListeners } from 'node:events'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Backend, DeliveryRef, JobConsumer, ReceivedJob } from './backend.ts'
+import type { QueueDownstream } from './job-queue.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 import { sleep } from '../runtime/repeat.ts'
 import { reasonOf } from '../runtime/errors.ts'
@@ -11,15 +12,9 @@ export interface Job {
   deliveries: DeliveryRef[]
 }
 
-export interface WorkedDownstream {
-  name: string
-  concurrency: number
-  leaseMs: number
-}
-
 export interface WorkersOptions {
   backend: Backend
-  downstreams: WorkedDownstream[]
+  downstreams: QueueDownstream[]
   /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */
   run: (job: Job) => Promise<void>
   /** Resolves when this process may take jobs for it, or when the signal aborts. */
@@ -46,7 +41,7 @@ export async function runWorkers(options: WorkersOptions): Promise<void> {
   await Promise.all(options.downstreams.map(downstream => pull(options, downstream)))
 }
 
-async function pull(options: WorkersOptions, downstream: WorkedDownstream) {
+async function pull(options: WorkersOptions, downstream: QueueDownstream) {
   const { backend, log, signal } = options
   const queue = downstream.name
   const trouble = sayOnce(log, queue)

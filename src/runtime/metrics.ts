@@ -48,18 +48,14 @@ export function createMetrics({
   const codeOf = (messageCode: string | undefined): string =>
     messageCode !== undefined && (codes.size === 0 || codes.has(messageCode)) ? messageCode : 'unknown'
 
-  const accepts = new Counter({
-    name: 'ackbox_accepts_total',
-    help: 'Posted tasks by result: created, same, conflict; refused, if a handler knows the messageCode',
-    labelNames: ['message_code', 'kind'],
-    registers
-  })
-  const attempts = new Counter({
-    name: 'ackbox_attempts_total',
-    help: 'Ended attempts by outcome',
-    labelNames: ['downstream', 'outcome'],
-    registers
-  })
+  const counter = <Label extends string>(name: string, help: string, labelNames: Label[]) =>
+    new Counter({ name, help, labelNames, registers })
+  const accepts = counter(
+    'ackbox_accepts_total',
+    'Posted tasks by result: created, same, conflict; refused, if a handler knows the messageCode',
+    ['message_code', 'kind']
+  )
+  const attempts = counter('ackbox_attempts_total', 'Ended attempts by outcome', ['downstream', 'outcome'])
   const attemptTime = new Histogram({
     name: 'ackbox_attempt_seconds',
     help: 'Duration of attempts',
@@ -67,42 +63,36 @@ export function createMetrics({
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 60],
     registers
   })
-  const receipts = new Counter({
-    name: 'ackbox_receipts_total',
-    help: 'Receipts with a valid token, by result and whether they changed anything',
-    labelNames: ['result', 'applied'],
-    registers
-  })
-  const moves = new Counter({
-    name: 'ackbox_moves_total',
-    help: 'Moves of deliveries by name; written="false": another process was faster',
-    labelNames: ['move', 'written'],
-    registers
-  })
-  const firstAttempts = new Counter({
-    name: 'ackbox_first_attempts_total',
-    help: 'First attempts of deliveries that ended, by outcome',
-    labelNames: ['message_code', 'downstream', 'outcome'],
-    registers
-  })
-  const ended = new Counter({
-    name: 'ackbox_deliveries_ended_total',
-    help: 'Ended deliveries by status; tries="later": not on the first attempt.',
-    labelNames: ['message_code', 'downstream', 'status', 'tries'],
-    registers
-  })
-  const endReasons = new Counter({
-    name: 'ackbox_delivery_failures_total',
-    help: 'Deliveries that this process ended FAILED, by reason',
-    labelNames: ['downstream', 'reason'],
-    registers
-  })
-  const yields = new Counter({
-    name: 'ackbox_worker_yields_total',
-    help: 'Times this worker left a downstream to other workers that reach it',
-    labelNames: ['downstream'],
-    registers
-  })
+  const receipts = counter(
+    'ackbox_receipts_total',
+    'Receipts with a valid token, by result and whether they changed anything',
+    ['result', 'applied']
+  )
+  const moves = counter(
+    'ackbox_moves_total',
+    'Moves of deliveries by name; written="false": another process was faster',
+    ['move', 'written']
+  )
+  const firstAttempts = counter(
+    'ackbox_first_attempts_total',
+    'First attempts of deliveries that ended, by outcome',
+    ['message_code', 'downstream', 'outcome']
+  )
+  const ended = counter(
+    'ackbox_deliveries_ended_total',
+    'Ended deliveries by status; tries="later": not on the first attempt.',
+    ['message_code', 'downstream', 'status', 'tries']
+  )
+  const endReasons = counter(
+    'ackbox_delivery_failures_total',
+    'Deliveries that this process ended FAILED, by reason',
+    ['downstream', 'reason']
+  )
+  const yields = counter(
+    'ackbox_worker_yields_total',
+    'Times this worker left a downstream to other workers that reach it',
+    ['downstream']
+  )
   if (build)
     new Gauge({
       name: 'ackbox_build_info',
@@ -117,30 +107,25 @@ export function createMetrics({
     buckets: [0.005, 0.02, 0.1, 0.5, 2, 10, 30],
     registers
   })
-  const drained = new Counter({
-    name: 'ackbox_outbox_rows_total',
-    help: 'Outbox rows this process finished, by result: stored, same, rejected',
-    labelNames: ['result'],
-    registers
-  })
-  const checks = new Counter({
-    name: 'ackbox_checks_total',
-    help: 'Checks of half messages by answer of the producer',
-    labelNames: ['message_code', 'answer'],
-    registers
-  })
-  const halves = new Counter({
-    name: 'ackbox_prepared_ended_total',
-    help: 'Ended half messages by state and by origin: producer, check',
-    labelNames: ['message_code', 'state', 'by'],
-    registers
-  })
-  const alarmMessages = new Counter({
-    name: 'ackbox_alarm_messages_total',
-    help: 'Messages to alarm channels by outcome: accepted, failed',
-    labelNames: ['channel', 'outcome'],
-    registers
-  })
+  const drained = counter(
+    'ackbox_outbox_rows_total',
+    'Outbox rows this process finished, by result: stored, same, rejected',
+    ['result']
+  )
+  const checks = counter('ackbox_checks_total', 'Checks of half messages by answer of the producer', [
+    'message_code',
+    'answer'
+  ])
+  const halves = counter(
+    'ackbox_prepared_ended_total',
+    'Ended half messages by state and by origin: producer, check',
+    ['message_code', 'state', 'by']
+  )
+  const alarmMessages = counter(
+    'ackbox_alarm_messages_total',
+    'Messages to alarm channels by outcome: accepted, failed',
+    ['channel', 'outcome']
+  )
   for (const messageCode of codes) {
     for (const kind of acceptKinds) accepts.inc({ message_code: messageCode, kind }, 0)
   }

@@ -1,22 +1,13 @@
 // What this process counts by minute, downstream and messageCode, for the charts of the dashboard. Kept in memory until it is written.
-import { latencyBounds } from '../domain/latency.ts'
+import { eachCounter, latencyBounds, type Counter } from '../domain/counts.ts'
 
 /** Counts of one minute since its start, of one downstream and messageCode. */
-export interface Counts {
+export interface Counts extends Record<Counter, number> {
   /** ms since 1970. */
   minute: number
   /** Empty for what was accepted: a task has no downstream yet. */
   downstream: string
   messageCode: string
-  accepted: number
-  attempts: number
-  failedAttempts: number
-  handled: number
-  /** Of these: with the first attempt. */
-  direct: number
-  failed: number
-  /** Of these: after all its tries. */
-  exhausted: number
   /** Histogram of the ms until HANDLED, by `latencyBounds`. */
   handledMs: number[]
 }
@@ -52,7 +43,7 @@ export function openStatistics(now: () => number) {
       minute,
       downstream,
       messageCode,
-      ...zeros,
+      ...eachCounter(() => 0),
       handledMs: latencyBounds.map(() => 0).concat(0)
     }
     byCode.set(messageCode, made)
@@ -111,14 +102,6 @@ function summed(counted: readonly Counts[]): Counts[] {
 
 const sum = (a: Counts, b: Counts): Counts => ({
   ...a,
-  accepted: a.accepted + b.accepted,
-  attempts: a.attempts + b.attempts,
-  failedAttempts: a.failedAttempts + b.failedAttempts,
-  handled: a.handled + b.handled,
-  direct: a.direct + b.direct,
-  failed: a.failed + b.failed,
-  exhausted: a.exhausted + b.exhausted,
+  ...eachCounter(name => a[name] + b[name]),
   handledMs: a.handledMs.map((count, bucket) => count + (b.handledMs[bucket] ?? 0))
 })
-
-const zeros = { accepted: 0, attempts: 0, failedAttempts: 0, handled: 0, direct: 0, failed: 0, exhausted: 0 }

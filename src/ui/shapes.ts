@@ -1,4 +1,5 @@
 // The answers of the API, as far as the pages show them (openapi/openapi.json).
+import type { Counter } from '../domain/counts.ts'
 import type { WaitingFor } from '../domain/waiting-for.ts'
 import type { Count } from './counts.ts'
 
@@ -131,15 +132,8 @@ export interface Node {
   seenAt: string
   yielded: { downstream: string; until: string; reason: string }[]
 }
-export interface Point {
+export interface Point extends Record<Counter, number> {
   at: string
-  accepted: number
-  attempts: number
-  failedAttempts: number
-  handled: number
-  direct: number
-  failed: number
-  exhausted: number
   p50Ms?: number
   p99Ms?: number
 }

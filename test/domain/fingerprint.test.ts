@@ -1,6 +1,6 @@
 import t from 'tap'
 import { fingerprint, firstLine } from '../../src/domain/fingerprint.ts'
-import { latencyBounds, percentile } from '../../src/domain/latency.ts'
+import { latencyBounds, percentile } from '../../src/domain/counts.ts'
 
 t.test('the first line of an answer says what is wrong, without numbers and ids', async t => {
   const lines: [text: string | null, line: string | null][] = [
