@@ -2,7 +2,7 @@ import type { Sql } from './pool.ts'
 import type { attempt, Row } from './schema.ts'
 
 /** What is on record of a delivery's attempts before this one. */
-export interface EarlierAttempts {
+interface EarlierAttempts {
   attempts: Pick<Row<typeof attempt>, 'outcome' | 'reason' | 'status_code'>[]
   /** Attempts that left no record: their lease was lost, or they were released unsent. */
   unrecorded: number

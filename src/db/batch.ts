@@ -1,7 +1,7 @@
 import { sleep } from '../runtime/repeat.ts'
 import { isInfrastructure } from './pool.ts'
 
-export interface BatcherOptions<In, Out> {
+interface BatcherOptions<In, Out> {
   /** One statement, one commit; as many results as items, in their order. Of several statements some may have failed. */
   write: (items: In[]) => Promise<Out[] | Partly<Out>>
   /** The most items of one statement. */

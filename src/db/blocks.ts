@@ -7,7 +7,7 @@ import { present, statusWord } from './views.ts'
 import type { TaskState } from '../domain/types.ts'
 import type { Blocker } from '../domain/waiting-for.ts'
 
-export interface Blocks {
+interface Blocks {
   /** By downstream. */
   paused: Map<string, { since: string; by?: string }>
   /** The tasks that it was posted to come after. */

@@ -8,7 +8,7 @@ export interface SeenChanges {
   auditId: number
 }
 
-export interface Changes extends SeenChanges {
+interface Changes extends SeenChanges {
   failures: { messageCode: string; downstream: string }[]
   /** Some operator has done something. */
   audit: boolean

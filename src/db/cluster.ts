@@ -63,7 +63,7 @@ export async function liveRoles(sql: Sql): Promise<string[]> {
 }
 
 /** What every process looks at once a second. */
-export interface ClusterState {
+interface ClusterState {
   now: Date
   /** It can be read only: a replica, or set so. */
   readOnly: boolean

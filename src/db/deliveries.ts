@@ -127,7 +127,7 @@ export const taskOf = (row: TaskRow): Task => ({
 })
 
 /** A downstream that a dispatcher may claim for: at most `room` deliveries, each with a lease of `leaseMs`. */
-export interface ClaimLimit {
+interface ClaimLimit {
   downstream: string
   room: number
   leaseMs: number

@@ -13,7 +13,7 @@ import {
 } from './tasks.ts'
 
 /** A task that exists, as one that may be waited for. */
-export interface Found {
+interface Found {
   id: string
   state: string
   messageCode: string

@@ -19,7 +19,7 @@ export interface FailureFilter {
   limit: number
 }
 
-export interface FailureGroup {
+interface FailureGroup {
   fingerprint: string
   downstream: string
   reason: Reason

@@ -2,17 +2,22 @@
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
-/** A delivery to store, with what it has of its task. `delayMs` counts from the database's now. */
-export interface DeliveryRow {
-  taskId: string
+export interface NewDelivery {
   downstream: string
+  /** The handler's `when` said no: stored as DELETED, SKIPPED. */
   skipped: boolean
+  /** Claim it in the same commit if it is due; else it waits for a dispatcher. */
   claim: boolean
   /** Who claims it: the same of all in a statement. */
   owner?: number | null
   leaseMs: number
   tries: number
   needsReceipt: boolean
+}
+
+/** A delivery to store, with what it has of its task. `delayMs` counts from the database's now. */
+export interface DeliveryRow extends NewDelivery {
+  taskId: string
   deliverBefore: Date | null
   startAt: Date | null
   delayMs: number | null

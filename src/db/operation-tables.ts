@@ -1,8 +1,8 @@
 // What runs in the background: bulk redeliveries, and reconciliations by schedule.
 import { sql, check, index, integer, jsonb, pgTable, primaryKey, text, uuid, at, oneOf } from './drizzle.ts'
 
-export const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const
-export type OperationState = (typeof operationStates)[number]
+const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const
+type OperationState = (typeof operationStates)[number]
 
 /** Which FAILED deliveries a bulk redelivery takes. All members together; without a member: any. */
 export interface RedeliverFilter {

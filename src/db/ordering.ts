@@ -19,7 +19,7 @@ export interface Promoting extends OrderingKey {
   skips: boolean
 }
 
-export interface Promoted extends Claim {
+interface Promoted extends Claim {
   phase: Phase
   /** Of one that is claimed, if its task was asked for. */
   loaded?: LoadedDelivery

@@ -118,7 +118,7 @@ export const enqueuedColumns = (sql: Sql) => sql`
   need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by`
 
 /** `id` is a UUID of version 7: the lists of alarms go by it. */
-export interface Rejection {
+interface Rejection {
   rowId: number
   id: string
   problem: object

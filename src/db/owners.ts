@@ -3,7 +3,7 @@ import { plainArray } from './arrays.ts'
 import { connect, type Client } from './pool.ts'
 
 /** What a process says of itself when it gets its number. */
-export interface OwnerFacts {
+interface OwnerFacts {
   node: string
   isWorker: boolean
   process: string | null

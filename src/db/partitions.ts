@@ -4,7 +4,7 @@ import { plainArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
 export const partitioned = ['attempt', 'receipt'] as const
-export type Partitioned = (typeof partitioned)[number]
+type Partitioned = (typeof partitioned)[number]
 
 /** Days from today on that have their partitions before anybody needs them. */
 export const daysAhead = 8
@@ -110,7 +110,7 @@ export async function lockHoldersOf(
 }
 
 /** What became of a day that is older than retention keeps. `kept`: it has tasks still, and what no task has any more was removed. */
-export type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: LockHolder[] }
+type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: LockHolder[] }
 
 export async function tendPartition(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
   try {

@@ -6,7 +6,7 @@ export type Sql = postgres.Sql<{ bigint: number }>
 export type Client = postgres.Sql
 export type Transaction = postgres.TransactionSql
 
-export interface OpenOptions {
+interface OpenOptions {
   max: number
   applicationName?: string
   /** A statement that runs longer is cut off by PostgreSQL. */

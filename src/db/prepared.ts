@@ -225,7 +225,7 @@ export async function claimCheck(sql: Sql, taskId: string, leaseMs: number): Pro
 }
 
 /** What a check came to that ended nothing. */
-export interface CheckRecord {
+interface CheckRecord {
   taskId: string
   check: number
   answer: CheckAnswer

@@ -26,6 +26,10 @@ export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<M
   return new Map([...parts].flatMap(([taskNo, of]) => (of[0] ? [[taskNo, taskOf(of[0], of)]] : [])))
 }
 
+export async function readBrief(sql: Sql, taskNo: string): Promise<TaskView | 'not_found'> {
+  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+}
+
 /** A row of `prepared` as json: its times are texts. */
 type PreparedJson = {
   [name in keyof Row<typeof prepared>]: Row<typeof prepared>[name] extends Date | null

@@ -32,7 +32,7 @@ export interface Question extends Compared {
   cursor?: string
 }
 
-export interface Difference {
+interface Difference {
   taskNo: string
   kind: DifferenceKind
   status?: Status
@@ -132,7 +132,7 @@ async function findMissing(
 }
 
 /** Of what a downstream has handled, where it stands here if that is not HANDLED. `delivery` is null where none goes there. */
-export interface NotHandled {
+interface NotHandled {
   taskNo: string
   taskId: string | null
   createdAt: Date | null
@@ -174,7 +174,7 @@ export async function findNotHandled(
   }))
 }
 
-export const differenceOf = ({ taskNo, delivery }: NotHandled): Difference =>
+const differenceOf = ({ taskNo, delivery }: NotHandled): Difference =>
   delivery === null
     ? { taskNo, kind: 'UNKNOWN' }
     : {

@@ -4,7 +4,7 @@ import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
 /** A downstream of a handler. */
-export interface ReconciliationKey {
+interface ReconciliationKey {
   messageCode: string
   downstream: string
 }

@@ -26,7 +26,7 @@ export type TaskFilter = ListFilter & {
 }
 
 /** The rows of a page and one more, or fewer. */
-export interface SearchResult<Row> {
+interface SearchResult<Row> {
   rows: Row[]
   /** Not all was looked at: the cursor at which to go on. */
   until?: string
@@ -34,7 +34,7 @@ export interface SearchResult<Row> {
 
 const part = alias(delivery, 'part')
 const isSending = sql`bool_or(${part.status} = 0)`
-export const visibleStatus = sql`case when ${isSending} then 0 when bool_or(${part.status} = 2) then 2
+const visibleStatus = sql`case when ${isSending} then 0 when bool_or(${part.status} = 2) then 2
   when bool_or(${part.status} = 1) then 1 else -1 end`
 export const statusOfTask = new QueryBuilder()
   .select({ status: visibleStatus })
@@ -43,11 +43,11 @@ export const statusOfTask = new QueryBuilder()
 
 const number = (status: Status | undefined): number | undefined => status && statusNumber[status]
 
-export const hasText = (column: SQL, text: string | undefined): SQL | undefined =>
+const hasText = (column: SQL, text: string | undefined): SQL | undefined =>
   text === undefined ? undefined : sql`${column} ilike ${`%${literally(text)}%`}`
 
 /** Conditions of a task's own row. */
-export const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
+const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
   and(
     is(task.id, filter.id),
     ofMessages(filter),
@@ -171,7 +171,7 @@ const allSending = sql`
     limit ${mostLooked + 1}
   ) d`
 
-export async function sendingAreFew({ db }: Reads): Promise<boolean> {
+async function sendingAreFew({ db }: Reads): Promise<boolean> {
   const [row] = await db.execute<{ n: number }>(sql`
     ${names(0)}
     select count(*)::int as n from (${allSending} limit ${mostLooked + 1}) few`)

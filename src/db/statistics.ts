@@ -48,7 +48,7 @@ export interface StatsFilter {
   byDownstream: boolean
 }
 
-export interface StatsPoint extends Record<Counter, number> {
+interface StatsPoint extends Record<Counter, number> {
   at: string
   p50Ms?: number
   p99Ms?: number

@@ -11,7 +11,7 @@ export interface TaskProgress {
   deliveries: DeliveryProgress[]
 }
 
-export interface DeliveryProgress {
+interface DeliveryProgress {
   downstream: string
   status: Status
   phase: Phase | null

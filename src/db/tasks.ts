@@ -7,6 +7,7 @@ import {
   placesOf,
   tellingPlaces,
   type DeliveryRow,
+  type NewDelivery,
   type Place
 } from './new-deliveries.ts'
 import type { Invalid } from '../runtime/errors.ts'
@@ -42,7 +43,7 @@ export interface NewTask {
 }
 
 /** The business thing that a task is about. `unique`: of one messageCode no second task that says so may have it. */
-export interface Biz {
+interface Biz {
   type: string
   key: string
   unique: boolean
@@ -61,19 +62,6 @@ export interface After {
   codes: readonly string[] | null
   /** What came later in the same call does not count, though it is stored by now. */
   later?: ReadonlySet<string>
-}
-
-export interface NewDelivery {
-  downstream: string
-  /** The handler's `when` said no: stored as DELETED, SKIPPED. */
-  skipped: boolean
-  /** Claim it in the same commit if it is due; else it waits for a dispatcher. */
-  claim: boolean
-  /** Who claims it: the same of all in a statement. */
-  owner?: number | null
-  leaseMs: number
-  tries: number
-  needsReceipt: boolean
 }
 
 /** What became of one NewTask. `inFlight` are indexes into its deliveries; `places` are by them, with an orderingKey. */

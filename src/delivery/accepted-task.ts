@@ -1,6 +1,7 @@
 import type { Task } from '../domain/types.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
-import type { InsertResult, NewDelivery, NewTask } from '../db/tasks.ts'
+import type { NewDelivery } from '../db/new-deliveries.ts'
+import type { InsertResult, NewTask } from '../db/tasks.ts'
 import {
   placeView,
   present,

@@ -10,7 +10,7 @@ export interface Admission {
   give(marked: Map<string, number>): void
 }
 
-export interface AdmissionDeps {
+interface AdmissionDeps {
   /** The queue counts enqueued deliveries. This counts those whose commit is still running. */
   enqueuer: Pick<Enqueuer, 'room'>
   cluster: Pick<Cluster, 'isPaused' | 'isBehind'>

@@ -8,7 +8,7 @@ import { derivedSecrets, signedHeaders } from './headers.ts'
 import { inHookTime } from './hooks.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
-export interface AskProducerDeps {
+interface AskProducerDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
   transport: Transport<HttpRequest>
   secret: string
@@ -17,12 +17,10 @@ export interface AskProducerDeps {
   concurrency: number
   /** Aborts when we can wait no longer. */
   cutOff: AbortSignal
-  /** The host's clock will do: receivers allow minutes. */
-  now?: () => Date
 }
 
 /** What the producer said; `reason` says why it is nothing. */
-export interface ProducerAnswer {
+interface ProducerAnswer {
   answer: CheckAnswer
   reason: string | null
 }
@@ -34,7 +32,7 @@ export type Ask = (claim: ClaimedCheck) => Promise<ProducerAnswer>
 export const checkTimeoutMs = 3_000
 
 /** The name under which a secret is derived from SECRET. A downstream's name holds no colon. */
-export const checkSecretName = (messageCode: string): string => `check:${messageCode}`
+const checkSecretName = (messageCode: string): string => `check:${messageCode}`
 
 const nothing = (reason: string): ProducerAnswer => ({ answer: 'NONE', reason: reason.slice(0, 500) })
 const members = new Set(['url', 'headers'])
@@ -45,8 +43,7 @@ export function producerAsker({
   secret,
   secretPrevious,
   concurrency,
-  cutOff,
-  now = () => new Date()
+  cutOff
 }: AskProducerDeps): Ask {
   const signers = new Map<string, Sign>()
   const signerOf = (messageCode: string): Sign => {
@@ -78,7 +75,8 @@ export function producerAsker({
         headers(payload) {
           const id = `check_${task.id}_${check}`
           return {
-            ...signedHeaders(signerOf(task.messageCode), id, task, payload, now()),
+            // The host's clock will do: receivers allow minutes.
+            ...signedHeaders(signerOf(task.messageCode), id, task, payload, new Date()),
             'ackbox-check': String(check),
             'ackbox-prepared-at': preparedAt.toISOString()
           }

@@ -32,7 +32,7 @@ export interface BulkOperationDeps {
   log: Logger
 }
 
-export interface Bulk {
+interface Bulk {
   /** One look at all operations that run. Returns the ms until the next. */
   look(): Promise<number>
 }

@@ -37,7 +37,7 @@ export interface Complete {
 }
 
 /** Hears of deliveries that ended, once that is committed, and lets go of what waited for them (`successors` of ordering.ts). */
-export interface EndListener {
+interface EndListener {
   /** A delivery of each of these tasks has ended. */
   ended(taskIds: readonly string[]): void
   /** The next delivery of each of these keys may go. */

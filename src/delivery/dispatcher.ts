@@ -6,7 +6,7 @@ import type { DeadOwner } from '../db/owners.ts'
 import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
 import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from './schedule.ts'
 
-export interface DispatcherDeps extends ScheduleDeps, RescueDeps {
+interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
   takenBy: TakenBy
   /** This process calls nobody dead any more. Resolves when it has told whom it called, or after a second. */

@@ -10,7 +10,7 @@ import type { Metrics } from '../runtime/metrics.ts'
 import { newTaskOf, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
 
 /** What is no task yet. */
-export type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
+type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
 
 /** The border that a POST passes, for rows. */
 export interface OutboxReader {

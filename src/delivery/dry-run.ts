@@ -18,13 +18,13 @@ export interface DryRunDeps {
   log: Pick<Logger, 'warn'>
 }
 
-export interface DryRun {
+interface DryRun {
   messageCode: string
   taskNo: string
   downstreams: DryRequest[]
 }
 
-export interface DryRequest {
+interface DryRequest {
   downstream: string
   transport: string
   needCallback: boolean

@@ -36,7 +36,7 @@ export interface Enqueuer extends Pick<Withdrawals, 'begin' | 'end'> {
   idle(): Promise<void>
 }
 
-export interface EnqueuerDeps {
+interface EnqueuerDeps {
   queue: Queue
   complete: Complete
   owner: Pick<Owner, 'number'>

@@ -36,7 +36,7 @@ export interface SlotLimiter {
 /** Called for each attempt that ended, when somebody traces. */
 export type Traced = (delivery: LoadedDelivery, outcome: AttemptEnd, move: string, startedAt: Date) => void
 
-export interface ExecuteDeps {
+interface ExecuteDeps {
   sql: Sql
   handlers: ReadonlyMap<string, LoadedHandler>
   transports: { readonly [name: string]: Transport }

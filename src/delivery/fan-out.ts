@@ -1,4 +1,4 @@
-import type { NewDelivery } from '../db/tasks.ts'
+import type { NewDelivery } from '../db/new-deliveries.ts'
 import { limitOf } from '../domain/retry-policy.ts'
 import type { Task } from '../domain/types.ts'
 import type { About } from '../handler/define.ts'

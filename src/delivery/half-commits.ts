@@ -6,7 +6,7 @@ import { Unavailable } from '../runtime/errors.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 
 /** Half messages only: the group commit of what their producers commit. Plain tasks go by `tasks` in accept.ts. */
-export interface HalfCommits extends Batcher<NewTask, InsertResult> {
+interface HalfCommits extends Batcher<NewTask, InsertResult> {
   /** Characters of the bodies in it. */
   readonly text: number
 }

@@ -11,7 +11,7 @@ import {
 import type { Sql } from '../db/pool.ts'
 import type { NewTask } from '../db/tasks.ts'
 import type { TaskView } from '../db/views.ts'
-import { readTasks } from '../db/read-tasks.ts'
+import { readBrief } from '../db/read-tasks.ts'
 import { nextCheck } from '../domain/retry-policy.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import { failpoint } from '../runtime/failpoint.ts'
@@ -62,7 +62,7 @@ export async function commit(
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state === 'CANCELLED') return 'rolled_back'
-  if (half.state === 'ACTIVE') return orUnavailable(deps.cluster, read(deps, taskNo))
+  if (half.state === 'ACTIVE') return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))
   const handler = deps.handlers.get(half.task.messageCode)
   if (!handler) return 'no_handler'
   await orUnavailable(deps.cluster, audit(half.task.createdBy))
@@ -128,11 +128,11 @@ async function cancel(
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state === 'ACTIVE') return 'committed'
-  if (half.state === 'CANCELLED') return read(deps, taskNo)
+  if (half.state === 'CANCELLED') return readBrief(deps.sql, taskNo)
   await audit(half.task.createdBy)
   if (!(await rollBackTask(deps.sql, half.task.id, by))) return cancel(deps, taskNo, by, unaudited)
   ended(deps, half, 'ROLLED_BACK', by)
-  return read(deps, taskNo)
+  return readBrief(deps.sql, taskNo)
 }
 
 /** Asks its producer now, and does as it says. What is being asked at this moment is shown as it is. */
@@ -148,7 +148,7 @@ export async function checkNow(
   await audit(half.task.createdBy)
   const claim = await orUnavailable(deps.cluster, claimCheck(deps.sql, half.task.id, checkLeaseMs(deps)))
   if (claim) await check(deps, claim)
-  return orUnavailable(deps.cluster, read(deps, taskNo))
+  return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))
 }
 
 /** Asks, and does as it is told. */
@@ -188,8 +188,4 @@ function ended(
 ) {
   metrics.halfEnded(task.messageCode, state, by.startsWith('check:') ? 'check' : 'producer')
   log.info({ taskNo: task.taskNo, messageCode: task.messageCode, state, by }, 'prepared.ended')
-}
-
-async function read({ sql }: HalfDeps, taskNo: string): Promise<TaskView | 'not_found'> {
-  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
 }

@@ -33,7 +33,7 @@ export interface HeaderOptions {
 }
 
 /** Percent-encoded UTF-8, as in a URL: a header holds no other text on every transport. Letters, digits and . _ - stay as they are. */
-export const headerText = encodeURIComponent
+const headerText = encodeURIComponent
 
 /** The secrets of a name: of SECRET, and of SECRET_PREVIOUS during a rotation. */
 export const derivedSecrets = (

@@ -45,7 +45,7 @@ export function ownedOf(
   }
 }
 
-export interface LeaseDeps {
+interface LeaseDeps {
   cluster: Cluster
   owner: Owner
   stopping: AbortSignal

@@ -11,7 +11,7 @@ export interface SharedQueue extends Queue {
   bypassed(downstream: string, deliveries: number): void
 }
 
-export interface LocalQueueOptions {
+interface LocalQueueOptions {
   /** The queue for all deliveries that cannot start here. */
   queue: SharedQueue
   /** Resolves when each delivery has a slot or was released. */
@@ -23,7 +23,7 @@ export interface LocalQueueOptions {
   log: Logger
 }
 
-export interface LocalQueue extends Queue {
+interface LocalQueue extends Queue {
   /** Resolves when no delivery waits here for a slot. */
   idle(): Promise<void>
 }

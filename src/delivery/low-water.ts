@@ -2,7 +2,7 @@
 // holds a snapshot it may not: a look that begins at the first entry reads all of them, each time.
 
 /** What a look saw. */
-export interface Seen {
+interface Seen {
   now: Date
   /** By downstream, its oldest open clock that has run out, ms since 1970; none has: no entry. */
   oldest: ReadonlyMap<string, number>

@@ -1,6 +1,6 @@
 // What operators do with one task or one key. Each act rejects with what PostgreSQL says; it may happen even so.
 import type { TaskView } from '../db/views.ts'
-import { readTasks } from '../db/read-tasks.ts'
+import { readBrief } from '../db/read-tasks.ts'
 import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
 import type { Sql } from '../db/pool.ts'
 import { readTaskProgress, type TaskProgress } from '../db/task-progress.ts'
@@ -14,7 +14,7 @@ import type { Cancelled } from './load.ts'
 /** Of each delivery that an operator changes: its status before and after. Called before the first change, for the audit. */
 export type WriteAudit = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>
 
-export interface RedeliverDeps {
+interface RedeliverDeps {
   sql: Sql
   complete: Complete
   handlers: ReadonlyMap<string, LoadedHandler>
@@ -65,7 +65,7 @@ export async function redeliver(
   const done = await Promise.all(asked.map(move => deps.complete({ move, task })))
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
-  return (await readTasks(deps.sql, [request.taskNo])).get(request.taskNo) ?? 'not_found'
+  return readBrief(deps.sql, request.taskNo)
 }
 
 type Parts = TaskProgress['deliveries']
@@ -111,10 +111,10 @@ export async function push(
   const done = await Promise.all(asked.map(move => complete({ move, task })))
   if (!done.includes('moved')) return 'nothing'
   wake()
-  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+  return readBrief(sql, taskNo)
 }
 
-export interface SettleDeps {
+interface SettleDeps {
   sql: Sql
   complete: Complete
   cancelled: Cancelled
@@ -185,10 +185,10 @@ async function end(
     if (moved === parts.length) break
   }
   if (ended === 0) return 'nothing'
-  return (await readTasks(sql, [taskNo])).get(taskNo) ?? 'not_found'
+  return readBrief(sql, taskNo)
 }
 
-export interface ReleaseDeps {
+interface ReleaseDeps {
   sql: Sql
   promote: (keys: readonly OrderingKey[]) => void
 }

@@ -9,7 +9,7 @@ import { dependents, type Dependents, type DependentsDeps } from './dependents.t
 import type { ClaimedDelivery, Enqueuer } from './enqueue.ts'
 import type { Owner } from './lease.ts'
 
-export interface OrderingDeps {
+interface OrderingDeps {
   sql: Sql
   /** The downstreams with a handler in this process. `onFailed`: what a FAILED delivery does to its key. */
   downstreams: readonly { name: string; leaseMs: number; onFailed?: 'hold' | 'skip' | undefined }[]

@@ -9,7 +9,7 @@ import type { DeliveryHeaders } from './headers.ts'
 import { inHookTime, type LazyHookContext } from './hooks.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
-export interface ProbeDeps {
+interface ProbeDeps {
   sql: Sql
   headers: DeliveryHeaders
   /** Aborts at the end of the shutdown time. */

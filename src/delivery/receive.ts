@@ -35,7 +35,7 @@ export type ReceiveResult =
   | 'wrong_code'
   | 'wrong_downstream'
 
-export interface ReceiveDeps {
+interface ReceiveDeps {
   sql: Sql
   handlers: ReadonlyMap<string, LoadedHandler>
   tokens: Tokens

@@ -15,7 +15,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { untilAborted } from '../runtime/with-timeout.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
-export interface ReconcilerDeps {
+interface ReconcilerDeps {
   sql: Sql
   reads: Reads
   handlers: ReadonlyMap<string, LoadedHandler>

@@ -5,7 +5,7 @@ import { waitingFor, waitingText } from '../domain/waiting-for.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
 import type { Cluster } from './cluster.ts'
 
-export interface WaitingForDeps {
+interface WaitingForDeps {
   reads: Reads
   handlers: ReadonlyMap<string, LoadedHandler>
   cluster: Pick<Cluster, 'now' | 'workers' | 'dispatchers'>

@@ -16,7 +16,7 @@ export interface Watcher {
 }
 
 /** Stops with the function that it gives. 'busy': too many watch. */
-export type Watch = (watcher: Watcher) => (() => void) | 'busy'
+type Watch = (watcher: Watcher) => (() => void) | 'busy'
 
 const mostWatchers = 100
 const lookMs = 1_000

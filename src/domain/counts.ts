@@ -1,5 +1,5 @@
 /** What is counted by minute, downstream and messageCode. */
-export const counters = [
+const counters = [
   'accepted',
   'attempts',
   'failedAttempts',

@@ -1,7 +1,7 @@
 // Failures that are the same, but for their numbers and ids, have one fingerprint.
 import { hash } from 'node:crypto'
 
-export interface FailureFacts {
+interface FailureFacts {
   downstream: string
   reason: string
   statusCode: number | null

@@ -39,7 +39,7 @@ export interface Policy {
   receiptTimeoutMs: number
 }
 
-export const defaultTimes = 10
+const defaultTimes = 10
 export const defaultBackoff: Backoff = { kind: 'exponential', firstMs: 10_000, maxMs: 3_600_000 }
 
 /** The longest wait that a downstream's `Retry-After` can request. */

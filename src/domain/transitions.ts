@@ -228,7 +228,7 @@ export const stateBits = (set: readonly State[]): number =>
   set.reduce((bits, state) => bits | (1 << states.indexOf(state)), 0)
 
 /** The properties of a move that SQL needs, computed once. */
-export interface Effect {
+interface Effect {
   fromBits: number
   status: number
   phase: Phase | null

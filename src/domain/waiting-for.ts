@@ -107,7 +107,7 @@ function lastOf({
   return { answer: String(status ?? outcome), at, ...(reason === undefined ? {} : { reason }) }
 }
 
-export type Language = 'en' | 'zh'
+type Language = 'en' | 'zh'
 
 /** The sentence for people. With `now` its clock counts down; without it names the time. Times are UTC unless `clock` says otherwise. */
 export function waitingText(

@@ -2,7 +2,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 
-export interface PidFile {
+interface PidFile {
   pid: number
   port: number
   ready: boolean

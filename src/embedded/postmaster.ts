@@ -22,7 +22,7 @@ export interface Postmaster {
   adopted: boolean
 }
 
-export interface RunOptions {
+interface RunOptions {
   /** Holds `postgres/` (the data), `postgres.log`, and `password` (0600). */
   dataDir: string
   /** Unset: the one it had last time, or any free one. */

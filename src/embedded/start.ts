@@ -5,7 +5,7 @@ import { readOrMakeSecret, runPostmaster, stopPostmaster, urlOf, type Postmaster
 import { connect, DatabaseError, isInfrastructure, type Client } from '../db/pool.ts'
 import { isAlive } from './pidfile.ts'
 
-export interface EmbeddedOptions {
+interface EmbeddedOptions {
   dataDir: string
   log?: Pick<Logger, 'info'>
 }

@@ -11,7 +11,7 @@ export interface QueueDownstream extends Limits {
   name: string
 }
 
-export interface JobQueueOptions {
+interface JobQueueOptions {
   backend: Backend
   downstreams: QueueDownstream[]
   log: Logger

@@ -8,7 +8,7 @@ export interface Limiter extends SlotLimiter {
   readonly waiting: number
 }
 
-export interface LimiterOptions {
+interface LimiterOptions {
   /** Both are read at every start: an operator may change them. */
   concurrency: number
   perSecond?: number | undefined

@@ -2,7 +2,7 @@
 import { Cluster, Redis, type RedisOptions } from 'ioredis'
 import { withinLimits, type ReplyLimits } from '../transport/redis-replies.ts'
 
-export interface RedisAddress {
+interface RedisAddress {
   kind: 'server' | 'cluster' | 'sentinel'
   /** As in the URL. */
   nodes: { host: string; port: number }[]
@@ -52,10 +52,7 @@ export const placeOf = (url: string): string =>
 type Times = 'connectTimeout' | 'disconnectTimeout' | 'commandTimeout' | 'socketTimeout' | 'keepAlive'
 type Retries = 'retryStrategy' | 'reconnectOnError' | 'maxRetriesPerRequest' | 'autoResendUnfulfilledCommands'
 
-export interface ClientOptions extends Pick<
-  RedisOptions,
-  Times | Retries | 'enableOfflineQueue' | 'lazyConnect'
-> {
+interface ClientOptions extends Pick<RedisOptions, Times | Retries | 'enableOfflineQueue' | 'lazyConnect'> {
   limits: ReplyLimits
   /** Of copies that BullMQ makes to block for jobs. */
   blockingTimeoutMs?: number

@@ -12,7 +12,7 @@ export interface Job {
   deliveries: DeliveryRef[]
 }
 
-export interface WorkersOptions {
+interface WorkersOptions {
   backend: Backend
   downstreams: QueueDownstream[]
   /** Resolves when each delivery of the job has a slot or was released, at the latest when the lease ends. */

@@ -11,7 +11,7 @@ export interface Imported {
   rejected: number
 }
 
-export interface ImportDeps {
+interface ImportDeps {
   target: Target
   /** Called for each row that is refused for good, with its problem (JSON). */
   reject(row: RelayRow, problem: string): void

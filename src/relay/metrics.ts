@@ -2,7 +2,7 @@ import { createServer, type Server } from 'node:http'
 import { Counter, Gauge, Registry } from 'prom-client'
 import type { Waiting } from './source.ts'
 
-export interface RelayMetrics {
+interface RelayMetrics {
   batch(done: { accepted: number; rejected: number }): void
   /** null: both sides answer. */
   health(fault: string | null): void

@@ -13,9 +13,9 @@ export interface RelayDeps {
   batch: number
   /** How many batches of rows without a key are under way at once. */
   concurrency: number
-  onBatch?: (done: { accepted: number; rejected: number; kept: number; ms: number }) => void
+  onBatch: (done: { accepted: number; rejected: number; kept: number; ms: number }) => void
   /** Called when a side cannot be reached, and with null when both can again. */
-  onHealth?: (fault: string | null) => void
+  onHealth: (fault: string | null) => void
 }
 
 /** How soon an empty outbox is looked at again: at once after rows, then more and more rarely. */
@@ -71,7 +71,7 @@ async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
       deps.log.warn({ taskNo: rows[index]?.taskNo, problem: verdict.problem.slice(0, 500) }, 'relay.rejected')
   })
   deps.log.debug({ rows: rows.length, ...done }, 'relay.batch')
-  deps.onBatch?.({ ...done, ms: performance.now() - from })
+  deps.onBatch({ ...done, ms: performance.now() - from })
   return verdicts
 }
 
@@ -86,13 +86,13 @@ async function worker(deps: RelayDeps, signal: AbortSignal, turn: () => Promise<
         const removed = await turn()
         if (failures > 0) deps.log.info({}, 'relay.recovered')
         failures = 0
-        deps.onHealth?.(null)
+        deps.onHealth(null)
         idle = removed > 0 ? idleMs.first : Math.min(idle * 1.5, idleMs.most)
         return removed > 0 ? 0 : idle
       } catch (err) {
         failures++
         const { message } = err as Error
-        deps.onHealth?.(message)
+        deps.onHealth(message)
         const waitMs = Math.max(
           err instanceof TargetAway ? (err.retryAfterMs ?? 0) : 0,
           Math.min(backoffMs.first * 2 ** (failures - 1), backoffMs.most) * (0.5 + Math.random() / 2)

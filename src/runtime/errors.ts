@@ -124,7 +124,7 @@ export class Problem extends Error {
 }
 
 /** What callers may be told. A closed list: the text of a connection error names hosts. */
-export type UnavailableDetail =
+type UnavailableDetail =
   | 'the database cannot be reached'
   | 'the database takes too long'
   | 'the task was removed while it was accepted: post it again'

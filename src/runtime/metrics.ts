@@ -7,7 +7,7 @@ import { checkAnswers, reasons, receiptResults, type CheckAnswer } from '../doma
 
 export type Metrics = ReturnType<typeof createMetrics>
 
-export interface MetricsOptions {
+interface MetricsOptions {
   processMetrics?: boolean
   /** ms since 1970, by the clock of the database as far as it is known. */
   now?: () => number

@@ -25,7 +25,7 @@ export function semaphore(most: number): Semaphore {
 }
 
 /** Counts running work. It has no Set of it, to save memory (docs/decisions.md). */
-export interface WaitGroup extends Pick<Semaphore, 'enter' | 'leave'> {
+interface WaitGroup extends Pick<Semaphore, 'enter' | 'leave'> {
   /** Resolves when no work is running. */
   idle(): Promise<void>
 }

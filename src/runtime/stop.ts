@@ -1,7 +1,7 @@
 // Requests to stop this process: signals, and the end of the npm that started it.
 
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-export type StopSignal = (typeof signals)[number]
+type StopSignal = (typeof signals)[number]
 /** Nobody presses Ctrl-C twice so fast. */
 const echoMs = 300
 

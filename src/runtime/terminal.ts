@@ -28,7 +28,7 @@ const words: Record<string, [word: string, style: Style]> = {
   skip: ['SKIPPED', 'gray']
 }
 
-export interface Terminal {
+interface Terminal {
   /** A line of JSON, as pino writes it. */
   write(json: string): void
   ended(delivery: EndedDelivery): void
