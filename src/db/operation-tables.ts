@@ -16,7 +16,7 @@ export interface RedeliverFilter {
   reason?: string
   /** Part of the text of the last reason. */
   lastReason?: string
-  /** Of its last failure. */
+  /** The fingerprint of its last failure. */
   fingerprint?: string
   /** RFC 3339: when the task was created. */
   from?: string
@@ -29,13 +29,13 @@ export const operation = pgTable(
     id: uuid('id').primaryKey(),
     state: text('state').$type<OperationState>().notNull().default('RUNNING'),
     filter: jsonb('filter').$type<RedeliverFilter>().notNull(),
-    /** Of whoever asked: only tasks of these. Null: of all. */
+    /** The messageCodes of the caller: only their tasks. Null: all. */
     messageCodes: text('message_codes').array(),
-    /** How many matched at the start, counted to 10,001. */
+    /** Matching deliveries at the start, counted up to 10,001. */
     matched: integer('matched').notNull(),
     redelivered: integer('redelivered').notNull().default(0),
     skipped: integer('skipped').notNull().default(0),
-    /** By downstream: the last task looked at, or `end`. */
+    /** By downstream: the last task that was read, or `end`. */
     cursors: jsonb('cursors').$type<Record<string, string>>().notNull().default({}),
     owner: text('owner'),
     leasedUntil: at('leased_until'),
@@ -54,7 +54,7 @@ export const operation = pgTable(
   ]
 )
 
-/** What an operation took, and what became of it. `result` null: it was being changed when its process died, or just now. */
+/** The deliveries that an operation took. `result` null: it is being changed, or was when its process died. */
 export const operationDelivery = pgTable(
   'operation_delivery',
   {
@@ -70,28 +70,28 @@ export const operationDelivery = pgTable(
   ]
 )
 
-/** A row for each downstream of a handler that has a `reconcile`: when it runs next, who runs it now, and what the last run found. */
+/** A row for each downstream with a `reconcile`: the next run, the running one, and the result of the last one. */
 export const reconciliation = pgTable(
   'reconciliation',
   {
     messageCode: text('message_code').notNull(),
     downstream: text('downstream').notNull(),
     nextAt: at('next_at').notNull(),
-    /** Who runs it, and until when: nobody else starts it before. */
+    /** The process that runs it, and until when no other may start it. */
     owner: text('owner'),
     until: at('until'),
-    /** Tasks that were created before are compared already. */
+    /** Tasks created before this time are compared already. */
     comparedTo: at('compared_to').notNull(),
-    /** Of the last run that came to its end. */
+    /** The last complete run, and what it found. */
     ranAt: at('ran_at'),
     missing: integer('missing'),
     differs: integer('differs'),
     unknown: integer('unknown'),
-    /** The first of those that the downstream has handled and we do not know. */
+    /** The first taskNos that the downstream has handled and that are unknown here. */
     unknownTaskNos: text('unknown_task_nos').array(),
     /** The alarm about them has this id instead of a task's. */
     unknownAlarm: uuid('unknown_alarm'),
-    /** Why the last run came to no end. */
+    /** Why the last run failed. */
     error: text('error')
   },
   t => [primaryKey({ name: 'reconciliation_pkey', columns: [t.messageCode, t.downstream] })]

@@ -4,7 +4,7 @@ import type { Sql } from './pool.ts'
 import type { RedeliverFilter } from './operation-tables.ts'
 import { literally, mostCounted } from './page.ts'
 
-/** What the caller may touch and asks for. */
+/** The filter of a caller, and the messageCodes that it may change. */
 export interface Selection {
   filter: RedeliverFilter
   messageCodes: readonly string[] | null
@@ -48,7 +48,7 @@ export async function failedDownstreams(sql: Sql): Promise<string[]> {
 
 export interface Counted {
   matched: number
-  /** More may match: it looked at so many rows at most. */
+  /** More may match: the look ended at its limit. */
   partial: boolean
 }
 
@@ -90,7 +90,7 @@ export async function createOperation(
     values (${who}, 'tasks.redeliver', ${id}, ${sql.json({ filter, matched } as never)})`
 }
 
-/** False: there is none that runs. What is being changed at this moment is changed. */
+/** False: no operation with this id is running. Deliveries that it is changing at this moment are still changed. */
 export async function stopOperation(
   sql: Sql,
   { id, who, messageCodes }: { id: string; who: string; messageCodes: readonly string[] | null }

@@ -1,14 +1,14 @@
-// What producers wrote inside their own transactions, on its way to become tasks. Those of no use: rejected.ts.
+// Rows that producers wrote in their own transactions, on their way to become tasks. Rejected rows: rejected.ts.
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
-/** What a row says, as far as it may be worth reading: text that is longer than any that is taken is cut. */
+/** A row of the outbox. Text beyond the longest that a task may have is cut. */
 export interface OutboxRow {
   id: number
   taskNo: string | null
   messageCode: string | null
   sceneType: string | null
-  /** null also where it is larger than any that is taken. */
+  /** Also null if it is larger than a task may have. */
   messageBody: string | null
   bodyBytes: number
   /** RFC 3339, rounded up to a millisecond; or whatever PostgreSQL calls a time that has no such form. */
@@ -20,16 +20,16 @@ export interface OutboxRow {
   retryTimes: number | null
   bizType: string | null
   bizKey: string | null
-  /** JSON, as is `members`; null also where it is larger than any that is taken. */
+  /** JSON, like `members`. Also null if it is larger than a task may have. */
   extend: string | null
   members: string | null
-  /** As they are stored, which is how large nobody has to find out; null without any. */
+  /** Their stored size, which costs nothing to read. null without any. */
   extendBytes: number | null
   membersBytes: number | null
   traceparent: string | null
   createdAt: Date
   createdBy: string
-  /** Of its ordering key; null without one. */
+  /** The shard of its ordering key. null without one. */
   shard: number | null
 }
 
@@ -38,20 +38,20 @@ export const shardCount = 16
 const mostBodyBytes = 294_912
 const mostMoreBytes = 65_536
 const atOnce = 200
-/** Of bodies that are read at once; one row is read whatever its size. */
+/** Bodies read at once. One row is read whatever its size. */
 const bytesAtOnce = 4_194_304
 
 export interface OutboxRead {
   rows: OutboxRow[]
   /** There are more of them. */
   isFull: boolean
-  /** Every transaction below it has ended, and is seen or undone. */
+  /** Every transaction below this id has ended: its rows are visible, or rolled back. */
   endedBelow: number
-  /** Every transaction that has begun to write is below it. */
+  /** Every transaction that has begun to write is below this id. */
   begunBelow: number
 }
 
-/** The oldest rows behind `after`, but for those of these shards. They stay where they are: who dies now has lost nothing. */
+/** The oldest rows after `after`, without those of the shards `without`. They stay in the table, so a crash loses nothing. */
 export async function readOutbox(
   sql: Sql,
   { after, without }: { after: number; without: readonly number[] }
@@ -100,19 +100,19 @@ export async function readOutbox(
   }
 }
 
-/** Is there a row behind `after`? An index says so, which makes it the cheapest look there is. */
+/** Whether there is a row after `after`. The cheapest query here: an index answers it. */
 export async function hasOutbox(sql: Sql, after: number): Promise<boolean> {
   const rows = await sql`select from outbox where id > ${after} limit 1`
   return rows.count > 0
 }
 
-/** Rows whose task is known already, with the same content. Returns how many there still were. */
+/** Removes rows whose task exists already, with the same content. Returns how many were still there. */
 export async function removeFromOutbox(sql: Sql, ids: readonly number[]): Promise<number> {
   const gone = await sql`delete from outbox where id = any(${plainArray(ids)}::bigint[])`
   return gone.count
 }
 
-/** What a row of the outbox and one that was rejected have in common: all that the producer's transaction wrote. */
+/** The columns that the producer's transaction wrote: those that outbox and outbox_rejected have in common. */
 export const enqueuedColumns = (sql: Sql) => sql`
   task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
   need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by`
@@ -124,7 +124,7 @@ interface Rejection {
   problem: object
 }
 
-/** One statement: no row goes that is not kept, and none is kept of which nobody hears. Returns how many there still were. */
+/** Moves rows to outbox_rejected and raises their alarms, in one statement. Returns how many were still there. */
 export async function rejectFromOutbox(sql: Sql, rejections: readonly Rejection[]): Promise<number> {
   const moved = await sql`
     with gone as (
@@ -142,7 +142,7 @@ export async function rejectFromOutbox(sql: Sql, rejections: readonly Rejection[
   return moved.count
 }
 
-/** Takes these shards, or keeps them, for so long; those that are somebody else's are missing in the answer. */
+/** Takes or keeps these shards for `leaseMs`. Returns those that are ours now; the others belong to another process. */
 export async function leaseShards(
   sql: Sql,
   owner: string,
@@ -165,9 +165,9 @@ export async function releaseShards(sql: Sql, owner: string): Promise<void> {
 }
 
 export interface OutboxState {
-  /** Of more than 100,000 only so many are counted. */
+  /** Counted up to 100,000. */
   waiting: number
-  /** Of the oldest; 0 without any. */
+  /** Age of the oldest row; 0 without any. */
   oldestMs: number
   rejected: number
 }

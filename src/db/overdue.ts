@@ -1,4 +1,4 @@
-// Deliveries of which somebody has to decide: their clock ran out, or their process is dead.
+// Deliveries that need a decision: their clock ran out, or their process is dead.
 import { plainArray, textArray } from './arrays.ts'
 import { uuid } from './page.ts'
 import type { Sql } from './pool.ts'
@@ -35,15 +35,15 @@ export async function findOverdue(
     ) d join task t on t.id = d.task_id`
 }
 
-/** Those of an Overdue. `d` is the delivery, `t` its task. */
+/** The columns of an Overdue. `d` is the delivery, `t` its task. */
 const columns = (sql: Sql) => sql`
   d.task_id as "taskId", t.task_no as "taskNo", t.message_code as "messageCode", d.downstream, d.phase, d.attempt,
   d.tries_left as "triesLeft", d.lost, d.needs_receipt as "needsReceipt", d.ordering_key as "orderingKey",
   t.retry_times as "retryTimes"`
 
 /**
- * What this process owns, of leases that run. Owners have no index: this reads all clocks from now on to the end of the longest lease of
- * a downstream, which is cheap enough for a death.
+ * Deliveries with a running lease that this owner holds. There is no index of owners: it reads all clocks of a downstream from now to the
+ * end of its longest lease, which is cheap enough for the death of a process.
  */
 export async function findOwned(
   sql: Sql,
@@ -67,8 +67,9 @@ export async function findOwned(
 }
 
 /**
- * Those of these claims that are as they were claimed. `owner` put them into the queue: whoever reads them from there becomes their owner.
- * Without those of former versions, which have none, and without those that this worker has read after all: it was called dead, but lives.
+ * Those of these claims that no worker has read from the queue. Their owner is still the process that queued them: a worker that reads a
+ * claim becomes its owner. Claims of older versions have no owner and are left out; so are those that this worker, called dead but alive,
+ * has read after all.
  */
 export async function findUnread(
   sql: Sql,

@@ -1,4 +1,4 @@
-// Half messages: tasks that were posted as prepared. Whoever ends one changes `task.state` from PREPARED, which only one can.
+// Half messages: tasks that were posted as prepared. To end one is to change `task.state` from PREPARED, which succeeds only once.
 import { plainArray, textArray } from './arrays.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
@@ -14,14 +14,14 @@ import {
 } from './tasks.ts'
 import type { CheckAnswer, Task, TaskState } from '../domain/types.ts'
 
-/** Who ends it by the producer's answer: its check of this number. A key's name holds no colon. */
+/** `ended_by` of a half message that a check ended. The name of a key holds no colon. */
 export const byCheck = (check: number): string => `check:${check}`
 
 /** Group commit of prepared tasks: no delivery, and a clock for the first check. taskNos are distinct. */
 export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
-  // A delay counts from the commit, and until then nobody knows its time. None is delivered: nothing of it can be waiting.
+  // A delay counts from the commit: until then there is no start time.
   const timeless = tasks.map(task => ({ ...task, delayMs: null }))
-  // Its place among those of its orderingKey is that of its commit.
+  // It gets its place in its orderingKey at its commit.
   const unplaced = tasks.map(task => ({ ...task, orderingKey: null }))
   const [done] = await sql<[Done]>`
     with stored as (
@@ -74,7 +74,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
   )
 }
 
-/** False: it is PREPARED no more. */
+/** False: it is no longer PREPARED. */
 export async function rollBackTask(sql: Sql, taskId: string, by: string): Promise<boolean> {
   const rows = await sql`
     with stored as (
@@ -95,7 +95,7 @@ const taskColumns = (sql: Sql) => sql`
   t.id, t.task_no, t.message_code, t.scene_type, t.message_body, t.deliver_start_time, t.need_callback, t.retry_times,
   t.ordering_key, t.extend, t.traceparent, t.created_at, t.created_by`
 
-/** A half message as whoever ends it needs it. */
+/** A half message, with what its end needs. */
 export interface HalfMessage {
   task: Task
   state: TaskState
@@ -133,7 +133,7 @@ export async function readHalf(sql: Sql, taskNo: string): Promise<HalfMessage | 
   }
 }
 
-/** A producer that this process, and no other, may ask now. */
+/** A check that this process alone may make now. */
 export interface ClaimedCheck {
   task: Task
   preparedAt: Date
@@ -171,8 +171,8 @@ const checkColumns = (sql: Sql) => sql`
   extract(epoch from now() - p.prepared_at)::float8 * 1000 as age_ms`
 
 /**
- * Claims what is due, up to `room` and so many of each messageCode, and of others than `codes` what nobody took for a minute. A claim is a lease: if
- * its process dies another one asks again.
+ * Claims due checks: up to `room`, and up to the room of each messageCode. Of messageCodes other than `codes`, it claims checks that nobody
+ * took for a minute. A claim is a lease: if its process dies, another one asks again.
  */
 export async function claimChecks(
   sql: Sql,
@@ -211,7 +211,7 @@ export async function claimChecks(
   return rows.map(checkOf)
 }
 
-/** One, asked for by hand, due or not. null: it is PREPARED no more, or somebody is asking at this very moment. */
+/** Claims the check of one task, due or not. null: it is no longer PREPARED, or its producer is being asked at this moment. */
 export async function claimCheck(sql: Sql, taskId: string, leaseMs: number): Promise<ClaimedCheck | null> {
   const rows = await sql<CheckRow[]>`
     with p as (
@@ -224,7 +224,7 @@ export async function claimCheck(sql: Sql, taskId: string, leaseMs: number): Pro
   return rows.map(checkOf)[0] ?? null
 }
 
-/** What a check came to that ended nothing. */
+/** The result of a check that ended nothing. */
 interface CheckRecord {
   taskId: string
   check: number
@@ -235,7 +235,7 @@ interface CheckRecord {
   isStuck: boolean
 }
 
-/** False: it was ended meanwhile, or is being asked anew. */
+/** False: the task was ended meanwhile, or another check has begun. */
 export async function recordCheck(sql: Sql, one: CheckRecord): Promise<boolean> {
   const rows = await sql`
     with told as (

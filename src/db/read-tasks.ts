@@ -8,7 +8,7 @@ import { taskView, type DeliveryShown, type TaskShown, type TaskView } from './v
  * producer's repeated POST: by the hot pool, which no list holds up.
  */
 export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
-  // Of a half message without deliveries all columns of `d` are null.
+  // A half message has no deliveries: all columns of `d` are null.
   const rows = await sql<(TaskShown & DeliveryShown & { half: PreparedJson | null })[]>`
     select t.task_no as "taskNo", t.message_code as "messageCode", t.scene_type as "sceneType",
       t.deliver_start_time as "deliverStartTime", t.need_callback as "needCallback", t.retry_times as "retryTimes",
@@ -54,7 +54,7 @@ function taskOf(row: TaskShown & { half: PreparedJson | null }, parts: readonly 
   return taskView({ ...row, prepared: shown }, half ? [] : parts)
 }
 
-/** The taskNos among these whose every delivery has come to rest, and those that do not exist. A PREPARED one has still to get its deliveries. */
+/** The taskNos among these whose deliveries have all ended, and those that do not exist. A PREPARED task has not ended: its deliveries are still to come. */
 export async function findEnded(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
   const rows = await sql<{ task_no: string }[]>`
     select w.task_no

@@ -32,7 +32,7 @@ const schema = {
 /** The most that a task names of those that wait for it. */
 const namedBefore = 100
 
-/** Of the others that a task names only those of these messageCodes; null: of all. */
+/** A task names only other tasks of these messageCodes; null: all. */
 const ofCodes = sql`(${sql.placeholder('codes')}::text[] is null or other.message_code = any(${sql.placeholder('codes')}::text[]))`
 
 const afterOf = (id: PgColumn) =>
@@ -53,7 +53,7 @@ const beforeOf = (id: PgColumn) =>
     ) first
   )`.as('before')
 
-/** What the last attempt came to, or else what the last receipt said. Of a delivered attempt its own receipt tells more than `no_receipt`. */
+/** The reason of the last attempt, or else of the last receipt. For a delivered attempt, its own receipt says more than `no_receipt`. */
 export const lastReason = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`coalesce(
   (select coalesce((select r.reason from receipt r where a.outcome = 'delivered' and r.task_id = a.task_id
       and r.downstream = a.downstream and r.attempt = a.attempt and r.applied and r.result <> 'PROCESSING'
@@ -65,7 +65,7 @@ export const lastAttemptAt = (taskId: PgColumn, downstream: PgColumn): SQL<strin
   select a.started_at from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
   order by a.attempt desc limit 1)`
 
-/** The group of its last failure. */
+/** The fingerprint of its last failure. */
 export const lastFingerprint = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`(
   select e.fingerprint from failure e where e.task_id = ${taskId} and e.downstream = ${downstream}
   order by e.id desc limit 1)`

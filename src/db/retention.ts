@@ -4,8 +4,8 @@ import type { Sql } from './pool.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
 /**
- * Removes up to `limit` tasks older than `days` of which nothing is SENDING or holds an orderingKey and that are not PREPARED, with all that hangs on them, walking from
- * the oldest on. `after` is where the last call stopped; null starts over and, as `next`, says that the end is reached.
+ * Removes up to `limit` tasks that are older than `days` and at rest, with all their rows, the oldest first. `after` is where the last
+ * call stopped. null starts over; as `next` it says that the end is reached.
  * Attempts and receipts of tasks from `wholeFrom` on stay: they are dropped with their day.
  */
 export async function removeOld(
@@ -34,16 +34,16 @@ export async function removeOld(
   return { removed: await remove(sql, { days, wholeFrom }, found.ids, seen), next }
 }
 
-/** Of a task `l` that is older than `days`. */
+/** The condition that a task `l`, older than `days`, may be removed. */
 const atRest = (sql: Sql, days: number) => sql`
-  -- One that was never ended must not be forgotten, however old it is.
+  -- A PREPARED task that nobody ended stays, however old it is.
   l.state <> 'PREPARED' and not exists (select from delivery d where d.task_id = l.id and d.status = 0)
-    -- Somebody still waits for it, perhaps for its redelivery. One that is named at this very moment goes all the same:
-    -- then whoever named it ends as if it had been deleted, with an alarm.
+    -- No task waits for it, perhaps for its redelivery. A task that is named in an after at this very moment is removed all the
+    -- same: its dependent then ends as after a deletion, with an alarm.
     and not exists (select from dependency x where x.after_id = l.id and x.done_at is null)
-    -- One that FAILED and is in order holds its key, or will when its turn comes.
+    -- A FAILED delivery that is in order holds its key, or will hold it when its turn comes.
     and not exists (select from delivery d where d.task_id = l.id and d.status = 2 and d.position > 0)
-    -- Brought back from the archive: its days begin anew.
+    -- It was restored from the archive: its days begin anew.
     and not exists (
       select from audit x
       where x.target = l.task_no and x.what = 'task.restored' and x.at > now() - ${days}::int * interval '1 day'

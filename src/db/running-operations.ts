@@ -1,5 +1,5 @@
-// How a bulk redelivery runs: taken a few at a time by one process, in the order of the index of what FAILED. What it takes is
-// written down before it is changed, so that a process that follows a dead one knows what is half done.
+// How a bulk redelivery runs: one process takes a few deliveries at a time, in the order of the index of FAILED ones. It writes down what
+// it takes before it changes it: a process that follows a dead one then knows what is half done.
 import { plainArray, textArray } from './arrays.ts'
 import { matches } from './operations.ts'
 import type { Sql } from './pool.ts'
@@ -10,13 +10,13 @@ export type RunningOperation = Pick<
   Row<typeof operation>,
   'id' | 'filter' | 'message_codes' | 'cursors' | 'created_by'
 > & {
-  /** Another process has run it until now, or none. */
+  /** This process did not run it before. */
   taken_over: boolean
 }
 
 const leaseS = 10
 
-/** All that run, for one process at a time: a second one gets none while the first lives. */
+/** Claims all running operations for one process. While it lives, another process gets none. */
 export function claimOperations(sql: Sql, owner: string): Promise<RunningOperation[]> {
   return sql<RunningOperation[]>`
     with mine as materialized (
@@ -39,13 +39,13 @@ export interface FailedDelivery {
   messageCode: string
   retryTimes: number | null
   orderingKey: string | null
-  /** It has its place in its orderingKey still. */
+  /** It still has its place in its orderingKey. */
   inOrder: boolean
-  /** Past its deliverBefore, or what it waited for was deleted: an operator redelivers it by itself, with force. */
+  /** Its deliverBefore has passed, or its prerequisite was deleted: an operator must redeliver it with force. */
   needsForce: boolean
 }
 
-/** The next that match, behind `after`; `next` is where to go on, `end` where nothing follows. */
+/** The next matching deliveries after `after`. `next` is where to go on; `end`: nothing follows. */
 export async function findFailed(
   sql: Sql,
   one: RunningOperation,
@@ -63,7 +63,7 @@ export async function findFailed(
     ), found as materialized (
       select d.task_id as "taskId", d.downstream, d.attempt, ${failedColumns(sql)}
       from look d join task t on t.id = d.task_id
-      -- What failed after it began failed again: it is no part of it.
+      -- A delivery that failed after the operation began is not part of it.
       where d.updated_at <= (select created_at from operation where id = ${one.id})
         and ${matches(sql, { filter: one.filter, messageCodes: one.message_codes })}
       order by d.task_id
@@ -90,13 +90,13 @@ interface LastLooked {
   attempt: null
 }
 
-/** Of a delivery `d` and its task `t`, as in FailedDelivery. */
+/** The columns of a FailedDelivery that come from a delivery `d` and its task `t`. */
 const failedColumns = (sql: Sql) => sql`
   t.message_code as "messageCode", t.retry_times as "retryTimes", d.ordering_key as "orderingKey",
   coalesce(d.position > 0, false) as "inOrder",
   coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`
 
-/** Writes down what is about to be changed, and how far it is. False: it was stopped, or is another's. */
+/** Writes down the deliveries to change, and the progress. False: the operation was stopped, or another process runs it. */
 export async function takeDeliveries(
   sql: Sql,
   { id, owner }: { id: string; owner: string },
@@ -121,7 +121,7 @@ export async function takeDeliveries(
   return row.alive
 }
 
-/** What a process that died had written down and may not have changed. */
+/** The deliveries that a dead process had written down and may not have changed. */
 export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery[]> {
   return sql<FailedDelivery[]>`
     select i.task_id as "taskId", i.downstream, i.attempt, ${failedColumns(sql)}
@@ -131,8 +131,8 @@ export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery
 }
 
 /**
- * Writes what became of all that was taken, as the rows say it: a round that began behind the attempt was started. Nothing when the
- * operation is another's now: that one may have taken what it has not changed yet.
+ * Writes what became of the taken deliveries. A round that began after the failed attempt means: redelivered. Writes nothing if another
+ * process runs the operation now: it may have taken deliveries that it has not changed yet.
  */
 export async function recordTaken(
   sql: Sql,
@@ -165,14 +165,14 @@ export async function finishOperation(sql: Sql, { id, owner }: { id: string; own
 }
 
 /**
- * Of a delivery `d`: it takes a part of its downstream's limit, for it is due or in flight, or is about to be let go by its key. Where `known` does not name its downstream,
- * perhaps nobody will ever claim it: after a while it counts no more.
+ * The condition that a delivery `d` uses a part of its downstream's limit: it is due, in flight, or about to get its turn in its key. If
+ * `known` does not name its downstream, perhaps nobody will ever claim it: after 10 s it no longer counts.
  */
 const isBusy = (sql: Sql, known: readonly string[]) => sql`
   (d.phase = 'IN_FLIGHT' or d.phase = 'BLOCKED' and d.updated_at + interval '10 s' > now() or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now()
     and (d.downstream = any(${textArray(known)}::text[]) or d.next_action_at + interval '10 s' > now()))`
 
-/** Of these deliveries those that are busy. */
+/** The keys of those deliveries that are busy. */
 export async function findBusy(
   sql: Sql,
   asked: readonly { taskId: string; downstream: string }[],
@@ -188,7 +188,7 @@ export async function findBusy(
   return new Set(rows.map(row => row.key))
 }
 
-/** The same of all that running operations have changed, for a process that follows another one. */
+/** Busy deliveries among all that running operations have redelivered, for a process that follows another one. */
 export function findStillBusy(
   sql: Sql,
   known: readonly string[],

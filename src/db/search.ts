@@ -1,4 +1,4 @@
-// Where a page of a list is looked for: in 20,000 rows at most (5,000 by the text of a reason or by a fingerprint), of the index that holds the answer where there is one.
+// Searches for a page of a list. It reads at most 20,000 rows (5,000 for the text of a reason or a fingerprint), from the index that fits.
 import { and, eq, gte, lt, sql, type SQL, alias, QueryBuilder } from './drizzle.ts'
 import { lastFingerprint, lastReason, type Reads } from './reads.ts'
 import { delivery, prepared, task } from './schema.ts'
@@ -6,7 +6,7 @@ import { is, literally, mostLooked, ofMessages, upTo, type ListFilter } from './
 import { uuidAt } from '../domain/ids.ts'
 import { statusNumber, type Reason, type Status, type TaskStatus } from '../domain/types.ts'
 
-/** Narrows tasks further; `downstream` is one of the task's, whatever became of that delivery. */
+/** `downstream`: the task has a delivery to it, whatever became of that. */
 export type TaskFilter = ListFilter & {
   id?: string
   status?: TaskStatus
@@ -17,7 +17,7 @@ export type TaskFilter = ListFilter & {
   bizKey?: string
   createdBy?: string
   taskNoPrefix?: string
-  /** Of one of its deliveries. */
+  /** The reason of one of its deliveries. */
   reason?: Reason
   /** Part of the text of the last reason of one of its deliveries. */
   lastReason?: string
@@ -58,7 +58,7 @@ const ofRow = (filter: Omit<TaskFilter, 'status'>): SQL | undefined =>
     filter.taskNoPrefix === undefined ? undefined : sql`starts_with(${task.taskNo}, ${filter.taskNoPrefix})`
   )
 
-/** `status` is a condition on all deliveries of a task together: an aggregate by key for each task, which is never made a join. */
+/** `status` is a condition on all deliveries of a task: an aggregate for each task, which PostgreSQL never turns into a join. */
 function ofTask(filter: TaskFilter, status: SQL | undefined): SQL | undefined {
   const ofParts = and(
     status,
@@ -79,18 +79,18 @@ export async function searchTasks(reads: Reads, filter: TaskFilter): Promise<Sea
   const { status } = filter
   if (status === 'PREPARED' || status === 'CANCELLED') return await halves(reads, filter, status)
   if (filter.id !== undefined) return await byKey(reads, filter, status)
-  // By an index of its own, which is as short as any.
+  // A business key has an index of its own.
   if (filter.bizKey === undefined && status === 'FAILED') return await failed(reads, filter)
   if (filter.bizKey === undefined && status === 'SENDING' && (await sendingAreFew(reads)))
     return { rows: await sending(reads, filter) }
   return await byKey(reads, filter, status)
 }
 
-/** To read the text of a reason, or the last failure, is a look-up more for each row. */
+/** The text of a reason, or the last failure, costs one more look-up for each row. */
 const mostOf = (filter: { lastReason?: string; fingerprint?: string }): number =>
   (filter.lastReason ?? filter.fingerprint) === undefined ? mostLooked : mostLooked / 4
 
-/** By the primary key, or by that of a business thing. */
+/** By the primary key, or by the business key. */
 async function byKey(
   { db }: Reads,
   filter: TaskFilter,
@@ -111,7 +111,7 @@ async function byKey(
   const rows = await db.execute<{ id: string }>(sql`
     select task.id from (${looked(sql`limit ${mostOf(filter)}`)}) task
     where ${and(
-      // One that is not ACTIVE has no deliveries, and their aggregate would say DELETED.
+      // A task that is not ACTIVE has no deliveries: their aggregate would say DELETED.
       status && eq(task.state, 'ACTIVE'),
       ofTask(filter, is(visibleStatus, number(status))),
       sql`true`
@@ -125,7 +125,7 @@ async function byKey(
   return last ? { rows, until: last.id } : { rows }
 }
 
-/** The same for half messages that have no deliveries: of a downstream, or with receipts owed, there are none of them. */
+/** The same for half messages. They have no deliveries: a filter by downstream or needCallback finds none. */
 async function halves(
   { db }: Reads,
   filter: TaskFilter,
@@ -162,7 +162,7 @@ const names = (status: 0 | 2): SQL => sql`
     from name n where n.downstream is not null
   )`
 
-/** What is due tells all that are SENDING, as long as they are not too many. */
+/** All SENDING deliveries, from the index of what is due. Only while they are not too many. */
 const allSending = sql`
   select d.task_id, d.downstream from name n cross join lateral (
     select w.task_id, w.downstream from delivery w
@@ -219,11 +219,11 @@ async function failed({ db }: Reads, filter: TaskFilter): Promise<SearchResult<{
   const ids = rows.flatMap(row => (row.id === null ? [] : { id: row.id }))
   if (ids.length > filter.limit) return { rows: ids }
   const until = await failedUntil({ db }, filter)
-  // What lies behind the end of a downstream's look is looked at from there on.
+  // The next page goes on from the first of these ends.
   return until === undefined ? { rows: ids } : { rows: ids.filter(row => row.id >= until), until }
 }
 
-/** Where the look at FAILED deliveries ends first, of all downstreams that have more of them. */
+/** Where the look at FAILED deliveries ends first, among the downstreams that have more of them. */
 async function failedUntil({ db }: Pick<Reads, 'db'>, filter: TaskFilter): Promise<string | undefined> {
   const [row] = await db.execute<{ id: string | null }>(sql`
     ${names(2)}
@@ -243,11 +243,11 @@ const endings: Reason[] = ['DELETED', 'SKIPPED']
 export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'checked'> & {
   status?: Status
   phase?: string
-  /** Of its last failure. */
+  /** The fingerprint of its last failure. */
   fingerprint?: string
 }
 
-/** The keys of a page of deliveries, newest task first, behind `(id, name)`. */
+/** The keys of a page of deliveries, newest task first, after `(id, name)`. */
 export async function searchDeliveries(
   reads: Reads,
   filter: DeliveryFilter,

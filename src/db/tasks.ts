@@ -42,7 +42,7 @@ export interface NewTask {
   steps?: NewSteps
 }
 
-/** The business thing that a task is about. `unique`: of one messageCode no second task that says so may have it. */
+/** The business object that a task is about. `unique`: no second task of its messageCode that says so may have the same. */
 interface Biz {
   type: string
   key: string
@@ -204,7 +204,7 @@ export function insertedOf(done: Done, tasks: readonly NewTask[]): (InsertResult
   })
 }
 
-/** Of the rows that `on conflict do nothing` left out: the insert's own snapshot cannot see them. */
+/** Looks up the tasks that `on conflict do nothing` left out: the insert's own snapshot cannot see them. */
 export async function orKnown(
   sql: Sql,
   tasks: readonly NewTask[],
@@ -233,8 +233,8 @@ export async function orKnown(
 }
 
 /**
- * Of tasks that were not stored, though their numbers are free: whose business key another task has, and that one's taskNo. One
- * that is missing here was in the way and is gone by now.
+ * The tasks whose business key another task has, with the taskNo of that one. They were not stored, though their numbers are free. A
+ * task that is missing here met one that is gone by now.
  */
 async function findBizTaken<Task extends { messageCode: string; biz?: Biz | null }>(
   sql: Sql,

@@ -2,7 +2,7 @@
 import { sql, at, bigint, check, index, integer, oneOf, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import { checkAnswers, type CheckAnswer } from '../domain/types.ts'
 
-/** A row for each task that another one waits for; `done_at`: it waits for it no longer. */
+/** A row for each pair of a task and one that it waits for. `done_at`: since when it no longer waits. */
 export const dependency = pgTable(
   'dependency',
   {
@@ -19,15 +19,15 @@ export const dependency = pgTable(
   ]
 )
 
-/** Deliveries of one downstream with one key run one after the other. Whoever decides which is next locks this row first. */
+/** Deliveries of one downstream with one key run one after the other. A statement that decides which is next locks this row first. */
 export const ordering = pgTable(
   'ordering',
   {
     downstream: text('downstream').notNull(),
     orderingKey: text('ordering_key').notNull(),
-    /** The position of the next one that is accepted. */
+    /** The position of the next accepted delivery. */
     next: bigint('next', { mode: 'number' }).notNull(),
-    /** The position of the one that may run; null: none is left. */
+    /** The position of the delivery that may run; null: none is left. */
     head: bigint('head', { mode: 'number' }),
     /** Since when its head is FAILED and holds it. */
     heldAt: at('held_at')
@@ -40,7 +40,7 @@ export const ordering = pgTable(
   ]
 )
 
-/** A key of which one has ended: its next one may go. Written with the end itself, by a trigger (by hand in the migration). */
+/** A key whose next delivery may go, since one has ended. Written in the same transaction, by a trigger (by hand in the migration). */
 export const promotion = pgTable(
   'promotion',
   {
@@ -51,8 +51,8 @@ export const promotion = pgTable(
 )
 
 /**
- * Beside a task that was posted as prepared: what is kept until its deliveries are made, and how its producer is asked.
- * While the task is PREPARED it has a clock, when the producer is asked next; the row stays behind as evidence of who ended it.
+ * The row of a task that was posted as prepared: what its deliveries need at the commit, and the checks of its producer.
+ * While the task is PREPARED it has a clock: when the producer is asked next. Afterwards the row says who ended the task.
  */
 export const prepared = pgTable(
   'prepared',
@@ -62,7 +62,7 @@ export const prepared = pgTable(
     nextActionAt: at('next_action_at'),
     /** A process is asking; until then nobody else does. */
     leasedUntil: at('leased_until'),
-    /** How often the producer was asked: the fence of an answer. */
+    /** How often the producer was asked. An answer counts only for the check of this number. */
     checks: integer('checks').notNull().default(0),
     /** How often it said UNKNOWN. */
     answered: integer('answered').notNull().default(0),
@@ -73,11 +73,11 @@ export const prepared = pgTable(
     lastCheckedAt: at('last_checked_at'),
     checkAfterMs: bigint('check_after_ms', { mode: 'number' }).notNull(),
     preparedAt: at('prepared_at').notNull().defaultNow(),
-    /** As posted: counted from the commit. */
+    /** As posted. It counts from the commit. */
     delayMs: bigint('delay_ms', { mode: 'number' }),
     deliverBefore: at('deliver_before'),
     endedAt: at('ended_at'),
-    /** Who said it: the name of a key, or `check`. */
+    /** Who ended it: the name of a key, or `check:` with the number of the check. */
     endedBy: text('ended_by')
   },
   t => [

@@ -19,7 +19,7 @@ interface AskProducerDeps {
   cutOff: AbortSignal
 }
 
-/** What the producer said; `reason` says why it is nothing. */
+/** The answer of the producer. `reason`: why there is none. */
 interface ProducerAnswer {
   answer: CheckAnswer
   reason: string | null
@@ -84,7 +84,7 @@ export function producerAsker({
       },
       answer => (said = dtm ? dtm.checkAnswer(answer) : stateOf(answer)) !== undefined
     )
-    // Among DTM's answers are 409 and 425; an answer that broke off is none.
+    // DTM also answers with 409 and 425. An answer that broke off is none.
     if (dtm && said && outcome.kind === 'failed' && /^http_4\d\d$/.test(outcome.reason))
       return { answer: said, reason: null }
     if (outcome.kind === 'delivered' && said) return { answer: said, reason: null }
@@ -103,7 +103,7 @@ const bodyOf = ({ task, check, preparedAt }: ClaimedCheck): string =>
     check
   })
 
-/** From JavaScript anything may come. */
+/** JavaScript may return anything. */
 function checked(made: unknown): Pick<HttpRequest, 'url' | 'headers'> {
   if (typeof made !== 'object' || made === null || !('url' in made))
     throw new TypeError('it returned no { url }')
@@ -112,7 +112,7 @@ function checked(made: unknown): Pick<HttpRequest, 'url' | 'headers'> {
   return made as Pick<HttpRequest, 'url' | 'headers'>
 }
 
-/** Only 200 and one of the three words: whatever else answers under this address says nothing of a half message. */
+/** Only 200 with one of the three words is an answer: anything else at this address may be another server. */
 function stateOf({ status, json }: Answer): CheckAnswer | undefined {
   if (status !== 200 || typeof json !== 'object' || json === null || !('state' in json)) return undefined
   const { state } = json

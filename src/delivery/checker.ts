@@ -21,10 +21,10 @@ const countMs = 10_000
 /** Producers asked at once by this process, and of one messageCode: one that hangs must not hold up the others. */
 const most = 128
 export const mostOfOne = 16
-/** Of messageCodes that no process knows: they get no answer, but their clock goes on. */
+/** Checks of messageCodes without a handler: they get no answer, but their clock goes on. */
 const orphans = 16
 
-/** Asks the producers of half messages that nobody ended. Needs no leader: a claim is a lease. */
+/** Asks the producers of half messages that are still PREPARED. It needs no leader: a claim is a lease. */
 export function checker(deps: CheckerDeps): Checker {
   const codes = [...deps.handlers.values()].filter(one => one.checkBack).map(one => one.messageCode)
   const busy = waitGroup()
@@ -33,7 +33,7 @@ export function checker(deps: CheckerDeps): Checker {
   let countAt = 0
 
   const rooms = () => {
-    // Another one first each time, or the first ones would take it all while there is too little for all of them.
+    // Another messageCode first each time: while there is not enough room for all, the first ones would take it.
     codes.push(...codes.splice(0, 1))
     return codes.flatMap(messageCode => {
       const room = Math.min(mostOfOne - (asking.get(messageCode) ?? 0), most - all)
@@ -65,7 +65,7 @@ export function checker(deps: CheckerDeps): Checker {
         const { taskNo, messageCode } = claim.task
         busy.enter()
         count(messageCode, 1)
-        // What is thrown here is not written: the lease runs out and it is asked again.
+        // After an exception the lease runs out, and the producer is asked again.
         void check(deps, claim)
           .catch((err: unknown) => deps.log.warn({ err, taskNo }, 'check.failed'))
           .finally(() => {

@@ -108,7 +108,7 @@ export function openCluster(
       reached = seen.reachedByOthers
       doubted = seen.doubtedByOthers
       onLimits?.(seen.limits)
-      // What was accepted while it was asked, it may not have seen.
+      // It may not have seen a task that was accepted meanwhile.
       dependents = seen.dependents || dependentsAt > askedAt
       promotions = seen.promotions
       onHeldKeys(seen.heldKeys)

@@ -186,7 +186,7 @@ async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | P
 
 const taskIdOf = ({ move, receipt }: Completion) => move?.taskId ?? receipt?.taskId
 
-/** Characters that are kept of a broker's id. Those of the brokers known here have at most 300. */
+/** The longest stored message id of a broker, in characters. The known brokers use at most 300. */
 const mostMessageId = 512
 
 /** The row of an attempt, without the secrets that were sent with it. */

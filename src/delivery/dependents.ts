@@ -27,14 +27,14 @@ export interface DependentsDeps {
 }
 
 /**
- * Lets go of tasks that wait for others. Whoever ends a task looks for what waits for it, and whoever accepts one that waits looks at what it
- * waits for, each by a statement of its own after its commit: of two that commit at once the later one sees both. What a process did not live
- * to look at, or did not yet know that somebody waits for, the sweep finds.
+ * Releases tasks that wait for others. The process that ends a task looks for its dependents, and the process that accepts a dependent looks
+ * at its prerequisites, each in a statement after its commit: of two commits at the same time, the later look sees both. The sweep finds what
+ * a crashed process did not look at, or a process that did not know yet of a dependent.
  */
 export interface Dependents {
   /** Deliveries of these tasks have ended. Asks PostgreSQL nothing while no task waits for another. */
   ended(taskIds: readonly string[]): void
-  /** These were accepted, and wait. */
+  /** These tasks were accepted, and wait. */
   accepted(taskIds: readonly string[]): void
   /** Looks at tasks that wait: once around for some thousands, else at a part and at the youngest. */
   sweep(): Promise<void>
@@ -46,7 +46,7 @@ const lookedAtOnce = 500
 /** A sweep stays a small part of what the database does, however many wait. */
 const sweepPage = 1_000
 const sweepPages = 5
-/** So young that a process may not have known that somebody waits. */
+/** Dependents this young may be unknown to the process that ended their prerequisite. */
 const youngMs = 10_000
 
 /** A task that ended, or one that was accepted to wait. */
@@ -106,7 +106,7 @@ function failed(log: Logger, err: unknown): void {
   else log.error({ err }, 'dependents.failed')
 }
 
-/** Looks at tasks that wait, and does with each what its prerequisites say. */
+/** Looks at tasks that wait, and moves each as its prerequisites say. */
 async function look(deps: DependentsDeps, asked: { ids: string[]; ended: string[] }): Promise<void> {
   for (let from = lowestUuid; asked.ids.length + asked.ended.length > 0;) {
     const found = await findDependents(deps.sql, asked, from, lookedAtOnce)
@@ -117,7 +117,7 @@ async function look(deps: DependentsDeps, asked: { ids: string[]; ended: string[
   }
 }
 
-/** First the moves, then the rows that say that they wait: where a process dies in between, the next look closes them. */
+/** First the moves, then the rows of `dependency`: after a crash in between, the next look closes them. */
 async function settle(
   { sql, complete, promote, wake, log }: DependentsDeps,
   found: Dependent[]
@@ -125,13 +125,13 @@ async function settle(
   const moves: { move: Move; task: Dependent }[] = []
   const over: string[] = []
   const done: [taskId: string, afterId: string][] = []
-  // Whether it is their turn too, only whoever holds the key can say.
+  // In an orderingKey they also need their turn, which `promote` decides.
   const turns: OrderingKey[] = []
   const held: { taskId: string; downstream: string; attempt: number }[] = []
   const free: { taskId: string; downstream: string }[] = []
   for (const one of found) {
     const { taskId, blocked } = one
-    // One that has ended on its own, or was let go by somebody who did not live to say so, waits no longer.
+    // Nothing is BLOCKED: it has ended by itself, or a process released it and crashed before it closed the row.
     const verdict = blocked.length === 0 ? 'over' : verdictOf(one)
     if (verdict === 'hold' || verdict === 'wait') for (const id of one.done) done.push([taskId, id])
     else over.push(taskId)
@@ -158,8 +158,8 @@ async function settle(
 }
 
 /**
- * What its prerequisites make of a task that waits. `fail`: one was deleted, so that it can never go. `hold`: one FAILED, which a
- * late receipt or an operator may still mend. `wait`: they are on their way. `unblock`: nothing is left to wait for.
+ * What follows for a task from its prerequisites. `fail`: one was deleted. `hold`: one FAILED, which a late receipt or an operator may
+ * still change. `wait`: they are on their way. `unblock`: nothing is left to wait for.
  */
 function verdictOf({ sending, failed, deleted }: Dependent): 'fail' | 'hold' | 'wait' | 'unblock' {
   if (deleted > 0) return 'fail'

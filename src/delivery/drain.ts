@@ -9,16 +9,16 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { newTaskOf, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
 
-/** What is no task yet. */
+/** Why a row becomes no task. */
 type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
 
-/** The border that a POST passes, for rows. */
+/** Checks a row as a POST is checked. */
 export interface OutboxReader {
   /** `ifNew` is the refusal that holds for a new task only: what was accepted once stays accepted. */
   read(row: OutboxRow): { asked: TaskRequest; ifNew: ProblemBody | null } | { problem: ProblemBody }
-  /** What a POST would have been answered. */
+  /** The problem that a POST would have been answered with. */
   problemOf(refusal: Refusal, asked: TaskRequest): ProblemBody
-  /** That of a row which we cannot write for a reason that is its own. */
+  /** The problem of a row that PostgreSQL refuses to store as a task. */
   unwritable: ProblemBody
 }
 
@@ -31,9 +31,9 @@ export interface DrainDeps {
 }
 
 export interface Drained {
-  /** Without a final answer: they are still there. */
+  /** Rows without a final answer: they are still in the outbox. */
   left: number
-  /** Somebody else was faster. */
+  /** Rows that another process finished first. */
   lost: number
 }
 
@@ -49,9 +49,9 @@ interface Refused {
 }
 
 /**
- * Brings these rows to their end, in their order: stored and gone by one statement, or known already with the same content and
- * dropped, or moved to those that were rejected. Whoever dies in between leaves rows behind that the next look finds; who finds
- * the same rows at the same time finds their tasks stored. Rejects with what PostgreSQL says when it cannot be asked.
+ * Finishes these rows in their order. A row is stored and removed by one statement, or dropped since its task exists with the same content,
+ * or moved to the rejected ones. After a crash the next look finds the rest; a process that reads the same rows at the same time finds their
+ * tasks stored. Rejects with the error of PostgreSQL if that does not answer.
  */
 export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promise<Drained> {
   const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
@@ -62,7 +62,7 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
     const { row, asked, ifNew } = one
     return ifNew && !known.has(asked.taskNo) ? { row, problem: ifNew } : checkedRow(deps, row, asked)
   })
-  // Before those behind them are stored: a row that has no final answer yet stops its key.
+  // Before the later rows are stored: a row without a final answer stops its key.
   const refused = checked.filter(one => 'problem' in one)
   const lost = await reject(deps, refused)
   const stored = await storeAll(
@@ -73,7 +73,7 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
 }
 
 function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready | Refused {
-  // Rows are stored as they come, and none of them is let go later.
+  // Rows are stored as plain tasks: nothing releases one later.
   const [what, pointer] = asked.after
     ? ['a task that waits for others', '/after']
     : asked.prepared
@@ -114,7 +114,7 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
     }
     const hash =
       result?.kind === 'created' ? first.task.contentHash : result?.kind === 'known' && result.contentHash
-    // Removed by retention at this very moment, or the first of its number was refused: another look tells.
+    // Retention removed it at this moment, or the first row of this taskNo was refused: the next look decides.
     if (!hash) left++
     else if (hash === task.contentHash) same.push(row)
     else others.push({ row, problem: deps.reader.problemOf({ kind: 'conflict' }, asked) })
@@ -124,8 +124,8 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
 }
 
 /**
- * Without an entry: refused by PostgreSQL for what is in it, which nobody foresaw, and rejected. One after the other, so that no
- * row of a key is stored before the one in front of it has its answer.
+ * A row without an entry was refused by PostgreSQL for its content, and is rejected. The halves are stored one after the other: no row of a
+ * key is stored before the one in front of it has its answer.
  */
 async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
   if (ready.length === 0) return new Map()
@@ -153,7 +153,7 @@ async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Read
   }
 }
 
-/** How many of them somebody else had dropped. */
+/** How many of these rows another process had dropped. */
 async function drop({ sql, metrics }: DrainDeps, rows: readonly OutboxRow[]): Promise<number> {
   if (rows.length === 0) return 0
   const dropped = await removeFromOutbox(
@@ -164,7 +164,7 @@ async function drop({ sql, metrics }: DrainDeps, rows: readonly OutboxRow[]): Pr
   return rows.length - dropped
 }
 
-/** How many of them somebody else had brought to their end. */
+/** How many of these rows another process had finished. */
 async function reject({ sql, metrics, log }: DrainDeps, refused: readonly Refused[]): Promise<number> {
   if (refused.length === 0) return 0
   failpoint('outbox.before_reject')

@@ -55,7 +55,7 @@ export function enqueuer({ queue, complete, owner, downstreams }: EnqueuerDeps):
     const left = await queue.add(deliveries)
     failpoint('queue.after_add')
     if (left.length === 0) return
-    // It moves none that a worker of another process has taken: that one is its owner.
+    // The guard keeps deliveries that a worker of another process has taken: it is their owner now.
     const number = owner.number()
     const guard = number === null ? {} : { owner: number }
     await withdraw(left, ({ taskId, downstream, attempt }) =>
@@ -75,15 +75,15 @@ export function enqueuer({ queue, complete, owner, downstreams }: EnqueuerDeps):
 }
 
 /**
- * Claims that this process deals with: those that a worker here has begun with, and those that are withdrawn from the queue because it did
- * not confirm them in time. The queue may have them all the same. Who comes first has the claim: between processes its owner in
- * PostgreSQL decides, here this does.
+ * Claims that this process holds: those that a worker here has begun, and those that are withdrawn because the queue did not confirm them in
+ * time. The queue may have them all the same, so a withdrawal and a worker may want the same claim. The first one gets it: within this
+ * process by this map, between processes by the owner in PostgreSQL.
  */
 interface Withdrawals {
-  /** These claims without those that are being withdrawn or were begun with already: a queue may bring a job twice. Each is begun with until its `end`. */
+  /** These claims without those that are being withdrawn or were begun already: a queue may bring a job twice. A claim is held until its `end`. */
   begin(batch: ClaimedBatch): ClaimedBatch
   end(downstream: string, taskId: string, attempt: number): void
-  /** Releases the claims that nobody here has begun with. Until that is done, nobody here begins with them. */
+  /** Releases the claims that no worker here has begun. Until then no worker here begins them. */
   withdraw<C extends Claim>(claims: readonly C[], release: (claim: C) => Promise<unknown>): Promise<void>
 }
 

@@ -5,7 +5,7 @@ import type { InsertResult, NewTask } from '../db/tasks.ts'
 import { Unavailable } from '../runtime/errors.ts'
 import { orUnavailable, type Cluster } from './cluster.ts'
 
-/** Half messages only: the group commit of what their producers commit. Plain tasks go by `tasks` in accept.ts. */
+/** The group commit of half messages that their producers commit. Plain tasks: `tasks` in accept.ts. */
 interface HalfCommits extends Batcher<NewTask, InsertResult> {
   /** Characters of the bodies in it. */
   readonly text: number
@@ -18,7 +18,7 @@ export function halfCommits(write: (tasks: NewTask[]) => Promise<InsertResult[]>
   return {
     add(task) {
       const first = underWay.get(task.id)
-      // Twice in one statement they would fail it for all that are committed with them.
+      // The same task twice in one statement would make it fail for all others.
       if (first) return first.then(() => ({ kind: 'known', taskNo: task.taskNo, contentHash: null }))
       const { length } = task.messageBody
       text += length

@@ -1,4 +1,4 @@
-// The second phase of a half message: it is committed or rolled back by its producer's word, and by no guess.
+// The second phase of a half message: only its producer, or a person, decides whether it is committed or rolled back.
 import {
   byCheck,
   claimCheck,
@@ -49,7 +49,7 @@ const unaudited: WriteAudit = async () => {}
 export const checkLeaseMs = ({ leaseMarginMs }: Pick<HalfDeps, 'leaseMarginMs'>): number =>
   checkTimeoutMs + leaseMarginMs
 
-/** Makes its deliveries, as if it were accepted now; `delayMs` in place of its own. Again is fine. 'no_handler': another process may have it. */
+/** Makes its deliveries, as if it were accepted now. `delayMs` replaces its own delay. Idempotent. 'no_handler': another process may have one. */
 export async function commit(
   deps: HalfDeps,
   taskNo: string,
@@ -57,7 +57,7 @@ export async function commit(
   audit: WriteAudit = unaudited,
   delayMs: number | null = null
 ): Promise<TaskView | NotEnded | 'no_handler'> {
-  // Each for itself: that others are committed first is no sign of a database that is away.
+  // A time limit for each statement: waiting behind other commits does not mean that the database is away.
   const half = await orUnavailable(deps.cluster, readHalf(deps.sql, taskNo))
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
@@ -73,11 +73,11 @@ export async function commit(
     ended(deps, half, 'COMMITTED', by)
     return createdView(task, inserted, task.extend)
   }
-  // Somebody else ended it at this very moment: now it can be seen how.
+  // Another call ended it at this moment: the next read shows how.
   return commit(deps, taskNo, by, unaudited, delayMs)
 }
 
-/** As the accept would make it now. A schema that takes its body no more fails attempts, but not this: its producer has committed. */
+/** The task as an accept would store it now. If the handler's schema no longer accepts the body, attempts fail, but not the commit. */
 function committing(
   deps: HalfDeps,
   { task, ...half }: HalfMessage,
@@ -110,7 +110,7 @@ function committing(
   return withSteps(deps, whole, handler, deps.cluster.now())
 }
 
-/** It will never be delivered. Again is fine. */
+/** It will never be delivered. Idempotent. */
 export const rollBack = (
   deps: HalfDeps,
   taskNo: string,
@@ -135,7 +135,7 @@ async function cancel(
   return readBrief(deps.sql, taskNo)
 }
 
-/** Asks its producer now, and does as it says. What is being asked at this moment is shown as it is. */
+/** Asks its producer now, and does as it says. If it is being asked at this moment, the task is shown as it is. */
 export async function checkNow(
   deps: HalfDeps,
   taskNo: string,
@@ -151,7 +151,7 @@ export async function checkNow(
   return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))
 }
 
-/** Asks, and does as it is told. */
+/** Asks the producer, and does as it says. */
 export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> {
   const { task, check: number } = claim
   const began = performance.now()

@@ -2,13 +2,13 @@ import type { LoadedHandler } from '../handler/loaded.ts'
 import { pointerOf, withoutAngles, type Invalid, reasonOf } from '../runtime/errors.ts'
 import type { Logger } from '../runtime/logger.ts'
 
-/** What a handler refuses a task for. `kind`, `detail` and `pointer` are those of the first error. */
+/** Why a handler refuses a task. `kind`, `detail` and `pointer` are those of the first error. */
 export interface HandlerRefusal extends Invalid {
   kind: 'invalid' | 'no_check_back'
   errors: readonly Invalid[]
 }
 
-/** As much of a task as a handler may refuse. Without `body` only the rest is checked. */
+/** The part of a task that a handler checks. Without `body` only the rest is checked. */
 interface ForHandler {
   taskNo?: string | undefined
   messageCode: string

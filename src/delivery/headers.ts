@@ -10,7 +10,7 @@ export interface DeliveryHeaders {
   /** A delivery is not sent later than this after the start of its round. */
   forgetMs: number
   headers(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
-  /** Those of a probe: an id of its own, so that nobody takes it for the delivery, and no callback token. */
+  /** The headers of a probe: an id of its own, so that nobody takes it for the delivery, and no callback token. */
   probe(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
 }
 
@@ -42,7 +42,7 @@ export const derivedSecrets = (
 ): string[] =>
   (secretPrevious === undefined ? [secret] : [secret, secretPrevious]).map(one => signingSecret(one, name))
 
-/** Those of every request about a task. */
+/** The headers of every request about a task. */
 export function signedHeaders(
   sign: Sign | undefined,
   id: string,

@@ -1,8 +1,8 @@
 import type { NewTask } from '../db/tasks.ts'
 
 /**
- * The tasks of one call: those that wait for others are stored after all that wait for none, in their order. What of these came later
- * in the call than the one that names it does not count for that one. Nor does one overtake another of its orderingKey.
+ * The order in which the tasks of one call are stored: tasks that wait for others after all those that wait for none. A task that came later
+ * in the call than the one that names it does not count as its prerequisite. No task overtakes another of its orderingKey.
  */
 export function inTurn<Result extends { kind: string }>(
   store: (task: NewTask, at: number) => Promise<Result>
@@ -12,7 +12,7 @@ export function inTurn<Result extends { kind: string }>(
   let stored: Promise<unknown> | undefined
   const keys = new Set<string>()
   const put: Promise<unknown>[] = []
-  /** They are stored by different statements, and so one by one. */
+  /** Different statements store them: therefore one by one. */
   let oneByOne = false
   return (task, at) => {
     const { after, orderingKey } = task
@@ -40,7 +40,7 @@ export function inTurn<Result extends { kind: string }>(
   }
 }
 
-/** Which of the batches takes it: those of each are stored by one statement, and in their order where that matters. */
+/** The batch that stores it: one statement stores the tasks of a batch, in their order where that matters. */
 export function batchOf({
   prepared,
   after,

@@ -7,11 +7,11 @@ import type { Reach } from './reach.ts'
 
 /** This process as the owner of what it claims (service/heartbeat.ts). */
 export interface Owner {
-  /** null: none at this moment. What is claimed without one comes back when its lease ends. */
+  /** null: it has no number at this moment. A claim without one comes back when its lease ends. */
   number(): number | null
   /** No beat was answered for too long: others may call this process dead at any moment, and send what it holds. */
   isSilent(): boolean
-  /** What was claimed or read before, by our monotonic clock, was taken from it when it was called dead. */
+  /** ms of our monotonic clock. Deliveries claimed or read before this were taken back when the process was called dead. */
   since(): number
 }
 

@@ -1,7 +1,7 @@
-// From which clock on a look has to look. What ended leaves entries in the index of what is due until vacuum may remove them. While somebody
-// holds a snapshot it may not: a look that begins at the first entry reads all of them, each time.
+// From which clock on a look must read. Ended deliveries leave entries in the index of what is due until vacuum removes them, which it may
+// not while somebody holds a snapshot. A look from the first entry on would read all of them, each time.
 
-/** What a look saw. */
+/** The result of a look. */
 interface Seen {
   now: Date
   /** By downstream, its oldest open clock that has run out, ms since 1970; none has: no entry. */
@@ -22,7 +22,7 @@ export interface LowWater {
 
 /** Clocks are never set into the past. But the statement that sets one commits a little later. */
 const overlapMs = 1_000
-/** A full look finds what came later than that. It takes this part of the time: nearly each look is a full one while they are cheap. */
+/** A full look finds what was committed later than that. Full looks take 1 of so many parts of the time: while they are cheap, nearly each look is one. */
 const share = 100
 const fullLookMs = 60_000
 

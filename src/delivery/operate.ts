@@ -11,7 +11,7 @@ import type { Status } from '../domain/types.ts'
 import type { Complete } from './complete.ts'
 import type { Cancelled } from './load.ts'
 
-/** Of each delivery that an operator changes: its status before and after. Called before the first change, for the audit. */
+/** Gets the status before and after of each delivery that an operator changes. Called before the first change, for the audit. */
 export type WriteAudit = (before: Record<string, Status>, after: Record<string, Status>) => Promise<void>
 
 interface RedeliverDeps {
@@ -50,7 +50,7 @@ export async function redeliver(
     one => one.status === 'FAILED' || (request.force && one.status === 'HANDLED')
   )
   const timely = request.force ? eligible : eligible.filter(one => !one.expired)
-  // What never went, since what it waited for was deleted, goes without it only when somebody says so.
+  // A delivery that failed because its prerequisite was deleted is sent only with force.
   const wanted = request.force ? timely : timely.filter(one => one.reason !== 'DEPENDENCY_DELETED')
   if (timely.length > wanted.length && wanted.length === 0) return 'prerequisite_deleted'
   if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
@@ -96,7 +96,7 @@ export async function push(
   if (task.state === 'PREPARED') return 'prepared'
   const parts = scoped(task.deliveries, downstream)
   const waiting = parts.filter(one => one.phase === 'WAITING' && one.dueMs > 0)
-  // What was never tried waits for its start, which is the producer's word.
+  // A delivery that was never tried waits for the start time of its producer.
   const tried = waiting.filter(one => one.attempt > 0 && !one.early)
   if (tried.length === 0) {
     if (parts.some(one => one.phase === 'BLOCKED')) return 'blocked'
@@ -104,7 +104,7 @@ export async function push(
   }
   const asked = tried.map(({ downstream: name, attempt, reason }): Move => {
     const move: Move = { taskId: task.id, downstream: name, attempt, name: 'push', by: who }
-    // It stays what it waits for, or a PROCESSING could no longer extend a missing receipt.
+    // The reason stays: otherwise a PROCESSING could no longer extend a missing receipt.
     return reason === null ? move : { ...move, reason }
   })
   await auditMoves(audit, tried, asked)
@@ -167,7 +167,7 @@ async function end(
     const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))
     const asked = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
       const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who })
-      // What fails meanwhile has an alarm that this statement would not see: the next turn does.
+      // This statement would not see the alarm of a delivery that fails meanwhile: the next turn does.
       return status === 'SENDING' ? { ...move, sending: true } : move
     })
     if (parts.length > 0 && !isWritten) {

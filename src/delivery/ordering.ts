@@ -26,13 +26,13 @@ interface OrderingDeps {
 }
 
 /**
- * Lets the next delivery of an orderingKey go when the one before it has ended. Whoever ends one leaves a row of `promotion` in the same
- * transaction, and then looks, by a statement of its own after the commit. What a process did not live to look at, the sweep finds.
+ * Releases the next delivery of an orderingKey when the one before it has ended. The transaction that ends one leaves a row in `promotion`.
+ * After the commit its process looks at the key, in a statement of its own. The sweep finds what a crashed process did not look at.
  */
 export interface Ordering {
   /** Deliveries of these keys have ended, or may go for another reason. */
   promote(keys: readonly OrderingKey[]): void
-  /** Looks at the keys of which one has ended and nobody has looked yet. */
+  /** Looks at the keys in `promotion`. */
   sweep(): Promise<void>
   /** Resolves when nothing waits to be looked at. */
   idle(): Promise<void>
@@ -70,7 +70,7 @@ export function ordering(deps: OrderingDeps): Ordering {
 
   return {
     promote(keys) {
-      // Others: the sweep of a process that has their handler.
+      // Other keys are left to the sweep of a process that has their handler.
       add(keys.filter(({ downstream }) => known.has(downstream))).catch(failed)
     },
     async sweep() {
@@ -120,11 +120,11 @@ async function look(
   if (waiting > 0) deps.wake()
 }
 
-/** As of what is accepted: where others wait, it waits behind them. */
+/** As for accepted deliveries: if others wait, it waits behind them. */
 const roomOf = ({ enqueuer, cluster, claiming }: OrderingDeps, downstream: string): number =>
   !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
 
-/** Lets go of all that waits: tasks that wait for others, and the next ones of orderingKeys. */
+/** Releases all that waits: tasks that wait for others, and the next deliveries of orderingKeys. */
 export interface Successors extends Dependents {
   promote: Ordering['promote']
 }

@@ -17,7 +17,7 @@ export interface OutboxDeps extends DrainDeps {
   /** The name of this process among those that hold leases. */
   node: string
   metrics: Pick<Metrics, 'drained' | 'outbox'>
-  /** How long a shard is somebody's who says nothing more (5 s). */
+  /** How long a process without a sign of life keeps a shard (5 s). */
   leaseMs?: number
 }
 
@@ -32,14 +32,14 @@ export interface Outbox {
 
 const soonMs = 100
 const idleMs = 1_000
-/** Between looks, where an outbox is in use: whether there is a row at all, which an index says. */
+/** Between looks, while the outbox is in use: how often an index is asked whether there is a row. */
 const peekMs = 40
-/** It is in use for so long after a row. */
+/** It counts as in use this long after a row. */
 const inUseMs = 600_000
 const stateMs = 5_000
 const allShards = Array.from({ length: shardCount }, (_, shard) => shard)
 
-/** Brings in what producers enqueued in their own transactions. Needs no leader: a row that two of them read is one task. */
+/** Turns the rows that producers enqueued into tasks. It needs no leader: a row that two processes read becomes one task. */
 export function outboxDrainer(deps: OutboxDeps): Outbox {
   const { sql, log, leaseMs = 5_000 } = deps
   const { cluster, claiming } = deps.accepting
@@ -50,7 +50,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
   let restMs = soonMs
   let failures = 0
   let usedUntil = -Infinity
-  /** Somebody else was at the same rows: behind them is work for two. Keyed rows are not jumped over. */
+  /** Set if another process had the same rows: then the next look begins after them. Rows with a key are not skipped. */
   let behind: number | undefined
 
   async function look(keyed: boolean): Promise<number> {
@@ -86,11 +86,11 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
     }
   }
 
-  /** Waits for so long, or until there may be a row. */
+  /** Waits `restMs`, or until there may be a row. */
   async function rest(restMs: number, signal: AbortSignal): Promise<void> {
     for (const end = performance.now() + restMs; ;) {
       const leftMs = end - performance.now()
-      // An outbox that nobody uses is not looked at more often than that; nor is a database that is away.
+      // No peeks at an outbox that nobody uses, nor while the database is away.
       const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
       if (peeks && (await hasOutbox(sql, floor.id()).catch(() => true))) return
@@ -99,7 +99,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
 
   let once: Promise<void> | undefined
   let again = false
-  /** Without a loop of our own. Rows with a key are left to those who have one, and hold their shards. */
+  /** For a process without the loop. Rows with a key are left to the processes that run it and hold the shards. */
   async function lookOnce(): Promise<void> {
     do {
       again = false
@@ -121,7 +121,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
       while (!signal.aborted) await rest(await turn(true), signal)
       isRunning = false
       await telling
-      // Or the others would wait for the end of a lease that nobody needs any more.
+      // Otherwise the others would wait for the end of the leases.
       await shards.release()
     },
     nudge() {
@@ -134,16 +134,16 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
 }
 
 /**
- * Whose turn it is with the rows of an ordering key. It keeps two from doing the same work; the order would hold without it, since
- * whoever reads a row reads all before it that have no final answer, and writes them with it.
+ * Which process drains a shard of ordering keys. This only keeps two processes from doing the same work. The order would hold without it: a
+ * process that reads a row also reads and writes all earlier rows without a final answer.
  */
 function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number) {
   const held = new Map<number, number>()
   const others = new Map<number, number>()
   return {
-    /** Those that were somebody else's a moment ago. */
+    /** The shards that belonged to other processes a moment ago. */
     others: () => [...others].filter(([, until]) => performance.now() < until).map(([shard]) => shard),
-    /** Those of them that are ours for long enough to write a batch. */
+    /** Those of these shards that are ours for long enough to write a batch. */
     async hold(wanted: readonly number[]): Promise<Set<number>> {
       const all = [...new Set(wanted)]
       const isOurs = (shard: number) => (held.get(shard) ?? 0) > performance.now() + leaseMs / 2
@@ -167,19 +167,19 @@ function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number
 /** A look reads the rows above this id. The rows below it are gone, but PostgreSQL cannot forget them while an old transaction is open. */
 interface OutboxFloor {
   id(): number
-  /** What a look from the floor on saw; `isWhole`: it left no shard out. */
+  /** The result of a look from the floor on. `isWhole`: it left no shard out. */
   saw(read: OutboxRead, isWhole: boolean): void
 }
 
 /**
- * Now and then all is looked at: somebody may have set the sequence back, or a backend stood still between taking its id and its
- * first write, which is when its transaction can be seen.
+ * How often a look reads all rows. It finds those that the floor would hide: somebody may have set the sequence back, or a backend paused
+ * between taking its id and its first write, which is when its transaction becomes visible.
  */
 const fullLookMs = 60_000
 
 /**
- * An id is taken before its transaction commits, so that a higher one may be seen first. Below the floor is only what no open
- * transaction can still bring: those that had begun when the highest id was seen have ended, and nothing up to it is left.
+ * An id is taken before its transaction commits, so a higher id may be seen first. No open transaction can still commit an id below the
+ * floor: all that had begun when the highest id was seen have ended, and no row up to it is left.
  */
 export function outboxFloor(clock: () => number = performance.now.bind(performance)): OutboxFloor {
   let floor = 0

@@ -24,10 +24,10 @@ interface Question {
   timeoutMs: number
 }
 
-/** After these nothing had left the house. */
+/** After these reasons nothing had been sent. */
 const unsent =
   /^(?:connect_timeout|connection_refused|unreachable|dns:|tls:|blocked_target|bad_request|hook:|probe:|no transport|no broker|credentials)/
-/** A server that gave up waiting; what it waited for may go on. */
+/** Statuses of a server that gave up waiting: the work may go on. */
 const gaveUp = new Set([408, 504])
 
 type Recorded = Awaited<ReturnType<typeof findEarlierAttempts>>['attempts'][number]
@@ -37,7 +37,7 @@ export function mayHaveArrived({ outcome, reason, status_code: status }: Recorde
   if (outcome !== 'failed') return outcome === 'delivered'
   if (reason?.startsWith('timeout')) return true
   if (reason !== null && unsent.test(reason)) return false
-  // Refused in so many words, by an answer that was read to its end.
+  // The downstream refused it, in an answer that was read to its end.
   if (reason === 'not_accepted' || reason?.startsWith('exception:')) return false
   return status === null || status < 300 || gaveUp.has(status)
 }
@@ -83,7 +83,7 @@ async function ask(
   } catch (err) {
     return { said: undefined, reason: `hook: ${reasonOf(err)}`, outcome: undefined }
   }
-  // A question: it changes nothing, and has nothing to say.
+  // A question changes nothing and has no body.
   if (downstream.transport === 'http') request = { method: 'GET', ...(request as object) }
   const context: SendContext = {
     downstream: downstream.name,
@@ -108,13 +108,13 @@ async function ask(
     }),
     request
   )
-  // `warning`: its body was cut short, and what was read of it proves nothing.
+  // With a warning the body was cut short: the rest proves nothing.
   if (typeof said === 'boolean' && outcome.warning === undefined) return { said, outcome }
   const reason = outcome.kind === 'delivered' ? (outcome.warning ?? 'no answer') : outcome.reason
   return { said: undefined, reason, outcome }
 }
 
-/** Others do not answer the question: a gateway, a login, an overload. */
+/** Other statuses do not answer the question: a gateway, a login, an overload. */
 const isAnswer = (status: number): boolean =>
   (status >= 200 && status < 300) || status === 404 || status === 410
 

@@ -39,7 +39,7 @@ export interface ReachDeps {
 const yieldMs = 60_000
 /** Others are heard of in this time: each looks once a second, and answers a doubt at once. */
 const doubtMs = 5_000
-/** What nobody reaches is not doubted again before. */
+/** A downstream that nobody reaches is not doubted again before this time. */
 const certainMs = 30_000
 const pollMs = 250
 const readableMs = 100
@@ -101,7 +101,7 @@ export function reach(deps: ReachDeps): Reach {
   function isClosed(name: string): boolean {
     const way = ways.get(name)
     if (!way || way.state === 'open' || way.state === 'probing') return false
-    // The others have gone: a bad way is better than none.
+    // No other worker lives: a bad way is better than none.
     if (cluster.workers() < 2) enter(way, 'open')
     else if (way.state === 'doubted' && cluster.reachedByOthersAt(name) > way.sinceByDatabase)
       enter(way, 'probing')
@@ -140,7 +140,7 @@ export function reach(deps: ReachDeps): Reach {
       way.reason = outcome.reason
       if (isClosed(name)) return true
       if (way.state === 'probing') {
-        // One that began before speaks of an earlier time.
+        // An attempt that began earlier says nothing about now.
         if (beganAt >= way.since) yields(name, way)
         return true
       }

@@ -127,7 +127,7 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
   let differs = 0
   const unknownTaskNos: string[] = []
   let unknown = 0
-  // What was unknown is asked about again, though it may lie before this window.
+  // Unknown taskNos of the last run are compared again, even if they lie before this window.
   const asked = [...new Set([...theirs, ...claim.unknown])]
   for (let start = 0; start < asked.length; start += atOnce) {
     const part = asked.slice(start, start + atOnce)
@@ -135,7 +135,7 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
       if (one.delivery === null || one.taskId === null) {
         unknown++
         if (unknownTaskNos.length < mostNamed) unknownTaskNos.push(one.taskNo)
-        // Younger ones are left to the next run.
+        // Younger tasks are left to the next run.
       } else if (one.createdAt !== null && one.createdAt < to) {
         differs++
         if (wrong.size < mostAlarms) wrong.set(one.taskId, one.attempt)
@@ -149,7 +149,7 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
     unknownTaskNos,
     unknownAlarm: uuidv7(),
     raise: [...wrong].flatMap(([taskId, attempt]) => (open.has(taskId) ? [] : { taskId, attempt })),
-    // Of more than that nobody knows whether they are among those that were not kept.
+    // With more mismatches than are kept, an open one may be among the others.
     resolve: wrong.size < mostAlarms ? [...open].filter(taskId => !wrong.has(taskId)) : []
   }
 }

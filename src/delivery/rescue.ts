@@ -76,7 +76,7 @@ export async function rescueOwned(
     await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, { number, node })))
 }
 
-/** Takes back what a dead worker had taken from a queue and not read yet: it belongs to whoever put it there, and nobody has sent it. */
+/** Takes back claims that a dead worker had taken from a queue and not read. The process that queued them still owns them: nobody has sent them. */
 async function rescueTaken(
   deps: RescueOwnedDeps,
   downstream: string,
@@ -159,7 +159,7 @@ function moveOf(
   return { ...key, name, ...more }
 }
 
-/** What a delivered attempt says when its receipt is missing. */
+/** The reason of a delivered attempt whose receipt is missing. */
 const noReceiptOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, one: Overdue): string | undefined =>
   one.phase === 'AWAITING_RECEIPT'
     ? `no_receipt: none within ${policyOf(handlers, one.messageCode, one.downstream).receiptTimeoutMs / 1_000} s`

@@ -36,7 +36,7 @@ type Write = (
   insert: (sql: Sql, tasks: NewTask[]) => Promise<InsertResult[]>
 ) => Promise<InsertResult[]>
 
-/** One statement for each: they are few, and the steps of two of them have nothing in common. */
+/** One statement for each task with steps: they are few, and share nothing. */
 export async function writeSteps(
   deps: Pick<WriteDependentsDeps, 'dependents'>,
   first: NewTask,

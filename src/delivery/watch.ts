@@ -2,7 +2,7 @@ import { readChanges, type SeenChanges } from '../db/changes.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Logger } from '../runtime/logger.ts'
 
-/** What has changed, never how: whoever hears of it reads again what it shows. */
+/** What has changed, never how: a watcher then reads again what it shows. */
 export type Change =
   | { kind: 'failure'; messageCode: string; downstream: string }
   | { kind: 'task'; taskNo: string }
@@ -15,16 +15,16 @@ export interface Watcher {
   tell: (changes: Change[]) => void
 }
 
-/** Stops with the function that it gives. 'busy': too many watch. */
+/** Returns the function that ends it. 'busy': there are too many watchers. */
 type Watch = (watcher: Watcher) => (() => void) | 'busy'
 
 const mostWatchers = 100
 const lookMs = 1_000
 
-/** One look a second for all who watch, and none while nobody does. */
+/** One look a second for all watchers, and none without them. */
 export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
   const watchers = new Set<Watcher>()
-  /** What changed between the page's own read and the first look for it nobody would tell it. */
+  /** Watchers without a look yet: a change between the page's own read and that look would be missed. */
   const unseen = new Set<Watcher>()
   let seen: SeenChanges | null = null
   let states = new Map<string, { messageCode: string; state: string }>()
@@ -87,7 +87,7 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
     if (watchers.size >= mostWatchers) return 'busy'
     watchers.add(watcher)
     unseen.add(watcher)
-    // The first look says where to begin: what happens before it, the page reads itself.
+    // The first look says where to begin: the page reads earlier changes itself.
     if (seen === null && !looking && timer === undefined) void look()
     else schedule()
     return () => {

@@ -13,14 +13,14 @@ export interface WriteDependentsDeps {
 }
 
 /**
- * Group commit of tasks that wait for others, in their order: an earlier one of the batch may be waited for. Those that name what they
- * cannot wait for are not stored. Throws Unavailable when PostgreSQL cannot take them now.
+ * Group commit of tasks that wait for others, in their order: a task may wait for an earlier one of the batch. A task that names one it
+ * cannot wait for is not stored. Throws Unavailable if PostgreSQL cannot take them now.
  */
 export async function writeDependents(deps: WriteDependentsDeps, tasks: NewTask[]): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
   failpoint('accept.before_commit')
   const writing = write(deps, tasks)
-  // Also when the caller has been told 503 already.
+  // Even if the caller already got 503.
   writing.then(
     inserted => {
       failpoint('accept.after_commit')
@@ -37,7 +37,7 @@ async function write({ sql }: WriteDependentsDeps, tasks: NewTask[]): Promise<In
     return await insert(sql, tasks)
   } catch (err) {
     if (!isNotStored(err)) throw err
-    // Somebody else came first with one that others of these wait for: by now it is stored. If that happens again, one by one.
+    // Another process has just stored a task that others of these wait for. Once more; if it happens again, one by one.
     const again = await insert(sql, tasks).catch((cause: unknown) => {
       if (!isNotStored(cause)) throw cause
     })
@@ -70,7 +70,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult
   }
   const taken = [...fresh.values()]
   const inserted = taken.length === 0 ? [] : await insertDependents(sql, taken, waits)
-  // What waits is not on its way.
+  // A task that waits has no delivery in flight.
   for (const [at, result] of inserted.entries())
     answered.set(taken[at]!, result.kind === 'created' ? { ...result, inFlight: [] } : result)
   return tasks.map(task => {
@@ -80,7 +80,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult
   })
 }
 
-/** What a task waits for, or everything that is wrong with that. */
+/** The waits of a task, or all errors of its `after`. */
 function resolve(
   task: NewTask,
   stored: Awaited<ReturnType<typeof findTasks>>,
@@ -94,7 +94,7 @@ function resolve(
     const own = fresh.get(taskNo)
     const messageCode = known?.messageCode ?? own?.messageCode
     const id = known?.id ?? own?.id
-    // What a key may not know of is answered like what does not exist.
+    // A task that the caller's key may not know of is answered like one that does not exist.
     if (id === undefined || messageCode === undefined || (codes && !codes.includes(messageCode)))
       errors.push({ detail: 'no such task', pointer: `/after/${at}` })
     else if (known && known.state !== 'ACTIVE')
