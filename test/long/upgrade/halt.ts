@@ -31,6 +31,7 @@ export async function halt(
     let started = false
     for (const socket of [near, far]) {
       sockets.add(socket)
+      socket.setNoDelay(true)
       socket.on('error', () => {})
       socket.on('close', () => {
         near.destroy()
