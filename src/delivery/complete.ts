@@ -1,3 +1,4 @@
+import type { LoadedDelivery } from '../db/deliveries.ts'
 import { batcher, type Batcher, type Partly } from '../db/batch.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import { applyMoves, type Applied, type Completion, type AttemptRow } from '../db/transitions.ts'
@@ -9,6 +10,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import type { Statistics } from '../runtime/statistics.ts'
 import { redact, redactBytes } from '../domain/redact.ts'
+import type { Decision } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { AttemptEnd, Task } from '../domain/types.ts'
 
@@ -185,6 +187,17 @@ async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | P
 }
 
 const taskIdOf = ({ move, receipt }: Completion) => move?.taskId ?? receipt?.taskId
+
+/** The move of an attempt that this process has in flight. */
+export function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
+  const { id: taskId, orderingKey } = task
+  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, inFlight: true }
+  // No spread: for each attempt it would cost as much as the whole decision.
+  if ('afterMs' in decision) move.afterMs = decision.afterMs
+  if ('reason' in decision) move.reason = decision.reason
+  if ('handledBy' in decision) move.handledBy = decision.handledBy
+  return move
+}
 
 /** The longest stored message id of a broker, in characters. The known brokers use at most 300. */
 const mostMessageId = 512

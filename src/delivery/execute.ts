@@ -9,7 +9,7 @@ import type { Move } from '../domain/transitions.ts'
 import type { AttemptEnd } from '../domain/types.ts'
 import type { Transport } from '../transport/types.ts'
 import { redactRequestSecrets } from '../domain/redact.ts'
-import { attemptRow, type Complete } from './complete.ts'
+import { attemptRow, moveOf, type Complete } from './complete.ts'
 import { postponed, inHookTime, LazyHookContext } from './hooks.ts'
 import type { Enqueuer } from './enqueue.ts'
 import { ownedOf, timeLeft, type Owned, type Owner } from './lease.ts'
@@ -180,26 +180,49 @@ async function attempt(
     return
   }
   failpoint('execute.after_answer')
+  await conclude(deps, { delivery: owned.delivery, downstream, outcome: sent, startedAt, began }, unwritten)
+}
+
+/** An attempt that has its outcome. `began` by performance.now. */
+interface Attempted {
+  delivery: LoadedDelivery
+  downstream: LoadedDownstream
+  outcome: AttemptEnd
+  startedAt: Date
+  began: number
+}
+
+/** Decides what follows from the outcome, writes both, and tells the handler. */
+async function conclude(deps: ExecuteDeps, attempted: Attempted, unwritten: Semaphore): Promise<void> {
+  const { delivery, downstream, outcome, startedAt, began } = attempted
   const ms = Math.round(performance.now() - began)
-  const { delivery } = owned
-  deps.metrics.attempted(downstream.name, sent.kind, ms)
-  if (sent.kind !== 'probed' && deps.reach.attempted(downstream.name, sent, began)) {
-    const row = { ...attemptRow(sent, { ms, startedAt, node: deps.node }), alarm: null }
-    const release = { move: 'release', afterMs: 0 } as const
-    const applied = await deps.complete({
-      move: moveOf(delivery, release),
-      attempt: row,
-      task: delivery.task
-    })
-    await attemptEnded(deps, { delivery, downstream, outcome: sent, decision: release, ms, applied })
-    return
+  deps.metrics.attempted(downstream.name, outcome.kind, ms)
+  const attempt = attemptRow(outcome, { ms, startedAt, node: deps.node })
+  const isLeftToOthers = outcome.kind !== 'probed' && deps.reach.attempted(downstream.name, outcome, began)
+  const isFirst =
+    !isLeftToOthers && isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
+  const decision = isLeftToOthers ? uncounted : decisionOf(deps, attempted)
+  if (isLeftToOthers) attempt.alarm = null
+  else deps.traced?.(delivery, outcome, decision.move, startedAt)
+  if (isFirst && outcome.kind !== 'probed')
+    deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, outcome.kind)
+  unwritten.enter()
+  try {
+    const move = moveOf(delivery, decision)
+    const applied = await deps.complete({ move, task: delivery.task, isFirstTry: isFirst, attempt })
+    await attemptEnded(deps, { delivery, downstream, outcome, decision, ms, applied })
+  } finally {
+    unwritten.leave()
   }
-  const isFirst = isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
-  if (isFirst && sent.kind !== 'probed')
-    deps.metrics.firstAttempt(delivery.task.messageCode, downstream.name, sent.kind)
-  const cut = deps.cutOff.aborted && sent.kind === 'failed' && sent.reason === 'shutdown'
-  const decision = decide(
-    cut ? { kind: 'shutdown' } : sent,
+}
+
+/** Another process has a way to the downstream, or may have one: it delivers, and this attempt does not count. */
+const uncounted = { move: 'release', afterMs: 0 } as const
+
+function decisionOf(deps: ExecuteDeps, { delivery, downstream, outcome }: Attempted): Decision {
+  const isCutOff = deps.cutOff.aborted && outcome.kind === 'failed' && outcome.reason === 'shutdown'
+  return decide(
+    isCutOff ? { kind: 'shutdown' } : outcome,
     {
       triesLeft: delivery.triesLeft,
       lost: delivery.lost,
@@ -209,20 +232,6 @@ async function attempt(
     downstream.policy,
     deps.random()
   )
-  deps.traced?.(delivery, sent, decision.move, startedAt)
-  const row = attemptRow(sent, { ms, startedAt, node: deps.node })
-  unwritten.enter()
-  try {
-    const applied = await deps.complete({
-      move: moveOf(delivery, decision),
-      task: delivery.task,
-      isFirstTry: isFirst,
-      attempt: row
-    })
-    await attemptEnded(deps, { delivery, downstream, outcome: sent, decision, ms, applied })
-  } finally {
-    unwritten.leave()
-  }
 }
 
 /** The outcome of the send, or the move that releases the delivery unsent. */
@@ -262,13 +271,15 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   }
   failpoint('execute.before_send')
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
-  const timeoutMs = Math.min(timeLeft(deps, owned), deadline - performance.now())
-  if (timeoutMs === 0) return letGo
-  const { accepted } = downstream
+  const leftMs = timeLeft(deps, owned)
+  if (leftMs === 0) return letGo
+  // Where a probe has used up the time, the attempt fails by its timeout and counts.
+  const timeoutMs = Math.min(leftMs, Math.max(1, deadline - performance.now()))
   deps.metrics.started(
     downstream.name,
     downstream.limit.timeoutMs + deps.leaseMarginMs - (owned.expiresAt - performance.now())
   )
+  const { accepted } = downstream
   const sending = transport.send(
     request,
     {
@@ -286,14 +297,4 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   return unanswered === undefined || outcome.warning !== undefined
     ? outcome
     : { ...outcome, warning: unanswered }
-}
-
-function moveOf({ task, downstream, attempt }: LoadedDelivery, decision: Decision): Move {
-  const { id: taskId, orderingKey } = task
-  const move: Move = { taskId, downstream, attempt, orderingKey, name: decision.move, inFlight: true }
-  // No spread: for each attempt it would cost as much as the whole decision.
-  if ('afterMs' in decision) move.afterMs = decision.afterMs
-  if ('reason' in decision) move.reason = decision.reason
-  if ('handledBy' in decision) move.handledBy = decision.handledBy
-  return move
 }
