@@ -10,7 +10,8 @@ import {
   telling,
   type Done,
   type InsertResult,
-  type NewTask
+  type NewTask,
+  type SeenHalf
 } from './tasks.ts'
 import type { CheckAnswer, Task, TaskState } from '../domain/types.ts'
 
@@ -45,15 +46,35 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
 }
 
 /**
- * Group commit of commits: makes the deliveries of those that are still PREPARED, as an accept makes its own. The others are
- * `known`: somebody else ended them. Tasks are distinct.
+ * The CTE `locked`: those of them that are PREPARED, and as they were seen. A check that is recorded while this statement waits for its lock
+ * may raise an alarm that the statement does not see and would leave open. Whoever ends it looks again, and then sees the alarm.
+ */
+export const lockingHalves = (sql: Sql, halves: readonly SeenHalf[]) => {
+  const ids = plainArray(halves.map(one => one.id))
+  return sql`locked as materialized (
+      select t.id
+      from unnest(
+        ${ids}::uuid[], ${plainArray(halves.map(one => one.answered))}::int[], ${plainArray(halves.map(one => one.unanswered))}::int[]
+      ) as a (id, answered, unanswered)
+        join task t on t.id = a.id join prepared p on p.task_id = a.id
+      where t.id = any(${ids}::uuid[]) and p.task_id = any(${ids}::uuid[]) and t.state = 'PREPARED'
+        and p.answered = a.answered and p.unanswered = a.unanswered
+      order by t.id
+      for update of t, p
+    )`
+}
+
+/**
+ * Group commit of commits: makes the deliveries of those that are still as they were seen, as an accept makes its own. The others are
+ * `known`: somebody else ended them, or a check was recorded. Tasks are distinct.
  */
 export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
   const ids = plainArray(tasks.map(task => task.id))
   const [done] = await sql<[Done]>`
-    with locked as materialized (
-      select id from task where id = any(${ids}::uuid[]) and state = 'PREPARED' order by id for update
-    ), stored as (
+    with ${lockingHalves(
+      sql,
+      tasks.flatMap(task => task.committed?.seen ?? [])
+    )}, stored as (
       update task t set state = 'ACTIVE',
         deliver_start_time = coalesce(t.deliver_start_time, now() + a.delay_ms * interval '1 ms')
       from unnest(${ids}::uuid[], ${plainArray(tasks.map(task => task.delayMs))}::float8[]) as a (id, delay_ms)
@@ -74,11 +95,13 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
   )
 }
 
-/** False: it is no longer PREPARED. */
-export async function rollBackTask(sql: Sql, taskId: string, by: string): Promise<boolean> {
+/** False: it is no longer PREPARED, or a check was recorded since it was seen. */
+export async function rollBackTask(sql: Sql, half: SeenHalf, by: string): Promise<boolean> {
   const rows = await sql`
-    with stored as (
-      update task set state = 'CANCELLED', unique_biz = null where id = ${taskId} and state = 'PREPARED' returning id
+    with ${lockingHalves(sql, [half])}, stored as (
+      update task set state = 'CANCELLED', unique_biz = null
+      where id = ${half.id} and (id in (select id from locked)) is true
+      returning id
     ), ended as (
       update prepared set next_action_at = null, leased_until = null, ended_at = now(), ended_by = ${by},
         last_answer = case when ${by} like 'check:%' then 'ROLLED_BACK' else last_answer end
@@ -102,6 +125,7 @@ export interface HalfMessage {
   delayMs: number | null
   deliverBefore: Date | null
   biz: NewTask['biz']
+  seen: SeenHalf
 }
 
 interface HalfRow extends TaskRow {
@@ -112,13 +136,15 @@ interface HalfRow extends TaskRow {
   is_half: boolean
   delay_ms: number | null
   deliver_before: Date | null
+  answered: number
+  unanswered: number
 }
 
 /** null: no such task; 'never': it was not posted as prepared. */
 export async function readHalf(sql: Sql, taskNo: string): Promise<HalfMessage | 'never' | null> {
   const [row] = await sql<HalfRow[]>`
     select ${taskColumns(sql)}, t.state, p.task_id is not null as is_half, p.delay_ms::float8 as delay_ms, p.deliver_before,
-      t.biz_type, t.biz_key, t.unique_biz
+      p.answered, p.unanswered, t.biz_type, t.biz_key, t.unique_biz
     from task t left join prepared p on p.task_id = t.id
     where t.task_no = ${taskNo}`
   if (!row) return null
@@ -129,7 +155,8 @@ export async function readHalf(sql: Sql, taskNo: string): Promise<HalfMessage | 
     state: row.state,
     delayMs: row.delay_ms,
     deliverBefore: row.deliver_before,
-    biz: type === null || key === null ? null : { type, key, unique: unique ?? false }
+    biz: type === null || key === null ? null : { type, key, unique: unique ?? false },
+    seen: { id: row.id, answered: row.answered, unanswered: row.unanswered }
   }
 }
 

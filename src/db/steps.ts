@@ -1,5 +1,6 @@
 import { plainArray } from './arrays.ts'
 import { storingDeliveries } from './new-deliveries.ts'
+import { lockingHalves } from './prepared.ts'
 import type { Sql } from './pool.ts'
 import {
   deliveriesOf,
@@ -24,7 +25,7 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
   const going = inSequence ? [first] : all
   const ended = first.committed
   const [done] = await sql<[Done]>`
-    with first as (
+    with ${ended ? sql`${lockingHalves(sql, [ended.seen])}, ` : sql``}first as (
       ${ended ? activating(sql, first) : inserting(sql, [first], 'ACTIVE')}
     ), others as (
       ${inserting(sql, tasks, 'ACTIVE', sql`where exists (select from first)`)}
@@ -56,9 +57,9 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
   )
 }
 
-/** Nothing where somebody else ended it. */
+/** Nothing where it is not `locked`. */
 const activating = (sql: Sql, { id, delayMs }: NewTask) => sql`
       update task set state = 'ACTIVE',
         deliver_start_time = coalesce(deliver_start_time, now() + ${delayMs}::float8 * interval '1 ms')
-      where id = ${id} and state = 'PREPARED'
+      where id = ${id} and (id in (select id from locked)) is true
       returning id`

@@ -36,7 +36,7 @@ export interface NewTask {
   /** Posted as prepared: no delivery is made, and its producer is asked from then on. */
   prepared?: { checkAfterMs: number }
   /** It was stored as prepared, and is committed now: only its deliveries are new. `by`: who said so. */
-  committed?: { by: string; createdAt: Date }
+  committed?: { by: string; createdAt: Date; seen: SeenHalf }
   deliveries: NewDelivery[]
   /** Stored by the same statement, as is a task of its own. */
   steps?: NewSteps
@@ -47,6 +47,14 @@ interface Biz {
   type: string
   key: string
   unique: boolean
+}
+
+/** A half message as it was seen: each check that is recorded changes one of its two counts. */
+export interface SeenHalf {
+  id: string
+  /** How often its producer said UNKNOWN, and how often in a row it said nothing. */
+  answered: number
+  unanswered: number
 }
 
 /** What is delivered beside a task: one after the other behind it, or all at once. */

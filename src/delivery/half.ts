@@ -73,7 +73,7 @@ export async function commit(
     ended(deps, half, 'COMMITTED', by)
     return createdView(task, inserted, task.extend)
   }
-  // Another call ended it at this moment: the next read shows how.
+  // Another call ended it at this moment, or a check was recorded: the next read shows it.
   return commit(deps, taskNo, by, unaudited, delayMs)
 }
 
@@ -101,7 +101,7 @@ function committing(
     traceparent: task.traceparent,
     createdBy: task.createdBy,
     biz: half.biz ?? null,
-    committed: { by, createdAt: task.createdAt },
+    committed: { by, createdAt: task.createdAt, seen: half.seen },
     deliveries: fanOut(deps, handler, task, () => ({
       task,
       body: handler.body.parse(JSON.parse(task.messageBody))
@@ -130,7 +130,7 @@ async function cancel(
   if (half.state === 'ACTIVE') return 'committed'
   if (half.state === 'CANCELLED') return readBrief(deps.sql, taskNo)
   await audit(half.task.createdBy)
-  if (!(await rollBackTask(deps.sql, half.task.id, by))) return cancel(deps, taskNo, by, unaudited)
+  if (!(await rollBackTask(deps.sql, half.seen, by))) return cancel(deps, taskNo, by, unaudited)
   ended(deps, half, 'ROLLED_BACK', by)
   return readBrief(deps.sql, taskNo)
 }

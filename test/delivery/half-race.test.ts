@@ -1,12 +1,15 @@
 // Commit, rollback and check of one half message at the same moment, a thousand times each: one winner, and the others are told.
 import t, { type Test } from 'tap'
-import { claimCheck, readHalf, type ClaimedCheck } from '../../src/db/prepared.ts'
+import { claimCheck, readHalf, recordCheck, type ClaimedCheck } from '../../src/db/prepared.ts'
+import type { Sql } from '../../src/db/pool.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import type { Ask } from '../../src/delivery/ask-producer.ts'
 import { check, commit, rollBack, type NotEnded } from '../../src/delivery/half.ts'
 import type { CheckAnswer } from '../../src/domain/types.ts'
 import { halfStory, preparedTask, type Halves } from '../support/halves.ts'
+import { lockWaits } from '../support/postgres.ts'
 import type { Story } from '../support/setup.ts'
+import { until } from '../support/until.ts'
 
 t.setTimeout(600_000)
 
@@ -138,4 +141,73 @@ t.test('ten commits of one half message at once make its deliveries once', async
   t.ok(all.every(one => heard(one) === 'ACTIVE'))
   await story.quiet()
   await sound(t, story, 20)
+})
+
+/** Its producer is asked, and says nothing: a person must hear of it. `amid` runs before that is committed. */
+async function raise(story: Story, taskNo: string, amid: (transaction: Sql) => Promise<void>): Promise<void> {
+  const half = await readHalf(story.sql, taskNo)
+  if (half === null || half === 'never') throw new Error(`${taskNo} is not prepared`)
+  const taskId = half.task.id
+  await claimCheck(story.sql, taskId, 60_000)
+  await story.sql.begin(async transaction => {
+    const sql = transaction as unknown as Sql
+    const one = { taskId, check: 1, answer: 'UNKNOWN', reason: null, waitMs: 60_000, isStuck: true } as const
+    t.ok(await recordCheck(sql, one))
+    await amid(sql)
+  })
+}
+
+const stuck = async ({ sql }: Story) => [
+  ...(await sql<{ resolved: boolean }[]>`
+    select resolved_at is not null as resolved from alarm where kind = 'PREPARED_STUCK'`)
+]
+
+const committed = ({ deps }: Halves, taskNo: string) => commit(deps, taskNo, 'shop')
+const rolledBack = ({ deps }: Halves, taskNo: string) => rollBack(deps, taskNo, 'shop')
+const withSteps = async ({ deps }: Halves, taskNo: string) => {
+  const [handler] = deps.handlers.values()
+  const tasks = [{ taskNo: 'step', messageCode: 'order.paid', messageBody: '{}' }]
+  const dtm = {
+    checkAnswer: () => undefined,
+    askEveryMs: () => 1_000,
+    steps: () => ({ inSequence: true, tasks })
+  }
+  if (handler) handler.dtm = dtm
+  return commit(deps, taskNo, 'shop')
+}
+
+for (const [name, end, said] of [
+  ['a commit', committed, 'ACTIVE'],
+  ['a commit with steps', withSteps, 'ACTIVE'],
+  ['a rollback', rolledBack, 'CANCELLED']
+] as const)
+  t.test(`${name} resolves an alarm that is raised while it waits`, async t => {
+    const { story, half } = await halfStory(t, 'http://127.0.0.1:9/')
+    const taskNo = await half.prepare()
+    let ending: Promise<Said> | undefined
+    await raise(story, taskNo, async () => {
+      ending = end(half, taskNo)
+      await until('it waits for the check', async () => (await lockWaits(story.sql)) > 0)
+    })
+    t.equal(heard(await ending), said)
+    t.same(await stuck(story), [{ resolved: true }])
+    await story.quiet()
+  })
+
+t.test('no alarm is raised of a half message that is ended at that moment', async t => {
+  const { story, half } = await halfStory(t, 'http://127.0.0.1:9/')
+  const taskNo = await half.prepare()
+  const found = await readHalf(story.sql, taskNo)
+  if (found === null || found === 'never') throw new Error('it is not prepared')
+  const taskId = found.task.id
+  await claimCheck(story.sql, taskId, 60_000)
+  const one = { taskId, check: 1, answer: 'UNKNOWN', reason: null, waitMs: 60_000, isStuck: true } as const
+  let recorded: Promise<boolean> | undefined
+  await story.sql.begin(async transaction => {
+    await rollBack({ ...half.deps, sql: transaction as unknown as Sql }, taskNo, 'shop')
+    recorded = recordCheck(story.sql, one)
+    await until('the check waits', async () => (await lockWaits(story.sql)) > 0)
+  })
+  t.equal(await recorded, false)
+  t.same(await stuck(story), [])
 })
