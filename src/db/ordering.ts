@@ -77,24 +77,26 @@ export async function findPromotions(
     from (
       select * from promotion p
       where p.downstream = any(${textArray(known)}::text[]) or not exists (
-        -- As promote() looks for the head: what ended leaves its place to the next that has not.
-        select from ordering o cross join lateral (
-          select d.status from delivery d
-          where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position >= o.head and d.status in (0, 2)
-          order by d.position
-          limit 1
-        ) head
-        where o.downstream = p.downstream and o.ordering_key = p.ordering_key and head.status = 2
+        select from ordering o
+        where o.downstream = p.downstream and o.ordering_key = p.ordering_key and ${headStatus(sql)} = 2
       )
       limit ${limit}
     ) p`
 }
 
-/** null: nothing is known of it. */
+/** Of the head of a key `o`, as promote() finds it: what ended leaves its place to the next that has not. */
+const headStatus = (sql: Sql) => sql`(
+          select d.status from delivery d
+          where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position >= o.head and d.status in (0, 2)
+          order by d.position
+          limit 1
+        )`
+
+/** Whether its head is FAILED, even if no process has the handler to say so. null: nothing is known of it. */
 export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: OrderingKey): Promise<boolean | null> {
   const [row] = await sql<{ held: boolean }[]>`
-    select held_at is not null as held from ordering
-    where downstream = ${downstream} and ordering_key = ${orderingKey}`
+    select coalesce(${headStatus(sql)} = 2, false) as held from ordering o
+    where o.downstream = ${downstream} and o.ordering_key = ${orderingKey}`
   return row?.held ?? null
 }
 

@@ -1,7 +1,7 @@
 // Tasks with an orderingKey, at the moments at which one could be forgotten, or two could run: two processes on one database.
 import t, { type Test } from 'tap'
 import { openDb } from '../../src/db/pool.ts'
-import { promote } from '../../src/db/ordering.ts'
+import { listOrderingKeys, promote } from '../../src/db/ordering.ts'
 import { applyMoves } from '../../src/db/transitions.ts'
 import type { Move } from '../../src/domain/transitions.ts'
 import { asked } from '../support/asked.ts'
@@ -165,3 +165,86 @@ t.test('an end that is not committed yet, and one that never is, let nothing go'
   t.same(await promote(other.sql, [key], false, null), [])
   t.equal((await one.sql`select from promotion`).length, 0)
 })
+
+/** Two processes on one database, of which the other one has no handler for this downstream. */
+async function withStranger(t: Test): Promise<[Story, Story]> {
+  const { url, sql } = await testDb(t, { max: 6 })
+  const other = openDb(url, { max: 6 })
+  t.teardown(() => other.end())
+  return [await setup(t, { sql }), await setup(t, { sql: other, downstreams: { points: {} } })]
+}
+
+const headOf = async ({ reads }: Story, held: boolean) =>
+  (await listOrderingKeys(reads, { held, messageCodes: null, limit: 10 })).keys.map(key => key.head?.taskNo)
+
+const openAlarms = async ({ sql }: Story): Promise<string[]> =>
+  (
+    await sql<{ text: string }[]>`
+      select kind || ' ' || task_no as text from alarm join task on id = task_id where resolved_at is null order by 1`
+  ).map(({ text }) => text)
+
+t.test(
+  'a key whose downstream no process knows any more is released, one FAILED after the other',
+  async t => {
+    const [gone, stranger] = await withStranger(t)
+    gone.queue.mode = 'hold'
+    await gone.accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+    // Their process did not live to look at the key.
+    const fail = async (taskNo: string, attempt: number): Promise<Move> => ({
+      taskId: await idOf(gone, taskNo),
+      downstream: 'warehouse',
+      attempt,
+      name: 'fail',
+      reason: 'EXPIRED'
+    })
+    await applyMoves(gone.sql, [{ move: await fail('a', 1) }, { move: await fail('b', 0) }])
+    const sweep = async (): Promise<void> => {
+      await stranger.around.refresh()
+      await stranger.succession.sweep()
+      await stranger.quiet()
+    }
+    await sweep()
+    t.same(await headOf(stranger, false), ['a'])
+    t.match(await stranger.release('k'), { taskNo: 'a' })
+    await sweep()
+    t.same(await headOf(stranger, false), ['b'])
+    t.match(await stranger.release('k'), { taskNo: 'b' })
+    t.equal(await stranger.release('k'), 'not_held')
+    await sweep()
+    t.match(await stranger.delivery('c'), { phase: 'WAITING' })
+    t.match(await gone.read('a'), { deliveries: [{ status: 'FAILED', outOfOrder: true }] })
+    t.same(await headOf(stranger, false), ['c'])
+  }
+)
+
+t.test(
+  'a key that was held when its handler was removed is released, and held by the next one that FAILED',
+  async t => {
+    const [gone, stranger] = await withStranger(t)
+    gone.downstream.next({ kind: 'refused', reason: 'http_410' })
+    await gone.accept.many(['a', 'b', 'c'].map(taskNo => asked({ taskNo, orderingKey: 'k' })))
+    await gone.quiet()
+    const move = {
+      taskId: await idOf(gone, 'b'),
+      downstream: 'warehouse',
+      attempt: 0,
+      name: 'fail',
+      reason: 'EXPIRED'
+    } as const
+    await applyMoves(gone.sql, [{ move }])
+    t.same(await openAlarms(gone), ['FAILED a', 'FAILED b', 'KEY_HELD a'])
+    t.match(await stranger.release('k'), { taskNo: 'a' })
+    await stranger.quiet()
+    t.same(await openAlarms(gone), ['FAILED a', 'FAILED b'], 'it is held by a no more')
+    t.same(await headOf(stranger, false), ['b'])
+    // Its handler is back.
+    await gone.around.refresh()
+    await gone.succession.sweep()
+    t.same(await openAlarms(gone), ['FAILED a', 'FAILED b', 'KEY_HELD b'])
+    t.same(await headOf(gone, true), ['b'])
+    t.match(await gone.release('k'), { taskNo: 'b' })
+    await gone.quiet()
+    t.match(await gone.delivery('c'), { status: 'HANDLED' })
+    t.same(await openAlarms(gone), ['FAILED a', 'FAILED b'])
+  }
+)
