@@ -24,7 +24,11 @@ export interface Dispatcher {
 
 /** After a database error, wait this long before treating leases as lost: other processes could not write either. */
 const trustMs = 2_000
-/** How often a sweep checks all clocks. It finds what the time windows missed. */
+/**
+ * How often a sweep checks all clocks: as soon as that takes less than this part of the time, and so often at least. It finds what the time
+ * windows miss: what was due and waited until its deliverBefore passed.
+ */
+const fullLookShare = 100
 const fullLookMs = 60_000
 /** How often to look for rows whose downstream has no handler. */
 const orphanLookMs = 60_000
@@ -144,11 +148,12 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   return claimedAll && decidedAll ? Math.min(deps.sweepMs, Math.max(1, inMs ?? deps.sweepMs)) : 0
 }
 
-/** Checks the clocks that ended since the last check. Once a minute it checks all. */
+/** Checks the clocks that ended since the last check, or all. */
 async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
-  const full = performance.now() > memory.fullLookAt
-  if (!(await rescueOverdue(deps, names, full ? null : memory.since))) return false
-  if (full) memory.fullLookAt = performance.now() + fullLookMs
+  const isFull = performance.now() > memory.fullLookAt
+  const { isAll, lookMs } = await rescueOverdue(deps, names, isFull ? null : memory.since)
+  if (!isAll) return false
+  if (isFull) memory.fullLookAt = performance.now() + Math.min(fullLookMs, fullLookShare * lookMs)
   // A second of overlap: the statement that writes a clock commits a little later.
   memory.since = new Date(now.getTime() - 1_000)
   return true

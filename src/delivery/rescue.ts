@@ -39,20 +39,22 @@ const queueMs = 2_000
 
 /**
  * Decides for deliveries whose clock has ended: lost leases, missing receipts, passed deliverBefore. `since` skips clocks that an
- * earlier sweep has checked. Null: check all. False: there are more than one sweep takes.
+ * earlier sweep has checked. Null: check all. `isAll` false: there are more than one sweep takes. `lookMs`: how long the look took.
  */
 export async function rescueOverdue(
   deps: RescueDeps,
   downstreams: string[],
   since: Date | null
-): Promise<boolean> {
+): Promise<{ isAll: boolean; lookMs: number }> {
+  const began = performance.now()
   const overdue = await findOverdue(deps.sql, downstreams, since, overdueAtOnce)
+  const lookMs = performance.now() - began
   await decideAll(
     deps,
     overdue,
     overdue.map(one => moveOf(deps, one))
   )
-  return overdue.length < overdueAtOnce
+  return { isAll: overdue.length < overdueAtOnce, lookMs }
 }
 
 /**

@@ -1,4 +1,5 @@
 import t from 'tap'
+import { pause } from '../../src/db/cluster.ts'
 import { listTasks } from '../../src/db/lists.ts'
 import { countFailed } from '../../src/db/operations.ts'
 import { openDb } from '../../src/db/pool.ts'
@@ -166,6 +167,30 @@ t.test('what may not be sent any more is EXPIRED, not sent, and heard of', async
   t.equal((await sql`select from alarm where kind = 'FAILED'`).length, 1)
   t.equal(downstream.requests.length, 2)
 })
+
+t.test(
+  'what is due and waits is EXPIRED soon after its deliverBefore, however long its clock is past',
+  async t => {
+    const { post, delivery, dispatching, around, sql } = await setup(t, { sweepMs: 50 })
+    await pause(sql, 'warehouse', 'test')
+    await around.refresh()
+    const deliverBefore = new Date(Date.now() + 600_000)
+    const [first, second] = [await post({ deliverBefore }), await post({ deliverBefore })]
+    await until(async () => (await sql`select from delivery where phase = 'WAITING'`).length === 2)
+    // As what waits for room: it is due since before the looks that follow.
+    await sql`update delivery set next_action_at = now() - interval '10 s'`
+    const end = (taskNo: string) => sql`
+    update delivery set deliver_before = now() where task_id = (select id from task where task_no = ${taskNo})`
+    await end(first)
+    dispatching().wake()
+    await until(async () => (await delivery(first)).status === 'FAILED')
+    await end(second)
+    const waited = stopwatch(t)
+    await until(async () => (await delivery(second)).status === 'FAILED')
+    t.match(await delivery(second), { reason: 'EXPIRED', attempt: 0 })
+    t.ok(waited() < 30_000, `after ${waited()} ms, and not with the look of each minute`)
+  }
+)
 
 t.test('an answer that comes after deliverBefore does not hide the delivery from the next look', async t => {
   const { post, later, downstream, delivery, dispatching, quiet } = await setup(t, { sweepMs: 50 })
