@@ -1,6 +1,7 @@
 import { isAnyOf, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
+import { lowestUuid } from '../domain/ids.ts'
 
 /** An alarm that no channel knows yet. If the process that claimed it dies, another takes it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
@@ -98,6 +99,53 @@ export async function raiseNoHandler(
     from asked left join open on open.ord = asked.ord
     order by asked.ord`
   return rows.map(row => Math.min(3_600_000, Math.max(60_000, row.age_ms ?? 0)))
+}
+
+/** By it the open ones are in order. */
+export type AlarmKey = Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>
+
+/**
+ * Resolves open alarms whose cause is over, of the next `limit` from `after` on; `next` null: the end. Whatever ends a cause resolves its alarms in the
+ * same statement, but does not see one that another statement raises at that moment. FAILED is raised by the end itself; KEY_HELD, REJECTED and
+ * MISMATCH are decided under a lock or a lease.
+ */
+export async function sweepAlarms(
+  sql: Sql,
+  limit: number,
+  after: AlarmKey | null
+): Promise<{ resolved: number; next: AlarmKey | null }> {
+  const [row] = await sql<[{ resolved: number; looked: number; last: AlarmKey | null }]>`
+    with looked as materialized (
+      select task_id, downstream, attempt, kind from alarm
+      where resolved_at is null and kind <> 'FAILED' and (task_id, downstream, attempt, kind) > (
+        ${after?.taskId ?? lowestUuid}::uuid, ${after?.downstream ?? ''}::text, ${after?.attempt ?? -1}::int, ${after?.kind ?? ''}::text
+      )
+      order by task_id, downstream, attempt, kind
+      limit ${limit}
+    ), over as materialized (
+      select l.*
+      from looked l left join lateral (
+        select status, phase from delivery where task_id = l.task_id and downstream = l.downstream offset 0
+      ) d on true
+      where case
+        when l.kind in ('NO_HANDLER', 'BLOCKED_TARGET', 'TLS') then d.status in (1, -1)
+        when l.kind = 'DEPENDENCY_FAILED' then d.phase is distinct from 'BLOCKED'
+          or not exists (select from dependency where task_id = l.task_id and done_at is null)
+        when l.kind = 'PREPARED_STUCK' then
+          not exists (select from prepared where task_id = l.task_id and next_action_at is not null)
+      end
+    ), resolved as (
+      update alarm a set resolved_at = now()
+      from over o
+      where a.task_id = o.task_id and a.downstream = o.downstream and a.attempt = o.attempt and a.kind = o.kind
+        and a.resolved_at is null
+      returning 1
+    )
+    select (select count(*) from resolved)::int as resolved, (select count(*) from looked)::int as looked, (
+      select json_build_object('taskId', task_id, 'downstream', downstream, 'attempt', attempt, 'kind', kind)
+      from looked order by task_id desc, downstream desc, attempt desc, kind desc limit 1
+    ) as last`
+  return { resolved: row.resolved, next: row.looked < limit ? null : row.last }
 }
 
 /** Somebody has dealt with it. False: it was resolved already; null: there is none that the caller may touch. */

@@ -5,6 +5,7 @@ import { openChannels } from '../alarm/open-channels.ts'
 import type { AlarmChannel } from '../alarm/types.ts'
 import { routeAlarms, tellChannel } from '../alarm/tell.ts'
 import { releaseUnknownChannels } from '../db/alarm-sends.ts'
+import { sweepAlarms, type AlarmKey } from '../db/alarms.ts'
 import { primaryUrl } from '../db/hosts.ts'
 import { isInfrastructure, locatePrimary, type Sql } from '../db/pool.ts'
 import { removeOrderingKeys, type OrderingKey } from '../db/ordering.ts'
@@ -63,12 +64,15 @@ const checkMs = 1_000
 /** After an error; else it says itself when it looks again. */
 const bulkMs = 1_000
 const countMs = 15_000
+/** How often is looked for alarms that nobody could resolve at the end of their cause. */
+const sweepMs = 60_000
 const retentionMs = 60_000
 /** Where somebody was in the way for a moment. */
 const laterMs = 2_000
 const statisticsMs = 10_000
 const removalMs = 600_000
 const retentionBatch = 1_000
+const sweepBatch = 1_000
 
 /** Each resolves once its signal aborts and its last turn is over: all of `running` by `signal`, `refreshing` by `drained`. */
 export async function startMaintenance(options: MaintenanceOptions): Promise<{
@@ -136,9 +140,20 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
     // A loop for each: one that is broken or slow keeps nobody else waiting.
     ...channels.map(channel => telling(options, channel, failed('alarm'))),
     unknownChannels(options, channels).catch(failed('alarm')),
+    repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
   )
   return { running, refreshing }
+}
+
+/** A turn of the sweep of alarms; resolves to the ms until the next. */
+function alarmSweep({ sql }: MaintenanceOptions): () => Promise<number> {
+  let after: AlarmKey | null = null
+  return async () => {
+    const { next } = await sweepAlarms(sql, sweepBatch, after)
+    after = next
+    return next === null ? sweepMs : 100
+  }
 }
 
 /** A turn of retention; resolves to the ms until the next. */

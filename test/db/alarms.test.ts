@@ -1,8 +1,13 @@
 import t from 'tap'
-import { claimAlarms, markAlarmsSent, raiseNoHandler } from '../../src/db/alarms.ts'
+import { claimAlarms, markAlarmsSent, raiseNoHandler, sweepAlarms } from '../../src/db/alarms.ts'
+import { raiseDependencyFailed } from '../../src/db/dependents.ts'
 import type { Sql } from '../../src/db/pool.ts'
-import { testDb } from '../support/postgres.ts'
+import { completeReceipts } from '../../src/db/receipts.ts'
+import { applyMoves, type AttemptRow } from '../../src/db/transitions.ts'
+import { alarmKinds } from '../../src/domain/types.ts'
+import { lockWaits, testDb } from '../support/postgres.ts'
 import { standing } from '../support/rows.ts'
+import { until } from '../support/until.ts'
 import type { DeliveryState } from '../support/model.ts'
 
 const failed: DeliveryState = { state: 'FAILED', attempt: 1, triesLeft: 0, lost: 0, roundFrom: 1 }
@@ -71,4 +76,100 @@ t.test('NO_HANDLER is one alarm a delivery, and opens again when it comes back',
   t.match(await sql`select resolved_at, sent_at, tries from alarm`, [
     { resolved_at: null, sent_at: null, tries: 0 }
   ])
+})
+
+const open = async (sql: Sql): Promise<string[]> =>
+  (
+    await sql<{ kind: string }[]>`
+      select kind from alarm where resolved_at is null and kind <> 'FAILED' order by kind`
+  ).map(one => one.kind)
+
+/** Raises in a transaction; `end` begins before that commits, and does not see it. */
+async function amid(sql: Sql, raise: (sql: Sql) => Promise<unknown>, end: (sql: Sql) => Promise<unknown>) {
+  let ended: Promise<unknown> | undefined
+  await sql.begin(async transaction => {
+    await raise(transaction as unknown as Sql)
+    ended = end(sql)
+    await until('it waits', async () => (await lockWaits(sql)) > 0)
+  })
+  await ended
+}
+
+t.test('an alarm that is raised while its delivery ends is resolved by the next sweep', async t => {
+  const { sql } = await testDb(t)
+  const inFlight = { state: 'IN_FLIGHT', attempt: 2, triesLeft: 3, lost: 0, roundFrom: 1 } as const
+  const taskId = await standing(sql, inFlight, { inMs: 60_000 })
+  const key = { taskId, downstream: 'warehouse' }
+  const attempt: AttemptRow = {
+    outcome: 'failed',
+    reason: 'certificate has expired',
+    alarm: 'TLS',
+    statusCode: null,
+    answer: null,
+    headers: null,
+    address: null,
+    warning: null,
+    messageId: null,
+    ms: 5,
+    node: 'test',
+    startedAt: new Date()
+  }
+  const receipt = { ...key, attempt: 1, result: 'HANDLED', reason: null, data: null, remote: null } as const
+  await amid(
+    sql,
+    transaction =>
+      applyMoves(transaction, [{ move: { ...key, attempt: 2, name: 'retry', afterMs: 0 }, attempt }]),
+    other =>
+      completeReceipts(other, [
+        { move: { ...key, attempt: 1, name: 'receive', handledBy: 'receipt', sending: true }, receipt }
+      ])
+  )
+  t.same(await open(sql), ['TLS'], 'the receipt could not see it')
+  t.same(await sweepAlarms(sql, 10, null), { resolved: 1, next: null })
+  t.same(await open(sql), [])
+})
+
+t.test('a sweep leaves what is not over, page by page', async t => {
+  const { sql } = await testDb(t)
+  const at = (state: DeliveryState['state']) => standing(sql, { ...failed, state })
+  const blocked = async () => {
+    const taskId = await at('BLOCKED')
+    await sql`insert into dependency (task_id, after_id) values (${taskId}, ${taskId})`
+    await raiseDependencyFailed(sql, [{ taskId, downstream: 'warehouse', attempt: 1 }])
+    return taskId
+  }
+  const half = async (ended: boolean) => {
+    const taskId = await at('WAITING')
+    await sql`
+      insert into prepared (task_id, message_code, check_after_ms, next_action_at, ended_at, ended_by) values (
+        ${taskId}, 'order.paid', 1, ${ended ? null : new Date()}, ${ended ? new Date() : null}, ${ended ? 'shop' : null})`
+    await sql`insert into alarm (task_id, downstream, attempt, kind) values (${taskId}, '', 0, 'PREPARED_STUCK')`
+  }
+  for (const state of ['HANDLED', 'WAITING'] as const)
+    for (const kind of alarmKinds.filter(one => one !== 'DEPENDENCY_FAILED' && one !== 'PREPARED_STUCK'))
+      await sql`insert into alarm (task_id, downstream, attempt, kind) values (${await at(state)}, 'warehouse', 1, ${kind})`
+  await half(true)
+  await half(false)
+  await blocked()
+  await sql`update dependency set done_at = now() where task_id = ${await blocked()}`
+  await sql`update delivery set phase = 'WAITING' where task_id = ${await blocked()}`
+  let resolved = 0
+  let turns = 0
+  for (
+    let after: Parameters<typeof sweepAlarms>[2] = null, first = true;
+    first || after;
+    first = false, turns++
+  ) {
+    const done = await sweepAlarms(sql, 3, after)
+    resolved += done.resolved
+    after = done.next
+  }
+  t.ok(turns > 3, `${turns} pages`)
+  t.equal(resolved, 6, 'of what is HANDLED three, a half message, and two that wait no more')
+  const others = ['KEY_HELD', 'MISMATCH', 'REJECTED']
+  t.same(
+    (await open(sql)).filter(kind => !others.includes(kind)),
+    ['BLOCKED_TARGET', 'DEPENDENCY_FAILED', 'NO_HANDLER', 'PREPARED_STUCK', 'TLS']
+  )
+  t.equal((await open(sql)).length, 5 + 2 * others.length, 'others look after these')
 })

@@ -101,6 +101,20 @@ t.test(
   }
 )
 
+t.test('what was wrong with a first attempt is over once its task is settled', async t => {
+  const story = await setup(t)
+  const { post, quiet, downstream, sql } = story
+  const open = () => sql<{ kind: string }[]>`select kind from alarm where resolved_at is null`
+  for (const status of ['HANDLED', 'DELETED'] as const) {
+    downstream.next({ kind: 'failed', reason: 'certificate has expired', alarm: 'TLS' })
+    const taskNo = await post()
+    await quiet()
+    t.match(await open(), [{ kind: 'TLS' }])
+    await hands(story).settle(taskNo, status)
+    t.same([...(await open())], [])
+  }
+})
+
 t.test('a request that is in flight while it is settled changes nothing any more', async t => {
   const story = await setup(t)
   const { post, quiet, downstream, delivery } = story

@@ -3,6 +3,7 @@ import { Webhook } from 'standardwebhooks'
 import t from 'tap'
 import type { AlarmMessage } from '../../src/alarm/message.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
+import { age } from '../support/aged.ts'
 import { call, secret, settled, start } from '../support/service.ts'
 import { sink, type Sink } from '../support/sink.ts'
 import { numbered, post, stage, tally } from '../support/stage.ts'
@@ -172,3 +173,21 @@ t.test('without a webhook the log says it, in one line for each', { buffered: tr
     return alarm?.['sentAt'] !== undefined
   })
 })
+
+t.test(
+  'an alarm that nobody could resolve at the end of its cause is resolved by the service',
+  { buffered: true },
+  async t => {
+    const on = await stage(t)
+    if (!on) return
+    await age(on.sql, { name: 'handled', n: 1, days: 1, status: 'HANDLED' })
+    await on.sql`
+    insert into alarm (task_id, downstream, attempt, kind, sent_at)
+    select task_id, downstream, attempt, 'TLS', now() from delivery`
+    await start(t, on.env)
+    await until(
+      'it is resolved',
+      async () => (await on.sql`select from alarm where kind = 'TLS' and resolved_at is null`).length === 0
+    )
+  }
+)
