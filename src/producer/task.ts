@@ -66,6 +66,26 @@ export interface WrittenTask {
   traceparent?: string | undefined
 }
 
+const members: Readonly<Record<keyof Task, true>> = {
+  messageCode: true,
+  messageBody: true,
+  messageBodyText: true,
+  taskNo: true,
+  sceneType: true,
+  deliverStartTime: true,
+  delay: true,
+  deliverBefore: true,
+  orderingKey: true,
+  needCallback: true,
+  retryTimes: true,
+  bizType: true,
+  bizKey: true,
+  uniqueBiz: true,
+  after: true,
+  extend: true,
+  traceparent: true
+}
+
 const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 const codeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/
 
@@ -75,6 +95,7 @@ const codeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/
  */
 export function written(task: Task): WrittenTask {
   const { taskNo = randomUUID(), messageCode } = task
+  checkMembers(task)
   checkTaskNo(taskNo)
   if (!codeForm.test(messageCode))
     throw new ProducerError(
@@ -97,6 +118,18 @@ export function written(task: Task): WrittenTask {
     after: task.after && JSON.stringify(task.after),
     extend: task.extend && JSON.stringify(task.extend),
     traceparent: task.traceparent
+  }
+}
+
+/** Left out in silence, a misspelt orderingKey would be no order, and `prepared` a task that is delivered at once. */
+function checkMembers(task: object): void {
+  for (const [name, value] of Object.entries(task)) {
+    if (value === undefined || Object.hasOwn(members, name)) continue
+    const instead =
+      name === 'prepared' || name === 'checkBack'
+        ? ': prepare and halfMessage make a half message, with checkAfter as an option'
+        : ''
+    throw new ProducerError(`${name} is not a member of a task${instead}.`)
   }
 }
 

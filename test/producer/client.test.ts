@@ -190,10 +190,16 @@ t.test('what could never be a task is refused before anything is asked', async t
     { messageCode: 'x', messageBodyText: '{' },
     { ...task, deliverStartTime: 'soon' },
     { ...task, deliverStartTime: '2026-11-20T10:00:00' },
-    { ...task, delay: 1.5 }
+    { ...task, delay: 1.5 },
+    { ...task, orderKey: 'order-1' },
+    { ...task, prepared: true },
+    { ...task, checkBack: { after: '1m' } }
   ]
   for (const one of wrong)
     await t.rejects(ackbox.post(one as typeof task), ProducerError, JSON.stringify(one))
+  await t.rejects(ackbox.prepare({ ...task, checkBack: { after: '1m' } } as typeof task), {
+    message: /checkBack is not a member of a task.*checkAfter/
+  })
   await t.rejects(ackbox.read('../keys'), ProducerError)
   for (const url of ['', 'ackbox', 'ftp://ackbox', 'http://user:pass@ackbox'])
     t.throws(() => client({ url }), ProducerError)
