@@ -3,7 +3,7 @@ import { present } from '../db/views.ts'
 import type { OutboxReader } from '../delivery/drain.ts'
 import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
-import { readJson } from '../json/reader.ts'
+import { JsonProblem, readJson, type JsonRead } from '../json/reader.ts'
 import { problemBody, Problem } from '../runtime/errors.ts'
 import type { ApiLog } from './deps.ts'
 import { acceptedTask, bodyOf, problemOf } from './problem.ts'
@@ -50,8 +50,8 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
   }
   const parts = Object.entries({ extend: row.extend, members: row.members, messageBody: row.messageBody })
     .filter(([, text]) => text !== null)
-    .map(([name, text]) => `"${name}":${text}`)
-  const read = readJson(Buffer.from(`{${parts.join()}}`), 'task')
+    .map(([name, text]) => ({ name: `"${name}":`, text: String(text) }))
+  const read = readParts(parts)
   const { members, ...rest } = Object(read.value) as Record<string, unknown>
   // The text was put between braces: one that goes on behind its value must not bring members of its own.
   if (Object.keys(Object(read.value) as object).length !== parts.length)
@@ -72,6 +72,23 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
         ? { ...asked, start: { at: new Date(row.createdAt.getTime() + start.delayMs) } }
         : asked,
     ifNew
+  }
+}
+
+/** Where a text is wrong is told by its own bytes: whoever wrote the row knows nothing of what was put around it. */
+function readParts(parts: readonly { name: string; text: string }[]): JsonRead {
+  try {
+    return readJson(Buffer.from(`{${parts.map(({ name, text }) => name + text).join()}}`), 'task')
+  } catch (err) {
+    if (!(err instanceof JsonProblem)) throw err
+    let start = 1
+    for (const { name, text } of parts) {
+      const offset = err.offset - start - name.length
+      const length = Buffer.byteLength(text)
+      if (offset <= length) throw err.at(Math.max(0, offset))
+      start += name.length + length + 1
+    }
+    throw err.at(Buffer.byteLength(parts.at(-1)?.text ?? ''))
   }
 }
 

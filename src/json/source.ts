@@ -88,6 +88,7 @@ export class JsonProblem extends Error {
   readonly detail: string
   readonly pointer: string
   readonly offset: number
+  readonly #what: string
 
   constructor(code: JsonProblemCode, detail: string, offset: number, pointer = '') {
     super(`${detail}, at byte ${offset}`)
@@ -95,6 +96,12 @@ export class JsonProblem extends Error {
     this.detail = this.message
     this.pointer = pointer
     this.offset = offset
+    this.#what = detail
+  }
+
+  /** The same, told by its place in a part of the text. */
+  at(offset: number): JsonProblem {
+    return new JsonProblem(this.code, this.#what, offset, this.pointer)
   }
 }
 

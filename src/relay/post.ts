@@ -96,7 +96,7 @@ async function postPart(target: Target, tasks: readonly string[]): Promise<RowVe
     throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
   }
   // One member made Ackbox refuse the whole batch: halving finds it.
-  if (tasks.length === 1) return [{ kind: 'rejected', problem: body }]
+  if (tasks.length === 1) return [{ kind: 'rejected', problem: ofItsRow(jsonOf(body) ?? body, 0) }]
   const middle = Math.ceil(tasks.length / 2)
   return [
     ...(await postPart(target, tasks.slice(0, middle))),
@@ -116,19 +116,34 @@ function verdictsOf(body: string, count: number): RowVerdict[] {
   const results = resultsOf(body)
   if (results?.length !== count)
     throw new TargetAway(`the answer is not that of Ackbox: ${body.slice(0, 300)}`)
-  return results.map((result): RowVerdict => {
+  return results.map((result, index): RowVerdict => {
     const status = (result as { status?: unknown } | null)?.status
     if (status === 200 || status === 201) return { kind: 'accepted', isNew: status === 201 }
     if (typeof status === 'number' && isFinalForTask(status))
-      return { kind: 'rejected', problem: JSON.stringify(result) }
+      return { kind: 'rejected', problem: ofItsRow(result, index) }
     return { kind: 'kept' }
   })
 }
 
+/** The problem of a row by itself: whoever mends it does not know where in a batch it was. */
+function ofItsRow(problem: unknown, index: number): string {
+  if (typeof problem === 'string') return problem
+  const place = `/tasks/${index}`
+  return JSON.stringify(problem, (name, value: unknown) =>
+    name === 'pointer' && typeof value === 'string' && `${value}/`.startsWith(`${place}/`)
+      ? value.slice(place.length)
+      : value
+  )
+}
+
 function resultsOf(body: string): unknown[] | undefined {
+  const answer = jsonOf(body) as { results?: unknown } | null | undefined
+  return Array.isArray(answer?.results) ? answer.results : undefined
+}
+
+function jsonOf(text: string): unknown {
   try {
-    const answer = JSON.parse(body) as { results?: unknown } | null
-    return Array.isArray(answer?.results) ? answer.results : undefined
+    return JSON.parse(text) as unknown
   } catch {
     return undefined
   }

@@ -3,6 +3,7 @@ import { pino } from 'pino'
 import t from 'tap'
 import { z } from 'zod'
 import { outboxReader } from '../../src/api/outbox-row.ts'
+import type { OutboxRow } from '../../src/db/outbox.ts'
 import { chineseTitles } from '../../src/api/chinese-problems.ts'
 import { scopes } from '../../src/db/api-keys.ts'
 import { refusalBy } from '../../src/delivery/handler-refusal.ts'
@@ -143,31 +144,33 @@ t.test('a key learns nothing of handlers that it may not use', async t => {
   t.same(places(unfit), everywhere.slice(0, 6), 'not what the handler would refuse')
 })
 
+const outboxRow = {
+  id: 1,
+  taskNo: null,
+  messageCode: 'order.paid',
+  sceneType: '',
+  messageBody: '{}',
+  bodyBytes: 2,
+  extend: null,
+  extendBytes: null,
+  members: null,
+  membersBytes: null,
+  deliverStartTime: null,
+  delayMs: null,
+  deliverBefore: null,
+  orderingKey: null,
+  needCallback: null,
+  retryTimes: null,
+  bizType: null,
+  bizKey: 'A-1',
+  traceparent: null,
+  createdBy: 'sql:shop',
+  createdAt: new Date(),
+  shard: null
+} satisfies OutboxRow
+
 t.test('a row of the outbox is rejected with all its errors too', async t => {
-  const read = outboxReader(handlers, log).read({
-    id: 1,
-    taskNo: null,
-    messageCode: 'order.paid',
-    sceneType: '',
-    messageBody: '{}',
-    bodyBytes: 2,
-    extend: null,
-    extendBytes: null,
-    members: null,
-    membersBytes: null,
-    deliverStartTime: null,
-    delayMs: null,
-    deliverBefore: null,
-    orderingKey: null,
-    needCallback: null,
-    retryTimes: null,
-    bizType: null,
-    bizKey: 'A-1',
-    traceparent: null,
-    createdBy: 'sql:shop',
-    createdAt: new Date(),
-    shard: null
-  })
+  const read = outboxReader(handlers, log).read(outboxRow)
   t.match(read, {
     problem: {
       errors: [
@@ -184,4 +187,14 @@ t.test('an answer names at most 20 errors', async t => {
   const names = Array.from({ length: 30 }, (_, at) => [`m${at}`, 1])
   const answer = await inject(app, '/tasks', { ...order, ...Object.fromEntries(names) })
   t.equal(answer.json<Answer>().errors.length, 20)
+})
+
+t.test('where a row of the outbox is not JSON is told by the bytes of its own text', async t => {
+  const { read } = outboxReader(handlers, log)
+  for (const [row, detail] of [
+    [{ messageBody: '{"é":}' }, 'Expected a value, found }, at byte 6'],
+    [{ messageBody: '{"a":1', extend: '{"b":2}' }, 'Expected a comma or }, but the text ends, at byte 6'],
+    [{ messageBody: '{"a":1}', extend: '{"b":}' }, 'Expected a value, found }, at byte 5']
+  ] as const)
+    t.match(read({ ...outboxRow, ...row }), { problem: { code: 'NOT_JSON', detail } })
 })

@@ -83,15 +83,15 @@ for (const kind of kinds) {
         ])
       )
       await relay(t, from.url, service.url, '--once').said(/^6 rows left the outbox/)
-      const codes = (await from.rejected()).map(row => [
-        row.task_no,
-        (JSON.parse(row.problem) as { code: string }).code
-      ])
-      t.same(codes, [
-        ['unknown', 'UNKNOWN_CODE'],
-        ['twice', 'NOT_I_JSON'],
-        ['large', 'BODY_TOO_LARGE'],
-        ['bad no', 'INVALID']
+      const problems = (await from.rejected()).map(row => {
+        const { code, pointer } = JSON.parse(row.problem) as { code: string; pointer: string }
+        return [row.task_no, code, pointer]
+      })
+      t.same(problems, [
+        ['unknown', 'UNKNOWN_CODE', '/messageCode'],
+        ['twice', 'NOT_I_JSON', '/messageBody/n'],
+        ['large', 'BODY_TOO_LARGE', '/messageBody'],
+        ['bad no', 'INVALID', '/taskNo']
       ])
       await until('the fine ones are delivered', () =>
         ['fine-1', 'fine-2'].every(taskNo => on.downstream.count(taskNo) === 1)
