@@ -103,7 +103,21 @@ export const chineseDetails: Readonly<Record<string, string>> = {
   'its handler has no checkBack': '它的处理器没有 checkBack',
   'No downstream of this handler accepts receipts. Set needCallback in the handler.':
     '这个处理器没有接受回执的下游。请在处理器里设置 needCallback。',
+  'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z':
+    '必须是带时区的 RFC 3339 时间，例如 2026-11-20T10:00:00Z',
   'must be in 1970 to 9999': '必须在 1970 年到 9999 年之间',
+  'must be any JSON value except null': '必须是 null 之外的 JSON 值',
+  'must be an object': '必须是对象',
+  'must be the beginning of a taskNo': '必须是 taskNo 的开头',
+  'must be a webhook-id, as a downstream got it': '必须是下游收到的 webhook-id',
+  'must be an API key, ack_…': '必须是 API 密钥：ack_…',
+  'must be 16 hexadecimal digits': '必须是 16 位十六进制数字',
+  'must be up to 4 hexadecimal digits, in lower case': '必须是最多 4 位小写十六进制数字',
+  'must be at most 31 days after from': '最多只能在 from 之后 31 天',
+  'must have at most 256 buckets': '最多 256 个桶',
+  'must have buckets of one length': '桶的长度必须相同',
+  'must have concurrency or perSecond': '必须有 concurrency 或 perSecond',
+  'must not contain U+0000': '不能含有 U+0000',
   'must be after from': '必须晚于 from',
   'must be a whole number': '必须是整数',
   'must have one bucket or more': '至少要有一个桶',
@@ -148,6 +162,22 @@ const chinesePatterns: readonly (readonly [RegExp, string])[] = [
     [new RegExp(`^Expected ${english}, found (.+)$`), `应为${chinese}，实际是 $1`]
   ]),
   [/^must be from (\d+) to (\d+)$/, '必须在 $1 到 $2 之间'],
+  [
+    /^must be (\d+) to (\d+) of (.+) and start with a letter or digit$/,
+    '必须是 $1 到 $2 个字符，只能用 $3，以字母或数字开头'
+  ],
+  [
+    /^must be (\d+) to (\d+) of (.+) and start with a letter$/,
+    '必须是 $1 到 $2 个字符，只能用 $3，以字母开头'
+  ],
+  [/^must have (\d+) to (\d+) of (.+)$/, '必须是 $1 到 $2 个字符，只能用 $3'],
+  [/^must have (\d+) to ([\d,]+) characters$/, '必须是 $1 到 $2 个字符'],
+  [/^must be up to (\d+) characters, none of them a control character$/, '最多 $1 个字符，不能有控制字符'],
+  [
+    /^must be (\d+) to (\d+) characters, none of them a control character$/,
+    '必须是 $1 到 $2 个字符，不能有控制字符'
+  ],
+  [/^must be at most ([\d,]+) characters of JSON$/, 'JSON 最多 $1 个字符'],
   [/^Unescaped control character (.+) in a string$/, '字符串里有未转义的控制字符 $1'],
   [/^Lone surrogate (.+) in a string$/, '字符串里有不成对的代理项 $1'],
   [/^More than (\d+) levels deep$/, '嵌套超过 $1 层'],

@@ -73,6 +73,20 @@ t.test('the common errors of a schema are in Chinese too, each by a pattern of i
     t.match(inChinese(problemBody('FORBIDDEN', detail)), { detail: chinese })
 })
 
+t.test('what the rules of a request say in their own words is in Chinese too', t => {
+  const src = path.resolve(import.meta.dirname, '../../../src/api')
+  const said = readdirSync(src)
+    .filter(file => /^(requests|queries|task-rules|session|task-acts|downstreams|reconcile)/.test(file))
+    .flatMap(file => [
+      ...readFileSync(path.join(src, file), 'utf8').matchAll(/'(must (?:be|have|not) [^']+)'/g)
+    ])
+    .map(([, english = '']) => english)
+  t.ok(said.length > 15)
+  for (const english of [...said, 'must be up to 255 characters, none of them a control character'])
+    t.match(inChinese(problemBody('INVALID', english)).detail, /\p{Script=Han}/u, english)
+  t.end()
+})
+
 t.test('code, status, type and pointer are the same in both languages', async t => {
   const errors = [
     { detail: 'set bizType too', pointer: '/a' },
