@@ -129,11 +129,12 @@ async function printSecret(config: Config, name: string): Promise<void> {
 }
 
 function downstream(name: string): string {
-  if (!/^[a-z][a-z0-9-]{0,31}$|^check:[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/.test(name))
-    throw new UsageError(
-      `The name of the downstream is missing or invalid: ${commandLine('key secret DOWNSTREAM')}`
-    )
-  return name
+  if (/^[a-z][a-z0-9-]{0,31}$|^check:[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/.test(name)) return name
+  const usage = commandLine('key secret DOWNSTREAM')
+  if (name === '') throw new UsageError(`The name of the downstream is missing: ${usage}`)
+  throw new UsageError(
+    `${JSON.stringify(name)} cannot be the name of a downstream: a key below \`downstreams\` in a handler, not a messageCode (${commandLine('handlers')} lists them).\n${usage}`
+  )
 }
 
 function isScope(word: string): word is Scope {

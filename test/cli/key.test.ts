@@ -95,7 +95,11 @@ t.test('what makes no sense is said in a line, with what would', async t => {
     [['list', 'extra'], /^key list does not take extra\n/],
     [['secret', 'x', '--scopes', 'y'], /^key secret does not take --scopes\n/],
     [['list', '--color'], /--color/],
-    [['secret', 'A b'], /name of the downstream is missing/],
+    [['secret'], /^The name of the downstream is missing/],
+    [
+      ['secret', 'order.paid'],
+      /^"order\.paid" cannot be the name of a downstream: a key below `downstreams`/
+    ],
     [['list'], /cannot be reached/]
   ]
   for (const [args, err] of wrong) t.match(await key(url, ...args), { code: 1, out: '', err }, args.join(' '))
