@@ -1,4 +1,4 @@
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import { get, post } from '../api.ts'
 import { Act } from '../acts.tsx'
 import { Heading, number, Shown, Status, taskPath, Time } from '../parts.tsx'
@@ -59,7 +59,7 @@ export function OperationPage() {
           </p>
           <Progress one={one} />
           <Proof one={one} />
-          <Deliveries id={id} />
+          <Deliveries id={id} counts={JSON.stringify(one.deliveries)} />
         </>
       )}
     </Shown>
@@ -136,13 +136,15 @@ function Proof({ one }: { one: Operation }) {
   )
 }
 
-function Deliveries({ id }: { id: string }) {
+/** Read again when the counts change: else it would show FAILED for a while below "All are HANDLED". */
+function Deliveries({ id, counts }: { id: string; counts: string | undefined }) {
   const words = texts.value
   const loaded = useList(
     `taken ${id}`,
     listOf<'deliveries', Taken>('deliveries', `/operations/${encodeURIComponent(id)}/deliveries`),
     { everyMs: 5_000 }
   )
+  useEffect(loaded.reload, [counts])
   return (
     <List
       title={words.operation.list}
