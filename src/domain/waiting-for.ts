@@ -160,7 +160,7 @@ const inEnglish: Sentence = (waiting, left, clock, counts) => {
 }
 
 const inChinese: Sentence = (waiting, left, clock, counts) => {
-  const when = (at: string): string => (counts ? `${left(at)}后` : `于 ${left(at)} `)
+  const when = (at: string): string => (counts ? `在 ${left(at)}后` : `于 ${left(at)} `)
   const before = (last: LastAttempt | undefined, attempt: number): string =>
     last ? `：第 ${attempt - 1} 次于 ${clock(last.at)} 得到 ${last.answer}${after(last, '，之后 ')}。` : '。'
   switch (waiting.code) {
@@ -169,9 +169,9 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
     case 'ROOM':
       return `第 ${waiting.attempt} 次尝试自 ${clock(waiting.since)} 起已到期，一有空位就开始${before(waiting.last, waiting.attempt)}`
     case 'ANSWER':
-      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${counts ? '在 ' : ''}${when(waiting.until)}按丢失处理`}。`
+      return `第 ${waiting.attempt} 次尝试正在进行，尚无响应${waiting.until === undefined ? '' : `；若无响应，将${when(waiting.until)}按丢失处理`}。`
     case 'RECEIPT':
-      return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；回执将${when(waiting.until)}到期。`
+      return `已${waiting.deliveredAt === undefined ? '' : `于 ${clock(waiting.deliveredAt)} `}送达；应在 ${left(waiting.until)}${counts ? '内' : ' 前'}收到回执。`
     case 'TASK': {
       const { taskNo, orderingKey, status, since } = waiting.blocker
       const key = orderingKey === undefined ? '' : `（顺序键 ${orderingKey}）`
@@ -195,7 +195,8 @@ const utc = (at: string): string => `${new Date(at).toISOString().slice(11, 19)}
 /** `42 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. What is past is `0 s`. */
 export function duration(ms: number, language: Language): string {
   const s = Math.max(0, Math.round(ms / 1_000))
-  const [second, minute, hour, day] = language === 'zh' ? ['秒', '分', '小时', '天'] : ['s', 'min', 'h', 'd']
+  const [second, minute, hour, day] =
+    language === 'zh' ? ['秒', '分钟', '小时', '天'] : ['s', 'min', 'h', 'd']
   const two = (a: number, of: string | undefined, b: number, rest: string | undefined): string =>
     b === 0 ? `${a} ${of}` : `${a} ${of} ${b} ${rest}`
   if (s < 60) return `${s} ${second}`

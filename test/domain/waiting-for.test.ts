@@ -43,7 +43,7 @@ const rows: Row[] = [
     {},
     'NEXT_ATTEMPT',
     /^Attempt 3 starts in 42 s: attempt 2 got 503 at 10:02:11 UTC\.$/,
-    /第 3 次尝试将42 秒后开始：第 2 次于 10:02:11 UTC 得到 503。/
+    /第 3 次尝试将在 42 秒后开始：第 2 次于 10:02:11 UTC 得到 503。/
   ],
   [
     {
@@ -60,7 +60,7 @@ const rows: Row[] = [
     {},
     'NEXT_ATTEMPT',
     /^Attempt 1 starts in 42 s\.$/,
-    /第 1 次尝试将42 秒后开始。/
+    /第 1 次尝试将在 42 秒后开始。/
   ],
   [
     due,
@@ -89,7 +89,7 @@ const rows: Row[] = [
     {},
     'RECEIPT',
     /^Delivered at 10:02:00 UTC; its receipt is due in 18 s\.$/,
-    /回执将18 秒后到期/
+    /；应在 18 秒内收到回执。/
   ],
   [
     { ...waiting, phase: 'BLOCKED' },
@@ -127,7 +127,7 @@ const rows: Row[] = [
     /^No dispatcher is running\.$/,
     /^没有运行中的 dispatcher。$/
   ]),
-  [delivered, { dispatchers: 0 }, 'RECEIPT', /due in 18 s/, /回执将/],
+  [delivered, { dispatchers: 0 }, 'RECEIPT', /due in 18 s/, /应在 18 秒内收到回执/],
   // A pause is said first: nothing else would help.
   [waiting, { paused, workers: 0, hasHandler: false }, 'PAUSED', /paused/, /暂停/],
   // Its worker has it: that it is paused now changes nothing for it.
@@ -155,5 +155,5 @@ t.test('without a clock the sentence names the time; what is over waits for noth
 t.test('a duration says two parts at most, and is never below zero', async t => {
   const said = [-5_000, 42_000, 60_000, 200_000, 7_500_000, 273_600_000].map(ms => duration(ms, 'en'))
   t.same(said, ['0 s', '42 s', '1 min', '3 min 20 s', '2 h 5 min', '3 d 4 h'])
-  t.equal(duration(200_000, 'zh'), '3 分 20 秒')
+  t.equal(duration(200_000, 'zh'), '3 分钟 20 秒')
 })

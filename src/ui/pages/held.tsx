@@ -95,7 +95,7 @@ function PreparedTasks() {
           { name: words.tasks.code, cell: row => row.messageCode },
           { name: words.held.since, cell: row => <Time at={row.prepared?.preparedAt} /> },
           {
-            name: words.task.check,
+            name: words.held.checks,
             cell: row =>
               `${row.prepared?.checks ?? 0} × ${row.prepared?.lastAnswer ?? ''} ${row.prepared?.lastReason ?? ''}`
           },

@@ -234,6 +234,10 @@ function Line({ of }: { of: Wrong }) {
     case 'PAUSED':
       return <Link to="/ui/downstreams">{words.paused(of.downstream)}</Link>
     case 'ALARM':
-      return <Link to="/ui/alarms">{words.alarms(of.kind, of.downstream, of.count)}</Link>
+      return (
+        <Link to="/ui/alarms">
+          {words.alarms([of.kind, of.downstream].filter(Boolean).join(' '), of.count)}
+        </Link>
+      )
   }
 }

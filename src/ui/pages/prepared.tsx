@@ -13,7 +13,7 @@ export function Prepared({ task, reload }: { task: Task; reload: () => void }) {
   return (
     <section class="card">
       <p>
-        <Status of="PREPARED" /> <Time at={prepared.preparedAt} /> · {prepared.checks} × {words.check}{' '}
+        <Status of="PREPARED" /> <Time at={prepared.preparedAt} /> · {words.checks(prepared.checks)}{' '}
         {prepared.lastAnswer ?? ''} {prepared.lastReason ?? ''}
       </p>
       {may('ops:write') || may('tasks:write') ? (

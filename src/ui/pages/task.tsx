@@ -144,8 +144,7 @@ function DeliveryCard({ task, of, reload }: { task: Task; of: Delivery; reload: 
             <span class="mark">{texts.value.reason[of.reason] ?? of.reason}</span>
           )}
           <span class="quiet">
-            {of.attempt === 0 ? words.noAttempt : words.attempt(of.attempt)} · {of.triesLeft}{' '}
-            {words.triesLeft}
+            {of.attempt === 0 ? words.noAttempt : words.attempt(of.attempt)} · {words.triesLeft(of.triesLeft)}
           </span>
           {of.position === undefined ? null : (
             <span class="mark">{`${task.orderingKey} #${of.position}`}</span>

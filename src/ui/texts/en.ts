@@ -176,7 +176,7 @@ export const en = {
     allFailed: (n: string) => `${n} deliveries are FAILED`,
     keysHeld: (n: string) => `Ordering keys held by a FAILED delivery: ${n}`,
     overdue: (name: string, time: string) => `${name}: the oldest delivery has been due for ${time}`,
-    alarms: (kind: string, name: string, n: string) => `Open alarms ${kind} ${name}: ${n}`,
+    alarms: (what: string, n: string) => `Open alarms ${what}: ${n}`,
     oldest: 'Oldest due',
     held: 'Keys held',
     span: { '1h': '1 h', '6h': '6 h', '1d': '24 h', '7d': '7 d', '30d': '30 d' } as Record<string, string>
@@ -192,6 +192,7 @@ export const en = {
     remove: 'Remove',
     behind: 'behind it',
     since: 'Since',
+    checks: 'Checks',
     sureRelease: 'The FAILED head is passed: those behind it go on, and it is out of order from now on.',
     skip: 'Skip',
     sureSkip:

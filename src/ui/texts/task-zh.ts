@@ -19,8 +19,8 @@ export const zhTask: typeof enTask = {
     unknown: word => `没有名为 ${word} 的筛选条件。`
   },
   task: {
-    timeline: '经过',
-    body: '正文',
+    timeline: '时间线',
+    body: '消息体',
     about: '概况',
     waits: '为什么在等待？',
     redeliver: '重新投递',
@@ -32,6 +32,7 @@ export const zhTask: typeof enTask = {
     commit: '提交',
     rollBack: '回滚',
     check: '立即回查',
+    checks: n => `已回查 ${n} 次`,
     accepted: '已接收',
     attempt: n => `第 ${n} 次尝试`,
     noAttempt: '尚未投递',
@@ -47,10 +48,10 @@ export const zhTask: typeof enTask = {
     node: '节点',
     after: '前置任务',
     before: '后续任务',
-    outOfOrder: '已脱离顺序',
+    outOfOrder: '失序',
     changedBy: who => `最近一次人工操作：${who}`,
     ahead: '前一个',
-    triesLeft: '次剩余',
+    triesLeft: n => `剩余 ${n} 次`,
     forced: '包括已处理的，以及已过投递期限的',
     sureDelete: '尚未投递的部分将停止，且无法撤销。',
     sureSettle: '以下投递将变为已处理。请写明原因，原因会进入审计。',
@@ -64,7 +65,7 @@ export const zhTask: typeof enTask = {
     leftOut: '不沿用：',
     copiedFrom: '改自',
     difference: '差异',
-    same: '正文没有变化。',
+    same: '消息体没有变化。',
     send: '另发',
     curl: '复制为 curl'
   }
