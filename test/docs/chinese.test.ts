@@ -20,7 +20,7 @@ const languages: Languages = {
 
 t.test('what a newcomer, a producer, a receiver and an operator read is there in Chinese', async t => {
   const wanted = inEnglish.filter(file =>
-    /^(README|docs\/(getting-started|handlers|order|operations|dashboard|promise)|docs\/(producers|receivers).*)\.md$/.test(
+    /^(README|docs\/(getting-started|handlers|order|operations|alarms|dashboard|promise)|docs\/(producers|receivers).*)\.md$/.test(
       file
     )
   )
