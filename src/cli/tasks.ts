@@ -162,6 +162,8 @@ function refusal(
   verb: string
 ): string {
   const head = `${code}: ${title ?? status}`
+  // What the API says of a header helps nobody on a command line.
+  if (code === 'UNAUTHORIZED') return `${head}: set --key KEY or ACKBOX_KEY`
   if (errors.length > 1)
     return [head, ...errors.map(one => `  ${placeOf(one.pointer, verb)}: ${one.detail}`)].join('\n')
   const place = pointer === undefined ? '' : ` (${placeOf(pointer, verb)})`

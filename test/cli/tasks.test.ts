@@ -107,6 +107,14 @@ t.test('what the API refuses is told by the option that it is about', async t =>
   })
   problem = { ...about, detail: 'Invalid option', pointer: '/status' }
   t.match(await tasks(url, 'settle', 'a', 'gone', '--reason', 'x'), { err: /Invalid option \(STATUS\)\n$/ })
+  problem = {
+    title: 'A valid API key is required',
+    code: 'UNAUTHORIZED',
+    detail: 'send Authorization: Bearer ack_…'
+  }
+  t.match(await tasks(url, 'list'), {
+    err: 'UNAUTHORIZED: A valid API key is required: set --key KEY or ACKBOX_KEY\n'
+  })
 })
 
 t.test('a time before 1970 is refused by its option', async t => {
