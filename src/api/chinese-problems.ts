@@ -105,6 +105,7 @@ export const chineseDetails: Readonly<Record<string, string>> = {
     '这个处理器没有接受回执的下游。请在处理器里设置 needCallback。',
   'must be an RFC 3339 time with its zone, like 2026-11-20T10:00:00Z':
     '必须是带时区的 RFC 3339 时间，例如 2026-11-20T10:00:00Z',
+  'must be a time from 1s to 24h, like 35s, 5m or 2h': '必须是 1s 到 24h 的时长，例如 35s、5m 或 2h',
   'must be in 1970 to 9999': '必须在 1970 年到 9999 年之间',
   'must be any JSON value except null': '必须是 null 之外的 JSON 值',
   'must be an object': '必须是对象',

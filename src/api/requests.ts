@@ -130,7 +130,7 @@ export const taskBody = z.strictObject({
     .strictObject({
       after: z
         .string()
-        .refine(isCheckAfter, `must be a time from 1s to 24h, like 35s, 5m or 2h`)
+        .refine(isCheckAfter, 'must be a time from 1s to 24h, like 35s, 5m or 2h')
         .optional()
         .describe(
           'How long to wait before the first check of the producer, and between checks. Default: 35s.'
