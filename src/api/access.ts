@@ -1,6 +1,8 @@
 import type { Scope } from '../db/api-keys.ts'
 import type { ApiDeps } from './deps.ts'
 import { mayUse, type Caller } from './auth.ts'
+import { isDownstream } from './requests.ts'
+import { Problem, type ProblemCode } from '../runtime/errors.ts'
 
 /**
  * The scopes for each route: any one of them is enough. A route that is missing here stops the start. A test calls every
@@ -86,6 +88,19 @@ export function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers
   const senders = [...handlers.values()].filter(one => one.downstreams.some(to => to.name === name))
   const own = senders.filter(one => mayUse(caller, one.messageCode))
   return own.length === 0 ? 'none' : own.length === senders.length ? 'all' : 'some'
+}
+
+/** Refuses a downstream that the caller may not act on. `missing`: the problem of one that does not exist for the caller. */
+export function requireDownstream(
+  name: string,
+  caller: Caller,
+  handlers: ApiDeps['handlers'],
+  missing: ProblemCode = 'DOWNSTREAM_NOT_FOUND'
+): void {
+  const hold = holdOn(name, caller, handlers)
+  if (hold === 'none' || !isDownstream(name)) throw new Problem(missing)
+  if (hold === 'some')
+    throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
 }
 
 /** The message codes that a caller may know. */

@@ -1,14 +1,23 @@
 import { z } from 'zod'
 import { callerOf } from './auth.ts'
-import { fit, json, readBody } from './body.ts'
-import { badCursor, listFilterOf } from './deliveries.ts'
+import { fit, readBody } from './body.ts'
+import { listFilterOf, pageOf } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { alarmExamples } from './examples.ts'
 import { alarmQuery } from './queries.ts'
-import { alarmBody } from './requests-dashboard.ts'
+import { taskNo } from './requests.ts'
 import { alarmsAnswer, keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
+import { alarmKinds } from '../domain/types.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
+
+const alarmBody = z.strictObject({
+  taskNo,
+  downstream: z.string().max(200),
+  attempt: z.int().min(0).max(2_147_483_647),
+  kind: z.enum(alarmKinds)
+})
 
 export function alarmRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -22,18 +31,14 @@ export function alarmRoutes(app: App, deps: ApiDeps): void {
         response: { 200: alarmsAnswer, ...refusals('INVALID', ...keyed, 'CODE_FORBIDDEN') }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { kind, notKind, open, taskNo, ...page } = request.query
       const from = page.from ?? (taskNo === undefined ? undefined : new Date(0))
       const found = await deps.listAlarms({
         ...listFilterOf({ ...page, from }, callerOf(request), deps.now()),
-        ...(taskNo === undefined ? {} : { taskNo }),
-        ...(kind === undefined ? {} : { kind }),
-        ...(notKind === undefined ? {} : { notKind }),
-        ...(open === undefined ? {} : { open })
+        ...defined({ taskNo, kind, notKind, open })
       })
-      if (found === 'bad_cursor') throw badCursor()
-      return json(reply, JSON.stringify(found))
+      return pageOf(found)
     }
   )
 
@@ -53,12 +58,12 @@ export function alarmRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const alarm = fit(alarmBody, readBody(request.body, 'plain').value)
       const { name, messageCodes } = callerOf(request)
       const resolved = await deps.resolveAlarm({ ...alarm, who: name, messageCodes })
       if (resolved === null) throw new Problem('ALARM_NOT_FOUND')
-      return json(reply, JSON.stringify({ resolved }))
+      return { resolved }
     }
   )
 }

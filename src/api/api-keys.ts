@@ -1,15 +1,28 @@
 import { z } from 'zod'
+import { scopes } from '../db/api-keys.ts'
 import { callerOf, type Caller } from './auth.ts'
-import { fit, json, readBody } from './body.ts'
+import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { keyExamples } from './examples.ts'
-import { apiKeyBody, apiKeyParams } from './requests-dashboard.ts'
+import { messageCode } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { time } from './task-answer.ts'
 
 const written = ['NOT_JSON', 'INVALID', 'CSRF', 'CROSS_ORIGIN', ...keyed] as const
+const apiKeyBody = z.strictObject({
+  name: z.string().regex(/^[\w.@-]{1,64}$/, 'must have 1 to 64 of A-Z a-z 0-9 . _ - @'),
+  scopes: z.array(z.enum(scopes)).min(1).max(scopes.length),
+  messageCodes: z
+    .array(messageCode)
+    .min(1)
+    .max(100)
+    .optional()
+    .describe('Default: all that your key may use.')
+})
+const apiKeyParams = z.strictObject({ id: z.string().meta({ example: 'key_0123456789ab' }) })
+
 const keyAnswer = z.looseObject({
   id: z.string(),
   name: z.string(),
@@ -30,12 +43,12 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         response: { 200: z.strictObject({ apiKeys: z.array(keyAnswer) }), ...refusals(...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const caller = callerOf(request)
       const apiKeys = (await deps.listApiKeys())
         .filter(key => isWithin(caller, key))
         .map(({ revokedAt, ...key }) => ({ ...key, ...(revokedAt && { revokedAt }) }))
-      return json(reply, JSON.stringify({ apiKeys }))
+      return { apiKeys }
     }
   )
 
@@ -64,7 +77,7 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         messageCodes: messageCodes && [...messageCodes],
         who: caller.name
       })
-      return json(reply.code(201).header('cache-control', 'no-store'), JSON.stringify(made))
+      return reply.code(201).header('cache-control', 'no-store').send(made)
     }
   )
 
@@ -83,13 +96,13 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { id } = request.params
       const caller = callerOf(request)
       const key = (await deps.listApiKeys()).find(one => one.id === id)
       if (!key || !isWithin(caller, key) || !(await deps.revokeApiKey({ id, who: caller.name })))
         throw new Problem('API_KEY_NOT_FOUND')
-      return json(reply, JSON.stringify({ id }))
+      return { id }
     }
   )
 }

@@ -1,9 +1,8 @@
 import { scopes, type ApiKey, type Scope } from '../db/api-keys.ts'
-import { hash } from 'node:crypto'
+import { hash, timingSafeEqual } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import type { ApiDeps } from './deps.ts'
-import { csrfHeader, isOwnWrite, sessionOf } from './session-cookie.ts'
 import { Problem } from '../runtime/errors.ts'
 
 declare module 'fastify' {
@@ -39,7 +38,7 @@ export function doorkeeper(
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
   const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
   const looking = new Map<string, Promise<ApiKey | null>>()
-  const busy = deps.keyPerSecond === undefined ? null : limiter({ perSecond: deps.keyPerSecond })
+  const busy = deps.keyPerSecond === undefined ? null : limiter(deps.keyPerSecond)
 
   function remembered(hashed: string): Found<ApiKey | null> | undefined {
     const found = known.get(hashed) ?? unknown.get(hashed)
@@ -123,9 +122,15 @@ export function mayUse(caller: Caller, messageCode: string): boolean {
   return caller.messageCodes === null || caller.messageCodes.includes(messageCode)
 }
 
-/** Token buckets by name, a second's worth each. At most `names` are remembered; the one longest unused is forgotten. */
-function limiter({ perSecond, names = 10_000 }: { perSecond: number; names?: number }) {
-  const buckets = new LRUCache<string, { left: number; at: number }>({ max: names })
+/** Refuses a messageCode that the caller may not use. `pointer`: where the request names it. */
+export function requireCode(caller: Caller, messageCode: string | undefined, pointer: string): void {
+  if (messageCode !== undefined && !mayUse(caller, messageCode))
+    throw new Problem('CODE_FORBIDDEN', '', { pointer })
+}
+
+/** Token buckets by name, a second's worth each. 10,000 are remembered; the one longest unused is forgotten. */
+function limiter(perSecond: number) {
+  const buckets = new LRUCache<string, { left: number; at: number }>({ max: 10_000 })
   return {
     /** 0: go on. Else the seconds until there is room again. */
     take(name: string, nowMs: number): number {
@@ -138,4 +143,37 @@ function limiter({ perSecond, names = 10_000 }: { perSecond: number; names?: num
       return 0
     }
   }
+}
+
+/** Sent with each write of a page that is signed in: another site can make a browser send the cookie, but cannot read this. */
+export const csrfHeader = 'ackbox-csrf'
+
+const sessionForm = /^ses_[\w-]{43}$/
+
+/** Under https no other host and no http page can set a cookie of the name with the prefix (RFC 6265bis, 4.1.3.2). */
+export const cookieName = (isSecure: boolean): string => (isSecure ? '__Host-ackbox' : 'ackbox')
+
+export const isSecure = (request: FastifyRequest, publicUrl: string): boolean =>
+  request.protocol === 'https' || publicUrl.startsWith('https:')
+
+/** The id of the session that the cookie names; null: none. */
+export function sessionOf(request: FastifyRequest, publicUrl: string): string | null {
+  const { cookie } = request.headers
+  if (cookie === undefined) return null
+  const name = cookieName(isSecure(request, publicUrl))
+  for (const part of cookie.split(';')) {
+    const [key, value = ''] = part.trim().split('=')
+    if (key === name) return sessionForm.test(value) ? value : null
+  }
+  return null
+}
+
+export const csrfOf = (session: string): string => hash('sha256', `csrf ${session}`, 'base64url')
+
+/** Whether a write that came with the cookie was sent by our own page. */
+export function isOwnWrite({ method, headers }: FastifyRequest, session: string): boolean {
+  if (method === 'GET' || method === 'HEAD') return true
+  const said = Buffer.from(String(headers[csrfHeader] ?? ''))
+  const due = Buffer.from(csrfOf(session))
+  return said.length === due.length && timingSafeEqual(said, due)
 }

@@ -3,7 +3,6 @@ import type { ZodType } from 'zod'
 import { invalid } from './problem.ts'
 import { Problem } from '../runtime/errors.ts'
 import { readJson, type JsonRead, type JsonShape } from '../json/reader.ts'
-import type { FastifyReply } from 'fastify'
 
 export function readBody(body: unknown, shape: JsonShape): JsonRead {
   return readJson(bytesOf(body), shape)
@@ -52,8 +51,4 @@ export function tasksText({
 }): string {
   const more = JSON.stringify(next).slice(1, -1)
   return `{"tasks":[${tasks.map(taskText).join()}]${more && `,${more}`}}`
-}
-
-export function json(reply: FastifyReply, text: string): FastifyReply {
-  return reply.header('content-type', 'application/json; charset=utf-8').send(text)
 }

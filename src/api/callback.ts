@@ -9,7 +9,6 @@ import { sendProblem } from './problem.ts'
 import { takeReceipt } from './receipt.ts'
 import { receiptBody } from './requests.ts'
 import type { App } from './typed.ts'
-import { json } from './body.ts'
 
 export function callbackRoutes(app: App, deps: ApiDeps): void {
   app.post(
@@ -60,7 +59,7 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
       )
       if (wantsText(request.headers.accept)) return reply.type('text/plain; charset=utf-8').send('success')
       const { kind: _, ...answer } = taken
-      return json(reply, JSON.stringify(answer))
+      return answer
     }
   )
 }

@@ -1,11 +1,11 @@
 import type { z } from 'zod'
 import { deliveriesAnswer, keyed, refusals } from './responses.ts'
-import { callerOf, mayUse, type Caller } from './auth.ts'
+import { callerOf, requireCode, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { deliveryQuery, type narrowing } from './queries.ts'
 import type { App } from './typed.ts'
-import { json } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 export function deliveryRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -19,17 +19,14 @@ export function deliveryRoutes(app: App, deps: ApiDeps): void {
         response: { 200: deliveriesAnswer, ...refusals('INVALID', ...keyed, 'CODE_FORBIDDEN') }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { status, phase, fingerprint, ...query } = request.query
       const found = await deps.listDeliveries({
         ...listFilterOf(query, callerOf(request), deps.now()),
         ...narrowed(query),
-        ...(status === undefined ? {} : { status }),
-        ...(phase === undefined ? {} : { phase }),
-        ...(fingerprint === undefined ? {} : { fingerprint })
+        ...defined({ status, phase, fingerprint })
       })
-      if (found === 'bad_cursor') throw badCursor()
-      return json(reply, JSON.stringify(found))
+      return pageOf(found)
     }
   )
 }
@@ -51,17 +48,12 @@ export function listFilterOf(
   caller: Caller,
   now: Date
 ) {
-  if (messageCode !== undefined && !mayUse(caller, messageCode)) {
-    throw new Problem('CODE_FORBIDDEN', '', { pointer: '?/messageCode' })
-  }
+  requireCode(caller, messageCode, '?/messageCode')
   return {
     messageCodes: caller.messageCodes,
     from: from ?? new Date((to ?? now).getTime() - dayMs),
     limit: limit ?? 50,
-    ...(messageCode === undefined ? {} : { messageCode }),
-    ...(downstream === undefined ? {} : { downstream }),
-    ...(to === undefined ? {} : { to }),
-    ...(cursor === undefined ? {} : { cursor })
+    ...defined({ messageCode, downstream, to, cursor })
   }
 }
 
@@ -73,15 +65,15 @@ export function narrowed(query: Narrowing) {
   if (bizKey !== undefined && bizType === undefined)
     throw new Problem('INVALID', 'set bizType too', { pointer: '?/bizKey' })
   return {
-    ...(sceneType === undefined ? {} : { sceneType }),
-    ...(bizType === undefined ? {} : { bizType }),
-    ...(bizKey === undefined ? {} : { bizKey }),
-    ...(createdBy === undefined ? {} : { createdBy }),
-    ...(taskNoPrefix === undefined ? {} : { taskNoPrefix }),
-    ...(reason === undefined ? {} : { reason }),
-    ...(lastReason === undefined ? {} : { lastReason })
+    ...defined({ sceneType, bizType, bizKey, createdBy, taskNoPrefix, reason, lastReason })
   }
 }
 
 export const badCursor = () =>
   new Problem('INVALID', 'must be the nextCursor of the previous page', { pointer: '?/cursor' })
+
+/** A page of a list, unless its cursor is none. */
+export function pageOf<Page>(found: Page | 'bad_cursor'): Page {
+  if (found === 'bad_cursor') throw badCursor()
+  return found
+}

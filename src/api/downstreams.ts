@@ -1,10 +1,10 @@
 import { z } from 'zod'
-import { holdOn } from './access.ts'
+import { holdOn, requireDownstream } from './access.ts'
 import { callerOf } from './auth.ts'
-import { fit, json, readBody } from './body.ts'
+import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { limitExamples } from './examples.ts'
-import { isDownstream, nameParams } from './requests.ts'
+import { nameParams } from './requests.ts'
 import { downstreamsAnswer, keyed, pausedAnswer, refusals, unreadable } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -37,11 +37,11 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
         response: { 200: downstreamsAnswer, ...refusals(...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const caller = callerOf(request)
       const all = await deps.listDownstreams()
       const downstreams = all.filter(({ name }) => holdOn(name, caller, deps.handlers) !== 'none')
-      return json(reply, JSON.stringify({ downstreams }))
+      return { downstreams }
     }
   )
 
@@ -61,16 +61,12 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
           }
         }
       },
-      async (request, reply) => {
+      async request => {
         const { name } = request.params
         const caller = callerOf(request)
-        const who = caller.name
-        const hold = holdOn(name, caller, deps.handlers)
-        if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
-        if (hold === 'some')
-          throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
-        if (!(await deps[what](name, who))) throw new Problem('DOWNSTREAM_NOT_FOUND')
-        return json(reply, JSON.stringify({ name, paused: what === 'pause' }))
+        requireDownstream(name, caller, deps.handlers)
+        if (!(await deps[what](name, caller.name))) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        return { name, paused: what === 'pause' }
       }
     )
   }
@@ -93,13 +89,10 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { name } = request.params
       const caller = callerOf(request)
-      const hold = holdOn(name, caller, deps.handlers)
-      if (hold === 'none' || !isDownstream(name)) throw new Problem('DOWNSTREAM_NOT_FOUND')
-      if (hold === 'some')
-        throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
+      requireDownstream(name, caller, deps.handlers)
       const limits = fit(limitsBody, readBody(request.body, 'plain').value)
       const isSet = await deps.setLimits(
         name,
@@ -108,7 +101,7 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
       )
       const found = isSet && (await deps.listDownstreams()).find(one => one.name === name)
       if (!found) throw new Problem('DOWNSTREAM_NOT_FOUND')
-      return json(reply, JSON.stringify(found))
+      return found
     }
   )
 }

@@ -1,9 +1,15 @@
+import { z } from 'zod'
 import { callerOf } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { eventsQuery } from './requests-dashboard.ts'
+import { taskNo } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
+
+const eventsQuery = z.strictObject({
+  taskNo: taskNo.optional().describe('Also report changes of this task.')
+})
 
 /** A stream ends after this time, so that a key that was revoked meanwhile is refused when the page comes back. */
 const streamMs = 300_000
@@ -42,7 +48,7 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
       const { raw } = reply
       const stop = deps.watch({
         messageCodes: callerOf(request).messageCodes,
-        ...(taskNo === undefined ? {} : { taskNo }),
+        ...defined({ taskNo }),
         tell: changes => write(`event: changed\ndata: ${JSON.stringify(changes)}\n\n`)
       })
       if (stop === 'busy') throw new Problem('TOO_MANY_WAITERS', '', { headers: { 'retry-after': '5' } })

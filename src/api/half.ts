@@ -1,5 +1,4 @@
 import { callerOf } from './auth.ts'
-import {} from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
 import { taskParams } from './requests.ts'

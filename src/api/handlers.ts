@@ -8,7 +8,7 @@ import { refusalProblem } from './problem.ts'
 import { codeParams, dryRunBody } from './requests.ts'
 import { readTaskRequest } from './task-request.ts'
 import type { App } from './typed.ts'
-import { fit, json, readBody } from './body.ts'
+import { fit, readBody } from './body.ts'
 
 export function handlerRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -21,12 +21,12 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
         response: { 200: handlersAnswer, ...refusals(...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const caller = callerOf(request)
       const handlers = [...deps.handlers.values()]
         .filter(handler => mayUse(caller, handler.messageCode))
         .map(shown)
-      return json(reply, JSON.stringify({ handlers }))
+      return { handlers }
     }
   )
 
@@ -55,7 +55,7 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const caller = callerOf(request)
       const read = readBody(request.body, 'task')
       const { messageCode } = request.params
@@ -72,7 +72,7 @@ export function handlerRoutes(app: App, deps: ApiDeps): void {
       if (made === 'unknown_code')
         throw refusalProblem({ kind: 'unknown_code' }, messageCode, codesFor(caller, handlers), '')
       if ('kind' in made) throw refusalProblem(made, messageCode, codesFor(caller, handlers), '')
-      return json(reply, JSON.stringify(made))
+      return made
     }
   )
 }

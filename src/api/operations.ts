@@ -1,8 +1,8 @@
 // Bulk redelivery: what matches a filter, in the background, with progress.
 import { z } from 'zod'
-import { callerOf, mayUse, type Caller } from './auth.ts'
-import { fit, json, readBody } from './body.ts'
-import { badCursor } from './deliveries.ts'
+import { callerOf, requireCode, type Caller } from './auth.ts'
+import { fit, readBody } from './body.ts'
+import { pageOf } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
 import { downstream, instant, isUuid, messageCode, rfc3339 } from './requests.ts'
@@ -13,6 +13,7 @@ import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
 import { countText } from '../db/page.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 const filterShape = z.strictObject({
   messageCode: messageCode.optional(),
@@ -104,21 +105,20 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
       // PostgreSQL reads fewer offsets than RFC 3339 has.
       const { from, to, ...rest } = filter
       const exact = { ...rest, from: inUtc(from), to: inUtc(to) }
-      if (filter.messageCode !== undefined && !mayUse(caller, filter.messageCode))
-        throw new Problem('CODE_FORBIDDEN', '', { pointer: '/filter/messageCode' })
+      requireCode(caller, filter.messageCode, '/filter/messageCode')
       if (filter.bizKey !== undefined && filter.bizType === undefined)
         throw new Problem('INVALID', 'set bizType too', { pointer: '/filter/bizKey' })
       if (exact.from !== undefined && exact.to !== undefined && exact.to <= exact.from)
         throw new Problem('INVALID', upsideDown.error, { pointer: '/filter/to' })
       const selection = {
-        filter: Object.fromEntries(Object.entries(exact).filter(([, value]) => value !== undefined)),
+        filter: defined(exact),
         messageCodes: caller.messageCodes
       }
       if (dryRun) {
         const { matched, partial } = await deps.countFailed(selection)
-        return json(reply, JSON.stringify({ dryRun, matched: countText(matched, partial) }))
+        return { dryRun, matched: countText(matched, partial) }
       }
-      return json(reply.code(202), JSON.stringify(await deps.redeliverAll(selection, caller.name)))
+      return reply.code(202).send(await deps.redeliverAll(selection, caller.name))
     }
   )
 
@@ -133,10 +133,9 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         response: { 200: operationsAnswer, ...refusals('INVALID', ...keyed) }
       }
     },
-    async (request, reply) => {
-      const found = await deps.listOperations(pageOf(callerOf(request), request.query))
-      if (found === 'bad_cursor') throw badCursor()
-      return json(reply, JSON.stringify(found))
+    async request => {
+      const found = await deps.listOperations(pageFilterOf(callerOf(request), request.query))
+      return pageOf(found)
     }
   )
 
@@ -151,7 +150,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         response: { 200: operationAnswer, ...refusals('OPERATION_NOT_FOUND', ...keyed) }
       }
     },
-    async (request, reply) => json(reply, JSON.stringify(await found(callerOf(request), request.params.id)))
+    async request => await found(callerOf(request), request.params.id)
   )
 
   app.get(
@@ -166,13 +165,13 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         response: { 200: takenAnswer, ...refusals('OPERATION_NOT_FOUND', 'INVALID', ...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { id } = request.params
       if (!isUuid(id)) throw new Problem('OPERATION_NOT_FOUND')
-      const taken = await deps.listOperationDeliveries({ id, ...pageOf(callerOf(request), request.query) })
-      if (taken === 'bad_cursor') throw badCursor()
+      const filter = { id, ...pageFilterOf(callerOf(request), request.query) }
+      const taken = pageOf(await deps.listOperationDeliveries(filter))
       if (taken === null) throw new Problem('OPERATION_NOT_FOUND')
-      return json(reply, JSON.stringify(taken))
+      return taken
     }
   )
 
@@ -192,13 +191,13 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { id } = request.params
       const caller = callerOf(request)
       await found(caller, id)
       const isStopped = await deps.stopOperation({ id, who: caller.name, messageCodes: caller.messageCodes })
       if (!isStopped) throw new Problem('OPERATION_ENDED')
-      return json(reply, JSON.stringify(await found(caller, id)))
+      return await found(caller, id)
     }
   )
 
@@ -212,8 +211,8 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
 const inUtc = (text: string | undefined): string | undefined =>
   text === undefined ? undefined : instant(text)?.toISOString()
 
-const pageOf = (caller: Caller, { cursor, limit }: z.output<typeof query>) => ({
+const pageFilterOf = (caller: Caller, { cursor, limit }: z.output<typeof query>) => ({
   messageCodes: caller.messageCodes,
   limit: limit ?? 50,
-  ...(cursor === undefined ? {} : { cursor })
+  ...defined({ cursor })
 })

@@ -2,8 +2,7 @@
 import { z } from 'zod'
 import { holdOn } from './access.ts'
 import { callerOf } from './auth.ts'
-import { json } from './body.ts'
-import { badCursor } from './deliveries.ts'
+import { pageOf } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { bizText } from './requests.ts'
 import { isSpan, page, upsideDown } from './queries.ts'
@@ -11,6 +10,7 @@ import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { time } from './task-answer.ts'
+import { defined } from '../domain/defined.ts'
 
 const auditAnswer = z.strictObject({
   audit: z.array(
@@ -70,14 +70,11 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
         response: { 200: auditAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       if (callerOf(request).messageCodes)
         throw new Problem('CODE_FORBIDDEN', 'Keys bound to messageCodes cannot read the audit.')
-      const { limit: most, ...query } = request.query
-      const asked = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined))
-      const found = await deps.listAudit({ ...asked, limit: most ?? 50 })
-      if (found === 'bad_cursor') throw badCursor()
-      return json(reply, JSON.stringify(found))
+      const { limit = 50, ...query } = request.query
+      return pageOf(await deps.listAudit({ ...defined(query), limit }))
     }
   )
 
@@ -93,13 +90,13 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
         response: { 200: nodesAnswer, ...refusals(...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const caller = callerOf(request)
       const nodes = (await deps.listNodes()).map(one => ({
         ...one,
         yielded: one.yielded.filter(({ downstream: name }) => holdOn(name, caller, deps.handlers) !== 'none')
       }))
-      return json(reply, JSON.stringify({ nodes }))
+      return { nodes }
     }
   )
 }

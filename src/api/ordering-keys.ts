@@ -1,14 +1,14 @@
 import { keyed, keysAnswer, refusals, releasedAnswer } from './responses.ts'
 import { callerOf, mayUse } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
-import { holdOn } from './access.ts'
+import { requireDownstream } from './access.ts'
 import { badCursor } from './deliveries.ts'
 import { isDownstream, isOrderingKey, keyParams } from './requests.ts'
 import { keyQuery } from './queries.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import type { App } from './typed.ts'
-import { json } from './body.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -24,17 +24,17 @@ export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
         response: { 200: keysAnswer, ...refusals('INVALID', ...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { held = false, downstream, cursor, limit = 50 } = request.query
       const { messageCodes } = callerOf(request)
       const { keys, next } = await deps.listOrderingKeys({
         held,
         messageCodes,
         limit,
-        ...(downstream === undefined ? {} : { downstream }),
+        ...defined({ downstream }),
         ...(cursor === undefined ? {} : { cursor: keyOf(cursor) })
       })
-      return json(reply, JSON.stringify({ keys, ...(next ? { nextCursor: cursorOf(next) } : {}) }))
+      return { keys, ...(next ? { nextCursor: cursorOf(next) } : {}) }
     }
   )
 
@@ -54,20 +54,17 @@ export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { downstream, key: orderingKey } = request.params
       const caller = callerOf(request)
-      const hold = holdOn(downstream, caller, deps.handlers)
-      if (hold === 'none' || !isDownstream(downstream) || !isOrderingKey(orderingKey))
-        throw new Problem('KEY_NOT_FOUND')
-      if (hold === 'some')
-        throw new Problem('CODE_FORBIDDEN', 'This downstream also gets tasks of other messageCodes.')
+      if (!isOrderingKey(orderingKey)) throw new Problem('KEY_NOT_FOUND')
+      requireDownstream(downstream, caller, deps.handlers, 'KEY_NOT_FOUND')
       const passed = await deps.release({ downstream, orderingKey }, caller.name)
       if (passed === 'not_found') throw new Problem('KEY_NOT_FOUND')
       if (passed === 'not_held') throw new Problem('KEY_NOT_HELD')
       const { taskNo, messageCode } = passed
       const shown = mayUse(caller, messageCode) ? { taskNo } : {}
-      return json(reply, JSON.stringify({ downstream, orderingKey, ...shown }))
+      return { downstream, orderingKey, ...shown }
     }
   )
 }

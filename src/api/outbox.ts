@@ -1,12 +1,12 @@
 import { keyed, nudgedAnswer, refusals, rejectedAnswer, removedAnswer } from './responses.ts'
-import { callerOf, mayUse } from './auth.ts'
+import { callerOf, requireCode } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { isUuid, rejectedParams } from './requests.ts'
 import { rejectedQuery } from './queries.ts'
 import { badCursor } from './deliveries.ts'
-import { json } from './body.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 export function outboxRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -22,19 +22,17 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
         response: { 200: rejectedAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { messageCode, cursor, limit } = request.query
       const caller = callerOf(request)
-      if (messageCode !== undefined && !mayUse(caller, messageCode))
-        throw new Problem('CODE_FORBIDDEN', '', { pointer: '?/messageCode' })
+      requireCode(caller, messageCode, '?/messageCode')
       if (cursor !== undefined && !isUuid(cursor)) throw badCursor()
       const found = await deps.listRejected({
         messageCodes: caller.messageCodes,
         limit: limit ?? 50,
-        ...(messageCode === undefined ? {} : { messageCode }),
-        ...(cursor === undefined ? {} : { cursor })
+        ...defined({ messageCode, cursor })
       })
-      return json(reply, JSON.stringify(found))
+      return found
     }
   )
 
@@ -57,7 +55,7 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
       const { name: who, messageCodes } = callerOf(request)
       if (!isUuid(id) || !(await deps.retryRejected({ id, messageCodes, who })))
         throw new Problem('REJECTED_NOT_FOUND')
-      return json(reply.code(202), JSON.stringify({ id }))
+      return reply.code(202).send({ id })
     }
   )
 
@@ -72,12 +70,12 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
         response: { 200: removedAnswer.describe('Deleted'), ...one.response }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { id } = request.params
       const { name: who, messageCodes } = callerOf(request)
       if (!isUuid(id) || !(await deps.removeRejected({ id, messageCodes, who })))
         throw new Problem('REJECTED_NOT_FOUND')
-      return json(reply, JSON.stringify({ id }))
+      return { id }
     }
   )
 
@@ -95,7 +93,7 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
     },
     async (_request, reply) => {
       deps.nudge()
-      return json(reply.code(202), JSON.stringify({ nudged: true }))
+      return reply.code(202).send({ nudged: true })
     }
   )
 }

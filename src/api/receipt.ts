@@ -3,6 +3,7 @@ import type { ApiDeps } from './deps.ts'
 import { problemOf } from './problem.ts'
 import { fit, readBody } from './body.ts'
 import { maxDataBytes, receiptBody } from './requests.ts'
+import { defined } from '../domain/defined.ts'
 
 /** The result of an accepted receipt. */
 export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>
@@ -29,9 +30,7 @@ export async function takeReceipt(
     taskNo,
     messageCode,
     result,
-    ...(downstream === undefined ? {} : { downstream }),
-    ...(reason === undefined ? {} : { reason }),
-    ...(data === undefined ? {} : { data }),
+    ...defined({ downstream, reason, data }),
     token,
     remote
   })

@@ -2,14 +2,14 @@ import { z } from 'zod'
 import type { Question } from '../db/reconcile.ts'
 import { Problem } from '../runtime/errors.ts'
 import { holdOn } from './access.ts'
-import { callerOf, mayUse } from './auth.ts'
-import { fit, json, readBody } from './body.ts'
+import { callerOf, requireCode, type Caller } from './auth.ts'
+import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { reconcileExamples } from './examples.ts'
 import { instant, isUuid, reconcileBody } from './requests.ts'
 import { differencesAnswer, digestsAnswer, keyed, refusals, unreadable } from './responses.ts'
 import type { App } from './typed.ts'
-import type { Caller } from './auth.ts'
+import { defined } from '../domain/defined.ts'
 
 const longestMs = 31 * 86_400_000
 
@@ -32,7 +32,7 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const caller = callerOf(request)
       const question = questionOf(readBody(request.body, 'reconcile').value, caller)
       if (holdOn(question.downstream, caller, deps.handlers) === 'none')
@@ -40,7 +40,7 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
       const answer = await deps.reconcile(question)
       if (answer === 'not_found') throw new Problem('DOWNSTREAM_NOT_FOUND')
       if (answer === 'too_many') throw invalid('/from', 'more than 1,000,000 tasks: choose a shorter time')
-      return json(reply, JSON.stringify(answer))
+      return answer
     }
   )
 }
@@ -60,8 +60,7 @@ function questionOf(body: unknown, caller: Caller): Question {
   } = fit(reconcileBody, body)
   const from = instant(times.from) ?? new Date(Number.NaN)
   const to = instant(times.to) ?? new Date(Number.NaN)
-  if (messageCode !== undefined && !mayUse(caller, messageCode))
-    throw new Problem('CODE_FORBIDDEN', '', { pointer: '/messageCode' })
+  requireCode(caller, messageCode, '/messageCode')
   if (to <= from) throw invalid('/to', 'must be after from')
   if (to.getTime() - from.getTime() > longestMs) throw invalid('/to', 'must be at most 31 days after from')
   if ((taskNos === undefined) === (digest === undefined))
@@ -76,10 +75,7 @@ function questionOf(body: unknown, caller: Caller): Question {
     from,
     to,
     limit,
-    ...(bucket === undefined ? {} : { bucket }),
-    ...(taskNos === undefined ? {} : { taskNos }),
-    ...(digest === undefined ? {} : { digest }),
-    ...(cursor === undefined ? {} : { cursor })
+    ...defined({ bucket, taskNos, digest, cursor })
   }
 }
 

@@ -2,10 +2,10 @@ import { hash, randomBytes } from 'node:crypto'
 import type { FastifyRequest } from 'fastify'
 import { z } from 'zod'
 import type { ApiDeps } from './deps.ts'
-import { fit, json, readBody } from './body.ts'
+import { fit, readBody } from './body.ts'
 import { signInExamples } from './examples.ts'
 import { refusals } from './responses.ts'
-import { cookieName, csrfHeader, csrfOf, isOwnWrite, isSecure, sessionOf } from './session-cookie.ts'
+import { cookieName, csrfHeader, csrfOf, isOwnWrite, isSecure, sessionOf } from './auth.ts'
 import type { App } from './typed.ts'
 import { scopes, sessionHours } from '../db/api-keys.ts'
 import { Problem } from '../runtime/errors.ts'
@@ -53,7 +53,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       const answer = await shown(sessionOf(request, deps.publicUrl))
-      return json(reply.header('cache-control', 'no-store'), JSON.stringify(answer))
+      return reply.header('cache-control', 'no-store').send(answer)
     }
   )
 
@@ -76,7 +76,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       const { key } = fit(signInBody, readBody(request.body, 'plain').value)
-      if (!deps.auth) return json(reply.code(201), JSON.stringify(await shown(null)))
+      if (!deps.auth) return reply.code(201).send(await shown(null))
       const keyHash = hash('sha256', key, 'hex')
       const id = `ses_${randomBytes(32).toString('base64url')}`
       // Looked up first: guesses share statements there.
@@ -85,7 +85,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
         throw new Problem('UNAUTHORIZED')
       void reply.code(201).header('cache-control', 'no-store')
       void reply.header('set-cookie', cookie(request, id, sessionHours * 3_600))
-      return json(reply, JSON.stringify(await shown(id)))
+      return await shown(id)
     }
   )
 
@@ -105,7 +105,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
       if (id !== null && !isOwnWrite(request, id)) throw new Problem('CSRF')
       if (id !== null) await deps.endSession(hash('sha256', id, 'hex'))
       void reply.header('set-cookie', cookie(request, '', 0))
-      return json(reply, JSON.stringify({ signedIn: false, ...base }))
+      return { signedIn: false, ...base }
     }
   )
 }

@@ -1,19 +1,51 @@
 import { z } from 'zod'
-import { callerOf, mayUse, type Caller } from './auth.ts'
-import { fit, json, readBody } from './body.ts'
+import { callerOf, requireCode } from './auth.ts'
+import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
 import { archiveExamples } from './examples.ts'
-import { failureQuery, fingerprintParams, noteBody, statsQuery } from './requests-dashboard.ts'
-import { fingerprint as fingerprintForm } from './queries.ts'
+import { count, fingerprint as fingerprintForm, flag, isSpan, time, upsideDown } from './queries.ts'
+import { downstream, messageCode } from './requests.ts'
 import { failuresAnswer, keyed, refusals, statsAnswer } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 const tags = ['dashboard'] as const
 const dayMs = 86_400_000
 const hourMs = 3_600_000
 /** Points of a series at most. */
 const mostPoints = 750
+
+const statsQuery = z
+  .strictObject({
+    from: time.optional().describe('Default: an hour before `to`.'),
+    to: time.optional().describe('Default: now.'),
+    step: count(60, 86_400)
+      .optional()
+      .describe('Seconds per point, in whole minutes. Raised if there would be more than 750 points.'),
+    by: z.enum(['downstream']).optional().describe('A series for each downstream.'),
+    messageCode: messageCode.optional(),
+    downstream: downstream.optional()
+  })
+  .refine(isSpan, upsideDown)
+const failureQuery = z
+  .strictObject({
+    from: time.optional().describe('FAILED at or after. Default: the last 24 hours.'),
+    to: time.optional().describe('FAILED before.'),
+    messageCode: messageCode.optional(),
+    downstream: downstream.optional(),
+    fingerprint: fingerprintForm.optional(),
+    archived: flag.optional().describe('true: only archived groups. Default: only the others.'),
+    limit: count(1, 200).optional().describe('Maximum number of groups. Default: 50.')
+  })
+  .refine(isSpan, upsideDown)
+const fingerprintParams = z.strictObject({
+  fingerprint: z.string().meta({ example: '0123456789abcdef' })
+})
+// PostgreSQL's text cannot hold U+0000.
+const noteBody = z.strictObject({
+  note: z.string().regex(/^[^\0]{1,1000}$/u, 'must have 1 to 1,000 characters')
+})
 
 export function statsRoutes(app: App, deps: ApiDeps): void {
   app.get(
@@ -29,26 +61,23 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         response: { 200: statsAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { from, to = deps.now(), step, by, messageCode, downstream } = request.query
       const caller = callerOf(request)
+      requireCode(caller, messageCode, '?/messageCode')
       const start = from ?? new Date(to.getTime() - hourMs)
       const seconds = Math.max(0, (to.getTime() - start.getTime()) / 1000)
       const least = Math.max(60, Math.ceil(seconds / mostPoints / 60) * 60)
       const stepS = Math.max(least, Math.ceil((step ?? least) / 60) * 60)
       const series = await deps.readStats({
-        messageCodes: own(caller, messageCode),
+        messageCodes: caller.messageCodes,
         from: start,
         to,
         stepS,
         byDownstream: by === 'downstream',
-        ...(messageCode === undefined ? {} : { messageCode }),
-        ...(downstream === undefined ? {} : { downstream })
+        ...defined({ messageCode, downstream })
       })
-      return json(
-        reply,
-        JSON.stringify({ from: start.toISOString(), to: to.toISOString(), step: stepS, series })
-      )
+      return { from: start.toISOString(), to: to.toISOString(), step: stepS, series }
     }
   )
 
@@ -65,19 +94,18 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         response: { 200: failuresAnswer, ...refusals('INVALID', 'CODE_FORBIDDEN', ...keyed) }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { from, to = deps.now(), messageCode, downstream, fingerprint, archived, limit } = request.query
-      const found = await deps.listFailures({
-        messageCodes: own(callerOf(request), messageCode),
+      const caller = callerOf(request)
+      requireCode(caller, messageCode, '?/messageCode')
+      return await deps.listFailures({
+        messageCodes: caller.messageCodes,
         from: from ?? new Date(to.getTime() - dayMs),
         to,
         archived: archived ?? false,
         limit: limit ?? 50,
-        ...(messageCode === undefined ? {} : { messageCode }),
-        ...(downstream === undefined ? {} : { downstream }),
-        ...(fingerprint === undefined ? {} : { fingerprint })
+        ...defined({ messageCode, downstream, fingerprint })
       })
-      return json(reply, JSON.stringify(found))
     }
   )
 
@@ -98,20 +126,14 @@ export function statsRoutes(app: App, deps: ApiDeps): void {
         }
       }
     },
-    async (request, reply) => {
+    async request => {
       const { fingerprint } = request.params
       const { note } = fit(noteBody, readBody(request.body, 'plain').value)
       if (!fingerprintForm.safeParse(fingerprint).success) throw new Problem('FAILURE_NOT_FOUND')
       const { name, messageCodes } = callerOf(request)
       if (!(await deps.archiveFailure({ fingerprint, note, who: name, messageCodes })))
         throw new Problem('FAILURE_NOT_FOUND')
-      return json(reply, JSON.stringify({ fingerprint }))
+      return { fingerprint }
     }
   )
-}
-
-function own(caller: Caller, messageCode: string | undefined): readonly string[] | null {
-  if (messageCode !== undefined && !mayUse(caller, messageCode))
-    throw new Problem('CODE_FORBIDDEN', '', { pointer: '?/messageCode' })
-  return caller.messageCodes
 }

@@ -11,6 +11,7 @@ import { taskAnswer } from './task-answer.ts'
 import { actorOn, checkedTaskNo, sendTask } from './tasks.ts'
 import type { App } from './typed.ts'
 import { Problem, type ProblemCode } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 const tags = ['tasks'] as const
 const only = downstream.optional().describe('Only this downstream. Default: all of the task.')
@@ -81,12 +82,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
       const taskNo = checkedTaskNo(request.params)
       const { downstream, force = false } = fitOptional(redeliverBody, request.body) ?? {}
       const who = await actorOn(deps, callerOf(request), taskNo)
-      const task = await deps.redeliver({
-        taskNo,
-        force,
-        who,
-        ...(downstream === undefined ? {} : { downstream })
-      })
+      const task = await deps.redeliver({ taskNo, force, who, ...defined({ downstream }) })
       if (task === 'nothing') await knownDownstream(taskNo, downstream)
       return sendTask(request, reply, acted(task, 'NOTHING_TO_REDELIVER'))
     }
@@ -122,14 +118,10 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
-      const body = fitOptional(pushBody, request.body) ?? {}
+      const { downstream } = fitOptional(pushBody, request.body) ?? {}
       const who = await actorOn(deps, callerOf(request), taskNo)
-      const task = await deps.push({
-        taskNo,
-        who,
-        ...(body.downstream === undefined ? {} : { downstream: body.downstream })
-      })
-      if (task === 'nothing') await knownDownstream(taskNo, body.downstream)
+      const task = await deps.push({ taskNo, who, ...defined({ downstream }) })
+      if (task === 'nothing') await knownDownstream(taskNo, downstream)
       return sendTask(request, reply, acted(task, 'NOTHING_TO_PUSH'))
     }
   )
@@ -163,14 +155,9 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
-      const { downstream: name, ...said } = fit(settleBody, readBody(request.body, 'plain').value)
-      const task = await deps.settle({
-        taskNo,
-        who,
-        ...said,
-        ...(name === undefined ? {} : { downstream: name })
-      })
-      if (task === 'nothing') await knownDownstream(taskNo, name)
+      const { downstream, ...said } = fit(settleBody, readBody(request.body, 'plain').value)
+      const task = await deps.settle({ taskNo, who, ...said, ...defined({ downstream }) })
+      if (task === 'nothing') await knownDownstream(taskNo, downstream)
       return sendTask(request, reply, acted(task, 'NOTHING_TO_SETTLE'))
     }
   )

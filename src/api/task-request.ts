@@ -1,12 +1,11 @@
 import type { TaskRequest } from '../delivery/accept.ts'
 import { codesFor } from './access.ts'
-import { mayUse, type Caller } from './auth.ts'
+import { mayUse, requireCode, type Caller } from './auth.ts'
 import type { ApiDeps } from './deps.ts'
 import { durationMs } from '../handler/define.ts'
 import { isDtmTaskNo } from '../handler/dtm.ts'
 import { invalid, refusalProblem, together } from './problem.ts'
-import { brokenRules } from './task-rules.ts'
-import { instant, maxBodyBytes, taskBody, type TaskBody } from './requests.ts'
+import { instant, maxBodyBytes, taskBody, yearMs, type TaskBody } from './requests.ts'
 import { Problem, type Invalid, type ProblemCode } from '../runtime/errors.ts'
 import {
   codeOfDefault,
@@ -52,8 +51,7 @@ export function readTaskRequest(
   if (!parsed.success) throw malformed(posted, parsed.error, by)
   const task = parsed.data
   const { caller } = by
-  if (!mayUse(caller, task.messageCode))
-    throw new Problem('CODE_FORBIDDEN', '', { pointer: `${at}/messageCode` })
+  requireCode(caller, task.messageCode, `${at}/messageCode`)
   const { always, forNew } = wrongs(task, noneUnfit, posted, by)
   if (always.length > 0) throw allWrong([...always, ...forNew], task, posted, by)
   const text = read.bodyText(index) ?? ''
@@ -151,6 +149,45 @@ function wrongs(
     always.unshift(problem('INVALID', 'accepts only messages from DTM clients', '/messageCode'))
   return { always, forNew: rules.forNew.map(invalidAt) }
 }
+
+/** The rules that a task breaks. `forNew`: those that hold for new tasks only, since an accepted task stays accepted. */
+interface BrokenRules {
+  always: Invalid[]
+  forNew: Invalid[]
+}
+
+type Member = keyof TaskBody
+
+/** The rules between members. `unfit`: the members that are wrong by themselves; no rule is judged by them. */
+function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: Date): BrokenRules {
+  const rules: BrokenRules = { always: [], forNew: [] }
+  const broken = (member: Member, detail: string, by: readonly Member[] = [], list = rules.always): void => {
+    if (!by.some(name => unfit.has(name))) list.push({ detail, pointer: `/${member}` })
+  }
+  const { prepared = false, checkBack, after, bizType, bizKey, uniqueBiz = false, delay } = task
+  if (prepared && after) broken('after', 'a half message cannot wait for other tasks')
+  if (!prepared && checkBack) broken('checkBack', 'requires prepared: true', ['prepared'])
+  // So that a search for one finds all of it.
+  if ((bizType === undefined) !== (bizKey === undefined) || (uniqueBiz && bizType === undefined)) {
+    const missing = bizType === undefined ? 'bizType' : 'bizKey'
+    broken(missing, 'set both bizType and bizKey, or neither', ['bizType', 'bizKey'])
+  }
+  const startAt = timeOf(task.deliverStartTime)
+  const before = timeOf(task.deliverBefore)
+  if (startAt !== null && delay !== undefined) broken('delay', 'set deliverStartTime or delay, not both')
+  if (startAt !== null && startAt > now.getTime() + yearMs)
+    broken('deliverStartTime', 'must be at most a year ahead')
+  if (before === null) return rules
+  if (before > now.getTime() + 2 * yearMs) broken('deliverBefore', 'must be at most two years ahead')
+  const late = 'must be after the start of delivery'
+  if (startAt !== null && before <= startAt) broken('deliverBefore', late)
+  else if (before <= Math.max(startAt ?? 0, now.getTime() + (delay ?? 0)))
+    broken('deliverBefore', late, [], rules.forNew)
+  return rules
+}
+
+const timeOf = (text: string | undefined): number | null =>
+  text === undefined ? null : (instant(text)?.getTime() ?? null)
 
 /** These, and what the task's handler would refuse. A caller who may not use the handler learns nothing of it. */
 function allWrong(

@@ -11,13 +11,14 @@ import { batchAnswer, keyed, refusals, tasksAnswer, unreadable } from './respons
 import { taskAnswer } from './task-answer.ts'
 import { batchExamples, taskExamples } from './examples.ts'
 import { refuseOverload, unlessOverloaded } from './overload.ts'
-import { bytesOf, readBody, json, taskText, tasksText } from './body.ts'
+import { bytesOf, readBody, taskText, tasksText } from './body.ts'
 import { batchBody, isTaskNo, taskBody, taskParams } from './requests.ts'
 import { taskQuery, waitQuery } from './queries.ts'
 import type { App } from './typed.ts'
-import { badCursor, narrowed, listFilterOf } from './deliveries.ts'
+import { narrowed, listFilterOf, pageOf } from './deliveries.ts'
 import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 
 const tags = ['tasks'] as const
 
@@ -77,7 +78,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         countRefused(deps, read.value, error)
         throw error
       }
-      return json(reply, text)
+      return sendJson(reply, text)
     }
   )
 
@@ -137,13 +138,11 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
         ...listFilterOf(query, callerOf(request), deps.now()),
         ...narrowed(query),
         ...(delivery && { id: delivery.taskId, downstream: query.downstream ?? delivery.downstream }),
-        ...(status === undefined ? {} : { status }),
-        ...(needCallback === undefined ? {} : { needCallback }),
-        ...(checked === undefined ? {} : { checked })
+        ...defined({ status, needCallback, checked })
       })
-      if (found === 'bad_cursor') throw badCursor()
-      const caller = callerOf(request)
-      return json(reply, tasksText({ ...found, tasks: found.tasks.map(task => forReader(caller, task)) }))
+      const page = pageOf(found)
+      const tasks = page.tasks.map(task => forReader(callerOf(request), task))
+      return sendJson(reply, tasksText({ ...page, tasks }))
     }
   )
 
@@ -164,7 +163,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
     },
     async (request, reply) => {
       refuseOverload(deps)
-      return json(reply, await acceptBatch(deps, bytesOf(request.body), contextOf(request)))
+      return sendJson(reply, await acceptBatch(deps, bytesOf(request.body), contextOf(request)))
     }
   )
 
@@ -202,9 +201,13 @@ export function checkedTaskNo({ taskNo }: { taskNo: string }): string {
   return taskNo
 }
 
+/** Text that is JSON already: a messageBody is in it as it was posted. */
+const sendJson = (reply: FastifyReply, text: string): FastifyReply =>
+  reply.type('application/json; charset=utf-8').send(text)
+
 /** Answers with a task as the caller may see it. */
 export const sendTask = (request: FastifyRequest, reply: FastifyReply, task: TaskView): FastifyReply =>
-  json(reply, taskText(forReader(callerOf(request), task)))
+  sendJson(reply, taskText(forReader(callerOf(request), task)))
 
 /** What the task holds is for those who read tasks; operators see what became of it. */
 function forReader({ scopes }: Caller, task: TaskView): TaskView {

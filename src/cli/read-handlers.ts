@@ -4,6 +4,7 @@ import { builtInHandlers } from '../handler/files.ts'
 import { loadHandlers, type Registry } from '../handler/load.ts'
 import type { Config } from '../service/config.ts'
 import { transportNames } from '../transport/registry.ts'
+import { defined } from '../domain/defined.ts'
 
 /** Stands for the demo receiver, whose port only the running service knows. */
 export const demoUrl = 'http://demo-receiver'
@@ -15,7 +16,7 @@ export async function readHandlers({
   demo
 }: Pick<Config, 'handlersDir' | 'dtmTargets' | 'demo'>): Promise<Registry> {
   return await loadHandlers({
-    ...(handlersDir !== undefined && { dir: handlersDir }),
+    ...defined({ dir: handlersDir }),
     ...(dtmTargets && { dtmTargets }),
     builtIn: builtInHandlers,
     env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,

@@ -6,6 +6,7 @@ import type { Limit, LoadedDownstream, LoadedHandler } from './loaded.ts'
 import { checkedRequest } from './checked-request.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { isSigningSecret } from '../transport/sign.ts'
+import { defined } from '../domain/defined.ts'
 
 /** One error of a handler, and how to fix it. */
 export interface Wrong {
@@ -119,15 +120,14 @@ export function checkHandler(
       ...hooks(`${at}.`, value, ['when', 'beforeSend', 'afterSend', 'accepted']),
       ...probe(at, value['probe'], transport, name),
       ...reconcile(`${at}.reconcile`, value['reconcile']),
-      ...(needCallback === undefined ? {} : { needCallback }),
-      ...(onFailed === undefined ? {} : { onFailed }),
+      ...defined({ needCallback, onFailed }),
       policy: {
         ...retry(at, value['retry']),
         receiptTimeoutMs: time(`${at}.receiptTimeout`, value['receiptTimeout'], 60_000, 100, day)
       },
       limit: limit(at, value['limit'], transport),
       ...secrets(at, value['secrets']),
-      ...(format === undefined ? {} : { format })
+      ...defined({ format })
     } as LoadedDownstream
   }
 

@@ -34,6 +34,7 @@ import type { Guard } from '../transport/egress/guard.ts'
 import { refusedBy } from './egress.ts'
 import type { HalfMessages } from './half.ts'
 import { isKnown, operatorCalls, type OperatorCallsOptions } from './operator-calls.ts'
+import { defined } from '../domain/defined.ts'
 
 export interface ApiCallsOptions extends OperatorCallsOptions {
   config: Config
@@ -155,7 +156,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     log,
     auth: config.auth,
     ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
-    ...(config.keyPerSecond !== undefined && { keyPerSecond: config.keyPerSecond }),
+    ...defined({ keyPerSecond: config.keyPerSecond }),
     trustProxy: config.trustProxy,
     host: config.host,
     publicUrl: config.publicUrl

@@ -11,6 +11,7 @@ import { commandLine } from '../runtime/package.ts'
 import { list, misspelt, settings, type Settings } from './settings.ts'
 import type { Broker } from '../transport/broker.ts'
 import { isCidr, isHostPort } from '../transport/egress/allow-list.ts'
+import { defined } from '../domain/defined.ts'
 
 export interface Config {
   databaseUrl?: string
@@ -171,17 +172,16 @@ function toConfig(
     )
   }
   return {
-    ...(s.DATABASE_URL !== undefined && { databaseUrl: s.DATABASE_URL }),
-    ...(s.REDIS_URL !== undefined && { redisUrl: s.REDIS_URL }),
+    ...defined({ databaseUrl: s.DATABASE_URL, redisUrl: s.REDIS_URL }),
     roles: new Set(list(s.ROLE) as Role[]),
     host: s.HOST,
     port: s.PORT,
     portGiven,
     publicUrl: (s.PUBLIC_URL ?? `http://${reachedAs}:${s.PORT}`).replace(/\/+$/, ''),
-    ...(s.HANDLERS_DIR !== undefined && { handlersDir: s.HANDLERS_DIR }),
+    ...defined({ handlersDir: s.HANDLERS_DIR }),
     sweepMs: s.SWEEP_MS,
     workerYieldAfter: s.WORKER_YIELD_AFTER,
-    ...(s.SHUTDOWN_MS !== undefined && { shutdownMs: s.SHUTDOWN_MS }),
+    ...defined({ shutdownMs: s.SHUTDOWN_MS }),
     leaseMarginMs: s.LEASE_MARGIN_MS,
     retentionDays: s.RETENTION_DAYS,
     ...(s.ARCHIVE !== 'none' && { archiveDir: s.ARCHIVE.slice('file:'.length) }),
@@ -190,10 +190,9 @@ function toConfig(
     trustProxy: trustProxy(s.TRUST_PROXY),
     redisPrefix: s.REDIS_PREFIX,
     pgPool: s.PG_POOL,
-    ...(s.SECRET !== undefined && { secret: s.SECRET }),
-    ...(s.SECRET_PREVIOUS !== undefined && { secretPrevious: s.SECRET_PREVIOUS }),
+    ...defined({ secret: s.SECRET, secretPrevious: s.SECRET_PREVIOUS }),
     auth: s.AUTH === undefined ? !(embedded && isLoopback(s.HOST)) : s.AUTH === 'on',
-    ...(s.KEY_PER_SECOND !== undefined && { keyPerSecond: s.KEY_PER_SECOND }),
+    ...defined({ keyPerSecond: s.KEY_PER_SECOND }),
     egressAllow: s.EGRESS_ALLOW === undefined ? undefined : list(s.EGRESS_ALLOW).map(withPrefixLength),
     brokers,
     receiptsFrom: list(s.RECEIPTS_FROM ?? '').flatMap(name => brokers.get(name) ?? []),

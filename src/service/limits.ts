@@ -1,5 +1,6 @@
 import type { SetLimits } from '../db/cluster.ts'
 import type { Registry } from '../handler/load.ts'
+import { defined } from '../domain/defined.ts'
 
 /** What limits a downstream now. One object each, which all that limit it read. */
 export interface LiveLimits {
@@ -21,9 +22,9 @@ export function liveLimits({ downstreams }: Registry, leaseMarginMs: number, sha
     concurrency: one.concurrency,
     perSecond: one.perSecond,
     timeoutMs: one.timeoutMs,
-    ...(one.pipelining === undefined ? {} : { pipelining: one.pipelining }),
+    ...defined({ pipelining: one.pipelining }),
     leaseMs: one.timeoutMs + leaseMarginMs,
-    ...(one.onFailed === undefined ? {} : { onFailed: one.onFailed }),
+    ...defined({ onFailed: one.onFailed }),
     share
   }))
   return {

@@ -8,6 +8,7 @@ import type { HeaderOptions } from '../delivery/headers.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
+import { defined } from '../domain/defined.ts'
 
 type Receive = (request: ReceiptRequest) => Promise<ReceiveResult>
 
@@ -165,8 +166,10 @@ export async function openTracing({
             ...named({ taskNo, messageCode, downstream, attempt }),
             'ackbox.outcome': outcome.kind,
             'ackbox.move': move,
-            ...(outcome.status === undefined ? {} : { 'http.response.status_code': outcome.status }),
-            ...(outcome.address === undefined ? {} : { 'network.peer.address': outcome.address })
+            ...defined({
+              'http.response.status_code': outcome.status,
+              'network.peer.address': outcome.address
+            })
           }
         }
       )
@@ -254,7 +257,6 @@ function named({
   return {
     'ackbox.task_no': taskNo,
     'ackbox.message_code': messageCode,
-    ...(downstream === undefined ? {} : { 'ackbox.downstream': downstream }),
-    ...(attempt === undefined ? {} : { 'ackbox.attempt': attempt })
+    ...defined({ 'ackbox.downstream': downstream, 'ackbox.attempt': attempt })
   }
 }

@@ -1,5 +1,6 @@
 import hessian from 'hessian.js'
 import type { Dubbo2Request } from './classic-request.ts'
+import { defined } from '../../domain/defined.ts'
 
 /** The body of a generic call in hessian2. */
 export function callBody(
@@ -26,7 +27,7 @@ export function callBody(
       interface: service,
       version,
       generic: 'true',
-      ...(group === undefined ? {} : { group })
+      ...defined({ group })
     }
   })
   return encoder.get()

@@ -5,6 +5,7 @@ import type { Live, Open } from '../connection.ts'
 import { Failure } from '../egress/guard.ts'
 import { failureOf } from '../failure.ts'
 import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
+import { defined } from '../../domain/defined.ts'
 
 export interface RedisConnection {
   redis: Redis
@@ -21,8 +22,7 @@ export const opener =
       ...withinLimits(limits),
       host: place.address,
       port: place.port,
-      ...(broker.username === undefined ? {} : { username: broker.username }),
-      ...(broker.password === undefined ? {} : { password: broker.password }),
+      ...defined({ username: broker.username, password: broker.password }),
       ...(broker.tls ? { tls: { servername: place.host } } : {}),
       db: Number(broker.path || 0),
       lazyConnect: true,
