@@ -2,7 +2,8 @@
 import { BlockList, isIP, type LookupFunction } from 'node:net'
 import { Finding } from '../reader.ts'
 import type { Subject } from '../child.ts'
-import { guard, Failure, type Guard } from '../../src/transport/egress/guard.ts'
+import { guard, type Guard } from '../../src/transport/egress/guard.ts'
+import { Failure } from '../../src/transport/failure.ts'
 import { originsFrom, url as urlOf } from '../../src/transport/url.ts'
 
 export type TargetsInput =

@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import type { ReceiptResult, Task } from '../domain/types.ts'
 import type { DubboRequest } from '../transport/dubbo/triple.ts'
-import type { Dubbo2Request } from '../transport/dubbo/classic-request.ts'
+import type { Dubbo2Request } from '../transport/dubbo/hessian.ts'
 import type { HttpRequest } from '../transport/http/http.ts'
 import type { KafkaRequest } from '../transport/kafka/kafka.ts'
 import type { NatsRequest } from '../transport/nats/nats.ts'

@@ -1,5 +1,6 @@
 // The brokers of the environment: BROKER_…, BROKERS_JSON, and those that RECEIPTS_FROM names.
 import { list, type Settings } from './settings.ts'
+import { bringsReceipts } from '../transport/receipt-consumers.ts'
 import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
 
 /** A variable of its own overrides BROKERS_JSON. No message repeats a URL: it may hold a password. */
@@ -33,9 +34,6 @@ export function readBrokers(
   return { brokers, wrong }
 }
 
-/** Whose clients can consume too. */
-const consumed = new Set<string>(['rabbitmq', 'kafka', 'rocketmq', 'nats', 'redis-stream'])
-
 export function wrongReceipts(
   { RECEIPTS_FROM = '' }: Settings,
   brokers: ReadonlyMap<string, Broker>
@@ -43,7 +41,7 @@ export function wrongReceipts(
   return list(RECEIPTS_FROM).flatMap(name => {
     const broker = brokers.get(name)
     if (!broker) return [`RECEIPTS_FROM names ${name}, which is no broker: set ${brokerVariable(name)}`]
-    return consumed.has(transportOf(broker.scheme))
+    return bringsReceipts(transportOf(broker.scheme))
       ? []
       : [
           `RECEIPTS_FROM names ${name}, a ${broker.scheme}://: receipts are read from RabbitMQ, Kafka, RocketMQ, NATS and Redis streams`

@@ -1,5 +1,6 @@
 import { isIP, type LookupFunction } from 'node:net'
-import { Failure, type Guard } from './egress/guard.ts'
+import type { Guard } from './egress/guard.ts'
+import { failure, Failure } from './failure.ts'
 
 /** A server that handlers name in their requests: where it is, and how to log in. Its secrets are never printed. */
 export interface Broker {
@@ -110,12 +111,12 @@ export function chosen(
   transport: string,
   name: string = transport
 ): Broker {
+  if (typeof name !== 'string') throw failure('bad_request: the broker must be a name')
   const broker = brokers.get(name)
   if (broker && transportOf(broker.scheme) === transport) return broker
-  throw new Failure({
-    kind: 'failed',
-    reason: broker
+  throw failure(
+    broker
       ? `bad_request: the broker ${name} is ${broker.scheme}://, not ${schemesOf(transport).join(' or ')}`
       : `bad_request: the broker ${name} is not set: set ${brokerVariable(name)}`
-  })
+  )
 }

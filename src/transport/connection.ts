@@ -1,8 +1,8 @@
 import type { Logger } from '../runtime/logger.ts'
 import { at, reach, type Broker } from './broker.ts'
-import { failureOf } from './failure.ts'
+import { failure, Failure, failureOf } from './failure.ts'
 import { untilAborted, withTimeout } from '../runtime/with-timeout.ts'
-import { Failure, type Blocked, type Guard } from './egress/guard.ts'
+import type { Guard } from './egress/guard.ts'
 
 /** A connection that is up, as its client gave it. */
 export interface Live<Client> {
@@ -133,4 +133,4 @@ export function link<Client>(
   }
 }
 
-const shutdown = (): Failure => new Failure({ kind: 'failed', reason: 'shutdown' } satisfies Blocked)
+const shutdown = (): Failure => failure('shutdown')

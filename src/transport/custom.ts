@@ -1,6 +1,8 @@
 import type { Evidence, Outcome } from '../domain/types.ts'
 import { openSends } from './sends.ts'
 import type { SendContext, Transport } from './types.ts'
+import { bytesKept } from './http/answer.ts'
+import { failed } from './failure.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
 /** What a custom `send` is given to send by. */
@@ -33,8 +35,6 @@ export interface CustomRequest {
   send(tools: CustomTools): unknown
 }
 
-const bytesKept = 16_384
-
 /** The handler sends by itself; the deadline, the record and the retries are those of every transport. The egress guard sees nothing of it. */
 export function customTransport(): Transport<CustomRequest> {
   const flying = openSends()
@@ -43,11 +43,11 @@ export function customTransport(): Transport<CustomRequest> {
 
     send({ send }, context) {
       const cut = new AbortController()
-      return flying.fly(
-        context,
-        () => own(send, context, cut.signal),
-        why => cut.abort(new Error(why))
-      )
+      const stop = (why: string): void => cut.abort(new Error(why))
+      return flying.fly(context, flight => {
+        flight.cut = stop
+        return own(send, context, cut.signal)
+      })
     },
 
     close() {
@@ -65,8 +65,6 @@ async function own(send: CustomRequest['send'], context: SendContext, signal: Ab
     return failed(`send: ${reasonOf(error)}`)
   }
 }
-
-const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
 
 /** Plain JavaScript may return anything, and a forgotten `return` must not count as success. */
 function read(made: unknown): Outcome {

@@ -1,6 +1,20 @@
 import { errors } from 'undici'
 import type { Outcome } from '../domain/types.ts'
-import { Failure, type Blocked } from './egress/guard.ts'
+
+export type Failed = Extract<Outcome, { kind: 'failed' }>
+
+/** An error that carries an outcome, through a socket's error events too. */
+export class Failure extends Error {
+  readonly outcome: Failed
+
+  constructor(outcome: Failed) {
+    super(outcome.reason)
+    this.outcome = outcome
+  }
+}
+
+export const failed = (reason: string): Failed => ({ kind: 'failed', reason })
+export const failure = (reason: string): Failure => new Failure(failed(reason))
 
 const certificate = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',
@@ -40,11 +54,8 @@ const words: Readonly<Record<string, string>> = {
   UND_ERR_ABORTED: 'shutdown'
 }
 
-/** The outcome of a send that ends before it began. */
-export const ended = (reason: string): Promise<Outcome> => Promise.resolve({ kind: 'failed', reason })
-
 /** What an error before the answer came to. The reason opens with a stable word; the error's own text is never shown. */
-export function failureOf(error: unknown): Blocked {
+export function failureOf(error: unknown): Failed {
   if (error instanceof Failure) return error.outcome
   // The text in parentheses is the parser's own, never the downstream's.
   if (error instanceof errors.HTTPParserError)
@@ -60,5 +71,3 @@ export function failureOf(error: unknown): Blocked {
     return failed('protocol')
   return failed(words[code] ?? `error: ${code}`)
 }
-
-const failed = (reason: string): Blocked => ({ kind: 'failed', reason })

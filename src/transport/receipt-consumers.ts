@@ -12,6 +12,8 @@ const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consum
   'redis-stream': () => import('./redis-stream/receipts.ts')
 }
 
+export const bringsReceipts = (transport: BrokerTransport): boolean => Object.hasOwn(consumers, transport)
+
 export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'broker'> {
   brokers: readonly Broker[]
   /** Takes one receipt as /callback would. Rejects over a wrong receipt, an outage or a bug; `faultOf` tells which. */

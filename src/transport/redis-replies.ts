@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
 import type { AbstractConnector, RedisOptions } from 'ioredis'
-import { Failure } from './egress/guard.ts'
+import { Failure } from './failure.ts'
 import { judged, unfit, type Judge } from './judged.ts'
 
 // What a Redis may answer. RESP2 and RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/

@@ -1,36 +1,41 @@
 import type { Outcome } from '../domain/types.ts'
+import { chosen, type Broker, type BrokerTransport } from './broker.ts'
 import { deadlines, type Due } from './deadlines.ts'
-import type { SendContext } from './types.ts'
+import { failed, Failure } from './failure.ts'
+import type { Accepted, SendContext, Transport, TransportDeps } from './types.ts'
+
+type Writable<T> = { -readonly [Name in keyof T]: T[Name] }
+type Early = 'timeout' | 'shutdown'
 
 /** One send, as the code that writes it sees it. */
 export interface Flight {
   /** It has ended: nothing of it may be written any more. */
   readonly over: boolean
+  /** Its deadline, by `performance.now()`. */
+  readonly due: number
+  /** Called when it ends before its answer. What it returns is the outcome, in place of a failure with that reason. */
+  cut: ((why: Early) => Outcome | void) | undefined
 }
 
 /** Sends of one transport, each ended once: by its answer, its deadline, the process's end or `close`. */
 export function openSends(): {
-  fly(
-    context: SendContext,
-    send: (flight: Flight) => Promise<Outcome>,
-    cut?: (why: string) => void
-  ): Promise<Outcome>
+  fly(context: SendContext, send: (flight: Flight) => Promise<Outcome>): Promise<Outcome>
   close(): void
 } {
-  const clock = deadlines<Due & { stop: (why: string) => void }>()
+  const clock = deadlines<Due & { stop: (why: Early) => void }>()
+  let closed = false
   return {
-    fly(context, send, cut) {
-      if (context.signal.aborted) return Promise.resolve({ kind: 'failed', reason: 'shutdown' })
-      if (context.timeoutMs <= 0) return Promise.resolve({ kind: 'failed', reason: 'timeout' })
+    async fly(context, send) {
+      if (closed || context.signal.aborted) return failed('shutdown')
+      if (context.timeoutMs <= 0) return failed('timeout')
       return new Promise((resolve, reject) => {
-        const flight = { over: false }
-        const stop = (reason: string): void => {
-          if (!settle()) return
-          cut?.(reason)
-          resolve({ kind: 'failed', reason })
+        const deadline = performance.now() + context.timeoutMs
+        const flight: Writable<Flight> = { over: false, due: deadline, cut: undefined }
+        const stop = (why: Early): void => {
+          if (settle()) resolve(flight.cut?.(why) ?? failed(why))
         }
         const due = {
-          due: performance.now() + context.timeoutMs,
+          due: deadline,
           signal: context.signal,
           index: -1,
           expire: () => stop(context.signal.aborted ? 'shutdown' : 'timeout'),
@@ -50,7 +55,63 @@ export function openSends(): {
       })
     },
     close() {
+      closed = true
       for (const { stop } of clock.all()) stop('shutdown')
+    }
+  }
+}
+
+/** How messages go to the brokers of one kind. */
+export interface BrokerSends<Request, Way, Message> {
+  /** The way to one broker, which all sends share. It connects by itself, when it is needed. */
+  open(broker: Broker): Way
+  /** The message of a request, or what is wrong with the request: handlers in plain JavaScript may return anything. */
+  read(request: Request, context: SendContext, broker: Broker): Message | string
+  send(way: Way, message: Message, flight: Flight, accepted?: Accepted): Promise<Outcome>
+}
+
+/** A transport whose requests name a broker of the settings. */
+export function brokerTransport<
+  Request extends { broker?: string },
+  Way extends { close(): void | Promise<void> },
+  Message extends object
+>(
+  name: BrokerTransport,
+  { brokers }: TransportDeps,
+  { open, read, send }: BrokerSends<Request, Way, Message>
+): Transport<Request> {
+  const sends = openSends()
+  const ways = new Map<Broker, Way>()
+
+  function wayTo(broker: Broker): Way {
+    const known = ways.get(broker)
+    if (known) return known
+    const way = open(broker)
+    ways.set(broker, way)
+    return way
+  }
+
+  return {
+    name,
+
+    async send(request, context, accepted) {
+      if (typeof request !== 'object' || request === null)
+        return failed('bad_request: the handler returned no request')
+      try {
+        const broker = chosen(brokers, name, request.broker)
+        const message = read(request, context, broker)
+        if (typeof message === 'string') return failed(`bad_request: ${message}`)
+        const way = wayTo(broker)
+        return await sends.fly(context, flight => send(way, message, flight, accepted))
+      } catch (error) {
+        if (error instanceof Failure) return error.outcome
+        throw error
+      }
+    },
+
+    async close() {
+      sends.close()
+      await Promise.all(Array.from(ways.values(), async way => way.close()))
     }
   }
 }

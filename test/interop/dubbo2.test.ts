@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
-import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import type { Accepted, Transport } from '../../src/transport/types.ts'
 import { sendContext } from '../transport/send-context.ts'

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Connection, type SyncMessage } from 'rabbitmq-client'
 import type { Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
-import { raw } from '../../src/transport/rabbitmq/raw.ts'
+import { raw } from '../../src/transport/rabbitmq/receipts.ts'
 import type { Stored } from './conformance.ts'
 import { cache, freePorts, server, without, type Server } from './server.ts'
 

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import hessian from 'hessian.js'
 import t from 'tap'
 import { frameOf, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
-import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { conformance, type DownstreamUnderTest, type Mood, type Seen } from './conformance.ts'
 import { provider } from './dubbo2-provider.ts'
 

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { openConnection } from '../../src/transport/dubbo/classic-connection.ts'
 import { flags, frameOf, frames } from '../../src/transport/dubbo/classic-frame.ts'
-import { Failure } from '../../src/transport/egress/guard.ts'
+import { Failure } from '../../src/transport/failure.ts'
 import { scriptedServer } from './scripted-server.ts'
 
 const never = new AbortController().signal

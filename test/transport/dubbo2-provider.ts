@@ -4,7 +4,7 @@ import type { Test } from 'tap'
 import { parseBroker, type Broker } from '../../src/transport/broker.ts'
 import { dubbo2Transport } from '../../src/transport/dubbo/classic.ts'
 import { frames, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
-import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { sendContext } from './send-context.ts'
 

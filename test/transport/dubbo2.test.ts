@@ -1,7 +1,7 @@
 import t from 'tap'
 import { readResponse } from '../../src/transport/dubbo/hessian.ts'
 import { flags, frameOf, frames, type Frame } from '../../src/transport/dubbo/classic-frame.ts'
-import type { Dubbo2Request } from '../../src/transport/dubbo/classic-request.ts'
+import type { Dubbo2Request } from '../../src/transport/dubbo/hessian.ts'
 import { provider } from './dubbo2-provider.ts'
 
 /** hessian2 of: 1 (a value follows), a short text. */

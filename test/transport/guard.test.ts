@@ -1,13 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type AddressInfo, isIP } from 'node:net'
 import t from 'tap'
-import {
-  guard,
-  type Blocked,
-  type Guard,
-  type GuardOptions,
-  type Resolve
-} from '../../src/transport/egress/guard.ts'
+import { guard, type Guard, type GuardOptions, type Resolve } from '../../src/transport/egress/guard.ts'
+import type { Failed } from '../../src/transport/failure.ts'
 import { httpTransport } from '../../src/transport/http/http.ts'
 import { sendContext } from './send-context.ts'
 import { targets, type Target } from './targets.ts'
@@ -15,7 +10,7 @@ import { targets, type Target } from './targets.ts'
 const strict = (more: Partial<GuardOptions> = {}): Guard =>
   guard({ allow: undefined, embedded: false, deny: [], ...more })
 
-const blockedBy = (judged: Guard, url: string): Blocked | undefined => {
+const blockedBy = (judged: Guard, url: string): Failed | undefined => {
   const verdict = judged.check(url)
   return verdict instanceof URL ? undefined : verdict
 }

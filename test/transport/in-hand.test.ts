@@ -1,9 +1,8 @@
 // What a reader of receipts may have in hand.
 import t from 'tap'
 import { guard } from '../../src/transport/egress/guard.ts'
-import { anyOf, handled, inHand } from '../../src/transport/in-hand.ts'
 import { consumeReceipts } from '../../src/transport/receipt-consumers.ts'
-import type { ReceiptMessage } from '../../src/transport/receipts.ts'
+import { type ReceiptMessage, anyOf, handled, inHand } from '../../src/transport/receipts.ts'
 
 const ofBytes = (bytes: number, headers = {}): ReceiptMessage => ({ body: new Uint8Array(bytes), headers })
 

@@ -5,7 +5,7 @@ import type { NamedTarget } from '../../handler/load.ts'
 import { waitAtMost } from '../../runtime/with-timeout.ts'
 import { at, brokerVariable, reach, transportOf, type Broker } from '../../transport/broker.ts'
 import { endpointOf } from '../../transport/egress/allow-list.ts'
-import { Failure } from '../../transport/egress/guard.ts'
+import { Failure } from '../../transport/failure.ts'
 import { runIdOf } from './redis.ts'
 
 export interface Target {

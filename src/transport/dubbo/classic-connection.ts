@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import { at } from '../broker.ts'
-import { Failure } from '../egress/guard.ts'
+import { failed, Failure } from '../failure.ts'
 import { patience, unfit } from '../judged.ts'
 import { flags, frameOf, frames, type Frame } from './classic-frame.ts'
 
@@ -47,7 +47,7 @@ export function openConnection(
     const gone = new Promise<void>(left => {
       leave = left
     })
-    let failure = new Failure({ kind: 'failed', reason: 'connection_closed' })
+    let failure = new Failure(failed('connection_closed'))
 
     const stop = (reason: string): void => {
       failure = new Failure({ kind: 'failed', reason })

@@ -1,6 +1,7 @@
 // The frame of the classic Dubbo protocol: https://dubbo.apache.org/en/docs3-v2/java-sdk/reference-manual/protocol/dubbo/
 // magic dabb · flags and serialization · status · id (8) · length of the body (4) · body; numbers in network order.
 import type { Outcome } from '../../domain/types.ts'
+import { failed } from '../failure.ts'
 
 export const flags = { request: 0x80, twoWay: 0x40, event: 0x20 } as const
 /** The id of hessian2 in the low five bits. */
@@ -83,8 +84,6 @@ const read = (bytes: Buffer): Frame => {
     body: bytes.subarray(headBytes)
   }
 }
-
-const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
 
 /** What a status other than 20 means. Its text holds the stack and the arguments: it is matched and never kept. */
 export function errorOf(status: number, text: string): Outcome {

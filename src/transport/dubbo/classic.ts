@@ -1,92 +1,68 @@
 import { redact } from '../../domain/redact.ts'
 import type { Evidence, Outcome } from '../../domain/types.ts'
-import { ReadAnswer } from '../http/answer.ts'
-import { type Broker, chosen } from '../broker.ts'
-import { callBody, javaArgs, readResponse, type JavaArgs, type Returned } from './hessian.ts'
+import { bytesKept, bytesRead, judgedBy, ReadAnswer } from '../http/answer.ts'
+import {
+  callBody,
+  javaArgs,
+  readResponse,
+  type Dubbo2Request,
+  type JavaArgs,
+  type Returned
+} from './hessian.ts'
 import { openConnection, type Connection } from './classic-connection.ts'
 import { jsonOf } from './hessian-json.ts'
-import type { Dubbo2Request } from './classic-request.ts'
 import { errorOf } from './classic-frame.ts'
-import { isPromise } from '../http/exchange.ts'
-import { failureOf } from '../failure.ts'
-import { openSends, reservedName } from '../sends.ts'
-import { Failure } from '../egress/guard.ts'
+import { failed, Failure, failureOf } from '../failure.ts'
+import { brokerTransport, reservedName, type Flight } from '../sends.ts'
 import { link, type Link } from '../connection.ts'
-import type { Accepted, Transport, TransportDeps, Verdict } from '../types.ts'
-
-const bytesKept = 16_384
-const bytesRead = 65_536
+import type { Accepted, SendContext, Transport, TransportDeps } from '../types.ts'
 
 /**
  * The classic Dubbo protocol over TCP with hessian2, by the generic `$invoke`: needs nothing of the interface but its name.
  * One connection a provider carries all calls; an answer belongs to the call of its id and to no other.
  */
 export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
-  const flying = openSends()
-  const links = new Map<string, Link<Connection>>()
-  let closed = false
-
-  function linkTo(broker: Broker): Link<Connection> {
-    let known = links.get(broker.name)
-    if (!known) {
-      known = link<Connection>(broker, deps, async (place, signal) => {
+  return brokerTransport<Dubbo2Request, Link<Connection>, Buffer>('dubbo2', deps, {
+    open: broker =>
+      link<Connection>(broker, deps, async (place, signal) => {
         const client = await openConnection(place.address, place.port, signal)
         return { client, gone: client.gone, end: () => client.end() }
-      })
-      links.set(broker.name, known)
-    }
-    return known
-  }
-
-  return {
-    name: 'dubbo2',
-
-    async send(request, context, accepted) {
-      const problem = problemOf(request)
-      if (problem) return failed(`bad_request: ${problem}`)
-      if (closed) return failed('shutdown')
-      let cancel = (): void => {}
-      try {
-        const broker = chosen(deps.brokers, 'dubbo2', request.broker)
-        const written = argsOf(request)
-        if (!written) return failed('bad_request: args has a bigint beyond 64 bits or a circular reference')
-        const body = callBody(request, written, {
-          ...request.attachments,
-          ...context.headers(written.payload)
-        })
-        return await flying.fly(
-          context,
-          async flight => {
-            const connection = await linkTo(broker).client()
-            if (flight.over) return failed('timeout')
-            const { address } = connection
-            const answer = await new Promise<{ status: number; body: Buffer } | Failure>(resolve => {
-              const id = connection.call(body, resolve)
-              cancel = () => connection.forget(id)
-            })
-            if (answer instanceof Failure) return { ...answer.outcome, address }
-            return { ...judge(answered(answer), accepted), address }
-          },
-          () => cancel()
-        )
-      } catch (error) {
-        return failureOf(error)
-      }
-    },
-
-    async close() {
-      closed = true
-      flying.close()
-      for (const each of links.values()) each.close()
-    }
-  }
+      }),
+    read: bodyOf,
+    send: (to, body, flight, accepted) => call(to, body, flight, accepted).catch(failureOf)
+  })
 }
 
-const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
+/** The body of the call, or what is wrong with the request. */
+function bodyOf(request: Dubbo2Request, context: SendContext): Buffer | string {
+  const problem = problemOf(request)
+  if (problem) return problem
+  const written = argsOf(request)
+  if (!written) return 'args has a bigint beyond 64 bits or a circular reference'
+  return callBody(request, written, { ...request.attachments, ...context.headers(written.payload) })
+}
+
+async function call(
+  to: Link<Connection>,
+  body: Buffer,
+  flight: Flight,
+  accepted?: Accepted
+): Promise<Outcome> {
+  const connection = await to.client()
+  if (flight.over) return failed('timeout')
+  const { address } = connection
+  const answer = await new Promise<{ status: number; body: Buffer } | Failure>(resolve => {
+    const id = connection.call(body, resolve)
+    const forget = (): void => connection.forget(id)
+    flight.cut = forget
+  })
+  if (answer instanceof Failure) return { ...answer.outcome, address }
+  return { ...judge(answered(answer), accepted), address }
+}
+
 const name = /^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*$/
 
 function problemOf(request: Dubbo2Request): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { service, method, types, args, version, group, attachments = {} } = request
   if (typeof service !== 'string' || !name.test(service))
     return 'the service must be the name of an interface'
@@ -134,13 +110,8 @@ function judge(returned: Returned | undefined, accepted: Accepted | undefined): 
   if (broken) evidence.warning = broken
   if (!accepted) return { kind: 'delivered', ...evidence }
   const answer = new ReadAnswer(200, [], bytes.subarray(0, bytesRead))
-  let verdict: Verdict
-  try {
-    verdict = accepted(answer)
-  } catch (error) {
-    return { ...failed(`accepted_threw: ${String(error).slice(0, 200)}`), ...evidence }
-  }
-  if (isPromise(verdict)) return { ...failed('accepted_async'), ...evidence }
+  const verdict = judgedBy(accepted, answer)
+  if (typeof verdict === 'object') return { ...failed(verdict.wrong), ...evidence }
   if (verdict === 'refused') return { kind: 'refused', reason: 'not_accepted', ...evidence }
   if (broken && answer.bodyUsed) return { ...failed(broken), ...evidence }
   return verdict === true ? { kind: 'delivered', ...evidence } : { ...failed('not_accepted'), ...evidence }

@@ -1,10 +1,9 @@
+import { randomUUID } from 'node:crypto'
 import { redact } from '../../domain/redact.ts'
 import type { Outcome } from '../../domain/types.ts'
-import { argsOf } from './args.ts'
 import { at, type Broker, chosen } from '../broker.ts'
-import { exchanges } from '../http/client.ts'
-import { failureOf } from '../failure.ts'
-import { headersOf } from '../http/headers.ts'
+import { exchanges, headersOf } from '../http/client.ts'
+import { failed, failureOf } from '../failure.ts'
 import type { Accepted, Transport, TransportDeps } from '../types.ts'
 
 /** What a handler's `request` returns for dubbo. */
@@ -66,7 +65,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
 
       const due = performance.now() + context.timeoutMs
       const first = turn++
-      let outcome = failed('connect_timeout')
+      let outcome: Outcome = failed('connect_timeout')
       for (let n = 0; n < broker.hosts.length; n++) {
         const host = at(broker.hosts[(first + n) % broker.hosts.length] ?? { host: '', port: 0 })
         const url = `http${broker.tls ? 's' : ''}://${host}/${request.service}/${request.method}`
@@ -93,8 +92,6 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
     close: () => open.close()
   }
 }
-
-const failed = (reason: string): Outcome => ({ kind: 'failed', reason })
 
 /** After these nothing was written, so that another host may be asked. */
 const unsent = /^(?:connection_refused$|dns:)/
@@ -149,3 +146,45 @@ function messageIn(answer: Uint8Array | undefined): string {
   } catch {} // an answer without a message
   return 'without a message'
 }
+
+type Args = { text: string; problem?: undefined } | { problem: string }
+
+/** The arguments of a call as the text of one JSON array, or what is wrong with them. */
+function argsOf(args: unknown, parameters: number | undefined): Args {
+  const list = typeof args === 'string' ? arrayIn(args) : args
+  if (!Array.isArray(list))
+    return { problem: 'args must be an array with one for each parameter, or the text of such an array' }
+  if (parameters !== undefined && parameters !== list.length)
+    return { problem: `args holds ${list.length}, and the method has ${parameters} parameters` }
+  if (typeof args === 'string') return { text: args }
+  // The method would get null instead, without any sign of it.
+  const unsaid = Array.from(list).indexOf(undefined)
+  if (unsaid >= 0) return { problem: `args[${unsaid}] is undefined: write null to send null` }
+  try {
+    return { text: textOf(list) }
+  } catch (error) {
+    return {
+      problem: `args cannot be written as JSON: ${error instanceof Error ? error.message.slice(0, 100) : ''}`
+    }
+  }
+}
+
+function arrayIn(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** JSON.stringify throws on a bigint: each is written as a random text, which becomes a number again. */
+const mark = randomUUID()
+const marked = new RegExp(`"${mark}(-?\\d+)"`, 'g')
+
+const textOf = (args: unknown[]): string =>
+  JSON.stringify(args, (_, value: unknown) => {
+    if (typeof value === 'bigint') return `${mark}${value}`
+    // JSON.stringify would write null.
+    if (typeof value === 'number' && !Number.isFinite(value)) throw new TypeError(`JSON has no ${value}`)
+    return value
+  }).replace(marked, '$1')

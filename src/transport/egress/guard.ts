@@ -1,7 +1,7 @@
 import { lookup as systemLookup, type LookupAddress } from 'node:dns'
 import { networkInterfaces } from 'node:os'
 import { isIPv6, type LookupFunction } from 'node:net'
-import type { Outcome } from '../../domain/types.ts'
+import { failure, Failure, type Failed } from '../failure.ts'
 import {
   addressOf,
   denied,
@@ -16,18 +16,6 @@ import {
 import { allowList, ownEndpoints } from './allow-list.ts'
 
 // Where we may connect. What a name resolves to is judged, not the name alone, and judged again on the open socket.
-
-export type Blocked = Extract<Outcome, { kind: 'failed' }>
-
-/** An error that carries an outcome, through a socket's error events too. */
-export class Failure extends Error {
-  readonly outcome: Blocked
-
-  constructor(outcome: Blocked) {
-    super(outcome.reason)
-    this.outcome = outcome
-  }
-}
 
 export type Resolve = (host: string) => Promise<LookupAddress[]>
 
@@ -45,9 +33,9 @@ export interface Guard {
   /** Entries of `allow` without effect, and why, for a warning at start. */
   readonly warnings: string[]
   /** Judges all of a URL that can be judged without DNS. */
-  check(url: string): Blocked | URL
+  check(url: string): Failed | URL
   /** Judges one address of a host, before connecting to it and on the open socket. */
-  judge(host: string, port: number, ip: string): Blocked | undefined
+  judge(host: string, port: number, ip: string): Failed | undefined
   /** To be awaited before a connect to a literal, which never meets `lookup`. */
   ready(port: number): Promise<void>
   /** For net.connect: gives checked addresses only, and fails when any one of them is denied. */
@@ -66,13 +54,13 @@ export function guard(options: GuardOptions): Guard {
   const resolve = shared(options.resolve ?? resolveBySystem)
   const own = ownEndpoints(options.deny, resolve, localAddresses)
   const byDefault = options.embedded && options.allow === undefined
-  const verdicts = new Map<string, Blocked | null>()
+  const verdicts = new Map<string, Failed | null>()
   const good = new Map<string, URL>()
   // The advice must not make an operator replace a list that is set.
   const fix = (entry: string): string =>
     options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
 
-  function judge(host: string, port: number, ip: string): Blocked | undefined {
+  function judge(host: string, port: number, ip: string): Failed | undefined {
     const address = addressOf(ip)
     const at = host === ip ? host : `${host} (${ip})`
     if (!address) return blocked(`target ${at} has an address that cannot be read`)
@@ -87,7 +75,7 @@ export function guard(options: GuardOptions): Guard {
     return blocked(`target ${at} is ${why.what}; to allow it ${fix(entry)}`)
   }
 
-  function judgeOrigin(url: URL): Blocked | null {
+  function judgeOrigin(url: URL): Failed | null {
     const port = portOf(url)
     const host = bare(url.hostname)
     if (badPorts.has(port) && !allow.has(host, port)) {
@@ -178,13 +166,11 @@ function rawProblem(raw: string): string | undefined {
   return undefined
 }
 
-function blocked(what: string): Blocked {
+function blocked(what: string): Failed {
   return { kind: 'failed', alarm: 'BLOCKED_TARGET', reason: `blocked_target: ${what}` }
 }
 
-function unresolved(code: string): Failure {
-  return new Failure({ kind: 'failed', reason: `dns: ${code}` })
-}
+const unresolved = (code: string): Failure => failure(`dns: ${code}`)
 
 const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'failed'

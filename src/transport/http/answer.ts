@@ -1,4 +1,7 @@
-import type { Answer } from '../types.ts'
+import type { Accepted, Answer, Verdict } from '../types.ts'
+
+/** Of an answer: what is kept of it, and what `accepted` may look at. */
+export const [bytesKept, bytesRead] = [16_384, 65_536]
 
 // What undici hands over: names and values by turns, as bytes of latin1, in the order they came.
 export type RawHeaders = Buffer[]
@@ -97,6 +100,19 @@ function parsed(text: string): unknown {
     return JSON.parse(text)
   } catch {
     return undefined
+  }
+}
+
+/** What a handler's `accepted` says of an answer, or what is wrong with the handler. */
+export function judgedBy(accepted: Accepted, answer: Answer): Verdict | { wrong: string } {
+  try {
+    const verdict: unknown = accepted(answer)
+    // `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process.
+    if (!(verdict instanceof Promise)) return verdict as Verdict
+    verdict.catch(() => {})
+    return { wrong: 'accepted_async' }
+  } catch (error) {
+    return { wrong: `accepted_threw: ${String(error).slice(0, 200)}` }
   }
 }
 

@@ -1,5 +1,8 @@
 import type { Evidence, Outcome } from '../../domain/types.ts'
 import {
+  bytesKept,
+  bytesRead,
+  judgedBy,
   header,
   hasLongHeader,
   saysClose,
@@ -9,14 +12,11 @@ import {
   retryAfter
 } from './answer.ts'
 import type { Due } from '../deadlines.ts'
-import { failureOf } from '../failure.ts'
-import { Failure } from '../egress/guard.ts'
+import { failed, Failure, failureOf } from '../failure.ts'
 import type { Awaiting, PipelinedConnection } from './pipeline.ts'
 import type { Carried } from './pools.ts'
-import type { Accepted, SendContext, Verdict } from '../types.ts'
+import type { Accepted, SendContext } from '../types.ts'
 
-const bytesKept = 16_384
-const bytesRead = 65_536
 const headerLimit = 16_384
 const informationalLimit = 10
 
@@ -65,7 +65,7 @@ export class Exchange implements Carried, Due, Awaiting {
     const why = this.signal.aborted ? 'shutdown' : this.#abort ? 'timeout' : 'connect_timeout'
     if (this.#status) this.#settle(why)
     else if (this.#lost && why === 'timeout') this.#fail(this.#lost)
-    else this.#finish({ kind: 'failed', reason: why }, why !== 'timeout' || !this.connection?.isBehind(this))
+    else this.#finish(failed(why), why !== 'timeout' || !this.connection?.isBehind(this))
   }
 
   /**
@@ -91,7 +91,7 @@ export class Exchange implements Carried, Due, Awaiting {
 
   flooded(): void {
     if (this.#status) this.#settle('answer_too_long')
-    else this.#fail({ kind: 'failed', reason: 'headers_too_long' })
+    else this.#fail(failed('headers_too_long'))
     this.cut()
   }
 
@@ -103,12 +103,11 @@ export class Exchange implements Carried, Due, Awaiting {
     if (status >= 200 && this.connection?.isShared && saysClose(raw)) this.connection.closing()
     if (!this.#end) return true
     if (status < 200) {
-      if (++this.#informational > informationalLimit)
-        this.#fail({ kind: 'failed', reason: 'protocol: endless 1xx' })
+      if (++this.#informational > informationalLimit) this.#fail(failed('protocol: endless 1xx'))
       return true
     }
     if (hasLongHeader(raw, headerLimit)) {
-      this.#fail({ kind: 'failed', reason: 'headers_too_long' })
+      this.#fail(failed('headers_too_long'))
       return true
     }
     this.#status = status
@@ -165,13 +164,8 @@ export class Exchange implements Carried, Due, Awaiting {
     const evidence = this.#evidence(body, broken)
     const is2xx = this.#status < 300
     const answer = this.#accepted && new ReadAnswer(this.#status, this.#headers, body)
-    let verdict: Verdict = is2xx
-    try {
-      if (this.#accepted && answer) verdict = this.#accepted(answer)
-    } catch (error) {
-      return this.#failed(`accepted_threw: ${String(error).slice(0, 200)}`, evidence)
-    }
-    if (isPromise(verdict)) return this.#failed('accepted_async', evidence)
+    const verdict = this.#accepted && answer ? judgedBy(this.#accepted, answer) : is2xx
+    if (typeof verdict === 'object') return this.#failed(verdict.wrong, evidence)
     if (verdict === 'refused')
       return { kind: 'refused', reason: is2xx ? 'not_accepted' : `http_${this.#status}`, ...evidence }
     if (this.#status === 410) return { kind: 'refused', reason: 'http_410', ...evidence }
@@ -198,11 +192,4 @@ export class Exchange implements Carried, Due, Awaiting {
     if (broken) evidence.warning = broken
     return evidence
   }
-}
-
-/** A handler's `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process. */
-export function isPromise(verdict: unknown): boolean {
-  if (!(verdict instanceof Promise)) return false
-  verdict.catch(() => {})
-  return true
 }

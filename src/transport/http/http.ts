@@ -1,7 +1,6 @@
-import { exchanges, type HttpLimits } from './client.ts'
+import { exchanges, type HttpLimits, headersOf } from './client.ts'
 import type { Guard } from '../egress/guard.ts'
-import { ended } from '../failure.ts'
-import { headersOf } from './headers.ts'
+import { failed } from '../failure.ts'
 import type { Transport } from '../types.ts'
 import type { SafeUrl } from '../url.ts'
 
@@ -28,21 +27,21 @@ export function httpTransport(deps: HttpDeps): Transport<HttpRequest> {
   return {
     name: 'http',
 
-    send(request, context, accepted) {
+    async send(request, context, accepted) {
       if (typeof request !== 'object' || request === null)
-        return ended('bad_request: the handler returned no request')
-      if (context.signal.aborted) return ended('shutdown')
-      if (context.timeoutMs <= 0) return ended('timeout')
+        return failed('bad_request: the handler returned no request')
+      if (context.signal.aborted) return failed('shutdown')
+      if (context.timeoutMs <= 0) return failed('timeout')
       const url = deps.guard.check(String(request.url))
-      if (!(url instanceof URL)) return Promise.resolve(url)
+      if (!(url instanceof URL)) return url
       const method = request.method ?? 'POST'
       if (!methods.has(method))
-        return ended('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
+        return failed('bad_request: the method must be POST, PUT, PATCH, DELETE or GET')
       const body = request.body ?? (method === 'GET' ? '' : (context.raw ?? ''))
       if (typeof body !== 'string' && !(body instanceof Uint8Array))
-        return ended('bad_request: the body must be text or bytes')
+        return failed('bad_request: the body must be text or bytes')
       const headers = headersOf(request.headers ?? {}, context, body)
-      if (typeof headers === 'string') return ended(`bad_request: ${headers}`)
+      if (typeof headers === 'string') return failed(`bad_request: ${headers}`)
 
       return open.send({ url, method, headers, body }, context, accepted)
     },

@@ -1,6 +1,7 @@
 import { buildConnector, Client, Pool, type Dispatcher } from 'undici'
 import { isIP, type Socket } from 'node:net'
-import { Failure, type Guard } from '../egress/guard.ts'
+import type { Guard } from '../egress/guard.ts'
+import { Failure } from '../failure.ts'
 import { PipelinedConnection } from './pipeline.ts'
 import type { SendContext } from '../types.ts'
 

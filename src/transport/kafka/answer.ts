@@ -5,9 +5,9 @@ import {
   Reader,
   type ResponseParser
 } from '@platformatic/kafka'
-import { Failure } from '../egress/guard.ts'
+import { Failure } from '../failure.ts'
 import { decompress, type Compression } from './decompress.ts'
-import { protocol } from './frames.ts'
+import { unfit } from '../judged.ts'
 
 /** Values that one answer may hold, which bounds the time it takes. A receipt with two headers has eleven. */
 const mostFetched = 200_000
@@ -51,7 +51,7 @@ export function strictly<Answer>(parser: ResponseParser<Answer>): ResponseParser
       return answer
     } catch (error) {
       if (error instanceof Error && GenericError.isGenericError(error)) throw error
-      throw expected(error instanceof Failure ? error : protocol('not an answer of Kafka'))
+      throw expected(error instanceof Failure ? error : unfit('not an answer of Kafka'))
     } finally {
       reading = undefined
     }
@@ -77,7 +77,7 @@ class Bytes {
   }
 
   #count(): Buffer {
-    if (--this.#budget.values < 0) throw protocol('an answer of too many values')
+    if (--this.#budget.values < 0) throw unfit('an answer of too many values')
     return this.#bytes
   }
 
@@ -93,7 +93,7 @@ class Bytes {
 
   slice(start = 0, end = this.length): Buffer {
     const bytes = this.#count()
-    if (start < 0 || end < start || end > bytes.length) throw protocol('a length that is not there')
+    if (start < 0 || end < start || end > bytes.length) throw unfit('a length that is not there')
     return bytes.subarray(start, end)
   }
 
@@ -113,7 +113,7 @@ class Bytes {
       value |= (byte & 127) << (7 * read++)
       if (byte < 128) return [value >>> 0, read]
     }
-    throw protocol('a number without end')
+    throw unfit('a number without end')
   }
 
   readUnsignedVarInt64(start: number): [value: bigint, read: number] {
@@ -124,7 +124,7 @@ class Bytes {
       value += BigInt(byte & 127) << BigInt(7 * read++)
       if (byte < 128) return [value, read]
     }
-    throw protocol('a number without end')
+    throw unfit('a number without end')
   }
 
   readVarInt(start: number): [value: number, read: number] {
@@ -147,7 +147,7 @@ function judge(api: number, answer: unknown, budget: Budget): void {
   const of = answer as Record<string, unknown> & { members: Record<string, unknown>[] }
   // It would ask again at once, for ever.
   if (api === apis.apiVersions && (of['apiKeys'] as unknown[]).length === 0)
-    throw protocol('the broker knows no API')
+    throw unfit('the broker knows no API')
   // It goes through lists as long as the largest number in them.
   if (api === apis.listOffsets || api === apis.offsetFetch) judgePartitions(answer)
   // It reads what is in these later on, by bytes of its own.
@@ -157,7 +157,7 @@ function judge(api: number, answer: unknown, budget: Budget): void {
       if (Buffer.isBuffer(each['metadata'])) each['metadata'] = like(each['metadata'], budget)
   if (api !== apis.auth) return
   const [, iterations = '0'] = /(?:^|,)i=(\d+)/.exec(String(of['authBytes'])) ?? []
-  if (Number(iterations) > mostIterations) throw protocol(`a password of ${mostIterations} rounds and more`)
+  if (Number(iterations) > mostIterations) throw unfit(`a password of ${mostIterations} rounds and more`)
   const lifetime = of['sessionLifetimeMs'] as bigint
   // A timer of more than 24 days ends at once.
   if (lifetime > 0n)
@@ -171,12 +171,12 @@ function judgePartitions(answer: unknown): void {
   for (const topic of topics ?? groups?.flatMap(each => each.topics) ?? []) {
     let largest = 0
     for (const { partitionIndex } of topic.partitions) {
-      if (partitionIndex < 0) throw protocol('a partition of no number')
+      if (partitionIndex < 0) throw unfit('a partition of no number')
       largest = Math.max(largest, partitionIndex + 1)
     }
     sum += largest
   }
-  if (sum > mostPartitions) throw protocol('too many partitions')
+  if (sum > mostPartitions) throw unfit('too many partitions')
 }
 
 for (const name of ['gzip', 'snappy', 'lz4', 'zstd'] satisfies Compression[]) {

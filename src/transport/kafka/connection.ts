@@ -7,9 +7,11 @@ import {
   type ConnectionPool
 } from '@platformatic/kafka'
 import { at, reach, type Broker } from '../broker.ts'
-import { Failure, type Guard } from '../egress/guard.ts'
+import type { Guard } from '../egress/guard.ts'
+import { failed, Failure } from '../failure.ts'
 import { expected, strictly } from './answer.ts'
-import { judgeFrames, protocol, room } from './frames.ts'
+import { unfit } from '../judged.ts'
+import { judgeFrames, room } from './frames.ts'
 
 /** The options of every client to this broker. Throws a Failure for an option of the URL that does not exist. */
 export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
@@ -17,10 +19,11 @@ export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
   const sasl = known.find(each => each === mechanism)
   if (!sasl) {
-    throw new Failure({
-      kind: 'failed',
-      reason: `bad_request: the mechanism of the broker ${broker.name} must be plain, scram-sha-256 or scram-sha-512`
-    })
+    throw new Failure(
+      failed(
+        `bad_request: the mechanism of the broker ${broker.name} must be plain, scram-sha-256 or scram-sha-512`
+      )
+    )
   }
   return {
     clientId: 'ackbox',
@@ -96,7 +99,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
       try {
         callback(...given)
       } catch (thrown) {
-        fail(thrown instanceof Failure ? thrown : protocol('the client cannot make sense of the broker'))
+        fail(thrown instanceof Failure ? thrown : unfit('the client cannot make sense of the broker'))
       }
     }
   }
@@ -116,7 +119,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
       connections.add(connection)
       socket.once('close', () => connections.delete(connection))
       judgeFrames(socket, kept, thrown => {
-        if (!(thrown instanceof Failure)) return fail(protocol('the client cannot make sense of the broker'))
+        if (!(thrown instanceof Failure)) return fail(unfit('the client cannot make sense of the broker'))
         refuse(connection, thrown)
       })
       if (failure || connections.size > mostConnections) socket.destroy()
@@ -130,7 +133,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         callback(error && reason ? expected(reason) : error && understood(error), answer)
       })
       if (use === 'reads' && api !== fetchApi && tooMany())
-        return settle(expected(protocol('no end of questions')))
+        return settle(expected(unfit('no end of questions')))
       const parsed = strictly(parser)
       const read: typeof parser = (...given) => {
         try {
@@ -155,7 +158,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
 
   return {
     owned,
-    end: () => fail(new Failure({ kind: 'failed', reason: 'connection_closed' })),
+    end: () => fail(new Failure(failed('connection_closed'))),
 
     lost: () =>
       new Promise((_, reject) => {
@@ -166,7 +169,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
     within: (ms, start) =>
       new Promise((resolve, reject) => {
         if (failure) return reject(failure)
-        const timer = setTimeout(() => over(new Failure({ kind: 'failed', reason: 'timeout' })), ms)
+        const timer = setTimeout(() => over(new Failure(failed('timeout'))), ms)
         const leave = (): void => {
           clearTimeout(timer)
           waiting.delete(over)
@@ -203,7 +206,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         let address: string
         try {
           if (!broker || !(broker.port > 0 && broker.port < 65_536))
-            throw protocol('a broker without an address')
+            throw unfit('a broker without an address')
           address = await reach(guard, broker)
         } catch (error) {
           callback(understood(error as Error))

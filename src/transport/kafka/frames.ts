@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import { Failure } from '../egress/guard.ts'
+import { unfit } from '../judged.ts'
 
 /** What one client may hold of answers that are not complete yet, over all of its connections. */
 export interface Room {
@@ -10,9 +10,6 @@ export interface Room {
 
 /** Far above any answer to a Produce or Metadata, and above a batch of receipts that a broker takes by default (1 MB). */
 export const room = (frameBytes: number): Room => ({ frameBytes, mostBytes: 4 * frameBytes, held: 0 })
-
-export const protocol = (what: string): Failure =>
-  new Failure({ kind: 'failed', reason: `protocol: ${what}` })
 
 const lengthBytes = 4
 const idBytes = 4
@@ -50,8 +47,7 @@ function frameReader(room: Room): FrameReader {
   function lengthAt(bytes: Buffer, start: number, end: number): number | undefined {
     if (end - start < lengthBytes) return undefined
     const length = bytes.readInt32BE(start)
-    if (length < idBytes || length > room.frameBytes)
-      throw protocol('an answer of a length that no answer has')
+    if (length < idBytes || length > room.frameBytes) throw unfit('an answer of a length that no answer has')
     return lengthBytes + length
   }
 
@@ -61,7 +57,7 @@ function frameReader(room: Room): FrameReader {
     const grown = Buffer.allocUnsafe(size)
     held?.copy(grown, 0, 0, filled)
     held = grown
-    if (room.held > room.mostBytes) throw protocol('more unfinished answers than are kept')
+    if (room.held > room.mostBytes) throw unfit('more unfinished answers than are kept')
     return grown
   }
 

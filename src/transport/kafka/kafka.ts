@@ -1,7 +1,4 @@
-import { type Broker, chosen } from '../broker.ts'
-import { Failure } from '../egress/guard.ts'
-import { ended } from '../failure.ts'
-import { openSends, reservedName } from '../sends.ts'
+import { brokerTransport, reservedName } from '../sends.ts'
 import { writer, type Item, type Writer } from './writer.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
@@ -20,48 +17,15 @@ export interface KafkaRequest {
 const topicName = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$/
 
 export function kafkaTransport(deps: TransportDeps): Transport<KafkaRequest> {
-  const sends = openSends()
-  const writers = new Map<string, Writer>()
-  let closed = false
-
-  function writerOf(broker: Broker): Writer {
-    const known = writers.get(broker.name)
-    if (known) return known
-    const made = writer(broker, deps)
-    writers.set(broker.name, made)
-    return made
-  }
-
-  return {
-    name: 'kafka',
-
-    send(request, context) {
-      if (closed) return ended('shutdown')
-      const problem = problemOf(request)
-      if (problem !== undefined) return ended(`bad_request: ${problem}`)
-      let broker: Broker
-      try {
-        broker = chosen(deps.brokers, 'kafka', request.broker)
-      } catch (error) {
-        if (error instanceof Failure) return Promise.resolve(error.outcome)
-        throw error
-      }
-      const message = messageOf(request, context)
-      return sends.fly(context, flight => new Promise(end => writerOf(broker).add({ message, flight, end })))
-    },
-
-    async close() {
-      closed = true
-      sends.close()
-      await Promise.all([...writers.values()].map(each => each.close()))
-    }
-  }
+  return brokerTransport<KafkaRequest, Writer, Item['message']>('kafka', deps, {
+    open: broker => writer(broker, deps),
+    read: (request, context) => problemOf(request) ?? messageOf(request, context),
+    send: (to, message, flight) => new Promise(end => to.add({ message, flight, end }))
+  })
 }
 
 function problemOf(request: KafkaRequest): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
-  const { broker, topic, key, headers, value } = request
-  if (broker !== undefined && typeof broker !== 'string') return 'the broker must be a name'
+  const { topic, key, headers, value } = request
   if (typeof topic !== 'string' || !topicName.test(topic)) return 'the topic is not a valid name'
   if (key !== undefined && !isPayload(key)) return 'the key must be text or bytes'
   if (value !== undefined && !isPayload(value)) return 'the value must be text or bytes'

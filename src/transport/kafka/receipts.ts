@@ -8,15 +8,19 @@ import {
   type MessagesStream
 } from '@platformatic/kafka'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { anyOf, handled, inHand, type InHand } from '../in-hand.ts'
-import { failed } from './failure.ts'
+import { outcomeOf } from './failure.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 import {
   address as topic,
   type Consume,
   type Handle,
   type ReceiptMessage,
-  type ReceiptConsumerDeps
+  type ReceiptConsumerDeps,
+  anyOf,
+  handled,
+  inHand,
+  keepTaking,
+  type InHand
 } from '../receipts.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
@@ -34,21 +38,14 @@ type Stream = MessagesStream<Buffer, Buffer, Buffer, Buffer>
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   const hand = inHand()
-  let failures = 0
-  while (!signal.aborted) {
-    let reason = 'connection_closed'
+  await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
     try {
-      await took(deps, handle, hand, signal, () => {
-        if (failures > 0) log.info({ broker: broker.name, topic }, 'receipts.available')
-        failures = 0
-      })
+      await took(deps, handle, hand, signal, onReady)
+      return 'connection_closed'
     } catch (error) {
-      reason = failed(error).reason
+      return outcomeOf(error).reason
     }
-    if (signal.aborted) return
-    if (failures++ === 0) log.warn({ broker: broker.name, topic, reason }, 'receipts.unavailable')
-    await sleep(Math.min(waitMost, 250 * 2 ** failures), signal)
-  }
+  })
 }
 
 /** Takes records until the stream ends or fails, or until we must go. */

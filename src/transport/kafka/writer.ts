@@ -10,8 +10,8 @@ import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
 import type { Flight } from '../sends.ts'
-import { failed } from './failure.ts'
-import { protocol } from './frames.ts'
+import { outcomeOf } from './failure.ts'
+import { unfit } from '../judged.ts'
 import { kafkaLink, linkOptions, type KafkaLink } from './connection.ts'
 
 /** One send. What is over before it was written is not written. */
@@ -87,7 +87,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
       const { producer, link } = (used = open())
       const options = { messages: batch.map(each => each.message), acks: ProduceAcks.ALL }
       const result = await link.within<ProduceResult>(lostMs, done => producer.send(options, done))
-      if (!result.offsets?.length) throw protocol('the broker confirms nothing')
+      if (!result.offsets?.length) throw unfit('the broker confirms nothing')
       const outcomes = {
         kind: 'delivered',
         address: addressOf(producer, result) ?? at(broker.hosts[0]!)
@@ -99,7 +99,7 @@ export function writer(broker: Broker, deps: WriterDeps): Writer {
         each.end(messageId === undefined ? outcomes : { ...outcomes, messageId })
       }
     } catch (error) {
-      const outcome = failed(error)
+      const outcome = outcomeOf(error)
       // One message is too large: each is sent alone, so that the others do not fail with it.
       if (outcome.kind === 'refused' && batch.length > 1) {
         for (const each of batch) if (!each.flight.over) await produce([each])

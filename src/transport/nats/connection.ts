@@ -8,8 +8,8 @@ import {
   type TlsOptions
 } from '@nats-io/transport-node'
 import { at, type Broker } from '../broker.ts'
-import { failureOf } from '../failure.ts'
-import { Failure, type Guard } from '../egress/guard.ts'
+import { failed, Failure, failureOf } from '../failure.ts'
+import type { Guard } from '../egress/guard.ts'
 import { link, type Link } from '../connection.ts'
 import { ownDial, type Dial } from './dial.ts'
 
@@ -68,16 +68,16 @@ function login({ username, password }: Broker) {
 export function natsFailure(error: unknown): Failure['outcome'] {
   if (error instanceof Failure) return error.outcome
   if (error instanceof errors.AuthorizationError || error instanceof errors.UserAuthenticationExpiredError)
-    return { kind: 'failed', reason: 'credentials: the broker refused the login' }
+    return failed('credentials: the broker refused the login')
   if (error instanceof errors.PermissionViolationError)
-    return { kind: 'failed', reason: 'credentials: the login lacks the permission' }
-  if (error instanceof errors.TimeoutError) return { kind: 'failed', reason: 'timeout' }
+    return failed('credentials: the login lacks the permission')
+  if (error instanceof errors.TimeoutError) return failed('timeout')
   if (error instanceof errors.ClosedConnectionError || error instanceof errors.DrainingConnectionError)
-    return { kind: 'failed', reason: 'connection_closed' }
+    return failed('connection_closed')
   if (error instanceof Error && error.message.includes("'tls'"))
-    return { kind: 'failed', reason: 'tls: the broker does not offer TLS' }
+    return failed('tls: the broker does not offer TLS')
   if (error instanceof Error && error.cause !== undefined) return natsFailure(error.cause)
   if (error instanceof errors.ConnectionError || error instanceof errors.RequestError || error === undefined)
-    return { kind: 'failed', reason: 'connection_closed' }
+    return failed('connection_closed')
   return failureOf(error)
 }

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
-import { Failure } from '../egress/guard.ts'
+import { Failure } from '../failure.ts'
 import { judged, patience, unfit, type Judge } from '../judged.ts'
 
 interface Dialing {

@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto'
 import { errors, headers as newHeaders, type MsgHdrs, type NatsConnection } from '@nats-io/transport-node'
 import { jetstream, JetStreamApiError } from '@nats-io/jetstream'
 import type { Outcome } from '../../domain/types.ts'
-import { type Broker, chosen } from '../broker.ts'
-import { openSends, reservedName, type Flight } from '../sends.ts'
-import { Failure } from '../egress/guard.ts'
+import type { Broker } from '../broker.ts'
+import { brokerTransport, reservedName, type Flight } from '../sends.ts'
+import { failed } from '../failure.ts'
 import type { Link } from '../connection.ts'
 import { natsFailure, natsLink } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
@@ -37,28 +37,13 @@ const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const idHeader = 'Nats-Msg-Id'
 
 export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
-  const links = new Map<Broker, Link<NatsConnection>>()
-  const inFlight = openSends()
   const uncertain = remembered(uncertainKept)
 
-  function linkOf(broker: Broker): Link<NatsConnection> {
-    const known = links.get(broker) ?? natsLink(broker, deps, messageMost)
-    links.set(broker, known)
-    return known
-  }
-
-  async function publish(
-    link: Link<NatsConnection>,
-    ready: Ready,
-    context: SendContext,
-    flight: Flight,
-    wrote: (id: string) => void
-  ): Promise<Outcome> {
-    const began = performance.now()
+  async function publish(link: Link<NatsConnection>, ready: Ready, flight: Flight): Promise<Outcome> {
     let address: string | undefined
     try {
       const client = await link.client()
-      if (flight.over) return { kind: 'failed', reason: 'timeout' }
+      if (flight.over) return failed('timeout')
       address = client.getServer()
       // A send that was never confirmed goes again under its old id: the stream tells whether it has it. Any other gets a
       // new one, or the stream would swallow a repeat that the downstream is owed.
@@ -68,12 +53,11 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
       // The server ends the connection of a message that is too large, and with it all that are in flight
       if (client.info && bytes > client.info.max_payload)
         return { kind: 'refused', reason: `too_large: over ${client.info.max_payload} bytes`, address }
-      wrote(id)
-      const left = Math.max(1, context.timeoutMs - (performance.now() - began))
+      uncertain.set(ready.key, id)
       const ack = await jetstream(client).publish(ready.subject, ready.payload, {
         headers: ready.headers,
         // Only for the client's bookkeeping: the deadline is the clock's.
-        timeout: left + 1_000,
+        timeout: Math.max(1, flight.due - performance.now()) + 1_000,
         retries: 1
       })
       // One that comes after the deadline confirms nothing: the attempt has failed, and its repeat must be swallowed
@@ -94,37 +78,12 @@ export function natsTransport(deps: TransportDeps): Transport<NatsRequest> {
     }
   }
 
-  return {
-    name: 'nats',
-
-    async send(request, context) {
-      let ready: Ready | string
-      let link: Link<NatsConnection>
-      try {
-        if (typeof request !== 'object' || request === null) return bad('the handler returned no request')
-        const broker = chosen(deps.brokers, 'nats', request.broker)
-        ready = read(request, context, broker)
-        if (typeof ready === 'string') return bad(ready)
-        link = linkOf(broker)
-      } catch (error) {
-        if (error instanceof Failure) return error.outcome
-        throw error
-      }
-      const { key } = ready
-      const made = ready
-      return inFlight.fly(context, flight =>
-        publish(link, made, context, flight, id => uncertain.set(key, id))
-      )
-    },
-
-    async close() {
-      inFlight.close()
-      for (const each of links.values()) each.close()
-    }
-  }
+  return brokerTransport<NatsRequest, Link<NatsConnection>, Ready>('nats', deps, {
+    open: broker => natsLink(broker, deps, messageMost),
+    read,
+    send: publish
+  })
 }
-
-const bad = (what: string): Outcome => ({ kind: 'failed', reason: `bad_request: ${what}` })
 
 function read(request: NatsRequest, context: SendContext, broker: Broker): Ready | string {
   const { subject, headers: own = {} } = request

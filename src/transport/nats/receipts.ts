@@ -1,10 +1,20 @@
 import type { NatsConnection } from '@nats-io/transport-node'
 import { AckPolicy, jetstream, jetstreamManager, type Consumer, type JsMsg } from '@nats-io/jetstream'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { Failure } from '../egress/guard.ts'
-import { atATime, inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
+import { Failure } from '../failure.ts'
 import { natsFailure, natsLink } from './connection.ts'
-import { address, messageMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
+import {
+  address,
+  messageMost,
+  type Consume,
+  type Handle,
+  type ReceiptMessage,
+  atATime,
+  inHand,
+  laterMs,
+  TooMuch,
+  type InHand
+} from '../receipts.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
 const durable = 'ackbox'

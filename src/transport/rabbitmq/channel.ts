@@ -1,11 +1,30 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import type { Channel, Connection } from 'rabbitmq-client'
+import type { Channel, Connection, Envelope } from 'rabbitmq-client'
 import type { Outcome } from '../../domain/types.ts'
 import { waitAtMost } from '../../runtime/with-timeout.ts'
-import type { Blocked } from '../egress/guard.ts'
-import { maxSize, tooLarge, unroutable, verdict, type Closed, type SendVerdict } from './failure.ts'
+import { failed, type Failed } from '../failure.ts'
+import {
+  maxSize,
+  tooLarge,
+  unroutable,
+  verdict,
+  type Closed,
+  type SendVerdict,
+  type Suspect
+} from './failure.ts'
 import { brokenBy, codeOf, type Dialed } from './dial.ts'
-import type { Sending } from './sending.ts'
+import type { Flight } from '../sends.ts'
+
+/** One message on its way. */
+export interface Sending extends Suspect {
+  readonly flight: Flight
+  readonly envelope: Envelope & { messageId: string }
+  readonly body: Buffer
+  /** The server gave it back: no queue took it. */
+  returned: boolean
+  /** Called when it ends while the server may still confirm it. */
+  leave: (() => void) | undefined
+}
 
 /** A channel with publisher confirms. */
 interface Lane {
@@ -40,7 +59,7 @@ export class ChannelPool {
   /** By exchange; `undefined` is the one for one message at a time. */
   readonly #lanes = new Map<string | undefined, Promise<Lane>>()
   #last: Promise<unknown> = Promise.resolve()
-  #gone: Blocked | undefined
+  #gone: Failed | undefined
   #isBlocked = false
   /** What the server takes, once it has said so; a message that is larger costs its neighbours their channel. */
   #maxBytes = Infinity
@@ -48,11 +67,7 @@ export class ChannelPool {
   /** Bytes of the messages that were sent, less those that came back. */
   readonly #unreturned: { bytes: number }
 
-  constructor(
-    { connection, address }: Dialed,
-    unreturned: { bytes: number },
-    onGone: (why: Blocked) => void
-  ) {
+  constructor({ connection, address }: Dialed, unreturned: { bytes: number }, onGone: (why: Failed) => void) {
     this.address = address
     this.#unreturned = unreturned
     this.#connection = connection
@@ -81,13 +96,13 @@ export class ChannelPool {
           : await this.#attempt(sending.exchange, sending)
       if (said !== 'again' && said !== 'alone') return said
     }
-    return { kind: 'failed', reason: 'channel_closed' }
+    return failed('channel_closed')
   }
 
   /** Lets go at once of what is in flight; says good-bye if the server still listens. */
   async close(): Promise<void> {
     if (this.#gone) return
-    this.#gone = { kind: 'failed', reason: 'shutdown' }
+    this.#gone = failed('shutdown')
     const channels = Array.from(this.#lanes.values(), async lane => (await lane).channel.close())
     const polite = Promise.allSettled(channels).then(() => this.#connection.close())
     await waitAtMost(closeMs, polite)
@@ -96,19 +111,18 @@ export class ChannelPool {
 
   async #attempt(exchange: string | undefined, sending: Sending): Promise<SendVerdict> {
     // Its deadline may have passed while it waited; what is said here nobody hears.
-    if (sending.ended) return { kind: 'failed', reason: 'timeout' }
+    if (sending.flight.over) return failed('timeout')
     if (this.#gone) return this.#gone
     // What is written now would wait in our memory for as long as the broker is short of its own.
-    if (this.#isBlocked)
-      return { kind: 'failed', reason: 'blocked: the broker is short of memory or disk space' }
+    if (this.#isBlocked) return failed('blocked: the broker is short of memory or disk space')
     if (sending.bytes > this.#maxBytes) return tooLarge(sending.bytes, this.#maxBytes)
     let lane: Lane
     try {
       lane = await this.#lane(exchange)
     } catch (error) {
-      return this.#gone ?? { kind: 'failed', reason: `channel: ${codeOf(error)}` }
+      return this.#gone ?? failed(`channel: ${codeOf(error)}`)
     }
-    if (sending.ended) return { kind: 'failed', reason: 'timeout' }
+    if (sending.flight.over) return failed('timeout')
     return this.#confirmed(lane, sending)
   }
 
@@ -132,7 +146,7 @@ export class ChannelPool {
       await turn()
       return sending.returned ? unroutable(sending) : { kind: 'delivered' }
     } catch (error) {
-      if (codeOf(error) === 'NACK') return { kind: 'failed', reason: 'rejected: a queue is full' }
+      if (codeOf(error) === 'NACK') return failed('rejected: a queue is full')
       this.#heard(lane, error)
       // Another one in flight may be the one that is told why.
       await turn()

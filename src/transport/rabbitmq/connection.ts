@@ -1,6 +1,7 @@
 import type { Logger } from '../../runtime/logger.ts'
 import type { Broker } from '../broker.ts'
-import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
+import type { Guard } from '../egress/guard.ts'
+import { Failure, type Failed } from '../failure.ts'
 import { dial } from './dial.ts'
 import { ChannelPool } from './channel.ts'
 
@@ -26,7 +27,7 @@ export function rabbitmqLink({ guard, log }: LinkDeps, broker: Broker): Rabbitmq
   let knocksAt = 0
   let isAway = false
 
-  function away({ reason }: Blocked): void {
+  function away({ reason }: Failed): void {
     if (isAway || stop.signal.aborted) return
     isAway = true
     log.warn({ broker: broker.name, reason }, 'broker.unavailable')

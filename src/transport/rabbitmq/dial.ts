@@ -2,8 +2,8 @@ import { isIP } from 'node:net'
 import { Connection } from 'rabbitmq-client'
 import { at, reach, type Broker } from '../broker.ts'
 import { untilAborted } from '../../runtime/with-timeout.ts'
-import { failureOf } from '../failure.ts'
-import { Failure, type Blocked, type Guard } from '../egress/guard.ts'
+import { failed, Failure, type Failed, failureOf } from '../failure.ts'
+import type { Guard } from '../egress/guard.ts'
 import { bounded, type MayCome } from './bounded.ts'
 
 export interface Dialed {
@@ -29,7 +29,7 @@ export async function dial(
   mayCome: MayCome,
   signal: AbortSignal
 ): Promise<Dialed> {
-  let failure = new Failure({ kind: 'failed', reason: 'shutdown' })
+  let failure = new Failure(failed('shutdown'))
   for (let i = 0; i < broker.hosts.length && !signal.aborted; i++) {
     const host = (first + i) % broker.hosts.length
     try {
@@ -50,7 +50,7 @@ async function connect(
 ): Promise<Omit<Dialed, 'host'>> {
   const { host, port } = broker.hosts[number] ?? { host: '', port: 0 }
   const ip = await reach(guard, { host, port })
-  if (signal.aborted) throw new Failure({ kind: 'failed', reason: 'shutdown' })
+  if (signal.aborted) throw new Failure(failed('shutdown'))
   const connection = bounded(
     new Connection({
       hostname: ip,
@@ -73,7 +73,7 @@ async function connect(
   })
   try {
     await untilAborted(signal, open)
-    if (signal.aborted) throw new Failure({ kind: 'failed', reason: 'shutdown' })
+    if (signal.aborted) throw new Failure(failed('shutdown'))
     return { connection, address: at({ host: ip, port }) }
   } catch (error) {
     // It would connect again by itself, to an address that nobody judged.
@@ -83,7 +83,7 @@ async function connect(
 }
 
 /** What an error of a connection came to; the server's own text is not shown, it may name users. */
-export function brokenBy(error: unknown): Blocked {
+export function brokenBy(error: unknown): Failed {
   if (error instanceof Failure) return error.outcome
   const code = codeOf(error)
   const text = error instanceof Error ? error.message : ''
@@ -109,5 +109,3 @@ const words: Readonly<Record<string, string>> = {
 
 export const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
-
-const failed = (reason: string): Blocked => ({ kind: 'failed', reason })

@@ -1,4 +1,5 @@
 import type { Outcome } from '../../domain/types.ts'
+import { failed } from '../failure.ts'
 
 /** Why the server closed a channel. It closes it for one message, and every other one in flight on it is rejected too. */
 export interface Closed {
@@ -24,20 +25,19 @@ export type SendVerdict = Outcome | 'again' | 'alone'
  * the reason says. A channel serves one exchange, so what is said of the exchange goes for all on it.
  */
 export function verdict(closed: Closed | undefined, suspect: Suspect, wasAlone: boolean): SendVerdict {
-  if (!closed) return wasAlone ? { kind: 'failed', reason: 'channel_closed' } : 'alone'
+  if (!closed) return wasAlone ? failed('channel_closed') : 'alone'
   if (closed.code === 'NOT_FOUND')
-    return { kind: 'failed', reason: `target_missing: the exchange ${suspect.exchange} does not exist` }
+    return failed(`target_missing: the exchange ${suspect.exchange} does not exist`)
   if (closed.code === 'ACCESS_REFUSED') {
     const forbidden = topicOf(closed.text)
     if (forbidden !== undefined && forbidden !== suspect.routingKey) return 'again'
-    return { kind: 'failed', reason: `credentials: may not publish to ${target(suspect)}` }
+    return failed(`credentials: may not publish to ${target(suspect)}`)
   }
-  if (closed.code === 'CODEC')
-    return { kind: 'failed', reason: 'bad_request: the message does not fit into a frame' }
+  if (closed.code === 'CODEC') return failed('bad_request: the message does not fit into a frame')
   const most = maxSize(closed.text)
   if (most !== undefined && (suspect.bytes > most || wasAlone)) return tooLarge(suspect.bytes, most)
   if (most !== undefined) return 'again'
-  return wasAlone ? { kind: 'failed', reason: `channel_closed: ${closed.code}` } : 'alone'
+  return wasAlone ? failed(`channel_closed: ${closed.code}`) : 'alone'
 }
 
 export const tooLarge = (bytes: number, most: number): Outcome => ({

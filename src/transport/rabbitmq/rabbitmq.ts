@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { type Broker, chosen } from '../broker.ts'
-import { deadlines } from '../deadlines.ts'
-import { ended, failureOf } from '../failure.ts'
-import { reservedName } from '../sends.ts'
+import { failed, failureOf } from '../failure.ts'
+import { brokerTransport, reservedName, type Flight } from '../sends.ts'
+import type { Sending } from './channel.ts'
+import { defined } from '../../domain/defined.ts'
+import type { Outcome } from '../../domain/types.ts'
 import { rabbitmqLink, type RabbitmqLink } from './connection.ts'
-import { Sending } from './sending.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
 
 /** What a handler's `request` returns for rabbitmq. */
@@ -25,58 +25,40 @@ export interface RabbitmqRequest {
  * is what a full queue rejects. The same delivery sent again has the same `message-id`, its webhook-id.
  */
 export function rabbitmqTransport(deps: TransportDeps): Transport<RabbitmqRequest> {
-  const clock = deadlines<Sending>()
-  const links = new Map<string, RabbitmqLink>()
-  let closed = false
+  return brokerTransport<RabbitmqRequest, RabbitmqLink, Message>('rabbitmq', deps, {
+    open: broker => rabbitmqLink(deps, broker),
+    read: (request, context) => problemOf(request) ?? messageOf(request, context),
+    send: publish
+  })
+}
 
-  function linkTo(broker: Broker): RabbitmqLink {
-    let known = links.get(broker.name)
-    if (!known) links.set(broker.name, (known = rabbitmqLink(deps, broker)))
-    return known
+type Message = Pick<Sending, 'envelope' | 'body'>
+
+async function publish(to: RabbitmqLink, { envelope, body }: Message, flight: Flight): Promise<Outcome> {
+  const { exchange = '', routingKey = '' } = envelope
+  const sending: Sending = {
+    exchange,
+    routingKey,
+    bytes: body.length,
+    envelope,
+    body,
+    flight,
+    returned: false,
+    leave: undefined
   }
-
-  async function carry(sending: Sending, broker: Broker): Promise<void> {
-    try {
-      const pool = await linkTo(broker).pool()
-      sending.address = pool.address
-      if (!sending.ended) sending.settle(await pool.publish(sending))
-    } catch (error) {
-      sending.settle(failureOf(error))
-    }
+  let address: string | undefined
+  const cut = (why: string): Outcome => {
+    sending.leave?.()
+    if (address !== undefined) return { ...failed(why), address }
+    return failed(why === 'timeout' ? 'connect_timeout' : why)
   }
-
-  return {
-    name: 'rabbitmq',
-
-    send(request, context) {
-      if (closed || context.signal.aborted) return ended('shutdown')
-      if (context.timeoutMs <= 0) return ended('timeout')
-      const problem = problemOf(request)
-      if (problem) return ended(`bad_request: ${problem}`)
-      let broker: Broker
-      try {
-        broker = chosen(deps.brokers, 'rabbitmq', request.broker)
-      } catch (error) {
-        return Promise.resolve(failureOf(error))
-      }
-      const payload = request.body ?? context.raw ?? ''
-      const message = messageOf(request, context, payload)
-      if (typeof message === 'string') return ended(`bad_request: ${message}`)
-      return new Promise(resolve => {
-        const sending: Sending = new Sending(context, message, bytesOf(payload), outcome => {
-          clock.delete(sending)
-          resolve(outcome)
-        })
-        clock.add(sending)
-        void carry(sending, broker)
-      })
-    },
-
-    async close() {
-      closed = true
-      for (const sending of clock.all()) sending.fail('shutdown')
-      await Promise.all(Array.from(links.values(), each => each.close()))
-    }
+  flight.cut = cut // not in place: docs/decisions.md, what has ended
+  try {
+    const pool = await to.pool()
+    address = pool.address
+    return { ...(await pool.publish(sending)), address }
+  } catch (error) {
+    return { ...failureOf(error), ...defined({ address }) }
   }
 }
 
@@ -90,9 +72,7 @@ const bytesOf = (payload: string | Uint8Array): Buffer =>
 const isShort = (text: unknown): text is string => typeof text === 'string' && Buffer.byteLength(text) <= 255
 
 function problemOf(request: RabbitmqRequest): string | undefined {
-  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
-  const { broker, exchange = '', routingKey, headers = {}, body = '' } = request
-  if (broker !== undefined && typeof broker !== 'string') return 'the broker must be a name'
+  const { exchange = '', routingKey, headers = {}, body = '' } = request
   if (!isShort(exchange)) return 'the exchange must be text of at most 255 bytes'
   if (!isShort(routingKey)) return 'the routingKey must be text of at most 255 bytes'
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) return 'the body must be text or bytes'
@@ -113,10 +93,10 @@ function problemOf(request: RabbitmqRequest): string | undefined {
 const headersMost = 7_000
 
 function messageOf(
-  { exchange = '', routingKey, headers = {} }: RabbitmqRequest,
-  context: SendContext,
-  payload: string | Uint8Array
-): Sending['envelope'] | string {
+  { exchange = '', routingKey, headers = {}, body }: RabbitmqRequest,
+  context: SendContext
+): Message | string {
+  const payload = body ?? context.raw ?? ''
   const all: Record<string, string> = {}
   let contentType = 'application/json'
   for (const [name, value] of Object.entries(headers)) {
@@ -130,7 +110,7 @@ function messageOf(
     0
   )
   if (bytes > headersMost) return `the headers take ${bytes} bytes, at most ${headersMost} fit`
-  return {
+  const envelope = {
     exchange,
     routingKey,
     headers: all,
@@ -139,4 +119,5 @@ function messageOf(
     durable: true,
     mandatory: true
   }
+  return { envelope, body: bytesOf(payload) }
 }

@@ -1,17 +1,20 @@
 import type { AsyncMessage, Channel, Connection } from 'rabbitmq-client'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { failureOf } from '../failure.ts'
-import { Failure } from '../egress/guard.ts'
-import { atATime, inHand, laterMs, TooMuch, type InHand } from '../in-hand.ts'
+import { Failure, failureOf } from '../failure.ts'
 import { brokenBy, codeOf, dial } from './dial.ts'
-import { raw } from './raw.ts'
 import {
   address as queue,
   messageMost,
   type Consume,
   type Handle,
   type ReceiptMessage,
-  type ReceiptConsumerDeps
+  type ReceiptConsumerDeps,
+  atATime,
+  inHand,
+  keepTaking,
+  laterMs,
+  TooMuch,
+  type InHand
 } from '../receipts.ts'
 import { sleep } from '../../runtime/repeat.ts'
 
@@ -24,32 +27,27 @@ const waitMost = 15_000
 export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   let host = 0
-  let failures = 0
   let prefetch = atATime
   const hand = inHand()
-  while (!signal.aborted) {
+  await keepTaking(log, { broker: broker.name, queue }, waitMost, signal, async onReady => {
     let reason: string
     let wasTooMuch = false
     try {
       const mayCome = (bytes: number, coming: number): boolean => bytes + coming <= messageMost
       const dialed = await dial(deps.guard, broker, host, mayCome, signal)
       host = dialed.host
-      reason = await took(deps, dialed.connection, handle, hand, prefetch, signal, () => {
-        if (failures > 0)
-          log.info({ broker: broker.name, queue, address: dialed.address }, 'receipts.available')
-        failures = 0
-      })
+      const { connection, address } = dialed
+      const ready = (): void => onReady({ address })
+      reason = await took(deps, connection, handle, hand, prefetch, signal, ready)
     } catch (error) {
       wasTooMuch = error instanceof TooMuch
       reason = failureOf(error).reason
     }
-    if (signal.aborted) return
     // Larger than any receipt: fewer at a time, until these are done with
     prefetch = wasTooMuch ? Math.max(1, prefetch >> 2) : atATime
-    if (failures++ === 0) log.warn({ broker: broker.name, queue, reason }, 'receipts.unavailable')
     host++
-    await sleep(Math.min(waitMost, 250 * 2 ** failures), signal)
-  }
+    return reason
+  })
 }
 
 /** Takes messages until the connection or its channel ends, and says why; or until we must go. */
@@ -198,4 +196,20 @@ function problemOf(error: unknown): string {
   if (code === 'NOT_FOUND') return 'target_missing: the queue does not exist'
   if (code === 'ACCESS_REFUSED') return 'credentials: this user may not use the queue'
   return brokenBy(error).reason
+}
+
+/**
+ * The client parses what is marked as JSON, and numbers beyond 2^53 are then no longer what was sent; text that is not UTF-8
+ * suffers likewise. It has no option for that: what the messages are marked as is taken away before it looks. Bodies are
+ * then always the bytes that came.
+ */
+export function raw(channel: Channel): Channel {
+  const inner = channel as unknown as { _onHeader?(frame: { fields: { contentType?: string } }): void }
+  const onHeader = inner._onHeader?.bind(channel)
+  if (!onHeader) throw new Error('rabbitmq-client has changed: bodies would not be what was sent')
+  inner._onHeader = frame => {
+    delete frame.fields.contentType
+    onHeader(frame)
+  }
+  return channel
 }

@@ -2,8 +2,7 @@ import { Redis } from 'ioredis'
 import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
 import type { Live, Open } from '../connection.ts'
-import { Failure } from '../egress/guard.ts'
-import { failureOf } from '../failure.ts'
+import { failed, Failure, failureOf } from '../failure.ts'
 import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
 import { defined } from '../../domain/defined.ts'
 
@@ -62,11 +61,11 @@ export const isReply = (error: unknown): error is Error =>
 
 const replies: Readonly<Record<string, Outcome>> = {
   WRONGTYPE: { kind: 'refused', reason: 'wrong_type: the key is not a stream' },
-  OOM: { kind: 'failed', reason: 'full: the server is out of memory' },
-  NOAUTH: { kind: 'failed', reason: 'credentials: the server requires a login' },
-  WRONGPASS: { kind: 'failed', reason: 'credentials: the server refused the login' },
-  NOPERM: { kind: 'failed', reason: 'credentials: the login lacks the permission' },
-  READONLY: { kind: 'failed', reason: 'readonly: the server is a replica' }
+  OOM: failed('full: the server is out of memory'),
+  NOAUTH: failed('credentials: the server requires a login'),
+  WRONGPASS: failed('credentials: the server refused the login'),
+  NOPERM: failed('credentials: the login lacks the permission'),
+  READONLY: failed('readonly: the server is a replica')
 }
 
 /** The first word of an error tells: it has no code. Its text may hold what was sent, and is never shown. */
@@ -74,9 +73,9 @@ export function outcomeOf(error: unknown): Outcome {
   if (error instanceof Failure) return error.outcome
   if (isReply(error)) {
     const [word = ''] = error.message.split(' ')
-    return replies[word] ?? { kind: 'failed', reason: `broker: ${word}` }
+    return replies[word] ?? failed(`broker: ${word}`)
   }
   if (error instanceof Error && /Connection is closed|isn't writeable/.test(error.message))
-    return { kind: 'failed', reason: 'connection_closed' }
+    return failed('connection_closed')
   return failureOf(error)
 }

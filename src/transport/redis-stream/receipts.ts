@@ -1,9 +1,20 @@
 import { hostname } from 'node:os'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { Failure } from '../egress/guard.ts'
+import { Failure } from '../failure.ts'
 import { link } from '../connection.ts'
-import { anyOf, atATime, handled, inHand, laterMs, type InHand } from '../in-hand.ts'
-import { address, heldMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
+import {
+  address,
+  heldMost,
+  type Consume,
+  type Handle,
+  type ReceiptMessage,
+  anyOf,
+  atATime,
+  handled,
+  inHand,
+  laterMs,
+  type InHand
+} from '../receipts.ts'
 import { opener, outcomeOf, type RedisConnection } from './connection.ts'
 import { sleep } from '../../runtime/repeat.ts'
 

@@ -1,7 +1,7 @@
 import type { Outcome } from '../../domain/types.ts'
-import { type Broker, chosen } from '../broker.ts'
-import { openSends, reservedName, type Flight } from '../sends.ts'
-import { Failure } from '../egress/guard.ts'
+import type { Broker } from '../broker.ts'
+import { brokerTransport, reservedName, type Flight } from '../sends.ts'
+import { failed } from '../failure.ts'
 import { link, type Link } from '../connection.ts'
 import { isReply, opener, outcomeOf, type RedisConnection } from './connection.ts'
 import type { SendContext, Transport, TransportDeps } from '../types.ts'
@@ -27,66 +27,22 @@ const silentMs = 500
 const replyMost = { bytes: 262_144, items: 1_024 }
 
 export function redisStreamTransport(deps: TransportDeps): Transport<RedisStreamRequest> {
-  const links = new Map<Broker, Link<RedisConnection>>()
-  const inFlight = openSends()
-
-  function linkOf(broker: Broker): Link<RedisConnection> {
-    const known = links.get(broker) ?? link(broker, deps, opener(broker, replyMost))
-    links.set(broker, known)
-    return known
-  }
-
-  return {
-    name: 'redis-stream',
-
-    async send(request, context) {
-      try {
-        if (typeof request !== 'object' || request === null) return bad('the handler returned no request')
-        const broker = chosen(deps.brokers, 'redis-stream', request.broker)
-        if (!/^\d{0,5}$/.test(broker.path))
-          return bad('the path of the broker must be the number of a database')
-        const args = read(request, context)
-        if (typeof args === 'string') return bad(args)
-        const to = linkOf(broker)
-        let sent: { connection: RedisConnection; at: number } | undefined
-        return await inFlight.fly(
-          context,
-          flight => add(to, args, flight, connection => (sent = { connection, at: performance.now() })),
-          why => {
-            // Redis answers in order: behind a silent connection everything waits, and what has not left yet must not
-            // run after we said that it failed.
-            const silent = sent && performance.now() - Math.max(sent.at, sent.connection.answered) >= silentMs
-            if (sent && (silent || why === 'shutdown')) to.drop(sent.connection)
-          }
-        )
-      } catch (error) {
-        if (error instanceof Failure) return error.outcome
-        throw error
-      }
-    },
-
-    async close() {
-      inFlight.close()
-      for (const each of links.values()) each.close()
-    }
-  }
+  return brokerTransport<RedisStreamRequest, Link<RedisConnection>, Args>('redis-stream', deps, {
+    open: broker => link(broker, deps, opener(broker, replyMost)),
+    read,
+    send: add
+  })
 }
-
-const bad = (what: string): Outcome => ({ kind: 'failed', reason: `bad_request: ${what}` })
 
 type Args = [stream: string, ...(string | Buffer)[]]
 
-async function add(
-  to: Link<RedisConnection>,
-  args: Args,
-  flight: Flight,
-  wrote: (connection: RedisConnection) => void
-): Promise<Outcome> {
+async function add(to: Link<RedisConnection>, args: Args, flight: Flight): Promise<Outcome> {
   let connection: RedisConnection | undefined
   try {
     connection = await to.client()
-    if (flight.over) return { kind: 'failed', reason: 'timeout' }
-    wrote(connection)
+    if (flight.over) return failed('timeout')
+    const dropSilent = silentDropper(to, connection)
+    flight.cut = dropSilent
     const id = await connection.redis.call('XADD', args)
     connection.answered = performance.now()
     const { address } = connection
@@ -105,7 +61,20 @@ async function add(
   }
 }
 
-function read(request: RedisStreamRequest, context: SendContext): Args | string {
+/**
+ * Redis answers in order: behind a silent connection everything waits, and what has not left yet must not run after we said
+ * that it failed.
+ */
+function silentDropper(to: Link<RedisConnection>, connection: RedisConnection) {
+  const sentAt = performance.now()
+  return (why: string): void => {
+    const isSilent = performance.now() - Math.max(sentAt, connection.answered) >= silentMs
+    if (isSilent || why === 'shutdown') to.drop(connection)
+  }
+}
+
+function read(request: RedisStreamRequest, context: SendContext, broker: Broker): Args | string {
+  if (!/^\d{0,5}$/.test(broker.path)) return 'the path of the broker must be the number of a database'
   const { stream, maxlen, create = true, fields = { body: context.raw ?? '' } } = request
   if (typeof stream !== 'string' || stream === '') return 'the stream must be a name'
   if (maxlen !== undefined && (!Number.isSafeInteger(maxlen) || maxlen < 1))

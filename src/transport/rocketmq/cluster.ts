@@ -4,7 +4,9 @@ import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.
 import { isIP } from 'node:net'
 import type { Outcome } from '../../domain/types.ts'
 import { at, type Broker } from '../broker.ts'
-import { Failure, type Guard } from '../egress/guard.ts'
+import type { Guard } from '../egress/guard.ts'
+import { failed, Failure } from '../failure.ts'
+import type { Flight } from '../sends.ts'
 import { resource, type Message } from './message.ts'
 import { call, metadata, proxiesOf, type Place, type Proxy } from './proxy.ts'
 import { failureOfCall, isAway, isUnavailable, verdictOf, wasNotSent } from './status.ts'
@@ -24,17 +26,9 @@ interface Route {
   until: number
 }
 
-/** The state of a send. */
-export interface Journey {
-  readonly ended: boolean
-  readonly startedAt: number
-  /** Called when it ends early; late: for its deadline. */
-  onEnd: ((isLate: boolean) => void) | undefined
-}
-
 /** A RocketMQ behind its proxies: what is known of it and the connections to it. */
 export interface RocketmqCluster {
-  publish(message: Message, journey: Journey): Promise<Outcome>
+  publish(message: Message, flight: Flight): Promise<Outcome>
   close(): void
 }
 
@@ -114,16 +108,17 @@ export function rocketmqCluster(
   }
 
   /** To the first that is there: as long as no connection came about, nothing was sent. */
-  async function publish(message: Message, journey: Journey): Promise<Outcome> {
+  async function publish(message: Message, flight: Flight): Promise<Outcome> {
+    const startedAt = performance.now()
     const route = await routeTo(message.topic)
     const unfit = misfit(route, message)
     if (unfit) return unfit
-    let outcome: Outcome = { kind: 'failed', reason: 'target_missing: the topic has no queue to write to' }
+    let outcome: Outcome = failed('target_missing: the topic has no queue to write to')
     for (const place of candidates(route, turn++, away)) {
       const proxy = await proxies.to(place)
-      if (journey.ended) return outcome
+      if (flight.over) return outcome
       try {
-        return await publishTo(proxy, place, message, journey)
+        return await publishTo(proxy, place, message, flight, startedAt)
       } catch (error) {
         outcome = { ...failureOfCall(error), address: proxy.address }
         if (!isUnavailable(error)) return outcome
@@ -134,17 +129,23 @@ export function rocketmqCluster(
     return outcome
   }
 
-  async function publishTo(proxy: Proxy, place: Place, message: Message, journey: Journey): Promise<Outcome> {
+  async function publishTo(
+    proxy: Proxy,
+    place: Place,
+    message: Message,
+    flight: Flight,
+    startedAt: number
+  ): Promise<Outcome> {
     const answer = await call<InstanceType<typeof service.SendMessageResponse>>(
       proxy,
       (client, done) => client.sendMessage(message.request, metadata(broker), done),
       cancel => {
-        const onEnd = (isLate: boolean): void => {
+        const cut = (why: string): void => {
           cancel()
           // A dead machine closes no connection: only a new one shows whether it is alive.
-          if (isLate && proxy.heardAt < journey.startedAt) lost(place, proxy, 'timeout')
+          if (why === 'timeout' && proxy.heardAt < startedAt) lost(place, proxy, 'timeout')
         }
-        journey.onEnd = onEnd // not in place: docs/decisions.md, what has ended
+        flight.cut = cut // not in place: docs/decisions.md, what has ended
       }
     )
     heard(place)

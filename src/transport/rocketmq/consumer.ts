@@ -3,6 +3,7 @@ import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definiti
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import { withTimeout } from '../../runtime/with-timeout.ts'
 import { unfit } from '../judged.ts'
+import { failure } from '../failure.ts'
 import { endpoints, rotated } from './cluster.ts'
 import { resource } from './message.ts'
 import { call, listen, metadata, type Place } from './proxy.ts'
@@ -11,7 +12,6 @@ import {
   check,
   deadline,
   everything,
-  failure,
   pollMs,
   readerId,
   receive,

@@ -38,13 +38,12 @@ export interface Message {
   request: InstanceType<typeof service.SendMessageRequest>
 }
 
-/** The message of a request, or what is wrong with the request: handlers in plain JavaScript may give anything. */
+/** The message of a request, or what is wrong with the request. */
 export function messageOf(
   request: RocketmqRequest,
   context: SendContext,
   namespace: string
 ): Message | string {
-  if (typeof request !== 'object' || request === null) return 'the handler returned no request'
   const { topic, tag, keys = keysOf(context), properties = {}, group, delayMs = 0 } = request
   if (typeof topic !== 'string' || topic === '') return 'the topic must be text'
   if (tag !== undefined && typeof tag !== 'string') return 'the tag must be text'

@@ -1,9 +1,20 @@
 import { gunzipSync } from 'node:zlib'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import { untilAborted, waitAtMost } from '../../runtime/with-timeout.ts'
-import { anyOf, atATime, handled, inHand, TooMuch, type InHand } from '../in-hand.ts'
 import { unfit } from '../judged.ts'
-import { messageMost, type Consume, type Handle, type ReceiptMessage } from '../receipts.ts'
+import {
+  messageMost,
+  type Consume,
+  type Handle,
+  type ReceiptMessage,
+  anyOf,
+  atATime,
+  handled,
+  inHand,
+  keepTaking,
+  TooMuch,
+  type InHand
+} from '../receipts.ts'
 import { subscribe, type Consumer } from './consumer.ts'
 import { proxiesOf } from './proxy.ts'
 import { invisibleMs, type MessageOfTopic, type Source, type Taken } from './receive.ts'
@@ -37,36 +48,31 @@ export const consume: Consume = async (deps, handle, signal) => {
   const { broker, log } = deps
   const proxies = proxiesOf(deps.guard, broker, messageMost + wrapped)
   const hand = inHand()
-  let failures = 0
   let slowUntil = 0
-  for (let turn = 0; !signal.aborted; turn++) {
+  let turn = 0
+  await keepTaking(log, { broker: broker.name, topic }, waitMost, signal, async onReady => {
     try {
       // One that is too large takes those with it that come behind it, and they may come together again
       const batch = (): number => (performance.now() < slowUntil ? 1 : batchMost)
       const to = { broker, proxies, topic, group }
-      const subscribing = subscribe(to, turn)
+      const subscribing = subscribe(to, turn++)
       const consumer = await untilAborted(signal, subscribing)
       if (!consumer) {
         // Its lines would stay open
         void subscribing.then(late => late.close()).catch(() => {})
-        break
+        return undefined
       }
       try {
-        await takeAll(consumer, handle, hand, batch, signal, () => {
-          if (failures > 0) log.info({ broker: broker.name, topic }, 'receipts.available')
-          failures = 0
-        })
+        await takeAll(consumer, handle, hand, batch, signal, onReady)
+        return undefined
       } finally {
         consumer.close()
       }
     } catch (error) {
-      if (signal.aborted) break
       if (isTooLarge(error) || error instanceof TooMuch) slowUntil = performance.now() + 2 * invisibleMs
-      const { reason } = isTooLarge(error) ? tooLarge : failureOfCall(error)
-      if (failures++ === 0) log.warn({ broker: broker.name, topic, reason }, 'receipts.unavailable')
-      await sleep(Math.min(waitMost, 250 * 2 ** failures), signal)
+      return (isTooLarge(error) ? tooLarge : failureOfCall(error)).reason
     }
-  }
+  })
   proxies.close()
 }
 

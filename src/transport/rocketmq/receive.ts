@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import service from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/service_pb.js'
 import type { Broker } from '../broker.ts'
-import { Failure } from '../egress/guard.ts'
+import { failure } from '../failure.ts'
 import { unfit } from '../judged.ts'
 import { resource } from './message.ts'
 import { call, clientId, listen, metadata, type Place, type Proxies, type Proxy } from './proxy.ts'
@@ -143,7 +143,6 @@ export const everything = (): InstanceType<typeof definition.FilterExpression> =
   new definition.FilterExpression().setType(FilterType.TAG).setExpression('*')
 export const span = (ms: number): Span => new Duration().setSeconds(ms / 1_000)
 export const deadline = (ms: number): { deadline: number } => ({ deadline: Date.now() + ms })
-export const failure = (reason: string): Failure => new Failure({ kind: 'failed', reason })
 
 /** Throws where a proxy says no. A line of an answer that has no status says nothing. */
 export function check(code: number | undefined, topic: string): void {

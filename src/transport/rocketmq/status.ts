@@ -1,6 +1,6 @@
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import type { Outcome } from '../../domain/types.ts'
-import { failureOf } from '../failure.ts'
+import { failed, failureOf } from '../failure.ts'
 
 type NotDelivered = Exclude<Outcome, { kind: 'delivered' }>
 
@@ -88,10 +88,6 @@ export function failureOfCall(error: unknown): NotDelivered {
     return { kind: 'failed', reason: 'tls: the certificate is not trusted', alarm: 'TLS' }
   const [code] = /\bE[A-Z]{4,}\b/.exec(error.details) ?? []
   return failureOf(Object.assign(new Error(error.details), { code: code ?? 'ECONNRESET' }))
-}
-
-function failed(reason: string): NotDelivered {
-  return { kind: 'failed', reason }
 }
 
 function refused(reason: string): NotDelivered {
