@@ -76,6 +76,38 @@ export const ask = (question: Confirmation): void => {
   asked.value = question
 }
 
+/** A button that asks before it acts. Its name is confirmed, and heads the question with what it is `about`. */
+export function AskAct({
+  name,
+  about,
+  sure,
+  field,
+  kind = '',
+  run
+}: {
+  name: string
+  about?: string
+  sure: string
+  field?: string
+  kind?: 'main' | 'danger' | ''
+  run: Confirmation['run']
+}) {
+  const title = about === undefined ? name : `${name}: ${about}`
+  const question = {
+    title,
+    text: <p>{sure}</p>,
+    confirm: name,
+    danger: kind === 'danger',
+    run,
+    ...(field === undefined ? {} : { field })
+  }
+  return (
+    <button type="button" class={kind} aria-label={title} onClick={() => ask(question)}>
+      {name}
+    </button>
+  )
+}
+
 export function Question() {
   const ref = useRef<HTMLDialogElement>(null)
   const { value } = asked

@@ -17,6 +17,7 @@ import { TaskPage } from './pages/task.tsx'
 import { TasksPage } from './pages/tasks.tsx'
 import { TestTaskPage } from './pages/test-task.tsx'
 import { useKeyboard } from './keyboard.ts'
+import type { Texts } from './texts/en.ts'
 import {
   deafen,
   go,
@@ -35,8 +36,9 @@ import {
   type Session
 } from './state.ts'
 
+type PageName = keyof Texts['pages']
 /** Pages by their path, with the scope that they need. */
-const pages: Record<string, { view: () => preact.JSX.Element; scope?: string; inMenu?: boolean }> = {
+const pages: Record<PageName, { view: () => preact.JSX.Element; scope?: string; inMenu?: boolean }> = {
   overview: { view: OverviewPage, scope: 'ops:read', inMenu: true },
   downstreams: { view: DownstreamsPage, scope: 'ops:read', inMenu: true },
   tasks: { view: TasksPage, inMenu: true },
@@ -53,14 +55,17 @@ const pages: Record<string, { view: () => preact.JSX.Element; scope?: string; in
 
 function App() {
   const { signedIn } = session.value
-  const mine = Object.entries(pages).filter(([, { scope }]) => scope === undefined || may(scope))
-  const name = mine.some(([one]) => one === page.value) ? page.value : may('ops:read') ? 'overview' : 'tasks'
+  const mine = (Object.keys(pages) as PageName[]).filter(one => {
+    const { scope } = pages[one]
+    return scope === undefined || may(scope)
+  })
+  const name = mine.find(one => one === page.value) ?? (may('ops:read') ? 'overview' : 'tasks')
   const [help, setHelp] = useState(false)
   const taskNo = name === 'task' ? param('no') : ''
   useEffect(() => {
     document.documentElement.lang = language.value === 'zh' ? 'zh-CN' : 'en'
     document.documentElement.dataset['theme'] = theme.value
-    document.title = `${texts.value.pages[name] ?? ''}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
+    document.title = `${texts.value.pages[name]}${taskNo === '' ? '' : ` ${taskNo}`} · Ackbox`
   })
   useEffect(() => {
     if (signedIn) listen(taskNo)
@@ -73,7 +78,7 @@ function App() {
   useKeyboard(() => setHelp(before => !before))
   if (away.value) return <Away error={away.value} />
   if (!signedIn) return <SignIn />
-  const View = pages[name]?.view ?? TasksPage
+  const View = pages[name].view
   return (
     <>
       <a class="skip" href="#content">
@@ -85,8 +90,8 @@ function App() {
         </Link>
         <nav aria-label="Ackbox">
           {mine
-            .filter(([, { inMenu }]) => inMenu)
-            .map(([one]) => (
+            .filter(one => pages[one].inMenu)
+            .map(one => (
               <Link key={one} to={`/ui/${one}`} aria-current={one === name ? 'page' : undefined}>
                 {texts.value.pages[one]}
               </Link>

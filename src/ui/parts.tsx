@@ -2,7 +2,7 @@
 import type { ComponentChildren } from 'preact'
 import { duration } from '../domain/waiting-for.ts'
 import { Refusal } from './api.ts'
-import { go, language, now, texts, type Loaded } from './state.ts'
+import { go, language, now, param, texts, type Loaded } from './state.ts'
 
 /** A link that does not load the page again. */
 export function Link({
@@ -193,6 +193,55 @@ export function Heading({ title, children }: { title: string; children?: Compone
       <h1 tabIndex={-1}>{title}</h1>
       <div class="acts">{children}</div>
     </div>
+  )
+}
+
+/** A text to write, of one line or of `rows`. */
+export function Field({
+  name,
+  value,
+  set,
+  rows,
+  required = false
+}: {
+  name: string
+  value: string
+  set: (value: string) => void
+  rows?: number
+  required?: boolean
+}) {
+  const told = (event: { currentTarget: { value: string } }): void => set(event.currentTarget.value)
+  return (
+    <label class="field">
+      {name}
+      {rows === undefined ? (
+        <input required={required} value={value} onInput={told} />
+      ) : (
+        <textarea rows={rows} spellcheck={false} value={value} onInput={told} />
+      )}
+    </label>
+  )
+}
+
+/** The times that a page can show, in seconds. */
+export const spans = { '1h': 3_600, '6h': 21_600, '1d': 86_400, '7d': 604_800, '30d': 2_592_000 }
+export type Span = keyof typeof spans
+
+/** That of the address of the page. */
+export function spanOr(otherwise: Span): Span {
+  const asked = param('span')
+  return asked in spans ? (asked as Span) : otherwise
+}
+
+export function SpanChoice({ value, choose }: { value: Span; choose: (value: Span) => void }) {
+  return (
+    <Choice
+      label={texts.value.failures.span}
+      values={Object.keys(spans) as Span[]}
+      value={value}
+      choose={choose}
+      nameOf={one => texts.value.overview.span[one] ?? one}
+    />
   )
 }
 

@@ -21,7 +21,7 @@ export function AlarmsPage() {
   )
   return (
     <>
-      <Heading title={words.pages['alarms'] ?? ''}>
+      <Heading title={words.pages.alarms}>
         <Choice
           label={words.alarms.kind}
           values={['open', 'all'] as const}
@@ -31,7 +31,7 @@ export function AlarmsPage() {
         />
       </Heading>
       <Rows
-        title={words.pages['alarms'] ?? ''}
+        title={words.pages.alarms}
         loaded={loaded}
         keyOf={row => `${row.taskNo} ${row.downstream} ${row.attempt} ${row.kind}`}
         columns={[
@@ -57,7 +57,7 @@ export function AlarmsPage() {
             cell: ({ taskNo, downstream, attempt, kind, status, resolvedAt }) =>
               kind === 'REJECTED' ? (
                 // It ends with its row.
-                <Link to="/ui/held">{words.pages['held']}</Link>
+                <Link to="/ui/held">{words.pages.held}</Link>
               ) : resolvedAt === undefined && status !== undefined && may('ops:write') ? (
                 <Act
                   run={() =>

@@ -12,9 +12,9 @@ export function AuditPage() {
   })
   return (
     <>
-      <Heading title={texts.value.pages['audit'] ?? ''} />
+      <Heading title={texts.value.pages.audit} />
       <Rows
-        title={texts.value.pages['audit'] ?? ''}
+        title={texts.value.pages.audit}
         loaded={loaded}
         keyOf={row => row.id}
         columns={[

@@ -1,6 +1,6 @@
 import { get, patch, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
-import { ask, Act } from '../acts.tsx'
+import { ask, Act, AskAct } from '../acts.tsx'
 import { countText, sumOf, type Count } from '../counts.ts'
 import { clock, Heading, Link, ms, Shown, Table, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Downstream, Group, Stats } from '../shapes.ts'
@@ -61,11 +61,11 @@ export function DownstreamsPage() {
     sumOf([of]).n === 0 ? <span class="quiet">0</span> : <Link to={to}>{countText(of)}</Link>
   return (
     <>
-      <Heading title={texts.value.pages['downstreams'] ?? ''} />
+      <Heading title={texts.value.pages.downstreams} />
       <Shown loaded={loaded}>
         {rows => (
           <Table
-            label={texts.value.pages['downstreams'] ?? ''}
+            label={texts.value.pages.downstreams}
             rows={rows}
             keyOf={row => row.name}
             columns={[
@@ -183,23 +183,12 @@ function Switch({ row, reload }: { row: Row; reload: () => void }) {
       </Act>
     )
   return (
-    <button
-      type="button"
-      aria-label={`${words.pause}: ${row.name}`}
-      onClick={() =>
-        ask({
-          title: `${words.pause}: ${row.name}`,
-          text: <p>{words.surePause}</p>,
-          confirm: words.pause,
-          run: async () => {
-            await post(`${path}/pause`)
-            reload()
-          }
-        })
-      }
-    >
-      {words.pause}
-    </button>
+    <AskAct
+      name={words.pause}
+      about={row.name}
+      sure={words.surePause}
+      run={() => post(`${path}/pause`).then(reload)}
+    />
   )
 }
 

@@ -3,7 +3,7 @@ import { postText } from '../api.ts'
 import { Act } from '../acts.tsx'
 import { prettyJson } from '../pretty-json.ts'
 import { difference, extendOf, postOf, takeOver, type Member } from '../copy-task.ts'
-import { Difference, taskPath } from '../parts.tsx'
+import { Difference, Field, taskPath } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
 import { go, now, texts } from '../state.ts'
 
@@ -26,19 +26,13 @@ export function EditAsNew({ task, body }: { task: Task; body: string }) {
   }
   return (
     <section class="card">
-      <label class="field">
-        {words.newNo}
-        <input value={taskNo} onInput={event => setTaskNo(event.currentTarget.value)} />
-      </label>
-      <label class="field">
-        {words.body}
-        <textarea
-          rows={Math.min(24, before.split('\n').length + 2)}
-          spellcheck={false}
-          value={text}
-          onInput={event => setText(event.currentTarget.value)}
-        />
-      </label>
+      <Field name={words.newNo} value={taskNo} set={setTaskNo} />
+      <Field
+        name={words.body}
+        value={text}
+        set={setText}
+        rows={Math.min(24, before.split('\n').length + 2)}
+      />
       {taken.length === 0 ? null : (
         <fieldset>
           <legend>{words.takenOver}</legend>

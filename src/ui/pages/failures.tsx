@@ -1,8 +1,8 @@
 import { get, post, query } from '../api.ts'
 import { Spark } from '../chart.tsx'
 import { countText, type Count } from '../counts.ts'
-import { Act, ask, say } from '../acts.tsx'
-import { Choice, Heading, Link, number, Shown, taskPath, Time } from '../parts.tsx'
+import { Act, ask, AskAct, say } from '../acts.tsx'
+import { Choice, Heading, Link, number, Shown, SpanChoice, spanOr, spans, taskPath, Time } from '../parts.tsx'
 import { epoch, List, listOf, taskColumn } from '../list.tsx'
 import type { Delivery, Group, Operation } from '../shapes.ts'
 import { go, may, now, param, texts, useList, useLoaded } from '../state.ts'
@@ -12,11 +12,8 @@ interface Answer {
   partial?: true
 }
 
-const spans = { '1h': 3_600_000, '6h': 21_600_000, '1d': 86_400_000, '7d': 604_800_000, '30d': 2_592_000_000 }
-type Span = keyof typeof spans
-
 export function FailuresPage() {
-  const span: Span = param('span') in spans ? (param('span') as Span) : '1d'
+  const span = spanOr('1d')
   const downstream = param('downstream')
   const fingerprint = param('fingerprint')
   const isArchived = param('archived') === 'true'
@@ -27,20 +24,14 @@ export function FailuresPage() {
     `failures ${span} ${downstream} ${fingerprint} ${isArchived}`,
     () =>
       get<Answer>(
-        `/failures${query({ from: new Date(now.value.getTime() - spans[span]).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 100 })}`
+        `/failures${query({ from: new Date(now.value.getTime() - spans[span] * 1_000).toISOString(), downstream, fingerprint, archived: isArchived ? true : undefined, limit: 100 })}`
       ),
     { kinds: ['failure', 'audit'], everyMs: 15_000 }
   )
   return (
     <>
-      <Heading title={texts.value.pages['failures'] ?? ''}>
-        <Choice
-          label={words.span}
-          values={Object.keys(spans) as Span[]}
-          value={span}
-          choose={one => go(to({ span: one }))}
-          nameOf={one => texts.value.overview.span[one] ?? one}
-        />
+      <Heading title={texts.value.pages.failures}>
+        <SpanChoice value={span} choose={one => go(to({ span: one }))} />
         <Choice
           label={words.archived}
           values={['open', 'archived'] as const}
@@ -237,23 +228,12 @@ function GroupCard({ group, reload }: { group: Group; reload: () => void }) {
           {words.show}
         </Link>
         {may('ops:write') && !archived ? (
-          <button
-            type="button"
-            onClick={() =>
-              ask({
-                title: words.archive,
-                text: <p>{words.sureArchive}</p>,
-                field: texts.value.common.note,
-                confirm: words.archive,
-                run: async note => {
-                  await post(`/failures/${fingerprint}/archive`, { note })
-                  reload()
-                }
-              })
-            }
-          >
-            {words.archive}
-          </button>
+          <AskAct
+            name={words.archive}
+            sure={words.sureArchive}
+            field={texts.value.common.note}
+            run={note => post(`/failures/${fingerprint}/archive`, { note }).then(reload)}
+          />
         ) : null}
       </div>
     </li>

@@ -1,5 +1,5 @@
 import { post, query, remove } from '../api.ts'
-import { Act, ask } from '../acts.tsx'
+import { Act, ask, AskAct } from '../acts.tsx'
 import { Heading, Link, Status, taskPath, Time } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
 import { go, may, texts, useList, type Change } from '../state.ts'
@@ -32,7 +32,7 @@ const often = { kinds: ['audit', 'failure'] satisfies Change['kind'][], everyMs:
 export function HeldPage() {
   return (
     <>
-      <Heading title={texts.value.pages['held'] ?? ''} />
+      <Heading title={texts.value.pages.held} />
       <Keys />
       <PreparedTasks />
       <BlockedDeliveries />
@@ -170,22 +170,12 @@ function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
   const words = texts.value.held
   const path = `/keys/${encodeURIComponent(row.downstream)}/${encodeURIComponent(row.orderingKey)}/release`
   return (
-    <button
-      type="button"
-      onClick={() =>
-        ask({
-          title: `${words.release}: ${row.orderingKey}`,
-          text: <p>{words.sureRelease}</p>,
-          confirm: words.release,
-          run: async () => {
-            await post(path)
-            reload()
-          }
-        })
-      }
-    >
-      {words.release}
-    </button>
+    <AskAct
+      name={words.release}
+      about={row.orderingKey}
+      sure={words.sureRelease}
+      run={() => post(path).then(reload)}
+    />
   )
 }
 
@@ -230,24 +220,12 @@ function RejectedActs({ row, reload }: { row: Rejected; reload: () => void }) {
   return (
     <div class="acts">
       <Act run={() => post(`/outbox/rejected/${row.id}/retry`).then(reload)}>{words.retry}</Act>
-      <button
-        type="button"
-        class="danger"
-        onClick={() =>
-          ask({
-            title: words.remove,
-            text: <p>{words.sureRemove}</p>,
-            confirm: words.remove,
-            danger: true,
-            run: async () => {
-              await remove(`/outbox/rejected/${row.id}`)
-              reload()
-            }
-          })
-        }
-      >
-        {words.remove}
-      </button>
+      <AskAct
+        kind="danger"
+        name={words.remove}
+        sure={words.sureRemove}
+        run={() => remove(`/outbox/rejected/${row.id}`).then(reload)}
+      />
     </div>
   )
 }

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import { get, post, remove } from '../api.ts'
-import { Act, ask, copy, say } from '../acts.tsx'
-import { Heading, Shown, Table, Time } from '../parts.tsx'
+import { Act, AskAct, copy, say } from '../acts.tsx'
+import { Field, Heading, Shown, Table, Time } from '../parts.tsx'
 import { session, texts, useLoaded } from '../state.ts'
 
 interface Key {
@@ -19,7 +19,7 @@ export function KeysPage() {
   const [made, setMade] = useState('')
   return (
     <>
-      <Heading title={texts.value.pages['keys'] ?? ''} />
+      <Heading title={texts.value.pages.keys} />
       {made === '' ? null : (
         <section class="card" role="status">
           <p>{words.once}</p>
@@ -36,7 +36,7 @@ export function KeysPage() {
       <Shown loaded={loaded}>
         {({ apiKeys }) => (
           <Table
-            label={texts.value.pages['keys'] ?? ''}
+            label={texts.value.pages.keys}
             rows={apiKeys}
             keyOf={row => row.id}
             columns={[
@@ -52,25 +52,13 @@ export function KeysPage() {
                       {words.revoked} <Time at={row.revokedAt} />
                     </span>
                   ) : (
-                    <button
-                      type="button"
-                      class="danger"
-                      aria-label={`${words.revoke}: ${row.name}`}
-                      onClick={() =>
-                        ask({
-                          title: `${words.revoke}: ${row.name}`,
-                          text: <p>{words.sureRevoke}</p>,
-                          confirm: words.revoke,
-                          danger: true,
-                          run: async () => {
-                            await remove(`/api-keys/${encodeURIComponent(row.id)}`)
-                            loaded.reload()
-                          }
-                        })
-                      }
-                    >
-                      {words.revoke}
-                    </button>
+                    <AskAct
+                      kind="danger"
+                      name={words.revoke}
+                      about={row.name}
+                      sure={words.sureRevoke}
+                      run={() => remove(`/api-keys/${encodeURIComponent(row.id)}`).then(loaded.reload)}
+                    />
                   )
               }
             ]}
@@ -105,10 +93,7 @@ function Make({ made }: { made: (key: string) => void }) {
         )
       }}
     >
-      <label class="field">
-        {words.name}
-        <input required value={name} onInput={event => setName(event.currentTarget.value)} />
-      </label>
+      <Field name={words.name} value={name} set={setName} required />
       <fieldset>
         <legend>{words.scopes}</legend>
         {(session.value.scopes ?? []).map(scope => (
@@ -126,10 +111,7 @@ function Make({ made }: { made: (key: string) => void }) {
           </label>
         ))}
       </fieldset>
-      <label class="field">
-        {words.codesHint}
-        <input value={codes} onInput={event => setCodes(event.currentTarget.value)} />
-      </label>
+      <Field name={words.codesHint} value={codes} set={setCodes} />
       <button type="submit" class="main">
         {words.make}
       </button>

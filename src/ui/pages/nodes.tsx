@@ -8,11 +8,11 @@ export function NodesPage() {
   const loaded = useLoaded('nodes', () => get<{ nodes: Node[] }>('/nodes'), { everyMs: 10_000 })
   return (
     <>
-      <Heading title={texts.value.pages['nodes'] ?? ''} />
+      <Heading title={texts.value.pages.nodes} />
       <Shown loaded={loaded}>
         {({ nodes }) => (
           <Table
-            label={texts.value.pages['nodes'] ?? ''}
+            label={texts.value.pages.nodes}
             rows={nodes}
             keyOf={row => row.id}
             columns={[

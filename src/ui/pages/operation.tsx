@@ -36,7 +36,7 @@ export function OperationPage() {
     <Shown loaded={loaded}>
       {one => (
         <>
-          <Heading title={texts.value.pages['operation'] ?? ''}>
+          <Heading title={texts.value.pages.operation}>
             {one.state === 'RUNNING' && may('ops:write') ? (
               <Act
                 kind="danger"

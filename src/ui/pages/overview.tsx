@@ -1,13 +1,10 @@
 import { get, query } from '../api.ts'
 import { Chart } from '../chart.tsx'
 import { sumOf, sumText } from '../counts.ts'
-import { Choice, Heading, Link, ms, number, Shown } from '../parts.tsx'
+import { Heading, Link, ms, number, Shown, SpanChoice, spanOr, spans } from '../parts.tsx'
 import type { Point, Stats } from '../shapes.ts'
-import { go, now, param, texts, useLoaded } from '../state.ts'
+import { go, now, texts, useLoaded } from '../state.ts'
 import { verdict, type Evidence, type Wrong } from '../verdict.ts'
-
-const spans = { '1h': 3_600, '6h': 21_600, '1d': 86_400, '7d': 604_800, '30d': 2_592_000 }
-type Span = keyof typeof spans
 
 interface Read {
   stats: Stats
@@ -29,8 +26,7 @@ async function readEvidence(to: Date): Promise<Evidence> {
 }
 
 export function OverviewPage() {
-  const span: Span = param('span') in spans ? (param('span') as Span) : '1h'
-  const words = texts.value.overview
+  const span = spanOr('1h')
   const loaded = useLoaded(
     `overview ${span}`,
     async (): Promise<Read> => {
@@ -46,14 +42,8 @@ export function OverviewPage() {
   )
   return (
     <>
-      <Heading title={texts.value.pages['overview'] ?? ''}>
-        <Choice
-          label={texts.value.failures.span}
-          values={Object.keys(spans) as Span[]}
-          value={span}
-          choose={one => go(`/ui/overview?span=${one}`)}
-          nameOf={one => words.span[one] ?? one}
-        />
+      <Heading title={texts.value.pages.overview}>
+        <SpanChoice value={span} choose={one => go(`/ui/overview?span=${one}`)} />
       </Heading>
       <Shown loaded={loaded}>{read => <Board {...read} seconds={spans[span]} />}</Shown>
     </>

@@ -1,5 +1,5 @@
 import { post } from '../api.ts'
-import { Act, ask } from '../acts.tsx'
+import { Act, AskAct } from '../acts.tsx'
 import { Status, Time } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
 import { may, texts } from '../state.ts'
@@ -18,41 +18,20 @@ export function Prepared({ task, reload }: { task: Task; reload: () => void }) {
       </p>
       {may('ops:write') || may('tasks:write') ? (
         <div class="acts">
-          <button
-            type="button"
-            class="main"
-            onClick={() =>
-              ask({
-                title: `${words.commit}: ${task.taskNo}`,
-                text: <p>{words.sureCommit}</p>,
-                confirm: words.commit,
-                run: async () => {
-                  await post(`${path}/commit`)
-                  reload()
-                }
-              })
-            }
-          >
-            {words.commit}
-          </button>
-          <button
-            type="button"
-            class="danger"
-            onClick={() =>
-              ask({
-                title: `${words.rollBack}: ${task.taskNo}`,
-                text: <p>{words.sureRollBack}</p>,
-                confirm: words.rollBack,
-                danger: true,
-                run: async () => {
-                  await post(`${path}/rollback`)
-                  reload()
-                }
-              })
-            }
-          >
-            {words.rollBack}
-          </button>
+          <AskAct
+            kind="main"
+            name={words.commit}
+            about={task.taskNo}
+            sure={words.sureCommit}
+            run={() => post(`${path}/commit`).then(reload)}
+          />
+          <AskAct
+            kind="danger"
+            name={words.rollBack}
+            about={task.taskNo}
+            sure={words.sureRollBack}
+            run={() => post(`${path}/rollback`).then(reload)}
+          />
           <Act run={() => post(`${path}/check`).then(reload)}>{words.check}</Act>
         </div>
       ) : null}

@@ -1,4 +1,4 @@
-import { ask } from '../acts.tsx'
+import { ask, AskAct } from '../acts.tsx'
 import { post, remove } from '../api.ts'
 import { Status } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
@@ -106,24 +106,12 @@ export function TaskActs({
         </button>
       ) : null}
       {has('SENDING') ? (
-        <button
-          type="button"
-          class="danger"
-          onClick={() =>
-            ask({
-              title: words.remove,
-              text: <p>{words.sureDelete}</p>,
-              confirm: words.remove,
-              danger: true,
-              run: async () => {
-                await remove(path)
-                reload()
-              }
-            })
-          }
-        >
-          {words.remove}
-        </button>
+        <AskAct
+          kind="danger"
+          name={words.remove}
+          sure={words.sureDelete}
+          run={() => remove(path).then(reload)}
+        />
       ) : null}
     </>
   )

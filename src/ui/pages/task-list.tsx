@@ -1,5 +1,5 @@
 import { post, remove } from '../api.ts'
-import { ask } from '../acts.tsx'
+import { ask, AskAct } from '../acts.tsx'
 import { Link, Status, Table, taskPath, Time } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
 import { go, may, texts } from '../state.ts'
@@ -9,7 +9,7 @@ export function TaskList({ tasks, reload }: { tasks: readonly Task[]; reload: ()
   const words = texts.value.tasks
   return (
     <Table
-      label={texts.value.pages['tasks'] ?? ''}
+      label={texts.value.pages.tasks}
       rows={tasks}
       keyOf={task => task.taskNo}
       open={task => go(taskPath(task.taskNo))}
@@ -86,25 +86,13 @@ function RowActs({ task, reload }: { task: Task; reload: () => void }) {
         </button>
       ) : null}
       {mayWrite() && task.deliveries.some(one => one.status === 'SENDING') ? (
-        <button
-          type="button"
-          class="danger"
-          aria-label={`${words.remove}: ${taskNo}`}
-          onClick={() =>
-            ask({
-              title: `${words.remove}: ${taskNo}`,
-              text: <p>{words.sureDelete}</p>,
-              confirm: words.remove,
-              danger: true,
-              run: async () => {
-                await remove(`/tasks/${encodeURIComponent(taskNo)}`)
-                reload()
-              }
-            })
-          }
-        >
-          {words.remove}
-        </button>
+        <AskAct
+          kind="danger"
+          name={words.remove}
+          about={taskNo}
+          sure={words.sureDelete}
+          run={() => remove(`/tasks/${encodeURIComponent(taskNo)}`).then(reload)}
+        />
       ) : null}
     </div>
   )

@@ -57,7 +57,7 @@ export function TasksPage() {
   }
   return (
     <>
-      <Heading title={texts.value.pages['tasks'] ?? ''} />
+      <Heading title={texts.value.pages.tasks} />
       <form
         class="search"
         role="search"

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import { get, postText } from '../api.ts'
 import { Act } from '../acts.tsx'
-import { Heading, Shown, taskPath } from '../parts.tsx'
+import { Field, Heading, Shown, taskPath } from '../parts.tsx'
 import { sampleOf } from '../sample.ts'
 import type { Task } from '../shapes.ts'
 import { go, now, param, texts, useLoaded } from '../state.ts'
@@ -32,7 +32,7 @@ export function TestTaskPage() {
   })
   return (
     <>
-      <Heading title={`${texts.value.pages['test'] ?? ''}: ${downstream}`} />
+      <Heading title={`${texts.value.pages.test}: ${downstream}`} />
       <p class="quiet">{words.intro}</p>
       <Shown loaded={loaded}>
         {handlers =>
@@ -85,19 +85,13 @@ function Form({ handlers, downstream }: { handlers: readonly Handler[]; downstre
             ))}
           </select>
         </label>
-        <label class="field">
-          {texts.value.task.newNo}
-          <input value={taskNo} onInput={event => setTaskNo(event.currentTarget.value)} />
-        </label>
-        <label class="field">
-          {texts.value.task.body}
-          <textarea
-            rows={Math.min(20, body.split('\n').length + 1)}
-            spellcheck={false}
-            value={body}
-            onInput={event => setBody(event.currentTarget.value)}
-          />
-        </label>
+        <Field name={texts.value.task.newNo} value={taskNo} set={setTaskNo} />
+        <Field
+          name={texts.value.task.body}
+          value={body}
+          set={setBody}
+          rows={Math.min(20, body.split('\n').length + 1)}
+        />
         <div class="acts end">
           <Act kind={isSeen ? '' : 'main'} run={look}>
             {words.look}

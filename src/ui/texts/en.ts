@@ -15,7 +15,7 @@ export const en = {
     audit: 'Audit',
     operation: 'Redelivery',
     test: 'Send a test task'
-  } as Record<string, string>,
+  },
   status: {
     SENDING: 'SENDING',
     HANDLED: 'HANDLED',
