@@ -21,13 +21,35 @@ export function readArguments<const Config extends ParseArgsConfig>(
   return { ...parseArgs(config), given }
 }
 
-/** Before a database is opened: an ENOENT of the file would be taken for one of a socket. */
-export function readKeyFile(file: string): string {
+/** The API key of --key, --key-file or ACKBOX_KEY. Read before a database is opened: an ENOENT would be taken for one of a socket. */
+export function readKey(
+  { key, 'key-file': file }: { key?: string | undefined; 'key-file'?: string | undefined },
+  env: NodeJS.ProcessEnv
+): string | undefined {
+  if (key !== undefined) return key
+  if (file === undefined) return env['ACKBOX_KEY'] || undefined
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (err) {
     throw new UsageError(`--key-file cannot be read: ${messageOf(err)}`)
   }
+}
+
+/** The address of a running service: --url, ACKBOX_URL, or this machine at PORT. */
+export function readUrl(given: string | undefined, env: NodeJS.ProcessEnv): string {
+  const url = given ?? (env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}`)
+  if (!isHttp(url)) throw new UsageError(`--url ${url} is not an http or https URL`)
+  return url
+}
+
+export const isHttp = (url: string): boolean => URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)
+
+/** A whole number from 1 to `most`. */
+export function readWhole(option: string, given: string, most: number): number {
+  const number = /^\d+$/.test(given) ? Number(given) : 0
+  if (number < 1 || number > most)
+    throw new UsageError(`${option} must be a whole number from 1 to ${most}, not ${given}`)
+  return number
 }
 
 /** The names of the words of a command, and its options. */

@@ -6,7 +6,7 @@ import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
 import { commandLine } from '../runtime/package.ts'
 import { onStop } from '../runtime/stop.ts'
-import { readArguments, UsageError } from './arguments.ts'
+import { readArguments, readUrl, readWhole, UsageError } from './arguments.ts'
 import { openClient, type Client, type Reply } from './client.ts'
 import { ms, progressLine, table } from './demo/show.ts'
 import { count, percentile, surprises, type SeenTask } from './demo/tally.ts'
@@ -96,27 +96,17 @@ function readOptions(args: string[]): Options {
       tasks: { type: 'string', default: '1000' },
       concurrency: { type: 'string', default: '32' },
       timeout: { type: 'string', default: '120' },
-      url: { type: 'string', default: env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}` },
+      url: { type: 'string' },
       key: { type: 'string' }
     }
   })
-  if (!URL.canParse(given.url) || !/^https?:/.test(given.url))
-    throw new UsageError(`--url ${given.url} is not an http or https URL`)
   return {
-    tasks: whole('--tasks', given.tasks, 1_000_000),
-    concurrency: whole('--concurrency', given.concurrency, 1_000),
-    timeoutS: whole('--timeout', given.timeout, 86_400),
-    url: given.url,
+    tasks: readWhole('--tasks', given.tasks, 1_000_000),
+    concurrency: readWhole('--concurrency', given.concurrency, 1_000),
+    timeoutS: readWhole('--timeout', given.timeout, 86_400),
+    url: readUrl(given.url, env),
     key: given.key ?? (env['ACKBOX_DEMO_KEY'] || readDemoKey(env['DATA_DIR'] || undefined))
   }
-}
-
-function whole(name: string, value: string, most: number): number {
-  const number = Number(value)
-  if (!Number.isInteger(number) || number < 1 || number > most) {
-    throw new UsageError(`${name} must be a whole number from 1 to ${most}, not ${value}`)
-  }
-  return number
 }
 
 async function greet({ client, signal }: Run, url: string): Promise<void> {

@@ -10,7 +10,7 @@ import { importRows, type Imported } from '../relay/import.ts'
 import { TargetAway } from '../relay/post.ts'
 import { RelayError, type RelayRow } from '../relay/source.ts'
 import { withTable, type Snapshot, type TableQuery } from '../relay/table.ts'
-import { readArguments, readKeyFile, isParseError, UsageError } from './arguments.ts'
+import { isHttp, isParseError, readArguments, readKey, readWhole, UsageError } from './arguments.ts'
 import { environment, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
 import { dryRun } from './import/dry-run.ts'
@@ -192,13 +192,11 @@ function read(args: string[]): Options {
   needs(values.from, '--from URL')
   needs(values.table, '--table NAME')
   needs(values.columns, '--columns taskNo=…,messageCode=…,messageBody=…')
-  const isHttp = URL.canParse(values.to) && /^https?:$/.test(new URL(values.to).protocol)
-  if (!values['dry-run'] && !isHttp) throw new UsageError(`Missing option: --to http://…\n\n${help}`)
-  const batch = /^\d{1,4}$/.test(values.batch) ? Number(values.batch) : 0
-  if (batch < 1 || batch > 1_000) throw new UsageError('--batch must be a whole number from 1 to 1000')
+  if (!values['dry-run'] && !isHttp(values.to))
+    throw new UsageError(`Missing option: --to http://…\n\n${help}`)
+  const batch = readWhole('--batch', values.batch, 1_000)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
   if (!values['dry-run']) checkRejected(values.rejected)
-  const file = values['key-file']
   return {
     from: values.from,
     query: {
@@ -209,7 +207,7 @@ function read(args: string[]): Options {
       batch
     },
     to: values.to,
-    key: values.key ?? (file === undefined ? env['ACKBOX_KEY'] || undefined : readKeyFile(file)),
+    key: readKey(values, env),
     rejected: values.rejected,
     isDryRun: values['dry-run']
   }

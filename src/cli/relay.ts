@@ -13,7 +13,15 @@ import { relay, relayOnce, type RelayDeps } from '../relay/relay.ts'
 import { RelayError, type Source } from '../relay/source.ts'
 import { environment, readFailpoints, readLogLevel, SettingError } from '../service/config.ts'
 import { isDecodable, rawPercent } from '../service/addresses.ts'
-import { readArguments, readKeyFile, refuseSurplus, isParseError, UsageError } from './arguments.ts'
+import {
+  isHttp,
+  isParseError,
+  readArguments,
+  readKey,
+  readWhole,
+  refuseSurplus,
+  UsageError
+} from './arguments.ts'
 
 export const help = `${commandLine('relay --from URL --to URL [options]')}
 
@@ -163,29 +171,20 @@ function read(args: string[]): Options {
   else if (values.once) of('--once', ['once', 'from', 'to', 'key', 'key-file', 'batch', 'concurrency'])
   if (!prints && values.from === '') throw new UsageError(`Missing option: --from URL\n\n${help}`)
   if (!isDecodable(values.from)) throw new UsageError(`--from ${rawPercent}`)
-  if (!prints && !values['retry-rejected'] && !/^https?:$/.test(protocolOf(values.to)))
+  if (!prints && !values['retry-rejected'] && !isHttp(values.to))
     throw new UsageError(`Missing option: --to http://…\n\n${help}`)
-  const file = values['key-file']
   return {
     from: values.from,
     to: values.to,
-    key: values.key ?? (file === undefined ? env['ACKBOX_KEY'] || undefined : readKeyFile(file)),
-    batch: whole('--batch', values.batch, 1_000),
-    concurrency: whole('--concurrency', values.concurrency, 64),
+    key: readKey(values, env),
+    batch: readWhole('--batch', values.batch, 1_000),
+    concurrency: readWhole('--concurrency', values.concurrency, 64),
     listen: values.listen === undefined ? undefined : place(values.listen),
     logLevel: readLogLevel(env),
     once: values.once,
     retryRejected: values['retry-rejected'],
     ddl: kind && ddl[kind]
   }
-}
-
-const protocolOf = (url: string): string => (URL.canParse(url) ? new URL(url).protocol : '')
-
-function whole(name: string, given: string, most: number): number {
-  const number = /^\d{1,6}$/.test(given) ? Number(given) : 0
-  if (number < 1 || number > most) throw new UsageError(`${name} must be a whole number from 1 to ${most}`)
-  return number
 }
 
 function place(given: string): { host: string; port: number } {

@@ -1,10 +1,11 @@
 // ackbox tasks: what an operator does with tasks, by the API of a running service.
+import { defined } from '../domain/defined.ts'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'
 import { readDemoKey } from '../demo/key.ts'
 import { environment } from '../service/config.ts'
-import { UsageError } from './arguments.ts'
+import { readUrl, UsageError } from './arguments.ts'
 import { openClient, type Client } from './client.ts'
 import { checkArguments, placeOf, readArguments, type Given } from './tasks/arguments.ts'
 import { sleep } from '../runtime/repeat.ts'
@@ -63,9 +64,7 @@ export async function run(args: string[]): Promise<void> {
   try {
     checkArguments(verb, words, given, help)
     const env = environment()
-    const url = given.url ?? (env['ACKBOX_URL'] || `http://127.0.0.1:${env['PORT'] || '3000'}`)
-    if (!/^https?:/.test(url) || !URL.canParse(url))
-      throw new UsageError(`--url ${url} is not an http or https URL`)
+    const url = readUrl(given.url, env)
     const key = given.key ?? (env['ACKBOX_KEY'] || readDemoKey(env['DATA_DIR'] || undefined))
     client = openClient({ url, ...(key ? { key } : {}), sockets: 2, signal: stop.signal })
     await perform(client, url, verb, words, given)
@@ -101,7 +100,7 @@ async function perform(
   }
   const print = <Answer>(answer: Answer, show: (answer: Answer) => void): void =>
     given.json ? console.log(JSON.stringify(answer)) : show(answer)
-  const only = given.downstream === undefined ? {} : { downstream: given.downstream }
+  const only = defined({ downstream: given.downstream })
   const [first = '', status = ''] = words
   const taskPath = `/tasks/${encodeURIComponent(first)}`
 
