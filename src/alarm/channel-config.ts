@@ -1,7 +1,7 @@
 // The channels of ALARM_CHANNELS and ALARM_CHANNEL_<NAME>: their kind, their address and the alarms that each gets.
 import { alarmKinds, type AlarmKind } from '../domain/types.ts'
 
-export const channelKinds = [
+const channelKinds = [
   'dingtalk',
   'feishu',
   'wecom',

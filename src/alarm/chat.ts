@@ -4,7 +4,8 @@
 // WeCom: https://developer.work.weixin.qq.com/document/path/91770
 // Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
 import { createHmac } from 'node:crypto'
-import type { Format } from './types.ts'
+import { defined } from '../domain/defined.ts'
+import type { Format, Sent } from './types.ts'
 import { textOf, titleOf } from './message.ts'
 
 const hmac = (key: string, text: string): string => createHmac('sha256', key).update(text).digest('base64')
@@ -75,16 +76,11 @@ export const slack: Format = {
 }
 
 /** Code 0 means accepted. `holds`: codes for too many messages, with the pause in ms before the next one. */
-function byCode(
-  name: string,
-  words: string,
-  json: unknown,
-  holds: Record<number, number>
-): ReturnType<Format['judge']> {
+function byCode(name: string, words: string, json: unknown, holds: Record<number, number>): Sent {
   const code = member(json, name)
   if (code === 0) return true
   if (typeof code !== 'number') return { reason: `answered without ${name}` }
   const said = member(json, words)
   const reason = `${name} ${code}: ${typeof said === 'string' ? said.slice(0, 200) : ''}`
-  return { reason, ...(holds[code] === undefined ? {} : { holdMs: holds[code] }) }
+  return { reason, ...defined({ holdMs: holds[code] }) }
 }

@@ -1,4 +1,5 @@
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
+import { defined } from '../domain/defined.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'
@@ -79,7 +80,7 @@ function overHttp(
       if (outcome.kind === 'delivered') return true
       if (verdict !== true && outcome.reason === 'not_accepted') return verdict
       const holdMs = outcome.kind === 'failed' ? outcome.retryAfterMs : undefined
-      return { reason: outcome.reason, ...(holdMs === undefined ? {} : { holdMs }) }
+      return { reason: outcome.reason, ...defined({ holdMs }) }
     },
     close: () => transport.close()
   }

@@ -34,6 +34,6 @@ export interface Format {
   rate: Rate
   /** `more`: the URL that lists the alarms. `now`: ms. */
   request(channel: ChannelConfig, message: AlarmMessage, about: { more: string; now: number }): AlarmRequest
-  /** Of an answer 2xx only. `holdMs`: for how long the channel takes nothing. */
-  judge(answer: Answer): true | { reason: string; holdMs?: number }
+  /** Of an answer 2xx only. */
+  judge(answer: Answer): Sent
 }

@@ -30,10 +30,7 @@ const operator: Caller = { name: 'local', messageCodes: null, scopes }
 const rememberMs = 5_000
 
 /** Hooks that admit callers with a key that has one of the scopes. Each key is looked up at most every 5 s. */
-export function doorkeeper(
-  deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond' | 'publicUrl'>,
-  clock: () => number = performance.now.bind(performance)
-) {
+export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecond' | 'publicUrl'>) {
   // Two caches: any number of invented keys must not push out valid keys.
   const known = new LRUCache<string, Found<ApiKey>>({ max: 10_000 })
   const unknown = new LRUCache<string, Found<null>>({ max: 1_000 })
@@ -42,12 +39,12 @@ export function doorkeeper(
 
   function remembered(hashed: string): Found<ApiKey | null> | undefined {
     const found = known.get(hashed) ?? unknown.get(hashed)
-    return found && clock() - found.at < rememberMs ? found : undefined
+    return found && performance.now() - found.at < rememberMs ? found : undefined
   }
 
   function lookUp(hashed: string): Promise<ApiKey | null> {
     // The time of the query, so that a revoked key is refused after five seconds at the latest.
-    const at = clock()
+    const at = performance.now()
     const look = deps
       .findKey(hashed)
       .then(key => {
@@ -88,7 +85,7 @@ export function doorkeeper(
         if (!needed.some(scope => key.scopes.includes(scope))) {
           return done(new Problem('FORBIDDEN', `requires the scope ${needed.join(' or ')}`))
         }
-        const seconds = busy?.take(key.id, clock()) ?? 0
+        const seconds = busy?.take(key.id, performance.now()) ?? 0
         if (seconds > 0)
           return done(new Problem('TOO_MANY_REQUESTS', '', { headers: { 'retry-after': String(seconds) } }))
         request.caller = { name: key.name, messageCodes: key.messageCodes, scopes: key.scopes }

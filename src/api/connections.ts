@@ -81,8 +81,7 @@ const heldEach = 32
 export function connectionLimiter(
   limits: ConnectionLimits,
   isProxy: (address: string) => boolean,
-  log: Pick<ApiLog, 'warn'>,
-  clock: () => number = performance.now.bind(performance)
+  log: Pick<ApiLog, 'warn'>
 ) {
   const connections = new Map<Socket, Connection>()
   const addresses = new Map<string, Address>()
@@ -99,11 +98,11 @@ export function connectionLimiter(
     const isFull = () => connections.size - spares.size >= limits.connections
     const isOverShare = () => !address.isProxy && ordinary(address) >= limits.perAddress
     if (isOverShare()) makeRoom([address])
-    else if (isFull() && clock() >= lookAgainAt) {
+    else if (isFull() && performance.now() >= lookAgainAt) {
       const heaviestFirst = [...addresses.values()].toSorted(
         (a, b) => Number(a.isProxy) - Number(b.isProxy) || b.connections.size - a.connections.size
       )
-      if (!makeRoom(heaviestFirst)) lookAgainAt = clock() + Math.min(lookEveryMs, limits.graceMs)
+      if (!makeRoom(heaviestFirst)) lookAgainAt = performance.now() + Math.min(lookEveryMs, limits.graceMs)
     }
     const isSpare = isFull() || isOverShare()
     if (isSpare && spares.size >= limits.spare) {
@@ -119,7 +118,7 @@ export function connectionLimiter(
       last: null,
       isPipelined: false,
       held: [],
-      since: clock()
+      since: performance.now()
     }
     connections.set(socket, connection)
     addresses.set(address.name, address)
@@ -164,7 +163,7 @@ export function connectionLimiter(
    * since a look costs more than they do.
    */
   function makeRoom(candidates: Address[]): boolean {
-    const now = clock()
+    const now = performance.now()
     let weight = 0
     let gone = 0
     for (const address of candidates) {
@@ -198,7 +197,7 @@ export function connectionLimiter(
 
   function start(connection: Connection, reply: ServerResponse): void {
     connection.last = reply
-    connection.since = clock()
+    connection.since = performance.now()
     if (connection.isPipelined) reply.once('finish', () => end(connection))
   }
 
@@ -228,8 +227,8 @@ export function connectionLimiter(
     })
     // Without a free descriptor an accept fails, which must not end the process. Others will fail too: one line tells of all.
     server.on('error', err => {
-      if (server.listening && clock() >= tellAgainAt) {
-        tellAgainAt = clock() + 10_000
+      if (server.listening && performance.now() >= tellAgainAt) {
+        tellAgainAt = performance.now() + 10_000
         log.warn({ err }, 'http.accept_failed')
       }
     })

@@ -143,7 +143,7 @@ export type TaskBody = z.output<typeof taskBody>
 
 export const dryRunBody = taskBody.pick({ taskNo: true, sceneType: true, messageBody: true, extend: true })
 
-export const batchSize = 1_000
+const batchSize = 1_000
 export const batchBody = z.strictObject({ tasks: z.array(taskBody).max(batchSize) })
 /** A batch is refused as a whole only for its own shape. Each of its tasks has its own answer. */
 export const batchShape = z.strictObject({ tasks: z.array(z.unknown()).max(batchSize) })
@@ -170,7 +170,7 @@ export const redeliverBody = z
   .optional()
 
 const bucket = z.string().regex(/^[0-9a-f]{0,4}$/, 'must be up to 4 hexadecimal digits, in lower case')
-export const reconcileSize = 10_000
+const reconcileSize = 10_000
 export const reconcileBody = z.strictObject({
   downstream: downstream.describe('The downstream whose tasks are compared.'),
   messageCode: messageCode

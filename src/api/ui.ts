@@ -36,7 +36,8 @@ const policy = [
 ].join('; ')
 
 /** The dashboard: files that `npm run build` made, from memory. Its pages are paths under /ui, all answered with one document. */
-export function uiRoutes(app: App, folder = join(packageRoot, 'dist/ui')): void {
+export function uiRoutes(app: App): void {
+  const folder = join(packageRoot, 'dist/ui')
   const files = existsSync(folder) ? readFiles(folder) : new Map<string, File>()
   const send = (request: FastifyRequest, reply: FastifyReply): FastifyReply => {
     const path = (request.params as { '*'?: string })['*'] ?? ''

@@ -16,8 +16,7 @@ export async function readHandlers({
   demo
 }: Pick<Config, 'handlersDir' | 'dtmTargets' | 'demo'>): Promise<Registry> {
   return await loadHandlers({
-    ...defined({ dir: handlersDir }),
-    ...(dtmTargets && { dtmTargets }),
+    ...defined({ dir: handlersDir, dtmTargets }),
     builtIn: builtInHandlers,
     env: demo ? { ...demoEnv(demoUrl), ...process.env } : process.env,
     transports: transportNames

@@ -3,7 +3,7 @@ import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { commandLine } from '../runtime/package.ts'
 import { originsFrom } from '../transport/url.ts'
-import { checkHandler } from './validate.ts'
+import { checkHandler, type Wrong } from './validate.ts'
 import type { TransportName } from './define.ts'
 import type { LoadedDownstream, Limit, LoadedHandler } from './loaded.ts'
 import { dtmHandlers, type DtmTargets } from './dtm.ts'
@@ -36,10 +36,8 @@ export interface NamedTarget {
   url: string
 }
 
-export interface HandlerProblem {
+export interface HandlerProblem extends Wrong {
   file: string
-  what: string
-  fix: string
 }
 
 export interface LoadOptions {

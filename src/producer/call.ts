@@ -1,6 +1,6 @@
 // One request to Ackbox, tried again as long as that is safe and there is time.
 
-/** Ackbox refused, or could not be request. `code` is stable where it was Ackbox that spoke. */
+/** Ackbox refused, or could not be reached. `code` is stable where it was Ackbox that spoke. */
 export class AckboxError extends Error {
   override name = 'AckboxError'
   /** Of the HTTP answer; undefined: there was none. */
@@ -15,7 +15,7 @@ export class AckboxError extends Error {
   /** How long Ackbox asked to be left alone. */
   readonly retryAfterMs: number | undefined
 
-  constructor(message: string, answer: Partial<Refusal>, options?: ErrorOptions) {
+  constructor(message: string, answer: Answered, options?: ErrorOptions) {
     super(message, options)
     this.status = answer.status
     this.code = answer.code
@@ -33,6 +33,8 @@ interface Refusal {
   errors: { detail: string; pointer: string }[]
   retryAfterMs: number
 }
+/** What of it is known. */
+type Answered = { [Name in keyof Refusal]?: Refusal[Name] | undefined }
 
 export interface Target {
   /** Ends in a slash. */
@@ -103,7 +105,7 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
       },
       redirect: 'manual',
       signal: stop.signal,
-      ...(body === undefined ? {} : { body })
+      body: body ?? null
     })
     const text = await answer.text()
     const json = parsed(text)
@@ -128,7 +130,7 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
 
 function refused(what: string, { status, headers }: Response, text: string, json: unknown): AckboxError {
   const retryAfterMs = retryAfter(headers.get('retry-after'))
-  const found = { status, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) }
+  const found = { status, retryAfterMs }
   const problem = (typeof json === 'object' && json !== null ? json : {}) as Partial<Refusal> & {
     title?: string
   }
@@ -140,9 +142,9 @@ function refused(what: string, { status, headers }: Response, text: string, json
   return new AckboxError(`${what} was refused: ${status} ${code}: ${title}${why ? ` (${why})` : ''}`, {
     ...found,
     code,
-    ...(detail === undefined ? {} : { detail }),
-    ...(pointer === undefined ? {} : { pointer }),
-    ...(errors === undefined ? {} : { errors })
+    detail,
+    pointer,
+    errors
   })
 }
 

@@ -155,8 +155,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     metrics,
     log,
     auth: config.auth,
-    ...(config.dtmTargets && { dtmTargets: config.dtmTargets }),
-    ...defined({ keyPerSecond: config.keyPerSecond }),
+    ...defined({ dtmTargets: config.dtmTargets, keyPerSecond: config.keyPerSecond }),
     trustProxy: config.trustProxy,
     host: config.host,
     publicUrl: config.publicUrl

@@ -22,9 +22,8 @@ export function liveLimits({ downstreams }: Registry, leaseMarginMs: number, sha
     concurrency: one.concurrency,
     perSecond: one.perSecond,
     timeoutMs: one.timeoutMs,
-    ...defined({ pipelining: one.pipelining }),
+    ...defined({ pipelining: one.pipelining, onFailed: one.onFailed }),
     leaseMs: one.timeoutMs + leaseMarginMs,
-    ...defined({ onFailed: one.onFailed }),
     share
   }))
   return {

@@ -8,18 +8,21 @@ export interface Due {
   expire(now: number): void
 }
 
-export interface Deadlines<T extends Due = Due> {
+interface Deadlines<T extends Due> {
   add(item: T): void
   delete(item: T): void
   /** Those in flight now. */
   all(): T[]
 }
 
+/** How late things end at most. */
+const everyMs = 25
+
 /**
  * One coarse timer for all that is in flight: at thousands of sends a second a timer and a listener for each would cost more
- * than the reading of its answer. Ends things at most `everyMs` late.
+ * than the reading of its answer.
  */
-export function deadlines<T extends Due = Due>(everyMs = 25): Deadlines<T> {
+export function deadlines<T extends Due = Due>(): Deadlines<T> {
   // No Set, so that what has ended leaves the memory at once (docs/decisions.md).
   const items: T[] = []
   let armed = false

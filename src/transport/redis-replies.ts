@@ -39,7 +39,7 @@ for (const [characters, kind] of [
  * Follows the replies by their headers, and skips what these say that comes. Stricter than the client: what it takes, both
  * read alike.
  */
-export function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge {
+function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge {
   /** Items still to come of each list that is open. */
   const open: number[] = []
   /** Of the value that began; 0 between two. */

@@ -12,24 +12,20 @@ export interface Reader {
 }
 
 /** A read that is asked for while one runs begins when that one has ended: a slow answer is shown, not thrown away. */
-export function openReader<Value>(
-  ask: () => Promise<Value>,
-  tell: (end: ReadEnd<Value>) => void,
-  clock: () => number = Date.now
-): Reader {
+export function openReader<Value>(ask: () => Promise<Value>, tell: (end: ReadEnd<Value>) => void): Reader {
   let isOver = false
   let took = 0
   let running: Promise<void> | undefined
   let next: Promise<void> | undefined
   const readOnce = async (): Promise<void> => {
-    const began = clock()
+    const began = Date.now()
     let end: ReadEnd<Value>
     try {
       end = { value: await ask() }
     } catch (error) {
       end = { error: error as Error }
     }
-    took = clock() - began
+    took = Date.now() - began
     if (!isOver) tell(end)
   }
   const start = (): Promise<void> => {

@@ -90,7 +90,7 @@ const reopenMs = 2_000
  * One stream for the whole page, while it is visible: over HTTP/1.1 a browser has six connections to a host, and as many tabs in
  * the background would leave none for what is looked at. After a gap all is read again.
  */
-export function listen(taskNo = ''): void {
+export function listen(taskNo: string): void {
   if (watched === taskNo) return
   close()
   watched = taskNo

@@ -50,7 +50,7 @@ export function openConnection(
     let failure = new Failure(failed('connection_closed'))
 
     const stop = (reason: string): void => {
-      failure = new Failure({ kind: 'failed', reason })
+      failure = new Failure(failed(reason))
       socket.destroy()
     }
     const giveUp = setTimeout(() => stop('connect_timeout'), connectMs)

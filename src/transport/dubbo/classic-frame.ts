@@ -7,7 +7,7 @@ export const flags = { request: 0x80, twoWay: 0x40, event: 0x20 } as const
 /** The id of hessian2 in the low five bits. */
 const hessian2 = 2
 const magic = 0xdabb
-export const headBytes = 16
+const headBytes = 16
 
 export interface Frame {
   isRequest: boolean

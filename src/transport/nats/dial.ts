@@ -36,7 +36,7 @@ const isMessage =
   /^(?:MSG[ \t]+\S+[ \t]+\d+(?:[ \t]+\S+)?|HMSG[ \t]+\S+[ \t]+\d+(?:[ \t]+\S+)?[ \t]+\d+)[ \t]+(\d{1,10})[ \t]*$/i
 
 /** Follows the lines of https://docs.nats.io/reference/reference-protocols/nats-protocol, and skips what they say that comes. */
-export function natsJudge(socket: Socket, messageMost: number): Judge {
+function natsJudge(socket: Socket, messageMost: number): Judge {
   const asks = patience()
   /** Of a line that began, and is not whole. */
   let held = Buffer.alloc(0)

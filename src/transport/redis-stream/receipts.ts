@@ -43,25 +43,18 @@ export const consume: Consume = async ({ broker, guard, log }, handle, signal) =
   const way = link(broker, { guard, log }, opener(broker, { bytes: heldMost, items: itemsMost }))
   let trouble: string | undefined
   const hand = inHand()
-  let most = atATime
+  const ask = { most: atATime }
   while (!signal.aborted) {
     try {
       const connection = await way.client()
       await makeGroup(connection)
       if (trouble !== undefined) log.info({ broker: broker.name }, 'receipts.available')
       trouble = undefined
-      await takeAll(
-        connection,
-        handle,
-        hand,
-        signal,
-        () => most,
-        doubled => (most = doubled)
-      )
+      await takeAll(connection, handle, hand, signal, ask)
     } catch (error) {
       if (signal.aborted) break
       // Perhaps more bytes than may be held at a time: fewer entries, and more again as these are done with
-      most = Math.max(1, most >> 2)
+      ask.most = Math.max(1, ask.most >> 2)
       if (way.current) way.drop(way.current)
       const outcome = outcomeOf(error)
       const reason = outcome.kind === 'failed' ? outcome.reason : 'wrong_type: the key is not a stream'
@@ -90,8 +83,7 @@ async function takeAll(
   handle: Handle,
   hand: InHand,
   signal: AbortSignal,
-  most: () => number,
-  grow: (most: number) => void
+  ask: { most: number }
 ): Promise<void> {
   const open = new Set<string>()
   const lost = new AbortController()
@@ -122,7 +114,7 @@ async function takeAll(
   }
   try {
     while (!either.aborted) {
-      const room = Math.min(most(), hand.room())
+      const room = Math.min(ask.most, hand.room())
       if (room === 0) {
         await untilAborted(either, hand.oneEnded())
         continue
@@ -159,7 +151,7 @@ async function takeAll(
       start(entries)
       const last = entries.at(-1)
       if (from !== '>') from = last?.id ?? '>'
-      else if (last) grow(Math.min(atATime, 2 * most()))
+      else if (last) ask.most = Math.min(atATime, 2 * ask.most)
       else await sleep(restMs, signal)
     }
     if (lost.signal.aborted) throw lost.signal.reason as Error

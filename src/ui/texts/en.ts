@@ -76,7 +76,6 @@ export const en = {
     ago: (text: string) => `${text} ago`,
     missing: 'This server does not offer this yet.',
     noBody: 'The body is shown to keys with tasks:read.',
-    newest: 'Newest',
     refused: 'Refused'
   },
   ...enTask,

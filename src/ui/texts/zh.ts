@@ -77,7 +77,6 @@ export const zh: Texts = {
     ago: text => `${text}前`,
     missing: '此服务暂不提供该功能。',
     noBody: '只有带 tasks:read 的密钥才能看到消息体。',
-    newest: '最新',
     refused: '被拒绝'
   },
   ...zhTask,
