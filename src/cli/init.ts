@@ -87,9 +87,9 @@ function readOwn(path: string): Description | undefined {
   if (!isObject(value)) throw new UsageError(`${path} must be a JSON object`)
   for (const name of objects)
     if (value[name] !== undefined && !isObject(value[name]))
-      throw new UsageError(`${path} has ${name} that is no JSON object`)
+      throw new UsageError(`${path}: "${name}" must be a JSON object`)
   if (value['type'] !== undefined && typeof value['type'] !== 'string')
-    throw new UsageError(`${path} has a type that is no text`)
+    throw new UsageError(`${path}: "type" must be a string`)
   return value
 }
 

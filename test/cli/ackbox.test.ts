@@ -138,7 +138,8 @@ t.test('init refuses what it would break, before it writes anything', async t =>
     [/handlers is a file, and a folder is needed there/, 'b'],
     [/package\.json cannot be read: /, project('c', '{')],
     [/package\.json must be a JSON object/, project('d', '[]')],
-    [/package\.json has scripts that is no JSON object/, project('e', '{"scripts":"x"}')],
+    [/package\.json: "scripts" must be a JSON object\n$/, project('e', '{"scripts":"x"}')],
+    [/package\.json: "type" must be a string\n$/, project('g', '{"type":1}')],
     [/^init does not take y z\n/, 'x', 'y', 'z']
   ]
   for (const [err, ...args] of wrong) {
