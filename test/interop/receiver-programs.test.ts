@@ -95,7 +95,7 @@ t.test('the SDK for Java takes the message of a queue once', { skip: without('ja
         `false ${result}`,
         'NotTaken',
         'NotTaken',
-        'left 0',
+        'left 0, connections 1',
         'autocommit false'
       ],
       `${bank.db.dialect}: outside a transaction, one that the server ended, one committed after its work threw, first, repeat, another body, too old; pruned; a check that failed`

@@ -17,12 +17,17 @@ import java.util.List;
 import java.util.Map;
 
 public class Once {
+  static int opened;
+
   public static void main(String[] args) throws Exception {
     Map<String, String> headers = new HashMap<>();
     Arrays.stream(args).skip(3).forEach(each -> headers.put(each.split("=", 2)[0], each.split("=", 2)[1]));
     Receiver points =
         new Receiver(
-            () -> DriverManager.getConnection(args[0]), "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofSeconds(8));
+            () -> {
+              opened++;
+              return DriverManager.getConnection(args[0]);
+            }, "points", List.of(args[1]), new Ackbox("http://127.0.0.1:1", null), Duration.ofSeconds(8));
     try (Connection connection = DriverManager.getConnection(args[0])) {
       take(points, connection, headers, args[2]);
       connection.setAutoCommit(false);
@@ -59,10 +64,11 @@ public class Once {
       connection.commit();
       other.setAutoCommit(false);
       open.executeUpdate("insert into ackbox_received (consumer, webhook_id, task_no, forget_after) values ('points', 'open', 'open', '2026-01-01')");
+      opened = 0;
       points.prune();
       own.execute("select count(*) from ackbox_received");
       own.getResultSet().next();
-      System.out.println("left " + own.getResultSet().getInt(1));
+      System.out.println("left " + own.getResultSet().getInt(1) + ", connections " + opened);
       other.rollback();
     }
   }

@@ -85,10 +85,6 @@ public final class Barrier {
     } catch (SQLException error) {
       if (Sql.isBusy(error)) return State.UNKNOWN;
       throw error;
-    } catch (RuntimeException error) {
-      throw error;
-    } catch (Exception error) {
-      throw new IllegalStateException(error);
     }
   }
 

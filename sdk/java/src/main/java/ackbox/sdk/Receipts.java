@@ -74,7 +74,7 @@ public final class Receipts implements Runnable {
 
   private record Due(long id, String token, String receipt, int tries) {}
 
-  private boolean sendDue() throws Exception {
+  private boolean sendDue() throws SQLException {
     Due due = Sql.transact(connect, this::claim);
     if (due == null) return false;
     // To the address we know: headers are not signed, so one in a header is no proof.

@@ -16,8 +16,8 @@ import java.util.function.Function;
 final class Sql {
   private Sql() {}
 
-  interface Work<T> {
-    T run(Connection connection) throws Exception;
+  interface Work<T, E extends Exception> {
+    T run(Connection connection) throws E, SQLException;
   }
 
   static boolean isPostgres(Connection connection) throws SQLException {
@@ -29,40 +29,28 @@ final class Sql {
   }
 
   /** Commits what it wrote, or rolls back and throws. */
-  static <T> T transact(Connect connect, Work<T> work) throws Exception {
-    try (Connection connection = connect.open()) {
-      boolean before = connection.getAutoCommit();
-      connection.setAutoCommit(false);
-      T result;
-      try {
-        result = work.run(connection);
-        connection.commit();
-      } catch (Throwable error) {
-        try {
-          connection.rollback();
-          connection.setAutoCommit(before);
-        } catch (SQLException gone) {
-          // Switched on in an open transaction, autocommit would commit it.
-          error.addSuppressed(gone);
-        }
-        throw error;
-      }
-      connection.setAutoCommit(before); // not every pool resets what comes back
-      return result;
-    }
+  static <T, E extends Exception> T transact(Connect connect, Work<T, E> work) throws E, SQLException {
+    return borrow(connect, false, work);
   }
 
-  /** Each statement by itself, committed at its end. A pool gets its connection back as it was. */
-  static <T> T alone(Connect connect, Work<T> work) throws Exception {
+  /** Each statement by itself, committed at its end. */
+  static <T, E extends Exception> T alone(Connect connect, Work<T, E> work) throws E, SQLException {
+    return borrow(connect, true, work);
+  }
+
+  /** A pool gets its connection back as it was: not every one resets it. */
+  private static <T, E extends Exception> T borrow(Connect connect, boolean isAutocommit, Work<T, E> work) throws E, SQLException {
     try (Connection connection = connect.open()) {
       boolean before = connection.getAutoCommit();
-      connection.setAutoCommit(true);
+      connection.setAutoCommit(isAutocommit);
       T result;
       try {
         result = work.run(connection);
+        if (!isAutocommit) connection.commit();
       } catch (Throwable error) {
         try {
-          connection.setAutoCommit(before);
+          if (!isAutocommit) connection.rollback();
+          connection.setAutoCommit(before); // not after a failed rollback: it would commit what is left
         } catch (SQLException gone) {
           error.addSuppressed(gone);
         }
@@ -79,13 +67,11 @@ final class Sql {
    * first column is the last value of the deletion.
    */
   static void prune(Connect connect, Function<Boolean, String[]> statements, String... values) throws SQLException {
-    try {
-      while (transact(connect, connection -> deleteSome(connection, statements.apply(isPostgres(connection)), values))) {}
-    } catch (SQLException | RuntimeException error) {
-      throw error;
-    } catch (Exception error) {
-      throw new IllegalStateException(error);
-    }
+    transact(connect, connection -> {
+      String[] texts = statements.apply(isPostgres(connection));
+      while (deleteSome(connection, texts, values)) connection.commit();
+      return null;
+    });
   }
 
   /** Whether there were any. */
