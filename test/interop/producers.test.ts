@@ -93,14 +93,30 @@ t.test('Java', { skip: without('java', 'mvn') }, async t => {
     })
   }
   for (const shop of await shops(t)) {
-    await t.test(`Spring rolls back when the row is refused, on ${shop.db.dialect}`, async t => {
+    await t.test(`Spring writes no row that no transaction commits, on ${shop.db.dialect}`, async t => {
       const [, classes = ''] = mainOf('producers', '')
       const said = await run('.', 'java', '-cp', classes, springs, jdbc(shop))
       t.same(said.trim().split('\n'), [
         'refused by the database',
+        'before the end: taken',
+        'beforeCompletion: taken',
+        'afterCommit: refused',
+        'afterCommit, in one of its own: taken',
+        'afterCommit, again: refused',
+        'afterCompletion: refused',
+        'afterCompletion, @Transactional: refused',
+        'afterCompletion, in one of its own: taken',
+        // The same, rolled back.
+        'before the end: taken',
+        'beforeCompletion: taken',
+        'afterCompletion: refused',
+        'afterCompletion, @Transactional: refused',
+        'afterCompletion, in one of its own: taken',
+        'in the next one: taken',
         'refused outside its transaction',
+        'without autocommit: taken',
         'balance 500',
-        'rows 0'
+        'rows 7'
       ])
     })
   }

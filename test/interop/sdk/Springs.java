@@ -2,6 +2,10 @@
 
 import ackbox.sdk.Task;
 import ackbox.sdk.spring.SpringOutbox;
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.util.List;
+import java.util.Properties;
 import org.springframework.context.annotation.AnnotationConfigApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
@@ -11,8 +15,11 @@ import org.springframework.jdbc.datasource.DataSourceTransactionManager;
 import org.springframework.jdbc.datasource.DriverManagerDataSource;
 import org.springframework.jdbc.datasource.TransactionAwareDataSourceProxy;
 import org.springframework.transaction.IllegalTransactionStateException;
+import org.springframework.transaction.TransactionDefinition;
 import org.springframework.transaction.annotation.EnableTransactionManagement;
 import org.springframework.transaction.annotation.Transactional;
+import org.springframework.transaction.support.TransactionSynchronization;
+import org.springframework.transaction.support.TransactionSynchronizationManager;
 import org.springframework.transaction.support.TransactionTemplate;
 
 public class Springs {
@@ -30,6 +37,7 @@ public class Springs {
       } catch (DataAccessException refused) {
         System.out.println("refused by the database");
       }
+      late(context.getBean(SpringOutbox.class), context.getBean(DataSourceTransactionManager.class));
     }
     // The transaction is of another data source, however it is called.
     var other = new TransactionTemplate(new DataSourceTransactionManager(new DriverManagerDataSource(url)));
@@ -44,8 +52,69 @@ public class Springs {
       new SpringOutbox(new TransactionAwareDataSourceProxy(jdbc.getDataSource()), null).put(Task.of("order.paid", "{}"));
       status.setRollbackOnly();
     });
+    // A pool whose connections have no autocommit to switch off.
+    var manual = new DriverManagerDataSource(url) {
+      @Override
+      protected Connection getConnectionFromDriver(Properties given) throws SQLException {
+        Connection connection = super.getConnectionFromDriver(given);
+        connection.setAutoCommit(false);
+        return connection;
+      }
+    };
+    new TransactionTemplate(new DataSourceTransactionManager(manual))
+        .executeWithoutResult(status -> write("without autocommit", new SpringOutbox(manual, null)));
     System.out.println("balance " + jdbc.queryForObject("select balance from account where id = 1", Integer.class));
     System.out.println("rows " + jdbc.queryForObject("select count(*) from ackbox_outbox", Integer.class));
+  }
+
+  /** In the callbacks of a transaction, which Spring calls active until the last of them has run. */
+  static void late(SpringOutbox outbox, DataSourceTransactionManager manager) {
+    var joined = new TransactionTemplate(manager);
+    var other = with(manager, TransactionDefinition.PROPAGATION_REQUIRES_NEW);
+    var savepoint = with(manager, TransactionDefinition.PROPAGATION_NESTED);
+    for (boolean isCommitted : List.of(true, false))
+      joined.executeWithoutResult(status -> {
+        savepoint.executeWithoutResult(inner -> {});
+        write("before the end", outbox);
+        TransactionSynchronizationManager.registerSynchronization(new TransactionSynchronization() {
+          @Override
+          public void beforeCompletion() {
+            write("beforeCompletion", outbox);
+          }
+
+          @Override
+          public void afterCommit() {
+            write("afterCommit", outbox);
+            other.executeWithoutResult(own -> write("afterCommit, in one of its own", outbox));
+            write("afterCommit, again", outbox);
+          }
+
+          @Override
+          public void afterCompletion(int status) {
+            write("afterCompletion", outbox);
+            joined.executeWithoutResult(ended -> write("afterCompletion, @Transactional", outbox));
+            other.executeWithoutResult(own -> write("afterCompletion, in one of its own", outbox));
+          }
+        });
+        if (!isCommitted) status.setRollbackOnly();
+      });
+    joined.executeWithoutResult(status -> write("in the next one", outbox));
+    if (!TransactionSynchronizationManager.getResourceMap().isEmpty()) System.out.println("left: " + TransactionSynchronizationManager.getResourceMap());
+  }
+
+  static TransactionTemplate with(DataSourceTransactionManager manager, int propagation) {
+    var template = new TransactionTemplate(manager);
+    template.setPropagationBehavior(propagation);
+    return template;
+  }
+
+  static void write(String when, SpringOutbox outbox) {
+    try {
+      outbox.put(Task.of("order.paid", "{}"));
+      System.out.println(when + ": taken");
+    } catch (IllegalTransactionStateException refused) {
+      System.out.println(when + ": refused");
+    }
   }
 
   public interface Orders {
