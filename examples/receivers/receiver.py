@@ -88,7 +88,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self):
         size = int(self.headers.get("content-length", "0"))
-        if size > MAX_BYTES:
+        if not 0 <= size <= MAX_BYTES:
             self.close_connection = True
             return self.answer(413)
         body = self.rfile.read(size)

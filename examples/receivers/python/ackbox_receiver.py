@@ -134,7 +134,7 @@ class Receiver:
 
         def transact():
             try:
-                done.append(self._transact(headers, body, work, wants_receipt, state))
+                done.append(self._transact(headers, body, work, wants_receipt))
             except BaseException as error:  # the database is away: Ackbox comes again
                 print("ackbox_receiver:", headers.get("ackbox-task-no"), repr(error), flush=True)
                 done.append((503, {"retry-after": "1"}, ""))
@@ -149,7 +149,7 @@ class Receiver:
         thread.join()
         return done[0]
 
-    def _transact(self, headers, body, work, wants_receipt, state):
+    def _transact(self, headers, body, work, wants_receipt):
         connection = self.connect()
         try:
             try:
@@ -158,11 +158,11 @@ class Receiver:
                 return 200, {"content-type": "application/json", "ackbox-result": "HANDLED"}, json.dumps({} if result is None else result)
             except Exception as error:
                 connection.rollback()
-                return self._failed(connection, error, headers, state)
+                return self._failed(connection, error, headers, wants_receipt)
         finally:
             connection.close()
 
-    def _failed(self, connection, error, headers, state):
+    def _failed(self, connection, error, headers, wants_receipt):
         if isinstance(error, Refuse):
             answer, receipt = (410, {}, json.dumps({"reason": str(error)})), {"result": "FAILED", "reason": shortened(str(error))}
         else:
@@ -171,7 +171,7 @@ class Receiver:
             receipt = {"result": "RETRY"}
             if answer[0] == 500:
                 print("ackbox_receiver:", headers.get("ackbox-task-no"), repr(error), flush=True)
-        if state["early"] == 202:  # the receipt tells what the answer would have
+        if wants_receipt():  # the receipt tells what the answer would have
             self._write_receipt(connection.cursor(), headers, receipt)
             connection.commit()
         return answer
@@ -335,5 +335,9 @@ def is_in_transaction(connection):
 
 
 def is_busy(error):
-    """A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try."""
-    return getattr(error, "sqlstate", None) in ("40001", "40P01", "55P03") or error.args[:1] in ((1205,), (1213,))
+    """A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try. Libraries wrap the driver's error."""
+    while error is not None:
+        if getattr(error, "sqlstate", None) in ("40001", "40P01", "55P03") or error.args[:1] in ((1205,), (1213,)):
+            return True
+        error = error.__cause__
+    return False

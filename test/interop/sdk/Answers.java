@@ -1,10 +1,14 @@
-// Answers of a receiver whose work outlasts the deadline. Usage: java -cp … Answers.java JDBC_URL SECRET BODY HEADER=VALUE…
+// Answers of a receiver whose work fails, or outlasts the deadline; and receipts that are sent when their thread is interrupted. Usage: java -cp … Answers.java JDBC_URL SECRET BODY HEADER=VALUE…
 
 import ackbox.sdk.Ackbox;
+import ackbox.sdk.Connect;
+import ackbox.sdk.Receipts;
 import ackbox.sdk.Receiver;
+import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
+import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
 import java.util.Arrays;
@@ -27,6 +31,17 @@ public class Answers {
       System.out.println(points.answer(headers()::get, args[2].getBytes(StandardCharsets.UTF_8), (own, delivery) -> {
         throw new Receiver.Retry(after);
       }).headers());
+    // As the server does at a deadlock, whose error this work does not heed; and one that a library has wrapped.
+    answer((own, delivery) -> {
+      try (Statement statement = own.createStatement()) {
+        statement.execute("rollback");
+      }
+      return null;
+    });
+    answer((own, delivery) -> {
+      throw new IllegalStateException(new SQLException("deadlock", "40P01"));
+    });
+    interrupted();
     recycled((own, delivery) -> {
       answered.await();
       throw new Receiver.Refuse("x".repeat(999) + "💸");
@@ -39,6 +54,31 @@ public class Answers {
 
   static Map<String, String> headers() {
     return Arrays.stream(given).skip(3).map(each -> each.split("=", 2)).collect(Collectors.toMap(each -> each[0], each -> each[1]));
+  }
+
+  static void answer(Receiver.Work work) {
+    System.out.println(points.answer(headers()::get, given[2].getBytes(StandardCharsets.UTF_8), work).status());
+  }
+
+  /** While the first of three is sent: the others are left as they are. */
+  static void interrupted() throws Exception {
+    Connect connect = () -> DriverManager.getConnection(given[0]);
+    try (ServerSocket ackbox = new ServerSocket(0); Connection connection = connect.open(); Statement statement = connection.createStatement()) {
+      Receipts receipts = new Receipts(connect, "points", new Ackbox("http://127.0.0.1:" + ackbox.getLocalPort(), null));
+      connection.setAutoCommit(false);
+      for (int nth = 0; nth < 3; nth++) receipts.write(connection, headers()::get, "HANDLED", null);
+      connection.commit();
+      Thread sending = new Thread(receipts);
+      sending.start();
+      ackbox.accept();
+      sending.interrupt();
+      sending.join();
+      var found = statement.executeQuery("select sum(tries) from ackbox_receipt_outbox");
+      found.next();
+      System.out.println("tries " + found.getInt(1));
+      statement.executeUpdate("delete from ackbox_receipt_outbox");
+      connection.commit();
+    }
   }
 
   /** As a servlet container does, which gives the request to the next one. */

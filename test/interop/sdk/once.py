@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+import time
 from urllib.parse import urlparse
 
 sys.dont_write_bytecode = True
@@ -46,6 +47,32 @@ def take(connection, work, body=body):
         print(type(error).__name__)
     connection.commit()
 
+
+class SlowToClose:
+    """Its connection is given back after the deadline."""
+
+    def __init__(self):
+        self.connection = connect()
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def close(self):
+        time.sleep(2)
+        self.connection.close()
+
+
+def ended(cursor, body):
+    cursor.execute("rollback")  # as the server does at a deadlock, whose error this work does not heed
+
+
+def deadlocked(cursor, body):
+    raise ValueError("as a library wraps it") from RuntimeError(1213, "Deadlock found")
+
+
+for work, opening in (ended, connect), (deadlocked, connect), (fail, SlowToClose):
+    hasty = Receiver(opening, DIALECT, "points", [given["secret"]], "http://127.0.0.1:1", deadline_s=1)
+    print(hasty.answer(headers, body, work)[0])
 
 take(connect(autocommit=True), grant)
 connection = connect()

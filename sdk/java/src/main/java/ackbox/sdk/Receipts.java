@@ -59,7 +59,7 @@ public final class Receipts implements Runnable {
     while (!Thread.currentThread().isInterrupted()) {
       long pauseMs = 200;
       try {
-        while (sendDue()) {}
+        while (!Thread.currentThread().isInterrupted() && sendDue()) {}
       } catch (Exception away) {
         LOG.log(System.Logger.Level.WARNING, "receipts could not be sent: " + away.getMessage());
         pauseMs = 1_000;

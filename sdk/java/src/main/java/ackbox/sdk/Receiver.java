@@ -270,7 +270,7 @@ public final class Receiver {
   private static Answer failed(Function<String, String> header, Exception error) {
     if (error instanceof Refuse) return new Answer(410, Map.of(), "{\"reason\":" + Json.quote("" + error.getMessage()) + "}");
     if (error instanceof Retry retry) return new Answer(503, Map.of("retry-after", "" + retry.afterSeconds), "");
-    if (error instanceof SQLException sql && Sql.isBusy(sql)) return new Answer(503, Map.of("retry-after", "1"), "");
+    if (Sql.isBusy(error)) return new Answer(503, Map.of("retry-after", "1"), "");
     log(header, error);
     return new Answer(500, Map.of(), "");
   }

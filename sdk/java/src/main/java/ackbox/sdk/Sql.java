@@ -108,11 +108,12 @@ final class Sql {
     for (int at = 0; at < values.length; at++) statement.setString(at + 1, values[at]);
   }
 
-  /** A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try. */
-  static boolean isBusy(SQLException error) {
-    return Set.of("40001", "40P01", "55P03").contains("" + error.getSQLState())
-        || error.getErrorCode() == 1205
-        || error.getErrorCode() == 1213;
+  /** A deadlock, a failed serialization, a lock that was waited for too long: rolled back, and worth another try. Libraries wrap the driver's error. */
+  static boolean isBusy(Throwable error) {
+    for (Throwable each = error; each != null; each = each.getCause())
+      if (each instanceof SQLException sql
+          && (Set.of("40001", "40P01", "55P03").contains("" + sql.getSQLState()) || sql.getErrorCode() == 1205 || sql.getErrorCode() == 1213)) return true;
+    return false;
   }
 
   static boolean isDuplicate(SQLException error) {

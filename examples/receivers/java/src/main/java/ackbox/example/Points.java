@@ -18,8 +18,12 @@ import java.util.concurrent.Executors;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A receiver that grants points once: JDBC_URL SIGNING_SECRET ACKBOX_URL PORT java ackbox.example.Points */
+/**
+ * A receiver that grants points once: JDBC_URL SIGNING_SECRET ACKBOX_URL PORT java ackbox.example.Points. In earnest: a pool for JDBC_URL, and
+ * {@code POINTS.prune()} once a day.
+ */
 public class Points {
+  static final int MAX_BYTES = 1_048_576;
   static final Map<String, String> ENV = System.getenv();
   static final Receiver POINTS =
       new Receiver(
@@ -45,12 +49,6 @@ public class Points {
     String body = delivery.body();
     if (body.contains("\"closed\"")) throw new Receiver.Refuse("the account is closed");
     if (body.contains("\"later\"")) throw new Receiver.Retry(Duration.ofSeconds(7));
-    if (body.contains("\"ended\"")) {
-      try (Statement statement = connection.createStatement()) {
-        statement.execute("rollback"); // as the server does at a deadlock: an error that no work may swallow
-      }
-      return "{\"granted\":0}";
-    }
     int points = number(body, "points", 0);
     try (PreparedStatement statement = connection.prepareStatement("update points set granted = granted + ? where id = 1")) {
       statement.setInt(1, points);
@@ -67,8 +65,11 @@ public class Points {
   }
 
   static void receive(HttpExchange exchange) throws IOException {
-    byte[] body = exchange.getRequestBody().readAllBytes();
-    Receiver.Answer answer = POINTS.answer(exchange.getRequestHeaders()::getFirst, body, Points::grant);
+    byte[] body = exchange.getRequestBody().readNBytes(MAX_BYTES + 1);
+    Receiver.Answer answer =
+        body.length > MAX_BYTES
+            ? new Receiver.Answer(413, Map.of(), "")
+            : POINTS.answer(exchange.getRequestHeaders()::getFirst, body, Points::grant);
     answer.headers().forEach(exchange.getResponseHeaders()::set);
     byte[] text = answer.text().getBytes(StandardCharsets.UTF_8);
     exchange.sendResponseHeaders(answer.status(), text.length == 0 ? -1 : text.length);
