@@ -66,7 +66,11 @@ for (const [name, { needs, prepare }] of Object.entries(languages))
 async function stories(t: Test, shop: Shop, { command, args, env }: Command): Promise<void> {
   const at = await stage(t)
   if (!at) return
-  const { url, pay, forge, database, afterPrepare } = await scene(t, shop, at.env, { command, args, env })
+  const { url, pay, forge, database, afterPrepare, cutCommit } = await scene(t, shop, at.env, {
+    command,
+    args,
+    env
+  })
   const ended = async (taskNo: string) => {
     const { body } = await settled(url, taskNo)
     return body?.['status']
@@ -123,6 +127,19 @@ async function stories(t: Test, shop: Shop, { command, args, env }: Command): Pr
     await paid(0, 'the account did not pay')
   })
 
+  await t.test(
+    'the caller goes while the message is committed: it is committed again, and not by a check',
+    async t => {
+      const caller = new AbortController()
+      cutCommit(() => caller.abort())
+      await t.rejects(pay('gone', caller.signal))
+      const { body } = await settled(url, 'gone')
+      t.match(body, { status: 'HANDLED' })
+      t.notMatch(body, { prepared: { lastAnswer: 'COMMITTED' } })
+      await paid(1, 'the account paid')
+    }
+  )
+
   await t.test('a check that Ackbox has not signed is not answered', async t => {
     t.equal(await forge({ taskNo: 'forged', preparedAt: new Date().toISOString() }), 401)
     t.same(await shop.select("select 1 from ackbox_barrier where task_no = 'forged'"), [])
@@ -142,12 +159,18 @@ async function scene(
     TEST_SHOP: `http://127.0.0.1:${port}`,
     EGRESS_ALLOW: `${env['EGRESS_ALLOW']},127.0.0.1:${port}`
   })
+  let commitCut: (() => void) | undefined
   let afterPrepare: ((taskNo: string) => Promise<unknown>) | undefined
   // Between the program and Ackbox: what is done here has happened before the program knows that its message is prepared.
   const door = createServer((request, response) => {
     const { method = '', url: asked = '' } = request
     void (async () => {
       const body = await text(request)
+      if (commitCut && asked.endsWith('/commit')) {
+        commitCut()
+        commitCut = undefined
+        return response.destroy()
+      }
       const headers = { 'content-type': 'application/json' }
       const answer = await fetch(url + asked, { method, ...(body ? { body, headers } : {}) })
       const answered = await answer.text()
@@ -185,8 +208,10 @@ async function scene(
     url,
     database,
     afterPrepare: (then: typeof afterPrepare) => void (afterPrepare = then),
-    async pay(what: string) {
-      const answer = await post(`/pay/${what}`)
+    /** Once; `then` is called first. */
+    cutCommit: (then: () => void) => void (commitCut = then),
+    async pay(what: string, signal?: AbortSignal) {
+      const answer = await post(`/pay/${what}`, signal ? { signal } : {})
       return { status: answer.status, text: await answer.text() }
     },
     forge: async (body: object) =>

@@ -60,12 +60,12 @@ func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task,
 		isDone = true
 		return nil
 	})
-	if err == nil {
-		return unlessTransient(ackbox.commit(ctx, task.TaskNo))
-	}
 	// What was begun is brought to its end, though the caller may have gone.
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	if err == nil {
+		return unlessTransient(ackbox.commit(ctx, task.TaskNo))
+	}
 	if !isDone && !errors.Is(err, ErrDecided) {
 		// The same taskNo may be under way a second time: rolled back once the barrier says that none can commit any more.
 		if state, asked := barrier.AnswerCheck(ctx, task.TaskNo, half.CreatedAt); asked == nil && state == rolledBack {
@@ -86,10 +86,14 @@ func HalfMessage(ctx context.Context, ackbox Ackbox, barrier Barrier, task Task,
 // The work is committed: that Ackbox cannot be told now is no failure of it. Its check will find out.
 func unlessTransient(err error) error {
 	var refused *Refused
-	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 429 {
-		return err
+	if !errors.As(err, &refused) || refused.Status >= 500 {
+		return nil
 	}
-	return nil
+	switch refused.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return nil
+	}
+	return err
 }
 
 func (a Ackbox) prepare(ctx context.Context, task Task) (TaskAnswer, error) {
@@ -149,5 +153,6 @@ func (a Ackbox) call(ctx context.Context, method, path string, body any) (task T
 		_ = json.NewDecoder(answer.Body).Decode(refused)
 		return task, refused
 	}
-	return task, json.NewDecoder(answer.Body).Decode(&task)
+	err = json.NewDecoder(answer.Body).Decode(&task)
+	return task, err
 }

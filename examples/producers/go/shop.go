@@ -20,7 +20,7 @@ import (
 )
 
 // A shop of half messages: POST /pay/TASK_NO pays an order, with ?card=refused it is refused after its account was charged. Ackbox asks
-// POST /check. DSN ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT
+// POST /check. DSN ACKBOX_URL ACKBOX_KEY CHECK_SECRET PORT. In earnest it calls Prune once a day.
 func serveHalf(dialect string) {
 	db, err := sql.Open(dialect, os.Getenv("DSN"))
 	if err != nil {
@@ -32,8 +32,8 @@ func serveHalf(dialect string) {
 	}
 	// npx ackbox key secret check:order.paid
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(os.Getenv("CHECK_SECRET"), "whsec_"))
-	if err != nil || len(key) == 0 {
-		log.Fatal("CHECK_SECRET must be whsec_ and base64")
+	if err != nil || len(key) < 24 {
+		log.Fatal("CHECK_SECRET must be whsec_ and base64 of 24 bytes or more")
 	}
 	http.HandleFunc("/pay/", func(w http.ResponseWriter, r *http.Request) {
 		task := Task{
@@ -77,7 +77,8 @@ func serveHalf(dialect string) {
 		log.Fatal(err)
 	}
 	fmt.Println("listening", listener.Addr().(*net.TCPAddr).Port)
-	log.Fatal(http.Serve(listener, nil))
+	server := http.Server{ReadHeaderTimeout: 10 * time.Second}
+	log.Fatal(server.Serve(listener))
 }
 
 func pay(ctx context.Context, tx *sql.Tx, isCardGood bool) error {

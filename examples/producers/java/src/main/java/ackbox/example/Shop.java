@@ -7,7 +7,7 @@ import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.sql.Statement;
 
-/** Plain JDBC. Pays order 1 and commits, pays order 2 and rolls back. Usage: Shop outbox|enqueue JDBC_URL */
+/** Plain JDBC. Pays order 1, and order 2 whose card is refused after its row was written. Usage: Shop outbox|enqueue JDBC_URL */
 public final class Shop {
     static final String PAY = "update account set balance = balance - 7 where id = 1";
     static final String BODY = "{\"note\": \"né à Zürich, 支付\", \"total\": 7.00}";
@@ -20,18 +20,25 @@ public final class Shop {
                 System.out.println("refused: " + refused.getMessage());
             }
             connection.setAutoCommit(false);
-            pay(connection, args[0], "java-1");
-            connection.commit();
-            pay(connection, args[0], "java-2");
-            connection.rollback();
+            pay(connection, args[0], "java-1", true);
+            try {
+                pay(connection, args[0], "java-2", false);
+            } catch (IllegalStateException refused) {
+                System.out.println("refused: " + refused.getMessage());
+            }
         }
     }
 
-    private static void pay(Connection connection, String way, String taskNo) throws SQLException {
+    private static void pay(Connection connection, String way, String taskNo, boolean isCardGood) throws SQLException {
         try (Statement statement = connection.createStatement()) {
             statement.executeUpdate(PAY);
+            put(connection, way, taskNo);
+            if (!isCardGood) throw new IllegalStateException("the card was refused");
+            connection.commit();
+        } catch (SQLException | RuntimeException error) {
+            connection.rollback();
+            throw error;
         }
-        put(connection, way, taskNo);
     }
 
     private static void put(Connection connection, String way, String taskNo) throws SQLException {
