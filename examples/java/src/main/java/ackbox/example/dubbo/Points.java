@@ -1,6 +1,6 @@
 package ackbox.example.dubbo;
 
-/** What Ackbox calls: by Triple as JSON, whose members are those of the records' names. */
+/** What Ackbox calls: by Triple as JSON, whose members are those of the classes. */
 public interface Points {
   Answer onShipped(Shipment shipment);
 

@@ -7,9 +7,9 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
@@ -18,14 +18,17 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
- * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt.
+ * A downstream of Ackbox behind RocketMQ 5: handles a delivery once, by its webhook-id, then sends its receipt. Whoever may write to the topic can
+ * give it work: {@code ackbox.sdk.Receiver.once} also checks signatures, and keeps the ids in the transaction of the work.
  *   ENDPOINTS=127.0.0.1:8081 TOPIC=order-paid GROUP=points ACKBOX_URL=http://127.0.0.1:3000 [ACCESS_KEY= SECRET_KEY=]
  */
 public final class Receiver {
   private static final HttpClient http = HttpClient.newBuilder().connectTimeout(Duration.ofSeconds(5)).build();
   private static final URI callback = URI.create(env("ACKBOX_URL", "http://127.0.0.1:3000") + "/callback");
+  // For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none.
+  private static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
   // In memory for the example. In earnest: a table with webhook-id as its key, written in the transaction of the work.
-  private static final Set<String> handled = ConcurrentHashMap.newKeySet();
+  private static final Set<String> handled = new HashSet<>();
 
   public static void main(String[] args) throws Exception {
     var client = ClientConfiguration.newBuilder().setEndpoints(env("ENDPOINTS", "127.0.0.1:8081"));
@@ -46,22 +49,24 @@ public final class Receiver {
     Thread.currentThread().join();
   }
 
-  /** FAILURE, and RocketMQ brings it again. */
+  /** FAILURE, and what it throws: RocketMQ brings it again. */
   private static ConsumeResult consume(MessageView message) {
     var properties = message.getProperties();
-    var id = properties.get("webhook-id");
-    // The same id again: done before, but perhaps our receipt was lost. Say it again, do nothing twice.
-    if (handled.add(id)) {
-      try {
-        handle(id, StandardCharsets.UTF_8.decode(message.getBody()).toString());
-      } catch (RuntimeException error) {
-        handled.remove(id);
-        return ConsumeResult.FAILURE;
-      }
-    } else {
-      System.out.println("again " + id);
-    }
+    handleOnce(properties.get("webhook-id"), StandardCharsets.UTF_8.decode(message.getBody()).toString());
     return receipt(properties) ? ConsumeResult.SUCCESS : ConsumeResult.FAILURE;
+  }
+
+  /**
+   * The same id again: done before, but perhaps our receipt was lost. Say it again, do nothing twice. One at a time: a copy that comes during the
+   * work must not confirm it.
+   */
+  private static synchronized void handleOnce(String id, String body) {
+    if (handled.contains(id)) {
+      System.out.println("again " + id);
+      return;
+    }
+    handle(id, body);
+    handled.add(id);
   }
 
   private static void handle(String id, String body) {
@@ -82,7 +87,8 @@ public final class Receiver {
       .build();
     try {
       var status = http.send(request, HttpResponse.BodyHandlers.discarding()).statusCode();
-      return status < 500 && status != 429; // what it does not take now, it takes later; the rest it never will
+      if (REFUSED.contains(status)) System.err.println("the receipt of " + properties.get("ackbox-task-no") + " was answered " + status);
+      return status / 100 == 2 || REFUSED.contains(status);
     } catch (IOException away) {
       return false;
     } catch (InterruptedException stop) {
