@@ -12,7 +12,7 @@ import {
   type Partner,
   type Shown
 } from './books.ts'
-import { insistOnJava, kafka, library } from './servers.ts'
+import { forge, insistOnJava, kafka, library } from './servers.ts'
 
 const platformTables = `${producerTables.postgres}
 create table material (id integer primary key, title text not null, published_at timestamptz not null default now());
@@ -33,7 +33,9 @@ export const example: Example = {
   async play(stage) {
     insistOnJava()
     const began = new Date(Date.now() - 60_000)
-    const { ackbox, platform } = await open(stage)
+    const { ackbox, platform, broker } = await open(stage)
+    await forge(broker)
+    stage.step('a stranger has written records to the topic, which nobody may show')
     const rows = (partner: Partner) =>
       stage.rows<Shown>(partner, 'select task_no as "taskNo", material, title from shown')
     const published = () => stage.rows<Material>('platform', 'select id, title from material order by id')
@@ -114,7 +116,7 @@ async function loseSome(
 }
 
 /** Starts everything. */
-async function open(stage: Stage): Promise<{ ackbox: string; platform: string }> {
+async function open(stage: Stage): Promise<{ ackbox: string; platform: string; broker: string }> {
   const [platformPort, reviewPort, searchPort] = [await stage.port(), await stage.port(), await stage.port()]
   stage.step('the Dubbo provider is built and Kafka is started; the first time Maven fetches both')
   const databases = new Map<string, string>()
@@ -154,5 +156,5 @@ async function open(stage: Stage): Promise<{ ackbox: string; platform: string }>
       /relay\.ready/
     )
   ])
-  return { ackbox, platform: url(platformPort) }
+  return { ackbox, platform: url(platformPort), broker }
 }

@@ -2,7 +2,7 @@
 import { execFile, spawnSync } from 'node:child_process'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { Admin } from '@platformatic/kafka'
+import { Admin, Producer, stringSerializers } from '@platformatic/kafka'
 import type { Stage } from '../runner/stage.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
@@ -70,4 +70,23 @@ export async function kafka(stage: Stage): Promise<string> {
   await admin.createTopics({ topics: ['materials'], partitions: 3, replicas: 1 })
   await admin.close()
   return `127.0.0.1:${port}`
+}
+
+/** Writes a record to each partition of `materials` that Ackbox has not signed. */
+export async function forge(broker: string): Promise<void> {
+  const producer = new Producer({
+    clientId: 'stranger',
+    bootstrapBrokers: [broker],
+    serializers: stringSerializers
+  })
+  const value = JSON.stringify({ material: 0, title: 'forged' })
+  await producer.send({
+    messages: [0, 1, 2].map(partition => ({
+      topic: 'materials',
+      partition,
+      value,
+      headers: { 'webhook-id': `forged-${partition}` }
+    }))
+  })
+  await producer.close()
 }
