@@ -88,7 +88,9 @@ async function load(name: string): Promise<Example | undefined> {
 }
 
 function names(): string[] {
-  return readdirSync(sources).filter(name => existsSync(path.join(sources, name, 'example.ts')))
+  const isExample = (name: string): boolean =>
+    ['example.ts', 'handlers'].every(each => existsSync(path.join(sources, name, each)))
+  return readdirSync(sources).filter(isExample)
 }
 
 async function list(): Promise<string> {

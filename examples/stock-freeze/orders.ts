@@ -16,6 +16,7 @@ pool.on('error', err => console.error(err.message))
 const provider = new pg.Pool({ connectionString: DATABASE_URL, max: 4 })
 provider.on('error', err => console.error(err.message))
 const db = fromPg(pool)
+// No handler wants a receipt here. Where one does (`needCallback`), `void tasks.run()` sends what comes after a 202.
 const tasks = receiver({ secrets: [SIGNING_SECRET], db, consumer: 'orders', url: ACKBOX_URL })
 
 /** Asks the stock; false is its no. Throws when there is no answer. */

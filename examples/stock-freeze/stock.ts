@@ -11,6 +11,7 @@ const { DATABASE_URL = '', PORT = '', ACKBOX_URL = '', SIGNING_SECRET = '' } = p
 const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })
 pool.on('error', err => console.error(err.message))
 const db = fromPg(pool)
+// No handler wants a receipt here. Where one does (`needCallback`), `void tasks.run()` sends what comes after a 202.
 const tasks = receiver({ secrets: [SIGNING_SECRET], db, consumer: 'stock', url: ACKBOX_URL })
 
 /** Freezes, and in the same transaction writes the task that releases the freeze if nobody pays in time. False: out of stock. */

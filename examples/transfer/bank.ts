@@ -26,6 +26,7 @@ const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 10 })
 pool.on('error', err => console.error(err.message))
 const db = fromPg(pool)
 const ackbox = client({ url: ACKBOX_URL })
+// No handler wants a receipt here. Where one does (`needCallback`), `void incoming.run()` sends what comes after a 202.
 const incoming = receiver({ secrets: [SIGNING_SECRET], db, consumer: `bank-${BANK}`, url: ACKBOX_URL })
 
 /** Debit and half message: Ackbox delivers the transfer if and only if this transaction commits. */

@@ -28,7 +28,15 @@ t.test('the runner says which examples there are', async t => {
   const asked = example(t, '--help')
   t.equal(await asked.exited, 0)
   t.ok(asked.lines.some(line => line.startsWith('  scheduler ')))
-  for (const wrong of [['none-such'], ['../chaos'], ['scheduler', '--kill', 'often'], ['--what'], []]) {
+  t.notOk(asked.lines.some(line => line.startsWith('  runner')))
+  for (const wrong of [
+    ['none-such'],
+    ['runner'],
+    ['../chaos'],
+    ['scheduler', '--kill', 'often'],
+    ['--what'],
+    []
+  ]) {
     const refused = example(t, ...wrong)
     t.equal(await refused.exited, 2, wrong.join(' '))
   }
