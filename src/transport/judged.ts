@@ -1,11 +1,11 @@
 import type { Socket } from 'node:net'
-import { failed, Failure } from './failure.ts'
+import { Failure, failure } from './failure.ts'
 
 /** Looks at every byte that a server sends, in order. Throws a Failure on what no server may send. */
 export type Judge = (bytes: Buffer) => void
 
 /** What a judge throws: the connection cannot be trusted any more. */
-export const unfit = (what: string): Failure => new Failure(failed(`protocol: ${what}`))
+export const unfit = (what: string): Failure => failure(`protocol: ${what}`)
 
 /** Chunks from this size on are read one in each turn of the event loop: Node would read 2 MB in one. */
 const turnMost = 16_384

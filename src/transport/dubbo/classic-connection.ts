@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import { at } from '../broker.ts'
-import { failed, Failure } from '../failure.ts'
+import { failure, type Failure } from '../failure.ts'
 import { patience, unfit } from '../judged.ts'
 import { flags, frameOf, frames, type Frame } from './classic-frame.ts'
 
@@ -47,10 +47,10 @@ export function openConnection(
     const gone = new Promise<void>(left => {
       leave = left
     })
-    let failure = new Failure(failed('connection_closed'))
+    let cause = failure('connection_closed')
 
     const stop = (reason: string): void => {
-      failure = new Failure(failed(reason))
+      cause = failure(reason)
       socket.destroy()
     }
     const giveUp = setTimeout(() => stop('connect_timeout'), connectMs)
@@ -114,10 +114,10 @@ export function openConnection(
       clearInterval(heartbeat)
       signal.removeEventListener('abort', abort)
       leave()
-      reject(failure)
+      reject(cause)
       const all = [...waiting.values()]
       waiting.clear()
-      for (const settle of all) settle(failure)
+      for (const settle of all) settle(cause)
     })
     socket.once('connect', () => {
       clearTimeout(giveUp)
@@ -125,7 +125,7 @@ export function openConnection(
         address: at({ host, port }),
         call(body, settle) {
           const id = nextId++
-          if (socket.destroyed) settle(failure)
+          if (socket.destroyed) settle(cause)
           else {
             waiting.set(id, settle)
             socket.write(frameOf(flags.request | flags.twoWay, 0, id, body))

@@ -8,7 +8,7 @@ import {
 } from '@platformatic/kafka'
 import { at, reach, type Broker } from '../broker.ts'
 import type { Guard } from '../egress/guard.ts'
-import { failed, Failure } from '../failure.ts'
+import { Failure, failure } from '../failure.ts'
 import { expected, strictly } from './answer.ts'
 import { unfit } from '../judged.ts'
 import { judgeFrames, room } from './frames.ts'
@@ -19,10 +19,8 @@ export function linkOptions(broker: Broker, link: KafkaLink): BaseOptions {
   const known = [SASLMechanisms.PLAIN, SASLMechanisms.SCRAM_SHA_256, SASLMechanisms.SCRAM_SHA_512] as const
   const sasl = known.find(each => each === mechanism)
   if (!sasl) {
-    throw new Failure(
-      failed(
-        `bad_request: the mechanism of the broker ${broker.name} must be plain, scram-sha-256 or scram-sha-512`
-      )
+    throw failure(
+      `bad_request: the mechanism of the broker ${broker.name} must be plain, scram-sha-256 or scram-sha-512`
     )
   }
   return {
@@ -82,11 +80,11 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
   /** Why a connection was ended by us. */
   const reasons = new WeakMap<Connection, Failure>()
   let questions = { since: 0, count: 0 }
-  let failure: Failure | undefined
+  let broken: Failure | undefined
 
   function fail(why: Failure): void {
-    if (failure) return
-    failure = why
+    if (broken) return
+    broken = why
     for (const connection of connections) connection.socket.destroy()
     for (const tell of waiting) tell(why)
     waiting.clear()
@@ -95,7 +93,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
   function owned<Given extends unknown[]>(callback: (...given: Given) => void): (...given: Given) => void {
     return (...given) => {
       // The link has ended and nobody waits for this client: it stops here.
-      if (failure) return
+      if (broken) return
       try {
         callback(...given)
       } catch (thrown) {
@@ -122,7 +120,7 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
         if (!(thrown instanceof Failure)) return fail(unfit('the client cannot make sense of the broker'))
         refuse(connection, thrown)
       })
-      if (failure || connections.size > mostConnections) socket.destroy()
+      if (broken || connections.size > mostConnections) socket.destroy()
     }
     connection.connect = connects
     const send = connection.send.bind(connection) as Send
@@ -158,18 +156,18 @@ export function kafkaLink(guard: Guard, tls: boolean, use: 'sends' | 'reads' = '
 
   return {
     owned,
-    end: () => fail(new Failure(failed('connection_closed'))),
+    end: () => fail(failure('connection_closed')),
 
     lost: () =>
       new Promise((_, reject) => {
-        if (failure) reject(failure)
+        if (broken) reject(broken)
         else waiting.add(reject)
       }),
 
     within: (ms, start) =>
       new Promise((resolve, reject) => {
-        if (failure) return reject(failure)
-        const timer = setTimeout(() => over(new Failure(failed('timeout'))), ms)
+        if (broken) return reject(broken)
+        const timer = setTimeout(() => over(failure('timeout')), ms)
         const leave = (): void => {
           clearTimeout(timer)
           waiting.delete(over)

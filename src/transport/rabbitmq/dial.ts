@@ -2,7 +2,7 @@ import { isIP } from 'node:net'
 import { Connection } from 'rabbitmq-client'
 import { at, reach, type Broker } from '../broker.ts'
 import { untilAborted } from '../../runtime/with-timeout.ts'
-import { failed, Failure, type Failed, failureOf } from '../failure.ts'
+import { failed, Failure, failure, type Failed, failureOf } from '../failure.ts'
 import type { Guard } from '../egress/guard.ts'
 import { bounded, type MayCome } from './bounded.ts'
 
@@ -29,16 +29,16 @@ export async function dial(
   mayCome: MayCome,
   signal: AbortSignal
 ): Promise<Dialed> {
-  let failure = new Failure(failed('shutdown'))
+  let cause = failure('shutdown')
   for (let i = 0; i < broker.hosts.length && !signal.aborted; i++) {
     const host = (first + i) % broker.hosts.length
     try {
       return { ...(await connect(guard, broker, host, mayCome, signal)), host }
     } catch (error) {
-      failure = signal.aborted ? failure : new Failure(brokenBy(error))
+      if (!signal.aborted) cause = new Failure(brokenBy(error))
     }
   }
-  throw failure
+  throw cause
 }
 
 async function connect(
@@ -50,7 +50,7 @@ async function connect(
 ): Promise<Omit<Dialed, 'host'>> {
   const { host, port } = broker.hosts[number] ?? { host: '', port: 0 }
   const ip = await reach(guard, { host, port })
-  if (signal.aborted) throw new Failure(failed('shutdown'))
+  if (signal.aborted) throw failure('shutdown')
   const connection = bounded(
     new Connection({
       hostname: ip,
@@ -73,7 +73,7 @@ async function connect(
   })
   try {
     await untilAborted(signal, open)
-    if (signal.aborted) throw new Failure(failed('shutdown'))
+    if (signal.aborted) throw failure('shutdown')
     return { connection, address: at({ host: ip, port }) }
   } catch (error) {
     // It would connect again by itself, to an address that nobody judged.
