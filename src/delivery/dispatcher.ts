@@ -1,6 +1,6 @@
 import { nextDue } from '../db/deliveries.ts'
 import { isInfrastructure } from '../db/pool.ts'
-import { lowWater, type LowWater } from './low-water.ts'
+import { lowWater, untilFullLook, type LowWater } from './low-water.ts'
 import { nap } from '../runtime/repeat.ts'
 import type { DeadOwner } from '../db/owners.ts'
 import { raiseOrphans, rescueOverdue, rescueOwned, type RescueDeps, type TakenBy } from './rescue.ts'
@@ -24,12 +24,6 @@ export interface Dispatcher {
 
 /** After a database error, wait this long before treating leases as lost: other processes could not write either. */
 const trustMs = 2_000
-/**
- * How often a sweep checks all clocks: as soon as that takes less than this part of the time, and so often at least. It finds what the time
- * windows miss: what was due and waited until its deliverBefore passed.
- */
-const fullLookShare = 100
-const fullLookMs = 60_000
 /** How often to look for rows whose downstream has no handler. */
 const orphanLookMs = 60_000
 /** How soon a full queue is checked again. This costs no statement. */
@@ -148,12 +142,15 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   return claimedAll && decidedAll ? Math.min(deps.sweepMs, Math.max(1, inMs ?? deps.sweepMs)) : 0
 }
 
-/** Checks the clocks that ended since the last check, or all. */
+/**
+ * Checks the clocks that ended since the last check, or all. The check of all finds deliveries that were due already and waited until their
+ * deliverBefore passed.
+ */
 async function rescue(deps: DispatcherDeps, memory: Memory, names: string[], now: Date): Promise<boolean> {
   const isFull = performance.now() > memory.fullLookAt
   const { isAll, lookMs } = await rescueOverdue(deps, names, isFull ? null : memory.since)
   if (!isAll) return false
-  if (isFull) memory.fullLookAt = performance.now() + Math.min(fullLookMs, fullLookShare * lookMs)
+  if (isFull) memory.fullLookAt = performance.now() + untilFullLook(lookMs)
   // A second of overlap: the statement that writes a clock commits a little later.
   memory.since = new Date(now.getTime() - 1_000)
   return true

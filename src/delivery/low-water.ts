@@ -22,9 +22,12 @@ export interface LowWater {
 
 /** Clocks are never set into the past. But the statement that sets one commits a little later. */
 const overlapMs = 1_000
-/** A full look finds what was committed later than that. Full looks take 1 of so many parts of the time: while they are cheap, nearly each look is one. */
+/** Full looks take 1 of so many parts of the time: while they are cheap, nearly each look is one. */
 const share = 100
 const fullLookMs = 60_000
+
+/** The ms from a full look, which took `lookMs`, until the next one. */
+export const untilFullLook = (lookMs: number): number => Math.min(fullLookMs, share * lookMs)
 
 export function lowWater(downstreams: readonly string[]): LowWater {
   const marks = new Map<string, number>()
@@ -53,7 +56,8 @@ export function lowWater(downstreams: readonly string[]): LowWater {
         for (const name of downstreams)
           marks.set(name, Math.min(seen.oldest.get(name) ?? Infinity, now - overlapMs))
         const ended = performance.now()
-        if (isFull) fullFrom = ended + Math.min(fullLookMs, share * (ended - began))
+        // A full look finds what was committed after the overlap.
+        if (isFull) fullFrom = ended + untilFullLook(ended - began)
       }
       lookedAt = now
       return seen
