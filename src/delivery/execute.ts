@@ -180,28 +180,25 @@ async function attempt(
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, { delivery: owned.delivery, downstream, outcome: sent, startedAt, began }, unwritten)
+  await conclude(deps, owned, sent, { startedAt, began }, unwritten)
 }
 
-/** An attempt that has its outcome. `began` by performance.now. */
-interface Attempted {
-  delivery: LoadedDelivery
-  downstream: LoadedDownstream
-  outcome: AttemptEnd
-  startedAt: Date
-  began: number
-}
-
-/** Decides what follows from the outcome, writes both, and tells the handler. */
-async function conclude(deps: ExecuteDeps, attempted: Attempted, unwritten: Semaphore): Promise<void> {
-  const { delivery, downstream, outcome, startedAt, began } = attempted
+/** Decides what follows from the outcome, writes both, and tells the handler. `began` by performance.now. */
+async function conclude(
+  deps: ExecuteDeps,
+  owned: Owned,
+  outcome: AttemptEnd,
+  { startedAt, began }: { startedAt: Date; began: number },
+  unwritten: Semaphore
+): Promise<void> {
+  const { delivery, downstream } = owned
   const ms = Math.round(performance.now() - began)
   deps.metrics.attempted(downstream.name, outcome.kind, ms)
   const attempt = attemptRow(outcome, { ms, startedAt, node: deps.node })
   const isLeftToOthers = outcome.kind !== 'probed' && deps.reach.attempted(downstream.name, outcome, began)
   const isFirst =
     !isLeftToOthers && isFirstTry(delivery, limitOf(delivery.task.retryTimes, downstream.policy))
-  const decision = isLeftToOthers ? uncounted : decisionOf(deps, attempted)
+  const decision = isLeftToOthers ? uncounted : decisionOf(deps, owned, outcome)
   if (isLeftToOthers) attempt.alarm = null
   else deps.traced?.(delivery, outcome, decision.move, startedAt)
   if (isFirst && outcome.kind !== 'probed')
@@ -219,7 +216,7 @@ async function conclude(deps: ExecuteDeps, attempted: Attempted, unwritten: Sema
 /** Another process has a way to the downstream, or may have one: it delivers, and this attempt does not count. */
 const uncounted = { move: 'release', afterMs: 0 } as const
 
-function decisionOf(deps: ExecuteDeps, { delivery, downstream, outcome }: Attempted): Decision {
+function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Owned, outcome: AttemptEnd): Decision {
   const isCutOff = deps.cutOff.aborted && outcome.kind === 'failed' && outcome.reason === 'shutdown'
   return decide(
     isCutOff ? { kind: 'shutdown' } : outcome,
