@@ -101,13 +101,13 @@ export async function raiseNoHandler(
   return rows.map(row => Math.min(3_600_000, Math.max(60_000, row.age_ms ?? 0)))
 }
 
-/** By it the open ones are in order. */
+/** Open alarms are sorted by it. */
 export type AlarmKey = Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>
 
 /**
- * Resolves open alarms whose cause is over, of the next `limit` from `after` on; `next` null: the end. Whatever ends a cause resolves its alarms in the
- * same statement, but does not see one that another statement raises at that moment. FAILED is raised by the end itself; KEY_HELD, REJECTED and
- * MISMATCH are decided under a lock or a lease.
+ * Reads the next `limit` open alarms after `after`, and resolves those whose cause is over. `next` null: there are no more. A statement that ends a cause
+ * resolves its alarms too, but does not see an alarm that another statement raises at that moment. FAILED, KEY_HELD, REJECTED and MISMATCH need no
+ * sweep: FAILED is raised by the end itself, the others under a lock or a lease.
  */
 export async function sweepAlarms(
   sql: Sql,

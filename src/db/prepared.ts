@@ -46,8 +46,8 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
 }
 
 /**
- * The CTE `locked`: those of them that are PREPARED, and as they were seen. A check that is recorded while this statement waits for its lock
- * may raise an alarm that the statement does not see and would leave open. Whoever ends it looks again, and then sees the alarm.
+ * The CTE `locked`: the half messages that are still PREPARED and unchanged since they were read. A check that commits while this statement waits for
+ * the lock may raise an alarm that the statement cannot see, and would leave open. The caller then reads the half message again.
  */
 export const lockingHalves = (sql: Sql, halves: readonly SeenHalf[]) => {
   const ids = plainArray(halves.map(one => one.id))
@@ -65,8 +65,8 @@ export const lockingHalves = (sql: Sql, halves: readonly SeenHalf[]) => {
 }
 
 /**
- * Group commit of commits: makes the deliveries of those that are still as they were seen, as an accept makes its own. The others are
- * `known`: somebody else ended them, or a check was recorded. Tasks are distinct.
+ * Group commit of commits: makes the deliveries of half messages that are unchanged since they were read, as an accept makes its own. The others
+ * are `known`: another call ended them, or a check was recorded. Tasks are distinct.
  */
 export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
   const ids = plainArray(tasks.map(task => task.id))
@@ -95,7 +95,7 @@ export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<
   )
 }
 
-/** False: it is no longer PREPARED, or a check was recorded since it was seen. */
+/** False: it is no longer PREPARED, or a check was recorded since it was read. */
 export async function rollBackTask(sql: Sql, half: SeenHalf, by: string): Promise<boolean> {
   const rows = await sql`
     with ${lockingHalves(sql, [half])}, stored as (

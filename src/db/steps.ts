@@ -57,7 +57,7 @@ export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Pr
   )
 }
 
-/** Nothing where it is not `locked`. */
+/** Updates nothing if it is not in `locked`. */
 const activating = (sql: Sql, { id, delayMs }: NewTask) => sql`
       update task set state = 'ACTIVE',
         deliver_start_time = coalesce(deliver_start_time, now() + ${delayMs}::float8 * interval '1 ms')

@@ -64,7 +64,7 @@ const checkMs = 1_000
 /** After an error; else it says itself when it looks again. */
 const bulkMs = 1_000
 const countMs = 15_000
-/** How often is looked for alarms that nobody could resolve at the end of their cause. */
+/** The time between two sweeps of open alarms whose cause is over. */
 const sweepMs = 60_000
 const retentionMs = 60_000
 /** Where somebody was in the way for a moment. */
