@@ -4,7 +4,7 @@
 // WeCom: https://developer.work.weixin.qq.com/document/path/91770
 // Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
 import { createHmac } from 'node:crypto'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 import type { Format, Sent } from './types.ts'
 import { textOf, titleOf } from './message.ts'
 

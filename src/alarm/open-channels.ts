@@ -1,5 +1,5 @@
 import { isMissingPackage, SetupError } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 import { signingSecret } from '../domain/tokens.ts'
 import { guard } from '../transport/egress/guard.ts'
 import { httpTransport } from '../transport/http/http.ts'

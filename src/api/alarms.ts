@@ -10,7 +10,7 @@ import { alarmsAnswer, keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { alarmKinds } from '../domain/types.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const alarmBody = z.strictObject({
   taskNo,

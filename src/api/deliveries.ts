@@ -5,7 +5,7 @@ import type { ApiDeps } from './deps.ts'
 import { deliveryQuery, type narrowing } from './queries.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 export function deliveryRoutes(app: App, deps: ApiDeps): void {
   app.get(

@@ -5,7 +5,7 @@ import { taskNo } from './requests.ts'
 import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const eventsQuery = z.strictObject({
   taskNo: taskNo.optional().describe('Also report changes of this task.')

@@ -13,7 +13,7 @@ import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
 import { countText } from '../db/page.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const filterShape = z.strictObject({
   messageCode: messageCode.optional(),

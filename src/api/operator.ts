@@ -10,7 +10,7 @@ import { keyed, refusals } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
 import { time } from './task-answer.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const auditAnswer = z.strictObject({
   audit: z.array(

@@ -8,7 +8,7 @@ import { keyQuery } from './queries.ts'
 import type { OrderingKey } from '../db/ordering.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 export function orderingKeyRoutes(app: App, deps: ApiDeps): void {
   app.get(

@@ -1,5 +1,5 @@
 import type { OutboxRow } from '../db/outbox.ts'
-import { present } from '../db/views.ts'
+import { present } from '../domain/optional-members.ts'
 import type { OutboxReader } from '../delivery/drain.ts'
 import { refusalBy } from '../delivery/handler-refusal.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'

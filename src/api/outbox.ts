@@ -6,7 +6,7 @@ import { rejectedQuery } from './queries.ts'
 import { badCursor } from './deliveries.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 export function outboxRoutes(app: App, deps: ApiDeps): void {
   app.get(

@@ -3,7 +3,7 @@ import type { ApiDeps } from './deps.ts'
 import { problemOf } from './problem.ts'
 import { fit, readBody } from './body.ts'
 import { maxDataBytes, receiptBody } from './requests.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 /** The result of an accepted receipt. */
 export type Taken = Extract<Awaited<ReturnType<ApiDeps['receive']>>, object>

@@ -9,7 +9,7 @@ import { reconcileExamples } from './examples.ts'
 import { instant, isUuid, reconcileBody } from './requests.ts'
 import { differencesAnswer, digestsAnswer, keyed, refusals, unreadable } from './responses.ts'
 import type { App } from './typed.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const longestMs = 31 * 86_400_000
 

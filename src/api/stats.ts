@@ -8,7 +8,7 @@ import { downstream, messageCode } from './requests.ts'
 import { failuresAnswer, keyed, refusals, statsAnswer } from './responses.ts'
 import type { App } from './typed.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const tags = ['dashboard'] as const
 const dayMs = 86_400_000

@@ -11,7 +11,7 @@ import { taskAnswer } from './task-answer.ts'
 import { actorOn, checkedTaskNo, sendTask } from './tasks.ts'
 import type { App } from './typed.ts'
 import { Problem, type ProblemCode } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const tags = ['tasks'] as const
 const only = downstream.optional().describe('Only this downstream. Default: all of the task.')

@@ -18,7 +18,7 @@ import type { App } from './typed.ts'
 import { narrowed, listFilterOf, pageOf } from './deliveries.ts'
 import { deliveryOf } from '../domain/ids.ts'
 import { Problem } from '../runtime/errors.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 const tags = ['tasks'] as const
 

@@ -4,7 +4,7 @@ import { builtInHandlers } from '../handler/files.ts'
 import { loadHandlers, type Registry } from '../handler/load.ts'
 import type { Config } from '../service/config.ts'
 import { transportNames } from '../transport/registry.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 /** Stands for the demo receiver, whose port only the running service knows. */
 export const demoUrl = 'http://demo-receiver'

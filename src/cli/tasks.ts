@@ -1,5 +1,5 @@
 // ackbox tasks: what an operator does with tasks, by the API of a running service.
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
 import type { TaskView } from '../db/views.ts'

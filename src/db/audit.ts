@@ -4,7 +4,7 @@ import { is, paged } from './page.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
 import { audit } from './schema.ts'
-import { present } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 
 export interface AuditEntry {
   who: string

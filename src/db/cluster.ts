@@ -3,7 +3,7 @@ import type { node, YieldedDownstream } from './cluster-tables.ts'
 import { since } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import type { Row } from './schema.ts'
-import { present } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 
 /** What a process says of itself. Those that must agree are compared (see `disagreements`). */
 export interface NodeFacts {

@@ -13,16 +13,8 @@ import {
   reconciliation,
   task
 } from './schema.ts'
-import {
-  attemptView,
-  deliveryView,
-  iso,
-  present,
-  receiptView,
-  statusWord,
-  taskView,
-  type TaskView
-} from './views.ts'
+import { attemptView, deliveryView, iso, receiptView, statusWord, taskView, type TaskView } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 import {
   searchDeliveries,
   searchTasks,

@@ -1,7 +1,8 @@
 // What operators look at beside tasks: bulk operations, what those changed, and the processes. Their own acts: audit.ts.
 import { and, asc, desc, eq, lt, sql, type SQL } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
-import { iso, present, statusWord } from './views.ts'
+import { iso, statusWord } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 import { delivery, node, operation, operationDelivery, task } from './schema.ts'
 import { countText, mostCounted, paged, uuid } from './page.ts'
 import { textArray } from './arrays.ts'

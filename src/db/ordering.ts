@@ -4,7 +4,8 @@ import { plainArray, textArray } from './arrays.ts'
 import { loadedOf, type Claim, type LoadedColumns, type LoadedDelivery, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
 import type { Reads } from './reads.ts'
-import { present, statusWord } from './views.ts'
+import { statusWord } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 import type { Phase } from '../domain/types.ts'
 
 /** An orderingKey of a downstream. */

@@ -5,7 +5,8 @@ import type { DifferenceKind, Phase, Reason, Status } from '../domain/types.ts'
 import { textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
 import type { Reads } from './reads.ts'
-import { present, statusWord } from './views.ts'
+import { statusWord } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 
 /** Which of our deliveries are compared: of tasks created from `from` on, and before `to`. */
 export interface Compared {

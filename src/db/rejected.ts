@@ -6,7 +6,7 @@ import { ofMessages, paged, type ListFilter } from './page.ts'
 import type { Reads } from './reads.ts'
 import type { Sql } from './pool.ts'
 import { outboxRejected as row } from './schema.ts'
-import { present } from './views.ts'
+import { present } from '../domain/optional-members.ts'
 
 /** The cursor is the id of the last one. */
 export type RejectedFilter = Pick<ListFilter, 'messageCodes' | 'messageCode' | 'cursor' | 'limit'>

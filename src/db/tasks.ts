@@ -49,7 +49,7 @@ interface Biz {
   unique: boolean
 }
 
-/** A half message as it was seen: each check that is recorded changes one of its two counts. */
+/** A half message as it was read: each check that is recorded changes one of the two counts. */
 export interface SeenHalf {
   id: string
   /** How often its producer said UNKNOWN, and how often in a row it said nothing. */

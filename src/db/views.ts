@@ -9,6 +9,7 @@ import {
   type Status,
   type TaskStatus
 } from '../domain/types.ts'
+import { present } from '../domain/optional-members.ts'
 import type { WaitingFor } from '../domain/waiting-for.ts'
 
 const words = new Map<number, Status>(
@@ -227,13 +228,6 @@ export function taskView(
 }
 
 export const iso = (at: Date | null): string | null => at && at.toISOString()
-
-/** The member where there is a value, no member where there is none. */
-export const present = <Name extends string, Value>(
-  name: Name,
-  value: Value | null | undefined
-): { [name in Name]?: Value } =>
-  value === null || value === undefined ? {} : ({ [name]: value } as { [name in Name]?: Value })
 
 export const attemptView = (row: typeof attempt.$inferSelect): AttemptView => ({
   attempt: row.attempt,

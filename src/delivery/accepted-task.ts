@@ -2,14 +2,8 @@ import type { Task } from '../domain/types.ts'
 import type { LoadedDelivery } from '../db/deliveries.ts'
 import type { NewDelivery } from '../db/new-deliveries.ts'
 import type { InsertResult, NewTask } from '../db/tasks.ts'
-import {
-  placeView,
-  present,
-  taskStatus,
-  type DeliveryView,
-  type PreparedView,
-  type TaskView
-} from '../db/views.ts'
+import { placeView, taskStatus, type DeliveryView, type PreparedView, type TaskView } from '../db/views.ts'
+import { present } from '../domain/optional-members.ts'
 
 /** A task that was just committed, as the API shows it. It is built from the written values, without reading them back. */
 export function createdView(

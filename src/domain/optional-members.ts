@@ -1,3 +1,5 @@
+// Optional members of an object: without a value they are absent.
+
 type Defined<Members> = {
   [Name in keyof Members as undefined extends Members[Name] ? never : Name]: Members[Name]
 } & {
@@ -7,9 +9,16 @@ type Defined<Members> = {
   >
 }
 
-/** A copy without the members that are undefined: what is optional is then absent, and not present without a value. */
+/** A copy without the members that are undefined. */
 export function defined<Members extends object>(members: Members): Defined<Members> {
   const kept: { [name: string]: unknown } = {}
   for (const name in members) if (members[name] !== undefined) kept[name] = members[name]
   return kept as Defined<Members>
 }
+
+/** The member if there is a value, else no member. Columns of PostgreSQL are null without one. */
+export const present = <Name extends string, Value>(
+  name: Name,
+  value: Value | null | undefined
+): { [name in Name]?: Value } =>
+  value === null || value === undefined ? {} : ({ [name]: value } as { [name in Name]?: Value })

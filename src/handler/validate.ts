@@ -6,7 +6,7 @@ import type { Limit, LoadedDownstream, LoadedHandler } from './loaded.ts'
 import { checkedRequest } from './checked-request.ts'
 import { nearest } from '../runtime/nearest.ts'
 import { isSigningSecret } from '../transport/sign.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 /** One error of a handler, and how to fix it. */
 export interface Wrong {

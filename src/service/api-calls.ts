@@ -5,7 +5,8 @@ import type { App } from '../api/typed.ts'
 import type { Config } from './config.ts'
 import { countDownstreams, listAlarms, listDeliveries, listTasks, readTask } from '../db/lists.ts'
 import { listOrderingKeys } from '../db/ordering.ts'
-import { iso, present } from '../db/views.ts'
+import { iso } from '../db/views.ts'
+import { present } from '../domain/optional-members.ts'
 import { countText } from '../db/page.ts'
 import { reconcile } from '../db/reconcile.ts'
 import { listRejected, removeRejected, retryRejected } from '../db/rejected.ts'
@@ -34,7 +35,7 @@ import type { Guard } from '../transport/egress/guard.ts'
 import { refusedBy } from './egress.ts'
 import type { HalfMessages } from './half.ts'
 import { isKnown, operatorCalls, type OperatorCallsOptions } from './operator-calls.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 export interface ApiCallsOptions extends OperatorCallsOptions {
   config: Config

@@ -11,7 +11,7 @@ import { commandLine } from '../runtime/package.ts'
 import { list, misspelt, settings, type Settings } from './settings.ts'
 import type { Broker } from '../transport/broker.ts'
 import { isCidr, isHostPort } from '../transport/egress/allow-list.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 export interface Config {
   databaseUrl?: string

@@ -1,6 +1,6 @@
 import type { SetLimits } from '../db/cluster.ts'
 import type { Registry } from '../handler/load.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 /** What limits a downstream now. One object each, which all that limit it read. */
 export interface LiveLimits {

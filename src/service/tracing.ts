@@ -8,7 +8,7 @@ import type { HeaderOptions } from '../delivery/headers.ts'
 import type { ReceiptRequest, ReceiveResult } from '../delivery/receive.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { waitAtMost } from '../runtime/with-timeout.ts'
-import { defined } from '../domain/defined.ts'
+import { defined } from '../domain/optional-members.ts'
 
 type Receive = (request: ReceiptRequest) => Promise<ReceiveResult>
 

@@ -1,5 +1,5 @@
 import hessian from 'hessian.js'
-import { defined } from '../../domain/defined.ts'
+import { defined } from '../../domain/optional-members.ts'
 
 /** What a handler's `request` returns for dubbo2. */
 export interface Dubbo2Request {

@@ -4,7 +4,7 @@ import { at, type Broker } from '../broker.ts'
 import type { Live, Open } from '../connection.ts'
 import { failed, Failure, failureOf } from '../failure.ts'
 import { withinLimits, type ReplyLimits } from '../redis-replies.ts'
-import { defined } from '../../domain/defined.ts'
+import { defined } from '../../domain/optional-members.ts'
 
 export interface RedisConnection {
   redis: Redis
