@@ -8,8 +8,6 @@ interface BatcherOptions<In, Out> {
   max: number
   /** Statements at a time (2): while these are written the next one gathers. */
   inFlight?: number
-  /** While all that are being written hold at most so many items (0), up to three are: a few need not wait for a slow commit of others. */
-  small?: number
   /** After a statement the next one gathers for so long (0), unless it is full or somebody waits for an item of it. */
   restMs?: number
   /** Does somebody wait for it? */
@@ -38,14 +36,11 @@ interface Entry<In, Out> {
   reject: (err: unknown) => void
 }
 
-const mostSmall = 3
-
 /** Group commit: an idle system waits for nobody, a busy one shares statements and commits. */
 export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
-  const { max, inFlight = 2, small = 0, restMs = 0 } = options
+  const { max, inFlight = 2, restMs = 0 } = options
   let waiting: Entry<In, Out>[] = []
   let writing = 0
-  let large = 0
   let size = 0
   let woken = false
   let restedAt = 0
@@ -53,7 +48,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   let resting: NodeJS.Timeout | undefined
   let idlers: (() => void)[] = []
 
-  const isFull = (): boolean => writing >= (large === 0 ? mostSmall : inFlight)
+  const isFull = (): boolean => writing >= inFlight
 
   function wake(): void {
     if (woken || isFull() || waiting.length === 0) return
@@ -77,12 +72,9 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
     const entries = waiting.length <= max ? waiting : waiting.slice(0, max)
     waiting = waiting.length <= max ? [] : waiting.slice(max)
     isUrgent &&= waiting.length > 0
-    const isLarge = entries.length > small
     writing++
-    if (isLarge) large++
     await settle(options, entries)
     writing--
-    if (isLarge) large--
     size -= entries.length
     if (restMs > 0) restedAt = performance.now() + restMs
     wake()

@@ -91,12 +91,12 @@ export function acceptor(deps: AcceptDeps): Accept {
   const { mostText = 67_108_864, admission: admitting } = deps
   const writes: Store = {
     text: 0,
-    // One at a time: two half batches would cost two commits. Small ones may run in parallel (docs/notes/performance-log.md).
-    tasks: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => write(deps, admitting, tasks) }),
+    // One at a time, even small ones: two half batches would cost two statements and two commits.
+    tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
     // One at a time and whole: they keep their order.
     ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
-    prepared: batcher({ max: 200, inFlight: 1, small: 8, write: tasks => prepare(deps, tasks) }),
+    prepared: batcher({ max: 200, inFlight: 1, write: tasks => prepare(deps, tasks) }),
     steps: batcher({
       max: 1,
       inFlight: 4,

@@ -12,7 +12,7 @@ interface HalfCommits extends Batcher<NewTask, InsertResult> {
 }
 
 export function halfCommits(write: (tasks: NewTask[]) => Promise<InsertResult[]>): HalfCommits {
-  const batch = batcher({ max: 200, inFlight: 1, small: 8, write })
+  const batch = batcher({ max: 200, inFlight: 1, write })
   const underWay = new Map<string, Promise<InsertResult>>()
   let text = 0
   return {

@@ -69,35 +69,6 @@ t.test('what is added in one turn goes in one statement, up to the most', async 
   )
 })
 
-t.test('a few need not wait for a few, and many wait for nobody but many', async t => {
-  const { gates, write } = gated()
-  const batch = batcher({ write, max: 100, inFlight: 1, small: 2 })
-  const sizes = () => gates.map(gate => gate.items.length)
-  const add = async (count: number) => {
-    const added = Promise.all(range(1, count).map(item => batch.add(item)))
-    await turn()
-    return { added }
-  }
-  const all = [await add(2), await add(1), await add(1), await add(1)]
-  t.same(sizes(), [2, 1, 1], 'three small statements at a time')
-  gates[0]?.open()
-  await turn()
-  t.same(sizes(), [2, 1, 1, 1])
-  gates[1]?.open()
-  await turn()
-  all.push(await add(3), await add(1))
-  t.same(sizes(), [2, 1, 1, 1, 3], 'a large one goes beside small ones, and nothing beside it')
-  gates[2]?.open()
-  gates[3]?.open()
-  await turn()
-  t.same(sizes(), [2, 1, 1, 1, 3], 'not even where it is alone')
-  gates[4]?.open()
-  await turn()
-  t.same(sizes(), [2, 1, 1, 1, 3, 1])
-  gates[5]?.open()
-  t.same(await Promise.all(all.map(one => one.added)), [[10, 20], [10], [10], [10], [10, 20, 30], [10]])
-})
-
 t.test('after a statement the next one gathers, unless somebody waits for it or it is full', async t => {
   const { gates, write } = gated()
   const batch = batcher({ write, max: 4, inFlight: 1, restMs: 50, isUrgent: item => item >= 100 })
