@@ -13,6 +13,9 @@ const channelKinds = [
 ] as const
 export type ChannelKind = (typeof channelKinds)[number]
 
+const languages = ['en', 'zh'] as const
+export type Language = (typeof languages)[number]
+
 export interface ChannelConfig {
   name: string
   kind: ChannelKind
@@ -26,6 +29,8 @@ export interface ChannelConfig {
   sendResolved: boolean
   /** The time between two messages of one downstream and kind. */
   digestMs: number
+  /** Of what people read. What programs read is the same in each. */
+  language: Language
 }
 
 export interface Rule {
@@ -45,10 +50,25 @@ const paths: Partial<Record<ChannelKind, string>> = {
   pagerduty: '/v2/enqueue',
   alertmanager: '/api/v2/alerts'
 }
-const members = ['url', 'secret', 'kinds', 'downstreams', 'messageCodes', 'sendResolved', 'digestSeconds']
+const members = [
+  'url',
+  'secret',
+  'kinds',
+  'downstreams',
+  'messageCodes',
+  'sendResolved',
+  'digestSeconds',
+  'language'
+]
 /** Digests are for people. Systems that group alarms themselves get them sooner. */
 const digestSeconds = (kind: ChannelKind): number =>
   kind === 'webhook' ? 1 : kind === 'pagerduty' || kind === 'alertmanager' ? 10 : 30
+
+/** Chinese for the chats of China; Lark is Feishu elsewhere. */
+const usualLanguage = ({ kind, url }: Place): Language =>
+  ['dingtalk', 'feishu', 'wecom'].includes(kind) && !new URL(url).hostname.endsWith('.larksuite.com')
+    ? 'zh'
+    : 'en'
 
 export const channelName = /^[a-z0-9][a-z0-9-]{0,31}$/
 
@@ -73,12 +93,14 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
   const unknown = Object.keys(one).find(member => !members.includes(member))
   if (unknown !== undefined)
     return `has the unknown member ${JSON.stringify(unknown)}: the members are ${members.join(', ')}`
-  const { url, secret, sendResolved, digestSeconds: seconds } = one
+  const { url, secret, sendResolved, digestSeconds: seconds, language } = one
   if (secret !== undefined && (typeof secret !== 'string' || secret === '')) return 'secret must be text'
   if (sendResolved !== undefined && typeof sendResolved !== 'boolean')
     return 'sendResolved must be true or false'
   if (seconds !== undefined && !isSeconds(seconds))
     return 'digestSeconds must be a whole number from 1 to 86400'
+  const chosen = languages.find(each => each === language)
+  if (language !== undefined && chosen === undefined) return `language must be one of ${languages.join(', ')}`
   const rule = parseRule(one)
   if (typeof rule === 'string') return rule
   const place = parseUrl(url, secret)
@@ -88,7 +110,8 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
     ...place,
     rule,
     sendResolved: sendResolved ?? ['pagerduty', 'alertmanager'].includes(place.kind),
-    digestMs: (seconds ?? digestSeconds(place.kind)) * 1_000
+    digestMs: (seconds ?? digestSeconds(place.kind)) * 1_000,
+    language: chosen ?? usualLanguage(place)
   }
 }
 

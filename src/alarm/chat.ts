@@ -22,13 +22,13 @@ const minuteMs = 60_000
 export const dingtalk: Format = {
   // 20 a minute: at most 10 at once, then one each 6 s.
   rate: { burst: 10, everyMs: 6_000 },
-  request({ url, secret }, message, { more, now }) {
+  request({ url, secret, language }, message, { more, now }) {
     const target = new URL(url)
     if (secret !== undefined) {
       target.searchParams.set('timestamp', String(now))
       target.searchParams.set('sign', hmac(secret, `${now}\n${secret}`))
     }
-    const content = textOf(message, more, 16_000)
+    const content = textOf(message, language, more, 16_000)
     return { url: target.href, body: JSON.stringify({ msgtype: 'text', text: { content } }) }
   },
   judge: ({ json }) => byCode('errcode', 'errmsg', json, { 130101: dingtalkHoldMs })
@@ -37,15 +37,15 @@ export const dingtalk: Format = {
 export const feishu: Format = {
   // 100 a minute and 5 a second.
   rate: { burst: 4, everyMs: 1_000 },
-  request({ url, secret }, message, { more, now }) {
+  request({ url, secret, language }, message, { more, now }) {
     const timestamp = String(Math.floor(now / 1_000))
-    const [title = '', ...lines] = textOf(message, more, 16_000).split('\n')
+    const [title = '', ...lines] = textOf(message, language, more, 16_000).split('\n')
     // A post, not a text: a text may mention people by markup in it.
     const content = lines.map(text => [{ tag: 'text', text }])
     const body = {
       ...(secret === undefined ? {} : { timestamp, sign: hmac(`${timestamp}\n${secret}`, '') }),
       msg_type: 'post',
-      content: { post: { en_us: { title, content } } }
+      content: { post: { [language === 'zh' ? 'zh_cn' : 'en_us']: { title, content } } }
     }
     return { url, body: JSON.stringify(body) }
   },
@@ -55,9 +55,9 @@ export const feishu: Format = {
 export const wecom: Format = {
   // 20 a minute, as DingTalk.
   rate: { burst: 10, everyMs: 6_000 },
-  request: ({ url }, message, { more }) => ({
+  request: ({ url, language }, message, { more }) => ({
     url,
-    body: JSON.stringify({ msgtype: 'text', text: { content: textOf(message, more, 2_048) } })
+    body: JSON.stringify({ msgtype: 'text', text: { content: textOf(message, language, more, 2_048) } })
   }),
   judge: ({ json }) => byCode('errcode', 'errmsg', json, { 45009: minuteMs, 45033: minuteMs })
 }
@@ -65,10 +65,13 @@ export const wecom: Format = {
 export const slack: Format = {
   // One a second.
   rate: { burst: 1, everyMs: 1_000 },
-  request({ url }, message, { more }) {
-    const text = textOf(message, more, 8_000)
+  request({ url, language }, message, { more }) {
+    const text = textOf(message, language, more, 8_000)
     const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
-    const body = { text: escaped.replace(titleOf(message), title => `*${title}*`), unfurl_links: false }
+    const body = {
+      text: escaped.replace(titleOf(message, language), title => `*${title}*`),
+      unfurl_links: false
+    }
     return { url, body: JSON.stringify(body) }
   },
   judge: ({ text }) =>

@@ -9,7 +9,7 @@ const takenBy2xx = (): true => true
 /** https://developer.pagerduty.com/docs/send-alert-event */
 const pagerduty: Format = {
   rate: { burst: 20, everyMs: 1_000 },
-  request({ url, secret }, message, { more }) {
+  request({ url, secret, language }, message, { more }) {
     const { downstream, kind, since, count, deliveries } = message
     const body = {
       routing_key: secret,
@@ -19,7 +19,7 @@ const pagerduty: Format = {
         ? {}
         : {
             payload: {
-              summary: titleOf(message),
+              summary: titleOf(message, language),
               source: 'ackbox',
               severity: 'error',
               timestamp: since,
@@ -46,7 +46,7 @@ const alertMs = 3_600_000
 /** https://prometheus.io/docs/alerting/latest/alerts_api/ */
 const alertmanager: Format = {
   rate: { burst: 20, everyMs: 1_000 },
-  request({ url, user, secret }, message, { more, now }) {
+  request({ url, user, secret, language }, message, { more, now }) {
     const { downstream, kind, since } = message
     const alert = {
       labels: {
@@ -55,7 +55,10 @@ const alertmanager: Format = {
         ...(downstream === '' ? {} : { downstream }),
         severity: 'error'
       },
-      annotations: { summary: titleOf(message), description: textOf(message, more, 4_000) },
+      annotations: {
+        summary: titleOf(message, language),
+        description: textOf(message, language, more, 4_000)
+      },
       startsAt: since,
       endsAt: new Date(isResolved(message) ? now : now + alertMs).toISOString(),
       generatorURL: more

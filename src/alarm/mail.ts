@@ -2,8 +2,8 @@ import { connect } from 'node:net'
 import { createTransport } from 'nodemailer'
 import type { Guard } from '../transport/egress/guard.ts'
 import type { ChannelConfig } from './channel-config.ts'
-import type { AlarmChannel } from './types.ts'
-import { groupOf, textOf, titleOf, type AlarmMessage } from './message.ts'
+import type { AlarmChannel, AlarmMessage } from './types.ts'
+import { groupOf, textOf, titleOf } from './message.ts'
 
 export interface MailDeps {
   guard: Guard
@@ -16,7 +16,7 @@ export interface MailDeps {
  * same Message-ID; messages of one incident refer to one id, so that mail programs show them as one thread.
  */
 export function openMail(
-  { url, user, secret }: ChannelConfig,
+  { url, user, secret, language }: ChannelConfig,
   { guard, more, timeoutMs }: MailDeps
 ): Pick<AlarmChannel, 'send' | 'close'> {
   const { hostname, port, protocol, searchParams } = new URL(url)
@@ -63,8 +63,8 @@ export function openMail(
         await way.sendMail({
           from,
           to,
-          subject: titleOf(message),
-          text: textOf(message, more(message), 60_000),
+          subject: titleOf(message, language),
+          text: textOf(message, language, more(message), 60_000),
           messageId: `<${message.id.replaceAll(/[^\w.-]/g, '_')}@${idAt}>`,
           references: `<${groupOf(message).replaceAll(/[^\w.-]/g, '_')}@${idAt}>`,
           headers: { 'Auto-Submitted': 'auto-generated' }

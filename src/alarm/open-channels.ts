@@ -6,8 +6,7 @@ import { httpTransport } from '../transport/http/http.ts'
 import type { Answer } from '../transport/types.ts'
 import type { ChannelConfig } from './channel-config.ts'
 import { formats, rateOf } from './format.ts'
-import type { AlarmMessage } from './message.ts'
-import type { AlarmChannel, Sent } from './types.ts'
+import type { AlarmChannel, AlarmMessage, Sent } from './types.ts'
 
 export interface ChannelDeps {
   /** SECRET: signs webhooks that have no secret of their own. */

@@ -15,8 +15,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { matches } from './channel-config.ts'
-import type { AlarmMessage } from './message.ts'
-import type { AlarmChannel } from './types.ts'
+import type { AlarmChannel, AlarmMessage } from './types.ts'
 
 const atOnce = 1_000
 

@@ -1,6 +1,29 @@
+import type { AlarmKind } from '../domain/types.ts'
 import type { Answer } from '../transport/types.ts'
 import type { ChannelConfig } from './channel-config.ts'
-import type { AlarmMessage } from './message.ts'
+
+/** One message for all alarms of one downstream and kind that are sent together. */
+export interface AlarmMessage {
+  type: 'ackbox.alarm' | 'ackbox.alarm.resolved'
+  /** The same when the same message is sent again. */
+  id: string
+  /** Empty for alarms about no downstream: REJECTED, PREPARED_STUCK. */
+  downstream: string
+  kind: AlarmKind | 'TEST'
+  /** When the first alarm of this incident was raised. */
+  since: string
+  count: number
+  /** The first 100. */
+  deliveries: AlarmedDelivery[]
+}
+
+export interface AlarmedDelivery {
+  taskNo: string
+  messageCode: string
+  attempt: number
+  reason?: string
+  createdAt: string
+}
 
 /** What became of a message. `reason` holds no secret. `holdMs`: for how long the channel takes nothing. */
 export type Sent = true | { reason: string; holdMs?: number }

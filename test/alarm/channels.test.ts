@@ -1,9 +1,8 @@
 // Every channel against its vendor's end, and mail against a real SMTP server.
 import t, { type Test } from 'tap'
 import { parseChannel } from '../../src/alarm/channel-config.ts'
-import type { AlarmMessage } from '../../src/alarm/message.ts'
 import { openChannels } from '../../src/alarm/open-channels.ts'
-import type { AlarmChannel, Sent } from '../../src/alarm/types.ts'
+import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
 import { laterForChannels, told } from '../support/channels.ts'
 import { setup } from '../support/setup.ts'
 import { channelUrl, secrets, vendor, type VendorName } from '../support/vendors.ts'
@@ -80,7 +79,7 @@ for (const name of names) {
     )
     if (['dingtalk', 'feishu', 'wecom', 'slack'].includes(name)) {
       t.notMatch(end.taken[0], /<!channel>|<at |@all|^- forged/m)
-      t.match(end.taken[0], /and 199\d\d more/)
+      t.match(end.taken[0], /and 199\d\d more|还有 199\d\d 个/)
       t.match(end.taken[0], 'https://ackbox.test/alarms?open=true')
     }
   })
@@ -124,6 +123,54 @@ t.test('a vendor that says "too fast" is left alone for as long as it says', asy
   t.equal(end.refused.length, 1)
   t.equal(end.taken.length, 22)
 })
+
+t.test(
+  'a channel is told in its language: Chinese for the chats of China, English for the others',
+  async t => {
+    const linesOf = async (given: unknown, end: { taken: string[] }, one = message()): Promise<string[]> => {
+      const channel = await opened(t, given)
+      t.equal(await send(channel, one), true)
+      return end.taken.at(-1)!.split('\n')
+    }
+    const end = await vendor(t, 'wecom')
+    const url = channelUrl('wecom', end)
+    t.same(await linesOf(url, end), [
+      '[告警] Ackbox：下游 warehouse 有 1 个 FAILED',
+      '投递没有成功，已经结束。下游恢复之后，请重新投递。',
+      '- 2026-01-02 03:04:05 order-1（order.paid），第 10 次尝试：SEND_EXHAUSTED',
+      '全部未解除的告警：https://ackbox.test/alarms?open=true&kind=FAILED&downstream=warehouse'
+    ])
+    t.same(await linesOf({ url, language: 'en' }, end), [
+      '[ALARM] Ackbox: 1 × FAILED for warehouse',
+      'The delivery has ended without success. Redeliver the task when the downstream is healthy.',
+      '- 2026-01-02 03:04:05 order-1 (order.paid), attempt 10: SEND_EXHAUSTED',
+      'All open alarms: https://ackbox.test/alarms?open=true&kind=FAILED&downstream=warehouse'
+    ])
+    const over = message({ type: 'ackbox.alarm.resolved', count: 0, deliveries: [] })
+    const [title, text] = await linesOf(url, end, over)
+    t.equal(title, '[恢复] Ackbox：下游 warehouse 的 FAILED')
+    t.match(text, /^从 .* UTC 起，这类告警已全部解除。$/)
+    t.equal(
+      (await linesOf(url, end, message({ kind: 'TEST', downstream: '' })))[0],
+      '[测试] Ackbox：测试这个渠道'
+    )
+    const languageOf = (given: unknown): unknown => {
+      const config = parseChannel('ops', given)
+      return typeof config === 'string' ? config : config.language
+    }
+    t.same(
+      [
+        'https://oapi.dingtalk.com/robot/send?access_token=x',
+        'https://open.feishu.cn/open-apis/bot/v2/hook/x',
+        'https://open.larksuite.com/open-apis/bot/v2/hook/x',
+        'https://hooks.slack.com/services/x',
+        { url: 'https://hooks.slack.com/services/x', language: 'zh' },
+        { url: 'https://hooks.slack.com/services/x', language: 'fr' }
+      ].map(languageOf),
+      ['zh', 'zh', 'en', 'en', 'zh', 'language must be one of en, zh']
+    )
+  }
+)
 
 t.test('PagerDuty and Alertmanager hear of the end under the same key', async t => {
   for (const name of ['pagerduty', 'alertmanager'] as const) {

@@ -1,7 +1,7 @@
 // What people hear when a delivery fails for good.
 import { Webhook } from 'standardwebhooks'
 import t from 'tap'
-import type { AlarmMessage } from '../../src/alarm/message.ts'
+import type { AlarmMessage } from '../../src/alarm/types.ts'
 import { signingSecret } from '../../src/domain/tokens.ts'
 import { age } from '../support/aged.ts'
 import { call, secret, settled, start } from '../support/service.ts'
@@ -132,7 +132,7 @@ t.test(
     const first = await start(t, env)
     await post(first.url, 'lost')
     await until('the robot was told', async () => ding.taken.length === 1)
-    t.match(ding.taken, [/1 × FAILED for plain/])
+    t.match(ding.taken, [/下游 plain 有 1 个 FAILED/])
     await slow.received(1)
     const owed = () => on.sql`select from alarm_send where channel = 'ops'`
     await until('that is written down', async () => (await owed()).length === 0)

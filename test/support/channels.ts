@@ -1,7 +1,6 @@
 // Channels of alarms for tests: one that answers what the test says, and the way of an alarm to all of them.
 import type { Rule } from '../../src/alarm/channel-config.ts'
-import type { AlarmMessage } from '../../src/alarm/message.ts'
-import type { AlarmChannel, Sent } from '../../src/alarm/types.ts'
+import type { AlarmChannel, AlarmMessage, Sent } from '../../src/alarm/types.ts'
 import { routeAlarms, tellChannel } from '../../src/alarm/tell.ts'
 import type { Sql } from '../../src/db/pool.ts'
 import type { Logger } from '../../src/runtime/logger.ts'

@@ -74,7 +74,7 @@ const vendors: Record<VendorName, { path: string; perMinute: number; perSecond: 
         return no(19021, 'sign match fail or timestamp is not within one hour from current time')
       if (body.sign !== sign(`${body.timestamp}\n${secrets.feishu}`, ''))
         return no(19021, 'sign match fail or timestamp is not within one hour from current time')
-      const post = body.content?.post?.en_us
+      const post = body.content?.post?.zh_cn ?? body.content?.post?.en_us
       const lines: string[] | undefined = post?.content?.map((line: { tag: string; text: string }[]) =>
         line.map(part => (part.tag === 'text' ? part.text : '?')).join('')
       )

@@ -1,0 +1,70 @@
+// What people read of an alarm, in the languages that a channel can have.
+import type { Language } from './channel-config.ts'
+import type { AlarmedDelivery, AlarmMessage } from './types.ts'
+
+type Kind = AlarmMessage['kind']
+
+interface Texts {
+  meanings: Record<Kind, string>
+  /** `downstream` is empty for alarms about no downstream. */
+  raised: (kind: Kind, downstream: string, count: number) => string
+  resolved: (kind: Kind, downstream: string) => string
+  test: string
+  none: (since: string) => string
+  delivery: (delivery: AlarmedDelivery) => string
+  left: (count: number) => string
+  list: (url: string) => string
+}
+
+const en: Texts = {
+  meanings: {
+    FAILED: 'The delivery has ended without success. Redeliver the task when the downstream is healthy.',
+    NO_HANDLER: 'No running process has a handler for the delivery. It waits until one has.',
+    BLOCKED_TARGET: 'The target is not allowed. EGRESS_ALLOW decides which targets are.',
+    TLS: 'The certificate of the downstream is not valid.',
+    REJECTED: 'A row of the outbox is not a valid task. Correct it, or remove it.',
+    DEPENDENCY_FAILED: 'The task waits for another one, which failed.',
+    PREPARED_STUCK: 'The producer does not say whether the half message is committed.',
+    KEY_HELD:
+      'A FAILED delivery holds its orderingKey. Those behind it wait until it is redelivered, settled or released.',
+    MISMATCH: 'A reconciliation found differences between Ackbox and the downstream.',
+    TEST: 'This is a test. Nothing is wrong.'
+  },
+  raised: (kind, downstream, count) =>
+    `[ALARM] Ackbox: ${count} × ${kind}${downstream === '' ? '' : ` for ${downstream}`}`,
+  resolved: (kind, downstream) =>
+    `[RESOLVED] Ackbox: ${kind}${downstream === '' ? '' : ` for ${downstream}`}`,
+  test: '[TEST] Ackbox: a test of this channel',
+  none: since => `No alarm of it is open since ${since}.`,
+  delivery: ({ taskNo, messageCode, attempt, reason }) =>
+    `${taskNo} (${messageCode || '-'}), attempt ${attempt}${reason ? `: ${reason}` : ''}`,
+  left: count => `and ${count} more`,
+  list: url => `All open alarms: ${url}`
+}
+
+const zh: Texts = {
+  meanings: {
+    FAILED: '投递没有成功，已经结束。下游恢复之后，请重新投递。',
+    NO_HANDLER: '没有一个运行中的进程有这个投递的处理器。有了之后才会投递。',
+    BLOCKED_TARGET: '目标地址不在允许之列。EGRESS_ALLOW 决定允许哪些地址。',
+    TLS: '下游的证书无效。',
+    REJECTED: '发件箱里的一行不是合法的任务。请改正，或者删除。',
+    DEPENDENCY_FAILED: '任务在等的前置任务失败了。',
+    PREPARED_STUCK: '生产者没有答复半消息是提交还是回滚。',
+    KEY_HELD: 'FAILED 的投递卡住了它的 orderingKey。后面的都在等，直到它重新投递、人工了结或放行。',
+    MISMATCH: '对账发现 Ackbox 与下游不一致。',
+    TEST: '这是一条测试消息，一切正常。'
+  },
+  raised: (kind, downstream, count) =>
+    `[告警] Ackbox：${downstream === '' ? '' : `下游 ${downstream} 有 `}${count} 个 ${kind}`,
+  resolved: (kind, downstream) =>
+    `[恢复] Ackbox：${downstream === '' ? '' : `下游 ${downstream} 的 `}${kind}`,
+  test: '[测试] Ackbox：测试这个渠道',
+  none: since => `从 ${since} 起，这类告警已全部解除。`,
+  delivery: ({ taskNo, messageCode, attempt, reason }) =>
+    `${taskNo}（${messageCode || '-'}），第 ${attempt} 次尝试${reason ? `：${reason}` : ''}`,
+  left: count => `还有 ${count} 个`,
+  list: url => `全部未解除的告警：${url}`
+}
+
+export const texts: Record<Language, Texts> = { en, zh }
