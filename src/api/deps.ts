@@ -73,7 +73,7 @@ export interface ApiDeps {
   ): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   /** How many FAILED deliveries a bulk redelivery would take. */
   countFailed(selection: Selection): Promise<Counted>
-  redeliverAll(selection: Selection, who: string): Promise<object>
+  redeliverAll(selection: Selection, counted: Counted, who: string): Promise<object>
   /** `codes` as above. Null: there is none that the caller may see. */
   readOperation(id: string, codes: readonly string[] | null): Promise<object | null>
   listOperations(filter: OperationFilter): Promise<Page<'operations'> | 'bad_cursor'>

@@ -1,5 +1,6 @@
 // Bulk redelivery: what matches a filter, in the background, with progress.
 import { z } from 'zod'
+import { holdOn } from './access.ts'
 import { callerOf, requireCode, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import { pageOf } from './deliveries.ts'
@@ -13,6 +14,7 @@ import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
 import { countText } from '../db/page.ts'
 import { Problem } from '../runtime/errors.ts'
+import { unknownCode, unknownDownstream } from './problem.ts'
 import { defined } from '../domain/optional-members.ts'
 
 const filterShape = z.strictObject({
@@ -95,7 +97,14 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
           200: z
             .strictObject({ dryRun: z.literal(true), matched: count })
             .describe('dryRun: the number of deliveries'),
-          ...refusals('CODE_FORBIDDEN', 'CROSS_ORIGIN', ...unreadable, ...keyed)
+          ...refusals(
+            'DOWNSTREAM_NOT_FOUND',
+            'UNKNOWN_CODE',
+            'CODE_FORBIDDEN',
+            'CROSS_ORIGIN',
+            ...unreadable,
+            ...keyed
+          )
         }
       }
     },
@@ -114,11 +123,11 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         filter: defined(exact),
         messageCodes: caller.messageCodes
       }
-      if (dryRun) {
-        const { matched, partial } = await deps.countFailed(selection)
-        return { dryRun, matched: countText(matched, partial) }
-      }
-      return reply.code(202).send(await deps.redeliverAll(selection, caller.name))
+      const counted = await deps.countFailed(selection)
+      const { matched, partial } = counted
+      if (matched === 0 && !partial) await refuseUnknown(deps, filter, caller)
+      if (dryRun) return { dryRun, matched: countText(matched, partial) }
+      return reply.code(202).send(await deps.redeliverAll(selection, counted, caller.name))
     }
   )
 
@@ -216,3 +225,18 @@ const pageFilterOf = (caller: Caller, { cursor, limit }: z.output<typeof query>)
   limit: limit ?? 50,
   ...defined({ cursor })
 })
+
+/** Nothing matched: a name that no process knows is a mistake. One with failures of its own may be known to none any more. */
+async function refuseUnknown(
+  { handlers, listDownstreams }: Pick<ApiDeps, 'handlers' | 'listDownstreams'>,
+  filter: z.infer<typeof filterShape>,
+  caller: Caller
+): Promise<void> {
+  const { messageCode: code, downstream: name } = filter
+  if (code !== undefined && !handlers.has(code))
+    throw unknownCode(code, [...handlers.keys()], '/filter/messageCode')
+  if (name === undefined) return
+  const all = (await listDownstreams()).map(one => one.name)
+  const names = all.filter(each => holdOn(each, caller, handlers) !== 'none')
+  if (!names.includes(name)) throw unknownDownstream(name, names, '/filter/downstream')
+}

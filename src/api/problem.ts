@@ -160,9 +160,13 @@ const errorOf = ({ code, message, pointer = '' }: Problem): Invalid => ({
   pointer
 })
 
-function unknownCode(messageCode: string, codes: readonly string[], pointer: string): Problem {
-  const meant = nearest(messageCode, codes)
-  return new Problem('UNKNOWN_CODE', meant ? `${messageCode}. Did you mean ${meant}?` : messageCode, {
-    pointer
-  })
+export const unknownCode = (messageCode: string, codes: readonly string[], pointer: string): Problem =>
+  new Problem('UNKNOWN_CODE', withMeant(messageCode, codes), { pointer })
+
+export const unknownDownstream = (name: string, names: readonly string[], pointer: string): Problem =>
+  new Problem('DOWNSTREAM_NOT_FOUND', withMeant(name, names), { pointer })
+
+function withMeant(name: string, known: readonly string[]): string {
+  const meant = nearest(name, known)
+  return meant ? `${name}. Did you mean ${meant}?` : name
 }

@@ -133,7 +133,7 @@ function downstream(name: string): string {
   const usage = commandLine('key secret DOWNSTREAM')
   if (name === '') throw new UsageError(`The name of the downstream is missing: ${usage}`)
   throw new UsageError(
-    `${JSON.stringify(name)} cannot be the name of a downstream: a key below \`downstreams\` in a handler, not a messageCode (${commandLine('handlers')} lists them).\n${usage}`
+    `${JSON.stringify(name)} is not the name of a downstream. It is a key below \`downstreams\` in a handler, not a messageCode: ${commandLine('handlers')} lists them.\n${usage}`
   )
 }
 

@@ -106,8 +106,7 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
       )
     },
     countFailed: selection => countFailed(sql, selection),
-    async redeliverAll(selection, who) {
-      const { matched, partial } = await countFailed(sql, selection)
+    async redeliverAll(selection, { matched, partial }, who) {
       const id = uuidv7()
       // What is not counted may be any number.
       await createOperation(sql, id, selection, partial ? Math.max(matched, 10_001) : matched, who)

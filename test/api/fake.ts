@@ -187,7 +187,7 @@ export function fakeService() {
       return task
     },
     countFailed: async () => ({ matched: 12_000, partial: false }),
-    redeliverAll: async ({ filter, messageCodes }, who) => {
+    redeliverAll: async ({ filter, messageCodes }, _counted, who) => {
       const one = { ...operation(filter, messageCodes, who), id: uuidv7() }
       operations.set(one.id, one)
       return shownOperation(one)

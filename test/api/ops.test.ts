@@ -111,6 +111,37 @@ t.test('a time that PostgreSQL cannot read is refused, or asked for in another z
   t.same(filters, [{ from: '2026-11-24T08:00:00.000Z', to: '2026-11-26T23:59:00.124Z' }])
 })
 
+t.test(
+  'a bulk redelivery of nothing refuses a name that nobody knows, and takes one of former failures',
+  async t => {
+    let counted = { matched: 0, partial: false }
+    const { app } = await api(t, { countFailed: async () => counted })
+    const redeliver = async (filter: object, more: object = {}) =>
+      (await app.inject({ method: 'POST', url: '/tasks/redeliver', payload: { filter, ...more } })).json()
+    const noDownstream = {
+      code: 'DOWNSTREAM_NOT_FOUND',
+      pointer: '/filter/downstream',
+      detail: 'warehuose. Did you mean warehouse?'
+    }
+    t.match(await redeliver({ downstream: 'warehuose' }, { dryRun: true }), { status: 404, ...noDownstream })
+    t.match(await redeliver({ downstream: 'warehuose' }), { status: 404, ...noDownstream })
+    t.match(await redeliver({ messageCode: 'order.payd' }), {
+      status: 422,
+      code: 'UNKNOWN_CODE',
+      pointer: '/filter/messageCode',
+      detail: 'order.payd. Did you mean order.paid?'
+    })
+    t.match(await redeliver({ downstream: 'warehouse', messageCode: 'order.paid' }, { dryRun: true }), {
+      matched: 0
+    })
+    for (counted of [
+      { matched: 1, partial: false },
+      { matched: 0, partial: true }
+    ])
+      t.match(await redeliver({ downstream: 'warehuose' }), { state: 'RUNNING' })
+  }
+)
+
 t.test('a fingerprint of another form names no failure', async t => {
   const { app } = await api(t, {
     archiveFailure: async () => {

@@ -98,7 +98,7 @@ t.test('what makes no sense is said in a line, with what would', async t => {
     [['secret'], /^The name of the downstream is missing/],
     [
       ['secret', 'order.paid'],
-      /^"order\.paid" cannot be the name of a downstream: a key below `downstreams`/
+      /^"order\.paid" is not the name of a downstream\. It is a key below `downstreams`/
     ],
     [['list'], /cannot be reached/]
   ]
