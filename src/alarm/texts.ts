@@ -44,14 +44,14 @@ const en: Texts = {
 
 const zh: Texts = {
   meanings: {
-    FAILED: '投递没有成功，已经结束。下游恢复之后，请重新投递。',
+    FAILED: '投递没有成功，已经结束。下游恢复之后，请重投任务。',
     NO_HANDLER: '没有一个运行中的进程有这个投递的处理器。有了之后才会投递。',
     BLOCKED_TARGET: '目标地址不在允许之列。EGRESS_ALLOW 决定允许哪些地址。',
     TLS: '下游的证书无效。',
     REJECTED: '发件箱里的一行不是合法的任务。请改正，或者删除。',
     DEPENDENCY_FAILED: '任务在等的前置任务失败了。',
     PREPARED_STUCK: '生产者没有答复半消息是提交还是回滚。',
-    KEY_HELD: 'FAILED 的投递卡住了它的 orderingKey。后面的都在等，直到它重新投递、人工了结或放行。',
+    KEY_HELD: 'FAILED 的投递卡住了它的 orderingKey。后面的都在等，直到它被重投、人工了结或放行。',
     MISMATCH: '对账发现 Ackbox 与下游不一致。',
     TEST: '这是一条测试消息，一切正常。'
   },

@@ -136,7 +136,7 @@ t.test(
     const url = channelUrl('wecom', end)
     t.same(await linesOf(url, end), [
       '[告警] Ackbox：下游 warehouse 有 1 个 FAILED',
-      '投递没有成功，已经结束。下游恢复之后，请重新投递。',
+      '投递没有成功，已经结束。下游恢复之后，请重投任务。',
       '- 2026-01-02 03:04:05 order-1（order.paid），第 10 次尝试：SEND_EXHAUSTED',
       '全部未解除的告警：https://ackbox.test/alarms?open=true&kind=FAILED&downstream=warehouse'
     ])
