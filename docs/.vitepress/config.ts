@@ -37,10 +37,11 @@ const english = sidebar(
 const chinese = sidebar(
   'docs/zh/',
   [
-    ['开始', ['getting-started', 'handlers', 'order', 'terms']],
-    ['生产者', ['producers', 'moving-in']],
-    ['接收方', ['receivers']],
-    ['运维', ['operations', 'dashboard', 'reconcile', 'promise']]
+    ['开始', ['getting-started', 'handlers', 'order', 'exactly-once', 'terms']],
+    ['生产者', ['producers', 'moving-in', 'dtm']],
+    ['接收方', ['receivers', 'transports']],
+    ['运维', ['operations', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
+    ['承诺', ['promise', 'performance']]
   ],
   '更多'
 )

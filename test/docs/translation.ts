@@ -95,8 +95,8 @@ function kindOf(line: string, before: string): string {
   const heading = /^(#+) /.exec(line)?.[1]
   if (heading) return `h${heading.length}`
   if (line.startsWith('|')) return 'table'
-  if (/^ *(?:-|\d+\.) /.test(line)) return 'item'
   if (/^ {4}/.test(line) && (before === '' || /^ {4}/.test(before))) return 'block'
+  if (/^ *(?:-|\d+\.) /.test(line)) return 'item'
   return before.trim() === '' || before.startsWith('#') ? 'text' : 'on'
 }
 
