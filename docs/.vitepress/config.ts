@@ -40,7 +40,7 @@ const chinese = sidebar(
     ['开始', ['getting-started', 'handlers', 'order', 'exactly-once', 'terms']],
     ['生产者', ['producers', 'moving-in', 'dtm']],
     ['接收方', ['receivers', 'transports']],
-    ['运维', ['operations', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
+    ['运维', ['operations', 'config', 'dashboard', 'alarms', 'observability', 'reconcile', 'states']],
     ['承诺', ['promise', 'performance']]
   ],
   '更多'

@@ -19,12 +19,11 @@ const languages: Languages = {
 }
 
 t.test('what a newcomer, a producer, a receiver and an operator read is there in Chinese', async t => {
-  const wanted = inEnglish.filter(file =>
-    /^(README|docs\/(getting-started|handlers|order|operations|alarms|dashboard|promise)|docs\/(producers|receivers).*)\.md$/.test(
-      file
-    )
-  )
-  t.ok(wanted.length > 12)
+  // Those of the developers of Ackbox are in English only.
+  const ours =
+    /^docs\/(architecture|chaos|decisions|licences|release|notes\/.*|reports\/.*|reference\/.*)\.md$/
+  const wanted = inEnglish.filter(file => !ours.test(file))
+  t.ok(wanted.length > 30)
   t.same(
     wanted.filter(file => !languages.chinese.has(file)),
     []
