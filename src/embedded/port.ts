@@ -15,11 +15,16 @@ export async function freePort(wanted?: number): Promise<number> {
   if (wanted !== undefined && (await isFree(wanted))) return wanted
   for (let tries = 0; tries < mostTries; tries++) {
     const port = lowest + Math.floor(Math.random() * (highest - lowest))
-    if (given.has(port)) continue
-    given.add(port)
-    if ((await isReserved(port)) && (await isFree(port))) return port
+    if (await takePort(port)) return port
   }
   throw new Error(`found no free port between ${lowest} and ${highest}`)
+}
+
+/** Takes this very port, unless somebody has it. */
+export async function takePort(port: number): Promise<boolean> {
+  if (given.has(port)) return false
+  given.add(port)
+  return (await isReserved(port)) && (await isFree(port))
 }
 
 /**

@@ -4,7 +4,7 @@ import { createServer } from 'node:net'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { freePort } from '../../src/embedded/port.ts'
+import { freePort, takePort } from '../../src/embedded/port.ts'
 
 t.test('ports are free, given once, and none that an outgoing connection may have', async t => {
   const ports = await Promise.all(Array.from({ length: 200 }, () => freePort()))
@@ -24,13 +24,22 @@ t.test('the wanted one, or another where somebody listens there', async t => {
   server.close()
 })
 
+t.test('this very one is taken once, and not where somebody listens there', async t => {
+  const [heard = 0, free = 0] = await Promise.all([freePort(), freePort()])
+  t.equal(await takePort(free), false, 'it was given already')
+  const server = createServer().listen(heard + 1, '127.0.0.1')
+  await once(server, 'listening')
+  t.equal(await takePort(heard + 1), false)
+  server.close()
+})
+
 const noAbstract = process.platform === 'linux' ? false : 'only Linux has abstract sockets'
 t.test('no port is given to two processes that live at once', { skip: noAbstract }, async t => {
   const ours = await Promise.all(Array.from({ length: 200 }, () => freePort()))
   // 800 of 12,000 ports: that none of 200 is among them by chance alone happens once in 700,000 runs.
   const module = path.resolve(import.meta.dirname, '../../src/embedded/port.js')
   const draw = `
-    import { freePort } from ${JSON.stringify(module)}
+    import { freePort, takePort } from ${JSON.stringify(module)}
     const drawn = await Promise.all(Array.from({ length: 800 }, () => freePort()))
     console.log(JSON.stringify(drawn))`
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', draw])

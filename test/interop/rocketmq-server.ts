@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
-import { freePort } from '../../src/embedded/port.ts'
+import { freePort, takePort } from '../../src/embedded/port.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 import { rocketmqTransport, type RocketmqRequest } from '../../src/transport/rocketmq/rocketmq.ts'
@@ -42,9 +42,8 @@ export async function rocketmqServer(t: Test): Promise<Rocketmq> {
 /** A broker listens on the port before the one before it, and on the next one, too. */
 async function portOfBroker(): Promise<number> {
   const port = await freePort()
-  const others = [port - 2, port + 1]
-  const free = await Promise.all(others.map(freePort))
-  return free.join() === others.join() ? port : portOfBroker()
+  const free = await Promise.all([port - 2, port + 1].map(takePort))
+  return free.every(Boolean) ? port : portOfBroker()
 }
 
 const loopback = guard({ allow: undefined, embedded: true, deny: [] })
