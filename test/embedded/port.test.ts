@@ -25,7 +25,7 @@ t.test('the wanted one, or another where somebody listens there', async t => {
 })
 
 t.test('this very one is taken once, and not where somebody listens there', async t => {
-  const [heard = 0, free = 0] = await Promise.all([freePort(), freePort()])
+  const [heard, free] = await Promise.all([freePort(), freePort()])
   t.equal(await takePort(free), false, 'it was given already')
   const server = createServer().listen(heard + 1, '127.0.0.1')
   await once(server, 'listening')
