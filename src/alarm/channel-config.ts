@@ -29,7 +29,7 @@ export interface ChannelConfig {
   sendResolved: boolean
   /** The time between two messages of one downstream and kind. */
   digestMs: number
-  /** Of what people read. What programs read is the same in each. */
+  /** The language of titles and texts. Other members of a message are the same in each language. */
   language: Language
 }
 
@@ -64,8 +64,8 @@ const members = [
 const digestSeconds = (kind: ChannelKind): number =>
   kind === 'webhook' ? 1 : kind === 'pagerduty' || kind === 'alertmanager' ? 10 : 30
 
-/** Chinese for the chats of China; Lark is Feishu elsewhere. */
-const usualLanguage = ({ kind, url }: Place): Language =>
+/** DingTalk, Feishu and WeCom are chats of China. Lark is Feishu outside China. */
+const defaultLanguage = ({ kind, url }: Place): Language =>
   ['dingtalk', 'feishu', 'wecom'].includes(kind) && !new URL(url).hostname.endsWith('.larksuite.com')
     ? 'zh'
     : 'en'
@@ -111,7 +111,7 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
     rule,
     sendResolved: sendResolved ?? ['pagerduty', 'alertmanager'].includes(place.kind),
     digestMs: (seconds ?? digestSeconds(place.kind)) * 1_000,
-    language: chosen ?? usualLanguage(place)
+    language: chosen ?? defaultLanguage(place)
   }
 }
 

@@ -8,9 +8,9 @@ export const isResolved = ({ type }: AlarmMessage): boolean => type === 'ackbox.
 /** At most 200 characters. */
 export function titleOf(message: AlarmMessage, language: Language): string {
   const { kind, count, downstream } = message
-  const { resolved, test, raised } = texts[language]
-  if (isResolved(message)) return resolved(kind, downstream)
-  return kind === 'TEST' ? test : raised(kind, downstream, count)
+  const { resolvedTitle, testTitle, raisedTitle } = texts[language]
+  if (isResolved(message)) return resolvedTitle(kind, downstream)
+  return kind === 'TEST' ? testTitle : raisedTitle(kind, downstream, count)
 }
 
 /** Identifies an incident in all its messages. */
@@ -27,9 +27,9 @@ export function textOf(message: AlarmMessage, language: Language, more: string, 
   const { deliveries, count, kind } = message
   const words = texts[language]
   const title = titleOf(message, language)
-  if (isResolved(message)) return `${title}\n${words.none(timeNow())}`
+  if (isResolved(message)) return `${title}\n${words.resolvedSince(timeNow())}`
   const head = [title, words.meanings[kind]]
-  const end = count > 0 ? [words.list(more)] : []
+  const end = count > 0 ? [words.openAlarms(more)] : []
   const lines: string[] = []
   for (const delivery of deliveries.slice(0, linesMost)) {
     const at = delivery.createdAt.slice(0, 19).replace('T', ' ')
@@ -37,7 +37,7 @@ export function textOf(message: AlarmMessage, language: Language, more: string, 
   }
   for (;;) {
     const left = count - lines.length
-    const rest = left > 0 ? [`- ${words.left(left)}`] : []
+    const rest = left > 0 ? [`- ${words.more(left)}`] : []
     const text = [...head, ...lines, ...rest, ...end].join('\n')
     if (Buffer.byteLength(text) <= bytes || lines.length === 0) return text
     lines.pop()

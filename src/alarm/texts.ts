@@ -7,13 +7,13 @@ type Kind = AlarmMessage['kind']
 interface Texts {
   meanings: Record<Kind, string>
   /** `downstream` is empty for alarms about no downstream. */
-  raised: (kind: Kind, downstream: string, count: number) => string
-  resolved: (kind: Kind, downstream: string) => string
-  test: string
-  none: (since: string) => string
+  raisedTitle: (kind: Kind, downstream: string, count: number) => string
+  resolvedTitle: (kind: Kind, downstream: string) => string
+  testTitle: string
+  resolvedSince: (since: string) => string
   delivery: (delivery: AlarmedDelivery) => string
-  left: (count: number) => string
-  list: (url: string) => string
+  more: (count: number) => string
+  openAlarms: (url: string) => string
 }
 
 const en: Texts = {
@@ -30,16 +30,16 @@ const en: Texts = {
     MISMATCH: 'A reconciliation found differences between Ackbox and the downstream.',
     TEST: 'This is a test. Nothing is wrong.'
   },
-  raised: (kind, downstream, count) =>
+  raisedTitle: (kind, downstream, count) =>
     `[ALARM] Ackbox: ${count} × ${kind}${downstream === '' ? '' : ` for ${downstream}`}`,
-  resolved: (kind, downstream) =>
+  resolvedTitle: (kind, downstream) =>
     `[RESOLVED] Ackbox: ${kind}${downstream === '' ? '' : ` for ${downstream}`}`,
-  test: '[TEST] Ackbox: a test of this channel',
-  none: since => `No alarm of it is open since ${since}.`,
+  testTitle: '[TEST] Ackbox: a test of this channel',
+  resolvedSince: since => `No alarm of it is open since ${since}.`,
   delivery: ({ taskNo, messageCode, attempt, reason }) =>
     `${taskNo} (${messageCode || '-'}), attempt ${attempt}${reason ? `: ${reason}` : ''}`,
-  left: count => `and ${count} more`,
-  list: url => `All open alarms: ${url}`
+  more: count => `and ${count} more`,
+  openAlarms: url => `All open alarms: ${url}`
 }
 
 const zh: Texts = {
@@ -55,16 +55,16 @@ const zh: Texts = {
     MISMATCH: '对账发现 Ackbox 与下游不一致。',
     TEST: '这是一条测试消息，一切正常。'
   },
-  raised: (kind, downstream, count) =>
+  raisedTitle: (kind, downstream, count) =>
     `[告警] Ackbox：${downstream === '' ? '' : `下游 ${downstream} 有 `}${count} 个 ${kind}`,
-  resolved: (kind, downstream) =>
+  resolvedTitle: (kind, downstream) =>
     `[恢复] Ackbox：${downstream === '' ? '' : `下游 ${downstream} 的 `}${kind}`,
-  test: '[测试] Ackbox：测试这个渠道',
-  none: since => `从 ${since} 起，这类告警已全部解除。`,
+  testTitle: '[测试] Ackbox：测试这个渠道',
+  resolvedSince: since => `从 ${since} 起，这类告警已全部解除。`,
   delivery: ({ taskNo, messageCode, attempt, reason }) =>
     `${taskNo}（${messageCode || '-'}），第 ${attempt} 次尝试${reason ? `：${reason}` : ''}`,
-  left: count => `还有 ${count} 个`,
-  list: url => `全部未解除的告警：${url}`
+  more: count => `还有 ${count} 个`,
+  openAlarms: url => `全部未解除的告警：${url}`
 }
 
 export const texts: Record<Language, Texts> = { en, zh }

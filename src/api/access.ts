@@ -83,12 +83,16 @@ export function accessTo(method: string, url: string): 'open' | readonly Scope[]
  * Which deliveries of a downstream belong to a key's message codes: `all`, `some`, or `none`. A bound key sees a downstream
  * if it has some, and may stop it only if it has all.
  */
-export function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'all' | 'some' | 'none' {
+function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'all' | 'some' | 'none' {
   if (caller.messageCodes === null) return 'all'
   const senders = [...handlers.values()].filter(one => one.downstreams.some(to => to.name === name))
   const own = senders.filter(one => mayUse(caller, one.messageCode))
   return own.length === 0 ? 'none' : own.length === senders.length ? 'all' : 'some'
 }
+
+/** Whether the caller may see the downstream. */
+export const seesDownstream = (name: string, caller: Caller, handlers: ApiDeps['handlers']): boolean =>
+  holdOn(name, caller, handlers) !== 'none'
 
 /** Refuses a downstream that the caller may not act on. `missing`: the problem of one that does not exist for the caller. */
 export function requireDownstream(

@@ -1,11 +1,12 @@
 // Bulk redelivery: what matches a filter, in the background, with progress.
 import { z } from 'zod'
-import { holdOn } from './access.ts'
+import { codesFor, seesDownstream } from './access.ts'
 import { callerOf, requireCode, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import { pageOf } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
 import { redeliverAllExamples } from './examples.ts'
+import { unknownCode, unknownDownstream } from './problem.ts'
 import { downstream, instant, isUuid, messageCode, rfc3339 } from './requests.ts'
 import { fingerprint, narrowing, page, upsideDown } from './queries.ts'
 import { keyed, refusals, unreadable } from './responses.ts'
@@ -14,7 +15,6 @@ import type { App } from './typed.ts'
 import { reasons, statusNumber } from '../domain/types.ts'
 import { countText } from '../db/page.ts'
 import { Problem } from '../runtime/errors.ts'
-import { unknownCode, unknownDownstream } from './problem.ts'
 import { defined } from '../domain/optional-members.ts'
 
 const filterShape = z.strictObject({
@@ -226,7 +226,7 @@ const pageFilterOf = (caller: Caller, { cursor, limit }: z.output<typeof query>)
   ...defined({ cursor })
 })
 
-/** Nothing matched: a name that no process knows is a mistake. One with failures of its own may be known to none any more. */
+/** For a filter that matches nothing: refuses a name that no process knows. A name with FAILED deliveries is taken, even if no process knows it any more. */
 async function refuseUnknown(
   { handlers, listDownstreams }: Pick<ApiDeps, 'handlers' | 'listDownstreams'>,
   filter: z.infer<typeof filterShape>,
@@ -234,9 +234,9 @@ async function refuseUnknown(
 ): Promise<void> {
   const { messageCode: code, downstream: name } = filter
   if (code !== undefined && !handlers.has(code))
-    throw unknownCode(code, [...handlers.keys()], '/filter/messageCode')
+    throw unknownCode(code, codesFor(caller, handlers), '/filter/messageCode')
   if (name === undefined) return
   const all = (await listDownstreams()).map(one => one.name)
-  const names = all.filter(each => holdOn(each, caller, handlers) !== 'none')
+  const names = all.filter(each => seesDownstream(each, caller, handlers))
   if (!names.includes(name)) throw unknownDownstream(name, names, '/filter/downstream')
 }

@@ -1,6 +1,6 @@
 // What an operator looks at beside tasks: the audit and the processes.
 import { z } from 'zod'
-import { holdOn } from './access.ts'
+import { seesDownstream } from './access.ts'
 import { callerOf } from './auth.ts'
 import { pageOf } from './deliveries.ts'
 import type { ApiDeps } from './deps.ts'
@@ -94,7 +94,7 @@ export function operatorRoutes(app: App, deps: ApiDeps): void {
       const caller = callerOf(request)
       const nodes = (await deps.listNodes()).map(one => ({
         ...one,
-        yielded: one.yielded.filter(({ downstream: name }) => holdOn(name, caller, deps.handlers) !== 'none')
+        yielded: one.yielded.filter(({ downstream: name }) => seesDownstream(name, caller, deps.handlers))
       }))
       return { nodes }
     }

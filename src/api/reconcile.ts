@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Question } from '../db/reconcile.ts'
 import { Problem } from '../runtime/errors.ts'
-import { holdOn } from './access.ts'
+import { seesDownstream } from './access.ts'
 import { callerOf, requireCode, type Caller } from './auth.ts'
 import { fit, readBody } from './body.ts'
 import type { ApiDeps } from './deps.ts'
@@ -35,7 +35,7 @@ export function reconcileRoutes(app: App, deps: ApiDeps): void {
     async request => {
       const caller = callerOf(request)
       const question = questionOf(readBody(request.body, 'reconcile').value, caller)
-      if (holdOn(question.downstream, caller, deps.handlers) === 'none')
+      if (!seesDownstream(question.downstream, caller, deps.handlers))
         throw new Problem('DOWNSTREAM_NOT_FOUND')
       const answer = await deps.reconcile(question)
       if (answer === 'not_found') throw new Problem('DOWNSTREAM_NOT_FOUND')

@@ -93,7 +93,7 @@ export function acceptor(deps: AcceptDeps): Accept {
     text: 0,
     // One at a time, even small ones: two half batches would cost two statements and two commits.
     tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
-    // One at a time and whole: they keep their order.
+    // Apart: a key makes the statement of its whole batch longer. One at a time: they keep their order.
     ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
     prepared: batcher({ max: 200, inFlight: 1, write: tasks => prepare(deps, tasks) }),

@@ -1,6 +1,6 @@
 import { readAhead, readBlocks } from '../db/blocks.ts'
 import type { Reads } from '../db/reads.ts'
-import { type TaskView } from '../db/views.ts'
+import type { TaskView } from '../db/views.ts'
 import { present } from '../domain/optional-members.ts'
 import { waitingFor, waitingText } from '../domain/waiting-for.ts'
 import type { LoadedHandler } from '../handler/loaded.ts'
