@@ -197,6 +197,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       lockDuration: lockMs,
       stalledInterval: 30_000,
       maxStalledCount: 0,
+      maximumRateLimitDelay: 1_000,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 }
     })
@@ -253,7 +254,12 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
         const held = await next().finally(() => {
           taking = false
         })
-        if (!held) return undefined
+        if (!held) {
+          // Somebody else may have set a rate limit on the queue. BullMQ then has no job, and says so without a turn of the
+          // event loop. Its own loop waits here too; it has no public name for it.
+          await worker['waitForRateLimit']()
+          return undefined
+        }
         const { job, token } = held
         if (job.deferredFailure) {
           // It stalled: its worker died, and BullMQ put it back only to fail it. Its deliveries depend on their leases.

@@ -3,7 +3,7 @@ import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { emptyDb } from '../support/postgres.ts'
 import { testRedis } from '../support/redis.ts'
-import { stopwatch } from '../support/stopwatch.ts'
+import { stopwatch, workedOver } from '../support/stopwatch.ts'
 import type { DeliveryRef } from '../../src/queue/backend.ts'
 import {
   downstream,
@@ -209,6 +209,25 @@ for (const [name, open] of [
     })
   })
 }
+
+t.test('a queue that somebody else has limited: its worker rests, and goes on after the limit', async t => {
+  const redis = await testRedis(t)
+  if (!redis) return
+  const prefix = ownPrefix()
+  const shop = downstream('shop')
+  const backend = await openTestBackend(t, { redisUrl: redis.url }, ['shop'], { prefix })
+  const queue = new Queue('shop', { connection: { host: redis.host, port: redis.port }, prefix })
+  t.teardown(() => queue.close())
+  await queue.setGlobalRateLimit(1, 600_000)
+  await backend.add('shop', [[['first', 1]], [['limited', 1]]])
+  const worker = work(t, backend, [shop])
+  await worker.got(1)
+  t.ok((await workedOver(1_000)) < 500, 'no busy loop')
+  t.same(worker.deliveries(), ['first'])
+  await queue.removeGlobalRateLimit()
+  await worker.got(2)
+  t.same(worker.deliveries(), ['first', 'limited'])
+})
 
 t.test('a worker that died leaves its job: nobody runs it again, and it leaves the active list', async t => {
   const redis = await testRedis(t)
