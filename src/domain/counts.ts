@@ -1,13 +1,13 @@
-/** What is counted by minute, downstream and messageCode. */
+/** The counters. They count by minute, downstream and messageCode. */
 const counters = [
   'accepted',
   'attempts',
   'failedAttempts',
   'handled',
-  // Of these: with the first attempt.
+  // Handled by the first attempt.
   'direct',
   'failed',
-  // Of these: after all its tries.
+  // Failed after all tries.
   'exhausted'
 ] as const
 export type Counter = (typeof counters)[number]
@@ -15,13 +15,13 @@ export type Counter = (typeof counters)[number]
 export const eachCounter = (count: (name: Counter) => number): Record<Counter, number> =>
   Object.fromEntries(counters.map(name => [name, count(name)])) as Record<Counter, number>
 
-/** Upper bounds in ms of the buckets of a latency histogram; a last bucket holds what took longer. */
+/** Upper bounds in ms of the buckets of a latency histogram. A last bucket counts all longer latencies. */
 export const latencyBounds = [
   1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
   1_800_000, 3_600_000, 21_600_000, 86_400_000
 ] as const
 
-/** The latency in ms below which `share` (0 to 1) of them were, within its bucket by a straight line. Null: there are none. */
+/** The latency in ms that `share` (0 to 1) of all values do not exceed, interpolated linearly in its bucket. Null without values. */
 export function percentile(histogram: readonly number[], share: number): number | null {
   const total = histogram.reduce((sum, n) => sum + n, 0)
   if (total === 0) return null
@@ -29,7 +29,7 @@ export function percentile(histogram: readonly number[], share: number): number 
   for (const [at, n] of histogram.entries()) {
     if (n > 0 && before + n >= share * total) {
       const from = latencyBounds[at - 1] ?? 0
-      // Of what took longer than all bounds only that is known.
+      // The last bucket has no upper bound: the result is its lower bound.
       const to = latencyBounds[at] ?? from
       return from + ((share * total - before) / n) * (to - from)
     }

@@ -1,4 +1,4 @@
-// Failures that are the same, but for their numbers and ids, have one fingerprint.
+// Failures that differ only in their numbers and ids have the same fingerprint.
 import { hash } from 'node:crypto'
 
 interface FailureFacts {
@@ -16,18 +16,18 @@ const mostLine = 200
 export function firstLine(text: string | null | undefined): string | null {
   if (!text) return null
   const line = text
-    // A page of text is no line; and no expression below may meet one that is endless.
+    // A limit on the text that the regular expressions below search.
     .slice(0, 2_000)
     .split(/[\r\n]+/)
-    .map(one => one.trim())
-    .find(one => one !== '')
+    .map(raw => raw.trim())
+    .find(trimmed => trimmed !== '')
   if (line === undefined) return null
   const plain = line
     .replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/gi, '#')
     .replaceAll(/\b(?=[0-9a-z_-]*\d)[0-9a-z_-]{12,}\b/gi, '#')
     .replaceAll(/\d+(?:[.:]\d+)*/g, '#')
     .replaceAll('\0', '')
-  // Never half of a character.
+  // Array.from keeps a surrogate pair whole.
   return Array.from(plain).slice(0, mostLine).join('')
 }
 

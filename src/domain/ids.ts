@@ -2,20 +2,20 @@ import { randomFillSync } from 'node:crypto'
 
 const digits = Buffer.from('0123456789abcdef')
 
-// Asking the system for randomness costs more than the rest of an id: so for 512 ids at once.
+// A system call for random bytes costs more than the rest of an id, so one call serves 512 ids.
 const pool = new Uint8Array(4_096)
 let used = pool.length
 
 let last = 0
 let counter = 0
 
-// Written here and read as a whole: put together of pieces it would be a tree of them, ten times as large and to be walked at
-// every look into a map.
+// An id is written into this buffer and read as a whole. A concatenated string would be a tree of pieces: ten times as large,
+// and walked at every lookup in a map.
 const text = Buffer.from('00000000-0000-7000-0000-000000000000')
 
 /**
- * A UUID of version 7 (RFC 9562), greater than every one before it in this process: 48 bits of ms, 12 bits that count
- * within them (method 1 of its section 6.2), 62 random bits. If the clock steps back, or 4,096 do not suffice, it runs ahead.
+ * A UUID of version 7 (RFC 9562), greater than every earlier id of this process: 48 bits of ms, a counter of 12 bits within
+ * the ms (method 1 of section 6.2), 62 random bits. If the clock steps back or the counter overflows, ids run ahead of the clock.
  */
 export function uuidv7(now = Date.now()): string {
   if (used + 8 > pool.length) {
@@ -42,7 +42,7 @@ function next(ms: number): void {
 
 const random = (): number => pool[used++] ?? 0
 
-/** The last digits of a number in base 16, two of them or one. */
+/** Writes the last digits of a number in base 16, two or one. */
 function put(at: number, number: number, count = 2): void {
   if (count === 2) text[at] = digits[(number >> 4) & 0xf] ?? 0
   text[at + count - 1] = digits[number & 0xf] ?? 0
@@ -64,14 +64,14 @@ export function deliveryId(taskId: string, downstream: string): string {
   return `${taskId}_${downstream}`
 }
 
-/** The delivery of a `webhook-id`. Null: it is none. */
+/** The delivery of a `webhook-id`. Null for any other text. */
 export function deliveryOf(webhookId: string): { taskId: string; downstream: string } | null {
   const [, taskId, downstream] =
     /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([a-z][a-z0-9-]{0,31})$/.exec(webhookId) ?? []
   return taskId === undefined || downstream === undefined ? null : { taskId, downstream }
 }
 
-/** A taskNo, as a POST takes it. */
+/** A taskNo, as a POST accepts it. */
 export const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 /** A messageCode, as producers post it and handlers name it. */
 export const messageCodeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/

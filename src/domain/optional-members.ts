@@ -16,7 +16,7 @@ export function defined<Members extends object>(members: Members): Defined<Membe
   return kept as Defined<Members>
 }
 
-/** The member if there is a value, else no member. Columns of PostgreSQL are null without one. */
+/** The member if there is a value, else no member. Columns of PostgreSQL without a value are null. */
 export const present = <Name extends string, Value>(
   name: Name,
   value: Value | null | undefined

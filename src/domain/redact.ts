@@ -1,23 +1,23 @@
-// The heads of a callback token (domain/tokens.ts) and of a signature of Standard Webhooks; the rest of each is the secret.
+// A callback token (domain/tokens.ts) and a signature of Standard Webhooks. The start of each is public, the rest is secret.
 import type { Outcome } from './types.ts'
 
 const token = /(v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.[1-9][0-9]{0,9})\.[A-Za-z0-9_-]+/g
-// As it went out, in JSON that escapes slashes, or percent-encoded.
+// As sent, in JSON with escaped slashes, or percent-encoded.
 const signature = /v1(?:,|%2C)(?:\\?[A-Za-z0-9+/]|%2[BF]){20,}(?:=|%3D|\\u003d)?/gi
-// An API key (db/api-keys.ts), which somebody put where it does not belong.
+// An API key (db/api-keys.ts) that a caller put in the wrong place.
 const key = /(?:\b|(?<=%[0-9a-f]{2}))ack_[\w-]{24,}/gi
-/** What each of them begins with. */
+/** The start of each of these three. */
 const any = /v1[.,%]|ack_/i
-/** ASCII in UTF-16, read byte by byte: little- and big-endian look alike but for the NUL outside of their ends. */
+/** ASCII in UTF-16, read byte by byte. Little- and big-endian differ only in the position of the outermost NUL. */
 const wide = /[!-~](?:\0[!-~]){7,}/g
 
 /**
- * Without the proofs that went out with an attempt: services that echo what they got would have us store, and show to
- * everybody who may read tasks, what lets one send a receipt. Told by their shape, so that one cut off half-way, or one
- * of an earlier attempt, is found as well.
+ * Masks the tokens and signatures that an attempt sent. If a service echoes its request, Ackbox would otherwise store them
+ * and show them to every reader of tasks, who could then send a receipt. They are found by their shape: a truncated one, or
+ * one of an earlier attempt, is masked too.
  */
 export function redact(text: string): string {
-  // Nearly always there is nothing: one look in place of three.
+  // Most texts contain no secret, so one search replaces three.
   const shown = any.test(text)
     ? text.replace(token, '$1.[masked]').replace(signature, 'v1,[masked]').replace(key, 'ack_[masked]')
     : text
@@ -29,27 +29,27 @@ const isAscii = (char = '\0'): boolean => char >= '!' && char <= '~'
 function maskedWide(run: string, at: number, all: string): string {
   const text = run.replaceAll('\0', '')
   let shown = redact(text)
-  // ASCII around it: it may be big-endian, and its first character the last of what is before it.
+  // ASCII next to it: the text may be big-endian. Then the first character belongs to the text before it.
   if (shown === text && (isAscii(all[at - 1]) || isAscii(all[at + run.length])))
     shown = run.slice(0, 1) + redact(text.slice(1))
   return shown === text ? run : shown.split('').join('\0')
 }
 
-/** The same for bytes of whatever encoding; they are the very same where there is nothing to hide. */
+/** The same for bytes of any encoding. Returns the same object if nothing is masked. */
 export function redactBytes(bytes: Uint8Array): Uint8Array {
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('latin1')
   const shown = redact(text)
   return shown === text ? bytes : Buffer.from(shown, 'latin1')
 }
 
-/** Headers, and members of a query, that log in somewhere, by their names. */
+/** Names of headers and query parameters that hold credentials. */
 const login = /auth|cookie|token|secret|password|credential|api[-_]?key|^key$|^sig(?:nature)?$/i
-/** What is shorter is no secret, and would be found in every answer. */
+/** A shorter value is not treated as a secret: it would match in every answer. */
 const shortest = 8
 
 /**
- * The outcome without what the handler's request logged in with. A downstream that echoes its request, as many do in their
- * error pages, would have us keep its own key and show it to everybody who may read tasks.
+ * The outcome without the credentials of the handler's request. Many downstreams echo the request in their error pages. Ackbox
+ * would then store the downstream's key and show it to every reader of tasks.
  */
 export function redactRequestSecrets(outcome: Outcome, request: unknown): Outcome {
   const secrets = secretsOf(request)
@@ -67,7 +67,7 @@ export function redactRequestSecrets(outcome: Outcome, request: unknown): Outcom
   return shown.kind === 'delivered' ? shown : { ...shown, reason: hide(shown.reason) }
 }
 
-/** A character in some encoding has `width` bytes at least; here each byte is a character, as in an answer read as Latin-1. */
+/** A secret in one encoding. A character has at least `width` bytes. Each byte is a character here, as in an answer read as Latin-1. */
 interface Encoded {
   secret: string
   mask: string
@@ -75,7 +75,7 @@ interface Encoded {
 }
 
 const mask = '[masked]'
-// Little-endian first: it is found in big-endian too, one byte later, and leaves the very same bytes.
+// Little-endian first: it also matches big-endian text, one byte later, and leaves the same bytes.
 const encodings: { width: number; encode: (text: string) => Buffer }[] = [
   { width: 1, encode: text => Buffer.from(text) },
   { width: 2, encode: text => Buffer.from(text, 'utf16le') },
@@ -87,7 +87,7 @@ function hider(secrets: string[]): (text: string) => string {
   let others: Encoded[] | undefined
   return text => {
     const shown = plain.reduce(withoutOne, text)
-    // oxlint-disable-next-line eslint/no-control-regex -- only what is not ASCII may be in another encoding
+    // oxlint-disable-next-line eslint/no-control-regex -- only text that is not ASCII can be in another encoding
     if (!/[^\x01-\x7f]/.test(text)) return shown
     others ??= encodings.flatMap(({ width, encode }) =>
       secrets.map(secret => ({
@@ -100,7 +100,7 @@ function hider(secrets: string[]): (text: string) => string {
   }
 }
 
-/** Answers are cut, perhaps in the midst of a secret, or of a character. */
+/** An answer is cut at its limit, perhaps inside a secret or inside a character. */
 function withoutOne(text: string, { secret, mask, width }: Encoded): string {
   const shown = text.replaceAll(secret, mask)
   for (let length = Math.min(secret.length - 1, shown.length); length >= width * shortest; length--)
@@ -115,7 +115,7 @@ function hideIn(answer: Uint8Array, hide: (text: string) => string): Uint8Array 
   return shown === text ? answer : Buffer.from(shown, 'latin1')
 }
 
-/** The values of its headers or attachments that log in, as they are and as an echo may write them; the longest first. */
+/** The credentials in its headers, attachments and query, as they are and as an echo may encode them, the longest first. */
 function secretsOf(request: unknown): string[] {
   const { headers, attachments, url } = (request ?? {}) as { [name: string]: unknown }
   const found = new Set<string>()
@@ -123,7 +123,7 @@ function secretsOf(request: unknown): string[] {
     if (typeof named !== 'object' || named === null) continue
     for (const [name, value] of Object.entries(named)) {
       if (typeof value !== 'string' || !login.test(name)) continue
-      // `Bearer …`, `Basic …`: what follows is the secret, and may come back alone.
+      // `Bearer …`, `Basic …`: the rest is the secret, and an echo may contain it alone.
       for (const secret of [value, value.replace(/^\w+ +/, '')])
         for (const written of formsOf(secret)) found.add(written)
     }
@@ -139,7 +139,7 @@ function formsOf(secret: string): string[] {
   return [secret, inJson, inJson.replaceAll('/', '\\/'), encoded(secret)]
 }
 
-/** The values of settings that are secrets by their names, as a request may hold them. */
+/** The values of settings whose names mark them as secrets, as a request may contain them. */
 export const secretSettings = (settings: Readonly<Record<string, string | undefined>>): string[] =>
   longestFirst(
     new Set(
@@ -149,7 +149,7 @@ export const secretSettings = (settings: Readonly<Record<string, string | undefi
     )
   )
 
-/** What the request of a handler shows to people: without what it logs in with, without `secrets`, and bytes as their number. */
+/** A handler's request as shown to people: without its credentials, without `secrets`, and with the number of bytes for bytes. */
 export function shownRequest(request: object, secrets: readonly string[]): Record<string, unknown> {
   const hide = hider(longestFirst([...secretsOf(request), ...secrets]))
   const text = (value: string): string => redact(hide(value.replace(loginsOfQuery, `$1${mask}`)))
@@ -157,17 +157,17 @@ export function shownRequest(request: object, secrets: readonly string[]): Recor
     if (typeof value === 'string') return login.test(name) ? mask : text(value)
     if (value instanceof Uint8Array) return `${value.length} bytes`
     if (typeof value === 'bigint') return String(value)
-    if (Array.isArray(value)) return value.map(one => shown(one, name))
+    if (Array.isArray(value)) return value.map(element => shown(element, name))
     if (typeof value !== 'object' || value === null) return value
-    // A URL, or what `url` of a handler makes.
+    // A URL, or the result of `url` in a handler.
     if ('href' in value) return text(String(value.href))
-    return Object.fromEntries(Object.entries(value).map(([inner, one]) => [inner, shown(one, inner)]))
+    return Object.fromEntries(Object.entries(value).map(([inner, member]) => [inner, shown(member, inner)]))
   }
-  // The names of its own members are ours: the `key` of a message to Kafka is no secret.
+  // Ackbox defines the names at the top level: the `key` of a message to Kafka is not a secret.
   return Object.fromEntries(Object.entries(request).map(([name, value]) => [name, shown(value, '')]))
 }
 
-/** However short. */
+/** Credentials in a query, of any length. */
 const loginsOfQuery =
   /([?&](?:[^=&#]*(?:auth|token|secret|password|credential|api[-_]?key)[^=&#]*|key|sig(?:nature)?)=)[^&#\s"]*/gi
 
@@ -176,7 +176,7 @@ function queryOf(url: unknown): object | undefined {
   return text.includes('?') && URL.canParse(text) ? Object.fromEntries(new URL(text).searchParams) : undefined
 }
 
-/** Half a surrogate pair cannot be percent-encoded: then nobody will have written it so. */
+/** Half a surrogate pair cannot be percent-encoded, so no echo contains it in that form. */
 function encoded(secret: string): string {
   try {
     return encodeURIComponent(secret)

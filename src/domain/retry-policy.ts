@@ -1,24 +1,24 @@
 import type { AttemptEnd, Backoff, HandledBy, Reason } from './types.ts'
 
-/** What is known of a half message when its producer was asked. Counts are those before this check. */
+/** The history of a half message at a check. The counts do not include this check. */
 export interface CheckHistory {
   answered: number
   unanswered: number
-  /** Since it was prepared. */
+  /** Time since it was prepared. */
   ageMs: number
-  /** The wait that its producer asked for, before the first check and between them. */
+  /** The wait that its producer requested, before the first check and between checks. */
   checkAfterMs: number
 }
 
 const hourMs = 3_600_000
 const firstMs = 10_000
-/** After so many times UNKNOWN, or so long, a person must hear of it. */
+/** After this many UNKNOWN answers, or after `stuckAfterMs`, a half message is stuck: an operator must be informed. */
 const mostAnswered = 15
 const stuckAfterMs = 24 * hourMs
 
 /**
- * When to ask again after a check that ended nothing. It goes on for ever: nobody but the producer, or a person, may say what
- * became of it. `random` in [0, 1) is the jitter of the backoff.
+ * The wait until the next check, after a check that left it open. The checks never stop: only the producer or an operator may
+ * decide it. `random` in [0, 1) is the jitter of the backoff.
  */
 export function nextCheck(
   answer: 'UNKNOWN' | 'NONE',
@@ -49,7 +49,7 @@ const slowMs = 60_000
 /** The number of lost leases of a round that do not count as tries: they may be our own fault. */
 const lostForFree = 2
 
-/** For a downstream that no handler of this process knows. */
+/** For a downstream that no handler of this process names. */
 export const defaultPolicy: Policy = {
   times: undefined,
   backoff: defaultBackoff,
@@ -88,7 +88,7 @@ export type Decision =
 export const limitOf = (retryTimes: number | null, policy: Policy): number =>
   retryTimes ?? policy.times ?? defaultTimes
 
-/** Whether a claimed delivery is at its first counted try. Attempt numbers have gaps: what was not sent is claimed again. */
+/** Whether a claimed delivery is at its first counted try. Attempt numbers have gaps: a delivery that was not sent is claimed again. */
 export const isFirstTry = (
   delivery: { attempt: number; roundFrom: number; lost: number; triesLeft: number },
   limit: number

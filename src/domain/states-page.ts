@@ -2,7 +2,7 @@ import { moveNames, moves, states, type MoveName, type Rule } from './transition
 
 const rules: Readonly<Record<MoveName, Rule>> = moves
 
-/** docs/states.md, generated from the table above. */
+/** The text of docs/states.md, generated from `moves`. */
 export function printStates(): string {
   const rows = moveNames.map(name => {
     const { from, to, tries, clock, who, when } = rules[name]

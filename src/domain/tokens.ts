@@ -1,6 +1,6 @@
 import { createHmac, createSecretKey, hkdfSync, timingSafeEqual, type KeyObject } from 'node:crypto'
 
-/** The headers that carry it out and back. */
+/** The header of the token, in the request and in the receipt. */
 export const tokenHeader = 'ackbox-callback-token'
 
 /** The delivery and the attempt that a token was made for. */

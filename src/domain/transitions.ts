@@ -142,7 +142,7 @@ export const moves = {
     who: 'operator',
     when: 'requested'
   },
-  // A move of its own: only whoever holds the key knows whether it is the head.
+  // A separate move: only `promote`, which locks the orderingKey, can decide whether it is the head.
   requeue: {
     from: ['FAILED'],
     to: 'BLOCKED',
@@ -151,7 +151,7 @@ export const moves = {
     who: 'operator',
     when: 'a redelivery is requested, and it has its place in its orderingKey still'
   },
-  // A move of its own: a receipt that arrives during a redelivery without force must win.
+  // A separate move: a receipt that arrives during a redelivery without force must win.
   repeat: {
     from: ['HANDLED'],
     to: 'WAITING',
@@ -204,17 +204,17 @@ export interface Move {
   limit?: number
   /** Only if its clock has ended: guards a decision of the dispatcher against later changes. */
   overdue?: boolean
-  /** Only while this process owns it: what a dead one held may have been taken over by a worker meanwhile. */
+  /** Only while this process owns it: meanwhile a worker may have taken it over from a dead process. */
   owner?: number
-  /** The operator who asks for it. */
+  /** The operator who requested it. */
   by?: string
-  /** Of its delivery, where it has one: the end of one lets the next one go. */
+  /** The key of its delivery, if it has one: the end of a delivery lets the next delivery of its key start. */
   orderingKey?: string | null
-  /** Only while it is SENDING, as it was when it was read. */
+  /** Only if the delivery is still SENDING, as it was when it was read. */
   sending?: true
   /** Only while its deliverBefore has not passed. */
   timely?: true
-  /** Only while it is IN_FLIGHT: what a worker comes to after its delivery was taken back changes nothing. */
+  /** Only while it is IN_FLIGHT: after a delivery was taken back, the result of its worker changes nothing. */
   inFlight?: true
 }
 

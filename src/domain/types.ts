@@ -8,28 +8,28 @@
 //   receipt     a message that a downstream POSTs to /callback about a delivery
 //   outcome     the result of an attempt: data, never an exception
 //   lease       the time in which the current attempt owns its delivery
-//   outbox row  a task that a producer wrote inside its own transaction; a dispatcher brings it in
-//   prerequisite  a task that another one, its dependent, names in `after` and waits for
-//   orderingKey  deliveries of one downstream with the same one run one after the other, by position; the one that may run is the head
-//   job         what BullMQ holds: ids and attempt numbers; losing one costs only time
+//   outbox row  a task that a producer wrote inside its own transaction; Ackbox accepts it later
+//   prerequisite  a task that another task, its dependent, names in `after` and waits for
+//   orderingKey  deliveries of one downstream with the same key run one after the other, by position; the head is the one that may run
+//   job         an entry of BullMQ: ids and attempt numbers; a lost job costs only time
 //   half message  a task posted as prepared: nothing is delivered until it is committed
-//   probe       asking a downstream whether it has handled a task, before sending it again
-//   settle      an operator says how a delivery ended
+//   probe       a question to a downstream before a task is sent again: has it handled the task?
+//   settle      an operator records how a delivery ended
 //   operation   a bulk change in the background, with progress
-//   check       asking its producer what became of it, while nobody says (check-back)
+//   check       a question to the producer of a half message that is still open: was it committed? (check-back)
 
 /** The numbers of the classic table, stored in `delivery.status`. The API uses the words. */
 export const statusNumber = { DELETED: -1, SENDING: 0, HANDLED: 1, FAILED: 2 } as const
 export type Status = keyof typeof statusNumber
 
-/** Of a task: before its deliveries are made, or where they never will be, a word of its own. */
+/** The status of a task. PREPARED: its deliveries are not made yet. CANCELLED: they never will be. */
 export const taskStatuses = ['DELETED', 'SENDING', 'HANDLED', 'FAILED', 'PREPARED', 'CANCELLED'] as const
 export type TaskStatus = (typeof taskStatuses)[number]
 
-/** What is kept in `task.state`. ACTIVE: it has deliveries, and their status is its status. */
+/** The values of `task.state`. ACTIVE: the task has deliveries, and their status is its status. */
 export type TaskState = 'ACTIVE' | 'PREPARED' | 'CANCELLED'
 
-/** What a producer says of its half message when it is asked. NONE: the answer was not understood. */
+/** The answer of a producer to a check. NONE: the answer was not understood. */
 export const checkAnswers = ['COMMITTED', 'ROLLED_BACK', 'UNKNOWN', 'NONE'] as const
 export type CheckAnswer = (typeof checkAnswers)[number]
 
@@ -82,7 +82,7 @@ export const alarmKinds = [
 ] as const
 export type AlarmKind = (typeof alarmKinds)[number]
 
-/** How what a downstream has handled differs from what is HANDLED here. */
+/** How the handled tasks of a downstream differ from the tasks that are HANDLED here. */
 export const differenceKinds = ['MISSING', 'DIFFERS', 'UNKNOWN'] as const
 export type DifferenceKind = (typeof differenceKinds)[number]
 
@@ -127,7 +127,7 @@ export type Outcome =
   /** The downstream may accept it later. `alarm`: the first failure raises an alarm, and retries are slow. */
   | ({ kind: 'failed'; reason: string; retryAfterMs?: number; alarm?: 'BLOCKED_TARGET' | 'TLS' } & Evidence)
 
-/** How an attempt ended. `probed`: nothing was sent, since the downstream said, when asked, that it has handled the task. */
+/** How an attempt ended. `probed`: nothing was sent, since the downstream answered that it has handled the task. */
 export type AttemptEnd = Outcome | ({ kind: 'probed' } & Evidence)
 
 /** Waits between tries in ms. `list`: the last value repeats, so one value is a fixed wait. */

@@ -1,11 +1,11 @@
-// Why a delivery is not over yet: one answer with its values, and its sentence in two languages.
+// The reason why a delivery is not over yet: a code with its values, and a sentence in two languages.
 import type { Phase, TaskStatus } from './types.ts'
 
-/** A task that another one waits for. `orderingKey`: it stands before it in this key; without: it is named in its `after`. */
+/** A task that another task waits for. With `orderingKey`, it is earlier in this key. Without, the other task names it in `after`. */
 export interface Blocker {
   taskNo: string
   status: TaskStatus
-  /** Since when it has this status, where that is known. */
+  /** The start of this status, if known. */
   since?: string
   orderingKey?: string
 }
@@ -27,7 +27,7 @@ export interface OpenDelivery {
   }[]
 }
 
-/** What else decides: processes, handlers, pauses, other tasks. */
+/** The other facts that decide: processes, handlers, pauses, other tasks. */
 export interface ServiceState {
   now: Date
   workers: number
@@ -41,7 +41,7 @@ interface LastAttempt {
   /** A status or a reason. */
   answer: string
   at: string
-  /** Of a delivered attempt: what was wrong after its answer. */
+  /** For a delivered attempt: the failure after its answer. */
   reason?: string
 }
 
@@ -54,23 +54,23 @@ export type WaitingFor =
   | { code: 'PAUSED'; downstream: string; since: string; by?: string }
   | { code: 'HANDLER'; downstream: string }
   | { code: 'WORKER' }
-  /** `missing`: none is running. */
+  /** `missing`: no dispatcher is running. */
   | { code: 'DISPATCHER'; missing?: true }
 
-/** Null: it waits for nothing, it is over. What must be true before anything else can happen is said first. */
+/** Null: the delivery is over. Of several reasons, it returns the one that must end before the others matter. */
 export function waitingFor(delivery: OpenDelivery, service: ServiceState): WaitingFor | null {
   const { phase, downstream, attempt, nextActionAt, deliveredAt } = delivery
   if (phase === undefined) return null
   const isDispatched = service.dispatchers > 0
   if (phase === 'BLOCKED') {
     const [blocker] = service.blockers
-    // Whoever asks may not see what it waits for; or it was let go at this moment.
+    // The caller may not see the blocking task, or the delivery was unblocked just now.
     if (blocker) return { code: 'TASK', blocker, more: service.blockers.length - 1 }
     return isDispatched ? { code: 'DISPATCHER' } : noDispatcher
   }
   const isDue = nextActionAt === undefined || Date.parse(nextActionAt) <= service.now.getTime()
   if (phase === 'IN_FLIGHT') {
-    // Nobody is left who could get an answer.
+    // No worker is left to receive an answer.
     if (service.workers === 0) return { code: 'WORKER' }
     return { code: 'ANSWER', attempt, ...(nextActionAt === undefined ? {} : { until: nextActionAt }) }
   }
@@ -109,7 +109,7 @@ function lastOf({
 
 type Language = 'en' | 'zh'
 
-/** The sentence for people. With `now` its clock counts down; without it names the time. Times are UTC unless `clock` says otherwise. */
+/** The sentence for people. With `now` it shows the time left, else the time of the event. Times are UTC unless `clock` formats them. */
 export function waitingText(
   waiting: WaitingFor,
   language: Language,
@@ -192,7 +192,7 @@ const inChinese: Sentence = (waiting, left, clock, counts) => {
 /** `10:02:11` of that day in UTC. */
 const utc = (at: string): string => `${new Date(at).toISOString().slice(11, 19)} UTC`
 
-/** `42 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. What is past is `0 s`. */
+/** `42 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. A past time is `0 s`. */
 export function duration(ms: number, language: Language): string {
   const s = Math.max(0, Math.round(ms / 1_000))
   const [second, minute, hour, day] =
