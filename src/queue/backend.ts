@@ -17,7 +17,7 @@ export type DeliveryRef = [taskId: string, attempt: number]
 /** The queue server: BullMQ on Redis or on PostgreSQL. Every call may reject. It never holds the truth. */
 export interface Backend {
   readonly kind: 'redis' | 'postgres'
-  /** One job for each list. After a rejection some may have been added all the same. */
+  /** One job for each list. After a rejection some jobs may still have been added. */
   add(queue: string, jobs: DeliveryRef[][]): Promise<void>
   /** Jobs, not deliveries, that no worker has taken yet. */
   count(queue: string): Promise<number>
@@ -53,7 +53,7 @@ export interface BackendOptions {
   /** Prefix of every key in Redis. On PostgreSQL jobs are in the schema `bullmq`. */
   prefix: string
   queues: string[]
-  /** The name of this process, by which others know what it has taken. */
+  /** The name of this process. Other processes find by it the jobs that it has taken. */
   worker: string
   log: Logger
 }
@@ -134,7 +134,7 @@ interface Held {
   token: string
 }
 
-/** A job that waits for its end. */
+/** A finished job that is not removed from the queue yet. */
 interface Over {
   held: Held
   settle: (ended: Promise<unknown>) => void
@@ -193,7 +193,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       name: connections.worker,
       autorun: false,
       drainDelay: connections.blockSeconds,
-      // Jobs are taken by hand, so nobody renews locks: one lock is longer than any job may take here.
+      // Jobs are taken by hand, so BullMQ does not renew their locks: a lock is longer than any job may take here.
       lockDuration: lockMs,
       stalledInterval: 30_000,
       maxStalledCount: 0,
@@ -206,7 +206,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
     worker.startStalledCheckTimer().catch(onError)
     let takes = 0
     let taking = false
-    // The next take ends them in the same round trip. If there is no next take soon, they are ended separately.
+    // Finished jobs. The next take removes one in the same round trip. Without a next take soon, they are removed separately.
     const over: Over[] = []
 
     const end = ({ job, token }: Held, fetchNext: boolean): Promise<unknown> =>
@@ -217,7 +217,7 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
       if (last) {
         const ended = end(last.held, true)
         last.settle(ended)
-        // The caller that ended the job gets the error.
+        // The caller of `done` gets the error.
         const [json, id] = (await ended.catch(() => [])) as [JobJson?, string?]
         // As in https://docs.bullmq.io/patterns/manually-fetching-jobs
         return json && { job: Job.fromJSON(worker, json, id), token: last.held.token }
@@ -255,8 +255,8 @@ function bullmq<B extends IQueueBackend, C>(factory: BackendFactory<B, C>, conne
           taking = false
         })
         if (!held) {
-          // Somebody else may have set a rate limit on the queue. BullMQ then has no job, and says so without a turn of the
-          // event loop. Its own loop waits here too; it has no public name for it.
+          // Another client may have set a rate limit on the queue. BullMQ then returns no job, without a turn of the event
+          // loop. Its own loop waits here too. The method is not public.
           await worker['waitForRateLimit']()
           return undefined
         }

@@ -26,7 +26,7 @@ export interface JobQueue extends SharedQueue {
   waiting(downstream: string): number
   /** Called by workers of this process for deliveries that left the queue, so that their room is free at once. */
   taken(downstream: string, deliveries: number): void
-  /** Called for each delivery that starts in time: this is the pace. */
+  /** Called for each delivery that starts in time. The pace is measured by it. */
   started(downstream: string): void
   /** Finishes the running adds, then adds no more. */
   stop(): Promise<void>
@@ -60,7 +60,7 @@ export function openJobQueue({
   const lanes = new Map(downstreams.map(downstream => [downstream.name, openLane(downstream)]))
   const stopping = new AbortController()
   let pinging: Promise<void> | undefined
-  let saidAwayAt = -Infinity
+  let awayLoggedAt = -Infinity
 
   backend.onLost(() => {
     for (const lane of lanes.values()) lane.lost('connection lost')
@@ -104,8 +104,8 @@ export function openJobQueue({
       flight = mine
       backend.add(downstream.name, jobs).then(
         () => {
-          // Even after it was given up: the job is in the queue after all. Who is first has its deliveries: the release or
-          // a worker (delivery/enqueue.ts).
+          // Also after it was given up: the jobs are in the queue nevertheless. The release or a worker gets each delivery,
+          // whichever is first (delivery/enqueue.ts).
           window.added(deliveries, jobs.length)
           if (flight === mine) land([])
         },
@@ -129,7 +129,7 @@ export function openJobQueue({
       return gathered.splice(0, calls)
     }
 
-    /** Ends the flight for those who wait for it, and lets the next one go. */
+    /** Resolves the calls of this flight, and starts the next flight. */
     function land(failed: Call[]) {
       const landed = flight
       flight = undefined
@@ -144,7 +144,7 @@ export function openJobQueue({
       gathered = []
       if (flight) land(flight.calls)
       for (const call of waiting) call.resolve(call.deliveries)
-      sayAway(reason)
+      logAway(reason)
       pinging ??= pingUntilBack()
     }
 
@@ -196,9 +196,9 @@ export function openJobQueue({
       const began = now()
       if (await answers()) {
         for (const lane of lanes.values()) lane.back()
-        // In this turn: a connection that is lost right after it must start another ping.
+        // In the same turn: a connection that is lost right afterwards must start a new ping.
         pinging = undefined
-        if (saidAwayAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
+        if (awayLoggedAt > -Infinity) log.info({ queue: backend.kind }, 'queue.available')
         return
       }
       await sleep(Math.max(50, pingMs - (now() - began)), stopping.signal)
@@ -214,9 +214,9 @@ export function openJobQueue({
   }
 
   // One event for an outage, not one for each queue or try.
-  function sayAway(reason: string) {
-    if (stopping.signal.aborted || now() - saidAwayAt < 10_000) return
-    saidAwayAt = now()
+  function logAway(reason: string) {
+    if (stopping.signal.aborted || now() - awayLoggedAt < 10_000) return
+    awayLoggedAt = now()
     log.warn({ queue: backend.kind, reason }, 'queue.unavailable')
   }
 
@@ -236,7 +236,7 @@ export function openJobQueue({
     bypassed: (name, deliveries) => lanes.get(name)?.bypassed(deliveries),
     async stop() {
       const flushed = () => [...lanes.values()].every(lane => lane.idle())
-      // Each add ends or is given up within `addMs`.
+      // Each add ends within `addMs`, or is given up.
       while (!flushed()) await sleep(10)
       stopping.abort()
       clearInterval(counting)

@@ -25,7 +25,7 @@ interface Waiter {
   gone: boolean
 }
 
-/** A shorter time sends deliveries to other processes that this process would start a moment later (docs/notes/performance-log.md). */
+/** With a shorter time, deliveries that could start here a moment later are sent to other processes (docs/notes/performance-log.md). */
 const soonMs = 150
 /** The pace is measured over this time. */
 const paceMs = 100
@@ -43,7 +43,7 @@ export function limiter(options: LimiterOptions): Limiter {
   let timer: NodeJS.Timeout | undefined
   let pace = { since: now(), freed: 0, perMs: 0 }
 
-  // At least one each: a concurrency smaller than the number of workers cannot be divided.
+  // At least 1 for each worker: a concurrency below the number of workers cannot be divided.
   const limit = () => Math.max(1, Math.floor(options.concurrency * options.share() + 1e-9))
 
   function rated() {
@@ -94,7 +94,7 @@ export function limiter(options: LimiterOptions): Limiter {
     timer = undefined
   }
 
-  // One listener for each signal, not for each waiter: thousands wait on the signal of a shutdown.
+  // One listener for each signal, not for each waiter: thousands of waiters share the signal of the shutdown.
   function listen(signal: AbortSignal) {
     if (heard.has(signal)) return
     heard.add(signal)
@@ -155,8 +155,8 @@ export function limiter(options: LimiterOptions): Limiter {
 const asError = (reason: unknown) => (reason instanceof Error ? reason : new Error(String(reason)))
 
 /**
- * The tokens saved for a burst are taken off the rate, so that no second ever exceeds `perSecond`:
- * burst + rate = perSecond + 1, and the last one falls into the next second.
+ * The tokens saved for a burst are subtracted from the rate, so that no second exceeds `perSecond`:
+ * burst + rate = perSecond + 1, and the last token falls into the next second.
  */
 function tokens(perSecond: number, share: () => number, now: () => number) {
   let saved = 1

@@ -5,14 +5,14 @@ import pg from 'pg'
 import { waitAtMost } from '../runtime/with-timeout.ts'
 
 const schema = 'bullmq'
-/** How long a clean end may take: the server may be in a black hole. */
+/** The time limit of a clean end: the server may not answer at all. */
 const closeMs = 2000
 
 /** The database of BullMQ's jobs. With several hosts the primary may move. */
 export interface QueueDatabase {
   /** The URL of the primary as it is known now. */
   url: () => string
-  /** `listener` is called at each move. Returns what ends that. */
+  /** `listener` is called at each move. Returns the function that removes it. */
   onMove: (listener: () => void) => () => void
 }
 
@@ -39,7 +39,7 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
     idleTimeoutMillis: 60_000,
     allowExitOnIdle: false
   })
-  // Also one that was connecting when the primary moved: a former primary that is read-only answers a worker "no job" for ever.
+  // Also connections that were being opened during the move: a read-only former primary answers workers "no job" for ever.
   const stopFollowing = onMove(() => {
     for (const [socket, to] of sockets) if (to !== url()) socket.destroy()
   })
@@ -48,7 +48,7 @@ export async function openPostgres({ url, onMove }: QueueDatabase, queues: numbe
     sockets.set(socket, to)
     return socket.once('close', () => sockets.delete(socket))
   }
-  // Every queue and every worker of BullMQ listens for its errors: with six downstreams Node would cry leak.
+  // Every queue and worker of BullMQ adds an error listener: with six downstreams Node would warn of a leak.
   pool.setMaxListeners(0)
   let ending: Promise<void> | undefined
   // A broken idle connection emits its error here. Without a listener it would end the process.

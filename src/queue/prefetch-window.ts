@@ -1,4 +1,4 @@
-/** Waiting jobs, and deliveries so far, at one moment. */
+/** The waiting jobs at one moment, and the totals of deliveries so far. */
 interface Look {
   at: number
   jobs: number
@@ -6,7 +6,7 @@ interface Look {
   addedJobs: number
   taken: number
   started: number
-  /** Added to the queue itself. */
+  /** Added to the queue, without bypassed deliveries. */
   queued: number
   /** Left the queue in time to start, according to the counts. */
   left: number
@@ -19,22 +19,22 @@ export interface Limits {
 }
 
 /**
- * As many as a group commit accepts at most. A worker takes one job per turn of its event loop. Smaller jobs arrived faster than
- * they were taken, and waited in memory for a second (docs/notes/performance-log.md).
+ * The most tasks that a group commit accepts. A worker takes one job per turn of its event loop. Smaller jobs arrived faster than they
+ * were taken, and waited in memory for a second (docs/notes/performance-log.md).
  */
 const largestJob = 200
 const largestWindow = 10_000
 /** A pace is trusted this long if nothing has contradicted it. */
 const rememberMs = 60_000
 
-/** How many deliveries one job may hold. */
+/** The most deliveries in one job. */
 export function jobSize({ concurrency, perSecond }: Limits): number {
   return Math.max(1, Math.floor(Math.min(concurrency, (perSecond ?? Infinity) / 4, largestJob)))
 }
 
 /**
- * How many deliveries of one downstream may wait in BullMQ, so that they start well within their lease. The rest
- * waits in PostgreSQL. Pure arithmetic: callers report what was added, started and counted.
+ * The number of deliveries of one downstream that may wait in BullMQ and still start well within their lease. The rest
+ * waits in PostgreSQL. Pure arithmetic: callers report all additions, starts and counts.
  */
 export function prefetchWindow(limits: Limits, now: () => number) {
   const quarterLease = limits.leaseMs / 4000
@@ -50,7 +50,7 @@ export function prefetchWindow(limits: Limits, now: () => number) {
   let looks: Look[] = [last]
   /** Deliveries that this process added and that still wait, the oldest first. */
   const ages = queueOfAges(limits.leaseMs / 32, now)
-  /** Recent size of a job. Before the first own job, jobs of other processes count as full: the window is rather too small. */
+  /** Recent size of a job. Before the first own job, jobs of other processes count as full: the window tends to be too small. */
   let mean = jobSize(limits)
   let meanKnown = false
 
@@ -58,11 +58,11 @@ export function prefetchWindow(limits: Limits, now: () => number) {
     const t = now()
     const first = looks[0] ?? last
     const seconds = Math.max(1, (t - first.at) / 1000)
-    // Without a worker here nobody reports starts: what was added and has left must have been started.
+    // Without a worker in this process no start is reported: deliveries that have left the queue count as started.
     return Math.max(started - first.started, last.left - first.left) / seconds
   }
 
-  /** The pace of an empty queue is that of its producers. It does not show what the workers can do; an earlier pace does. */
+  /** The pace of an empty queue is the pace of its producers. The possible pace of the workers shows in an earlier one. */
   let known = { perSecond: 0, at: -Infinity }
   let waitsSince: number | undefined
   function remember() {
@@ -97,17 +97,17 @@ export function prefetchWindow(limits: Limits, now: () => number) {
       added += deliveries
       taken += deliveries
     },
-    /** Read before the count is requested: additions during the request then count twice, and never not at all. */
+    /** Read before the count is requested: additions during the request may then count twice, but are never missed. */
     look: () => ({ at: now(), added, addedJobs, taken, started, queued }),
     counted(look: Omit<Look, 'jobs' | 'left'>, jobs: number) {
-      // If the oldest jobs have waited too long to start, an emptying queue shows no pace. Otherwise the window would
-      // admit thousands that cannot start either, again and again with every lease.
+      // If the oldest jobs have waited too long to start, an emptying queue shows no pace. Else the window would admit
+      // thousands of deliveries that cannot start either, again with every lease.
       const isLate = ages.oldestMs() > limits.leaseMs / 2
       const left = isLate ? 0 : look.added - last.added - (jobs - last.jobs) * mean
       last = { ...look, jobs, left: last.left + left }
       ages.left(look.queued - jobs * mean)
       looks.push(last)
-      // Keep one count that is at least a second old: there the last second began.
+      // Keep one count that is at least a second old, as the start of the last second.
       while (looks.length > 2 && last.at - (looks[1]?.at ?? last.at) >= 1000) looks.shift()
       if (looks.length > 64) looks = looks.slice(-32)
       remember()
@@ -122,7 +122,7 @@ export function prefetchWindow(limits: Limits, now: () => number) {
   }
 }
 
-/** The age of the oldest job of a queue, accurate to `grainMs`, from the numbers of added and removed ones. */
+/** The age of the oldest delivery of a queue, accurate to `grainMs`, from the numbers of added and removed deliveries. */
 function queueOfAges(grainMs: number, now: () => number) {
   const grains: { from: number; upTo: number }[] = []
   return {
@@ -130,7 +130,7 @@ function queueOfAges(grainMs: number, now: () => number) {
       const grain = grains.at(-1)
       if (grain && now() - grain.from < grainMs) grain.upTo = upTo
       else grains.push({ from: now(), upTo })
-      // Jobs of other processes count like our own: an old one is old enough.
+      // Jobs of other processes count like our own. 64 grains span two leases: the oldest that stays is old enough.
       if (grains.length > 64) grains.shift()
     },
     left(upTo: number) {

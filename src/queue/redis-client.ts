@@ -1,4 +1,4 @@
-// REDIS_URL: one server, the nodes of a Redis Cluster, or Sentinels that know the master.
+// REDIS_URL: one server, the nodes of a Redis Cluster, or the Sentinels of a master.
 import { Cluster, Redis, type RedisOptions } from 'ioredis'
 import { withinLimits, type ReplyLimits } from '../transport/redis-replies.ts'
 
@@ -6,7 +6,7 @@ interface RedisAddress {
   kind: 'server' | 'cluster' | 'sentinel'
   /** As in the URL. */
   nodes: { host: string; port: number }[]
-  /** The name that the Sentinels know the master by. */
+  /** The name of the master in the Sentinels. */
   master?: string
   options: Pick<RedisOptions, 'username' | 'password' | 'db' | 'tls'>
 }
@@ -15,15 +15,15 @@ const parts = /^(rediss?|redis\+sentinel):\/\/((?:[^@/?]*@)?)([^/?]+)(.*)$/s
 
 /**
  * `redis://[user:password@]host[:6379][/db]`, `redis://…@a:6379,b:6379` (a cluster), or
- * `redis+sentinel://[user:password@]a:26379,b:26379/master[?db=N]`; with rediss:// over TLS. Undefined: none of these.
+ * `redis+sentinel://[user:password@]a:26379,b:26379/master[?db=N]`; rediss:// uses TLS. Undefined for any other text.
  */
 export function redisAddress(url: string): RedisAddress | undefined {
   const [, scheme, access, hosts, rest = ''] = parts.exec(url) ?? []
   if (scheme === undefined || hosts === undefined) return undefined
   const sentinel = scheme === 'redis+sentinel'
   const urls = hosts.split(',').map(host => `redis://${access}${host}${rest}`)
-  if (!urls.every(one => URL.canParse(one) && new URL(one).hostname !== '')) return undefined
-  const parsed = urls.map(one => new URL(one))
+  if (!urls.every(node => URL.canParse(node) && new URL(node).hostname !== '')) return undefined
+  const parsed = urls.map(node => new URL(node))
   const [first] = parsed
   if (!first) return undefined
   const path = decodeURIComponent(first.pathname.slice(1))
@@ -32,7 +32,10 @@ export function redisAddress(url: string): RedisAddress | undefined {
   if (!/^\d+$/.test(db) || (sentinel && path === '') || (kind === 'cluster' && db !== '0')) return undefined
   return {
     kind,
-    nodes: parsed.map(one => ({ host: one.hostname, port: Number(one.port || (sentinel ? 26_379 : 6379)) })),
+    nodes: parsed.map(node => ({
+      host: node.hostname,
+      port: Number(node.port || (sentinel ? 26_379 : 6379))
+    })),
     ...(sentinel && { master: path }),
     options: {
       ...(first.username !== '' && { username: decodeURIComponent(first.username) }),
@@ -43,7 +46,7 @@ export function redisAddress(url: string): RedisAddress | undefined {
   }
 }
 
-/** For people: `host:port`, or all of them. */
+/** The text for people: `host:port` of each node. */
 export const placeOf = (url: string): string =>
   redisAddress(url)
     ?.nodes.map(({ host, port }) => `${host}:${port}`)
@@ -54,11 +57,11 @@ type Retries = 'retryStrategy' | 'reconnectOnError' | 'maxRetriesPerRequest' | '
 
 interface ClientOptions extends Pick<RedisOptions, Times | Retries | 'enableOfflineQueue' | 'lazyConnect'> {
   limits: ReplyLimits
-  /** Of copies that BullMQ makes to block for jobs. */
+  /** The socket timeout of the copies that BullMQ makes to block for jobs. */
   blockingTimeoutMs?: number
 }
 
-/** A client of what REDIS_URL names. Throws for a URL that `redisAddress` does not take. */
+/** A client for REDIS_URL. Throws for a URL that `redisAddress` does not accept. */
 export function redisClient(
   url: string,
   { limits, blockingTimeoutMs, ...options }: ClientOptions

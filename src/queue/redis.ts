@@ -15,7 +15,7 @@ const blockSeconds = 2
 /** The largest replies for BullMQ are a job with its data, and the list of stalled jobs. */
 const replyMost = { bytes: 8_388_608, items: 65_536 }
 /** The part of a server's text that is logged. The server decides its length. */
-const saidMost = 200
+const mostLogged = 200
 
 /**
  * Two clients: producers fail fast (a late job is useless), workers wait for ever.
@@ -25,7 +25,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
   const both = {
     limits: replyMost,
     connectTimeout: 1000,
-    // A black hole never answers our FIN either.
+    // A server behind a broken network does not answer our FIN either.
     disconnectTimeout: 200,
     keepAlive: 10_000,
     retryStrategy: (times: number) => Math.min(50 * times, 500),
@@ -43,10 +43,10 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
   })
   const consumer = redisClient(url, {
     ...both,
-    // Where BullMQ blocks for a job, an answer takes as long as a block.
+    // A connection on which BullMQ blocks for a job: an answer takes as long as the block.
     blockingTimeoutMs: blockSeconds * 1000 + 2000,
     maxRetriesPerRequest: null,
-    // No answer after this time: the network lost it. Without this a black-holed connection hangs until TCP
+    // No answer after this time: the network lost it. Without this limit a dead connection hangs until TCP
     // gives up, a quarter of an hour later.
     socketTimeout: 2000
   })
@@ -74,7 +74,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
 
   const close = async () => {
     closing = true
-    // disconnect, not quit: a QUIT waits for an answer, which a black hole never gives.
+    // disconnect, not quit: a QUIT waits for an answer, which may never arrive.
     producer.disconnect()
     consumer.disconnect()
   }
@@ -85,12 +85,12 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     else {
       refuseWrongCredentials(lastError, place)
       log.error(
-        { redis: place, reason: lastError?.message.slice(0, saidMost) ?? 'no answer' },
+        { redis: place, reason: lastError?.message.slice(0, mostLogged) ?? 'no answer' },
         'redis.unreachable'
       )
       producer.once('ready', () => {
         check(producer, place, log).catch((error: Error) =>
-          log.error({ redis: place, reason: error.message.slice(0, saidMost) }, 'redis.unfit')
+          log.error({ redis: place, reason: error.message.slice(0, mostLogged) }, 'redis.unfit')
         )
       })
     }
@@ -109,7 +109,7 @@ export async function openRedis(url: string, prefix: string, log: Logger) {
     onLost: (listener: () => void) => {
       lostListeners.push(listener)
     },
-    // A write, since a replica, or a server without memory, still answers PING.
+    // A write, because a replica or a server without free memory still answers PING.
     ping: async () => {
       await producer.set(`${prefix}:ping`, '1', 'PX', 10_000)
     },
@@ -142,7 +142,7 @@ const isCredentials = (error: Error) => /^(WRONGPASS|NOAUTH|ERR (invalid passwor
 function refuseWrongCredentials(error: Error | undefined, place: string) {
   if (!error || !isCredentials(error)) return
   throw new QueueServerError(
-    `Redis at ${place} refuses the user or password of REDIS_URL (${error.message.slice(0, saidMost)})`
+    `Redis at ${place} refuses the user or password of REDIS_URL (${error.message.slice(0, mostLogged)})`
   )
 }
 
@@ -153,7 +153,7 @@ async function check(client: Redis | Cluster, place: string, log: Logger) {
     info = await client.info()
   } catch (error) {
     // Our user may have no right to INFO. The service still works.
-    const reason = messageOf(error).slice(0, saidMost)
+    const reason = messageOf(error).slice(0, mostLogged)
     if (isCredentials(new Error(reason))) refuseWrongCredentials(new Error(reason), place)
     log.warn({ redis: place, reason }, 'redis.unchecked')
     return

@@ -36,7 +36,7 @@ const wellMs = 3000
  * abort still runs: its deliveries are released.
  */
 export async function runWorkers(options: WorkersOptions): Promise<void> {
-  // Each downstream listens to it, at its queue and for its slots: many listeners are not a leak.
+  // Each downstream adds listeners for its queue and its slots: many listeners are not a leak.
   setMaxListeners(0, options.signal)
   await Promise.all(options.downstreams.map(downstream => pull(options, downstream)))
 }
@@ -44,7 +44,7 @@ export async function runWorkers(options: WorkersOptions): Promise<void> {
 async function pull(options: WorkersOptions, downstream: QueueDownstream) {
   const { backend, log, signal } = options
   const queue = downstream.name
-  const trouble = sayOnce(log, queue)
+  const trouble = logOnce(log, queue)
   const running = new Set<Promise<void>>()
   const ending = new Set<Promise<void>>()
   let consumer: JobConsumer | undefined
@@ -63,16 +63,16 @@ async function pull(options: WorkersOptions, downstream: QueueDownstream) {
       if (signal.aborted) break
       consumer ??= await backend.consumer(queue, {
         lockMs: downstream.leaseMs + 60_000,
-        onError: error => trouble.say(error)
+        onError: error => trouble.failed(error)
       })
       const taken = await takeUntil(consumer, signal)
-      trouble.well()
+      trouble.succeeded()
       if (!taken) continue
       start(taken)
       // Most jobs end within a turn: one round trip then ends this job and takes the next.
       await turn()
     } catch (error) {
-      trouble.say(error)
+      trouble.failed(error)
       await sleep(retryMs, signal)
     }
   }
@@ -91,7 +91,7 @@ async function pull(options: WorkersOptions, downstream: QueueDownstream) {
     const end = run
       .then(() => taken.done())
       .catch((error: unknown) => {
-        // Flushed, or without an owner: it is out of the queue, and that is enough.
+        // The queue was flushed, or the lock is lost: the job is out of the queue, and that is enough.
         log.debug({ downstream: queue, reason: reasonOf(error) }, 'job.complete_failed')
       })
       .finally(() => {
@@ -133,18 +133,18 @@ async function takeUntil(consumer: JobConsumer, signal: AbortSignal): Promise<Re
 }
 
 /** One event when a queue starts to fail and one when it has recovered, however often it fails in between. */
-function sayOnce(log: Logger, downstream: string) {
+function logOnce(log: Logger, downstream: string) {
   let since: number | undefined
   let lastAt = 0
   return {
-    say(error: unknown) {
+    failed(error: unknown) {
       lastAt = performance.now()
       if (since !== undefined) return
       since = lastAt
       log.warn({ downstream, reason: reasonOf(error) }, 'queue.failing')
     },
     /** BullMQ hides some errors and answers "no job". So a time without any error counts as recovery. */
-    well() {
+    succeeded() {
       if (since === undefined || performance.now() - lastAt < wellMs) return
       log.info({ downstream, ms: Math.round(lastAt - since) }, 'queue.recovered')
       since = undefined
