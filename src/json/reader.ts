@@ -4,7 +4,7 @@ import { Scan, type Role } from './scanner.ts'
 
 export { JsonProblem } from './source.ts'
 
-/** The kind of a text: it tells where its verbatim member is. `plain` has none. */
+/** The kind of a text. It determines the place of the verbatim member. `plain` has none. */
 export type JsonShape = 'task' | 'batch' | 'receipt' | 'reconcile' | 'plain'
 
 const shapes: Record<JsonShape, { role: Role; verbatim: string }> = {
@@ -55,7 +55,7 @@ export function readJson(bytes: Uint8Array, shape: JsonShape): JsonRead {
 
 /**
  * `readJson(bytes, 'batch')` with pauses for other work: 8 MiB of empty arrays would block the event loop for 500 ms.
- * A body that is too large is not parsed: `true` stands for it in the value, and `bodyBytes` has its size.
+ * A body that is too large is not parsed: its place in the value has `true`, and `bodyBytes` returns its size.
  */
 export async function readBatch(bytes: Uint8Array, turn: () => Promise<unknown>): Promise<JsonRead> {
   if (bytes.length <= limits.bytes) return readJson(bytes, 'batch')
@@ -101,7 +101,7 @@ function parse(text: string, members: number, again: (at: Part) => void, ...part
   return value
 }
 
-/** `for in`, which V8 answers from the shapes that objects share: five times as fast as `Object.values`. */
+/** With `for in`, which V8 takes from the shared shapes of the objects: five times as fast as `Object.values`. */
 function countMembers(value: unknown): number {
   let count = 0
   if (Array.isArray(value)) {
@@ -123,8 +123,8 @@ function isNested(value: unknown): value is Record<string, unknown> {
 const plainScene = /^[A-Za-z0-9._-]{0,64}$/
 
 /**
- * The classic `messageCode:sceneType:md5(messageBody)`, with the MD5 of a sceneType that no taskNo may hold, or that is longer than 64;
- * where all that is too long for a taskNo, its SHA-256.
+ * The classic `messageCode:sceneType:md5(messageBody)`. A sceneType that a taskNo may not contain, or longer than 64, is replaced by
+ * its MD5. A result that is too long for a taskNo is replaced by its SHA-256.
  */
 export function defaultTaskNo(messageCode: string, sceneType: string, bodyText: string): string {
   const scene = plainScene.test(sceneType) ? sceneType : hash('md5', sceneType)
@@ -132,27 +132,27 @@ export function defaultTaskNo(messageCode: string, sceneType: string, bodyText: 
   return classic.length <= 128 ? classic : hash('sha256', classic)
 }
 
-/** The messageCode whose tasks get numbers of this form; undefined where it is not the classic form. */
+/** The messageCode in a taskNo of the classic form. Undefined for any other form. */
 export function codeOfDefault(taskNo: string): string | undefined {
   return /^([^:]+):[^:]*:[0-9a-f]{32}$/.exec(taskNo)?.[1]
 }
 
-/** Whether this may be the hashed form, which says nothing of its messageCode but that it is a long one. */
+/** Whether this may be the hashed form. It shows nothing of its messageCode, except that it is long. */
 export function mayBeHashedDefault(taskNo: string, messageCode: string): boolean {
   return /^[0-9a-f]{64}$/.test(taskNo) && messageCode.length + 1 + longestSceneType + 1 + 32 > 128
 }
 
 const longestSceneType = 64
 
-/** Of an envelope, what is no part of its content, and what is hashed as the text it is. Whoever posts again may do so in another trace. */
+/** Members outside of the hashed content: `messageBody` is hashed as text, and a repeated post may have another trace. */
 const apart = new Set(['taskNo', 'messageBody', 'traceparent'])
 
 /**
- * Equal for two posts of the same content: the members as posted but for `taskNo` and `traceparent`, in any order and with any white
- * space, and the body's very text.
+ * Equal for two posts of the same content: all members except `taskNo` and `traceparent`, in any order and with any white
+ * space, and the exact text of the body.
  */
 export function contentHash(envelope: Record<string, unknown>, bodyText: string): string {
-  // A line feed cannot occur raw in the first part, so the two cannot be shifted into each other.
+  // The first part contains no raw line feed, so no other pair gives the same text.
   return hash('sha256', `${canonicalObject(envelope, apart)}\n${bodyText}`, 'base64url')
 }
 
@@ -162,7 +162,7 @@ function canonical(value: unknown): string {
   return canonicalObject(value as Record<string, unknown>)
 }
 
-/** Once for each task: a loop, since pairs and lists of them cost as much as the hash. */
+/** Called for each task. A loop, because lists of pairs would cost as much as the hash. */
 function canonicalObject(value: Record<string, unknown>, without?: ReadonlySet<string>): string {
   let text = '{'
   for (const name of Object.keys(value).sort()) {

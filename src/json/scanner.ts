@@ -13,7 +13,7 @@ import {
   survivesDouble
 } from './source.ts'
 
-/** What a value is to us: `holder` has the verbatim member, `batch` has the list of holders. */
+/** The role of a value: `holder` has the verbatim member, `batch` has the list of holders. */
 export type Role = 'plain' | 'holder' | 'batch' | 'list'
 
 type Counted = Part & { members: number }
@@ -24,31 +24,31 @@ interface Names {
   list: string
 }
 
-// Where the scan is, level by level, as pointerOf reads it. One for all scans: none gives way to another.
+// The place of the scan, level by level, as pointerOf reads it. All scans share it: no scan starts before the last one ends.
 const levels = new Int32Array(2 * limits.depth + 4)
 const SHORT_ESCAPES = [...Buffer.from('"\\/bfnrt')]
 
 /**
- * One pass over UTF-8 bytes that refuses what is not strict JSON, and of I-JSON (RFC 7493) all but duplicate names,
- * which it only counts for; looks at each byte once and allocates nothing per value.
- * Noncharacters such as U+FFFF are let through: they come out as they went in.
+ * One pass over UTF-8 bytes. It refuses any text that is not strict JSON or breaks I-JSON (RFC 7493). Duplicate names are
+ * found later, by the count of members. It reads each byte once and allocates nothing per value.
+ * Noncharacters such as U+FFFF are accepted: they stay unchanged.
  */
 export class Scan {
   /** Start and end of each verbatim value: at 0 and 1, or for element i of the list at 2i and 2i + 1; 0 = absent. */
   readonly spans: number[] = [0, 0]
   /** Members of all objects together. */
   members = 0
-  /** Of a batch: where its list is, and of each element where it starts and ends and how many members it has. */
+  /** In a batch: the place and the number of members of its list, and of each element. */
   list: Counted | undefined
   readonly elements: Counted[] = []
   readonly #bytes: Buffer
   readonly #names: Names
-  /** Where to keep the names of every object, to find the duplicate; slow. */
+  /** In this part the names of every object are kept, to find the duplicate. This is slow. */
   readonly #careful: Part | undefined
   #at = 0
   #depth = 0
   #maxDepth: number = limits.depth
-  /** How many more members, and outside of bodies elements, may come. */
+  /** The number of members that may follow. Outside of bodies, elements count too. */
   #left: number = limits.envelope
   #verbatim = false
   #holder = 0
@@ -64,7 +64,7 @@ export class Scan {
     if (this.#space() !== -1) throw this.#unexpected('the end')
   }
 
-  /** The byte here, after white space; -1 at the end. */
+  /** The next byte after white space. -1 at the end. */
   #space(): number {
     const bytes = this.#bytes
     let byte = byteAt(bytes, this.#at)
@@ -154,7 +154,7 @@ export class Scan {
   }
 
   #named(name: string, start: number, end: number): boolean {
-    // As long in bytes, or longer because of escapes.
+    // Equally long in bytes, or longer because of escapes.
     if (end - start < name.length + 2) return false
     const raw = this.#bytes.toString('utf8', start, end)
     return end - start === name.length + 2
@@ -162,7 +162,7 @@ export class Scan {
       : raw.includes('\\') && JSON.parse(raw) === name
   }
 
-  /** One element of the list, with an allowance of its own for what lies around its body. */
+  /** One element of the list. It has its own limit for the members around its body. */
   #element(index: number): void {
     if (index >= limits.list) {
       throw this.#problem('TOO_MANY_MEMBERS', `More than ${limits.list} elements`, this.#at)
@@ -173,7 +173,7 @@ export class Scan {
     this.elements.push(this.#part('holder'))
   }
 
-  /** A verbatim value: limits count anew in it, its numbers are carried as they are, its place is kept. */
+  /** A verbatim value. It has its own limits, its numbers stay as they are, and its place is kept. */
   #body(): void {
     this.#space()
     const maxDepth = this.#maxDepth
@@ -257,7 +257,7 @@ export class Scan {
     this.#at = at
   }
 
-  /** The offset after the digits that begin here; at least one must. */
+  /** The offset after the digits that begin here. There must be at least one digit. */
   #digits(from: number): number {
     const bytes = this.#bytes
     let at = from
@@ -280,8 +280,8 @@ export class Scan {
   }
 
   #tooMany(): JsonProblem {
-    const what = this.#verbatim ? `${limits.members} members` : `${limits.envelope} members around the body`
-    return this.#problem('TOO_MANY_MEMBERS', `More than ${what}`, this.#at)
+    const limit = this.#verbatim ? `${limits.members} members` : `${limits.envelope} members around the body`
+    return this.#problem('TOO_MANY_MEMBERS', `More than ${limit}`, this.#at)
   }
 
   #unexpected(wanted: string): JsonProblem {

@@ -1,8 +1,8 @@
 import { isUtf8 } from 'node:buffer'
 
 /**
- * Does this JSON number name the same decimal after a trip through a double? `0.1` and `1e21` do;
- * `9007199254740993`, `1e400` and `0.10000000000000000555` do not. `-0` counts as 0.
+ * Whether this JSON number is the same decimal after its conversion to a double and back. `0.1` and `1e21` are;
+ * `9007199254740993`, `1e400` and `0.10000000000000000555` are not. `-0` counts as 0.
  */
 export function survivesDouble(text: string): boolean {
   const double = Number(text)
@@ -16,7 +16,7 @@ function decimal(text: string): string {
   const mantissa = text.slice(negative ? 1 : 0, e < 0 ? text.length : e)
   const point = mantissa.indexOf('.')
   const digits = point < 0 ? mantissa : mantissa.slice(0, point) + mantissa.slice(point + 1)
-  // Loops, not /0+$/: that takes quadratic time on a long run of zeros that does not end the text.
+  // Loops, not /0+$/: the expression takes quadratic time on a long run of zeros that does not end the text.
   let first = 0
   while (first < digits.length && digits[first] === '0') first++
   if (first === digits.length) return '0'
@@ -27,7 +27,7 @@ function decimal(text: string): string {
   return `${negative ? '-' : ''}${digits.slice(first, last)}e${power}`
 }
 
-/** A text in UTF-8, and what can be cut out of it by bytes. */
+/** A text in UTF-8. `cut` returns a part of it by byte offsets. */
 export interface Source {
   bytes: Buffer
   text: string
@@ -43,7 +43,7 @@ export function sourceOf(posted: Uint8Array): Source {
     throw new JsonProblem('NOT_I_JSON', 'A byte order mark', 0)
   }
   const text = bytes.toString()
-  // All ASCII: characters and bytes count alike, and a slice of the text costs nothing.
+  // All ASCII: each character is one byte, and a slice of the text costs nothing.
   const ascii = text.length === bytes.length
   return {
     bytes,
@@ -55,8 +55,8 @@ export function sourceOf(posted: Uint8Array): Source {
 const stretch = 4_096
 
 /**
- * Decoding puts U+FFFD where a byte is wrong; the first that comes out changed is the first wrong one. Only the stretch
- * it lies in is decoded: 8 MiB that end badly would hold everybody up for 150 ms.
+ * Decoding replaces wrong bytes by U+FFFD, so the first changed byte is the first wrong one. Only the stretch around it
+ * is decoded: 8 MiB with a wrong byte at the end would block the process for 150 ms.
  */
 function firstBadByte(bytes: Buffer): number {
   for (let start = 0; start < bytes.length;) {
@@ -72,7 +72,7 @@ function firstBadByte(bytes: Buffer): number {
   return bytes.length
 }
 
-/** Here, or up to three bytes before: a character has at most three bytes that continue it. */
+/** The boundary of a character here, or up to three bytes before: a character has at most three continuation bytes. */
 function betweenCharacters(bytes: Buffer, at: number): number {
   if (at >= bytes.length) return bytes.length
   for (let end = at; end > at - 4; end--) if (((bytes[end] ?? 0) & 0xc0) !== 0x80) return end
@@ -81,14 +81,14 @@ function betweenCharacters(bytes: Buffer, at: number): number {
 
 export type JsonProblemCode = 'NOT_UTF8' | 'NOT_JSON' | 'NOT_I_JSON' | 'TOO_DEEP' | 'TOO_MANY_MEMBERS'
 
-/** What keeps a text from being read. `offset` counts bytes; `pointer` is RFC 6901, of the nearest value that fits in it. */
+/** The reason why a text is refused. `offset` counts bytes. `pointer` (RFC 6901) names the nearest value that fits in it. */
 export class JsonProblem extends Error {
   override readonly name = 'JsonProblem'
   readonly code: JsonProblemCode
   readonly detail: string
   readonly pointer: string
   readonly offset: number
-  readonly #what: string
+  readonly #cause: string
 
   constructor(code: JsonProblemCode, detail: string, offset: number, pointer = '') {
     super(`${detail}, at byte ${offset}`)
@@ -96,23 +96,23 @@ export class JsonProblem extends Error {
     this.detail = this.message
     this.pointer = pointer
     this.offset = offset
-    this.#what = detail
+    this.#cause = detail
   }
 
-  /** The same, told by its place in a part of the text. */
+  /** The same problem, with its offset in a part of the text. */
   at(offset: number): JsonProblem {
-    return new JsonProblem(this.code, this.#what, offset, this.pointer)
+    return new JsonProblem(this.code, this.#cause, offset, this.pointer)
   }
 }
 
-/** In the levels of a pointer: no value yet, as between two members. */
+/** A level of a pointer without a value, as between two members. */
 export const NOWHERE = -0x80000000
 
 const LONGEST = 120
 
 /**
- * Each level is an array's index, or ~offset of a member's name. Ends at an ancestor where it would get long or
- * unprintable: nothing a text holds makes an error so.
+ * Each level is an array's index, or ~offset of a member's name. It ends at an ancestor before it becomes long or
+ * unprintable: no text may make an error long or unprintable.
  */
 export function pointerOf(bytes: Buffer, levels: Int32Array): string {
   let pointer = ''
@@ -126,7 +126,7 @@ export function pointerOf(bytes: Buffer, levels: Int32Array): string {
   return pointer
 }
 
-/** The member name whose quotes open at this offset, or nothing where it is not to be shown. */
+/** The member name whose quotes open at this offset. Undefined if it must not be shown. */
 function nameAt(bytes: Buffer, at: number): string | undefined {
   const text = bytes.toString('utf8', at, at + 2 * LONGEST)
   const raw = /^"(?:[^"\\]|\\.)*"/.exec(text)?.[0]
@@ -134,12 +134,12 @@ function nameAt(bytes: Buffer, at: number): string | undefined {
   return name === undefined || /[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? undefined : name
 }
 
-/** -1 past the end. Never reads there: V8 keeps a slower load for good once one did. */
+/** -1 past the end. It never reads there: after one such read V8 keeps a slower load for good. */
 export function byteAt(bytes: Buffer, at: number): number {
   return at < bytes.length ? (bytes[at] as number) : -1
 }
 
-/** The next byte that is not just part of a string. Four at a time: twice as fast, and bodies are mostly strings. */
+/** The next byte that is not plain text of a string. Four bytes at a time: twice as fast, and bodies are mostly strings. */
 export function plain(bytes: Buffer, from: number): number {
   let at = from
   for (const fours = bytes.length - 3; at < fours; at += 4) {
@@ -150,7 +150,7 @@ export function plain(bytes: Buffer, from: number): number {
   return at
 }
 
-/** 1 where a string ends, escapes, or breaks off. */
+/** 1 for a byte that ends a string, begins an escape, or is not allowed. */
 const kinds = new Uint8Array(256).fill(1, 0, 0x20)
 kinds[0x22] = 1
 kinds[0x5c] = 1
@@ -171,13 +171,13 @@ export function hex(unit: number): string {
 
 export const limits = {
   depth: 64,
-  /** Of all objects of one body together. */
+  /** For all objects of one body together. */
   members: 20_000,
-  /** Members and elements of what lies around a body; in a batch, around each one. */
+  /** Members and elements around a body; in a batch, around each body. */
   envelope: 1_000,
-  /** So many tasks in one batch are not even looked at; how many are taken is for the schema to say. */
+  /** A batch with more tasks is not read further. The schema has the limit of accepted tasks. */
   list: 10_000,
-  /** Of the text of one body. */
+  /** For the text of one body. */
   bytes: 262_144
 } as const
 
