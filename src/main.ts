@@ -24,7 +24,7 @@ import { setupFacts } from './service/presence.ts'
 
 /** A stop that takes this much longer than its limit hangs. */
 const graceMs = 20_000
-/** A fault of the processor comes again after each return of its handler: a process that listens for it spins for ever. */
+/** A processor fault repeats after each return of its handler: a process that listens for it would loop for ever. */
 const faults = ['SIGSEGV', 'SIGBUS', 'SIGILL', 'SIGFPE', 'SIGTRAP', 'SIGABRT'] as const
 
 interface Running {
@@ -156,7 +156,7 @@ async function withPort(config: Config): Promise<Config> {
   return { ...config, port, publicUrl: config.publicUrl.replace(/:0$/, `:${port}`) }
 }
 
-/** Others name the address themselves: cli/explain. A name that nobody knows would be taken for that of the database. */
+/** Other errors contain the address: cli/explain. An unknown HOST would be taken for the host of the database. */
 function listenError(err: unknown, { host }: Config): unknown {
   const { code = '', message } = err as NodeJS.ErrnoException
   return /^(ENOTFOUND|EAI_)/.test(code)
@@ -178,7 +178,7 @@ async function openLog({ logLevel }: Config): Promise<pino.Logger & Logger> {
   const { openTerminal } = await import('./runtime/terminal.ts')
   const terminal = openTerminal(text => process.stdout.write(text), process.stdout.hasColors())
   const log = pino(options, terminal)
-  // At debug these deliveries have an event anyway; above info they are not asked for.
+  // At debug these deliveries have an event anyway. Above info they are not logged.
   return logLevel === 'info' ? Object.assign(log, { ended: terminal.ended }) : log
 }
 
@@ -221,7 +221,7 @@ function demoLine(url: string): string {
   return commandLine(url === 'http://127.0.0.1:3000' ? 'demo' : `demo --url ${url}`)
 }
 
-/** One line that says what to do. A stack trace only for a bug of Ackbox. */
+/** Prints one line with the remedy. A stack trace only for a bug of Ackbox. */
 async function fail(err: unknown): Promise<never> {
   await stop().catch(() => {})
   console.error(explain(err))

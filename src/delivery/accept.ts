@@ -44,7 +44,7 @@ export interface AcceptDeps extends WriteDependentsDeps {
   leaseMarginMs: number
   /** This process is also a worker: it need not read back the tasks that it accepts. */
   hasWorker: boolean
-  /** Something due must wait for a dispatcher. */
+  /** Called when a due delivery must wait for a dispatcher. */
   wake: () => void
   /** False during a stop: accepted tasks are committed and wait for another process. */
   claiming: () => boolean
@@ -52,7 +52,7 @@ export interface AcceptDeps extends WriteDependentsDeps {
   log: Logger
   /** Limit of characters of bodies that wait for their commit. In memory a character is a byte, or two if not all are Latin-1. */
   mostText?: number
-  /** Shared with whoever else writes tasks here. */
+  /** Shared with the other writers of tasks in this process. */
   admission: Admission
 }
 
@@ -62,7 +62,7 @@ const mostWaiting = 5_000
 export interface Accept {
   (request: TaskRequest): Promise<AcceptResult>
   many(request: readonly TaskRequest[]): Promise<AcceptResult[]>
-  /** Makes and claims the deliveries of what was prepared; 'known' where it is PREPARED no more. */
+  /** Makes and claims the deliveries of a half message. 'known' if it is no longer PREPARED. */
   commit(task: NewTask): Promise<InsertResult>
   idle(): Promise<void>
   /** Too many tasks or too much text wait for their commit: callers should come back later. */
@@ -75,7 +75,7 @@ interface Store {
   /** Tasks that wait for others. */
   dependents: Batcher<NewTask, InsertResult>
   prepared: Batcher<NewTask, InsertResult>
-  /** With others beside them: each in a statement of its own. */
+  /** Tasks with steps: each in a separate statement. */
   steps: Batcher<NewTask, InsertResult>
   /** Characters of the waiting bodies: 5,000 large ones would be more than a gigabyte. */
   text: number
@@ -84,8 +84,8 @@ interface Store {
 }
 
 /**
- * Accepts tasks: checks the handler's schema, then commits task and deliveries in a group, already claimed. Enqueueing follows
- * the commit, and nobody waits for it. Throws Unavailable if PostgreSQL cannot accept it now.
+ * Accepts tasks: checks the handler's schema, then commits task and deliveries in a group, already claimed. The enqueueing
+ * after the commit is not awaited. Throws Unavailable if PostgreSQL cannot accept the task now.
  */
 export function acceptor(deps: AcceptDeps): Accept {
   const { mostText = 67_108_864, admission: admitting } = deps
@@ -93,7 +93,7 @@ export function acceptor(deps: AcceptDeps): Accept {
     text: 0,
     // One at a time, even small ones: two half batches would cost two statements and two commits.
     tasks: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
-    // Apart: a key makes the statement of its whole batch longer. One at a time: they keep their order.
+    // Separate: a key makes the statement of its whole batch longer. One at a time: the tasks keep their order.
     ordered: batcher({ max: 200, inFlight: 1, write: tasks => write(deps, admitting, tasks) }),
     dependents: batcher({ max: 200, inFlight: 1, write: tasks => writeDependents(deps, tasks) }),
     prepared: batcher({ max: 200, inFlight: 1, write: tasks => prepare(deps, tasks) }),
@@ -177,7 +177,7 @@ export function newTaskOf(
     after: request.after ?? null,
     deliveries: []
   }
-  if (request.prepared) return { ...task, prepared: request.prepared } // `when` is asked when it is committed
+  if (request.prepared) return { ...task, prepared: request.prepared } // `when` is called at the commit
   task.deliveries = fanOut(deps, handler, task, () => ({
     task: taskOf(task, deps.cluster.now()),
     body: body.data
@@ -220,11 +220,11 @@ async function store(
   // Retention removed it between the two statements: the same POST creates it again.
   if (!view) throw new Unavailable('the task was removed while it was accepted: post it again')
   deps.metrics.accepted(task.messageCode, 'same')
-  // Whoever posts the same content names the same tasks.
+  // The same content includes the same `after`.
   return { kind: 'same', task: task.after ? { ...view, after: [...task.after.taskNos] } : view }
 }
 
-/** One statement, one commit. Then the batch is enqueued, and nobody waits for that. */
+/** One statement, one commit. Then the batch is enqueued, which is not awaited. */
 export async function write(
   deps: AcceptDeps,
   admitting: Admission,

@@ -74,7 +74,7 @@ const preparedAt = (at: Date, checkAfterMs: number): PreparedView => ({
 const startOf = ({ startAt, delayMs }: NewTask, at: Date): Date | null =>
   startAt ?? (delayMs === null ? null : new Date(at.getTime() + delayMs))
 
-/** As handlers and hooks see it. `at`: when it is stored, or was. */
+/** The task as handlers and hooks see it. `at`: the time when it is stored. */
 export const taskOf = (task: NewTask, at: Date): Task => ({
   id: task.id,
   taskNo: task.taskNo,

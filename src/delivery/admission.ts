@@ -3,10 +3,11 @@ import type { Enqueuer } from './enqueue.ts'
 import type { Cluster } from './cluster.ts'
 import type { Owner } from './lease.ts'
 
-/** Which accepted deliveries are claimed at once. The rest waits in PostgreSQL for a dispatcher. */
+/** Decides which accepted deliveries are claimed at once. The rest waits in PostgreSQL for a dispatcher. */
 export interface Admission {
-  /** Marks the deliveries to claim, as far as there is room: how many, by downstream. `give` returns their room once they are enqueued, or on failure. */
+  /** Marks deliveries to claim while there is room. Returns their number by downstream. */
   take(tasks: readonly NewTask[]): Map<string, number>
+  /** Gives the room back, once the marked deliveries are enqueued or their commit has failed. */
   give(marked: Map<string, number>): void
 }
 
@@ -31,7 +32,7 @@ export function admission({ enqueuer, cluster, owner, claiming }: AdmissionDeps)
       const marked = new Map<string, number>()
       const number = owner.number()
       for (const { deliveries, startAt, delayMs } of tasks) {
-        // Nearly all deliveries with a start time wait for it.
+        // Nearly all deliveries with a start time wait for it: they take no room.
         const takes = startAt === null && delayMs === null ? 1 : 0
         for (const delivery of deliveries) {
           if (delivery.skipped) continue

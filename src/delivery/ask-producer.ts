@@ -15,7 +15,7 @@ interface AskProducerDeps {
   secretPrevious: string | undefined
   /** Requests at once to the producer of one messageCode. */
   concurrency: number
-  /** Aborts when we can wait no longer. */
+  /** Aborts when the process can wait no longer. */
   cutOff: AbortSignal
 }
 
@@ -25,10 +25,10 @@ interface ProducerAnswer {
   reason: string | null
 }
 
-/** Asks the producer of a half message what became of it. Never rejects for what the world does. */
+/** Runs a check: requests the state of a half message from its producer. No failure of the request makes it reject. */
 export type Ask = (claim: ClaimedCheck) => Promise<ProducerAnswer>
 
-/** The longest that a check may take; the barrier of a producer answers within 2 s. */
+/** The time limit of a check. The barrier of a producer answers within 2 s. */
 export const checkTimeoutMs = 3_000
 
 /** The name under which a secret is derived from SECRET. A downstream's name holds no colon. */
@@ -64,7 +64,7 @@ export function producerAsker({
     } catch (err) {
       return nothing(`checkBack threw: ${reasonOf(err)}`)
     }
-    let said: CheckAnswer | undefined
+    let state: CheckAnswer | undefined
     const outcome = await transport.send(
       request,
       {
@@ -75,19 +75,19 @@ export function producerAsker({
         headers(payload) {
           const id = `check_${task.id}_${check}`
           return {
-            // The host's clock will do: receivers allow minutes.
+            // The host's clock is good enough: receivers allow minutes.
             ...signedHeaders(signerOf(task.messageCode), id, task, payload, new Date()),
             'ackbox-check': String(check),
             'ackbox-prepared-at': preparedAt.toISOString()
           }
         }
       },
-      answer => (said = dtm ? dtm.checkAnswer(answer) : stateOf(answer)) !== undefined
+      answer => (state = dtm ? dtm.checkAnswer(answer) : stateOf(answer)) !== undefined
     )
-    // DTM also answers with 409 and 425. An answer that broke off is none.
-    if (dtm && said && outcome.kind === 'failed' && /^http_4\d\d$/.test(outcome.reason))
-      return { answer: said, reason: null }
-    if (outcome.kind === 'delivered' && said) return { answer: said, reason: null }
+    // DTM also answers with 409 and 425. An answer that broke off does not count.
+    if (dtm && state && outcome.kind === 'failed' && /^http_4\d\d$/.test(outcome.reason))
+      return { answer: state, reason: null }
+    if (outcome.kind === 'delivered' && state) return { answer: state, reason: null }
     if (outcome.kind === 'delivered' || outcome.reason === 'not_accepted')
       return nothing(dtm ? 'not answered as DTM asks' : 'not answered with 200 and a state')
     return nothing(outcome.reason)
@@ -112,7 +112,7 @@ function checked(made: unknown): Pick<HttpRequest, 'url' | 'headers'> {
   return made as Pick<HttpRequest, 'url' | 'headers'>
 }
 
-/** Only 200 with one of the three words is an answer: anything else at this address may be another server. */
+/** Only 200 with one of the three states is an answer: any other response may come from another server. */
 function stateOf({ status, json }: Answer): CheckAnswer | undefined {
   if (status !== 200 || typeof json !== 'object' || json === null || !('state' in json)) return undefined
   const { state } = json

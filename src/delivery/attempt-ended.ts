@@ -12,7 +12,7 @@ interface EndedDeps {
   log: Logger
 }
 
-/** An attempt that is over, and what became of its record. */
+/** An ended attempt, and the result of writing its record. */
 interface EndedAttempt {
   delivery: LoadedDelivery
   downstream: LoadedDownstream
@@ -22,7 +22,7 @@ interface EndedAttempt {
   applied: Applied
 }
 
-/** Writes the line of the log, and tells the handler. Resolves when the handler has heard it, or has had its time. */
+/** Logs the attempt and calls the handler's `afterSend`. Resolves when that has ended or its time is over. */
 export function attemptEnded(deps: EndedDeps, ended: EndedAttempt): Promise<void> | undefined {
   logEnd(deps, ended)
   return ended.downstream.afterSend && runAfterSend(deps, ended, ended.downstream.afterSend)

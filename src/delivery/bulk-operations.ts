@@ -20,59 +20,60 @@ import type { Complete } from './complete.ts'
 
 export interface BulkOperationDeps {
   sql: Sql
-  /** This process, by the id of its node. */
+  /** The node id of this process. */
   node: string
   handlers: ReadonlyMap<string, LoadedHandler>
   complete: Complete
   isPaused: (downstream: string) => boolean
-  /** The limits of a downstream now. */
+  /** The current limits of a downstream. */
   limits: (downstream: string) => { concurrency: number; perSecond?: number | undefined } | undefined
-  /** Something became due. */
+  /** Called when a delivery became due. */
   wake: () => void
   log: Logger
 }
 
 interface Bulk {
-  /** One look at all operations that run. Returns the ms until the next. */
+  /** One look at all running operations. Returns the ms until the next look. */
   look(): Promise<number>
 }
 
-/** The part of a downstream's limit that bulk work may take: 1 of so many. */
+/** Bulk work may take 1 / `part` of a downstream's limit. */
 const part = 5
-/** For a downstream that no handler here knows. */
+/** For a downstream that no handler of this process names. */
 const unknown = { concurrency: 50, perSecond: undefined }
 const idleMs = 1_000
 const busyMs = 50
-/** Deliveries of one look at one downstream. */
+/** The most deliveries of one downstream in one look. */
 const atOnce = 500
 const mostRemembered = 10_000
 
 /**
- * Redelivers in the background, for all operations together at most a fifth of each downstream's limit: so many deliveries of
- * theirs are due or in flight at a time, and so many start a second. One process does it; another one follows it within 10 s.
+ * Redelivers in the background. All operations together use at most a fifth of each downstream's limits: of the concurrency
+ * for deliveries that are due or in flight, and of the starts a second. One process runs it; another takes over within 10 s.
  */
 export function bulkOperations(deps: BulkOperationDeps): Bulk {
   const { sql } = deps
   const known = [...deps.handlers.values()].flatMap(({ downstreams }) => downstreams.map(({ name }) => name))
-  /** By downstream: what was redelivered, and may still be due or in flight. */
+  /** By downstream: redelivered deliveries that may still be due or in flight. */
   const busy = new Map<string, Map<string, { taskId: string; downstream: string }>>()
   const buckets = new Map<string, { tokens: number; at: number }>()
-  /** A look failed half-way: what it had written down is looked at again. */
+  /** A look failed half-way: the deliveries that it had recorded are looked at again. */
   let halfDone = false
 
   function remember(one: { taskId: string; downstream: string }): void {
-    const of = busy.get(one.downstream) ?? new Map()
-    of.set(one.taskId + one.downstream, one)
-    busy.set(one.downstream, of)
+    const deliveries = busy.get(one.downstream) ?? new Map()
+    deliveries.set(one.taskId + one.downstream, one)
+    busy.set(one.downstream, deliveries)
   }
 
   async function refresh(): Promise<void> {
-    const asked = [...busy.values()].flatMap(of => [...of.values()])
-    const still = await findBusy(sql, asked, known)
-    for (const of of busy.values()) for (const key of of.keys()) if (!still.has(key)) of.delete(key)
+    const remembered = [...busy.values()].flatMap(deliveries => [...deliveries.values()])
+    const still = await findBusy(sql, remembered, known)
+    for (const deliveries of busy.values())
+      for (const key of deliveries.keys()) if (!still.has(key)) deliveries.delete(key)
   }
 
-  /** How many may be redelivered to it now. */
+  /** The number of deliveries that may be redelivered to it now. */
   function room(downstream: string): number {
     if (deps.isPaused(downstream)) return 0
     const { concurrency, perSecond } = deps.limits(downstream) ?? unknown
@@ -97,7 +98,7 @@ export function bulkOperations(deps: BulkOperationDeps): Bulk {
               taskId: one.taskId,
               downstream: one.downstream,
               attempt: one.attempt,
-              // As an operator's own redelivery: whoever holds the key knows whether it is its head.
+              // As for an operator's redelivery of one task: `promote` decides whether it is the head.
               name: one.inOrder ? 'requeue' : 'redeliver',
               orderingKey: one.orderingKey,
               timely: true,

@@ -8,23 +8,23 @@ export interface CheckerDeps extends HalfDeps {
 }
 
 export interface Checker {
-  /** One look: asks the producers of what is due. ms until the next look. */
+  /** One look: starts the due checks. Returns the ms until the next look. */
   look(): Promise<number>
-  /** Resolves when nobody is being asked. */
+  /** Resolves when no check is running. */
   idle(): Promise<void>
 }
 
 const lookMs = 1_000
-/** After a look that had to leave something behind. */
+/** After a look that may have left due checks. */
 const soonMs = 100
 const countMs = 10_000
-/** Producers asked at once by this process, and of one messageCode: one that hangs must not hold up the others. */
+/** Checks at a time in this process, and of one messageCode: a producer that hangs must not delay the others. */
 const most = 128
 export const mostOfOne = 16
-/** Checks of messageCodes without a handler: they get no answer, but their clock goes on. */
+/** Checks of messageCodes without a handler: they get no answer, but their clock advances. */
 const orphans = 16
 
-/** Asks the producers of half messages that are still PREPARED. It needs no leader: a claim is a lease. */
+/** Checks half messages that are still PREPARED. It needs no leader: a claim is a lease. */
 export function checker(deps: CheckerDeps): Checker {
   const codes = [...deps.handlers.values()].filter(one => one.checkBack).map(one => one.messageCode)
   const busy = waitGroup()
@@ -33,7 +33,7 @@ export function checker(deps: CheckerDeps): Checker {
   let countAt = 0
 
   const rooms = () => {
-    // Another messageCode first each time: while there is not enough room for all, the first ones would take it.
+    // Each look begins with another messageCode. Otherwise the first ones would take all the room when it is short.
     codes.push(...codes.splice(0, 1))
     return codes.flatMap(messageCode => {
       const room = Math.min(mostOfOne - (asking.get(messageCode) ?? 0), most - all)
@@ -54,7 +54,7 @@ export function checker(deps: CheckerDeps): Checker {
         deps.metrics.prepared(count, oldestMs)
       }
       const open = rooms()
-      // Codes without room are not among the orphans.
+      // All `codes`: a messageCode without room is not an orphan.
       const claimed = await claimChecks(deps.sql, open, {
         codes,
         room: most - all,
@@ -65,7 +65,7 @@ export function checker(deps: CheckerDeps): Checker {
         const { taskNo, messageCode } = claim.task
         busy.enter()
         count(messageCode, 1)
-        // After an exception the lease runs out, and the producer is asked again.
+        // After an exception the lease ends, and the check is claimed again.
         void check(deps, claim)
           .catch((err: unknown) => deps.log.warn({ err, taskNo }, 'check.failed'))
           .finally(() => {

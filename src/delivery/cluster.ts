@@ -17,18 +17,18 @@ export interface Cluster {
   dispatchers(): number
   /** When another worker reached this downstream last, ms since 1970 by the database's clock. */
   reachedByOthersAt(downstream: string): number
-  /** Downstreams at which another worker starts nothing until it knows whether others reach them. */
+  /** Downstreams that another worker doubts: it starts nothing there until it knows whether others reach them. */
   doubtedByOthers(): readonly string[]
   /** The database cannot be written: no new sends, accepts or receipts. */
   isDatabaseAway(): boolean
   setDatabaseAway(): void
-  /** When the database last answered this question, by `performance.now()`. */
+  /** The time of the last successful `refresh`, by `performance.now()`. */
   seenAt(): number
-  /** Some task waits for another, or may: whoever ends one has to look. */
+  /** A task may wait for another: after the end of a task, its dependents must be looked up. */
   hasDependents(): boolean
-  /** One was accepted here just now. */
+  /** A dependent was accepted in this process just now. */
   setDependents(): void
-  /** Of some orderingKey the next one may go, and whoever knows has not looked yet. */
+  /** The next delivery of some orderingKey may start, and no process has looked at the key yet. */
   hasPromotions(): boolean
   /** The database's time, as far as this process knows it without a query. */
   now(): Date
@@ -41,7 +41,7 @@ const behindMs = 2_500
 export interface ClusterOptions {
   /** The id of this process. */
   node?: string
-  /** Gets the limits that operators have set, at each look. */
+  /** Called at each look with the limits that operators have set. */
   onLimits?: (limits: ReadonlyMap<string, SetLimits>) => void
 }
 
@@ -58,7 +58,7 @@ export function openCluster(
   let doubted: readonly string[] = []
   let paused = new Set<string>()
   const behind = new Set<string>()
-  const told = new Set<string>()
+  const reported = new Set<string>()
   let workers = 0
   let dispatchers = 0
   let away = false
@@ -72,7 +72,7 @@ export function openCluster(
     isPaused: name => paused.has(name),
     isBehind: name => behind.has(name),
     setBehind(name, is) {
-      told.add(name)
+      reported.add(name)
       if (is) behind.add(name)
       else behind.delete(name)
     },
@@ -96,7 +96,7 @@ export function openCluster(
     hasPromotions: () => promotions,
     now: () => new Date(Date.now() + aheadMs),
     async refresh() {
-      const askedAt = performance.now()
+      const beganAt = performance.now()
       const seen = await marks.look(from => readCluster(sql, downstreams, node, from))
       // A read-only database accepts no task and no receipt.
       away = seen.readOnly
@@ -108,15 +108,15 @@ export function openCluster(
       reached = seen.reachedByOthers
       doubted = seen.doubtedByOthers
       onLimits?.(seen.limits)
-      // It may not have seen a task that was accepted meanwhile.
-      dependents = seen.dependents || dependentsAt > askedAt
+      // The look may have missed a task that was accepted meanwhile.
+      dependents = seen.dependents || dependentsAt > beganAt
       promotions = seen.promotions
       onHeldKeys(seen.heldKeys)
       for (const name of downstreams) {
         const ageMs = seen.oldestDueMs.get(name) ?? 0
         onOldest(name, ageMs)
         // The result of this process's own dispatcher is newer.
-        if (told.has(name)) continue
+        if (reported.has(name)) continue
         if (ageMs > behindMs && !paused.has(name)) behind.add(name)
         else behind.delete(name)
       }
@@ -124,7 +124,7 @@ export function openCluster(
   }
 }
 
-/** How long a caller waits for the database before it gets a 503. The statement may still be written. */
+/** How long a caller waits for the database before it gets a 503. The statement may still be committed. */
 const unavailableAfterMs = 2_000
 
 /** The answer of PostgreSQL, or Unavailable when it cannot be reached, or does not answer within 2 s. */

@@ -14,13 +14,13 @@ import type { Decision } from '../domain/retry-policy.ts'
 import { moves, statusOf, type Move } from '../domain/transitions.ts'
 import type { AttemptEnd, Task } from '../domain/types.ts'
 
-/** A completion with the facts that it is counted by. */
+/** A completion with the facts for its counters. */
 export type CountedCompletion = Counted | Uncounted
 
 interface Counted extends Completion {
-  /** Without its times the duration until HANDLED is not measured. */
+  /** Without the times of the task, the duration until HANDLED is not measured. */
   task: Pick<Task, 'messageCode'> & Partial<Pick<Task, 'createdAt' | 'deliverStartTime'>>
-  /** The first try led to it. Undefined: the number of the attempt decides. */
+  /** Whether the first try led to it. Undefined: the number of the attempt decides. */
   isFirstTry?: boolean | undefined
 }
 
@@ -38,11 +38,11 @@ export interface Complete {
   idle(): Promise<void>
 }
 
-/** Hears of deliveries that ended, once that is committed, and lets go of what waited for them (`successors` of ordering.ts). */
+/** Called for ended deliveries after the commit. It releases the deliveries that waited for them (`successors` of ordering.ts). */
 interface EndListener {
   /** A delivery of each of these tasks has ended. */
   ended(taskIds: readonly string[]): void
-  /** The next delivery of each of these keys may go. */
+  /** The next delivery of each of these keys may start. */
   promote(keys: readonly OrderingKey[]): void
 }
 
@@ -100,7 +100,7 @@ export function completer({
   return Object.assign(complete, { idle: () => batch.idle() })
 }
 
-/** Whether a caller waits for it, or the next of its orderingKey. Nobody waits for the outcome of another attempt. */
+/** Whether a caller waits for it, or the next delivery of its orderingKey. Nothing waits for the record of any other attempt. */
 const isUrgent = ({ attempt, move }: Completion): boolean => attempt === undefined || !!move?.orderingKey
 
 function count(
@@ -143,9 +143,9 @@ interface Part<T> {
 }
 
 /**
- * A statement may contain each delivery once: of 50 equal receipts in a batch the first is written first, the others after it.
- * Successful sends and plain receipts, which are most, use short statements; the rest uses the general one. The results of one
- * statement are reported even if another fails: written again they would be stale, and their receipts stored twice.
+ * A statement may contain each delivery only once: of 50 equal receipts in a batch the first is written first, the others later.
+ * Successful sends and plain receipts, the majority, use short statements; the rest uses the general one. The results of one
+ * statement are reported even if another fails: a second write of them would be stale, and would store their receipts twice.
  */
 async function writeFolded(sql: Sql, items: Completion[]): Promise<Applied[] | Partly<Applied>> {
   const applied = new Array<Applied>(items.length)

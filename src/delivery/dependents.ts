@@ -19,37 +19,37 @@ export interface DependentsDeps {
   sql: Sql
   complete: Complete
   cluster: Pick<Cluster, 'hasDependents' | 'setDependents' | 'now'>
-  /** Looks at keys of which the next one may go. */
+  /** Looks at keys whose next delivery may start. */
   promote: (keys: readonly OrderingKey[]) => void
-  /** Something became due. */
+  /** Called when a delivery became due. */
   wake: () => void
   log: Logger
 }
 
 /**
  * Releases tasks that wait for others. The process that ends a task looks for its dependents, and the process that accepts a dependent looks
- * at its prerequisites, each in a statement after its commit: of two commits at the same time, the later look sees both. The sweep finds what
- * a crashed process did not look at, or a process that did not know yet of a dependent.
+ * at its prerequisites, each in a statement after its commit: of two commits at the same time, the later look sees both. The sweep finds the
+ * dependents that a crashed process did not look at, or that the ending process did not know yet.
  */
 export interface Dependents {
-  /** Deliveries of these tasks have ended. Asks PostgreSQL nothing while no task waits for another. */
+  /** Deliveries of these tasks have ended. Runs no query while no task waits for another. */
   ended(taskIds: readonly string[]): void
-  /** These tasks were accepted, and wait. */
+  /** These dependents were accepted. */
   accepted(taskIds: readonly string[]): void
-  /** Looks at tasks that wait: once around for some thousands, else at a part and at the youngest. */
+  /** Looks at waiting tasks: at all of them up to some thousands, else at the next part and at the youngest. */
   sweep(): Promise<void>
-  /** Resolves when nothing waits to be looked at. */
+  /** Resolves when no task waits for a look. */
   idle(): Promise<void>
 }
 
 const lookedAtOnce = 500
-/** A sweep stays a small part of what the database does, however many wait. */
+/** A sweep stays a small part of the database's work, however many tasks wait. */
 const sweepPage = 1_000
 const sweepPages = 5
 /** Dependents this young may be unknown to the process that ended their prerequisite. */
 const youngMs = 10_000
 
-/** A task that ended, or one that was accepted to wait. */
+/** The id of an ended task, or of an accepted dependent. */
 type Trigger = { ended: string } | { accepted: string }
 
 export function dependents(deps: DependentsDeps): Dependents {
@@ -101,15 +101,15 @@ export function dependents(deps: DependentsDeps): Dependents {
 }
 
 function failed(log: Logger, err: unknown): void {
-  // The sweep finds them.
+  // The sweep finds these tasks.
   if (isInfrastructure(err)) log.debug({ err }, 'dependents.failed')
   else log.error({ err }, 'dependents.failed')
 }
 
-/** Looks at tasks that wait, and moves each as its prerequisites say. */
-async function look(deps: DependentsDeps, asked: { ids: string[]; ended: string[] }): Promise<void> {
-  for (let from = lowestUuid; asked.ids.length + asked.ended.length > 0;) {
-    const found = await findDependents(deps.sql, asked, from, lookedAtOnce)
+/** Looks at waiting tasks, and moves each according to its prerequisites. */
+async function look(deps: DependentsDeps, tasks: { ids: string[]; ended: string[] }): Promise<void> {
+  for (let from = lowestUuid; tasks.ids.length + tasks.ended.length > 0;) {
+    const found = await findDependents(deps.sql, tasks, from, lookedAtOnce)
     await settle(deps, found)
     const last = found.at(-1)
     if (!last || found.length < lookedAtOnce) return
@@ -125,13 +125,13 @@ async function settle(
   const moves: { move: Move; task: Dependent }[] = []
   const over: string[] = []
   const done: [taskId: string, afterId: string][] = []
-  // In an orderingKey they also need their turn, which `promote` decides.
+  // Deliveries with an orderingKey also wait for their turn, which `promote` decides.
   const turns: OrderingKey[] = []
   const held: { taskId: string; downstream: string; attempt: number }[] = []
   const free: { taskId: string; downstream: string }[] = []
   for (const one of found) {
     const { taskId, blocked } = one
-    // Nothing is BLOCKED: it has ended by itself, or a process released it and crashed before it closed the row.
+    // No delivery is BLOCKED: the task ended on its own, or a process released it and crashed before it closed the row.
     const verdict = blocked.length === 0 ? 'over' : verdictOf(one)
     if (verdict === 'hold' || verdict === 'wait') for (const id of one.done) done.push([taskId, id])
     else over.push(taskId)
@@ -158,8 +158,8 @@ async function settle(
 }
 
 /**
- * What follows for a task from its prerequisites. `fail`: one was deleted. `hold`: one FAILED, which a late receipt or an operator may
- * still change. `wait`: they are on their way. `unblock`: nothing is left to wait for.
+ * The consequence for a task of its prerequisites. `fail`: one was deleted. `hold`: one FAILED, but a late receipt or an operator may
+ * still change that. `wait`: some are still SENDING. `unblock`: all are HANDLED.
  */
 function verdictOf({ sending, failed, deleted }: Dependent): 'fail' | 'hold' | 'wait' | 'unblock' {
   if (deleted > 0) return 'fail'

@@ -9,16 +9,16 @@ import { claimAndEnqueue, downstreamsBehind, isBlocked, type ScheduleDeps } from
 interface DispatcherDeps extends ScheduleDeps, RescueDeps {
   sweepMs: number
   takenBy: TakenBy
-  /** This process calls nobody dead any more. Resolves when it has told whom it called, or after a second. */
+  /** From now on this process calls no other one dead. Resolves when the dead ones so far are reported, or after a second. */
   retire: () => Promise<void>
 }
 
 export interface Dispatcher {
   /** Sweeps until the signal aborts. Resolves when the last sweep has ended. */
   run(signal: AbortSignal): Promise<void>
-  /** Something became due: sweep now. */
+  /** A delivery became due: sweep now. */
   wake(): void
-  /** These processes are dead, and nobody else decides for what they owned. */
+  /** These processes are dead. No other dispatcher takes back their deliveries. */
   died(owners: readonly DeadOwner[]): void
 }
 
@@ -42,9 +42,9 @@ interface Memory {
   /** No lease is treated as lost before this time. Infinity until the database answers again. */
   trustFrom: number
   lookedAt: number
-  /** When a sweep last checked the clocks, and did not only claim. */
+  /** The time of the last sweep that checked the clocks and did not only claim. */
   sweptAt: number
-  /** Whose deliveries are still to be taken back. */
+  /** Dead processes whose deliveries are not taken back yet. */
   dead: DeadOwner[]
 }
 
@@ -78,8 +78,8 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
       memory.trustFrom = Infinity
       failures++
       if (failures < failuresBeforeYield) return Math.min(2_000, 100 * 2 ** failures)
-      // Perhaps only this process is cut off: then another dispatcher does better without it. But only until the database answers
-      // again: after an outage of the database every dispatcher would leave the work to another one for a minute.
+      // Perhaps only this process is cut off: then another dispatcher works better without it. It yields only until the database
+      // answers again. Otherwise, after an outage, every dispatcher would leave the work to another one for a minute.
       const isOther = deps.cluster.dispatchers() > 1
       deps.log.warn({ err, failures, atMostMs: isOther ? yieldMs : 2_000 }, 'dispatcher.yielded')
       if (isOther) {
@@ -99,7 +99,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
     async run(signal) {
       while (!signal.aborted) await waiting.take(await turn(), signal)
       await deps.retire()
-      // Nobody else takes back what they held.
+      // No other process takes back their deliveries.
       for (const one of memory.dead.splice(0))
         await rescueOwned(deps, one).catch((err: unknown) =>
           deps.log.warn({ err, ...one }, 'dispatcher.failed')
@@ -110,7 +110,7 @@ export function dispatcher(deps: DispatcherDeps): Dispatcher {
 
 /** One sweep: schedule due deliveries, rescue overdue ones. Returns the ms until the next sweep. */
 async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
-  // First: it may be what everybody waits for.
+  // First: all other work may wait for these deliveries.
   for (let one = memory.dead[0]; one; one = memory.dead[0]) {
     await rescueOwned(deps, one)
     memory.dead.shift()
@@ -122,7 +122,7 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
   if (canWait && downstreamsBehind(deps).length > 0 && !(await claimAndEnqueue(deps, memory.marks.from)))
     return 0
   const names = deps.downstreams.map(one => one.name)
-  // Read before the claim: what becomes due between the two is then claimed. In the other order it would wait for a sweep.
+  // Read before the claim: deliveries that become due in between are then claimed. In the other order they would wait for a sweep.
   const { now, inMs } = await memory.marks.look(from =>
     nextDue(
       deps.sql,
@@ -130,7 +130,7 @@ async function look(deps: DispatcherDeps, memory: Memory): Promise<number> {
       deps.sweepMs
     )
   )
-  // From here on, not earlier: the other processes could not write either, and first write the answers that they hold.
+  // Only from here on: the other processes could not write either, and first write the answers that they hold.
   if (memory.trustFrom === Infinity) memory.trustFrom = performance.now() + trustMs
   memory.sweptAt = performance.now()
   const claimedAll = await claimAndEnqueue(deps, memory.marks.from)

@@ -9,14 +9,14 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Metrics } from '../runtime/metrics.ts'
 import { newTaskOf, write, type AcceptDeps, type AcceptResult, type TaskRequest } from './accept.ts'
 
-/** Why a row becomes no task. */
+/** The reason why a row does not become a task. */
 type Refusal = Exclude<AcceptResult, { kind: 'created' | 'same' }>
 
 /** Checks a row as a POST is checked. */
 export interface OutboxReader {
-  /** `ifNew` is the refusal that holds for a new task only: what was accepted once stays accepted. */
+  /** `ifNew` is a refusal for a new task only: an accepted task stays accepted. */
   read(row: OutboxRow): { asked: TaskRequest; ifNew: ProblemBody | null } | { problem: ProblemBody }
-  /** The problem that a POST would have been answered with. */
+  /** The problem in the response to such a POST. */
   problemOf(refusal: Refusal, asked: TaskRequest): ProblemBody
   /** The problem of a row that PostgreSQL refuses to store as a task. */
   unwritable: ProblemBody
@@ -49,9 +49,9 @@ interface Refused {
 }
 
 /**
- * Finishes these rows in their order. A row is stored and removed by one statement, or dropped since its task exists with the same content,
- * or moved to the rejected ones. After a crash the next look finds the rest; a process that reads the same rows at the same time finds their
- * tasks stored. Rejects with the error of PostgreSQL if that does not answer.
+ * Finishes these rows in their order. A row is stored and removed by one statement, or dropped because its task exists with the same
+ * content, or moved to the rejected rows. After a crash the next look finds the rest. A process that reads the same rows at the same time
+ * finds their tasks stored. Rejects with the error of PostgreSQL if it does not answer.
  */
 export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promise<Drained> {
   const read = rows.map(row => ({ row, ...deps.reader.read(row) }))
@@ -74,15 +74,15 @@ export async function drain(deps: DrainDeps, rows: readonly OutboxRow[]): Promis
 
 function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready | Refused {
   // Rows are stored as plain tasks: nothing releases one later.
-  const [what, pointer] = asked.after
+  const [unsupported, pointer] = asked.after
     ? ['a task that waits for others', '/after']
     : asked.prepared
       ? ['a half message', '/prepared']
       : []
-  if (what && pointer) {
+  if (unsupported && pointer) {
     const refusal = {
       kind: 'invalid' as const,
-      detail: `${what} cannot be enqueued: POST it`,
+      detail: `${unsupported} cannot be enqueued: POST it`,
       pointer,
       errors: []
     }
@@ -93,7 +93,7 @@ function checkedRow(deps: DrainDeps, row: OutboxRow, asked: TaskRequest): Ready 
 }
 
 async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drained> {
-  // The first of a taskNo is written; the others are compared with what is stored then.
+  // The first row of a taskNo is written. The others are compared with the stored task.
   const firsts = new Map<string, Ready>()
   for (const one of ready) if (!firsts.has(one.task.taskNo)) firsts.set(one.task.taskNo, one)
   const written = await store(deps, [...firsts.values()])
@@ -125,7 +125,7 @@ async function storeAll(deps: DrainDeps, ready: readonly Ready[]): Promise<Drain
 
 /**
  * A row without an entry was refused by PostgreSQL for its content, and is rejected. The halves are stored one after the other: no row of a
- * key is stored before the one in front of it has its answer.
+ * key is stored before the earlier row of that key has its answer.
  */
 async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Ready, InsertResult>> {
   if (ready.length === 0) return new Map()
@@ -153,7 +153,7 @@ async function store(deps: DrainDeps, ready: readonly Ready[]): Promise<Map<Read
   }
 }
 
-/** How many of these rows another process had dropped. */
+/** Returns how many of these rows another process had dropped. */
 async function drop({ sql, metrics }: DrainDeps, rows: readonly OutboxRow[]): Promise<number> {
   if (rows.length === 0) return 0
   const dropped = await removeFromOutbox(
@@ -164,7 +164,7 @@ async function drop({ sql, metrics }: DrainDeps, rows: readonly OutboxRow[]): Pr
   return rows.length - dropped
 }
 
-/** How many of these rows another process had finished. */
+/** Returns how many of these rows another process had finished. */
 async function reject({ sql, metrics, log }: DrainDeps, refused: readonly Refused[]): Promise<number> {
   if (refused.length === 0) return 0
   failpoint('outbox.before_reject')

@@ -1,4 +1,4 @@
-// What each downstream of a handler would be sent for a task. Nothing is stored, and nothing is sent.
+// The request to each downstream of a handler for a task. Nothing is stored, and nothing is sent.
 import { secretSettings, shownRequest } from '../domain/redact.ts'
 import type { Task } from '../domain/types.ts'
 import type { Requests } from '../handler/define.ts'
@@ -11,9 +11,9 @@ import { reasonOf } from '../runtime/errors.ts'
 
 export interface DryRunDeps {
   handlers: ReadonlyMap<string, LoadedHandler>
-  /** Why no request may go to this URL. */
+  /** The reason why no request may be sent to this URL. */
   refused: (url: string) => string | undefined
-  /** Where handlers have their secrets from. */
+  /** The settings that contain the secrets of handlers. */
   settings: Readonly<Record<string, string | undefined>>
   log: Pick<Logger, 'warn'>
 }
@@ -28,26 +28,26 @@ interface DryRequest {
   downstream: string
   transport: string
   needCallback: boolean
-  /** Its `when` says false: it gets none. */
+  /** Its `when` returned false: it gets no request. */
   skipped?: true
-  /** As the handler makes it, without secrets. The headers of Ackbox come to it. */
+  /** As the handler makes it, without secrets. Ackbox adds its headers to it. */
   request?: Record<string, unknown>
-  /** Why there would be none. */
+  /** The reason why no request would be sent. */
   error?: string
 }
 
-/** A handler's own code may wait for something else. */
+/** The time limit: a handler's own code may wait for another service. */
 const mostMs = 5_000
 
 export async function dryRun(
   deps: DryRunDeps,
-  asked: TaskRequest
+  posted: TaskRequest
 ): Promise<DryRun | HandlerRefusal | 'unknown_code'> {
-  const handler = deps.handlers.get(asked.messageCode)
+  const handler = deps.handlers.get(posted.messageCode)
   if (!handler) return 'unknown_code'
-  const read = checkedByHandler(deps, handler, asked)
+  const read = checkedByHandler(deps, handler, posted)
   if ('kind' in read) return read
-  const task = dryTask(asked)
+  const task = dryTask(posted)
   const secrets = secretSettings(deps.settings)
   const downstreams = await Promise.all(
     handler.downstreams.map(async (to): Promise<DryRequest> => {
@@ -55,12 +55,12 @@ export async function dryRun(
       try {
         const made = await requestOf(to, task, read.data)
         if (made === null) return { ...about, skipped: true }
-        const why = to.transport === 'http' && deps.refused(String((made as Requests['http']).url))
+        const refusal = to.transport === 'http' && deps.refused(String((made as Requests['http']).url))
         const request = shownRequest(
           to.transport === 'http' ? { method: 'POST', body: task.messageBody, ...made } : made,
           secrets
         )
-        return { ...about, request, ...(why ? { error: why } : {}) }
+        return { ...about, request, ...(refusal ? { error: refusal } : {}) }
       } catch (err) {
         return { ...about, ...(shownRequest({ error: reasonOf(err) }, secrets) as { error: string }) }
       }
@@ -69,7 +69,7 @@ export async function dryRun(
   return { messageCode: task.messageCode, taskNo: task.taskNo, downstreams }
 }
 
-/** Null: `when` says that it gets none. Its `beforeSend` is not asked, which may do something. */
+/** Null: `when` returned false. `beforeSend` is not called, because it may have effects. */
 async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promise<object | null> {
   if (to.when?.({ task, body }) === false) return null
   const about = { task, body, raw: task.messageBody, attempt: 1, deliveryId: 'dry-run' }
@@ -78,7 +78,7 @@ async function requestOf(to: LoadedDownstream, task: Task, body: unknown): Promi
   })
 }
 
-/** A task that is nowhere. */
+/** A task that is not stored. */
 export const dryTask = ({
   taskNo,
   messageCode,

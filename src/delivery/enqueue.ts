@@ -45,7 +45,7 @@ interface EnqueuerDeps {
 
 /**
  * Enqueues deliveries. It releases those that the queue did not add: they are due again at once, and no try is counted. A queue that did
- * not answer in time may have added them all the same: a worker that has read one by now has it.
+ * not answer in time may still have added them: a delivery that a worker has read by now stays with the worker.
  */
 export function enqueuer({ queue, complete, owner, downstreams }: EnqueuerDeps): Enqueuer {
   const { begin, end, withdraw } = withdrawals(downstreams)
@@ -55,7 +55,7 @@ export function enqueuer({ queue, complete, owner, downstreams }: EnqueuerDeps):
     const left = await queue.add(deliveries)
     failpoint('queue.after_add')
     if (left.length === 0) return
-    // The guard keeps deliveries that a worker of another process has taken: it is their owner now.
+    // The guard spares deliveries that a worker of another process has taken: that process is their owner now.
     const number = owner.number()
     const guard = number === null ? {} : { owner: number }
     await withdraw(left, ({ taskId, downstream, attempt }) =>
@@ -76,11 +76,11 @@ export function enqueuer({ queue, complete, owner, downstreams }: EnqueuerDeps):
 
 /**
  * Claims that this process holds: those that a worker here has begun, and those that are withdrawn because the queue did not confirm them in
- * time. The queue may have them all the same, so a withdrawal and a worker may want the same claim. The first one gets it: within this
+ * time. The queue may still have them, so a withdrawal and a worker may compete for the same claim. The first one gets it: within this
  * process by this map, between processes by the owner in PostgreSQL.
  */
 interface Withdrawals {
-  /** These claims without those that are being withdrawn or were begun already: a queue may bring a job twice. A claim is held until its `end`. */
+  /** The claims that are neither withdrawn nor begun yet: a queue may return a job twice. A claim is held until its `end`. */
   begin(batch: ClaimedBatch): ClaimedBatch
   end(downstream: string, taskId: string, attempt: number): void
   /** Releases the claims that no worker here has begun. Until then no worker here begins them. */
@@ -91,7 +91,7 @@ export function withdrawals(downstreams: Iterable<string>): Withdrawals {
   /** By downstream and taskId: the latest attempt. */
   const held = new Map([...downstreams].map(name => [name, new Map<string, number>()] as const))
 
-  /** False: it is held already. */
+  /** False if the claim is held already. */
   function hold(downstream: string, taskId: string, attempt: number): boolean {
     const attempts = held.get(downstream)
     if (attempts?.get(taskId) === attempt) return false
@@ -107,7 +107,7 @@ export function withdrawals(downstreams: Iterable<string>): Withdrawals {
   return {
     begin: ({ downstream, deliveries }) => ({
       downstream,
-      // What was just accepted did not go through the queue.
+      // Deliveries that were just accepted did not pass through the queue.
       deliveries: deliveries.filter(one => one.loaded || hold(downstream, one.taskId, one.attempt))
     }),
     end,

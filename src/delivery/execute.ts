@@ -25,7 +25,7 @@ import { reasonOf } from '../runtime/errors.ts'
 
 /** The limiter, as this file uses it. Slots count deliveries. */
 export interface SlotLimiter {
-  /** True if a delivery may start at once: it then has its slot. Nobody is overtaken. */
+  /** True if a delivery may start at once: it then has its slot. It overtakes no waiting delivery. */
   tryTake(): boolean
   /** Resolves when a delivery may start, in the order of the calls. Rejects with the signal's reason. */
   take(signal: AbortSignal): Promise<void>
@@ -33,7 +33,7 @@ export interface SlotLimiter {
   free(): void
 }
 
-/** Called for each attempt that ended, when somebody traces. */
+/** Called for each ended attempt, if tracing is on. */
 export type Traced = (delivery: LoadedDelivery, outcome: AttemptEnd, move: string, startedAt: Date) => void
 
 interface ExecuteDeps {
@@ -42,9 +42,9 @@ interface ExecuteDeps {
   transports: { readonly [name: string]: Transport }
   /** One for each downstream. */
   slots: ReadonlyMap<string, SlotLimiter>
-  /** Limits that hold now, where they are not the handler's. */
+  /** The current limits that differ from the handler's. */
   limits?: ReadonlyMap<string, { concurrency: number; pipelining?: number }>
-  /** Called for each delivery that starts in time: the room in its queue follows. */
+  /** Called for each delivery that starts in time: the room in its queue depends on it. */
   started: (downstream: string) => void
   headers: DeliveryHeaders
   reach: Pick<Reach, 'attempted' | 'isClosed'>
@@ -104,7 +104,7 @@ export function executor(deps: ExecuteDeps): Execute {
     const { loaded, isRead } = await load(deps.sql, ahead, claims, () => deps.owner.number()).catch(
       (err: unknown) => {
         endUnread(claims, [])
-        // Before the next job is taken: this process could not read that one either.
+        // Before the next job is taken: this process could not read that job either.
         if (isInfrastructure(err)) deps.cluster.setDatabaseAway()
         throw err
       }
@@ -119,12 +119,12 @@ export function executor(deps: ExecuteDeps): Execute {
         continue
       }
       for (let full = unwritten.full(); full; full = unwritten.full()) await full
-      const took = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
-      start(took ? attempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0), delivery)
+      const hasSlot = slots.tryTake() || (await slots.take(deps.stopping).then(yes, no))
+      start(hasSlot ? attempt(deps, one, downstream, slots, unwritten) : release(deps, delivery, 0), delivery)
     }
     if (isRead) ahead?.leave()
   }
-  /** Ends those that are not as they were claimed any more. */
+  /** Ends the claims whose delivery has changed since. */
   function endUnread({ downstream, deliveries }: ClaimedBatch, loaded: readonly LeasedDelivery[]): void {
     if (loaded.length === deliveries.length) return
     const ids = new Set(loaded.map(one => one.delivery.task.id))
@@ -134,7 +134,7 @@ export function executor(deps: ExecuteDeps): Execute {
   return Object.assign(deliver, { idle: busy.idle })
 }
 
-/** No handler here knows the downstream: released with growing pauses, not counted, with one alarm. */
+/** No handler of this process names the downstream: released with growing pauses, not counted, with one alarm. */
 async function postpone(deps: ExecuteDeps, delivery: LoadedDelivery): Promise<void> {
   const [afterMs = 60_000] = await raiseNoHandler(deps.sql, [keyOf(delivery)])
   await release(deps, delivery, afterMs)
@@ -155,7 +155,7 @@ const keyOf = ({
   orderingKey: task.orderingKey
 })
 
-/** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer is here. */
+/** One attempt of a delivery that this process owns, from the hooks to the record. Its slot is free as soon as the answer arrives. */
 async function attempt(
   deps: ExecuteDeps,
   loaded: LeasedDelivery,
@@ -166,24 +166,24 @@ async function attempt(
   const startedAt = new Date()
   const began = performance.now()
   let owned: Owned | undefined
-  let sent: AttemptEnd | Move | undefined
+  let result: AttemptEnd | Move | undefined
   try {
     const confirmed = deps.cancelled.confirm(deps.sql, loaded, deps.owner.number())
     owned = ownedOf(deps, confirmed instanceof Promise ? await confirmed : confirmed, downstream)
-    sent = owned && (await send(deps, owned))
+    result = owned && (await send(deps, owned))
   } finally {
     slots.free()
   }
-  if (!owned || !sent) return
-  if ('name' in sent) {
-    await deps.complete({ move: sent, task: owned.delivery.task })
+  if (!owned || !result) return
+  if ('name' in result) {
+    await deps.complete({ move: result, task: owned.delivery.task })
     return
   }
   failpoint('execute.after_answer')
-  await conclude(deps, owned, sent, { startedAt, began }, unwritten)
+  await conclude(deps, owned, result, { startedAt, began }, unwritten)
 }
 
-/** Decides what follows from the outcome, writes both, and tells the handler. `began` by performance.now. */
+/** Decides on the outcome, writes both, and calls the handler's hook. `began` by performance.now. */
 async function conclude(
   deps: ExecuteDeps,
   owned: Owned,
@@ -213,7 +213,7 @@ async function conclude(
   }
 }
 
-/** Another process has a way to the downstream, or may have one: it delivers, and this attempt does not count. */
+/** Another process reaches the downstream, or may reach it: it delivers, and this attempt does not count. */
 const uncounted = { move: 'release', afterMs: 0 } as const
 
 function decisionOf(deps: ExecuteDeps, { delivery, downstream }: Owned, outcome: AttemptEnd): Decision {
@@ -255,11 +255,11 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   if (downstream.probe && delivery.attempt > 1) {
     const timeoutMs = timeLeft(deps, owned) / 2
     if (timeoutMs === 0) return letGo
-    // The probe and the send share the time of one.
+    // The probe and the send share the timeout of one send.
     deadline = performance.now() + downstream.limit.timeoutMs
-    const asked = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs })
-    if (typeof asked === 'object') return asked
-    unanswered = asked
+    const probed = await askDownstream(deps, { delivery, downstream, transport, about, timeoutMs })
+    if (typeof probed === 'object') return probed
+    unanswered = probed
   }
   try {
     request = await inHookTime('request', downstream.request(about))
@@ -270,7 +270,7 @@ async function send(deps: ExecuteDeps, owned: Owned): Promise<AttemptEnd | Move>
   // Checked again right before the send: a hook, or a stopped process, may have used up the lease.
   const leftMs = timeLeft(deps, owned)
   if (leftMs === 0) return letGo
-  // Where a probe has used up the time, the attempt fails by its timeout and counts.
+  // If a probe has used up the time, the attempt fails by its timeout and counts.
   const timeoutMs = Math.min(leftMs, Math.max(1, deadline - performance.now()))
   deps.metrics.started(
     downstream.name,

@@ -10,7 +10,7 @@ export interface FanOutDeps {
   log: Logger
 }
 
-/** The deliveries of a task: one for each downstream of its handler. `about` is asked for only where there is a `when`. */
+/** The deliveries of a task: one for each downstream of its handler. `about` is called only for a downstream with a `when`. */
 export function fanOut(
   deps: FanOutDeps,
   handler: LoadedHandler,
@@ -20,7 +20,7 @@ export function fanOut(
   return handler.downstreams.map(downstream => ({
     downstream: downstream.name,
     skipped: isSkipped(deps, downstream, about),
-    claim: false, // until it is written
+    claim: false, // decided when it is written
     leaseMs: downstream.limit.timeoutMs + deps.leaseMarginMs,
     tries: limitOf(retryTimes, downstream.policy),
     needsReceipt: downstream.needCallback === undefined ? false : (needCallback ?? downstream.needCallback)
@@ -29,13 +29,13 @@ export function fanOut(
 
 function isSkipped({ log }: FanOutDeps, downstream: LoadedDownstream, about: () => About<unknown>): boolean {
   if (!downstream.when) return false
-  let told: About<unknown> | undefined
+  let context: About<unknown> | undefined
   try {
-    told = about()
-    return !downstream.when(told)
+    context = about()
+    return !downstream.when(context)
   } catch (err) {
     // One delivery too many is better than a missing one.
-    log.warn({ err, taskNo: told?.task.taskNo, downstream: downstream.name }, 'hook.when_failed')
+    log.warn({ err, taskNo: context?.task.taskNo, downstream: downstream.name }, 'hook.when_failed')
     return false
   }
 }

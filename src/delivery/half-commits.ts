@@ -7,7 +7,7 @@ import { orUnavailable, type Cluster } from './cluster.ts'
 
 /** The group commit of half messages that their producers commit. Plain tasks: `tasks` in accept.ts. */
 interface HalfCommits extends Batcher<NewTask, InsertResult> {
-  /** Characters of the bodies in it. */
+  /** Characters of the waiting bodies. */
   readonly text: number
 }
 
@@ -18,7 +18,7 @@ export function halfCommits(write: (tasks: NewTask[]) => Promise<InsertResult[]>
   return {
     add(task) {
       const first = underWay.get(task.id)
-      // The same task twice in one statement would make it fail for all others.
+      // With the same task twice, the statement would fail for all other tasks.
       if (first) return first.then(() => ({ kind: 'known', taskNo: task.taskNo, contentHash: null }))
       const { length } = task.messageBody
       text += length

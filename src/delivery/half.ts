@@ -1,4 +1,4 @@
-// The second phase of a half message: only its producer, or a person, decides whether it is committed or rolled back.
+// The second phase of a half message: only its producer or an operator decides whether it is committed or rolled back.
 import {
   byCheck,
   claimCheck,
@@ -37,15 +37,15 @@ export interface HalfDeps {
   log: Logger
 }
 
-/** Why it cannot be ended as asked: unknown, never prepared, or ended the other way before. */
+/** The reason why it cannot be ended as requested: unknown, never prepared, or already ended the other way. */
 export type NotEnded = 'not_found' | 'not_prepared' | 'committed' | 'rolled_back'
 
-/** Called before the change, with who posted it. */
+/** Called before the change, with the poster of the half message. */
 type WriteAudit = (createdBy: string) => Promise<void>
 
 const unaudited: WriteAudit = async () => {}
 
-/** The lease of a check: nobody else asks meanwhile. */
+/** The lease of a check: meanwhile no other process checks. */
 export const checkLeaseMs = ({ leaseMarginMs }: Pick<HalfDeps, 'leaseMarginMs'>): number =>
   checkTimeoutMs + leaseMarginMs
 
@@ -110,7 +110,7 @@ function committing(
   return withSteps(deps, whole, handler, deps.cluster.now())
 }
 
-/** It will never be delivered. Idempotent. */
+/** Cancels it: it is never delivered. Idempotent. */
 export const rollBack = (
   deps: HalfDeps,
   taskNo: string,
@@ -135,7 +135,7 @@ async function cancel(
   return readBrief(deps.sql, taskNo)
 }
 
-/** Asks its producer now, and does as it says. If it is being asked at this moment, the task is shown as it is. */
+/** Checks it now, and acts on the answer. If a check is running already, the task is returned as it is. */
 export async function checkNow(
   deps: HalfDeps,
   taskNo: string,
@@ -151,7 +151,7 @@ export async function checkNow(
   return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))
 }
 
-/** Asks the producer, and does as it says. */
+/** Runs a claimed check, and acts on the producer's answer. */
 export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> {
   const { task, check: number } = claim
   const began = performance.now()
@@ -174,8 +174,8 @@ export async function check(deps: HalfDeps, claim: ClaimedCheck): Promise<void> 
   }
   const checkAfterMs = deps.handlers.get(messageCode)?.dtm?.askEveryMs(task) ?? claim.checkAfterMs
   const next = nextCheck(answer, { ...claim, checkAfterMs }, deps.random())
-  const told = await recordCheck(deps.sql, { taskId: task.id, check: number, answer, reason, ...next })
-  if (!told) stale()
+  const isRecorded = await recordCheck(deps.sql, { taskId: task.id, check: number, answer, reason, ...next })
+  if (!isRecorded) stale()
   else if (next.isStuck)
     deps.log.warn({ taskNo, messageCode, check: number, answer, reason }, 'prepared.stuck')
 }

@@ -25,14 +25,14 @@ interface SchemaDeps {
 const takesReceipts = ({ downstreams }: LoadedHandler): boolean =>
   downstreams.some(one => one.needCallback !== undefined)
 
-/** Its task would wait for a receipt for ever. */
+/** Such a task would wait for a receipt for ever. */
 const noReceipts = {
   detail: 'No downstream of this handler accepts receipts. Set needCallback in the handler.',
   pointer: '/needCallback'
 }
 const noCheckBack = { detail: 'its handler has no checkBack', pointer: '/prepared' }
 
-/** The body as the handler's schema makes it, or everything that the handler refuses. */
+/** The body as parsed by the handler's schema, or all reasons of the handler's refusal. */
 export function checkedByHandler(
   deps: SchemaDeps,
   handler: LoadedHandler,
@@ -63,7 +63,7 @@ function schemaErrors({ issues }: { issues: readonly Issue[] }): Invalid[] {
   }))
 }
 
-/** Why the task's handler would refuse it; undefined: it would not. */
+/** The refusal of the task by its handler. Undefined if the handler accepts it. */
 export type RefusalBy = (task: ForHandler) => HandlerRefusal | { kind: 'unknown_code' } | undefined
 
 export const refusalBy =

@@ -10,7 +10,7 @@ export interface DeliveryHeaders {
   /** A delivery is not sent later than this after the start of its round. */
   forgetMs: number
   headers(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
-  /** The headers of a probe: an id of its own, so that nobody takes it for the delivery, and no callback token. */
+  /** The headers of a probe: a separate id, so that it is not taken for the delivery, and no callback token. */
   probe(delivery: LoadedDelivery, payload: string | Uint8Array): Record<string, string>
 }
 
@@ -24,7 +24,7 @@ export interface HeaderOptions {
   tokens: Tokens
   publicUrl: string
   forgetMs: number
-  /** When somebody traces: the `traceparent` of the attempt. */
+  /** With tracing: the `traceparent` of the attempt. */
   traceparentOf?: ((delivery: LoadedDelivery) => string) | undefined
   /** The host's clock is good enough: receivers allow minutes. */
   now?: () => Date
@@ -32,10 +32,10 @@ export interface HeaderOptions {
   databaseNow?: () => Date
 }
 
-/** Percent-encoded UTF-8, as in a URL: a header holds no other text on every transport. Letters, digits and . _ - stay as they are. */
+/** Percent-encoded UTF-8, as in a URL: other text does not fit into the headers of every transport. Letters, digits and . _ - stay. */
 const headerText = encodeURIComponent
 
-/** The secrets of a name: of SECRET, and of SECRET_PREVIOUS during a rotation. */
+/** The secrets of a name, derived from SECRET and, during a rotation, from SECRET_PREVIOUS. */
 export const derivedSecrets = (
   { secret, secretPrevious }: Pick<HeaderOptions, 'secret' | 'secretPrevious'>,
   name: string
@@ -124,7 +124,7 @@ export function deliveryHeaders({
       if (needsReceipt) {
         headers['ackbox-callback-url'] = callbackUrl
         const issued = databaseNow()
-        // Never older than its task, whatever the clocks say: it would look like the token of an earlier task.
+        // Never older than its task, even if the clocks differ: it would look like the token of an earlier task.
         const at = issued < task.createdAt ? task.createdAt : issued
         headers[tokenHeader] = tokens.issue({ taskNo: task.taskNo, downstream, attempt, at })
       }

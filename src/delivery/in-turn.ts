@@ -1,8 +1,8 @@
 import type { NewTask } from '../db/tasks.ts'
 
 /**
- * The order in which the tasks of one call are stored: tasks that wait for others after all those that wait for none. A task that came later
- * in the call than the one that names it does not count as its prerequisite. No task overtakes another of its orderingKey.
+ * The order in which the tasks of one call are stored: first the tasks without prerequisites, then the others. A task that comes later in
+ * the call than its dependent does not count as a prerequisite. No task overtakes another task of its orderingKey.
  */
 export function inTurn<Result extends { kind: string }>(
   store: (task: NewTask, at: number) => Promise<Result>
@@ -12,13 +12,13 @@ export function inTurn<Result extends { kind: string }>(
   let stored: Promise<unknown> | undefined
   const keys = new Set<string>()
   const put: Promise<unknown>[] = []
-  /** Different statements store them: therefore one by one. */
+  /** Tasks of one key are in different statements: therefore they are stored one by one. */
   let oneByOne = false
   return (task, at) => {
     const { after, orderingKey } = task
     const isBehind = !!orderingKey && keys.has(orderingKey)
     if (after || isBehind) {
-      // Not at once: all of the call are put in this same turn.
+      // Not at once: all tasks of the call are put in this same turn.
       stored ??= Promise.resolve().then(() => Promise.allSettled(plain))
       oneByOne ||= isBehind && !after
       const done = (oneByOne ? Promise.allSettled([stored, ...put]) : stored).then(() => {
@@ -40,7 +40,7 @@ export function inTurn<Result extends { kind: string }>(
   }
 }
 
-/** The batch that stores it: one statement stores the tasks of a batch, in their order where that matters. */
+/** The batch that stores the task. One statement stores the tasks of a batch, in their order if that matters. */
 export function batchOf({
   prepared,
   after,

@@ -5,11 +5,11 @@ import type { DeliveryHeaders } from './headers.ts'
 import type { LeasedDelivery } from './load.ts'
 import type { Reach } from './reach.ts'
 
-/** This process as the owner of what it claims (service/heartbeat.ts). */
+/** This process as the owner of its claims (service/heartbeat.ts). */
 export interface Owner {
-  /** null: it has no number at this moment. A claim without one comes back when its lease ends. */
+  /** null: this process has no number now. A claim without a number comes back when its lease ends. */
   number(): number | null
-  /** No beat was answered for too long: others may call this process dead at any moment, and send what it holds. */
+  /** No heartbeat was answered for too long: other processes may call this one dead at any moment, and send its deliveries. */
   isSilent(): boolean
   /** ms of our monotonic clock. Deliveries claimed or read before this were taken back when the process was called dead. */
   since(): number
@@ -18,7 +18,7 @@ export interface Owner {
 /** Reserved at the end of every lease, so that our own record is written before the lease counts as lost. */
 const leaseSafetyMs = 1_000
 
-/** A loaded delivery with its handler. By our monotonic clock its lease ends at `expiresAt`, and it is sent no more at `forgetAt`. */
+/** A loaded delivery with its handler. By our monotonic clock its lease ends at `expiresAt`, and it is not sent from `forgetAt` on. */
 export interface Owned {
   delivery: LoadedDelivery
   downstream: LoadedDownstream

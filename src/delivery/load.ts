@@ -19,8 +19,9 @@ export interface ClaimedBatch {
 }
 
 /**
- * The deliveries of these claims that are still as they were claimed; from now on this process owns them. Accepted ones are used as they are, the others are read with one
- * SELECT. A read waits for its place in `ahead`. If `isRead` is true, the caller must give the place back.
+ * The deliveries of these claims that have not changed since. From now on this process owns them. Accepted ones are used as
+ * they are, the others are read with one SELECT. A read waits for its place in `ahead`. If `isRead` is true, the caller must
+ * give the place back.
  */
 export async function load(
   sql: Sql,
@@ -34,7 +35,7 @@ export async function load(
   for (let full = ahead?.full(); full; full = ahead?.full()) await full
   ahead?.enter()
   try {
-    // The number of now: while it waited, this process may have been called dead and joined anew.
+    // The current number: during the wait, this process may have been called dead and have joined again.
     return { loaded: [...accepted, ...(await read(sql, downstream, unread, owner()))], isRead: true }
   } catch (err) {
     // PostgreSQL is away: the leases end, and the dispatcher finds them.

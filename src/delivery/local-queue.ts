@@ -7,7 +7,7 @@ import { waitGroup } from '../runtime/semaphore.ts'
 export interface SharedQueue extends Queue {
   /** Its server does not answer. */
   isAway(downstream: string): boolean
-  /** So many deliveries start without the queue. It needs them to know the pace. */
+  /** Reports deliveries that start without the queue. The queue counts them for the pace. */
   bypassed(downstream: string, deliveries: number): void
 }
 
@@ -34,7 +34,7 @@ interface LocalQueue extends Queue {
  * (docs/notes/performance-log.md).
  */
 export function localQueue({ queue: jobQueue, run, open, stopping, log }: LocalQueueOptions): LocalQueue {
-  /** By downstream: deliveries that have not asked for a slot yet. */
+  /** By downstream: deliveries that have not requested a slot yet. */
   const held = new Map<string, number>()
   const running = waitGroup()
   const hold = (downstream: string, deliveries: number): void => {

@@ -1,10 +1,10 @@
-// From which clock on a look must read. Ended deliveries leave entries in the index of what is due until vacuum removes them, which it may
-// not while somebody holds a snapshot. A look from the first entry on would read all of them, each time.
+// The clock from which on a look must read. Ended deliveries leave entries in the index of due deliveries. Vacuum cannot remove them while
+// a snapshot is open. A look from the first entry on would read all of them, each time.
 
 /** The result of a look. */
 interface Seen {
   now: Date
-  /** By downstream, its oldest open clock that has run out, ms since 1970; none has: no entry. */
+  /** By downstream: its oldest open clock that has ended, ms since 1970. No entry without such a clock. */
   oldest: ReadonlyMap<string, number>
 }
 
@@ -14,15 +14,15 @@ export type From = (downstream: string) => number | undefined
 export interface LowWater {
   /** No clock before this is open, as far as this process knows. */
   from: From
-  /** Looks from the marks on, or now and then at everything, and moves the marks to what it saw. */
+  /** Looks from the marks on, or now and then at all entries, and moves the marks to the oldest clocks that it read. */
   look<Looked extends Seen>(ask: (from: From) => Promise<Looked>): Promise<Looked>
-  /** Others may have written what this process could not see. The next look is a full one. */
+  /** Other processes may have written clocks that this process could not see. The next look is a full look. */
   forget(): void
 }
 
 /** Clocks are never set into the past. But the statement that sets one commits a little later. */
 const overlapMs = 1_000
-/** Full looks take 1 of so many parts of the time: while they are cheap, nearly each look is one. */
+/** Full looks take 1 / `share` of the time. While they are cheap, nearly every look is full. */
 const share = 100
 const fullLookMs = 60_000
 
@@ -50,7 +50,7 @@ export function lowWater(downstreams: readonly string[]): LowWater {
         throw err
       })
       const now = seen.now.getTime()
-      // Another server, whose clock is behind: what is due there lies below the marks.
+      // Another server, whose clock is behind: its due deliveries are below the marks.
       if (now < lookedAt) forget()
       else {
         for (const name of downstreams)

@@ -4,7 +4,7 @@ import type { TokenClaims } from '../domain/tokens.ts'
 import { receiptResults, type ReceiptResult, type Task } from '../domain/types.ts'
 import { inHookTime } from './hooks.ts'
 
-/** What the handler's hook made of a receipt. `extend` is JSON. */
+/** The decision of the handler's hook on a receipt. `extend` is JSON. */
 export interface ReceiptDecision {
   result: ReceiptResult
   extend?: string
@@ -20,7 +20,7 @@ export async function askOnReceipt(
   const handler = deps.handlers.get(task.messageCode)
   if (!handler?.onReceipt) return { result: request.result }
   try {
-    const turned = await inHookTime(
+    const returned = await inHookTime(
       'onReceipt',
       handler.onReceipt({
         receipt: {
@@ -34,32 +34,32 @@ export async function askOnReceipt(
         body: handler.body.parse(JSON.parse(task.messageBody))
       })
     )
-    return turnedOf(request.result, turned)
+    return decisionOf(request.result, returned)
   } catch (err) {
     deps.log.warn({ err, taskNo: request.taskNo, downstream: token.downstream }, 'hook.on_receipt_failed')
     return { result: request.result === 'HANDLED' ? 'RETRY' : request.result }
   }
 }
 
-/** JavaScript may return anything. Throws for what is no answer. */
-function turnedOf(posted: ReceiptResult, returned: unknown): ReceiptDecision {
+/** JavaScript may return anything. Throws for an invalid answer. */
+function decisionOf(posted: ReceiptResult, returned: unknown): ReceiptDecision {
   const { result = posted, extend } =
     typeof returned === 'object' && returned !== null
       ? (returned as { result?: unknown; extend?: unknown })
       : { result: returned }
   if (!(receiptResults as readonly unknown[]).includes(result))
     throw new TypeError(`onReceipt returned ${JSON.stringify(returned)}`)
-  const turned: ReceiptDecision = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
-  if (extend === undefined) return turned
+  const decision: ReceiptDecision = { result: posted === 'HANDLED' ? (result as ReceiptResult) : posted }
+  if (extend === undefined) return decision
   const text = typeof extend === 'object' && !Array.isArray(extend) ? JSON.stringify(extend) : 'null'
   if (text === 'null' || text.length > mostExtend || unstorable.test(text))
     throw new TypeError(
       `onReceipt set an extend that is no object of at most ${mostExtend} characters of JSON`
     )
-  return { ...turned, extend: text }
+  return { ...decision, extend: text }
 }
 
-/** Characters of JSON, as at the POST. */
+/** Limit of characters of JSON, the same as for a POST. */
 const mostExtend = 1_024
 /** jsonb holds neither U+0000 nor half a surrogate pair. */
 const unstorable = /\\u0000|\\ud[89a-f]/i

@@ -1,4 +1,4 @@
-// What operators do with one task or one key. Each act rejects with what PostgreSQL says; it may happen even so.
+// Actions of operators on one task or one key. Each action rejects with the error of PostgreSQL. It may still take effect.
 import type { TaskView } from '../db/views.ts'
 import { readBrief } from '../db/read-tasks.ts'
 import { isKeyHeld, releaseKey, type OrderingKey, type Passed } from '../db/ordering.ts'
@@ -18,7 +18,7 @@ interface RedeliverDeps {
   sql: Sql
   complete: Complete
   handlers: ReadonlyMap<string, LoadedHandler>
-  /** Something became due. */
+  /** Called when a delivery became due. */
   wake: () => void
 }
 
@@ -54,15 +54,15 @@ export async function redeliver(
   const wanted = request.force ? timely : timely.filter(one => one.reason !== 'DEPENDENCY_DELETED')
   if (timely.length > wanted.length && wanted.length === 0) return 'prerequisite_deleted'
   if (wanted.length === 0) return eligible.length > 0 ? 'expired' : 'nothing'
-  const asked = wanted.map(({ downstream, attempt, status, orderingKey, position }): Move => {
+  const planned = wanted.map(({ downstream, attempt, status, orderingKey, position }): Move => {
     const inOrder = (position ?? 0) > 0
     const name = status === 'HANDLED' ? 'repeat' : inOrder ? 'requeue' : 'redeliver'
     const limit = roundLimit(deps.handlers, task, downstream)
     const move = { taskId: task.id, downstream, attempt, name, limit, orderingKey, by: request.who } as const
     return request.force ? move : { ...move, timely: true }
   })
-  await auditMoves(audit, wanted, asked)
-  const done = await Promise.all(asked.map(move => deps.complete({ move, task })))
+  await auditMoves(audit, wanted, planned)
+  const done = await Promise.all(planned.map(move => deps.complete({ move, task })))
   if (!done.some(one => one === 'moved' || one === 'late')) return 'nothing'
   deps.wake()
   return readBrief(deps.sql, request.taskNo)
@@ -70,10 +70,10 @@ export async function redeliver(
 
 type Parts = TaskProgress['deliveries']
 
-const auditMoves = (audit: WriteAudit, parts: Parts, asked: readonly Move[]): Promise<void> =>
+const auditMoves = (audit: WriteAudit, parts: Parts, planned: readonly Move[]): Promise<void> =>
   audit(
     Object.fromEntries(parts.map(one => [one.downstream, one.status])),
-    Object.fromEntries(asked.map(move => [move.downstream, statusOf(moves[move.name].to)]))
+    Object.fromEntries(planned.map(move => [move.downstream, statusOf(moves[move.name].to)]))
   )
 
 const scoped = (parts: Parts, downstream: string | undefined): Parts =>
@@ -102,13 +102,13 @@ export async function push(
     if (parts.some(one => one.phase === 'BLOCKED')) return 'blocked'
     return waiting.length > 0 ? 'early' : 'nothing'
   }
-  const asked = tried.map(({ downstream: name, attempt, reason }): Move => {
+  const planned = tried.map(({ downstream: name, attempt, reason }): Move => {
     const move: Move = { taskId: task.id, downstream: name, attempt, name: 'push', by: who }
     // The reason stays: otherwise a PROCESSING could no longer extend a missing receipt.
     return reason === null ? move : { ...move, reason }
   })
-  await auditMoves(audit, tried, asked)
-  const done = await Promise.all(asked.map(move => complete({ move, task })))
+  await auditMoves(audit, tried, planned)
+  const done = await Promise.all(planned.map(move => complete({ move, task })))
   if (!done.includes('moved')) return 'nothing'
   wake()
   return readBrief(sql, taskNo)
@@ -127,7 +127,7 @@ export interface SettleRequest {
   who: string
 }
 
-/** Says how deliveries ended that are open or FAILED; resolves their alarms. A request in flight cannot be stopped. */
+/** Records how open or FAILED deliveries ended, and resolves their alarms. A request in flight cannot be stopped. */
 export const settle = (
   deps: SettleDeps,
   request: SettleRequest,
@@ -159,23 +159,23 @@ async function end(
   const { taskNo, downstream, who } = request
   let isWritten = false
   let ended = 0
-  // Each turn that comes too late saw the delivery change once more.
+  // A turn is too late if the delivery has changed once more.
   for (let turn = 0; turn < 10; turn++) {
     const task = await readTaskProgress(sql, taskNo)
     if (!task) return 'not_found'
     if (task.state === 'PREPARED') return 'prepared'
     const parts = scoped(task.deliveries, downstream).filter(one => from.includes(one.status))
-    const asked = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
+    const planned = parts.map(({ downstream: name, attempt, orderingKey, status }): Move => {
       const move = moveOf({ taskId: task.id, downstream: name, attempt, orderingKey, by: who })
       // This statement would not see the alarm of a delivery that fails meanwhile: the next turn does.
       return status === 'SENDING' ? { ...move, sending: true } : move
     })
     if (parts.length > 0 && !isWritten) {
-      await auditMoves(audit, parts, asked)
+      await auditMoves(audit, parts, planned)
       isWritten = true
     }
     const done = await Promise.all(
-      asked.map(move => {
+      planned.map(move => {
         cancelled.add(task.id, move.downstream)
         return complete({ move, task })
       })
@@ -193,7 +193,7 @@ interface ReleaseDeps {
   promote: (keys: readonly OrderingKey[]) => void
 }
 
-/** Lets a key go on that a FAILED delivery holds, which is out of order from then on. `audit` is called before the change, if there is one. */
+/** Releases a key that a FAILED delivery holds. That delivery is then out of order. `audit` is called before a change. */
 export async function release(
   { sql, promote }: ReleaseDeps,
   key: OrderingKey,

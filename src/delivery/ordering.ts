@@ -11,30 +11,31 @@ import type { Owner } from './lease.ts'
 
 interface OrderingDeps {
   sql: Sql
-  /** The downstreams with a handler in this process. `onFailed`: what a FAILED delivery does to its key. */
+  /** The downstreams with a handler in this process. `onFailed`: the effect of a FAILED delivery on its key. */
   downstreams: readonly { name: string; leaseMs: number; onFailed?: 'hold' | 'skip' | undefined }[]
   enqueuer: Pick<Enqueuer, 'add' | 'room'>
   cluster: Pick<Cluster, 'isPaused' | 'isBehind' | 'hasPromotions'>
   owner: Pick<Owner, 'number'>
   claiming: () => boolean
-  /** This process is also a worker: it need not read what it claims. */
+  /** This process is also a worker: it need not read the deliveries that it claims. */
   hasWorker: boolean
-  /** Something became due. */
+  /** Called when a delivery became due. */
   wake: () => void
   metrics: Pick<Metrics, 'moved'>
   log: Logger
 }
 
 /**
- * Releases the next delivery of an orderingKey when the one before it has ended. The transaction that ends one leaves a row in `promotion`.
- * After the commit its process looks at the key, in a statement of its own. The sweep finds what a crashed process did not look at.
+ * Releases the next delivery of an orderingKey when the delivery before it has ended. The transaction that ends a delivery leaves a row in
+ * `promotion`. After the commit its process looks at the key, in a separate statement. The sweep finds the keys that a crashed process did
+ * not look at.
  */
 export interface Ordering {
-  /** Deliveries of these keys have ended, or may go for another reason. */
+  /** Deliveries of these keys have ended, or may start for another reason. */
   promote(keys: readonly OrderingKey[]): void
   /** Looks at the keys in `promotion`. */
   sweep(): Promise<void>
-  /** Resolves when nothing waits to be looked at. */
+  /** Resolves when no key waits for a look. */
   idle(): Promise<void>
 }
 
@@ -52,7 +53,7 @@ export function ordering(deps: OrderingDeps): Ordering {
     }
   })
   const failed = (err: unknown): void => {
-    // The sweep finds them.
+    // The sweep finds these keys.
     if (isInfrastructure(err)) log.debug({ err }, 'ordering.failed')
     else log.error({ err }, 'ordering.failed')
   }
@@ -87,11 +88,11 @@ export function ordering(deps: OrderingDeps): Ordering {
 async function look(
   deps: OrderingDeps,
   known: ReadonlyMap<string, OrderingDeps['downstreams'][number]>,
-  asked: readonly OrderingKey[]
+  requested: readonly OrderingKey[]
 ): Promise<void> {
   const keys = new Map<string, Promoting>()
   const rooms = new Map<string, number>()
-  for (const { downstream, orderingKey } of asked) {
+  for (const { downstream, orderingKey } of requested) {
     const name = `${downstream} ${orderingKey}`
     if (keys.has(name)) continue
     const one = known.get(downstream)
@@ -120,11 +121,11 @@ async function look(
   if (waiting > 0) deps.wake()
 }
 
-/** As for accepted deliveries: if others wait, it waits behind them. */
+/** As for accepted deliveries: if other deliveries wait, it waits behind them. */
 const roomOf = ({ enqueuer, cluster, claiming }: OrderingDeps, downstream: string): number =>
   !claiming() || cluster.isPaused(downstream) || cluster.isBehind(downstream) ? 0 : enqueuer.room(downstream)
 
-/** Releases all that waits: tasks that wait for others, and the next deliveries of orderingKeys. */
+/** Releases waiting deliveries: of tasks that wait for others, and the next ones of orderingKeys. */
 export interface Successors extends Dependents {
   promote: Ordering['promote']
 }

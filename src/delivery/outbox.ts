@@ -14,10 +14,10 @@ import { nap, repeat } from '../runtime/repeat.ts'
 import { drain, type DrainDeps } from './drain.ts'
 
 export interface OutboxDeps extends DrainDeps {
-  /** The name of this process among those that hold leases. */
+  /** The name of this process as a holder of leases. */
   node: string
   metrics: Pick<Metrics, 'drained' | 'outbox'>
-  /** How long a process without a sign of life keeps a shard (5 s). */
+  /** The lease of a shard: a process that does not renew it keeps the shard this long (5 s). */
   leaseMs?: number
 }
 
@@ -26,15 +26,15 @@ export interface Outbox {
   run(signal: AbortSignal): Promise<void>
   /** Rows were committed just now: look at once. */
   nudge(): void
-  /** Resolves when no look is under way that a nudge began. */
+  /** Resolves when no look that a nudge began is running. */
   idle(): Promise<void>
 }
 
 const soonMs = 100
 const idleMs = 1_000
-/** Between looks, while the outbox is in use: how often an index is asked whether there is a row. */
+/** The wait between queries for a first row, which run between looks while the outbox is in use. */
 const peekMs = 40
-/** It counts as in use this long after a row. */
+/** The outbox counts as in use this long after a row. */
 const inUseMs = 600_000
 const stateMs = 5_000
 const allShards = Array.from({ length: shardCount }, (_, shard) => shard)
@@ -90,7 +90,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
   async function rest(restMs: number, signal: AbortSignal): Promise<void> {
     for (const end = performance.now() + restMs; ;) {
       const leftMs = end - performance.now()
-      // No peeks at an outbox that nobody uses, nor while the database is away.
+      // No peeks while the outbox is not in use, or the database is away.
       const peeks = performance.now() < usedUntil && failures === 0 && behind === undefined
       if (leftMs <= 0 || (await waiting.take(peeks ? Math.min(peekMs, leftMs) : leftMs, signal))) return
       if (peeks && (await hasOutbox(sql, floor.id()).catch(() => true))) return
@@ -112,7 +112,7 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
     async run(signal) {
       isRunning = true
       const failed = (err: unknown) => log.warn({ err }, 'outbox.state_failed')
-      const telling = repeat(
+      const reporting = repeat(
         stateMs,
         async () => deps.metrics.outbox(await readOutboxState(sql)),
         failed,
@@ -120,8 +120,8 @@ export function outboxDrainer(deps: OutboxDeps): Outbox {
       )
       while (!signal.aborted) await rest(await turn(true), signal)
       isRunning = false
-      await telling
-      // Otherwise the others would wait for the end of the leases.
+      await reporting
+      // Otherwise the other processes would wait for the end of the leases.
       await shards.release()
     },
     nudge() {
@@ -143,7 +143,7 @@ function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number
   return {
     /** The shards that belonged to other processes a moment ago. */
     others: () => [...others].filter(([, until]) => performance.now() < until).map(([shard]) => shard),
-    /** Those of these shards that are ours for long enough to write a batch. */
+    /** Returns those of these shards that this process holds long enough to write a batch. */
     async hold(wanted: readonly number[]): Promise<Set<number>> {
       const all = [...new Set(wanted)]
       const isOurs = (shard: number) => (held.get(shard) ?? 0) > performance.now() + leaseMs / 2
@@ -159,12 +159,12 @@ function leases({ sql, node }: Pick<OutboxDeps, 'sql' | 'node'>, leaseMs: number
       return new Set(all.filter(isOurs))
     },
     async release(): Promise<void> {
-      if (held.size > 0) await releaseShards(sql, node).catch(() => {}) // they end by themselves
+      if (held.size > 0) await releaseShards(sql, node).catch(() => {}) // the leases end anyway
     }
   }
 }
 
-/** A look reads the rows above this id. The rows below it are gone, but PostgreSQL cannot forget them while an old transaction is open. */
+/** A look reads the rows above this id. The rows below it are gone, but PostgreSQL cannot vacuum them while an old transaction is open. */
 interface OutboxFloor {
   id(): number
   /** The result of a look from the floor on. `isWhole`: it left no shard out. */
@@ -172,14 +172,14 @@ interface OutboxFloor {
 }
 
 /**
- * How often a look reads all rows. It finds those that the floor would hide: somebody may have set the sequence back, or a backend paused
- * between taking its id and its first write, which is when its transaction becomes visible.
+ * The wait between looks that read all rows. They find the rows that the floor would hide: the sequence may have been set back, or a backend
+ * may have paused after it took its id and before its first write, which makes its transaction visible.
  */
 const fullLookMs = 60_000
 
 /**
  * An id is taken before its transaction commits, so a higher id may be seen first. No open transaction can still commit an id below the
- * floor: all that had begun when the highest id was seen have ended, and no row up to it is left.
+ * floor: all transactions that had begun when the highest id was seen have ended, and no row up to that id is left.
  */
 export function outboxFloor(clock: () => number = performance.now.bind(performance)): OutboxFloor {
   let floor = 0

@@ -24,7 +24,7 @@ interface Question {
   timeoutMs: number
 }
 
-/** After these reasons nothing had been sent. */
+/** Reasons of attempts that sent nothing. */
 const unsent =
   /^(?:connect_timeout|connection_refused|unreachable|dns:|tls:|blocked_target|bad_request|hook:|probe:|no transport|no broker|credentials)/
 /** Statuses of a server that gave up waiting: the work may go on. */
@@ -43,8 +43,8 @@ export function mayHaveArrived({ outcome, reason, status_code: status }: Recorde
 }
 
 /**
- * Asks the downstream whether it has handled the task, if an earlier attempt may have arrived. The end of the attempt: `probed`,
- * or failed where an answer is required and there is none. Else it is to be sent; a string says why there was no answer.
+ * Probes the downstream, if an earlier attempt may have arrived. Returns the end of the attempt: `probed`, or failed if a required
+ * answer is missing. Otherwise the task is to be sent. A string is the reason of a missing answer.
  */
 export async function askDownstream(
   deps: ProbeDeps,
@@ -61,7 +61,7 @@ export async function askDownstream(
   })
   if (earlier.unrecorded <= 0 && !earlier.attempts.some(mayHaveArrived)) return undefined
   const answer = await ask(deps, question, probe)
-  if (answer.said !== undefined) return answer.said ? evidenceOf(answer.outcome) : undefined
+  if (answer.handled !== undefined) return answer.handled ? evidenceOf(answer.outcome) : undefined
   const reason = `probe: ${answer.reason}`
   if (!probe.required) return reason
   const { outcome } = answer
@@ -69,8 +69,8 @@ export async function askDownstream(
 }
 
 type Answered =
-  | { said: boolean; outcome: Outcome }
-  | { said: undefined; reason: string; outcome: Outcome | undefined }
+  | { handled: boolean; outcome: Outcome }
+  | { handled: undefined; reason: string; outcome: Outcome | undefined }
 
 async function ask(
   { headers, cutOff }: ProbeDeps,
@@ -81,9 +81,9 @@ async function ask(
   try {
     request = await inHookTime('probe.request', probe.request(about))
   } catch (err) {
-    return { said: undefined, reason: `hook: ${reasonOf(err)}`, outcome: undefined }
+    return { handled: undefined, reason: `hook: ${reasonOf(err)}`, outcome: undefined }
   }
-  // A question changes nothing and has no body.
+  // A probe changes nothing and has no body.
   if (downstream.transport === 'http') request = { method: 'GET', ...(request as object) }
   const context: SendContext = {
     downstream: downstream.name,
@@ -93,25 +93,25 @@ async function ask(
     raw: '',
     headers: payload => headers.probe(delivery, payload)
   }
-  let said: unknown
+  let handled: unknown
   const outcome = redactRequestSecrets(
     await transport.send(request, context, answer => {
       if (!isAnswer(answer.status)) return false
-      said = probe.handled(answer as Parameters<LoadedProbe['handled']>[0], about)
-      if (said instanceof Promise) {
-        said.catch(() => {})
-        said = undefined
+      handled = probe.handled(answer as Parameters<LoadedProbe['handled']>[0], about)
+      if (handled instanceof Promise) {
+        handled.catch(() => {})
+        handled = undefined
         throw new TypeError('probe.handled must not be async')
       }
-      said = said === true
+      handled = handled === true
       return true
     }),
     request
   )
-  // With a warning the body was cut short: the rest proves nothing.
-  if (typeof said === 'boolean' && outcome.warning === undefined) return { said, outcome }
+  // With a warning the body was cut: the received part proves nothing.
+  if (typeof handled === 'boolean' && outcome.warning === undefined) return { handled, outcome }
   const reason = outcome.kind === 'delivered' ? (outcome.warning ?? 'no answer') : outcome.reason
-  return { said: undefined, reason, outcome }
+  return { handled: undefined, reason, outcome }
 }
 
 /** Other statuses do not answer the question: a gateway, a login, an overload. */

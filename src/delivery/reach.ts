@@ -8,27 +8,27 @@ import type { Cluster } from './cluster.ts'
 /** How the worker of this process reaches its downstreams. */
 export interface Reach {
   /**
-   * An attempt that began at `beganAt` (performance.now) came to this. True: it failed on the way to a downstream that is left to the
-   * others, or may be: nothing was sent, and it is released uncounted.
+   * Reports the outcome of an attempt that began at `beganAt` (performance.now). True: it failed on the way to a downstream that is,
+   * or may be, left to other workers. Nothing was sent, and the delivery is released uncounted.
    */
   attempted(downstream: string, outcome: Outcome, beganAt: number): boolean
-  /** Nothing starts there now. */
+  /** No attempt starts at this downstream now. */
   isClosed(downstream: string): boolean
-  /** Resolves when something may start there, or when the signal aborts. */
+  /** Resolves when an attempt may start there, or when the signal aborts. */
   opened(downstream: string, signal: AbortSignal): Promise<void>
-  /** When it reached each downstream last, ms by the database's clock. */
+  /** The time when this process last reached each downstream, ms by the database's clock. */
   reached(): Record<string, number>
-  /** Downstreams that it leaves to others, or starts nothing at until it knows whether others reach them. */
+  /** Downstreams that it yields to others, or doubts: it starts nothing there until it knows whether others reach them. */
   yielded(): YieldedDownstream[]
-  /** Others doubt that they reach a downstream, and this process has reached it since it was asked last. */
+  /** Another process doubts a downstream, and this process has reached it since the last call of `reached`. */
   hasNews(): boolean
 }
 
 export interface ReachDeps {
-  /** So many failures running. 0: never. */
+  /** The number of consecutive failures before a doubt. 0: never. */
   yieldAfter: number
   cluster: Pick<Cluster, 'reachedByOthersAt' | 'doubtedByOthers' | 'workers' | 'now'>
-  /** Others should hear of a doubt, or of its end, now. */
+  /** Called when a doubt, or its end, must be published at once. */
   tell: () => void
   metrics: Pick<Metrics, 'yielded'>
   log: Logger
@@ -37,14 +37,14 @@ export interface ReachDeps {
 }
 
 const yieldMs = 60_000
-/** Others are heard of in this time: each looks once a second, and answers a doubt at once. */
+/** Other processes report within this time: each looks once a second, and answers a doubt at once. */
 const doubtMs = 5_000
-/** A downstream that nobody reaches is not doubted again before this time. */
+/** A downstream that no worker reaches is not doubted again before this time. */
 const certainMs = 30_000
 const pollMs = 250
 const readableMs = 100
 
-/** No route, no name, no TLS, nobody at the port: where one worker fails so, another may have a better way. */
+/** No route, no name, no TLS, a closed port: another worker may still reach the downstream. */
 const onTheWay = /^(?:unreachable|connect_timeout|connection_refused|dns: |tls: )/
 
 interface Way {
@@ -53,19 +53,19 @@ interface Way {
   reachedAt: number
   reason: string
   state: 'open' | 'doubted' | 'probing' | 'yielded'
-  /** Since when; and by the database's clock. */
+  /** The start of the state; and the same by the database's clock. */
   since: number
   sinceByDatabase: number
-  /** Until when it is doubted or yielded. */
+  /** The end of the doubt or of the yield. */
   until: number
   certainUntil: number
 }
 
 /**
  * A worker whose own way to a downstream is broken would fail every attempt that it takes while others succeed. After
- * `yieldAfter` failures running it starts nothing there until it hears whether another worker has reached the downstream since then. If one
- * has, and the next attempt from here fails on the way again, it yields the downstream for a minute. If nobody has, the
- * downstream itself is away, and failures count as ever.
+ * `yieldAfter` consecutive failures it starts nothing there until it knows whether another worker has reached the downstream
+ * since then. If one has, and the next attempt from here fails on the way again, it yields the downstream for a minute. If
+ * none has, the downstream itself is away, and failures count as usual.
  */
 export function reach(deps: ReachDeps): Reach {
   const { cluster } = deps
@@ -101,7 +101,7 @@ export function reach(deps: ReachDeps): Reach {
   function isClosed(name: string): boolean {
     const way = ways.get(name)
     if (!way || way.state === 'open' || way.state === 'probing') return false
-    // No other worker lives: a bad way is better than none.
+    // No other worker is alive: a bad way is better than none.
     if (cluster.workers() < 2) enter(way, 'open')
     else if (way.state === 'doubted' && cluster.reachedByOthersAt(name) > way.sinceByDatabase)
       enter(way, 'probing')
@@ -133,14 +133,14 @@ export function reach(deps: ReachDeps): Reach {
         if (way.state !== 'open') enter(way, 'open')
         return false
       }
-      // Time-outs and errors of our own say nothing about the way.
+      // Timeouts and errors of this process prove nothing about the way.
       if (!onTheWay.test(outcome.reason)) return false
       const way = wayOf(name)
       way.failures++
       way.reason = outcome.reason
       if (isClosed(name)) return true
       if (way.state === 'probing') {
-        // An attempt that began earlier says nothing about now.
+        // An attempt that began earlier proves nothing about the present way.
         if (beganAt >= way.since) yields(name, way)
         return true
       }

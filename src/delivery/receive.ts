@@ -53,8 +53,8 @@ interface ReceiveDeps {
 interface Store {
   find: Batcher<ReceiptLookup, ReceivingDelivery | undefined>
   /**
-   * Receipts that are not written yet, and the characters of their data. They are written sooner or later, whatever their
-   * senders were told: PostgreSQL may be readable but not writable for hours, and each sender repeats its receipt.
+   * Receipts that are not written yet, and the characters of their data. They are written sooner or later, whatever response
+   * their senders got: PostgreSQL may be readable but not writable for hours, and each sender repeats its receipt.
    */
   waiting: number
   text: number
@@ -64,8 +64,8 @@ interface Store {
 const processingMs = 24 * 3_600_000
 
 /**
- * Takes a receipt. It checks the token by MAC, without a query, then asks the handler, then makes one guarded move in the shared
- * group commit. If another move was faster it looks again. Throws Unavailable if PostgreSQL cannot write it now.
+ * Takes a receipt. It checks the token by MAC, without a query, then calls the handler's hook, then makes one guarded move in the
+ * shared group commit. If another move was faster it reads the delivery again. Throws Unavailable if PostgreSQL cannot write it now.
  */
 export function receiver(deps: ReceiveDeps): (request: ReceiptRequest) => Promise<ReceiveResult> {
   const store: Store = {
@@ -93,8 +93,8 @@ async function take(
   token: TokenClaims
 ): Promise<ReceiveResult> {
   const { downstream, attempt, issuedMs } = token
-  let turned: ReceiptDecision | undefined
-  // Each turn that comes too late saw the delivery change once more. It cannot change for ever.
+  let decision: ReceiptDecision | undefined
+  // A turn is too late if the delivery has changed once more. It cannot change for ever.
   for (let turn = 0; turn < 10; turn++) {
     checkRoom(deps, store)
     const found = await orUnavailable(
@@ -105,12 +105,12 @@ async function take(
     if (found.task.messageCode !== request.messageCode) return 'wrong_code'
     if (found.status === 'DELETED') return 'deleted'
     // The hook is called once, and only if the receipt can still change something.
-    turned ??=
+    decision ??=
       found.status === 'HANDLED'
         ? { result: request.result }
         : await askOnReceipt(deps, request, token, found.task)
-    const { result, extend } = turned
-    // Before the receipt: who is not answered sends it again, and the hook says it again.
+    const { result, extend } = decision
+    // Before the receipt: a sender without an answer repeats the receipt, and the hook returns `extend` again.
     if (extend !== undefined) await orUnavailable(deps.cluster, setExtend(deps.sql, found.task.id, extend))
     const move = moveFor(deps, result, token, found)
     const received = await keep(deps, store, request, {
@@ -192,7 +192,7 @@ function checkRoom({ cluster, mostText = 67_108_864, mostWaiting = 5_000 }: Rece
     throw new Unavailable()
 }
 
-/** A receipt counts as waiting until it is written, even if its sender was told long ago to repeat it. */
+/** A receipt counts as waiting until it is written, even if its sender has long got the answer to repeat it. */
 async function write(
   deps: ReceiveDeps,
   store: Store,

@@ -28,13 +28,13 @@ interface ReconcilerDeps {
 export interface Reconciler {
   /** Whether a handler here has a `reconcile` at all. */
   readonly isUsed: boolean
-  /** Runs what is due, one after the other. ms until the next look. */
+  /** Runs the due comparisons, one after the other. Returns the ms until the next look. */
   look(stopping: AbortSignal): Promise<number>
 }
 
 const lookMs = 5_000
 const againMs = 60_000
-/** Beside the time of `run`, for the comparing. */
+/** Time for the comparison, in addition to the time of `run`. */
 const leaseMarginMs = 60_000
 const mostTheirs = 1_000_000
 const mostAlarms = 10_000
@@ -43,7 +43,7 @@ const atOnce = 5_000
 
 type Scheduled = LoadedReconcile & { messageCode: string; downstream: string }
 
-/** Compares by schedule what downstreams have handled with what is HANDLED here. Needs no leader: a claim is a lease. */
+/** Compares by schedule the handled tasks of downstreams with the tasks that are HANDLED here. Needs no leader: a claim is a lease. */
 export function reconciler(deps: ReconcilerDeps): Reconciler {
   const { sql, node, runMs = 300_000 } = deps
   const all: Scheduled[] = [...deps.handlers.values()].flatMap(({ messageCode, downstreams }) =>
@@ -128,9 +128,9 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
   const unknownTaskNos: string[] = []
   let unknown = 0
   // Unknown taskNos of the last run are compared again, even if they lie before this window.
-  const asked = [...new Set([...theirs, ...claim.unknown])]
-  for (let start = 0; start < asked.length; start += atOnce) {
-    const part = asked.slice(start, start + atOnce)
+  const taskNos = [...new Set([...theirs, ...claim.unknown])]
+  for (let start = 0; start < taskNos.length; start += atOnce) {
+    const part = taskNos.slice(start, start + atOnce)
     for (const one of await findNotHandled(reads, compared, part, '', atOnce)) {
       if (one.delivery === null || one.taskId === null) {
         unknown++
@@ -149,7 +149,7 @@ async function compare(reads: Reads, claim: ClaimedRun, theirs: ReadonlySet<stri
     unknownTaskNos,
     unknownAlarm: uuidv7(),
     raise: [...wrong].flatMap(([taskId, attempt]) => (open.has(taskId) ? [] : { taskId, attempt })),
-    // With more mismatches than are kept, an open one may be among the others.
+    // With more mismatches than are kept, an open one may be among those that were not kept.
     resolve: wrong.size < mostAlarms ? [...open].filter(taskId => !wrong.has(taskId)) : []
   }
 }

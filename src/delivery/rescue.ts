@@ -34,7 +34,7 @@ type RescueOwnedDeps = RescueDeps & {
 }
 
 const overdueAtOnce = 1_000
-/** Longer than a queue that is there takes for an answer. */
+/** Longer than a working queue takes for an answer. */
 const queueMs = 2_000
 
 /**
@@ -58,8 +58,8 @@ export async function rescueOverdue(
 }
 
 /**
- * Takes back what a dead process owned, without waiting for its leases. If it was no worker it sent nothing: that is not counted.
- * What it had put into the queue may be taken back with the rest: its job is then of an attempt that is no more.
+ * Takes back the deliveries of a dead process, without waiting for its leases. If it was no worker it sent nothing, so no try is
+ * counted. Deliveries that it had enqueued may be taken back too: their jobs then belong to attempts that no longer exist.
  */
 export async function rescueOwned(
   deps: RescueOwnedDeps,
@@ -78,7 +78,7 @@ export async function rescueOwned(
     await Promise.all(deps.downstreams.map(({ name }) => rescueTaken(deps, name, { number, node })))
 }
 
-/** Takes back claims that a dead worker had taken from a queue and not read. The process that queued them still owns them: nobody has sent them. */
+/** Takes back claims that a dead worker had taken from a queue and not read. Their enqueuer still owns them: they were not sent. */
 async function rescueTaken(
   deps: RescueOwnedDeps,
   downstream: string,
@@ -99,7 +99,7 @@ async function rescueTaken(
   await decideAll(deps, unread, moves)
 }
 
-/** How many were moved. */
+/** Returns how many deliveries were moved. */
 async function decideAll(
   deps: RescueDeps,
   overdue: readonly Overdue[],
@@ -138,7 +138,7 @@ async function decideAll(
   return moved
 }
 
-/** `workersLive`: somebody may have sent it. */
+/** `workersLive`: a worker may have sent it. */
 function moveOf(
   { handlers, cluster, random }: RescueDeps,
   one: Overdue,
@@ -167,7 +167,7 @@ const noReceiptOf = ({ handlers }: Pick<RescueDeps, 'handlers'>, one: Overdue): 
     ? `no_receipt: none within ${policyOf(handlers, one.messageCode, one.downstream).receiptTimeoutMs / 1_000} s`
     : undefined
 
-/** Deliveries whose downstream no handler names wait where they are. An alarm must tell the operator. */
+/** Deliveries whose downstream no handler names stay as they are. An alarm must inform the operator. */
 export async function raiseOrphans(
   { sql, log }: Pick<RescueDeps, 'sql' | 'log'>,
   names: string[]

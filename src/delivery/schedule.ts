@@ -44,7 +44,7 @@ export async function claimAndEnqueue(
   for (const { downstream } of claimed) taken.set(downstream, (taken.get(downstream) ?? 0) + 1)
   let all = true
   for (const { downstream, room } of open) {
-    // Without room there was no claim. The age of the oldest delivery, read once a second, shows what waits.
+    // Without room there was no claim. The age of the oldest delivery, read once a second, shows whether deliveries wait.
     if (room === 0) continue
     const full = (taken.get(downstream) ?? 0) >= room
     cluster.setBehind(downstream, full)
@@ -60,7 +60,7 @@ export const downstreamsBehind = ({
 }: Pick<ScheduleDeps, 'downstreams' | 'cluster'>): string[] =>
   downstreams.map(({ name }) => name).filter(name => cluster.isBehind(name) && !cluster.isPaused(name))
 
-/** Due deliveries wait, but their queues are full: there is nothing to ask PostgreSQL yet. */
+/** Due deliveries wait, but their queues are full: a query would be useless now. */
 export function isBlocked(deps: Pick<ScheduleDeps, 'downstreams' | 'cluster' | 'enqueuer'>): boolean {
   const names = downstreamsBehind(deps)
   return names.length > 0 && names.every(name => deps.enqueuer.room(name) === 0)

@@ -7,7 +7,7 @@ import { taskOf } from './accepted-task.ts'
 import type { WriteDependentsDeps } from './write-dependents.ts'
 import { fanOut, type FanOutDeps } from './fan-out.ts'
 
-/** The task with what its handler delivers beside it. 'no_handler': another process may have one for each. */
+/** The task with the tasks that its handler adds to it. 'no_handler': another process may have a handler for each. */
 export function withSteps(
   deps: FanOutDeps & { handlers: ReadonlyMap<string, LoadedHandler> },
   first: NewTask,

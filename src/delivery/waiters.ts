@@ -9,7 +9,7 @@ export interface Waiters {
    * wait, in total or of this owner.
    */
   wait(taskNo: string, owner: string, timeoutMs: number, signal: AbortSignal): Promise<'busy' | undefined>
-  /** Answers all callers. */
+  /** Ends the waits of all callers. */
   stop(): void
 }
 
@@ -32,10 +32,10 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
 
   async function look(): Promise<void> {
     timer = undefined
-    const asked = [...waiting]
+    const current = [...waiting]
     try {
-      const settled = await findEnded(sql, [...new Set(asked.map(one => one.taskNo))])
-      for (const one of asked) if (settled.has(one.taskNo)) one.end()
+      const settled = await findEnded(sql, [...new Set(current.map(waiter => waiter.taskNo))])
+      for (const waiter of current) if (settled.has(waiter.taskNo)) waiter.end()
     } catch (err) {
       log.debug({ err }, 'wait.failed') // the next query may succeed; the timeout ends the wait anyway
     }
@@ -86,7 +86,7 @@ export function waiters({ sql, log }: { sql: Sql; log: Logger }): Waiters {
     stop() {
       stopped = true
       clearTimeout(timer)
-      for (const one of waiting) one.end()
+      for (const waiter of waiting) waiter.end()
     }
   }
 }

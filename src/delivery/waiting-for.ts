@@ -12,7 +12,7 @@ interface WaitingForDeps {
   cluster: Pick<Cluster, 'now' | 'workers' | 'dispatchers'>
 }
 
-/** The task, and on each of its open deliveries what it waits for. `codes`: tasks of others are not named. */
+/** The task, with the reason of the wait on each open delivery. `codes`: tasks of other messageCodes are not named. */
 export async function withWaitingFor(
   { reads, handlers, cluster }: WaitingForDeps,
   found: TaskView | null,
@@ -44,7 +44,7 @@ export async function withWaitingFor(
   return { ...task, deliveries }
 }
 
-/** With the task before each of its deliveries in its orderingKey. */
+/** Adds to each delivery the task before it in its orderingKey. */
 async function withAhead(
   reads: Reads,
   task: TaskView | null,

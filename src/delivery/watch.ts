@@ -2,14 +2,14 @@ import { readChanges, type SeenChanges } from '../db/changes.ts'
 import type { Sql } from '../db/pool.ts'
 import type { Logger } from '../runtime/logger.ts'
 
-/** What has changed, never how: a watcher then reads again what it shows. */
+/** The object that has changed, without the new value: a watcher then reads its data again. */
 export type Change =
   | { kind: 'failure'; messageCode: string; downstream: string }
   | { kind: 'task'; taskNo: string }
   | { kind: 'audit' }
 
 export interface Watcher {
-  /** Of these messageCodes; null: of all. */
+  /** Only changes of these messageCodes. Null: of all. */
   messageCodes: readonly string[] | null
   taskNo?: string
   tell: (changes: Change[]) => void
@@ -87,7 +87,7 @@ export function watch({ sql, log }: { sql: Sql; log: Logger }): Watch {
     if (watchers.size >= mostWatchers) return 'busy'
     watchers.add(watcher)
     unseen.add(watcher)
-    // The first look says where to begin: the page reads earlier changes itself.
+    // The first look determines the start: the page reads earlier changes itself.
     if (seen === null && !looking && timer === undefined) void look()
     else schedule()
     return () => {

@@ -13,8 +13,8 @@ export interface WriteDependentsDeps {
 }
 
 /**
- * Group commit of tasks that wait for others, in their order: a task may wait for an earlier one of the batch. A task that names one it
- * cannot wait for is not stored. Throws Unavailable if PostgreSQL cannot take them now.
+ * Group commit of tasks that wait for others, in their order: a task may wait for an earlier one of the batch. A task that names a task
+ * for which it cannot wait is not stored. Throws Unavailable if PostgreSQL cannot accept them now.
  */
 export async function writeDependents(deps: WriteDependentsDeps, tasks: NewTask[]): Promise<InsertResult[]> {
   if (deps.cluster.isDatabaseAway()) throw new Unavailable()
@@ -37,7 +37,7 @@ async function write({ sql }: WriteDependentsDeps, tasks: NewTask[]): Promise<In
     return await insert(sql, tasks)
   } catch (err) {
     if (!isNotStored(err)) throw err
-    // Another process has just stored a task that others of these wait for. Once more; if it happens again, one by one.
+    // Another process has just stored a task that others of this batch wait for. Try again; if it happens again, one by one.
     const again = await insert(sql, tasks).catch((cause: unknown) => {
       if (!isNotStored(cause)) throw cause
     })
@@ -94,7 +94,7 @@ function resolve(
     const own = fresh.get(taskNo)
     const messageCode = known?.messageCode ?? own?.messageCode
     const id = known?.id ?? own?.id
-    // A task that the caller's key may not know of is answered like one that does not exist.
+    // A task that the caller's key may not see gets the same answer as a task that does not exist.
     if (id === undefined || messageCode === undefined || (codes && !codes.includes(messageCode)))
       errors.push({ detail: 'no such task', pointer: `/after/${at}` })
     else if (known && known.state !== 'ACTIVE')
