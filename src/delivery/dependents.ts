@@ -28,8 +28,8 @@ export interface DependentsDeps {
 
 /**
  * Releases tasks that wait for others. The process that ends a task looks for its dependents, and the process that accepts a dependent looks
- * at its prerequisites, each in a statement after its commit: of two commits at the same time, the later look sees both. The sweep finds the
- * dependents that a crashed process did not look at, or that the ending process did not know yet.
+ * at its prerequisites, each in a statement after its commit: of two commits at the same time, the later look sees both. The sweep finds
+ * the dependents that a crashed process did not look at, or that the ending process did not know yet.
  */
 export interface Dependents {
   /** Deliveries of these tasks have ended. Runs no query while no task waits for another. */

@@ -172,8 +172,8 @@ interface OutboxFloor {
 }
 
 /**
- * The wait between looks that read all rows. They find the rows that the floor would hide: the sequence may have been set back, or a backend
- * may have paused after it took its id and before its first write, which makes its transaction visible.
+ * The wait between looks that read all rows. They find the rows that the floor would hide: the sequence may have been set back, or a
+ * backend may have paused after it took its id and before its first write, which makes its transaction visible.
  */
 const fullLookMs = 60_000
 
