@@ -1,6 +1,6 @@
 import { Gauge, type Registry } from 'prom-client'
 
-/** How many deliveries stand so: `failed` is counted up to 10,001, the other two up to 20,000. */
+/** Deliveries of a downstream in these states: `failed` is counted up to 10,001, the other two up to 20,000. */
 export interface DeliveryCounts {
   name: string
   failed: number
@@ -9,8 +9,8 @@ export interface DeliveryCounts {
 }
 
 /**
- * How things stand in the tables and queues, not what happened: most of it told by dispatchers. Of a process without that role there is
- * no sample. `names` are the downstreams of handlers; empty: of all.
+ * The current state of the tables and queues, not counts of events. Dispatchers report most of it; a process without that role has no
+ * sample. `names` are the downstreams of handlers; empty: all downstreams.
  */
 export function deliveryGauges(registers: Registry[], names: ReadonlySet<string>) {
   const gauge = (name: string, help: string) => new Gauge({ name, help, registers })

@@ -83,16 +83,16 @@ export interface Invalid {
   pointer: string
 }
 
-/** What an operator can mend, one line each: a package that is not installed, a broker that is not set. */
+/** Faults of the setup that an operator can fix, one on each line: a package is not installed, a broker is not set. */
 export class SetupError extends Error {
   override name = 'SetupError'
 }
 
-/** What `import()` rejects with where a package is not installed. */
+/** Is this the error of `import()` for a package that is not installed? */
 export const isMissingPackage = (err: unknown): boolean =>
   err instanceof Error && 'code' in err && err.code === 'ERR_MODULE_NOT_FOUND'
 
-/** The text of what was thrown: JavaScript may throw anything. */
+/** The text of a thrown value: JavaScript may throw any value. */
 export const messageOf = (err: unknown): string => (err instanceof Error ? err.message : String(err))
 
 /** The same, short enough for a reason: the text of a server or a handler may have any length. */
@@ -123,7 +123,7 @@ export class Problem extends Error {
   }
 }
 
-/** What callers may be told. A closed list: the text of a connection error names hosts. */
+/** The details that callers may see. The list is closed because the text of a connection error names hosts. */
 type UnavailableDetail =
   | 'the database cannot be reached'
   | 'the database takes too long'
@@ -132,7 +132,7 @@ type UnavailableDetail =
   | 'the process is overloaded'
   | 'the process is stopping'
 
-/** Nothing was promised. The API answers 503 with the message as its detail, and with `Retry-After`. */
+/** Nothing was promised to the caller. The API answers 503 with the message as its detail, and with `Retry-After`. */
 export class Unavailable extends Error {
   readonly retryAfterS: number
 
@@ -176,14 +176,14 @@ const shown = ({ detail, pointer }: Invalid): Invalid => ({
 /** Text of a caller is returned escaped and cut, so that an error page cannot carry a payload. */
 function printable(text: string): string {
   const safe = redact(text).replace(
-    // oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
+    // oxlint-disable-next-line eslint/no-control-regex -- control characters are replaced here
     /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff<>]/gu,
     char => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`
   )
   return safe.length > 200 ? `${safe.slice(0, 197)}...` : safe
 }
 
-/** What zod says, without the signs that would come out escaped, as all that might be markup. */
+/** A message of zod without `<` and `>`, which the answer would escape as possible markup. */
 export const withoutAngles = (message: string): string =>
   message
     .replaceAll('<=', '≤ ')

@@ -8,7 +8,7 @@ export const failpoints = [
   'accept.after_commit',
   'queue.before_add',
   'queue.after_add',
-  // For the dispatcher. Claims of an accept have accept.after_commit.
+  // Claims by a dispatcher. Claims by an accept pass accept.after_commit.
   'claim.after_commit',
   // A worker has taken the job from the queue.
   'execute.before_read',
@@ -21,7 +21,7 @@ export const failpoints = [
   'receipt.after_commit',
   'rescue.after_select',
   'rescue.after_commit',
-  // The drain of the outbox; what it stores passes the points of an accept as well.
+  // The drain of the outbox; the tasks that it stores also pass the points of an accept.
   'outbox.after_read',
   'outbox.after_store',
   'outbox.before_reject',
@@ -30,14 +30,14 @@ export const failpoints = [
   'relay.after_read',
   'relay.after_post',
   'relay.after_remove',
-  // Of the next one of an orderingKey.
+  // The promotion of the next delivery of an orderingKey.
   'promote.before',
   'promote.after_commit',
   'alarm.after_send',
   'check.after_answer',
-  // What a bulk redelivery takes is written down, and not changed yet.
+  // A bulk redelivery has recorded the deliveries that it takes, and has not changed them yet.
   'bulk.after_take',
-  // Of retention: what is archived is still in the tables.
+  // Retention: the archived tasks are still in the tables.
   'archive.after_write',
   'migrate.step',
   'shutdown.after_drain'
@@ -45,7 +45,7 @@ export const failpoints = [
 export type Failpoint = (typeof failpoints)[number]
 
 export interface Fault {
-  /** An exception where nobody waits for the work, such as after a commit, ends the process like any bug there. */
+  /** If no caller awaits the work, such as after a commit, an exception ends the process, like any bug there. */
   action: 'kill' | 'stop' | 'sleep' | 'throw'
   /** For `sleep`. The whole process sleeps, as with a blocked event loop. */
   ms: number
@@ -57,15 +57,15 @@ export interface Fault {
 
 const form = /^([a-z_.]+)=(kill|stop|throw|sleep:(\d{1,6}))(?:#([1-9]\d{0,5})|%([1-9]\d?|100))?$/
 
-/** `accept.before_commit=kill#3,queue.before_add=sleep:500%10`: at the third hit; at one of ten hits. Or the error in the text. */
+/** `accept.before_commit=kill#3,queue.before_add=sleep:500%10`: at the third hit; at one of ten hits. A string is the error in the text. */
 export function parseFailpoints(text: string): Map<Failpoint, Fault> | string {
   const faults = new Map<Failpoint, Fault>()
   for (const part of text.split(',').map(each => each.trim())) {
-    const [, asked, action = '', ms = '0', hit, percent = '100'] = form.exec(part) ?? []
-    if (asked === undefined)
+    const [, point, action = '', ms = '0', hit, percent = '100'] = form.exec(part) ?? []
+    if (point === undefined)
       return `must be like accept.before_commit=kill#3 or queue.before_add=sleep:500%10, but holds ${JSON.stringify(part)}`
-    const name = failpoints.find(each => each === asked)
-    if (name === undefined) return `has the unknown name ${asked}: the names are ${failpoints.join(', ')}`
+    const name = failpoints.find(each => each === point)
+    if (name === undefined) return `has the unknown name ${point}: the names are ${failpoints.join(', ')}`
     if (faults.has(name)) return `names ${name} twice`
     faults.set(name, {
       action: action.split(':')[0] as Fault['action'],
@@ -89,7 +89,7 @@ export function failpoint(name: Failpoint): void {
   if (armed !== undefined) hit(name, armed.get(name))
 }
 
-/** During `work`: a moment after its start, when its bytes have left, unless it has ended by then. */
+/** A failpoint 200 ms after the start of `work`, when its bytes have left, or at the end of `work` if that is earlier. */
 export function failpointAmid<T>(name: Failpoint, work: Promise<T>): Promise<T> {
   if (!armed?.has(name)) return work
   return withTimeout(work, 200, () => {}).then(() => {
@@ -104,7 +104,7 @@ function hit(name: Failpoint, fault: Fault | undefined): void {
   hits.set(name, count)
   if (fault.hit !== undefined && fault.hit !== count) return
   if (Math.random() >= fault.probability) return
-  // Not by the logger, which may not get to write it.
+  // Written without the logger: the process may end before the logger writes the line.
   writeSync(2, `${JSON.stringify({ level: 40, msg: 'failpoint', name, action: fault.action, hit: count })}\n`)
   if (fault.action === 'kill') process.kill(process.pid, 'SIGKILL')
   else if (fault.action === 'stop') process.kill(process.pid, 'SIGSTOP')

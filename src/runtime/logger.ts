@@ -8,7 +8,7 @@ export interface EndedDelivery {
   by?: string
 }
 
-/** What the service needs of a logger. pino is one. */
+/** The methods of a logger that the service uses. pino has them. */
 export interface Logger {
   debug(fields: object, message: string): void
   info(fields: object, message: string): void

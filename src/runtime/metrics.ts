@@ -11,7 +11,7 @@ interface MetricsOptions {
   processMetrics?: boolean
   /** ms since 1970, by the clock of the database as far as it is known. */
   now?: () => number
-  /** What they send has its series from the start, at 0. */
+  /** The series of their messageCodes and downstreams exist from the start, at 0. */
   handlers?: Iterable<{
     messageCode: string
     downstreams: readonly { name: string }[]
@@ -24,8 +24,8 @@ interface MetricsOptions {
 }
 
 /**
- * The numbers of this process, in the words of the glossary. Labels are only names that handlers declare or our own words, never
- * values of a caller, so that nobody can create more series.
+ * The metrics of this process, in the words of the glossary. Labels are names from handlers or our own words, never values of a
+ * caller: callers cannot create more series.
  */
 export function createMetrics({
   processMetrics = true,
@@ -42,9 +42,9 @@ export function createMetrics({
   const sends = known.flatMap(({ messageCode, downstreams }) =>
     downstreams.map(({ name }) => ({ messageCode, downstream: name }))
   )
-  const codes = new Set(known.map(one => one.messageCode))
-  const names = new Set(sends.map(one => one.downstream))
-  /** Rows outlive their handlers: their messageCodes make no series of their own. */
+  const codes = new Set(known.map(handler => handler.messageCode))
+  const names = new Set(sends.map(send => send.downstream))
+  /** A row may outlive its handler: its messageCode then gets no series of its own. */
   const codeOf = (messageCode: string | undefined): string =>
     messageCode !== undefined && (codes.size === 0 || codes.has(messageCode)) ? messageCode : 'unknown'
 
@@ -130,7 +130,7 @@ export function createMetrics({
     for (const kind of acceptKinds) accepts.inc({ message_code: messageCode, kind }, 0)
   }
   for (const { messageCode, checkBack, dtm } of known) {
-    // Nobody else may post half messages.
+    // Only these handlers accept half messages.
     if (!checkBack && !dtm) continue
     for (const answer of checkAnswers) checks.inc({ message_code: messageCode, answer }, 0)
     for (const state of ['COMMITTED', 'ROLLED_BACK'])
@@ -169,11 +169,11 @@ export function createMetrics({
     moved(move: string, written: boolean, n = 1) {
       if (n > 0) moves.inc({ move, written: String(written) }, n)
     },
-    /** A first try of a delivery ended. */
+    /** The first attempt of a delivery ended. */
     firstAttempt(messageCode: string, downstream: string, outcome: (typeof outcomes)[number]) {
       firstAttempts.inc({ message_code: codeOf(messageCode), downstream, outcome })
     },
-    /** A delivery ended, with its first try or a later one. */
+    /** A delivery ended, with its first attempt or a later one. */
     ended(
       delivery: { messageCode: string | undefined; downstream: string; isFirstTry: boolean },
       status: (typeof endings)[number],
@@ -217,5 +217,5 @@ export function createMetrics({
 const outcomes = ['delivered', 'refused', 'failed'] as const
 const endings = ['HANDLED', 'FAILED', 'DELETED'] as const
 const acceptKinds = ['created', 'same', 'conflict', 'refused'] as const
-/** Reasons of what is not FAILED. */
+/** Reasons of deliveries that are not FAILED. */
 const endedOtherwise = new Set<string>(['SKIPPED', 'DELETED'])

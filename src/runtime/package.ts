@@ -22,7 +22,7 @@ const isInstalled = [packageRoot, process.argv[1] ?? ''].some(path =>
   path.split(sep).includes('node_modules')
 )
 
-/** `key create NAME` as it is typed here: by npm in a clone, by npx in a project, by its name in the image. */
+/** The command line for `key create NAME`: `npm run` in a clone, `npx ackbox` in a project, `ackbox` in the image. */
 export function commandLine(command: string): string {
   if (isInstalled) return `npx ackbox ${command}`
   if (!isClone) return `ackbox ${command}`

@@ -1,8 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises'
 
 /**
- * Runs `work` every `ms`, counted from its end, until the signal aborts. Resolves when the last run has ended. An exception goes to
- * `onError`, and the next run follows. `work` may return the ms until its next run.
+ * Runs `work` every `ms`, counted from its end, until the signal aborts. Resolves when the last run has ended. `onError` gets an
+ * exception, and the next run follows. `work` may return the ms until its next run.
  */
 export async function repeat(
   ms: number,
@@ -25,7 +25,7 @@ export async function repeat(
 export const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
   wait(ms, undefined, { signal }).catch(() => {})
 
-/** A sleep that can be cut short, also before it began; true: it was. */
+/** A sleep that `end` cuts short, even before it begins. `take` resolves to true if it was cut short. */
 export function nap(): { take(ms: number, signal: AbortSignal): Promise<boolean>; end(): void } {
   let woken = false
   let end = (): void => {

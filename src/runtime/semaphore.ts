@@ -24,14 +24,14 @@ export function semaphore(most: number): Semaphore {
   }
 }
 
-/** Counts running work. It has no Set of it, to save memory (docs/decisions.md). */
+/** Counts running work. It keeps no Set of the work, to save memory (docs/decisions.md). */
 interface WaitGroup extends Pick<Semaphore, 'enter' | 'leave'> {
   /** Resolves when no work is running. */
   idle(): Promise<void>
 }
 
 export function waitGroup(): WaitGroup {
-  const { enter, leave, full } = semaphore(1) // A single one is enough.
+  const { enter, leave, full } = semaphore(1) // It is full, and so not idle, as soon as any work runs.
   return {
     enter,
     leave,

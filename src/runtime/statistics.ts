@@ -1,11 +1,11 @@
-// What this process counts by minute, downstream and messageCode, for the charts of the dashboard. Kept in memory until it is written.
+// The counts of this process by minute, downstream and messageCode, for the charts of the dashboard. They stay in memory until written.
 import { eachCounter, latencyBounds, type Counter } from '../domain/counts.ts'
 
 /** Counts of one minute since its start, of one downstream and messageCode. */
 export interface Counts extends Record<Counter, number> {
   /** ms since 1970. */
   minute: number
-  /** Empty for what was accepted: a task has no downstream yet. */
+  /** Empty for accepted tasks: a task has no downstream yet. */
   downstream: string
   messageCode: string
   /** Histogram of the ms until HANDLED, by `latencyBounds`. */
@@ -15,22 +15,22 @@ export interface Counts extends Record<Counter, number> {
 export type Statistics = ReturnType<typeof openStatistics>
 
 const minuteMs = 60_000
-/** A clock that was set back by more is followed. */
+/** If the clock is set back by more, the minute follows it. */
 const longestStepMs = 5 * minuteMs
 
-/** Whoever counts passes its own clock: all of them that of the database. */
+/** `now` is the clock of the caller: in all processes that of the database. */
 export function openStatistics(now: () => number) {
   let minute = 0
   let byDownstream = new Map<string, Map<string, Counts>>()
-  /** Of minutes that are over, and not written yet. */
+  /** Counts of past minutes that are not written yet. */
   let over: Counts[] = []
 
   function counts(downstream: string, messageCode: string): Counts {
     const current = Math.floor(now() / minuteMs) * minuteMs
-    // What is known of the database's clock may step back a little: a minute that is over is not begun again.
+    // The estimate of the database's clock may step back a little: a past minute does not begin again.
     if (current > minute || current < minute - longestStepMs) {
       over.push(...all())
-      // What cannot be written for long is forgotten, the oldest first: charts are no promise.
+      // Counts that cannot be written for long are dropped, the oldest first: charts are not guaranteed.
       if (over.length > mostKept) over = over.slice(-mostKept)
       byDownstream = new Map()
       minute = current
@@ -76,26 +76,26 @@ export function openStatistics(now: () => number) {
       at.failed++
       if (isExhausted) at.exhausted++
     },
-    /** Writes what was counted. What fails to be written is written the next time. */
+    /** Writes the counts. If that fails, they are written the next time. */
     async flush(write: (counts: readonly Counts[]) => Promise<void>): Promise<void> {
       const ended = over
       const counted = summed([...ended, ...all()])
       if (counted.length === 0) return
       await write(counted)
-      over = over.filter(one => !ended.includes(one))
+      over = over.filter(past => !ended.includes(past))
     }
   }
 }
 
 const mostKept = 10_000
 
-/** Each minute, downstream and messageCode once: one that a clock began twice is one row. */
+/** One row for each minute, downstream and messageCode, also if the clock began a minute twice. */
 function summed(counted: readonly Counts[]): Counts[] {
   const byKey = new Map<string, Counts>()
-  for (const one of counted) {
-    const key = JSON.stringify([one.minute, one.downstream, one.messageCode])
+  for (const row of counted) {
+    const key = JSON.stringify([row.minute, row.downstream, row.messageCode])
     const known = byKey.get(key)
-    byKey.set(key, known ? sum(known, one) : one)
+    byKey.set(key, known ? sum(known, row) : row)
   }
   return [...byKey.values()]
 }

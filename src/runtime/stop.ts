@@ -2,15 +2,15 @@
 
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 type StopSignal = (typeof signals)[number]
-/** Nobody presses Ctrl-C twice so fast. */
+/** A person cannot press Ctrl-C twice so fast. */
 const echoMs = 300
 
 /**
- * Calls `ask` once for each request to stop. Under npm the terminal and systemd signal npm and this process, and npm passes its
- * signal on: a signal within `echoMs` is the same request. If npm was killed, this process stops too: nothing else would stop it.
+ * Calls `onRequest` once for each request to stop. Under npm the terminal and systemd signal npm and this process, and npm forwards
+ * its signal: a signal within `echoMs` is the same request. If npm was killed, this process stops too: nothing else would stop it.
  */
 export function onStop(
-  ask: (why: { signal: StopSignal } | { parent: 'gone' }) => void,
+  onRequest: (cause: { signal: StopSignal } | { parent: 'gone' }) => void,
   of: readonly StopSignal[] = ['SIGINT', 'SIGTERM']
 ): void {
   const underNpm = process.env['npm_lifecycle_event'] !== undefined
@@ -19,7 +19,7 @@ export function onStop(
     process.on(signal, () => {
       const isEcho = underNpm && performance.now() - last < echoMs
       last = performance.now()
-      if (!isEcho) ask({ signal })
+      if (!isEcho) onRequest({ signal })
     })
   }
   if (!underNpm) return
@@ -27,7 +27,7 @@ export function onStop(
   const watch = setInterval(() => {
     if (process.ppid === ppid) return
     clearInterval(watch)
-    ask({ parent: 'gone' })
+    onRequest({ parent: 'gone' })
   }, 1_000)
   watch.unref()
 }

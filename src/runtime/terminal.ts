@@ -1,4 +1,4 @@
-// The log on a terminal: one short line for each event. Elsewhere the log is JSON, and nothing of this is loaded.
+// The log on a terminal: one short line for each event. Elsewhere the log is JSON, and this file is not loaded.
 import { styleText } from 'node:util'
 import type { EndedDelivery } from './logger.ts'
 
@@ -46,7 +46,7 @@ export function openTerminal(print: (text: string) => void, colors: boolean): Te
     hidden = 0
     timer = undefined
   }
-  /** Whether there is room for one more line in this second. What has none is only counted. */
+  /** Is there room for another line in this second? Lines without room are only counted. */
   const hasRoom = (): boolean => {
     timer ??= setTimeout(closeSecond, 1_000).unref()
     if (shown < linesPerSecond) shown++
@@ -82,7 +82,7 @@ function eventLine(event: Event): Shown {
     ([name, value]) => `${name}=${short(value)}`
   )
   const text = [short(msg), ...pairs, ...(message === undefined ? [] : [short(message)])].join(' ')
-  // A stack has lines of its own: it is for whoever mends the bug.
+  // A stack keeps its line breaks: it helps to fix the bug.
   return [word, style, Number(level) >= 50 && stack !== undefined ? `${text}\n${lines(stack)}` : text]
 }
 
@@ -97,7 +97,7 @@ function deliveryText(fields: Event): string {
   return reason === undefined ? text : `${text}: ${short(reason)}`
 }
 
-/** One line of bounded length. Producers choose a taskNo: none may move the cursor or write colors. */
+/** One line of bounded length. Producers choose a taskNo, and it must not move the cursor or write colors. */
 function short(value: unknown): string {
   const text =
     typeof value === 'string' ? value : Array.isArray(value) ? value.join(',') : (JSON.stringify(value) ?? '')
@@ -107,5 +107,5 @@ function short(value: unknown): string {
 
 const lines = (stack: unknown): string => String(stack).split('\n').map(escaped).join('\n')
 
-// oxlint-disable-next-line no-control-regex -- these are what it takes out
+// oxlint-disable-next-line no-control-regex -- it replaces them
 const escaped = (text: string): string => text.replaceAll(/[\u0000-\u001F\u007F-\u009F\u2028-\u202E]/g, '�')

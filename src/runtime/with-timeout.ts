@@ -29,7 +29,7 @@ export async function withTimeout<T, Late>(
   }
 }
 
-/** Settles as `work` does; undefined once `signal` is aborted. `work` itself goes on, and what it then throws nobody hears. */
+/** Settles as `work` does; undefined once `signal` is aborted. `work` itself continues, and its later error is ignored. */
 export async function untilAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T | undefined> {
   work.catch(() => {})
   if (signal.aborted) return undefined
@@ -44,7 +44,7 @@ export async function untilAborted<T>(signal: AbortSignal, work: Promise<T>): Pr
   }
 }
 
-/** Waits for `work`, but no longer than `ms` milliseconds, whatever it comes to. */
+/** Waits until `work` settles, but no longer than `ms` milliseconds. Its result and its error are ignored. */
 export async function waitAtMost(ms: number, work: Promise<unknown>): Promise<void> {
   await withTimeout(
     work.catch(() => {}),
