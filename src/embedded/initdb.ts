@@ -19,10 +19,10 @@ export async function findBinaries(): Promise<{ initdb: string; postgres: string
   }
 }
 
-/** A kill in the middle leaves these. Those of a start at this moment are younger. */
+/** Older files are leftovers of a killed start. The files of a start that still runs are younger. */
 const leftMs = 10 * 60_000
 
-/** Removes what starts that were killed have left: folders of 40 MB, and their passwords. */
+/** Removes the leftovers of killed starts: folders of 40 MB, and their passwords. */
 export function removeLeftovers(dataDir: string): void {
   for (const name of fs.readdirSync(dataDir).filter(it => it.startsWith('postgres.new-'))) {
     const left = path.join(dataDir, name)
@@ -31,12 +31,12 @@ export function removeLeftovers(dataDir: string): void {
     try {
       fs.rmSync(left, { recursive: true, force: true })
     } catch {
-      // It is another user's, and in nobody's way.
+      // It belongs to another user and does no harm.
     }
   }
 }
 
-/** Makes `postgres/` in dataDir. Made beside and renamed, so that a kill in the middle, or two at once, leave either nothing or all of it. */
+/** Creates `postgres/` in dataDir under a temporary name and renames it: after a kill, or two starts at once, it is complete or absent. */
 export async function initialise(
   initdb: string,
   runAs: RunAs | undefined,
@@ -48,8 +48,8 @@ export async function initialise(
   try {
     fs.writeFileSync(passwordFile, password + '\n', { mode: 0o600 })
     if (runAs && !runAs.renamed)
-      for (const it of [making, passwordFile]) fs.chownSync(it, runAs.uid, runAs.gid)
-    const said = await run(
+      for (const target of [making, passwordFile]) fs.chownSync(target, runAs.uid, runAs.gid)
+    const result = await run(
       initdb,
       [
         `--pgdata=${making}`,
@@ -62,8 +62,8 @@ export async function initialise(
       ],
       runAs
     )
-    if (said.code !== 0)
-      throw new DatabaseError(`The embedded PostgreSQL could not be created: ${complaint(said.text)}`)
+    if (result.code !== 0)
+      throw new DatabaseError(`The embedded PostgreSQL could not be created: ${complaint(result.text)}`)
     try {
       fs.renameSync(making, path.join(dataDir, 'postgres'))
     } catch (err) {
@@ -80,8 +80,8 @@ async function run(
   args: string[],
   runAs: RunAs | undefined
 ): Promise<{ code: number | null; text: string }> {
-  const [command, words, who] = commandOf(runAs, binary, args)
-  const child = spawn(command, words, { ...who, env: environment(), stdio: ['ignore', 'pipe', 'pipe'] })
+  const [command, words, user] = commandOf(runAs, binary, args)
+  const child = spawn(command, words, { ...user, env: environment(), stdio: ['ignore', 'pipe', 'pipe'] })
   let text = ''
   for (const stream of [child.stdout, child.stderr])
     stream.on('data', (bytes: Buffer) => {
@@ -93,13 +93,13 @@ async function run(
   })
 }
 
-/** Of all that a program said, the line that tells why it gave up. */
-export function complaint(said: string): string {
-  const lines = said.trim().split('\n')
+/** The line in the output of a program that explains why it failed. */
+export function complaint(output: string): string {
+  const lines = output.trim().split('\n')
   return (lines.find(line => /FATAL|PANIC|error|denied/i.test(line)) ?? lines.at(-1) ?? '').trim()
 }
 
-/** Nothing of ours leaks into PostgreSQL (PG* would change what it does), and its messages are English. */
+/** PostgreSQL inherits only PATH from us (PG* would change its behavior), and its messages are English. */
 export function environment(): NodeJS.ProcessEnv {
   return { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' }
 }

@@ -1,4 +1,4 @@
-// Which PostgreSQL runs on a folder of data, as its postmaster.pid says; the file may be stale, and the number another's.
+// Finds the PostgreSQL that runs on a data folder by its postmaster.pid. The file may be stale, and its pid may be another program's.
 import fs from 'node:fs'
 import path from 'node:path'
 
@@ -18,7 +18,7 @@ export function readPidFile(data: string): PidFile | undefined {
   }
 }
 
-/** The one that runs on this data, whoever started it. */
+/** The PostgreSQL that runs on this data, no matter which process started it. */
 export function findRunning(data: string): { pid: number; port: number } | undefined {
   const file = readPidFile(data)
   if (file?.pid === 0) discardEmpty(data)
@@ -28,7 +28,7 @@ export function findRunning(data: string): { pid: number; port: number } | undef
   return undefined
 }
 
-/** PostgreSQL makes the file and fills it at once. One that stays empty is left from a crash between, and stops every start. */
+/** PostgreSQL creates the file and fills it at once. A file that stays empty is left by a crash in between, and blocks every start. */
 function discardEmpty(data: string): void {
   const file = path.join(data, 'postmaster.pid')
   const stat = fs.statSync(file, { throwIfNoEntry: false })
@@ -36,9 +36,9 @@ function discardEmpty(data: string): void {
 }
 
 /**
- * After a crash postmaster.pid may name a number that by now is another program's (usual in containers), and PostgreSQL
- * then refuses to start. A number that cannot exist lets it start; the file must stay, since it also names the
- * shared memory by which PostgreSQL finds out whether a backend of old still runs.
+ * After a crash the pid in postmaster.pid may belong to another program (usual in containers), and PostgreSQL then
+ * refuses to start. A pid that cannot exist lets it start. The file must stay, since it also names the shared memory
+ * by which PostgreSQL finds out whether an old backend still runs.
  */
 function disown(data: string, pid: number): void {
   if (!isAlive(pid)) return
@@ -57,7 +57,7 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** Alive, and on Linux certainly ours: a number alone may have passed to another program. A zombie counts as gone. */
+/** Alive, and on Linux certainly ours: the pid alone may belong to another program by now. A zombie counts as ended. */
 export function isPostmaster(pid: number, data: string): boolean {
   if (!isAlive(pid)) return false
   if (process.platform !== 'linux') return readPidFile(data)?.pid === pid

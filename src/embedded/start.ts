@@ -22,15 +22,15 @@ export interface Embedded {
 const lock = 1_095_976_779
 
 /**
- * A real PostgreSQL under `dataDir`, for us alone. Who holds it is known by an advisory lock in that very PostgreSQL, on a
- * connection that dies with its process: after kill -9 nothing stale is left, and the next start takes the orphan over.
+ * A real PostgreSQL under `dataDir`, for this process alone. Its holder has an advisory lock in that PostgreSQL, on a
+ * connection that ends with the process: after kill -9 nothing stale is left, and the next start takes the orphan over.
  */
 export async function startEmbedded({ dataDir, log }: EmbeddedOptions): Promise<Embedded> {
   const began = Date.now()
   for (;;) {
     const postmaster = await runPostmaster({ dataDir, ...(log && { log }) })
     const release = await hold(postmaster, dataDir)
-    if (!release) continue // it was just being stopped by the one who held it
+    if (!release) continue // its holder is stopping it
     log?.info(
       { pid: postmaster.pid, port: postmaster.port, adopted: postmaster.adopted, ms: Date.now() - began },
       'postgres.ready'
@@ -50,7 +50,7 @@ function running(postmaster: Postmaster, dataDir: string, release: () => Promise
   const onExit = () => {
     try {
       process.kill(pid, 'SIGINT')
-    } catch {} // it is gone: fine
+    } catch {} // it has ended already
   }
   process.once('exit', onExit)
   let stopped: Promise<void> | undefined
@@ -61,7 +61,7 @@ function running(postmaster: Postmaster, dataDir: string, release: () => Promise
     stop: () =>
       (stopped ??= (async () => {
         const stopping = stopPostmaster({ pid, dataDir })
-        await release() // not before the signal: nobody may adopt what is about to end
+        await release() // not before the signal: no process may adopt a PostgreSQL that is about to end
         await stopping
         process.off('exit', onExit)
       })())
@@ -78,7 +78,7 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
     connect_timeout: 5,
     backoff: () => 0.1,
     onnotice: () => {},
-    // A backend that was killed takes the lock with it: take it again before somebody else does.
+    // A killed backend loses the lock: take it again before another process does.
     onclose: () => {
       if (!released) setTimeout(() => void take().catch(() => {}), 50)
     },
@@ -96,7 +96,7 @@ async function hold(postmaster: Postmaster, dataDir: string): Promise<(() => Pro
     for (const until = Date.now() + 5_000; ;) {
       if (await take()) return release
       const holder = await findHolder(sql)
-      // One that was just killed may still have its backend for a moment.
+      // A process that was just killed may still have its backend for a moment.
       if ((holder && isAlive(holder)) || Date.now() > until)
         throw new DatabaseError(heldBy(holder, postmaster, dataDir))
       await sleep(25)
