@@ -1,4 +1,4 @@
-// What each channel must still be told. Channels know nothing of each other: one that is broken keeps only its own rows.
+// The alarms that each channel must still get. Channels are independent: a broken channel keeps only its own rows.
 import type { AlarmKind } from '../domain/types.ts'
 import type { ClaimedAlarm } from './alarms.ts'
 import { plainArray, textArray } from './arrays.ts'
@@ -9,10 +9,10 @@ export interface AlarmGroup {
   downstream: string
   kind: AlarmKind
   tries: number
-  /** raised: something was not told yet. repeat: nothing is new, and it is still open. */
+  /** raised: some alarms were not sent yet. repeat: no alarm is new, and the group is still open. */
   event: 'raised' | 'repeat' | 'resolved'
   openedAt: Date | null
-  /** Rows that were told and are kept. */
+  /** Rows that were sent and are kept. */
   told: number
 }
 
@@ -25,7 +25,7 @@ export interface AlarmSend {
   raisedAt: Date
 }
 
-/** Writes down which channel must hear of which alarm. In one statement, so that a crash leaves both or neither. */
+/** Records which channel must get which alarm. In one statement, so that a crash leaves both the record and the alarm's update, or neither. */
 export async function addAlarmSends(
   sql: Sql,
   sends: readonly { channel: string; alarm: ClaimedAlarm }[]
@@ -60,9 +60,9 @@ export async function addAlarmSends(
 }
 
 /**
- * The next group of a channel of which something must be said now, if the limit of the channel allows a message; it is out
- * of reach for others for `leaseMs`. `repeatMs`: how often what is open is said again, null for never. `sendResolved`
- * false: neither that nor an end is looked for.
+ * The next group of a channel with a message to send now, if the limit of the channel allows one. Others cannot claim it
+ * for `leaseMs`. `repeatMs`: the interval at which an open group is sent again, null for never. `sendResolved` false:
+ * repeats and ends are not sent.
  */
 export async function claimAlarmGroup(
   sql: Sql,
@@ -131,7 +131,7 @@ export async function claimAlarmGroup(
 
 type Group = Pick<AlarmGroup, 'channel' | 'downstream' | 'kind'>
 
-/** What the group must still be told, oldest first. */
+/** The alarms of a group that were not sent yet, oldest first. */
 export function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<AlarmSend[]> {
   return sql<AlarmSend[]>`
     select task_id as "taskId", attempt, task_no as "taskNo", message_code as "messageCode", reason, raised_at as "raisedAt"
@@ -141,7 +141,7 @@ export function readAlarmSends(sql: Sql, group: Group, limit: number): Promise<A
     limit ${limit}`
 }
 
-/** The channel took the message about them. `keep`: until the incident is over, to know its end. */
+/** The channel accepted the message about them. `keep`: keeps their rows until the incident is over, to detect its end. */
 export async function markAlarmSends(
   sql: Sql,
   group: Group,
@@ -171,7 +171,7 @@ export async function markAlarmSends(
     where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
 }
 
-/** The channel was told that the incident is over. What was raised since is not forgotten: it is owed still. */
+/** The channel accepted the message that the incident is over. Alarms that were raised since then are still to be sent. */
 export async function closeAlarmGroup(sql: Sql, group: Group, digestMs: number): Promise<void> {
   await sql`
     with gone as (
@@ -183,7 +183,7 @@ export async function closeAlarmGroup(sql: Sql, group: Group, digestMs: number):
     where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
 }
 
-/** The channel did not take it: again after `againMs`. `holdMs`: the channel takes nothing at all until then. */
+/** The channel did not accept the message: the next try is after `againMs`. `holdMs`: the channel gets no message until then. */
 export async function postponeAlarmGroup(
   sql: Sql,
   group: Group,
@@ -199,7 +199,7 @@ export async function postponeAlarmGroup(
     where channel = ${group.channel} and downstream = ${group.downstream} and kind = ${group.kind}`
 }
 
-/** Alarms that only channels without a setting should hear are handed out anew. Returns their number. */
+/** Removes channels without a setting. Alarms that no channel has sent are handed out again. Returns their number. */
 export async function releaseUnknownChannels(sql: Sql, channels: readonly string[]): Promise<number> {
   const [row] = await sql<[{ released: number }]>`
     with known as (select unnest(${textArray(channels)}::text[]) as name),

@@ -1,8 +1,8 @@
-// Alarms, and what the channels must still be told of them.
+// Alarms, and the rows for the channels that must still send them.
 import { sql, check, index, integer, pgTable, primaryKey, text, uuid, at, oneOf } from './drizzle.ts'
 import { alarmKinds, type AlarmKind } from '../domain/types.ts'
 
-/** What people must hear. Written by the move itself; claimed and retried like deliveries. */
+/** An event that people must learn of. The move itself writes it; it is claimed and retried like a delivery. */
 export const alarm = pgTable(
   'alarm',
   {
@@ -21,7 +21,7 @@ export const alarm = pgTable(
     index('alarm_unsent_idx')
       .on(t.nextActionAt)
       .where(sql`${t.sentAt} is null`),
-    // Few, among the many of what FAILED.
+    // Few rows, among the many alarms of kind FAILED.
     index('alarm_open_idx')
       .on(t.taskId, t.downstream, t.attempt, t.kind)
       .where(sql`${t.resolvedAt} is null and ${t.kind} <> 'FAILED'`),
@@ -29,13 +29,13 @@ export const alarm = pgTable(
   ]
 )
 
-/** How soon a channel may be sent to again, by the vendor's limit. A row once it was ever used. */
+/** The time of the next message that the vendor's limit allows. A channel has a row once it was used. */
 export const alarmChannel = pgTable('alarm_channel', {
   name: text('name').primaryKey(),
   freeAt: at('free_at').notNull().defaultNow()
 })
 
-/** All alarms of one downstream and kind in one channel: messages are about these. `opened_at`: told, and not yet resolved. */
+/** All alarms of one downstream and kind in one channel: each message is about a group. `opened_at`: sent, and not yet resolved. */
 export const alarmGroup = pgTable(
   'alarm_group',
   {
@@ -50,7 +50,7 @@ export const alarmGroup = pgTable(
   t => [primaryKey({ name: 'alarm_group_pkey', columns: [t.channel, t.downstream, t.kind] })]
 )
 
-/** An alarm that a channel must be told; once told it is removed, or kept until the incident is over. */
+/** An alarm that a channel must send. Once sent, it is removed, or kept until the incident is over. */
 export const alarmSend = pgTable(
   'alarm_send',
   {

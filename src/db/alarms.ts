@@ -3,15 +3,15 @@ import type { Sql } from './pool.ts'
 import type { alarm, task } from './schema.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
-/** An alarm that no channel knows yet. If the process that claimed it dies, another takes it some seconds later. */
+/** An alarm that no channel has yet. If the process that claimed it dies, another process claims it some seconds later. */
 export type ClaimedAlarm = Omit<typeof alarm.$inferSelect, 'sentAt' | 'resolvedAt' | 'nextActionAt'> &
   Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode'> & {
     reason: string | null
-    /** Of KEY_HELD: the key, and how many wait for it; of more than 10,000 only so many are counted. */
+    /** Only for KEY_HELD: the key, and the number of deliveries that wait for it, counted up to 10,000. */
     held: { orderingKey: string; waiting: number } | null
   }
 
-/** Alarms that were not handed to the channels yet, oldest first. Each is out of reach for the others until its next try. */
+/** Alarms that were not handed to the channels yet, oldest first. Other processes cannot claim them until their next try. */
 export function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
   return sql<ClaimedAlarm[]>`
     with due as materialized (
@@ -51,7 +51,7 @@ export function claimAlarms(sql: Sql, limit: number): Promise<ClaimedAlarm[]> {
       left join attempt x on x.task_id = c.task_id and x.downstream = c.downstream and x.attempt = c.attempt`
 }
 
-/** Somebody has heard of them: a channel, or only the log. */
+/** These alarms were reported: by a channel, or only in the log. */
 export async function markAlarmsSent(
   sql: Sql,
   alarms: readonly Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>[]
@@ -66,8 +66,8 @@ export async function markAlarmsSent(
 }
 
 /**
- * No handler here knows this delivery any more: one open alarm, and how long to leave it, from 60 s doubling to 1 h with
- * the age of the alarm. ms by delivery, in the order given.
+ * No handler here knows these deliveries any more. Raises one open alarm for each, and returns the ms until its next look,
+ * in the given order: from 60 s, doubling with the age of the alarm, to 1 h.
  */
 export async function raiseNoHandler(
   sql: Sql,
@@ -105,9 +105,9 @@ export async function raiseNoHandler(
 export type AlarmKey = Pick<ClaimedAlarm, 'taskId' | 'downstream' | 'attempt' | 'kind'>
 
 /**
- * Reads the next `limit` open alarms after `after`, and resolves those whose cause is over. `next` null: there are no more. A statement that ends a cause
- * resolves its alarms too, but does not see an alarm that another statement raises at that moment. FAILED, KEY_HELD, REJECTED and MISMATCH need no
- * sweep: FAILED is raised by the end itself, the others under a lock or a lease.
+ * Reads the next `limit` open alarms after `after`, and resolves those whose cause is over. `next` null: there are no more. A statement
+ * that ends a cause resolves its alarms too, but does not see an alarm that another statement raises at that moment. FAILED, KEY_HELD,
+ * REJECTED and MISMATCH need no sweep: FAILED is raised by the end itself, the others under a lock or a lease.
  */
 export async function sweepAlarms(
   sql: Sql,
@@ -148,10 +148,10 @@ export async function sweepAlarms(
   return { resolved: row.resolved, next: row.looked < limit ? null : row.last }
 }
 
-/** Somebody has dealt with it. False: it was resolved already; null: there is none that the caller may touch. */
+/** An operator has dealt with the alarm. False: it was already resolved. null: there is no such alarm that the caller may change. */
 export async function resolveAlarm(
   sql: Sql,
-  asked: Pick<ClaimedAlarm, 'taskNo' | 'downstream' | 'attempt' | 'kind'> & {
+  request: Pick<ClaimedAlarm, 'taskNo' | 'downstream' | 'attempt' | 'kind'> & {
     who: string
     messageCodes: readonly string[] | null
   }
@@ -159,8 +159,8 @@ export async function resolveAlarm(
   const [row] = await sql<[{ known: boolean; resolved: boolean }]>`
     with known as (
       select a.* from task t join alarm a on a.task_id = t.id
-      where t.task_no = ${asked.taskNo} and a.downstream = ${asked.downstream} and a.attempt = ${asked.attempt}
-        and a.kind = ${asked.kind} and ${isAnyOf(sql, asked.messageCodes, 't.message_code')}
+      where t.task_no = ${request.taskNo} and a.downstream = ${request.downstream} and a.attempt = ${request.attempt}
+        and a.kind = ${request.kind} and ${isAnyOf(sql, request.messageCodes, 't.message_code')}
     ), resolved as (
       update alarm a set resolved_at = now() from known k
       where a.task_id = k.task_id and a.downstream = k.downstream and a.attempt = k.attempt and a.kind = k.kind
@@ -168,8 +168,8 @@ export async function resolveAlarm(
       returning a.kind
     ), told as (
       insert into audit (who, what, target, detail)
-      select ${asked.who}, 'alarm.resolve', ${asked.taskNo},
-        jsonb_build_object('downstream', ${asked.downstream}::text, 'kind', kind) from resolved
+      select ${request.who}, 'alarm.resolve', ${request.taskNo},
+        jsonb_build_object('downstream', ${request.downstream}::text, 'kind', kind) from resolved
     )
     select exists (select from known) as known, exists (select from resolved) as resolved`
   return row.known ? row.resolved : null

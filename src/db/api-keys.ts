@@ -24,7 +24,7 @@ export interface NewKey {
   who: string
 }
 
-/** The key itself is in this answer and nowhere else. 256 random bits: a plain hash of it is enough, and fast. */
+/** The key itself is only in this result. It has 256 random bits: a plain hash of it is enough, and fast. */
 export async function createKey(
   sql: Sql,
   { name, scopes, messageCodes, who }: NewKey
@@ -59,7 +59,7 @@ export async function revokeKey(sql: Sql, { id, who }: { id: string; who: string
   return rows.length > 0
 }
 
-/** How long somebody who signed in with a key stays so. Only hashes of sessions are kept, and a session ends with its key. */
+/** The duration of a session after a sign-in with a key. Only hashes of sessions are stored, and a session ends with its key. */
 export const sessionHours = 12
 
 /** By hashes in hex. False: no such key, or it is revoked. */
@@ -87,7 +87,7 @@ export async function endSession(sql: Sql, hash: string): Promise<void> {
     select k.name, 'session.ended', k.id from ended join api_key k on k.id = ended.key_id`
 }
 
-/** By the hash of a key or of a session, in their order; null: unknown, revoked or over. */
+/** The keys by the hash of a key or of a session, in the order of `hashes`; null: unknown, revoked or expired. */
 async function findKeys(sql: Sql, hashes: readonly string[]): Promise<(ApiKey | null)[]> {
   const rows = await sql<(ApiKey & { hash: string })[]>`
     select hash, id, name, scopes, message_codes as "messageCodes" from api_key
@@ -106,8 +106,8 @@ export async function findKey(sql: Sql, hash: string): Promise<ApiKey | null> {
 }
 
 /**
- * The same for many who ask at once. Nobody needs to be refused for guessing: what is asked meanwhile goes along in the next
- * statement, and while made-up keys are among them there are only a few dozen statements a second, however many come.
+ * The same for many requests at once. It needs no limit on guesses: requests that arrive during a statement share the next
+ * one, and while unknown keys are among them, only a few dozen statements run each second.
  */
 export function keyFinder(
   find: (hashes: string[]) => Promise<(ApiKey | null)[]>

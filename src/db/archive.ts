@@ -1,26 +1,26 @@
-// Tasks on their way out of the tables, and back.
+// Moves tasks from the tables to the archive, and back.
 import { plainArray } from './arrays.ts'
 import { withPartitions } from './partitions.ts'
 import type { Sql } from './pool.ts'
 
-/** Keeps tasks where they outlive the database. */
+/** A store for tasks that outlives the database. */
 export interface Archive {
   /** Rows are removed only once this has resolved. */
   append(records: readonly ArchiveRecord[]): Promise<void>
 }
 
-/** A task with the rows that tell its story, as one line of JSON. */
+/** A task with its deliveries, attempts and receipts, as one line of JSON. */
 export interface ArchiveRecord {
   id: string
-  /** Of its POST, in UTC: YYYY-MM-DD. */
+  /** The day of its POST, in UTC: YYYY-MM-DD. */
   day: string
   line: string
 }
 
-/** Bodies and answers of so many tasks are in memory at a time. */
+/** The most tasks whose bodies and answers are in memory at a time. */
 const atOnce = 100
 
-/** What each of these looked like when it was archived, by its place in `ids`. Undefined: it was gone. */
+/** Archives these tasks. Returns the state of each when it was archived, in the order of `ids`. Undefined: it was gone. */
 export async function archiveTasks(
   sql: Sql,
   ids: readonly string[],
@@ -49,7 +49,7 @@ export async function archiveTasks(
   return ids.map(id => seen.get(id))
 }
 
-/** What a line of the archive holds: rows by the names of their columns, as of the version that wrote them. */
+/** The content of a line of the archive: rows by the column names of the version that wrote them. */
 export interface ArchivedTask {
   archivedAt: string
   task: { id: string; task_no: string; created_at: string; [column: string]: unknown }
@@ -58,26 +58,26 @@ export interface ArchivedTask {
   receipts: { [column: string]: unknown }[]
 }
 
-/** The place in an order is of no use any more, and a receipt gets a new number: the old one may be taken. */
-const left: { [table: string]: string[] } = {
+/** Columns that are not restored: the place in an order has no use any more, and the old id of a receipt may be taken. */
+const omitted: { [table: string]: string[] } = {
   delivery: ['ordering_key', 'position', 'owner'],
   receipt: ['id']
 }
 
 /**
- * Puts an archived task back with its deliveries, attempts and receipts, by one statement. Retention leaves it alone for its days from
- * now on. False: its number, its id or its unique business key is taken, and nothing was changed.
+ * Restores an archived task with its deliveries, attempts and receipts, by one statement. Its days of retention begin anew. False: its
+ * number, its id or its unique business key is taken, and nothing was changed.
  */
 export async function restoreTask(sql: Sql, line: string, who: string): Promise<boolean> {
   const archived = JSON.parse(line) as ArchivedTask
   const known = await sql<{ name: string; columns: string[] }[]>`
     select table_name as name, array_agg(column_name::text) as columns from information_schema.columns
     where table_schema = current_schema() group by table_name`
-  // By name, and only those that both have: what a later version added gets its default.
+  // By name, and only columns that the table and the line both have: a column of a later version gets its default.
   const columns = (table: string, row: { [column: string]: unknown }) => {
     const there = known.find(({ name }) => name === table)?.columns ?? []
-    const both = there.filter(name => Object.hasOwn(row, name) && !left[table]?.includes(name))
-    // Names of the catalog, none of the file.
+    const both = there.filter(name => Object.hasOwn(row, name) && !omitted[table]?.includes(name))
+    // These names are from the catalog, not from the file.
     return sql.unsafe(both.map(name => `"${name}"`).join(', '))
   }
   const { task, deliveries, attempts, receipts } = archived
@@ -85,7 +85,7 @@ export async function restoreTask(sql: Sql, line: string, who: string): Promise<
   const deliveryColumns = columns('delivery', deliveries[0] ?? { task_id: null })
   const attemptColumns = columns('attempt', attempts[0] ?? { task_id: null })
   const receiptColumns = columns('receipt', receipts[0] ?? { task_id: null })
-  // Of its removal rows may be left that wait for the end of their day.
+  // Its removal may have left rows, which are dropped with their day.
   await sql`
     with task_rows as (delete from attempt where task_id = ${task.id}::uuid and not exists (select from task where id = ${task.id}::uuid))
     delete from receipt where task_id = ${task.id}::uuid and not exists (select from task where id = ${task.id}::uuid)`

@@ -1,7 +1,7 @@
 import type { Sql } from './pool.ts'
 import type { attempt, Row } from './schema.ts'
 
-/** What is on record of a delivery's attempts before this one. */
+/** The recorded attempts of a delivery before this one. */
 interface EarlierAttempts {
   attempts: Pick<Row<typeof attempt>, 'outcome' | 'reason' | 'status_code'>[]
   /** Attempts that left no record: their lease was lost, or they were released unsent. */
@@ -9,8 +9,8 @@ interface EarlierAttempts {
 }
 
 /**
- * The attempts of a delivery before `attempt` that may have reached its downstream. Of the rounds before this one they count only
- * where the last one ended FAILED and stayed so: `repeat`, of what is HANDLED, is a wish to send it again.
+ * The attempts of a delivery before `attempt` that may have reached its downstream. Attempts of earlier rounds count only if the last
+ * round ended FAILED and stayed so: `repeat` of a HANDLED delivery is a wish to send it again.
  */
 export async function findEarlierAttempts(
   sql: Sql,

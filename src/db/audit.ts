@@ -1,4 +1,4 @@
-// The audit: what operators did, written and listed. An act of api-keys.ts, of an archive or of an alarm writes its row itself, in its own statement.
+// The audit: acts of operators, written and listed. Acts on API keys, an archive or an alarm write their row in their own statement.
 import { and, desc, gte, lt } from './drizzle.ts'
 import { is, paged } from './page.ts'
 import type { Sql } from './pool.ts'

@@ -2,21 +2,21 @@ import { sleep } from '../runtime/repeat.ts'
 import { isInfrastructure } from './pool.ts'
 
 interface BatcherOptions<In, Out> {
-  /** One statement, one commit; as many results as items, in their order. Of several statements some may have failed. */
+  /** One statement and one commit. Returns one result for each item, in order; of several statements, some may have failed. */
   write: (items: In[]) => Promise<Out[] | Partly<Out>>
   /** The most items of one statement. */
   max: number
-  /** Statements at a time (2): while these are written the next one gathers. */
+  /** Statements at a time (2). While these run, the next one gathers items. */
   inFlight?: number
-  /** After a statement the next one gathers for so long (0), unless it is full or somebody waits for an item of it. */
+  /** For so long after a statement the next one gathers items (0), unless it is full or has an urgent item. */
   restMs?: number
-  /** Does somebody wait for it? */
+  /** Does a caller wait for this item? */
   isUrgent?: (item: In) => boolean
   /** While PostgreSQL is away, write again until it is back or this is aborted: for answers that exist nowhere else. */
   retryUntilWritten?: AbortSignal
 }
 
-/** What is written is answered and not written again; undefined where `err` came in the way. */
+/** The results of the items that are written: they are answered and not written again. Undefined: `err` prevented the item. */
 export interface Partly<Out> {
   outs: (Out | undefined)[]
   err: unknown
@@ -36,7 +36,7 @@ interface Entry<In, Out> {
   reject: (err: unknown) => void
 }
 
-/** Group commit: an idle system waits for nobody, a busy one shares statements and commits. */
+/** Group commit: an idle system writes each item at once, a busy one shares statements and commits. */
 export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, Out> {
   const { max, inFlight = 2, restMs = 0 } = options
   let waiting: Entry<In, Out>[] = []
@@ -61,7 +61,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
       return
     }
     woken = true
-    // Not at once: whatever is added in this same turn, such as a posted batch, goes together.
+    // Not at once: items that are added in the same turn, such as a posted batch, share a statement.
     queueMicrotask(() => {
       woken = false
       while (!isFull() && waiting.length > 0) void writeNext()
@@ -103,7 +103,7 @@ export function batcher<In, Out>(options: BatcherOptions<In, Out>): Batcher<In, 
   }
 }
 
-/** Writes these and answers each; never rejects. A statement that is refused for what is in it is split, so that one bad item fails alone. */
+/** Writes these and answers each; never rejects. A statement that fails because of its data is split, so that one bad item fails alone. */
 async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<In, Out>[]): Promise<void> {
   const failed = await persist(options, entries)
   if (!failed) return
@@ -119,7 +119,7 @@ async function settle<In, Out>(options: BatcherOptions<In, Out>, entries: Entry<
 
 const collisions = 10
 
-/** Answers what it can write; the others are left, and why. */
+/** Answers the items that it can write. Returns the others, and the error. */
 async function persist<In, Out>(
   { write, retryUntilWritten: stop }: BatcherOptions<In, Out>,
   entries: Entry<In, Out>[]
@@ -154,7 +154,7 @@ function answer<In, Out>(entries: Entry<In, Out>[], outs: Out[]): void {
   for (let i = 0; i < entries.length; i++) entries[i]!.resolve(outs[i]!)
 }
 
-/** Those that have no answer yet. */
+/** Returns the entries that have no answer yet. */
 function answerSome<In, Out>(entries: Entry<In, Out>[], outs: (Out | undefined)[]): Entry<In, Out>[] {
   return entries.filter((entry, i) => {
     const out = outs[i]
@@ -163,7 +163,7 @@ function answerSome<In, Out>(entries: Entry<In, Out>[], outs: (Out | undefined)[
   })
 }
 
-/** A deadlock or a serialization failure: nobody's fault, and gone at the next try. */
+/** A deadlock or a serialization failure: no item is wrong, and the next try succeeds. */
 function isCollision(err: unknown): boolean {
   return ['40P01', '40001'].includes(sqlState(err))
 }

@@ -1,4 +1,4 @@
-// What keeps deliveries of one task from going on.
+// The causes that block the deliveries of one task.
 import { sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
@@ -11,16 +11,16 @@ import type { Blocker } from '../domain/waiting-for.ts'
 interface Blocks {
   /** By downstream. */
   paused: Map<string, { since: string; by?: string }>
-  /** The tasks that it was posted to come after. */
+  /** The prerequisites that it still waits for. */
   blockers: Blocker[]
-  /** By downstream: what stands before it in its orderingKey and may run, or FAILED and holds the key. */
+  /** By downstream: the head of its orderingKey, which may run, or FAILED and holds the key. */
   heads: Map<string, Blocker>
 }
 
 /** A task, or the head of an orderingKey. `since`: ms since 1970. */
 type BlockerRow = {
   taskNo: string
-  /** The head of a key has none: its task has deliveries. */
+  /** Unset for the head of a key: its task is ACTIVE. */
   state?: TaskState
   status: number | null
   since?: number | null
@@ -36,7 +36,7 @@ const blockerOf = ({ taskNo, state = 'ACTIVE', status, since, orderingKey }: Blo
 
 const time = (ms: number): string => new Date(ms).toISOString()
 
-/** `codes`: tasks of other messageCodes are not named; null: all are. */
+/** `codes`: only tasks of these messageCodes are named; null: all. */
 export async function readBlocks(
   { db }: Reads,
   taskNo: string,
@@ -83,7 +83,7 @@ export async function readBlocks(
   }
 }
 
-/** What stands before each of these BLOCKED deliveries, the first of it, by `taskId downstream`. `codes` as above. */
+/** The first blocker of each of these BLOCKED deliveries, by `taskId downstream`. `codes` as above. */
 export async function readBlockers(
   { db }: Reads,
   blocked: readonly { taskId: string; downstream: string }[],

@@ -1,8 +1,8 @@
-// One look at what has changed, for all who watch: by primary keys and small tables, never a scan of deliveries.
+// Reads all changes at once, for all watchers: by primary keys and small tables, never by a scan of deliveries.
 import { textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
-/** Where the last look ended. */
+/** The newest ids at the last look. */
 export interface SeenChanges {
   failureId: number
   auditId: number
@@ -10,13 +10,13 @@ export interface SeenChanges {
 
 interface Changes extends SeenChanges {
   failures: { messageCode: string; downstream: string }[]
-  /** Some operator has done something. */
+  /** The audit has new rows. */
   audit: boolean
-  /** Of the watched tasks, a text that is another one whenever a delivery has changed. */
+  /** The watched tasks. `state` is a text that changes whenever a delivery changes. */
   tasks: Map<string, { messageCode: string; state: string }>
 }
 
-/** Null: nothing was seen before, and nothing counts as a change. */
+/** `seen` null: this is the first look, and nothing counts as a change. */
 export async function readChanges(
   sql: Sql,
   seen: SeenChanges | null,
@@ -47,6 +47,6 @@ export async function readChanges(
     ...now,
     failures: failures ?? [],
     audit: seen !== null && now.auditId > seen.auditId,
-    tasks: new Map(tasks?.map(({ taskNo, ...one }) => [taskNo, one]))
+    tasks: new Map(tasks?.map(({ taskNo, ...task }) => [taskNo, task]))
   }
 }

@@ -1,7 +1,7 @@
-// What processes know of one another, and of the downstreams that they share.
+// The state that processes share: about each other, and about the downstreams.
 import { boolean, integer, jsonb, pgTable, serial, text, at } from './drizzle.ts'
 
-/** A row once it was ever paused, or its limits were set. */
+/** A downstream has a row once it was paused or its limits were set. */
 export const downstream = pgTable('downstream', {
   name: text('name').primaryKey(),
   pausedAt: at('paused_at'),
@@ -19,7 +19,7 @@ export interface YieldedDownstream {
   /** RFC 3339. */
   until: string
   reason: string
-  /** It only starts nothing there until it knows whether others reach it. */
+  /** The worker only starts no attempt there until it knows whether other workers reach it. */
   isDoubt?: boolean
 }
 
@@ -30,7 +30,7 @@ export const node = pgTable('node', {
   version: text('version').notNull(),
   seenAt: at('seen_at').notNull().defaultNow(),
   startedAt: at('started_at').notNull().defaultNow(),
-  /** Fingerprints of SECRET and SECRET_PREVIOUS. Null: of a process that does not tell. */
+  /** Fingerprints of SECRET and SECRET_PREVIOUS. Null: the process does not publish them. */
   secrets: text('secrets').array(),
   queue: text('queue'),
   handlers: text('handlers'),
@@ -40,8 +40,8 @@ export const node = pgTable('node', {
 })
 
 /**
- * One row for each life of a process, with its last beat. Without the row its process counts as dead. A number is never used again.
- * Narrow: a transaction that somebody keeps open keeps each beat.
+ * One row for each run of a process, with its last beat. A process without its row counts as dead. A number is never used again. The
+ * row is narrow, since an open transaction keeps the row version of each beat.
  */
 export const owner = pgTable('owner', {
   number: serial('number').primaryKey(),

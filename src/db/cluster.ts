@@ -5,7 +5,7 @@ import type { Sql } from './pool.ts'
 import type { Row } from './schema.ts'
 import { present } from '../domain/optional-members.ts'
 
-/** What a process says of itself. Those that must agree are compared (see `disagreements`). */
+/** The facts that a process publishes about itself. Facts that must agree are compared (see `disagreements`). */
 export interface NodeFacts {
   id: string
   roles: string
@@ -19,7 +19,7 @@ export interface NodeFacts {
   yielded?: readonly YieldedDownstream[]
 }
 
-/** Says that this process lives; forgets the ones that have been silent for an hour. */
+/** Records that this process lives. Removes processes that have been silent for an hour. */
 export async function writeNode(sql: Sql, node: NodeFacts): Promise<void> {
   const { id, roles, version, secrets, queue = null, handlers = null, reached = {}, yielded = [] } = node
   await sql`
@@ -49,7 +49,7 @@ export async function liveNodes(sql: Sql): Promise<NodeFacts[]> {
   }))
 }
 
-/** Says goodbye: the others share what it did at once. */
+/** Removes this process, so that the others take over its share at once. */
 export async function removeNode(sql: Sql, id: string): Promise<void> {
   await sql`delete from node where id = ${id}`
 }
@@ -62,10 +62,10 @@ export async function liveRoles(sql: Sql): Promise<string[]> {
   return rows.map(row => row.role)
 }
 
-/** What every process looks at once a second. */
+/** The state that every process reads once a second. */
 interface ClusterState {
   now: Date
-  /** It can be read only: a replica, or set so. */
+  /** The database is read-only: it is a replica, or set so. */
   readOnly: boolean
   workers: number
   dispatchers: number
@@ -83,9 +83,9 @@ interface ClusterState {
   oldestDueMs: Map<string, number>
   /** Some task waits for another. */
   dependents: boolean
-  /** Of some orderingKey the next one may go. */
+  /** The next delivery of some orderingKey may run. */
   promotions: boolean
-  /** Keys whose head is FAILED; of more than 10,000 only so many. */
+  /** Keys whose head is FAILED, counted up to 10,000. */
   heldKeys: number
 }
 
@@ -95,7 +95,7 @@ export interface SetLimits {
   perSecond: number | null
 }
 
-/** `node`: this process, whose own sends do not count as those of others. `from`: no clock of a downstream before this is open. */
+/** `node`: this process, whose own sends do not count as those of others. `from`: a downstream has no open clock before this. */
 export async function readCluster(
   sql: Sql,
   downstreams: readonly string[],
@@ -168,7 +168,7 @@ export async function resume(sql: Sql, name: string): Promise<void> {
   await sql`update downstream set paused_at = null, paused_by = null where name = ${name}`
 }
 
-/** Limits that hold until they are set again; a member that is not named stays as it is, null is the handler's. Audited. */
+/** Sets limits, which hold until they are set again. A missing member stays unchanged, null is the handler's limit. Audited. */
 export async function setLimits(
   sql: Sql,
   name: string,

@@ -1,8 +1,8 @@
-// What the dashboard reads, so that it need not read the hot tables: counts by minute, failures, sessions.
+// Tables for the dashboard, so that it need not read the hot tables: counts by minute, failures, sessions.
 import { bigint, bigserial, index, integer, pgTable, primaryKey, text, uuid, at } from './drizzle.ts'
 import type { Reason } from '../domain/types.ts'
 
-/** What one process counted in one minute. `downstream` is empty for what was accepted; `handled_ms` is a histogram. */
+/** The counts of one process in one minute. `downstream` is empty for accepted tasks; `handled_ms` is a histogram. */
 export const statMinute = pgTable(
   'stat_minute',
   {
@@ -45,7 +45,7 @@ export const failure = pgTable(
   ]
 )
 
-/** A group of failures that somebody has looked at: hidden until it fails again. */
+/** A group of failures that an operator has archived: hidden until it fails again. */
 export const failureArchive = pgTable('failure_archive', {
   fingerprint: text('fingerprint').primaryKey(),
   note: text('note').notNull(),
@@ -55,7 +55,7 @@ export const failureArchive = pgTable('failure_archive', {
   lastFailureId: bigint('last_failure_id', { mode: 'number' }).notNull()
 })
 
-/** Somebody who signed in with a key. `hash` is the sha256 of the cookie in hex. */
+/** A sign-in with a key. `hash` is the sha256 of the cookie in hex. */
 export const session = pgTable(
   'session',
   {

@@ -21,13 +21,13 @@ export interface LoadedDelivery {
   /** The start of the round, by the database's clock, and how long ago it was. */
   roundAt: Date
   roundMs: number
-  /** Among those of its orderingKey; below zero: out of order. null without a key. */
+  /** Its place in its orderingKey; below zero: out of order. null without a key. */
   position: number | null
 }
 
 /**
- * The deliveries of one job that are still its own: same attempt, still IN_FLIGHT. The others are somebody else's by now. From here on
- * they are owned by `owner`: those that another process claimed are taken over.
+ * The deliveries of one job that still belong to it: same attempt, still IN_FLIGHT. The others no longer belong to it. From here on
+ * `owner` owns them, also those that another process claimed.
  */
 export async function loadDeliveries(
   sql: Sql,
@@ -35,8 +35,8 @@ export async function loadDeliveries(
   queued: readonly (readonly [taskId: string, attempt: number])[],
   owner: number | null
 ): Promise<LoadedDelivery[]> {
-  // `offset 0` keeps each look-up one look-up: as plain joins a young table, whose size nobody knows, was read whole, or the
-  // list once for each of its rows.
+  // `offset 0` keeps each look-up separate. With plain joins PostgreSQL read a young table, whose size it did not know, as a
+  // whole, or read the list once for each row of the table.
   const rows = await sql<(TaskRow & LoadedColumns & { lease_ms: number })[]>`
     with h as materialized (
       select * from unnest(
@@ -76,7 +76,7 @@ export async function loadDeliveries(
   return rows.map(row => loadedOf(row, downstream, row.lease_ms))
 }
 
-/** What a delivery is loaded from beside its task. */
+/** The columns from which a delivery is loaded, beside its task. */
 export type LoadedColumns = Pick<
   Row<typeof delivery>,
   'attempt' | 'round_from' | 'tries_left' | 'lost' | 'needs_receipt' | 'position'
@@ -131,11 +131,11 @@ interface ClaimLimit {
   downstream: string
   room: number
   leaseMs: number
-  /** No clock before this is open, ms since 1970. Undefined: nobody knows. */
+  /** No clock before this is open, ms since 1970. Undefined: not known. */
   fromMs?: number | undefined
 }
 
-/** A delivery by the attempt that somebody has claimed. */
+/** A claimed attempt of a delivery. */
 export interface Claim {
   taskId: string
   downstream: string
@@ -149,7 +149,7 @@ const claimOf = (row: ClaimRow): Claim => ({
   attempt: row.attempt
 })
 
-/** One look at what is due: claims it, oldest first, each with a new attempt number and a lease. */
+/** Claims due deliveries, oldest first, each with a new attempt number and a lease. */
 export async function claimDue(
   sql: Sql,
   open: readonly ClaimLimit[],
@@ -190,8 +190,8 @@ export async function claimDue(
 export const since = (sql: Sql) => sql`coalesce(to_timestamp((o.from_ms - 1) / 1000), '-infinity')`
 
 /**
- * When a clock of these downstreams runs out next, within so many ms: ms from now; null when none does. The database's now. And of each
- * downstream the oldest open clock that has run out, ms since 1970.
+ * `inMs`: the ms until the next clock of these downstreams runs out, within `withinMs`; null when none does. `now`: the database's.
+ * `oldest`: of each downstream the oldest open clock that has run out, ms since 1970.
  */
 export async function nextDue(
   sql: Sql,

@@ -1,4 +1,4 @@
-// Tasks that wait for others. A row of `dependency` is open while its task still waits; only open ones are ever looked for.
+// Tasks that wait for others. A row of `dependency` is open while its task still waits; only open rows are searched.
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import {
@@ -12,7 +12,7 @@ import {
   type NewTask
 } from './tasks.ts'
 
-/** A task that exists, as one that may be waited for. */
+/** An existing task that may be a prerequisite. */
 interface Found {
   id: string
   state: string
@@ -27,7 +27,7 @@ export async function findTasks(sql: Sql, taskNos: readonly string[]): Promise<M
   return new Map(rows.map(({ task_no, ...found }) => [task_no, found]))
 }
 
-/** One task waits for another; `isNew`: which is stored by the same statement, if nobody takes its number first. */
+/** One task waits for another. `isNew`: the same statement stores the other task, unless its number is taken first. */
 export interface Wait {
   taskId: string
   afterId: string
@@ -35,8 +35,8 @@ export interface Wait {
 }
 
 /**
- * Group commit of tasks that wait for others: all their deliveries are BLOCKED. Rejects, with nothing stored, where a task that
- * is waited for was to be stored here and was not: then they are to be stored one by one. taskNos are distinct.
+ * Group commit of tasks that wait for others: all their deliveries are BLOCKED. Rejects, with nothing stored, if a new
+ * prerequisite could not be stored: the caller then stores the tasks one by one. taskNos are distinct.
  */
 export async function insertDependents(
   sql: Sql,
@@ -60,7 +60,7 @@ export async function insertDependents(
   return orKnown(sql, tasks, insertedOf(done, tasks))
 }
 
-/** Did insertDependents reject as it says it does? */
+/** Did insertDependents reject because a new prerequisite could not be stored? */
 export const isNotStored = (err: unknown): boolean =>
   err instanceof Error &&
   'code' in err &&
@@ -68,26 +68,26 @@ export const isNotStored = (err: unknown): boolean =>
   'column_name' in err &&
   err.column_name === 'after_id'
 
-/** A task that waits, with what its prerequisites have come to. */
+/** A task that waits, with the state of its prerequisites. */
 export interface Dependent {
   taskId: string
   taskNo: string
   messageCode: string
   /** ms until its start time. */
   startMs: number
-  /** Its deliveries that are BLOCKED. `alarmed`: people have been told that a prerequisite FAILED. */
+  /** Its deliveries that are BLOCKED. `alarmed`: there is an alarm that a prerequisite FAILED. */
   blocked: { downstream: string; orderingKey: string | null; attempt: number; alarmed: boolean }[]
-  /** How many it still waits for, by what they are. */
+  /** The number of prerequisites that it still waits for, by their state. */
   sending: number
   failed: number
   deleted: number
-  /** Ids of those that need not be waited for any more. */
+  /** Ids of the prerequisites that are done. */
   done: string[]
 }
 
 /**
- * Tasks that wait: those of `ids`, and all that wait for one of `ended`, by id from `from` on. A prerequisite is as the visible status of a task:
- * FAILED if any of its deliveries is, HANDLED if any is; one that everybody skipped is done too.
+ * Tasks that wait: those of `ids`, and all that wait for a task of `ended`, by id, after `from`. A prerequisite counts by the visible
+ * status of its task: FAILED if any of its deliveries is, HANDLED if any is. A task of which all deliveries were skipped is done too.
  */
 export function findDependents(
   sql: Sql,
@@ -135,7 +135,7 @@ export function findDependents(
     order by w.task_id`
 }
 
-/** Ids of tasks that wait, by id from `from` on. */
+/** Ids of tasks that wait, in order, after `from`. */
 export async function findWaiting(sql: Sql, from: string, limit: number): Promise<string[]> {
   const rows = await sql<{ task_id: string }[]>`
     select distinct task_id from dependency
@@ -146,8 +146,8 @@ export async function findWaiting(sql: Sql, from: string, limit: number): Promis
 }
 
 /**
- * They wait no longer: each of `tasks` for anything, and each of `pairs` for the one it names. Those with an orderingKey leave word that
- * it is to be looked at: whoever closes the last one, of two at once.
+ * Ends waits: of each of `tasks` for all its prerequisites, and of each of `pairs` for the prerequisite that it names. Every call also
+ * adds a promotion for each orderingKey, because of two calls at once either may close the last dependency.
  */
 export async function closeDependencies(
   sql: Sql,
@@ -178,7 +178,7 @@ export async function closeDependencies(
     where x.task_id = c.task_id and x.after_id = c.after_id`
 }
 
-/** People hear, once for each of these deliveries, that it waits for one that FAILED. */
+/** Raises one alarm for each of these deliveries: it waits for a task that FAILED. */
 export async function raiseDependencyFailed(
   sql: Sql,
   deliveries: readonly { taskId: string; downstream: string; attempt: number }[]
@@ -197,7 +197,7 @@ export async function raiseDependencyFailed(
     on conflict do nothing`
 }
 
-/** These deliveries wait for none that FAILED any more, though maybe for their turn. */
+/** Resolves these alarms: the deliveries no longer wait for a task that FAILED, though maybe for their turn. */
 export async function resolveDependencyFailed(
   sql: Sql,
   deliveries: readonly { taskId: string; downstream: string }[]

@@ -1,4 +1,4 @@
-// What FAILED, in groups of the same fingerprint: from the append-only failures, never from all deliveries.
+// FAILED deliveries in groups of the same fingerprint: from the append-only table of failures, never from all deliveries.
 import { sql, type SQL } from './drizzle.ts'
 import { isAnyOf, textArray } from './arrays.ts'
 import { ofCodes } from './page.ts'
@@ -39,7 +39,7 @@ interface FailureGroup {
   archived?: { note: string; at: string; by: string }
 }
 
-/** It looks at so many failures at most, the newest first. */
+/** The most failures that are read, the newest first. */
 const mostLooked = 10_000
 const bucketCount = 24
 
@@ -59,7 +59,7 @@ interface PartRow extends Record<string, unknown> {
   looked: number
 }
 
-/** Groups, those with the most FAILED deliveries first. `partial`: there are older failures that it did not look at. */
+/** Groups, those with the most FAILED deliveries first. `partial`: there are older failures that were not read. */
 export async function listFailures(
   { db }: Reads,
   filter: FailureFilter
@@ -122,8 +122,8 @@ export async function listFailures(
 type Grouped = Omit<FailureGroup, 'example'> & { lastId: string }
 
 function grouped(parts: readonly PartRow[]): Grouped {
-  const [one] = parts
-  if (!one) throw new Error('a group has a part')
+  const [first] = parts
+  if (!first) throw new Error('a group has a part')
   const sum = (name: 'failed' | 'failures' | 'again') => parts.reduce((total, part) => total + part[name], 0)
   const histogram = Array.from({ length: bucketCount }, () => 0)
   for (const part of parts) {
@@ -132,11 +132,11 @@ function grouped(parts: readonly PartRow[]): Grouped {
   }
   const time = (seconds: number) => new Date(seconds * 1000).toISOString()
   return {
-    fingerprint: one.fingerprint,
-    downstream: one.downstream,
-    reason: one.reason,
-    ...(one.status === null ? {} : { status: one.status }),
-    ...(one.line === null ? {} : { line: one.line }),
+    fingerprint: first.fingerprint,
+    downstream: first.downstream,
+    reason: first.reason,
+    ...(first.status === null ? {} : { status: first.status }),
+    ...(first.line === null ? {} : { line: first.line }),
     failed: sum('failed'),
     failures: sum('failures'),
     again: sum('again'),
@@ -189,25 +189,25 @@ async function readExamples({ db }: Pick<Reads, 'db'>, ids: SQL) {
   )
 }
 
-/** Hides a group until it fails again. False: none has this fingerprint that the caller may touch. */
+/** Hides a group until it fails again. False: the caller may change no group with this fingerprint. */
 export async function archiveFailure(
   db: Sql,
-  asked: { fingerprint: string; note: string; who: string; messageCodes: readonly string[] | null }
+  request: { fingerprint: string; note: string; who: string; messageCodes: readonly string[] | null }
 ): Promise<boolean> {
   const rows = await db`
     with last as (
-      select max(id) as id from failure where fingerprint = ${asked.fingerprint}
+      select max(id) as id from failure where fingerprint = ${request.fingerprint}
       -- Of a group that others have too, a key of some messageCodes may hide nothing.
-      having bool_and(${isAnyOf(db, asked.messageCodes, 'message_code')})
+      having bool_and(${isAnyOf(db, request.messageCodes, 'message_code')})
     ), kept as (
       insert into failure_archive (fingerprint, note, archived_by, last_failure_id)
-      select ${asked.fingerprint}, ${asked.note}, ${asked.who}, id from last where id is not null
+      select ${request.fingerprint}, ${request.note}, ${request.who}, id from last where id is not null
       on conflict (fingerprint) do update set note = excluded.note, archived_by = excluded.archived_by,
         archived_at = now(), last_failure_id = excluded.last_failure_id
       returning fingerprint
     )
     insert into audit (who, what, target, detail)
-    select ${asked.who}, 'failure.archive', fingerprint, jsonb_build_object('note', ${asked.note}::text) from kept
+    select ${request.who}, 'failure.archive', fingerprint, jsonb_build_object('note', ${request.note}::text) from kept
     returning id`
   return rows.length > 0
 }

@@ -1,7 +1,7 @@
-// DATABASE_URL with several hosts: all connections go to the one that takes writes, and move when another one does.
-// postgres.js knows such URLs too, but tries unavailable hosts again without a pause, and `pg` refuses them.
+// DATABASE_URL with several hosts: all connections use the host that accepts writes, and move when another host does.
+// postgres.js supports such URLs too, but retries unavailable hosts without a pause, and `pg` refuses them.
 
-/** What a client of postgres.js reads at each connect. */
+/** The options that a client of postgres.js reads at each connect. */
 interface Target {
   host: string[]
   port: number[]
@@ -21,14 +21,14 @@ const parts = /^(postgres(?:ql)?:\/\/(?:[^@/?]*@)?)([^/?]*)(.*)$/s
 export function hostUrls(url: string): string[] {
   const [, before, hosts, rest = ''] = parts.exec(url) ?? []
   if (before === undefined || hosts === undefined || !hosts.includes(',')) return [url]
-  // Each of them is asked whether it takes writes, so the parameter says nothing new.
+  // Each host is checked for writes anyway, so the parameter is not needed.
   const after = rest.replace(/([?&])target_session_attrs=[^&]*(&|$)/, (_, start: string, end: string) =>
     end ? start : ''
   )
   return hosts.split(',').map(host => `${before}${host}${after}`)
 }
 
-/** The URL of the host that took writes when it was last asked; before that, of the first. */
+/** The URL of the host that accepted writes at the last check; before the first check, of the first host. */
 export function primaryUrl(url: string): string {
   const group = groupOf(url)
   return group?.urls[group.current] ?? url
@@ -39,7 +39,7 @@ export function follow(url: string, target: Target): void {
   groupOf(url)?.targets.add(new WeakRef(target))
 }
 
-/** For clients that are not ours: `url` is that of the primary, and `onMove` calls its listener when that has changed, until undone. */
+/** For clients of other libraries: `url` returns the URL of the primary; `onMove` calls its listener when it has changed, until undone. */
 export function primaryOf(url: string) {
   return {
     url: () => primaryUrl(url),
@@ -52,9 +52,9 @@ export function primaryOf(url: string) {
 }
 
 /**
- * Asks all hosts of the URL at the same time which of them takes writes, and sends all new connections there. `isWritable` rejects
- * or says false for a host that does not. Resolves to the former and the new host if they differ, and to the hosts that answered
- * and take no writes, while another one does. With one host it asks nobody.
+ * Checks all hosts of the URL at the same time, and directs all new connections to the host that accepts writes. `isWritable`
+ * rejects or returns false for a host that does not. Resolves to the former and the new host if they differ, and to the hosts
+ * that answered and accept no writes, while another host does. With one host it checks nothing.
  */
 export async function findPrimary(
   url: string,
@@ -62,8 +62,8 @@ export async function findPrimary(
 ): Promise<{ moved?: { from: string; to: string }; readOnly: string[] }> {
   const group = groupOf(url)
   if (!group) return { readOnly: [] }
-  const answers = await Promise.all(group.urls.map(one => isWritable(one).catch(() => undefined)))
-  // Where two of them say so, the connections that exist are no reason to change.
+  const answers = await Promise.all(group.urls.map(host => isWritable(host).catch(() => undefined)))
+  // If two hosts accept writes, the current one stays, and so do its connections.
   const found = answers[group.current] ? group.current : answers.indexOf(true)
   if (found < 0) return { readOnly: [] }
   const readOnly = group.urls.filter((_, at) => answers[at] === false)

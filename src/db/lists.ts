@@ -1,4 +1,4 @@
-// What people look at: lists by a keyset that new rows cannot shift, one task whole, and counts.
+// The reads of the API: lists by a keyset that new rows cannot shift, one whole task, and counts.
 import { and, desc, eq, gte, isNotNull, isNull, lt, sql } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { readBlockers } from './blocks.ts'
@@ -96,12 +96,12 @@ export async function listAlarms(
   if (!uuid.test(id) || !/^\d{1,9}$/.test(attemptNo)) return 'bad_cursor' as const
   const rows = await db
     .select({
-      // What was rejected has neither a task nor a delivery, and says of itself whatever its producer wrote.
+      // A rejected row has neither a task nor a delivery. Its values are as its producer wrote them.
       taskNo: sql<string>`coalesce(${task.taskNo}, left(${outboxRejected.taskNo}, 200), ${reconciliation.unknownTaskNos}[1], '')`,
       messageCode: sql<string>`coalesce(${task.messageCode}, left(${outboxRejected.messageCode}, 200), ${reconciliation.messageCode}, '')`,
       alarm,
       state: task.state,
-      // What is not about a delivery is about its task.
+      // An alarm that is not about a delivery is about its task.
       status: sql<number>`coalesce(${delivery.status}, (${statusOfTask}))`,
       reason: sql<string | null>`
         case when ${alarm.kind} = 'FAILED' then ${delivery.reason}
@@ -139,7 +139,7 @@ export async function listAlarms(
           ? undefined
           : sql`${alarm.taskId} = (select id from task where task_no = ${filter.taskNo})`,
         is(alarm.kind, filter.kind),
-        // In the words of alarm_open_idx.
+        // Written like the condition of alarm_open_idx.
         filter.notKind === undefined ? undefined : sql`${alarm.kind} <> ${sql.raw(`'${filter.notKind}'`)}`,
         filter.open === undefined
           ? undefined
@@ -159,7 +159,7 @@ export async function listAlarms(
     downstream: alarm.downstream,
     attempt: alarm.attempt,
     kind: alarm.kind,
-    // One of a rejected row has no task.
+    // The alarm of a rejected row has no task.
     ...present('status', state === null ? null : state === 'ACTIVE' ? statusWord(status) : state),
     ...present('reason', reason),
     createdAt: alarm.createdAt.toISOString(),
@@ -171,9 +171,9 @@ export async function listAlarms(
 }
 
 /**
- * One task whole: body text, deliveries, each with its attempts and receipts, all of one moment: by one statement, since of
- * several each sees a moment of its own, and a FAILED delivery could be shown without the attempt that failed it. null: unknown.
- * `codes`: of these messageCodes are the other tasks that it names; null: of all.
+ * One whole task: body text, deliveries, each with its attempts and receipts. One statement reads them at one moment: with
+ * several, a FAILED delivery could be shown without the attempt that failed it. null: unknown. `codes`: only other tasks of
+ * these messageCodes are named; null: all.
  */
 export async function readTask(
   reads: Reads,
@@ -196,8 +196,8 @@ export async function readTask(
 }
 
 /**
- * Counts of what is not at rest, by downstream; those in the table and those named. They are exact to 10,000 rows. Of more it looks at
- * what is due, at what comes due next, where all that is in flight stands, and at what waits for others, at 20,000 rows each.
+ * Counts of open and FAILED deliveries by downstream: of those in the table and in `names`. They are exact up to 10,000 rows. Beyond, it
+ * reads 20,000 rows each of those that are due, that come due next (all IN_FLIGHT ones are among them), and that wait for others.
  */
 export async function countDownstreams({ db }: Reads, names: readonly string[]) {
   const look = (clock: string, most: number) => sql`(
@@ -212,7 +212,7 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     setAt: Date | string | null
     setBy: string | null
     looked: number[]
-    /** Since when the oldest one is due that nobody has taken. */
+    /** Since when the oldest unclaimed delivery is due. */
     oldestDueAt: Date | string | null
     waiting: number
     inFlight: number
@@ -247,7 +247,7 @@ export async function countDownstreams({ db }: Reads, names: readonly string[]) 
     pausedAt: date(row.pausedAt),
     oldestDueAt: date(row.oldestDueAt),
     limits: { concurrency, perSecond, setAt: date(setAt), setBy },
-    /** More rows are open than were looked at: there may be more of each phase. */
+    /** More rows are open than were read: there may be more of each phase. */
     partial: looked.some(count => count >= mostLooked)
   }))
 }

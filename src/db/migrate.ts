@@ -13,7 +13,7 @@ interface Journal {
   entries: { tag: string; when: number }[]
 }
 
-/** Brings the tables up to date. Killed at any statement it can be run again; two at once apply everything once. */
+/** Brings the tables up to date. After a kill at any statement it can run again; two runs at once apply everything once. */
 export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = folder()): Promise<string[]> {
   return await withClient(url, async sql => {
     // drizzle takes no lock of its own: two processes that start at once would both create the tables.
@@ -28,14 +28,14 @@ export async function migrate(url: string, log?: Pick<Logger, 'info'>, from = fo
   })
 }
 
-/** The names of those that `migrate` would apply now, oldest first. */
+/** The names of the migrations that `migrate` would apply now, oldest first. */
 export async function pendingMigrations(url: string): Promise<string[]> {
   return await withClient(url, sql => pending(sql, folder()))
 }
 
 /**
- * How many the database has that came after all of ours: a newer version has been here. Migrations only add, so that
- * this version goes on beside it; whoever reads its log should know all the same.
+ * The number of applied migrations that are newer than all of ours: a newer version has been here. Migrations only add,
+ * so this version continues beside it, but its log should show it.
  */
 export async function unknownMigrations(url: string): Promise<number> {
   return await withClient(url, async sql => {

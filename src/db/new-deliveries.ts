@@ -4,18 +4,18 @@ import type { Sql } from './pool.ts'
 
 export interface NewDelivery {
   downstream: string
-  /** The handler's `when` said no: stored as DELETED, SKIPPED. */
+  /** The handler's `when` refused it: stored as DELETED, SKIPPED. */
   skipped: boolean
   /** Claim it in the same commit if it is due; else it waits for a dispatcher. */
   claim: boolean
-  /** Who claims it: the same of all in a statement. */
+  /** The process that claims it: the same for all deliveries of a statement. */
   owner?: number | null
   leaseMs: number
   tries: number
   needsReceipt: boolean
 }
 
-/** A delivery to store, with what it has of its task. `delayMs` counts from the database's now. */
+/** A delivery to store, with values of its task. `delayMs` counts from the database's now. */
 export interface DeliveryRow extends NewDelivery {
   taskId: string
   deliverBefore: Date | null
@@ -36,8 +36,8 @@ export const delivered = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unc
     )`
 
 /**
- * Stores the deliveries of those in the CTE `stored`; without an orderingKey. `unclaimed`: what is not claimed at once. `(… in (select …)) is true` is looked up in a hash; as a join of two
- * lists it would cost their product.
+ * Stores the deliveries of the tasks in the CTE `stored`, without an orderingKey. `unclaimed`: the phase of deliveries that are not
+ * claimed at once. `(… in (select …)) is true` is a look-up in a hash; a join of the two lists would cost their product.
  */
 export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclaimed: Unclaimed) => sql`
       insert into delivery (
@@ -80,9 +80,9 @@ export const storingDeliveries = (sql: Sql, rows: readonly DeliveryRow[], unclai
       returning task_id, downstream, phase`
 
 /**
- * The same where some have an orderingKey. Their keys are locked, in one order by everybody, until this commits: so positions are in the
- * order of commit, and of one statement in the order of `rows`. A new key begins at the time in µs, so that one that was removed never
- * numbers backwards.
+ * The same if some deliveries have an orderingKey. All statements lock the keys in the same order, until they commit: so positions are
+ * in the order of commits, and in one statement in the order of `rows`. A new key begins at the time in µs, so that the positions of a
+ * key that was removed never decrease.
  */
 export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql` wanted as materialized (
       select *, coalesce(start_at, now() + delay_ms * interval '1 ms', now()) as start,
@@ -152,13 +152,13 @@ export const deliveredInOrder = (sql: Sql, rows: readonly DeliveryRow[]) => sql`
       returning task_id, downstream, phase, position
     )`
 
-/** Where a delivery stands among those of its orderingKey. */
+/** The place of a delivery in its orderingKey. */
 export interface Place {
   position: number
   isBlocked: boolean
 }
 
-/** What `placesOf` reads, of a statement with deliveredInOrder. */
+/** The column that `placesOf` reads, for a statement with deliveredInOrder. */
 export const tellingPlaces = (sql: Sql) => sql`,
       (select string_agg(task_id || ' ' || downstream || ' ' || position || ' ' || phase, ',')
         from delivered where position is not null) as places`
@@ -166,8 +166,8 @@ export const tellingPlaces = (sql: Sql) => sql`,
 /** By taskId and downstream. */
 export function placesOf(text: string | null | undefined): Map<string, Place> {
   const places = new Map<string, Place>()
-  for (const one of text?.split(',') ?? []) {
-    const [taskId = '', downstream = '', position = '', phase] = one.split(' ')
+  for (const place of text?.split(',') ?? []) {
+    const [taskId = '', downstream = '', position = '', phase] = place.split(' ')
     places.set(taskId + downstream, { position: Number(position), isBlocked: phase === 'BLOCKED' })
   }
   return places

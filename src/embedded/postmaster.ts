@@ -195,7 +195,7 @@ function lastPort(dataDir: string): number | undefined {
   }
 }
 
-/** Reads the secret in this file, or creates it once, readable only by us. `whenMissing`: a data folder that cannot be opened without it. */
+/** The secret in this file, created once, readable only by us. `whenMissing`: a data folder that cannot be opened without it. */
 export function readOrMakeSecret(file: string, whenMissing?: string): string {
   if (!fs.existsSync(file)) {
     if (whenMissing && fs.existsSync(path.join(whenMissing, 'PG_VERSION'))) {
