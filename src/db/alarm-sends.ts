@@ -25,7 +25,7 @@ export interface AlarmSend {
   raisedAt: Date
 }
 
-/** Records which channel must get which alarm. In one statement, so that a crash leaves both the record and the alarm's update, or neither. */
+/** Records which channel must get which alarm, and updates the alarm. In one statement, so that a crash leaves both or neither. */
 export async function addAlarmSends(
   sql: Sql,
   sends: readonly { channel: string; alarm: ClaimedAlarm }[]

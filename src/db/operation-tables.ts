@@ -1,10 +1,10 @@
-// What runs in the background: bulk redeliveries, and reconciliations by schedule.
+// Background work: bulk redeliveries, and reconciliations by schedule.
 import { sql, check, index, integer, jsonb, pgTable, primaryKey, text, uuid, at, oneOf } from './drizzle.ts'
 
 const operationStates = ['RUNNING', 'STOPPED', 'DONE'] as const
 type OperationState = (typeof operationStates)[number]
 
-/** Which FAILED deliveries a bulk redelivery takes. All members together; without a member: any. */
+/** Selects the FAILED deliveries of a bulk redelivery. All members must match; a missing member matches any. */
 export interface RedeliverFilter {
   messageCode?: string
   sceneType?: string
@@ -82,7 +82,7 @@ export const reconciliation = pgTable(
     until: at('until'),
     /** Tasks created before this time are compared already. */
     comparedTo: at('compared_to').notNull(),
-    /** The last complete run, and what it found. */
+    /** The last complete run, and its counts. */
     ranAt: at('ran_at'),
     missing: integer('missing'),
     differs: integer('differs'),

@@ -10,7 +10,7 @@ export interface Selection {
   messageCodes: readonly string[] | null
 }
 
-/** `d` is the delivery. The last reason is that of db/reads. */
+/** `d` is the delivery. The last reason is defined as in reads.ts. */
 export const matches = (sql: Sql, { filter, messageCodes }: Selection) => sql`
   (${messageCodes === null}::boolean or t.message_code = any(${textArray(messageCodes ?? [])}::text[]))
   and (${filter.messageCode ?? null}::text is null or t.message_code = ${filter.messageCode ?? null})

@@ -1,4 +1,4 @@
-// What operators look at beside tasks: bulk operations, what those changed, and the processes. Their own acts: audit.ts.
+// Lists for operators beside tasks: bulk operations, their deliveries, and the processes. Acts of operators: audit.ts.
 import { and, asc, desc, eq, lt, sql, type SQL } from './drizzle.ts'
 import { lastReason, type Reads } from './reads.ts'
 import { iso, statusWord } from './views.ts'
@@ -8,7 +8,7 @@ import { countText, mostCounted, paged, uuid } from './page.ts'
 import { textArray } from './arrays.ts'
 import { lowestUuid } from '../domain/ids.ts'
 
-/** The codes of a caller; null: all. An operation for all codes is seen by those who may see all. */
+/** `codes`: those of the caller; null: all. Only a caller with all codes sees an operation for all codes. */
 const seenBy = (codes: readonly string[] | null) =>
   codes === null ? undefined : sql`${operation.messageCodes} <@ ${textArray(codes)}::text[]`
 
@@ -57,7 +57,7 @@ export async function listOperations(
   return { operations: page.map(operationView), ...next }
 }
 
-/** What an operation took, as it is now. The cursor is `taskId:downstream`. null: as above. */
+/** The deliveries of an operation, in their current state. The cursor is `taskId:downstream`. null: as above. */
 export async function listOperationDeliveries(
   reads: Reads,
   filter: { id: string; messageCodes: readonly string[] | null; cursor?: string; limit: number }
@@ -126,9 +126,9 @@ export async function listNodes({ db }: Reads) {
 }
 
 /**
- * How what an operation has redelivered stands now, all of it: whoever reads the first 10,000 alone proves nothing. Beyond 10,000
- * only those that are SENDING or FAILED are counted, from their indexes, and only when nothing more is redelivered; the rest is HANDLED
- * or was deleted.
+ * The current statuses of all deliveries that an operation redelivered: the first 10,000 alone would prove nothing. Beyond 10,000 only
+ * SENDING and FAILED deliveries are counted, from their indexes, and only when the operation no longer runs; the rest is HANDLED or was
+ * deleted.
  */
 export async function countOutcomes(
   { db }: Reads,

@@ -1,4 +1,4 @@
-// Keys of which one delivery runs after the other. What decides is in the functions promote and release_key (migrations, by hand).
+// OrderingKeys: their deliveries run one after the other, as the SQL functions promote and release_key decide (migrations, by hand).
 import { sql as query } from './drizzle.ts'
 import { plainArray, textArray } from './arrays.ts'
 import { loadedOf, type Claim, type LoadedColumns, type LoadedDelivery, type TaskRow } from './deliveries.ts'
@@ -14,7 +14,7 @@ export interface OrderingKey {
   orderingKey: string
 }
 
-/** `leaseMs` null: its next one is not claimed, and waits for a dispatcher. `skips`: one that FAILED does not hold it. */
+/** `leaseMs` null: the next delivery is not claimed, and waits for a dispatcher. `skips`: a FAILED delivery does not hold the key. */
 export interface Promoting extends OrderingKey {
   leaseMs: number | null
   skips: boolean
@@ -22,13 +22,13 @@ export interface Promoting extends OrderingKey {
 
 interface Promoted extends Claim {
   phase: Phase
-  /** Of one that is claimed, if its task was asked for. */
+  /** Only for a claimed delivery, with `withTasks`. */
   loaded?: LoadedDelivery
 }
 
 /**
- * Lets the next of each key go, where it may; keys are distinct. A key that needs nothing is left as it is. `withTasks`: those that
- * are claimed are sent here, and need not be read again.
+ * Lets the next delivery of each key run, if it may; keys are distinct. A key that needs nothing stays unchanged. `withTasks`: this
+ * process sends the claimed deliveries, so they are returned with their tasks.
  */
 export async function promote(
   sql: Sql,
@@ -36,7 +36,7 @@ export async function promote(
   withTasks: boolean,
   owner: number | null
 ): Promise<Promoted[]> {
-  // The tasks are of an older moment than the function. One that was not there yet is read by its worker.
+  // The statement reads tasks at an older moment than the function. A worker reads a task that was not there yet.
   const rows = await sql<(PromotedColumns & Partial<TaskRow>)[]>`
     select p.*, extract(epoch from p.deliver_before - now())::float8 * 1000 as before_ms,
       extract(epoch from now() - p.round_at)::float8 * 1000 as round_ms, t.*
@@ -65,8 +65,8 @@ type PromotedColumns = LoadedColumns & { task_id: string; downstream: string; ph
 const isTask = <T extends Partial<TaskRow>>(row: T): row is T & TaskRow => typeof row.id === 'string'
 
 /**
- * Keys of which one has ended, and whoever ended it has not said so yet, or did not live to. `known`: downstreams with a handler here.
- * Of others a FAILED one is left alone: whether it holds its key, only its handler says.
+ * Keys of which a delivery has ended and the next one was not promoted yet, perhaps because the process died. `known`: downstreams with
+ * a handler here. A FAILED head of another downstream is left alone: only its handler decides whether it holds the key.
  */
 export async function findPromotions(
   sql: Sql,
@@ -85,7 +85,7 @@ export async function findPromotions(
     ) p`
 }
 
-/** Of the head of a key `o`, as promote() finds it: what ended leaves its place to the next that has not. */
+/** The status of the head of a key `o`, as promote() finds it: an ended delivery leaves its place to the next one that has not ended. */
 const headStatus = (sql: Sql) => sql`(
           select d.status from delivery d
           where d.downstream = o.downstream and d.ordering_key = o.ordering_key and d.position >= o.head and d.status in (0, 2)
@@ -93,7 +93,7 @@ const headStatus = (sql: Sql) => sql`(
           limit 1
         )`
 
-/** Whether its head is FAILED, even if no process has the handler to say so. null: nothing is known of it. */
+/** Is the head of this key FAILED? Also if no process has its handler. null: the key is unknown. */
 export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: OrderingKey): Promise<boolean | null> {
   const [row] = await sql<{ held: boolean }[]>`
     select coalesce(${headStatus(sql)} = 2, false) as held from ordering o
@@ -101,7 +101,7 @@ export async function isKeyHeld(sql: Sql, { downstream, orderingKey }: OrderingK
   return row?.held ?? null
 }
 
-/** A delivery that FAILED and holds its key no more. */
+/** A FAILED delivery that no longer holds its key. */
 export interface Passed {
   taskNo: string
   messageCode: string
@@ -115,7 +115,7 @@ export async function releaseKey(sql: Sql, { downstream, orderingKey }: Ordering
   return rows[0] ?? null
 }
 
-/** Removes up to `limit` keys of which no delivery is left, by key from `after` on. `next`: where to go on; null: the end. */
+/** Looks at the next `limit` keys after `after`, and removes those without deliveries. `next`: where to continue; null: the end. */
 export async function removeOrderingKeys(
   sql: Sql,
   limit: number,
@@ -141,7 +141,7 @@ export async function removeOrderingKeys(
   return { removed: row.removed, next: row.looked < limit ? null : row.last }
 }
 
-/** `cursor`: the last of the page before. `messageCodes`: only where the head is a task of one of these; null: all. */
+/** `cursor`: the last key of the page before. `messageCodes`: only keys whose head is a task of these; null: all. */
 export interface KeyFilter {
   held: boolean
   downstream?: string
@@ -153,12 +153,12 @@ export interface KeyFilter {
 export interface KeyView extends OrderingKey {
   /** Since when its head is FAILED and holds it. */
   heldSince?: string
-  /** Of more than 10,000 only so many are counted. */
+  /** Counted up to 10,000. */
   waiting: number
   head?: { taskNo: string; messageCode: string; status: string; position: number }
 }
 
-/** Keys of which one is not HANDLED yet, by downstream and key; `held`: only those that a FAILED one holds. */
+/** Keys with a delivery that is not HANDLED yet, by downstream and key; `held`: only keys that a FAILED delivery holds. */
 export async function listOrderingKeys(
   { db }: Reads,
   { held, downstream, messageCodes, cursor, limit }: KeyFilter

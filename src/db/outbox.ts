@@ -1,8 +1,8 @@
-// Rows that producers wrote in their own transactions, on their way to become tasks. Rejected rows: rejected.ts.
+// Rows that producers wrote in their own transactions, before they become tasks. Rejected rows: rejected.ts.
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 
-/** A row of the outbox. Text beyond the longest that a task may have is cut. */
+/** A row of the outbox. A text that is longer than a task may have is cut. */
 export interface OutboxRow {
   id: number
   taskNo: string | null
@@ -11,7 +11,7 @@ export interface OutboxRow {
   /** Also null if it is larger than a task may have. */
   messageBody: string | null
   bodyBytes: number
-  /** RFC 3339, rounded up to a millisecond; or whatever PostgreSQL calls a time that has no such form. */
+  /** RFC 3339, rounded up to a millisecond; or the text of PostgreSQL for a time that has no such form. */
   deliverStartTime: string | null
   delayMs: number | null
   deliverBefore: string | null
@@ -43,7 +43,7 @@ const bytesAtOnce = 4_194_304
 
 export interface OutboxRead {
   rows: OutboxRow[]
-  /** There are more of them. */
+  /** There are more rows. */
   isFull: boolean
   /** Every transaction below this id has ended: its rows are visible, or rolled back. */
   endedBelow: number
@@ -117,7 +117,7 @@ export const enqueuedColumns = (sql: Sql) => sql`
   task_no, message_code, scene_type, message_body, deliver_start_time, delay, deliver_before, ordering_key,
   need_callback, retry_times, biz_type, biz_key, extend, members, traceparent, created_at, created_by`
 
-/** `id` is a UUID of version 7: the lists of alarms go by it. */
+/** `id` is a UUID of version 7: the lists of alarms are sorted by it. */
 interface Rejection {
   rowId: number
   id: string

@@ -13,8 +13,8 @@ export type Overdue = Pick<typeof task.$inferSelect, 'taskNo' | 'messageCode' | 
   > & { phase: Phase }
 
 /**
- * Lost leases, missing receipts and what expired, of clocks that ran out since `since` (null: ever). The window keeps a
- * look cheap while a million deliveries wait: a clock that ran out earlier was seen by an earlier look.
+ * Lost leases, missing receipts and expired deliveries, whose clocks ran out since `since` (null: ever). The window keeps
+ * a look cheap while a million deliveries wait: an earlier look has found the clocks that ran out earlier.
  */
 export async function findOverdue(
   sql: Sql,
@@ -67,9 +67,9 @@ export async function findOwned(
 }
 
 /**
- * Those of these claims that no worker has read from the queue. Their owner is still the process that queued them: a worker that reads a
- * claim becomes its owner. Claims of older versions have no owner and are left out; so are those that this worker, called dead but alive,
- * has read after all.
+ * The claims among these that no worker has read from the queue. Their owner is still the process that queued them: a worker that reads
+ * a claim becomes its owner. Claims of older versions have no owner and are left out; so are claims that this worker itself has read,
+ * if it was declared dead but lives.
  */
 export async function findUnread(
   sql: Sql,

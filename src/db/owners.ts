@@ -1,8 +1,8 @@
-// Which processes live, as others see it: each has a number, by which it owns what it claims, and a beat.
+// The processes that live, as others see them: each has a number, by which it owns its claims, and a beat.
 import { plainArray } from './arrays.ts'
 import { connect, type Client } from './pool.ts'
 
-/** What a process says of itself when it gets its number. */
+/** The facts about a process, stored when it gets its number. */
 interface OwnerFacts {
   node: string
   isWorker: boolean
@@ -16,18 +16,18 @@ export interface SilentOwner {
   silentMs: number
 }
 
-/** A process that is dead from now on. What it owned has to be decided. */
+/** A process that counts as dead from now on. The deliveries that it owned need a decision. */
 export interface DeadOwner {
   number: number
   node: string
-  /** It may have sent what it owned. */
+  /** It may have sent the deliveries that it owned. */
   isWorker: boolean
 }
 
-/** Longer than a beat takes, shorter than a statement of a pool: a server that says nothing is asked on another connection. */
+/** Longer than a beat takes, shorter than a statement of a pool: if the server is silent, beats move to another connection. */
 const silenceSeconds = 3
 
-/** One connection for the beats alone: no pool keeps them waiting, and no beat waits for a disk. */
+/** A connection only for beats: they wait for no pool and for no disk. */
 export const openBeats = (url: string): Client =>
   connect(url, {
     max: 1,
@@ -44,7 +44,7 @@ export const openBeats = (url: string): Client =>
     }
   } as Parameters<typeof connect>[1])
 
-/** A number that no process has had. It is on disk before anything is claimed by it: that is committed later. */
+/** A number that no process has had. It is on disk before any claim by it, since claims commit later. */
 export async function addOwner(sql: Client, { node, isWorker, process }: OwnerFacts): Promise<number> {
   const [row] = await sql<{ number: number }[]>`
     insert into owner (node, is_worker, process) values (${node}, ${isWorker}, ${process}) returning number`
@@ -65,7 +65,7 @@ export async function beat(sql: Client, number: number): Promise<SilentOwner[] |
   return row?.lives ? (row.silent ?? []) : undefined
 }
 
-/** Each is called dead if it has still been silent for so long, and then by one caller alone. It counts as no worker any more, either. */
+/** Declares each owner dead that is still silent for `silentMs`; only one caller gets it. Its process no longer counts as a worker. */
 export async function callDead(
   sql: Client,
   owners: readonly { number: number; silentMs: number }[]

@@ -5,7 +5,7 @@ import { textArray } from './arrays.ts'
 import { task } from './schema.ts'
 import { uuidAt } from '../domain/ids.ts'
 
-/** What every list can be narrowed by. `cursor` is the last page's; a list goes from the newest to the oldest. */
+/** The filters of every list. `cursor` is from the last page; a list is sorted from the newest to the oldest. */
 export interface ListFilter {
   messageCodes: readonly string[] | null
   messageCode?: string
@@ -22,7 +22,7 @@ const highest = 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 
 export const upTo = (filter: ListFilter): string => filter.cursor ?? (filter.to ? uuidAt(filter.to) : highest)
 
-/** The page of rows that are one more than it, where there are more. */
+/** The page of `rows`. If more pages follow, `rows` has one row more than the page. */
 export function paged<Row>(
   { limit }: Pick<ListFilter, 'limit'>,
   rows: readonly Row[],
@@ -33,7 +33,7 @@ export function paged<Row>(
   return { page, next: rows.length > limit && last ? { nextCursor: cursorOf(last) } : {} }
 }
 
-/** The same of rows of a bounded look: where it ended before the page was full, the page is partial, and the next one goes on there. */
+/** The same for a bounded look: if it ended before the page was full, the page is partial, and the next page continues at `until`. */
 export function pagedLook<Row>(
   filter: ListFilter,
   { rows, until }: { rows: readonly Row[]; until?: string },
@@ -43,7 +43,7 @@ export function pagedLook<Row>(
   return { page: rows.slice(0, filter.limit), next: { nextCursor: until, partial: true } }
 }
 
-/** A condition where a value is asked for. Values of an enumeration come from requests as any text. */
+/** A condition, if the request has a value. For an enumeration a request may contain any text. */
 export const is = (column: PgColumn | SQL, value: string | number | boolean | undefined): SQL | undefined =>
   value === undefined ? undefined : eq(column as PgColumn, value)
 
@@ -53,22 +53,22 @@ export const ofMessages = (
 ): SQL | undefined =>
   and(messageCodes ? inArray(column as PgColumn, [...messageCodes]) : undefined, is(column, messageCode))
 
-/** The same in a statement that is written out: of these messageCodes; null: of all. */
+/** The same for plain SQL: only these messageCodes; null: all. */
 export function ofCodes(codes: readonly string[] | null, column: string): SQL {
   const list = codes && textArray(codes)
   return sql`(${list}::text[] is null or ${sql.raw(column)} = any(${list}::text[]))`
 }
 
-/** A list looks at so many rows at most; then it says that it is partial, and where to go on. */
+/** The most rows that a list reads. Then it is partial, and its cursor is the place to continue. */
 export const mostLooked = 20_000
-/** What is more is not counted. */
+/** Counts end here. */
 export const mostCounted = 10_000
 
-/** A count as the API says it: `10,000+` beyond 10,000; `37+` where not all was looked at. */
+/** A count as the API returns it: `10,000+` beyond 10,000; `37+` if not all rows were read. */
 export const countText = (count: number, isPartial = false): number | string => {
   if (count > mostCounted) return `${mostCounted.toLocaleString('en')}+`
   return isPartial ? `${count.toLocaleString('en')}+` : count
 }
 
-/** In a LIKE pattern, text that stands for itself. */
+/** Escapes a text, so that it stands for itself in a LIKE pattern. */
 export const literally = (text: string): string => text.replaceAll(/[\\%_]/g, char => `\\${char}`)

@@ -6,21 +6,21 @@ import type { Sql } from './pool.ts'
 export const partitioned = ['attempt', 'receipt'] as const
 type Partitioned = (typeof partitioned)[number]
 
-/** Days from today on that have their partitions before anybody needs them. */
+/** The days after today whose partitions are made in advance. */
 export const daysAhead = 8
 export const dayMs = 86_400_000
-/** A look for tasks that takes longer would keep everybody waiting if it were done under the lock: first vacuum must come by. */
+/** If the search for tasks takes longer, it must not run under the lock, where all others would wait: vacuum must run first. */
 const quickMs = 50
 
 export interface Partition {
   parent: Partitioned
   name: string
-  /** The ids in it: from `low` on, or all that are lower than `high`; null: the first one. */
+  /** The ids in it: from `low` on, and lower than `high`. `low` null: the first partition, without a lower bound. */
   low: string | null
   high: string
 }
 
-/** All of both tables, the oldest first. */
+/** All partitions of both tables, the oldest first. */
 export async function listPartitions(sql: Sql): Promise<Partition[]> {
   return await sql<Partition[]>`
     select parent, name, low::text, high::text
@@ -28,7 +28,7 @@ export async function listPartitions(sql: Sql): Promise<Partition[]> {
     order by high, parent`
 }
 
-/** Makes the partitions of these days where they are missing; waits for no lock that others hold for long. */
+/** Makes the missing partitions of these days; waits for no lock that others hold for long. */
 async function make(
   sql: Sql,
   days: Iterable<number>,
@@ -54,8 +54,8 @@ export async function makePartitions(sql: Sql, there: readonly Partition[], now 
 }
 
 /**
- * Writes rows of these tasks. If there is no partition for one of them, because no dispatcher ran for long, or a clock is wrong by days, it
- * is made, and they are written then: an outcome exists nowhere else.
+ * Writes rows of these tasks. If a partition is missing, because no dispatcher ran for long, or a clock is wrong by days, it is made, and
+ * the rows are written then: an outcome exists nowhere else.
  */
 export async function withPartitions<T>(
   sql: Sql,
@@ -77,7 +77,7 @@ const isWithoutPartition = (err: unknown): boolean => {
   return code === '23514' && constraint === undefined && partitioned.some(name => name === table)
 }
 
-/** The lowest id whose attempts and receipts are not removed row by row: they go with their day. */
+/** The lowest id whose attempts and receipts are not removed row by row: they are dropped with their day. */
 export function wholeFrom(partitions: readonly Partition[], oldest: string): string {
   const first = partitions.filter(({ low, high }) => low === null && high > oldest)
   return first.reduce((highest, { high }) => (high > highest ? high : highest), uuidAt(new Date(0)))
@@ -109,14 +109,14 @@ export async function lockHoldersOf(
       and l.database = (select oid from pg_database where datname = current_database())`
 }
 
-/** What became of a day that is older than retention keeps. `kept`: it has tasks still, and what no task has any more was removed. */
+/** The result for a day that is older than retention keeps. `kept`: it still has tasks, and rows without a task were removed. */
 type Tended = 'dropped' | 'kept' | 'later' | { blockedBy: LockHolder[] }
 
 export async function tendPartition(sql: Sql, partition: Partition, limit: number): Promise<Tended> {
   try {
     return await tend(sql, partition, limit)
   } catch (err) {
-    // Somebody was in the way for a moment, or another dispatcher was faster.
+    // Another transaction held a lock for a moment, or another dispatcher was faster.
     if (['55P03', '42P01'].includes(String((err as { code?: unknown }).code))) return 'later'
     throw err
   }
@@ -138,14 +138,14 @@ async function tend(sql: Sql, partition: Partition, limit: number): Promise<Tend
   if (performance.now() - began > quickMs) return 'later'
   const blockedBy = await lockHoldersOf(sql, partition)
   if (blockedBy.length > 0) return { blockedBy }
-  // It looks again, once nobody else can write: a task of that day may have come, from a clock that is wrong or from the archive.
+  // drop_partition looks again under its lock: a task of that day may have come, by a wrong clock or from the archive.
   const [done] = await sql<[{ dropped: boolean }]>`select drop_partition(${parent}, ${name}) as dropped`
   return done.dropped ? 'dropped' : 'later'
 }
 
 /**
- * Removes rows that are of no task any more, walking on from `after`; null: the end. By the name of the table: a process may have
- * no right on its partitions.
+ * Removes rows whose task is gone, after `after`. Returns where to continue; null: the end. By the name of the table: a process may
+ * have no right on its partitions.
  */
 async function removeOrphans(
   sql: Sql,

@@ -2,7 +2,7 @@ import postgres from 'postgres'
 import { findPrimary, follow, hostUrls, primaryUrl } from './hosts.ts'
 
 export type Sql = postgres.Sql<{ bigint: number }>
-/** One that takes types as they come. */
+/** A client without types of its own. */
 export type Client = postgres.Sql
 export type Transaction = postgres.TransactionSql
 
@@ -11,38 +11,38 @@ interface OpenOptions {
   applicationName?: string
   /** A statement that runs longer is cut off by PostgreSQL. */
   statementTimeoutMs?: number
-  /** A connection on which the server says nothing for longer than this, though asked, is given up. */
+  /** If the server leaves a request unanswered for longer than this, without a byte, the connection is closed. */
   silenceMs?: number
 }
 
-/** The most connections of what the API shows (reads.ts), beside those of the hot pool. */
+/** The most connections for the reads of the API (reads.ts), beside those of the hot pool. */
 export const readConnections = 4
 
-/** What is wrong with the database, and what to do about it, in one line for the operator. */
+/** A fault of the database and its remedy, in one line for the operator. */
 export class DatabaseError extends Error {
   override name = 'DatabaseError'
 }
 
 /**
- * A client of postgres.js as we patch it. Without the patch a lost connection can end the process, or leave a statement
- * outside of its transaction: rather no start than that. npm skips the patch in silence where it runs no scripts.
+ * A client of postgres.js with our patch. Without the patch a lost connection can end the process, or leave a statement
+ * outside of its transaction, so the process refuses to start. npm silently skips the patch if it runs no scripts.
  */
 export const connect = ((url: string, options: postgres.Options<Record<string, never>>) => {
   const sql = postgres(primaryUrl(url), options)
   follow(url, sql.options)
-  // An option of the patch; without it, it is dropped.
+  // An option of the patch. The unpatched package drops it.
   if ('silence_timeout' in sql.options) return sql
   throw new DatabaseError(
     'The package postgres lacks the patch of Ackbox: npm leaves it out with --ignore-scripts. Run `npx patch-package`.'
   )
 }) as typeof postgres
 
-/** Before anything is started for it: nothing is connected to. */
+/** Checks for the patch before anything is started. It opens no connection. */
 export function checkClient(): void {
   connect('postgres://127.0.0.1/ackbox', { max: 1 })
 }
 
-/** With several hosts, another one may answer. */
+/** Shorter with several hosts, since another host may answer. */
 const severalConnectSeconds = 2
 
 /**
@@ -59,8 +59,8 @@ export function openDb(url: string, options: OpenOptions): Sql {
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, 0.5) * (0.75 + Math.random() / 4),
     onnotice: () => {},
     types: { bigint: { to: 20, from: [20], parse: Number, serialize: String } },
-    // By our patch. A host that vanished (pulled cable, black hole) does not hang up, and TCP alone notices only after a
-    // quarter of an hour: until then each of its connections would be a lost seat of the pool.
+    // By our patch. A host that vanished (pulled cable, black hole) does not close its connections, and TCP alone notices
+    // only after a quarter of an hour: until then each of them would occupy the pool.
     silence_timeout: (options.silenceMs ?? statementTimeoutMs + 5_000) / 1000,
     connection: {
       application_name: options.applicationName ?? 'ackbox',
@@ -70,11 +70,11 @@ export function openDb(url: string, options: OpenOptions): Sql {
       enable_seqscan: 'off',
       // With enable_seqscan off its penalty cost makes PostgreSQL compile trivial look-ups: 300 ms each.
       jit: 'off',
-      // The promise of a 2xx; a server's or a role's default of `off` must not take it away.
+      // A 2xx promises it; a default of `off` of the server or the role must not break the promise.
       synchronous_commit: 'on'
     }
   }
-  // Its types know neither our patch nor settings that are words, and take the parser's answer for any.
+  // The types of postgres.js have neither our option nor settings that are words, and the result of the parser is `any`.
   return connect(url, settings as unknown as postgres.Options<{ bigint: postgres.PostgresType<number> }>)
 }
 
@@ -84,7 +84,7 @@ const system =
 // 08 connection, 53 resources (disk full, too many connections), 57P0x shutdown, 25006 read-only, 58 system, XX corrupted
 const server = /^(08\w{3}|53\w{3}|57P0\w|57014|25006|55P03|58\w{3}|3D000|28\w{3})$/
 
-/** True when the database is away, full, read-only or too busy: not the statement's fault, so worth another try later. */
+/** True when the database is away, full, read-only or too busy: the statement is not the cause, so a later retry may succeed. */
 export function isInfrastructure(err: unknown): boolean {
   if (!(err instanceof Error)) return false
   const { code } = err as { code?: unknown }
@@ -96,13 +96,13 @@ export function isInfrastructure(err: unknown): boolean {
 }
 
 /**
- * With several hosts in the URL: finds the one that takes writes, moves all clients of this process there, and ends the sessions
- * of Ackbox on those that live and are read-only, at every call: one that was connecting during a move ends at the next.
- * Resolves to the hosts if they changed, `host:port`.
+ * With several hosts in the URL: finds the host that accepts writes, moves all clients of this process there, and ends the
+ * sessions of Ackbox on live read-only hosts, at every call: a session that connected during a move ends at the next call.
+ * Resolves to both hosts if they changed, `host:port`.
  */
 export async function locatePrimary(url: string): Promise<{ from: string; to: string } | undefined> {
   const { moved, readOnly } = await findPrimary(url, isWritable)
-  await Promise.all(readOnly.map(one => endSessions(one).catch(() => {})))
+  await Promise.all(readOnly.map(host => endSessions(host).catch(() => {})))
   return moved && { from: new URL(moved.from).host, to: new URL(moved.to).host }
 }
 
@@ -127,7 +127,7 @@ async function isWritable(url: string): Promise<boolean> {
   }
 }
 
-/** A primary that became read-only keeps its connections: each of ours would go on failing there. */
+/** A primary that became read-only keeps its connections: the statements on ours would continue to fail there. */
 async function endSessions(url: string): Promise<void> {
   const sql = probe(url)
   try {
@@ -140,7 +140,7 @@ async function endSessions(url: string): Promise<void> {
   }
 }
 
-/** Whether the server behind this URL can be reached, and can keep our promise. Throws what is wrong. */
+/** Throws an error unless the server of this URL can be reached and can keep our promise. */
 export async function checkDatabase(url: string): Promise<void> {
   await locatePrimary(url)
   const sql = openDb(url, { max: 1 })
@@ -171,7 +171,7 @@ export async function checkServer(sql: Sql): Promise<{ version: string }> {
            current_setting('default_transaction_read_only') as readonly, pg_is_in_recovery() as replica,
            current_setting('enable_seqscan') = 'off' as ours`.catch(poolerRefuses)
   if (!row) throw new DatabaseError('PostgreSQL did not return its version.')
-  // A pooler that ignores them would take away synchronous_commit too.
+  // A pooler that ignores them would ignore synchronous_commit too.
   if (!row.ours) throw new DatabaseError(`The settings of our sessions do not reach PostgreSQL. ${direct}`)
   if (row.number < 140_000) {
     throw new DatabaseError(

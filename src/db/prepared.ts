@@ -1,4 +1,4 @@
-// Half messages: tasks that were posted as prepared. To end one is to change `task.state` from PREPARED, which succeeds only once.
+// Half messages: tasks that were posted as prepared. An end changes `task.state` from PREPARED, which succeeds only once.
 import { plainArray, textArray } from './arrays.ts'
 import { taskOf, type TaskRow } from './deliveries.ts'
 import type { Sql } from './pool.ts'
@@ -22,7 +22,7 @@ export const byCheck = (check: number): string => `check:${check}`
 export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
   // A delay counts from the commit: until then there is no start time.
   const timeless = tasks.map(task => ({ ...task, delayMs: null }))
-  // It gets its place in its orderingKey at its commit.
+  // A half message gets its place in its orderingKey at its commit.
   const unplaced = tasks.map(task => ({ ...task, orderingKey: null }))
   const [done] = await sql<[Done]>`
     with stored as (
@@ -46,8 +46,9 @@ export async function insertPrepared(sql: Sql, tasks: readonly NewTask[]): Promi
 }
 
 /**
- * The CTE `locked`: the half messages that are still PREPARED and unchanged since they were read. A check that commits while this statement waits for
- * the lock may raise an alarm that the statement cannot see, and would leave open. The caller then reads the half message again.
+ * The CTE `locked`: the half messages that are still PREPARED and unchanged since they were read. A check that commits while this
+ * statement waits for the lock may raise an alarm that the statement cannot see, and would leave open. The caller then reads the half
+ * message again.
  */
 export const lockingHalves = (sql: Sql, halves: readonly SeenHalf[]) => {
   const ids = plainArray(halves.map(one => one.id))
@@ -65,8 +66,8 @@ export const lockingHalves = (sql: Sql, halves: readonly SeenHalf[]) => {
 }
 
 /**
- * Group commit of commits: makes the deliveries of half messages that are unchanged since they were read, as an accept makes its own. The others
- * are `known`: another call ended them, or a check was recorded. Tasks are distinct.
+ * Group commit of commits: makes the deliveries of half messages that are unchanged since they were read, as an accept makes its own.
+ * The others are `known`: another call ended them, or a check was recorded. Tasks are distinct.
  */
 export async function commitTasks(sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> {
   const ids = plainArray(tasks.map(task => task.id))
@@ -164,10 +165,10 @@ export async function readHalf(sql: Sql, taskNo: string): Promise<HalfMessage | 
 export interface ClaimedCheck {
   task: Task
   preparedAt: Date
-  /** The number of this check: the fence of its answer. */
+  /** The number of this check. Its answer counts only for this number. */
   check: number
   checkAfterMs: number
-  /** How often it said UNKNOWN before, and how often in a row it said nothing. */
+  /** The number of answers UNKNOWN before, and of checks in a row without an answer. */
   answered: number
   unanswered: number
   /** Since it was prepared, by the database's clock. */
@@ -198,8 +199,8 @@ const checkColumns = (sql: Sql) => sql`
   extract(epoch from now() - p.prepared_at)::float8 * 1000 as age_ms`
 
 /**
- * Claims due checks: up to `room`, and up to the room of each messageCode. Of messageCodes other than `codes`, it claims checks that nobody
- * took for a minute. A claim is a lease: if its process dies, another one asks again.
+ * Claims due checks: up to `room`, and up to the room of each messageCode. Of messageCodes other than `codes`, it claims checks that
+ * are due for a minute. A claim is a lease: if its process dies, another process repeats the check.
  */
 export async function claimChecks(
   sql: Sql,
@@ -238,7 +239,7 @@ export async function claimChecks(
   return rows.map(checkOf)
 }
 
-/** Claims the check of one task, due or not. null: it is no longer PREPARED, or its producer is being asked at this moment. */
+/** Claims the check of one task, due or not. null: it is no longer PREPARED, or another check of it runs at this moment. */
 export async function claimCheck(sql: Sql, taskId: string, leaseMs: number): Promise<ClaimedCheck | null> {
   const rows = await sql<CheckRow[]>`
     with p as (
@@ -263,18 +264,18 @@ interface CheckRecord {
 }
 
 /** False: the task was ended meanwhile, or another check has begun. */
-export async function recordCheck(sql: Sql, one: CheckRecord): Promise<boolean> {
+export async function recordCheck(sql: Sql, record: CheckRecord): Promise<boolean> {
   const rows = await sql`
     with told as (
-      update prepared set leased_until = null, last_answer = ${one.answer}, last_reason = ${one.reason},
-        last_checked_at = now(), next_action_at = now() + ${one.waitMs}::float8 * interval '1 ms',
-        answered = answered + case when ${one.answer} = 'UNKNOWN' then 1 else 0 end,
-        unanswered = case when ${one.answer} = 'NONE' then unanswered + 1 else 0 end
-      where task_id = ${one.taskId} and checks = ${one.check} and next_action_at is not null
+      update prepared set leased_until = null, last_answer = ${record.answer}, last_reason = ${record.reason},
+        last_checked_at = now(), next_action_at = now() + ${record.waitMs}::float8 * interval '1 ms',
+        answered = answered + case when ${record.answer} = 'UNKNOWN' then 1 else 0 end,
+        unanswered = case when ${record.answer} = 'NONE' then unanswered + 1 else 0 end
+      where task_id = ${record.taskId} and checks = ${record.check} and next_action_at is not null
       returning task_id
     ), raised as (
       insert into alarm (task_id, downstream, attempt, kind)
-      select task_id, '', 0, 'PREPARED_STUCK' from told where ${one.isStuck}::boolean
+      select task_id, '', 0, 'PREPARED_STUCK' from told where ${record.isStuck}::boolean
       on conflict (task_id, downstream, attempt, kind) do nothing
     )
     select from told`

@@ -4,8 +4,8 @@ import type { prepared, Row } from './schema.ts'
 import { taskView, type DeliveryShown, type TaskShown, type TaskView } from './views.ts'
 
 /**
- * Tasks with their deliveries, without attempts and receipts, by taskNo; unknown ones are missing. For what answers a
- * producer's repeated POST: by the hot pool, which no list holds up.
+ * Tasks with their deliveries, without attempts and receipts, by taskNo; unknown ones are missing. For the answer to a
+ * producer's repeated POST: by the hot pool, which no list delays.
  */
 export async function readTasks(sql: Sql, taskNos: readonly string[]): Promise<Map<string, TaskView>> {
   // A half message has no deliveries: all columns of `d` are null.
@@ -54,7 +54,7 @@ function taskOf(row: TaskShown & { half: PreparedJson | null }, parts: readonly 
   return taskView({ ...row, prepared: shown }, half ? [] : parts)
 }
 
-/** The taskNos among these whose deliveries have all ended, and those that do not exist. A PREPARED task has not ended: its deliveries are still to come. */
+/** The taskNos among these whose deliveries have all ended, and those that do not exist. A PREPARED task has not ended. */
 export async function findEnded(sql: Sql, taskNos: readonly string[]): Promise<Set<string>> {
   const rows = await sql<{ task_no: string }[]>`
     select w.task_no

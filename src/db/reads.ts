@@ -29,7 +29,7 @@ const schema = {
   }))
 }
 
-/** The most that a task names of those that wait for it. */
+/** The most dependents that a task names. */
 const namedBefore = 100
 
 /** A task names only other tasks of these messageCodes; null: all. */
@@ -53,7 +53,7 @@ const beforeOf = (id: PgColumn) =>
     ) first
   )`.as('before')
 
-/** The reason of the last attempt, or else of the last receipt. For a delivered attempt, its own receipt says more than `no_receipt`. */
+/** The reason of the last attempt, or else of the last receipt. For a delivered attempt its own receipt is more exact than `no_receipt`. */
 export const lastReason = (taskId: PgColumn, downstream: PgColumn): SQL<string | null> => sql`coalesce(
   (select coalesce((select r.reason from receipt r where a.outcome = 'delivered' and r.task_id = a.task_id
       and r.downstream = a.downstream and r.attempt = a.attempt and r.applied and r.result <> 'PROCESSING'
@@ -70,7 +70,7 @@ export const lastFingerprint = (taskId: PgColumn, downstream: PgColumn): SQL<str
   select e.fingerprint from failure e where e.task_id = ${taskId} and e.downstream = ${downstream}
   order by e.id desc limit 1)`
 
-/** The status that the last attempt was answered with, where it was answered. */
+/** The status code of the answer to the last attempt, if it was answered. */
 export const lastStatus = (taskId: PgColumn, downstream: PgColumn): SQL<number | null> => sql`(
   select a.status_code from attempt a where a.task_id = ${taskId} and a.downstream = ${downstream}
   order by a.attempt desc limit 1)`
@@ -78,15 +78,15 @@ export const lastStatus = (taskId: PgColumn, downstream: PgColumn): SQL<number |
 export type Reads = ReturnType<typeof openReads>
 
 /**
- * Reads what the API shows, through drizzle, on connections of its own: drizzle changes how its client parses times, and a list
- * that takes long delays no task. Its errors have those of PostgreSQL as their cause.
+ * The reads of the API, through drizzle, on their own connections: drizzle changes how its client parses times, and a slow list
+ * delays no task. Their errors have those of PostgreSQL as their cause.
  */
 export function openReads(url: string) {
   const client = openDb(url, { max: readConnections, applicationName: 'ackbox reads' })
   const db = drizzle(client, { schema })
   return {
     db,
-    // Prepared: drizzle takes a millisecond to build a nested query, and callers that wait for a task's end ask often.
+    // Prepared: drizzle takes a millisecond to build a nested query, and callers that wait for a task's end read it often.
     task: db.query.task
       .findFirst({
         where: eq(task.taskNo, sql.placeholder('taskNo')),

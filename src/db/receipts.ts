@@ -7,12 +7,12 @@ import type { Sql } from './pool.ts'
 import type { delivery, Row } from './schema.ts'
 import { statusWord } from './views.ts'
 
-/** Takes the place of what was posted as `extend`. `extend` is JSON. */
+/** Replaces the posted `extend`. `extend` is JSON. */
 export async function setExtend(sql: Sql, taskId: string, extend: string): Promise<void> {
   await sql`update task set extend = ${extend}::text::jsonb where id = ${taskId}::uuid`
 }
 
-/** The delivery a receipt speaks of, as it stands now. */
+/** The delivery that a receipt is about, in its current state. */
 export interface ReceivingDelivery {
   task: Task
   downstream: string
@@ -27,7 +27,7 @@ export interface ReceivingDelivery {
   deliveredMs: number | null
 }
 
-/** What a token says: whose receipt it proves, and when it was issued, in ms since 1970. */
+/** The content of a token: the delivery whose receipt it proves, and the time of its issue, in ms since 1970. */
 export interface ReceiptLookup {
   taskNo: string
   downstream: string
@@ -35,9 +35,9 @@ export interface ReceiptLookup {
 }
 
 /**
- * The deliveries that receipts speak of, in the order asked; undefined where the row is gone. A token outlives its task, whose
- * number may then be posted again: one that is older than the task which has the number now speaks of a row that is gone.
- * The hour is for hosts whose clocks are behind the database's.
+ * The deliveries that receipts are about, in the order of `lookups`; undefined where the row is gone. A token outlives its task,
+ * whose number may then be posted again: a token that is older than the current task of this number belongs to a row that is
+ * gone. The hour is for hosts whose clocks are behind the database's.
  */
 export async function findReceiving(
   sql: Sql,
@@ -74,7 +74,7 @@ export async function findReceiving(
   return found
 }
 
-/** A receipt that makes HANDLED what was SENDING: by far the most of them. */
+/** A receipt that makes a SENDING delivery HANDLED: by far the most receipts. */
 export interface HandledReceipt {
   move: Move & { name: 'receive'; sending: true }
   receipt: ReceiptRow
@@ -84,11 +84,11 @@ export const isHandledReceipt = (completion: Completion): completion is HandledR
   completion.move?.name === 'receive' && completion.move.sending === true && completion.receipt !== undefined
 
 /**
- * What applyMoves does, for plain receipts and nothing else: half of the cost, for what is not SENDING any more is stale
- * here, so that nobody need look at the row before. That both write the same is tested.
+ * A version of applyMoves for plain receipts only, at half of the cost: a delivery that is no longer SENDING is stale here,
+ * so its row need not be read before. Tests check that both write the same.
  */
 export async function completeReceipts(sql: Sql, plains: readonly HandledReceipt[]): Promise<Applied[]> {
-  // Row by row in the order in which everybody locks, as completeSends.
+  // Row by row in the lock order of all statements, as in completeSends.
   const [done] = await sql<[{ moved: string | null }]>`
     with m as materialized (
       select * from unnest(

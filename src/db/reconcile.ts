@@ -1,4 +1,4 @@
-// What a downstream says that it has handled, beside what is HANDLED here.
+// Compares the tasks that a downstream reports as handled with those that are HANDLED here.
 import { sql, type SQL } from './drizzle.ts'
 import { uuidAt, lowestUuid } from '../domain/ids.ts'
 import type { DifferenceKind, Phase, Reason, Status } from '../domain/types.ts'
@@ -8,7 +8,7 @@ import type { Reads } from './reads.ts'
 import { statusWord } from './views.ts'
 import { present } from '../domain/optional-members.ts'
 
-/** Which of our deliveries are compared: of tasks created from `from` on, and before `to`. */
+/** Selects our deliveries to compare: of tasks created from `from` on, and before `to`. */
 export interface Compared {
   downstream: string
   /** Null: of all. */
@@ -51,7 +51,7 @@ export interface Digests {
   buckets: ({ bucket: string; same: boolean } & Digest)[]
 }
 
-/** Deliveries that one digest goes through. More take longer than a connection may be kept from others. */
+/** The most deliveries that one digest reads. More would occupy a connection for too long. */
 const mostCompared = 1_000_000
 
 /** HANDLED deliveries of the window, by the id of their task, which begins with its time. */
@@ -89,7 +89,7 @@ async function compareDigests(
   }
 }
 
-/** First what they miss, by the id of the task, then what is not HANDLED here, by taskNo. */
+/** First the tasks that the downstream misses, by id, then those that are not HANDLED here, by taskNo. */
 async function compareTaskNos(
   reads: Reads,
   question: Question,
@@ -132,7 +132,7 @@ async function findMissing(
     limit ${question.limit + 1}`)
 }
 
-/** Of what a downstream has handled, where it stands here if that is not HANDLED. `delivery` is null where none goes there. */
+/** A task that a downstream has handled and that is not HANDLED here. `delivery` null: the task has none to this downstream. */
 interface NotHandled {
   taskNo: string
   taskId: string | null
@@ -141,7 +141,7 @@ interface NotHandled {
   delivery: { status: Status; phase: Phase | null; reason: Reason | null } | null
 }
 
-/** By taskNo, from behind `after`. Whenever they were created. */
+/** By taskNo, after `after`. Tasks of any time, not only of the window. */
 export async function findNotHandled(
   { db }: Reads,
   compared: Compared,
@@ -186,7 +186,7 @@ const differenceOf = ({ taskNo, delivery }: NotHandled): Difference =>
         ...present('reason', delivery.reason)
       }
 
-/** HANDLED ones of the window, by the id of their task, from behind `after`. */
+/** HANDLED deliveries of the window, by the id of their task, after `after`. */
 export async function listHandled(
   { db }: Reads,
   compared: Compared,

@@ -1,4 +1,4 @@
-// Comparing by schedule: who runs it, what was found, and the alarms about it.
+// Reconciliations by schedule: the process of a run, its result, and the alarms about it.
 import { timeOf } from '../domain/ids.ts'
 import { plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
@@ -16,11 +16,11 @@ export interface ClaimedRun extends ReconciliationKey {
   to: Date
   /** Tasks about which there is an alarm. They are in the window, unless they are a week old. */
   open: ReadonlySet<string>
-  /** What the downstream had handled at the last run and we did not know. */
+  /** TaskNos that the downstream had handled at the last run and that were unknown here. */
   unknown: readonly string[]
 }
 
-/** Makes the rows of those that have none. The first run comes after `everyMs`. */
+/** Adds the rows that are missing. The first run comes after `everyMs`. */
 export async function addReconciliations(
   sql: Sql,
   all: readonly (ReconciliationKey & { everyMs: number })[]
@@ -61,26 +61,26 @@ export async function claimRun(
   if (!row) return undefined
   const { comparedTo, to, open, unknown } = row
   const [oldest] = open
-  // By the time in its id, as the window is: that of its row may be a little later.
+  // By the time in its id, like the window: its `created_at` may be a little later.
   const since = oldest === undefined ? comparedTo : timeOf(oldest)
   const from = since < comparedTo ? since : comparedTo
   return { messageCode, downstream, owner, from, to, open: new Set(open), unknown }
 }
 
 export interface RunResult {
-  /** New alarms: of what they miss, and of what they have that is not HANDLED here. */
+  /** New alarms: about tasks that the downstream misses, and about tasks that it has handled and that are not HANDLED here. */
   raise: readonly { taskId: string; attempt: number }[]
-  /** Tasks about which there is an alarm, and nothing to be alarmed about any more. */
+  /** Tasks with an alarm whose cause is over. */
   resolve: readonly string[]
   missing: number
   differs: number
   unknown: number
   unknownTaskNos: readonly string[]
-  /** For the alarm about unknown ones, where there is none yet. */
+  /** The id of the alarm about unknown tasks, if there is none yet. */
   unknownAlarm: string
 }
 
-/** Writes what was found, with its alarms, and when the next run is due. False: the lease was lost, and nothing is written. */
+/** Writes the result with its alarms, and the time of the next run. False: the lease was lost, and nothing is written. */
 export async function writeRun(
   sql: Sql,
   { messageCode, downstream, owner, to }: ClaimedRun,
@@ -126,7 +126,7 @@ export async function writeRun(
   return row.written
 }
 
-/** Gives a run back. With an error it comes again after `againMs`, else at once. */
+/** Gives a run back. It is due again after `againMs`. `error` null: it did not fail. */
 export async function releaseRun(
   sql: Sql,
   { messageCode, downstream, owner }: ClaimedRun,

@@ -1,4 +1,4 @@
-// Rows of the outbox that were no task: people look at them, and take them back or drop them.
+// Rows of the outbox that could not become tasks: operators list them, and retry or delete them.
 import { and, desc, lt, sql, type PgColumn } from './drizzle.ts'
 import { isAnyOf } from './arrays.ts'
 import { enqueuedColumns } from './outbox.ts'
@@ -14,8 +14,8 @@ export type RejectedFilter = Pick<ListFilter, 'messageCodes' | 'messageCode' | '
 const short = (column: PgColumn) => sql<string | null>`left(${column}, 200)`
 
 /**
- * The last one rejected first, each with its problem. Whatever a producer wrote is cut to a length that somebody may want to read;
- * the body, which may be of any size, is not shown.
+ * The last rejected row first, each with its problem. Texts of a producer are cut to a readable length; the body, which may have
+ * any size, is not shown.
  */
 export async function listRejected({ db }: Reads, filter: RejectedFilter) {
   const rows = await db
@@ -53,14 +53,14 @@ export async function listRejected({ db }: Reads, filter: RejectedFilter) {
   return { rejected, ...next }
 }
 
-/** Who takes it back or drops it; `messageCodes`: what he may touch. */
+/** `who`: the operator who retries or deletes the row. `messageCodes`: those that the operator may change. */
 export interface RejectedRequest {
   id: string
   messageCodes: readonly string[] | null
   who: string
 }
 
-/** Takes the row away, as `gone`, and its alarm with it. */
+/** Removes the row, as the CTE `gone`, and its alarm. */
 const taken = (db: Sql, { id, messageCodes }: RejectedRequest) => db`
     gone as (
       delete from outbox_rejected where id = ${id}::uuid and ${isAnyOf(db, messageCodes, 'message_code')}
@@ -69,7 +69,7 @@ const taken = (db: Sql, { id, messageCodes }: RejectedRequest) => db`
       delete from alarm where task_id in (select id from gone)
     )`
 
-/** Puts it back, behind all that waits; its alarm goes with it, and the audit says who did it. False: there is none. */
+/** Puts the row back, behind all rows that wait; removes its alarm; the audit names the operator. False: there is no such row. */
 export async function retryRejected(db: Sql, request: RejectedRequest): Promise<boolean> {
   const back = await db`
     with ${taken(db, request)}, back as (
@@ -81,7 +81,7 @@ export async function retryRejected(db: Sql, request: RejectedRequest): Promise<
   return back.count > 0
 }
 
-/** Drops it for good; the audit keeps what it was, but for its body. False: there is none. */
+/** Deletes the row for good; the audit keeps its facts, without the body. False: there is no such row. */
 export async function removeRejected(db: Sql, request: RejectedRequest): Promise<boolean> {
   const dropped = await db`
     with ${taken(db, request)}

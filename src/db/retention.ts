@@ -5,7 +5,7 @@ import { lowestUuid } from '../domain/ids.ts'
 
 /**
  * Removes up to `limit` tasks that are older than `days` and at rest, with all their rows, the oldest first. `after` is where the last
- * call stopped. null starts over; as `next` it says that the end is reached.
+ * call stopped; null starts over. `next` null: the end is reached.
  * Attempts and receipts of tasks from `wholeFrom` on stay: they are dropped with their day.
  */
 export async function removeOld(
@@ -49,7 +49,7 @@ const atRest = (sql: Sql, days: number) => sql`
       where x.target = l.task_no and x.what = 'task.restored' and x.at > now() - ${days}::int * interval '1 day'
     )`
 
-/** `seen`: only those that still look as they were archived; what changed meanwhile is archived again at the next walk. */
+/** `seen`: removes only tasks that are unchanged since they were archived; the others are archived again at the next walk. */
 async function remove(
   sql: Sql,
   { days, wholeFrom }: { days: number; wholeFrom: string },

@@ -1,5 +1,5 @@
-// How a bulk redelivery runs: one process takes a few deliveries at a time, in the order of the index of FAILED ones. It writes down what
-// it takes before it changes it: a process that follows a dead one then knows what is half done.
+// How a bulk redelivery runs: one process takes a few deliveries at a time, in the order of the index of FAILED ones. It records the
+// deliveries before it changes them: a process that follows a dead one then knows which of them are half done.
 import { plainArray, textArray } from './arrays.ts'
 import { matches } from './operations.ts'
 import type { Sql } from './pool.ts'
@@ -45,10 +45,10 @@ export interface FailedDelivery {
   needsForce: boolean
 }
 
-/** The next matching deliveries after `after`. `next` is where to go on; `end`: nothing follows. */
+/** The next matching deliveries after `after`. `next` is where to continue; `end`: nothing follows. */
 export async function findFailed(
   sql: Sql,
-  one: RunningOperation,
+  running: RunningOperation,
   downstream: string,
   after: string | undefined,
   limit: number
@@ -64,8 +64,8 @@ export async function findFailed(
       select d.task_id as "taskId", d.downstream, d.attempt, ${failedColumns(sql)}
       from look d join task t on t.id = d.task_id
       -- A delivery that failed after the operation began is not part of it.
-      where d.updated_at <= (select created_at from operation where id = ${one.id})
-        and ${matches(sql, { filter: one.filter, messageCodes: one.message_codes })}
+      where d.updated_at <= (select created_at from operation where id = ${running.id})
+        and ${matches(sql, { filter: running.filter, messageCodes: running.message_codes })}
       order by d.task_id
       limit ${limit}
     )
@@ -84,7 +84,7 @@ export async function findFailed(
 
 const lookedAtOnce = 2_000
 
-/** Where a look ended that found less than its limit, though more may follow. */
+/** The end of a look that found less than its limit, though more may follow. */
 interface LastLooked {
   taskId: string
   attempt: null
@@ -96,7 +96,7 @@ const failedColumns = (sql: Sql) => sql`
   coalesce(d.position > 0, false) as "inOrder",
   coalesce(d.reason = 'DEPENDENCY_DELETED' or d.deliver_before <= now(), false) as "needsForce"`
 
-/** Writes down the deliveries to change, and the progress. False: the operation was stopped, or another process runs it. */
+/** Records the deliveries to change, and the progress. False: the operation was stopped, or another process runs it. */
 export async function takeDeliveries(
   sql: Sql,
   { id, owner }: { id: string; owner: string },
@@ -121,7 +121,7 @@ export async function takeDeliveries(
   return row.alive
 }
 
-/** The deliveries that a dead process had written down and may not have changed. */
+/** The deliveries that a dead process had recorded and may not have changed. */
 export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery[]> {
   return sql<FailedDelivery[]>`
     select i.task_id as "taskId", i.downstream, i.attempt, ${failedColumns(sql)}
@@ -131,7 +131,7 @@ export function findTaken(sql: Sql, operationId: string): Promise<FailedDelivery
 }
 
 /**
- * Writes what became of the taken deliveries. A round that began after the failed attempt means: redelivered. Writes nothing if another
+ * Writes the results of the taken deliveries. A round that began after the failed attempt means: redelivered. Writes nothing if another
  * process runs the operation now: it may have taken deliveries that it has not changed yet.
  */
 export async function recordTaken(
@@ -166,7 +166,7 @@ export async function finishOperation(sql: Sql, { id, owner }: { id: string; own
 
 /**
  * The condition that a delivery `d` uses a part of its downstream's limit: it is due, in flight, or about to get its turn in its key. If
- * `known` does not name its downstream, perhaps nobody will ever claim it: after 10 s it no longer counts.
+ * `known` does not name its downstream, perhaps no process will ever claim it: after 10 s it no longer counts.
  */
 const isBusy = (sql: Sql, known: readonly string[]) => sql`
   (d.phase = 'IN_FLIGHT' or d.phase = 'BLOCKED' and d.updated_at + interval '10 s' > now() or d.phase = 'WAITING' and d.next_action_at + interval '0' <= now()
@@ -175,16 +175,16 @@ const isBusy = (sql: Sql, known: readonly string[]) => sql`
 /** The keys of those deliveries that are busy. */
 export async function findBusy(
   sql: Sql,
-  asked: readonly { taskId: string; downstream: string }[],
+  deliveries: readonly { taskId: string; downstream: string }[],
   known: readonly string[]
 ): Promise<Set<string>> {
-  if (asked.length === 0) return new Set()
+  if (deliveries.length === 0) return new Set()
   const rows = await sql<{ key: string }[]>`
     select d.task_id || d.downstream as key
     from unnest(
-      ${plainArray(asked.map(one => one.taskId))}::uuid[], ${textArray(asked.map(one => one.downstream))}::text[]
+      ${plainArray(deliveries.map(one => one.taskId))}::uuid[], ${textArray(deliveries.map(one => one.downstream))}::text[]
     ) as a (task_id, downstream) join delivery d on d.task_id = a.task_id and d.downstream = a.downstream
-    where d.task_id = any(${plainArray(asked.map(one => one.taskId))}::uuid[]) and ${isBusy(sql, known)}`
+    where d.task_id = any(${plainArray(deliveries.map(one => one.taskId))}::uuid[]) and ${isBusy(sql, known)}`
   return new Set(rows.map(row => row.key))
 }
 

@@ -1,7 +1,7 @@
 // The tables: `npx drizzle-kit generate` prints the difference as SQL, and the types of rows come from here. What the API shows
 // is read through drizzle (lists.ts); every other statement is plain SQL.
 // There are no foreign keys: each would cost one more look-up and one more row lock a task on the hot path, and the one
-// statement that deletes tasks (retention) deletes what hangs on them too.
+// statement that deletes tasks (retention) deletes their rows in the other tables too.
 
 import {
   sql,
@@ -48,10 +48,13 @@ export { failure, failureArchive, session, statMinute } from './dashboard-tables
 const outcomes = ['delivered', 'probed', 'refused', 'failed'] as const satisfies AttemptEnd['kind'][]
 const taskStates = ['ACTIVE', 'PREPARED', 'CANCELLED'] as const
 
-/** A row of a table by the names of its columns, as plain SQL answers it. */
+/** A row of a table by the names of its columns, as plain SQL returns it. */
 export type Row<T extends Table> = InferSelectModel<T, { dbColumnNames: true }>
 
-/** Immutable but for `state`, and `extend` where an onReceipt sets it. The body is the very text that was posted: jsonb would reorder, round and refuse. */
+/**
+ * Immutable except for `state`, and for `extend` if an onReceipt sets it. The body is exactly the text that was posted: jsonb would
+ * reorder, round and refuse.
+ */
 export const task = pgTable(
   'task',
   {
@@ -119,7 +122,7 @@ export const delivery = pgTable(
   },
   t => [
     primaryKey({ name: 'delivery_pkey', columns: [t.taskId, t.downstream] }),
-    // Each index is paid for on every task: these two and no more. Those of ordering keys have no entry without one.
+    // Each index costs time on every task: these two and no more. Those of ordering keys have no entry for deliveries without a key.
     index('delivery_due_idx')
       .on(t.downstream, t.nextActionAt)
       .where(sql`${t.status} = 0`),
@@ -144,7 +147,7 @@ export const delivery = pgTable(
     ),
     check('delivery_blocked_in_order', sql`${t.position} > 0 or ${t.phase} is distinct from 'BLOCKED'`),
     check('delivery_status_check', oneOf(t.status, Object.values(statusNumber))),
-    // A SENDING delivery always has a clock and a phase, and nothing else ever has: no orphan, no zombie.
+    // A SENDING delivery always has a clock and a phase, and no other delivery has them: no orphan, no zombie.
     check('delivery_sending_has_clock', sql`(${t.status} = 0) = (${t.nextActionAt} is not null)`),
     check('delivery_sending_has_phase', sql`(${t.status} = 0) = (${t.phase} is not null)`),
     check(
@@ -160,8 +163,8 @@ export const delivery = pgTable(
 )
 
 /**
- * Append-only, but for the reason of a delivered one for which no receipt came. Written even when the move it belongs to touched
- * no row. By days of task_id (partitions.ts), as receipts are.
+ * Append-only, except for the reason of a delivered attempt for which no receipt came. Written even when its move changed no row.
+ * Partitioned by days of task_id (partitions.ts), like receipts.
  */
 export const attempt = pgTable(
   'attempt',
@@ -180,7 +183,7 @@ export const attempt = pgTable(
     ms: integer('ms').notNull(),
     node: text('node').notNull(),
     startedAt: at('started_at').notNull(),
-    /** The broker's own. */
+    /** The broker's own id. */
     messageId: text('message_id')
   },
   t => [
@@ -222,7 +225,7 @@ export const apiKey = pgTable('api_key', {
   revokedAt: at('revoked_at')
 })
 
-/** Whatever a producer said: nothing is refused here, what is wrong is refused by the same checks that a POST passes. */
+/** The values of a producer, unchecked: later they pass the same checks as a POST, which refuse wrong values. */
 const enqueued = () => ({
   taskNo: text('task_no'),
   messageCode: text('message_code'),
@@ -237,7 +240,7 @@ const enqueued = () => ({
   bizType: text('biz_type'),
   bizKey: text('biz_key'),
   extend: jsonb('extend'),
-  /** Of enqueue_many: all other members, as they were said. */
+  /** Of enqueue_many: all other members, as the producer wrote them. */
   members: jsonb('members'),
   traceparent: text('traceparent'),
   createdAt: at('created_at')
@@ -246,13 +249,13 @@ const enqueued = () => ({
   createdBy: text('created_by').notNull()
 })
 
-/** Written by ackbox_api.enqueue (by hand in the migration) in the producer's own transaction; rows only come and go. */
+/** Written by ackbox_api.enqueue (by hand in the migration) in the producer's own transaction; rows are only inserted and deleted. */
 export const outbox = pgTable('outbox', {
   id: bigserial('id', { mode: 'number' }).primaryKey(),
   ...enqueued()
 })
 
-/** What was no task, with the problem that a POST of it would have been answered. Its id is that of its alarm, too. */
+/** Rows that could not become tasks, with the problem that the answer to a POST would have. The id is also that of the alarm. */
 export const outboxRejected = pgTable('outbox_rejected', {
   id: uuid('id').primaryKey(),
   ...enqueued(),
@@ -260,14 +263,14 @@ export const outboxRejected = pgTable('outbox_rejected', {
   rejectedAt: at('rejected_at').notNull().defaultNow()
 })
 
-/** Who drains the rows of a shard of ordering keys, and until when. */
+/** The process that drains the rows of a shard of ordering keys, and until when. */
 export const outboxLease = pgTable('outbox_lease', {
   shard: smallint('shard').primaryKey(),
   owner: text('owner').notNull(),
   until: at('until').notNull()
 })
 
-/** Who did what. A trigger (by hand in the migration) refuses update and delete. */
+/** The acts of operators. A trigger (by hand in the migration) refuses update and delete. */
 export const audit = pgTable(
   'audit',
   {

@@ -6,7 +6,7 @@ import { is, literally, mostLooked, ofMessages, upTo, type ListFilter } from './
 import { uuidAt } from '../domain/ids.ts'
 import { statusNumber, type Reason, type Status, type TaskStatus } from '../domain/types.ts'
 
-/** `downstream`: the task has a delivery to it, whatever became of that. */
+/** `downstream`: the task has a delivery to it, in any status. */
 export type TaskFilter = ListFilter & {
   id?: string
   status?: TaskStatus
@@ -21,14 +21,14 @@ export type TaskFilter = ListFilter & {
   reason?: Reason
   /** Part of the text of the last reason of one of its deliveries. */
   lastReason?: string
-  /** Only with PREPARED: its producer was asked about it at least once. */
+  /** Only with PREPARED: there was at least one check. */
   checked?: boolean
 }
 
 /** The rows of a page and one more, or fewer. */
 interface SearchResult<Row> {
   rows: Row[]
-  /** Not all was looked at: the cursor at which to go on. */
+  /** Not all rows were read: the cursor at which to continue. */
   until?: string
 }
 
@@ -111,7 +111,7 @@ async function byKey(
   const rows = await db.execute<{ id: string }>(sql`
     select task.id from (${looked(sql`limit ${mostOf(filter)}`)}) task
     where ${and(
-      // A task that is not ACTIVE has no deliveries: their aggregate would say DELETED.
+      // A task that is not ACTIVE has no deliveries: their aggregate would be DELETED.
       status && eq(task.state, 'ACTIVE'),
       ofTask(filter, is(visibleStatus, number(status))),
       sql`true`
@@ -193,8 +193,8 @@ async function sending({ db }: Reads, filter: TaskFilter): Promise<{ id: string 
 }
 
 /**
- * FAILED are few among millions: from their index, a page of each downstream that has any. A task that still has a SENDING
- * one is not FAILED yet.
+ * FAILED deliveries are few among millions: their index gives a page of each downstream that has any. A task that still has
+ * a SENDING delivery is not FAILED yet.
  */
 async function failed({ db }: Reads, filter: TaskFilter): Promise<SearchResult<{ id: string }>> {
   const rows = await db.execute<{ id: string | null; until: string | null }>(sql`
@@ -219,7 +219,7 @@ async function failed({ db }: Reads, filter: TaskFilter): Promise<SearchResult<{
   const ids = rows.flatMap(row => (row.id === null ? [] : { id: row.id }))
   if (ids.length > filter.limit) return { rows: ids }
   const until = await failedUntil({ db }, filter)
-  // The next page goes on from the first of these ends.
+  // The next page continues at the first of these ends.
   return until === undefined ? { rows: ids } : { rows: ids.filter(row => row.id >= until), until }
 }
 
@@ -237,7 +237,7 @@ async function failedUntil({ db }: Pick<Reads, 'db'>, filter: TaskFilter): Promi
   return row?.id ?? undefined
 }
 
-/** The reasons of what is not FAILED. */
+/** The reasons of deliveries that are not FAILED. */
 const endings: Reason[] = ['DELETED', 'SKIPPED']
 
 export type DeliveryFilter = Omit<TaskFilter, 'status' | 'needCallback' | 'checked'> & {

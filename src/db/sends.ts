@@ -3,7 +3,7 @@ import { jsonTexts, plainArray, textArray } from './arrays.ts'
 import { bytea, type Applied, type Completion, type AttemptRow } from './transitions.ts'
 import type { Sql } from './pool.ts'
 
-/** A send that went well: by far the most of all records. */
+/** A successful send: by far the most of all records. */
 export interface SuccessfulSend {
   move: Move & { name: 'handled' | 'sent' }
   attempt: AttemptRow
@@ -16,12 +16,12 @@ export const isSuccessfulSend = (completion: Completion): completion is Successf
   completion.receipt === undefined
 
 /**
- * What applyMoves does, for sends that went well and nothing else: the same guard, lock order and columns, without what
- * only the others need (alarms to raise, receipts to keep). A third of the cost; that both write the same is tested.
+ * A version of applyMoves for successful sends only: the same guard, lock order and columns, without the parts that only
+ * others need (alarms to raise, receipts to keep). A third of the cost. Tests check that both write the same.
  */
 export async function completeSends(sql: Sql, sends: readonly SuccessfulSend[]): Promise<Applied[]> {
-  // One list for both writes, in the order in which everybody locks: the update goes through it row by row. What applyMoves
-  // does, to lock first and then to write, costs as much again. Everything is told by what is missing: nearly always nothing.
+  // One list for both writes, in the lock order of all statements: the update follows it row by row. A lock before the
+  // write, as in applyMoves, costs as much again. The results are null if no row is missing, which is nearly always so.
   const [done] = await sql<[{ moved: string | null; written: string | null }]>`
     with m as materialized (
       select * from unnest(

@@ -7,7 +7,7 @@ import type { Reads } from './reads.ts'
 import { eachCounter, latencyBounds, percentile, type Counter } from '../domain/counts.ts'
 import type { Counts } from '../runtime/statistics.ts'
 
-/** A process writes its own rows, with all that it has counted in that minute: to repeat it changes nothing. */
+/** A process writes its own rows, with its whole counts of that minute: a repeated write changes nothing. */
 export async function writeStatistics(db: Sql, node: string, counts: readonly Counts[]): Promise<void> {
   const column = (name: 'minute' | Counter) => plainArray(counts.map(one => one[name]))
   await db`
@@ -30,7 +30,7 @@ export async function writeStatistics(db: Sql, node: string, counts: readonly Co
       handled_ms = excluded.handled_ms`
 }
 
-/** Forgets what is older than 30 days, and sessions that are over. */
+/** Removes counts that are older than 30 days, and expired sessions. */
 export async function removeOldStatistics(db: Sql): Promise<void> {
   await db`delete from stat_minute where minute < now() - interval '30 days'`
   await db`delete from session where expires_at < now()`
@@ -54,7 +54,7 @@ interface StatsPoint extends Record<Counter, number> {
   p99Ms?: number
 }
 
-/** One sum each: to take the arrays apart would make 23 rows of each. */
+/** One sum for each bucket: an unnest of the arrays would make 23 rows of each. */
 const buckets = sql.raw([...latencyBounds, 0].map((_, at) => `sum(handled_ms[${at + 1}])`).join(', '))
 
 type StatsRow = Record<Counter, number> & {

@@ -16,8 +16,8 @@ import {
 } from './tasks.ts'
 
 /**
- * A task with those that are delivered beside it, in one statement: all of them or none. The first one is new, or it was
- * prepared and is committed by this. One result for it; where they are not in sequence, one for each of the others too.
+ * A task with the tasks of its steps, in one statement: all of them or none. The first task is new, or was prepared and is
+ * committed here. One result for it; if the steps are not in sequence, one for each of the others too.
  */
 export async function insertSteps(sql: Sql, first: NewTask, steps: NewSteps): Promise<InsertResult[]> {
   const { tasks, inSequence } = steps

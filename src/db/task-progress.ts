@@ -2,7 +2,7 @@ import type { Sql } from './pool.ts'
 import { statusWord } from './views.ts'
 import type { Phase, Reason, Status, TaskState } from '../domain/types.ts'
 
-/** A task's deliveries as an operator's act needs them. */
+/** A task's deliveries, with the facts that an operator's act needs. */
 export interface TaskProgress {
   id: string
   state: TaskState
@@ -18,7 +18,7 @@ interface DeliveryProgress {
   attempt: number
   expired: boolean
   reason: Reason | null
-  /** ms until its clock ends; 0 if it has, or has none. */
+  /** ms until its clock runs out; 0 if it has run out, or without a clock. */
   dueMs: number
   /** Its task must not start yet. */
   early: boolean

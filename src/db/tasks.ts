@@ -33,16 +33,16 @@ export interface NewTask {
   orderingKey?: string | null
   /** It waits for these tasks. */
   after?: After | null
-  /** Posted as prepared: no delivery is made, and its producer is asked from then on. */
+  /** Posted as prepared: no delivery is made, and the checks of its producer begin. */
   prepared?: { checkAfterMs: number }
-  /** It was stored as prepared, and is committed now: only its deliveries are new. `by`: who said so. */
+  /** It was stored as prepared, and is committed now: only its deliveries are new. `by`: the key or the check. */
   committed?: { by: string; createdAt: Date; seen: SeenHalf }
   deliveries: NewDelivery[]
-  /** Stored by the same statement, as is a task of its own. */
+  /** Stored by the same statement, each as a task of its own. */
   steps?: NewSteps
 }
 
-/** The business object that a task is about. `unique`: no second task of its messageCode that says so may have the same. */
+/** The business object that a task is about. `unique`: no second unique task of its messageCode may have the same. */
 interface Biz {
   type: string
   key: string
@@ -52,12 +52,12 @@ interface Biz {
 /** A half message as it was read: each check that is recorded changes one of the two counts. */
 export interface SeenHalf {
   id: string
-  /** How often its producer said UNKNOWN, and how often in a row it said nothing. */
+  /** The number of answers UNKNOWN, and of checks in a row without an answer. */
   answered: number
   unanswered: number
 }
 
-/** What is delivered beside a task: one after the other behind it, or all at once. */
+/** The tasks that are delivered with a task: one after the other behind it, or all at once. */
 export interface NewSteps {
   inSequence: boolean
   tasks: NewTask[]
@@ -66,27 +66,27 @@ export interface NewSteps {
 /** The tasks to wait for, by number. */
 export interface After {
   taskNos: readonly string[]
-  /** The messageCodes that whoever posts may know of; null: all. */
+  /** The messageCodes that the caller may see; null: all. */
   codes: readonly string[] | null
-  /** What came later in the same call does not count, though it is stored by now. */
+  /** Tasks that came later in the same call do not count, though they are stored by now. */
   later?: ReadonlySet<string>
 }
 
-/** What became of one NewTask. `inFlight` are indexes into its deliveries; `places` are by them, with an orderingKey. */
+/** The result of one NewTask. `inFlight` are indexes into its deliveries; `places` has one for each, only with an orderingKey. */
 export type InsertResult =
   | { kind: 'created'; at: Date; inFlight: number[]; places?: (Place | undefined)[] }
   /** contentHash null: retention removed it at this very moment. */
   | { kind: 'known'; contentHash: string | null; taskNo: string }
-  /** Another task has its business key; `by` is that one's taskNo. */
+  /** Another task has its business key; `by` is the taskNo of that task. */
   | { kind: 'biz_taken'; by: string }
-  /** It names tasks to wait for that it cannot wait for. */
+  /** It names prerequisites that it cannot wait for. */
   | { kind: 'invalid'; errors: readonly Invalid[] }
 
 /** Group commit of accepts: tasks and deliveries, the first claim included, in one statement. taskNos are distinct. */
 export const insertTasks = (sql: Sql, tasks: readonly NewTask[]): Promise<InsertResult[]> =>
   insert(sql, tasks, sql``)
 
-/** The same of rows of the outbox, each beside its task; the same statement takes those away whose task it stored. */
+/** The same for outbox rows; `rowIds` are in the order of `tasks`. The same statement deletes the rows whose task it stored. */
 export const insertFromOutbox = (
   sql: Sql,
   tasks: readonly NewTask[],
@@ -106,7 +106,7 @@ export const insertFromOutbox = (
     )`
   )
 
-/** `more`: what else happens in the statement, to those that are `stored`. */
+/** `more`: further CTEs of the statement, for the tasks in `stored`. */
 async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>): Promise<InsertResult[]> {
   const [done] = await sql<[Done]>`
     with stored as (
@@ -116,7 +116,7 @@ async function insert(sql: Sql, tasks: readonly NewTask[], more: ReturnType<Sql>
   return orKnown(sql, tasks, insertedOf(done, tasks))
 }
 
-/** What the statements tell that store tasks: by what is missing, which is nearly always nothing: no list to make, to send and to take apart. */
+/** The result of a statement that stores tasks. `created` is null if none is missing, nearly always: no list to build, send and split. */
 export interface Done {
   now: Date
   created: string | null
@@ -175,7 +175,7 @@ export const inserting = (sql: Sql, tasks: readonly NewTask[], state: TaskState,
 
 const hasKey = (tasks: readonly NewTask[]): boolean => tasks.some(task => task.orderingKey)
 
-/** The CTE `delivered`, and those that it needs. Without an orderingKey none of them is in the statement. */
+/** The CTE `delivered`, and those that it needs for an orderingKey. Without a key the statement has none of the latter. */
 export const delivering = (
   sql: Sql,
   tasks: readonly NewTask[],
@@ -241,26 +241,26 @@ export async function orKnown(
 }
 
 /**
- * The tasks whose business key another task has, with the taskNo of that one. They were not stored, though their numbers are free. A
- * task that is missing here met one that is gone by now.
+ * The tasks whose business key another task has, with the taskNo of that task. They were not stored, though their numbers are free. A
+ * task that is missing here conflicted with a task that is gone by now.
  */
 async function findBizTaken<Task extends { messageCode: string; biz?: Biz | null }>(
   sql: Sql,
   tasks: readonly Task[]
 ): Promise<Map<Task, string>> {
-  const asked = tasks.flatMap(task => (task.biz?.unique ? [{ task, biz: task.biz }] : []))
-  if (asked.length === 0) return new Map()
+  const candidates = tasks.flatMap(task => (task.biz?.unique ? [{ task, biz: task.biz }] : []))
+  if (candidates.length === 0) return new Map()
   const rows = await sql<{ ord: number; task_no: string }[]>`
     select a.ord::int, t.task_no
     from unnest(
-      ${textArray(asked.map(one => one.task.messageCode))}::text[], ${textArray(asked.map(one => one.biz.type))}::text[],
-      ${textArray(asked.map(one => one.biz.key))}::text[]
+      ${textArray(candidates.map(one => one.task.messageCode))}::text[], ${textArray(candidates.map(one => one.biz.type))}::text[],
+      ${textArray(candidates.map(one => one.biz.key))}::text[]
     ) with ordinality as a (message_code, biz_type, biz_key, ord)
     join task t on t.message_code = a.message_code and t.biz_type = a.biz_type and t.biz_key = a.biz_key and t.unique_biz`
   const taken = new Map<Task, string>()
   for (const { ord, task_no } of rows) {
-    const one = asked[ord - 1]
-    if (one) taken.set(one.task, task_no)
+    const candidate = candidates[ord - 1]
+    if (candidate) taken.set(candidate.task, task_no)
   }
   return taken
 }

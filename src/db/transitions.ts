@@ -5,13 +5,13 @@ import { indexes, plainArray, textArray } from './arrays.ts'
 import type { Sql } from './pool.ts'
 import type { attempt, receipt } from './schema.ts'
 
-/** One row of `attempt`: what a try came to, with its bounded evidence. */
+/** One row of `attempt`: the outcome, with its bounded evidence. */
 export type AttemptRow = Omit<typeof attempt.$inferSelect, 'taskId' | 'downstream' | 'attempt'> & {
-  /** A person must hear of it at the first time of a round. */
+  /** The alarm to raise at the first such attempt of a round. */
   alarm: Exclude<AlarmKind, 'FAILED'> | null
 }
 
-/** One row of `receipt`. `attempt` is the one its token names. */
+/** One row of `receipt`. `attempt` is the number in its token. */
 export type ReceiptRow = Omit<typeof receipt.$inferSelect, 'id' | 'applied' | 'late' | 'createdAt'>
 
 /** A move, with the attempt or the receipt that led to it. A receipt that moves nothing is only kept. */
@@ -19,13 +19,13 @@ export interface Completion {
   move: Move | null
   attempt?: AttemptRow
   receipt?: ReceiptRow
-  /** Of a delivered attempt, whose row is there already: that no receipt came for it. */
+  /** For a delivered attempt, whose row exists already: the reason that no receipt came for it. */
   noReceipt?: string | undefined
 }
 
 /**
- * moved: the guard held and the row is written. late: the same, and it had been FAILED. stale: somebody was faster,
- * which is fine. zombie: stale, and another process has recorded this very attempt already.
+ * moved: the guard held and the row is written. late: the same, and it had been FAILED. stale: another caller was faster,
+ * which is fine. zombie: stale, and another process has already recorded this attempt.
  */
 export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
 
@@ -33,14 +33,14 @@ export type Applied = 'moved' | 'late' | 'stale' | 'zombie'
 const receiptsKept = 20
 
 /**
- * The one door: every change of `delivery.status` goes through here, but for sends that went well (sends.ts) and
- * plain receipts (receipts.ts), the same door made narrow, and claims (deliveries.ts), which change the phase only.
- * One statement and one commit a batch: guard by phase and attempt, move, attempt rows, alarms of what failed and the
- * resolving of alarms that are no longer true. A batch names a delivery once at most (the caller folds).
+ * The only place that changes `delivery.status`, except for its narrow versions for successful sends (sends.ts) and
+ * plain receipts (receipts.ts). Claims (deliveries.ts) change the phase only. One statement and one commit a batch:
+ * guard by phase and attempt, move, attempt rows, alarms of failures, and the resolving of alarms that are no longer
+ * true. A batch names a delivery once at most (the caller folds).
  */
 export async function applyMoves(sql: Sql, completions: readonly Completion[]): Promise<Applied[]> {
   const numbered = completions.map((one, index) => ({ ...one, index }))
-  // Rows are locked in one order by everybody, or two batches could wait for each other.
+  // All statements lock rows in the same order, or two batches could wait for each other.
   const moving = numbered.filter(hasMove).sort((a, b) => byKey(a.move, b.move))
   const moves = moving.map(one => one.move)
   const tried = moving.filter(hasAttempt)
@@ -48,12 +48,12 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
   const received = numbered.filter(hasReceipt)
   const effect = moves.map(move => effects[move.name])
   const ids = plainArray(moves.map(move => move.taskId))
-  // Of an orderingKey; the statement without is one of the hot path.
+  // Only for moves with an orderingKey. Without them the statement is one of the hot path.
   const anew = moves.some(({ name, orderingKey }) => name === 'requeue' || (name === 'repeat' && orderingKey))
-  // As long as the list of moves, or empty: that of a move is found by its ord.
+  // As long as the list of moves, or empty: the failure of a move is found by its ord.
   const isFailing = moving.some(one => one.move.name === 'fail')
   const failures = isFailing ? moving.map(one => (one.move.name === 'fail' ? failureOf(one) : undefined)) : []
-  // To name the table costs time (below): only where it is needed.
+  // A statement that names the table takes longer (see below), so it is named only if needed.
   const isMissing = moving.some(one => one.noReceipt !== undefined)
   const [done] = await sql<[{ moved: string | null; late: string | null; written: string | null }]>`
     with m as materialized (
@@ -124,7 +124,7 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
         owner = null,
         updated_at = now(),
         updated_by = coalesce(l.by_operator, d.updated_by)${
-          // What was HANDLED once has had its turn.
+          // A delivery that was HANDLED once has had its turn.
           anew
             ? sql`, position = case when l.old_status = 1 then -abs(d.position) else d.position end`
             : sql``
@@ -219,7 +219,7 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
         where r.ord is null or m.ord is not null
       ) r
       where nth_of_delivery + ${
-        // To name the table opens all of its partitions, which costs more than the rest of a small batch.
+        // A statement that names the table opens all of its partitions, which costs more than the rest of a small batch.
         received.length === 0
           ? sql`0`
           : sql`(select count(*) from receipt k where k.task_id = r.task_id and k.downstream = r.downstream)`
@@ -240,7 +240,7 @@ export async function applyMoves(sql: Sql, completions: readonly Completion[]): 
   return applied
 }
 
-/** What a failure looks like: by the answer, or else by the error or what the receipt said. */
+/** The facts and fingerprint of a failure: by the answer, or else by the error or the reason of the receipt. */
 function failureOf({ move, attempt, receipt }: Completion & { move: Move }) {
   const facts = {
     downstream: move.downstream,

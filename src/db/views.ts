@@ -1,4 +1,4 @@
-// Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, nothing where there is nothing.
+// Rows as the API shows them: words for numbers, RFC 3339 in UTC with milliseconds, no member without a value.
 import type { attempt, delivery, prepared, receipt, task } from './schema.ts'
 import {
   statusNumber,
@@ -32,9 +32,9 @@ export interface DeliveryView {
   reason?: Reason
   attempt: number
   triesLeft: number
-  /** Among those of its orderingKey. */
+  /** Its place in its orderingKey. */
   position?: number
-  /** It has lost its place, and goes beside the others. */
+  /** It has lost its place, and runs beside the others. */
   outOfOrder?: true
   nextActionAt?: string
   deliveredAt?: string
@@ -44,13 +44,13 @@ export interface DeliveryView {
   /** The operator who changed it last. */
   updatedBy?: string
   lastAttemptAt?: string
-  /** What the last attempt came to, or else what the last receipt said. */
+  /** The reason of the last attempt, or else of the last receipt. */
   lastReason?: string
-  /** The status that the last attempt was answered with. */
+  /** The status code of the answer to the last attempt. */
   lastStatus?: number
   attempts?: AttemptView[]
   receipts?: ReceiptView[]
-  /** The task directly before it in its orderingKey, and why it waits. Only where one task is read. */
+  /** The task directly before it in its orderingKey, and why it waits. Only if a single task is read. */
   ahead?: string
   waitingFor?: WaitingFor & { text: { en: string; zh: string } }
 }
@@ -99,18 +99,18 @@ export interface TaskView {
   bizType?: string
   bizKey?: string
   uniqueBiz?: boolean
-  /** The tasks it was posted to wait for, and some that wait for it; only those that whoever asks may see. */
+  /** Its prerequisites, and some of its dependents; only tasks that the caller may see. */
   after?: string[]
   before?: string[]
   messageBody?: string
-  /** Of one that was posted as prepared. */
+  /** Only for a task that was posted as prepared. */
   prepared?: PreparedView
   deliveries: DeliveryView[]
 }
 
 export interface PreparedView {
   preparedAt: string
-  /** How often its producer was asked. */
+  /** The number of checks. */
   checks: number
   nextCheckAt?: string
   lastAnswer?: CheckAnswer
@@ -150,7 +150,7 @@ export const deliveryView = (row: DeliveryShown): DeliveryView => ({
   attempt: row.attempt,
   triesLeft: row.triesLeft,
   ...placeView(row.position),
-  // Of what waits for others it would be the year 9999.
+  // For a BLOCKED delivery it would be the year 9999.
   ...present('nextActionAt', row.phase === 'BLOCKED' ? null : iso(row.nextActionAt)),
   ...present('deliveredAt', iso(row.deliveredAt)),
   ...present('handledAt', iso(row.handledAt)),

@@ -1,8 +1,8 @@
-// What keeps a task from being sent: other tasks, its turn in an orderingKey, or the word of its producer.
+// The tables of tasks that wait: for other tasks, for their turn in an orderingKey, or for the commit of their producer.
 import { sql, at, bigint, check, index, integer, oneOf, pgTable, primaryKey, text, uuid } from './drizzle.ts'
 import { checkAnswers, type CheckAnswer } from '../domain/types.ts'
 
-/** A row for each pair of a task and one that it waits for. `done_at`: since when it no longer waits. */
+/** A row for each pair of a task and its prerequisite. `done_at`: since when it no longer waits. */
 export const dependency = pgTable(
   'dependency',
   {
@@ -40,7 +40,7 @@ export const ordering = pgTable(
   ]
 )
 
-/** A key whose next delivery may go, since one has ended. Written in the same transaction, by a trigger (by hand in the migration). */
+/** A key whose next delivery may run, since one has ended. Written in the same transaction, by a trigger (by hand in the migration). */
 export const promotion = pgTable(
   'promotion',
   {
@@ -51,8 +51,8 @@ export const promotion = pgTable(
 )
 
 /**
- * The row of a task that was posted as prepared: what its deliveries need at the commit, and the checks of its producer.
- * While the task is PREPARED it has a clock: when the producer is asked next. Afterwards the row says who ended the task.
+ * The row of a task that was posted as prepared: the values that its deliveries need at the commit, and the checks of its
+ * producer. While the task is PREPARED it has a clock for the next check. Afterwards `ended_by` shows the end.
  */
 export const prepared = pgTable(
   'prepared',
@@ -60,13 +60,13 @@ export const prepared = pgTable(
     taskId: uuid('task_id').primaryKey(),
     messageCode: text('message_code').notNull(),
     nextActionAt: at('next_action_at'),
-    /** A process is asking; until then nobody else does. */
+    /** A process makes a check; until then no other process does. */
     leasedUntil: at('leased_until'),
-    /** How often the producer was asked. An answer counts only for the check of this number. */
+    /** The number of checks. An answer counts only for the check with this number. */
     checks: integer('checks').notNull().default(0),
-    /** How often it said UNKNOWN. */
+    /** The number of answers UNKNOWN. */
     answered: integer('answered').notNull().default(0),
-    /** How often in a row it said nothing. */
+    /** The number of checks in a row without an answer. */
     unanswered: integer('unanswered').notNull().default(0),
     lastAnswer: text('last_answer').$type<CheckAnswer>(),
     lastReason: text('last_reason'),
@@ -77,7 +77,7 @@ export const prepared = pgTable(
     delayMs: bigint('delay_ms', { mode: 'number' }),
     deliverBefore: at('deliver_before'),
     endedAt: at('ended_at'),
-    /** Who ended it: the name of a key, or `check:` with the number of the check. */
+    /** The name of the key that ended it, or `check:` with the number of the check. */
     endedBy: text('ended_by')
   },
   t => [
