@@ -145,7 +145,7 @@ export async function checkNow(
   if (half === null) return 'not_found'
   if (half === 'never') return 'not_prepared'
   if (half.state !== 'PREPARED') return half.state === 'ACTIVE' ? 'committed' : 'rolled_back'
-  await audit(half.task.createdBy)
+  await orUnavailable(deps.cluster, audit(half.task.createdBy))
   const claim = await orUnavailable(deps.cluster, claimCheck(deps.sql, half.task.id, checkLeaseMs(deps)))
   if (claim) await check(deps, claim)
   return orUnavailable(deps.cluster, readBrief(deps.sql, taskNo))

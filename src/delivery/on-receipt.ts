@@ -62,4 +62,4 @@ function decisionOf(posted: ReceiptResult, returned: unknown): ReceiptDecision {
 /** Limit of characters of JSON, the same as for a POST. */
 const mostExtend = 1_024
 /** jsonb holds neither U+0000 nor half a surrogate pair. */
-const unstorable = /\\u0000|\\ud[89a-f]/i
+const unstorable = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/

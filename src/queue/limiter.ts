@@ -27,6 +27,8 @@ interface Waiter {
 
 /** With a shorter time, deliveries that could start here a moment later are sent to other processes (docs/notes/performance-log.md). */
 const soonMs = 150
+/** A rate or a share that changes counts after this time at the latest. */
+const mostWaitMs = 1_000
 /** The pace is measured over this time. */
 const paceMs = 100
 
@@ -59,10 +61,13 @@ export function limiter(options: LimiterOptions): Limiter {
     while (waiting > 0 && inUse < limit()) {
       const wait = rated()?.wait() ?? 0
       if (wait > 0) {
-        timer ??= setTimeout(() => {
-          timer = undefined
-          grant()
-        }, Math.ceil(wait))
+        timer ??= setTimeout(
+          () => {
+            timer = undefined
+            grant()
+          },
+          Math.min(Math.ceil(wait), mostWaitMs)
+        )
         return
       }
       const next = shift()

@@ -115,6 +115,8 @@ async function runOne(
 
 /** The next job. After the abort, only a job that was already being taken. */
 async function takeUntil(consumer: JobConsumer, signal: AbortSignal): Promise<ReceivedJob | undefined> {
+  // An abort during the opening of the consumer is not announced again.
+  if (signal.aborted) return undefined
   let timer: NodeJS.Timeout | undefined
   let onAbort: (() => void) | undefined
   const abandoned = new Promise<undefined>(resolve => {

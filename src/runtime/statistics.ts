@@ -82,7 +82,8 @@ export function openStatistics(now: () => number) {
       const counted = summed([...ended, ...all()])
       if (counted.length === 0) return
       await write(counted)
-      over = over.filter(past => !ended.includes(past))
+      const written = new Set(ended)
+      over = over.filter(past => !written.has(past))
     }
   }
 }

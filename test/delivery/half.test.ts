@@ -3,6 +3,7 @@ import t from 'tap'
 import { z } from 'zod'
 import { listTasks } from '../../src/db/lists.ts'
 import { removeOld } from '../../src/db/retention.ts'
+import { checkNow } from '../../src/delivery/half.ts'
 import { waiters } from '../../src/delivery/waiters.ts'
 import type { TaskView } from '../../src/db/views.ts'
 import { readsOf } from '../support/postgres.ts'
@@ -280,4 +281,13 @@ t.test('a producer that asks for a check now hears what came of it', async t => 
   const taskNo = await half.prepare()
   t.match(await half.check(taskNo), { status: /SENDING|HANDLED/ })
   t.equal(shop.checks.length, 1)
+})
+
+t.test('a check that cannot be audited because PostgreSQL is away is refused as unavailable', async t => {
+  const shop = await producer(t, () => 'COMMITTED')
+  const { half } = await halfStory(t, shop.url)
+  const taskNo = await half.prepare()
+  const audit = () => Promise.reject(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }))
+  await t.rejects(checkNow(half.deps, taskNo, audit), { name: 'Unavailable' })
+  t.equal(shop.checks.length, 0)
 })

@@ -178,8 +178,10 @@ t.test('onReceipt may set the extend of the task', async t => {
     ['HANDLED', { from: 'the producer' }, 'HANDLED'],
     [{ extend: 'text' }, { from: 'the producer' }, 'SENDING'],
     [{ extend: { long: 'x'.repeat(1_024) } }, { from: 'the producer' }, 'SENDING'],
+    [{ extend: { path: 'C:\\udata\\u0000' } }, { path: 'C:\\udata\\u0000' }, 'HANDLED'],
     [{ extend: { nul: '\0' } }, { from: 'the producer' }, 'SENDING'],
     [{ extend: { half: '\ud800' } }, { from: 'the producer' }, 'SENDING'],
+    [{ extend: { half: '\\\ud800' } }, { from: 'the producer' }, 'SENDING'],
     [{ result: 'DONE' }, { from: 'the producer' }, 'SENDING']
   ]
   for (const [what, extend, status] of cases) {
@@ -189,7 +191,7 @@ t.test('onReceipt may set the extend of the task', async t => {
     t.match(await receive({ taskNo }), { kind: 'ok', status, applied: true }, JSON.stringify(what))
     t.match(await read(taskNo), { extend, status }, JSON.stringify(what))
   }
-  t.equal(logged('hook.on_receipt_failed').length, 5)
+  t.equal(logged('hook.on_receipt_failed').length, 6)
 })
 
 t.test(

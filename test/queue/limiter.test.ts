@@ -150,3 +150,13 @@ t.test('open: no more than there are tokens', t => {
   t.equal(limit.open(), 2)
   t.end()
 })
+
+t.test('a rate that is raised frees those who wait by the old one', async t => {
+  const options = { concurrency: 10, perSecond: 0.001, share: alone }
+  const limit = limiter(options)
+  await limit.take(never)
+  const waiting = limit.take(never)
+  options.perSecond = 1_000
+  await waiting
+  t.equal(limit.inUse, 2)
+})

@@ -46,3 +46,21 @@ t.test('more than ten downstreams were told to be a memory leak, in the midst of
     []
   )
 })
+
+t.test('a stop while the consumer is opened does not wait for a job', async t => {
+  const stop = new AbortController()
+  let takes = 0
+  await runWorkers({
+    backend: {
+      consumer: async () => {
+        stop.abort()
+        return emptyConsumer(() => takes++)
+      }
+    } as Partial<Backend> as Backend,
+    downstreams: [downstream('shop')],
+    run: async () => {},
+    log: recordingLog().log,
+    signal: stop.signal
+  })
+  t.equal(takes, 0)
+})
