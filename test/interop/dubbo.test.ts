@@ -131,11 +131,19 @@ t.test('a Java provider', { skip }, async t => {
 
   await t.test('1,000 at once: each gets its own answer', async t => {
     const ids = Array.from({ length: 1_000 }, (_, i) => `order-${i}`)
-    const outcomes = await Promise.all(
-      ids.map(id => send('notify', [{ orderId: id }], { timeoutMs: 30_000 }))
-    )
-    t.ok(
-      outcomes.every((each, i) => each.kind === 'delivered' && text(each).includes(`"orderId":"${ids[i]}"`))
+    // On a busy machine some of the 1,000 connections take longer than the 5 s that a connection may take.
+    const notify = async (id: string) => {
+      for (;;) {
+        const outcome = await send('notify', [{ orderId: id }], { timeoutMs: 300_000 })
+        if (outcome.kind !== 'failed' || outcome.reason !== 'connect_timeout') return outcome
+      }
+    }
+    const outcomes = await Promise.all(ids.map(notify))
+    t.same(
+      outcomes.filter(
+        (each, i) => each.kind !== 'delivered' || !text(each).includes(`"orderId":"${ids[i]}"`)
+      ),
+      []
     )
   })
 

@@ -44,7 +44,7 @@ t.test('a Java provider', { skip }, async t => {
     t.teardown(() => transport.close())
     await t.test(`over ${transport.name}`, async t => {
       // The answer comes after the deadline for the first attempt, and at once for any other.
-      let ms = 5_000
+      let ms = 60_000
       const request = ({ task }: { task: { taskNo: string } }) =>
         call('notifySlowly', ['ackbox.interop.OrderNotice', 'long'], [{ orderId: task.taskNo }, ms])
       const { post, quiet, later, dispatch, delivery } = await setup(t, {
@@ -58,7 +58,8 @@ t.test('a Java provider', { skip }, async t => {
             handled: ({ json }) => json,
             required: true
           },
-          limit: { concurrency: 5, timeoutMs: 2_000 }
+          // Half of it is left for the probe: enough for a provider on a busy machine.
+          limit: { concurrency: 5, timeoutMs: 20_000 }
         } as Partial<LoadedDownstream>
       })
       const taskNo = await post()
@@ -75,7 +76,7 @@ t.test('a Java provider', { skip }, async t => {
       })
       const times = await transport.send(call('timesHandled', ['java.lang.String'], [taskNo]), {
         downstream: 'warehouse',
-        timeoutMs: 5_000,
+        timeoutMs: 60_000,
         signal: new AbortController().signal,
         headers: () => ({})
       })

@@ -46,7 +46,7 @@ export async function server(t: Test, options: ServerOptions): Promise<Server> {
 
 /** `close` kills it and removes its data. */
 export async function startServer(options: ServerOptions): Promise<Server & { close: () => Promise<void> }> {
-  const { name, args = [], env = {}, ready, within = 120 } = options
+  const { name, args = [], env = {}, ready, within = 600 } = options
   const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), `ackbox-${name}-`))
   let child: ChildProcess | undefined
   const output: string[] = []
