@@ -19,13 +19,13 @@ export type Language = (typeof languages)[number]
 export interface ChannelConfig {
   name: string
   kind: ChannelKind
-  /** Without user and secret. It may still hold a token: it is never logged nor shown. */
+  /** Without user and secret. It may still contain a token, so it is never logged or shown. */
   url: string
   user?: string
   secret?: string
-  /** Which alarms it gets. A member that is not set matches all. */
+  /** Selects the alarms of this channel. A member that is not set matches all alarms. */
   rule: Rule
-  /** Whether it gets a message when the last alarm of an incident is resolved. */
+  /** True: the channel gets a message when the last alarm of an incident is resolved. */
   sendResolved: boolean
   /** The time between two messages of one downstream and kind. */
   digestMs: number
@@ -60,7 +60,7 @@ const members = [
   'digestSeconds',
   'language'
 ]
-/** Digests are for people. Systems that group alarms themselves get them sooner. */
+/** People need digests. Systems that group alarms themselves get messages sooner. */
 const digestSeconds = (kind: ChannelKind): number =>
   kind === 'webhook' ? 1 : kind === 'pagerduty' || kind === 'alertmanager' ? 10 : 30
 
@@ -84,16 +84,16 @@ export function matches(
   )
 }
 
-/** A channel from its URL or its object; or the error, which never contains the URL. */
+/** Parses a channel from its URL or its object. Returns text for an error; the text never contains the URL. */
 export function parseChannel(name: string, given: unknown): ChannelConfig | string {
   if (typeof given === 'string') return parseChannel(name, { url: given })
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     return 'must be a URL in quotes, or an object with the member url'
-  const one = given as Record<string, unknown>
-  const unknown = Object.keys(one).find(member => !members.includes(member))
+  const options = given as Record<string, unknown>
+  const unknown = Object.keys(options).find(member => !members.includes(member))
   if (unknown !== undefined)
     return `has the unknown member ${JSON.stringify(unknown)}: the members are ${members.join(', ')}`
-  const { url, secret, sendResolved, digestSeconds: seconds, language } = one
+  const { url, secret, sendResolved, digestSeconds: seconds, language } = options
   if (secret !== undefined && (typeof secret !== 'string' || secret === '')) return 'secret must be text'
   if (sendResolved !== undefined && typeof sendResolved !== 'boolean')
     return 'sendResolved must be true or false'
@@ -101,7 +101,7 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
     return 'digestSeconds must be a whole number from 1 to 86400'
   const chosen = languages.find(each => each === language)
   if (language !== undefined && chosen === undefined) return `language must be one of ${languages.join(', ')}`
-  const rule = parseRule(one)
+  const rule = parseRule(options)
   if (typeof rule === 'string') return rule
   const place = parseUrl(url, secret)
   if (typeof place === 'string') return place
@@ -118,17 +118,17 @@ export function parseChannel(name: string, given: unknown): ChannelConfig | stri
 const isSeconds = (value: unknown): value is number =>
   typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= 86_400
 
-function parseRule(one: Record<string, unknown>): Rule | string {
+function parseRule(options: Record<string, unknown>): Rule | string {
   const rule: Rule = {}
   for (const member of ['kinds', 'downstreams', 'messageCodes'] as const) {
-    const value = one[member]
+    const value = options[member]
     if (value === undefined) continue
     if (!Array.isArray(value) || value.length === 0 || !value.every(each => typeof each === 'string'))
       return `${member} must be a list of texts`
-    const strange =
+    const unknownKind =
       member === 'kinds' ? value.find(each => !alarmKinds.some(kind => kind === each)) : undefined
-    if (strange !== undefined)
-      return `names the unknown kind ${JSON.stringify(strange)}: the kinds are ${alarmKinds.join(', ')}`
+    if (unknownKind !== undefined)
+      return `names the unknown kind ${JSON.stringify(unknownKind)}: the kinds are ${alarmKinds.join(', ')}`
     Object.assign(rule, { [member]: value })
   }
   return rule

@@ -10,7 +10,7 @@ import { textOf, titleOf } from './message.ts'
 
 const hmac = (key: string, text: string): string => createHmac('sha256', key).update(text).digest('base64')
 
-/** A member of a JSON answer; undefined for an answer without JSON, for example of a proxy. */
+/** A member of a JSON answer. Undefined for an answer that is not JSON, for example from a proxy. */
 function member(json: unknown, name: string): unknown {
   return typeof json === 'object' && json !== null ? (json as Record<string, unknown>)[name] : undefined
 }
@@ -20,7 +20,7 @@ const dingtalkHoldMs = 600_000
 const minuteMs = 60_000
 
 export const dingtalk: Format = {
-  // 20 a minute: at most 10 at once, then one each 6 s.
+  // DingTalk allows 20 messages a minute: at most 10 at once, then one every 6 s.
   rate: { burst: 10, everyMs: 6_000 },
   request({ url, secret, language }, message, { more, now }) {
     const target = new URL(url)
@@ -35,12 +35,12 @@ export const dingtalk: Format = {
 }
 
 export const feishu: Format = {
-  // 100 a minute and 5 a second.
+  // Feishu allows 100 messages a minute and 5 a second.
   rate: { burst: 4, everyMs: 1_000 },
   request({ url, secret, language }, message, { more, now }) {
     const timestamp = String(Math.floor(now / 1_000))
     const [title = '', ...lines] = textOf(message, language, more, 16_000).split('\n')
-    // A post, not a text: a text may mention people by markup in it.
+    // The type is post, not text: markup in a text can mention people.
     const content = lines.map(text => [{ tag: 'text', text }])
     const body = {
       ...(secret === undefined ? {} : { timestamp, sign: hmac(`${timestamp}\n${secret}`, '') }),
@@ -53,7 +53,7 @@ export const feishu: Format = {
 }
 
 export const wecom: Format = {
-  // 20 a minute, as DingTalk.
+  // WeCom allows 20 messages a minute, as DingTalk does.
   rate: { burst: 10, everyMs: 6_000 },
   request: ({ url, language }, message, { more }) => ({
     url,
@@ -63,7 +63,7 @@ export const wecom: Format = {
 }
 
 export const slack: Format = {
-  // One a second.
+  // Slack allows one message a second.
   rate: { burst: 1, everyMs: 1_000 },
   request({ url, language }, message, { more }) {
     const text = textOf(message, language, more, 8_000)
@@ -83,7 +83,7 @@ function byCode(name: string, words: string, json: unknown, holds: Record<number
   const code = member(json, name)
   if (code === 0) return true
   if (typeof code !== 'number') return { reason: `answered without ${name}` }
-  const said = member(json, words)
-  const reason = `${name} ${code}: ${typeof said === 'string' ? said.slice(0, 200) : ''}`
+  const errorText = member(json, words)
+  const reason = `${name} ${code}: ${typeof errorText === 'string' ? errorText.slice(0, 200) : ''}`
   return { reason, ...defined({ holdMs: holds[code] }) }
 }

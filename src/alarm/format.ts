@@ -73,7 +73,7 @@ const alertmanager: Format = {
   judge: takenBy2xx
 }
 
-/** Signed like a delivery: Standard Webhooks. */
+/** The request is signed like a delivery, by Standard Webhooks. */
 const webhook: Format = {
   rate: { burst: 100, everyMs: 100 },
   request({ url, secret = '' }, message, { now }) {
@@ -100,6 +100,6 @@ export const formats: Record<Exclude<ChannelKind, 'mail'>, Format> = {
   webhook
 }
 
-/** Mail servers state no limit. It gets that of the chat robots, so that no mailbox is flooded. */
+/** Mail servers publish no limit. Mail gets the limit of the chat robots, so that no mailbox is flooded. */
 export const rateOf = (kind: ChannelKind): Rate =>
   kind === 'mail' ? { burst: 10, everyMs: 6_000 } : formats[kind].rate

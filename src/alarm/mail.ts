@@ -12,8 +12,8 @@ export interface MailDeps {
 }
 
 /**
- * Mail through one server. With a user, TLS is required, unless the URL says `tls=off`. The same message sent again has the
- * same Message-ID; messages of one incident refer to one id, so that mail programs show them as one thread.
+ * Sends mail through one server. With a user, TLS is required, unless the URL contains `tls=off`. A message that is sent again keeps its
+ * Message-ID. Messages of one incident refer to one id, so that mail programs show them as one thread.
  */
 export function openMail(
   { url, user, secret, language }: ChannelConfig,

@@ -20,8 +20,8 @@ const linesMost = 10
 const lineLength = 200
 
 /**
- * Plain text of at most `bytes` bytes in UTF-8: what happened, the first deliveries, and where to read the rest. What
- * callers wrote (taskNo, reason) loses line breaks and the characters by which chats mention people.
+ * Plain text of at most `bytes` bytes in UTF-8: the event, the first deliveries, and a link to the rest. Text from
+ * callers (taskNo, reason) loses line breaks and the characters by which chats mention people.
  */
 export function textOf(message: AlarmMessage, language: Language, more: string, bytes: number): string {
   const { deliveries, count, kind } = message
@@ -47,7 +47,7 @@ export function textOf(message: AlarmMessage, language: Language, more: string, 
 const timeNow = (): string => `${new Date().toISOString().slice(0, 19).replace('T', ' ')} UTC`
 
 function plain(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- line breaks and the like would forge lines of the message
+  // oxlint-disable-next-line no-control-regex -- line breaks and similar characters would forge lines of the message
   const clean = text.replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, ' ').replaceAll(/[<>@]/g, '?')
   return clean.length > lineLength ? `${clean.slice(0, lineLength)}…` : clean
 }

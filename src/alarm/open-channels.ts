@@ -17,7 +17,7 @@ export interface ChannelDeps {
 
 const timeoutMs = 10_000
 
-/** Opens no connection: a channel that is away does not stop the service. Throws when a package is missing. */
+/** Opens no connection, so a channel that is unreachable does not stop the service. Throws when a package is missing. */
 export async function openChannels(
   configs: readonly ChannelConfig[],
   deps: ChannelDeps
@@ -42,8 +42,8 @@ async function openChannel(config: ChannelConfig, deps: ChannelDeps): Promise<Al
     digestMs,
     rate: rateOf(kind),
     async send(message, signal) {
-      const sent = await way.send(message, signal)
-      return sent === true ? true : { ...sent, reason: hide(sent.reason) }
+      const result = await way.send(message, signal)
+      return result === true ? true : { ...result, reason: hide(result.reason) }
     },
     close: way.close
   }
@@ -97,7 +97,7 @@ async function mail(config: ChannelConfig, { egressAllow, publicUrl }: ChannelDe
 
 const ports: Record<string, number> = { 'https:': 443, 'http:': 80, 'smtp:': 587, 'smtps:': 465 }
 
-/** The operator named this target, so it is allowed. Nothing else is. */
+/** The operator configured this target, so it is allowed, beside the targets of EGRESS_ALLOW. */
 function guardFor({ hostname, port, protocol }: URL, egressAllow: string[]): ReturnType<typeof guard> {
   const allow = [...egressAllow, `${hostname}:${port || ports[protocol]}`]
   return guard({ allow, embedded: false, deny: [] })
@@ -108,7 +108,7 @@ function listUrl(publicUrl: string, { downstream, kind }: AlarmMessage): string 
   return `${publicUrl}/alarms?${query.toString()}`
 }
 
-/** A vendor's error may repeat what it was sent: without the channel's secrets, as they are and as a URL writes them. */
+/** Removes the channel's secrets, plain and URL-encoded, from a text: a vendor's error may repeat parts of the request. */
 function hider({ url, secret, user }: ChannelConfig): (text: string) => string {
   const { pathname, searchParams } = new URL(url)
   const parts = [secret, user, ...pathname.split('/'), ...searchParams.values()]

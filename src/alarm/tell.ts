@@ -20,8 +20,8 @@ import type { AlarmChannel, AlarmMessage } from './types.ts'
 const atOnce = 1_000
 
 /**
- * Logs alarms that nobody knows yet and writes down which channels must be told. Returns their number. An alarm that no
- * channel wants has been heard of by the log.
+ * Logs new alarms and records the channels that must get them. Returns the number of alarms. An alarm that matches no
+ * channel counts as sent, since it is in the log.
  */
 export async function routeAlarms(
   { sql, log }: { sql: Sql; log: Logger },
@@ -29,17 +29,17 @@ export async function routeAlarms(
 ): Promise<number> {
   const claimed = await claimAlarms(sql, atOnce)
   const sends: { channel: string; alarm: ClaimedAlarm }[] = []
-  const unwanted: ClaimedAlarm[] = []
+  const unmatched: ClaimedAlarm[] = []
   for (const alarm of claimed) {
     const { taskNo, messageCode, downstream, attempt, kind, reason, held, tries } = alarm
-    // Logged once: a database that stumbles must not fill the log with the same alarm.
+    // Each alarm is logged once: retries after database errors must not fill the log with the same alarm.
     if (tries === 1) log.error({ taskNo, messageCode, downstream, attempt, kind, reason, ...held }, 'alarm')
-    const wanting = channels.filter(channel => matches(channel.rule, alarm))
-    sends.push(...wanting.map(channel => ({ channel: channel.name, alarm })))
-    if (wanting.length === 0) unwanted.push(alarm)
+    const matching = channels.filter(channel => matches(channel.rule, alarm))
+    sends.push(...matching.map(channel => ({ channel: channel.name, alarm })))
+    if (matching.length === 0) unmatched.push(alarm)
   }
   if (sends.length > 0) await addAlarmSends(sql, sends)
-  if (unwanted.length > 0) await markAlarmsSent(sql, unwanted)
+  if (unmatched.length > 0) await markAlarmsSent(sql, unmatched)
   return claimed.length
 }
 
@@ -50,15 +50,15 @@ export interface TellDeps {
   signal: AbortSignal
 }
 
-/** Deliveries in one message; the others wait for the next. */
+/** The most deliveries that one message counts. The others wait for the next message. */
 const mostInMessage = 10_000
-const named = 100
-/** Longer than a send may take: until then nobody else sends the same. */
+const mostListed = 100
+/** Longer than a send can take: no other dispatcher sends the same message during the lease. */
 const leaseMs = 15_000
-/** Open incidents are sent again this often to channels that forget: a restarted Alertmanager knows none. */
+/** An open incident is sent again at this interval to Alertmanager, which has no alerts after a restart. */
 const repeatMs = 300_000
 
-/** Sends one message that is due in this channel. False: nothing is due, or its limit allows none now. Never loses one. */
+/** Sends one message that is due in this channel, and never loses it. False: no message is due, or the rate limit allows none now. */
 export async function tellChannel(
   deps: TellDeps,
   channel: AlarmChannel,
@@ -74,15 +74,15 @@ export async function tellChannel(
   if (!group) return false
   const sends = group.event === 'raised' ? await readAlarmSends(sql, group, mostInMessage) : []
   if (group.event === 'raised' && sends.length === 0) {
-    // The lease was over, and another dispatcher sent them meanwhile.
+    // The lease had ended, and another dispatcher has sent these alarms.
     await postponeAlarmGroup(sql, group, { ...channel.rate, againMs: 0, holdMs: 0 })
     return true
   }
   const message = messageOf(group, sends)
-  const sent = await channel.send(message, signal)
-  metrics.alarmTold(channel.name, sent === true ? 'accepted' : 'failed')
-  if (sent !== true) {
-    const { reason, holdMs = 0 } = sent
+  const result = await channel.send(message, signal)
+  metrics.alarmTold(channel.name, result === true ? 'accepted' : 'failed')
+  if (result !== true) {
+    const { reason, holdMs = 0 } = result
     const againMs = Math.max(holdMs, Math.min(60, 2 ** Math.min(group.tries, 6)) * 1_000)
     log.warn(
       { channel: channel.name, downstream: group.downstream, kind: group.kind, tries: group.tries, reason },
@@ -103,16 +103,16 @@ function messageOf(
 ): AlarmMessage {
   const [first] = sends
   const since = openedAt ?? first?.raisedAt ?? new Date()
-  const what = first ? `${first.taskId}_${first.attempt}_${sends.length}` : `${event}_${since.getTime()}`
+  const suffix = first ? `${first.taskId}_${first.attempt}_${sends.length}` : `${event}_${since.getTime()}`
   return {
     type: event === 'resolved' ? 'ackbox.alarm.resolved' : 'ackbox.alarm',
-    // The same message gets the same id when it is sent again, so that its receiver can deduplicate.
-    id: `alarm_${channel}_${kind}_${downstream}_${what}`,
+    // A message that is sent again keeps its id, so that its receiver can deduplicate.
+    id: `alarm_${channel}_${kind}_${downstream}_${suffix}`,
     downstream,
     kind,
     since: since.toISOString(),
     count: event === 'repeat' ? told : sends.length,
-    deliveries: sends.slice(0, named).map(({ taskNo, messageCode, attempt, reason, raisedAt }) => ({
+    deliveries: sends.slice(0, mostListed).map(({ taskNo, messageCode, attempt, reason, raisedAt }) => ({
       taskNo,
       messageCode,
       attempt,

@@ -1,4 +1,4 @@
-// What people read of an alarm, in the languages that a channel can have.
+// The texts of alarms, in each language that a channel can have.
 import type { Language } from './channel-config.ts'
 import type { AlarmedDelivery, AlarmMessage } from './types.ts'
 

@@ -5,7 +5,7 @@ import type { ChannelConfig } from './channel-config.ts'
 /** One message for all alarms of one downstream and kind that are sent together. */
 export interface AlarmMessage {
   type: 'ackbox.alarm' | 'ackbox.alarm.resolved'
-  /** The same when the same message is sent again. */
+  /** Stays the same when the message is sent again. */
   id: string
   /** Empty for alarms about no downstream: REJECTED, PREPARED_STUCK. */
   downstream: string
@@ -25,10 +25,10 @@ export interface AlarmedDelivery {
   createdAt: string
 }
 
-/** What became of a message. `reason` holds no secret. `holdMs`: for how long the channel takes nothing. */
+/** The result of a send. `reason` contains no secret. `holdMs`: the channel takes no message for this time. */
 export type Sent = true | { reason: string; holdMs?: number }
 
-/** A channel that messages can be sent to. `send` never rejects for what the world does. */
+/** An open channel. `send` never rejects because of a failure outside this process. */
 export interface AlarmChannel extends Pick<
   ChannelConfig,
   'name' | 'kind' | 'rule' | 'sendResolved' | 'digestMs'
@@ -42,21 +42,21 @@ export interface AlarmRequest {
   url: string
   body: string
   headers?: Record<string, string>
-  /** Headers that the transport lets nobody but Ackbox set. */
+  /** Headers that the transport accepts only from Ackbox itself. */
   signed?: Record<string, string>
 }
 
-/** How many messages a channel takes: so many at once, then one each `everyMs`. */
+/** The rate limit of a channel: `burst` messages at once, then one every `everyMs`. */
 export interface Rate {
   burst: number
   everyMs: number
 }
 
-/** How one kind of channel is called, and which answers mean that it accepted the message. */
+/** The requests of one kind of channel, and the answers by which it accepts a message. */
 export interface Format {
   rate: Rate
   /** `more`: the URL that lists the alarms. `now`: ms. */
   request(channel: ChannelConfig, message: AlarmMessage, about: { more: string; now: number }): AlarmRequest
-  /** Of an answer 2xx only. */
+  /** Called for 2xx answers only. */
   judge(answer: Answer): Sent
 }
