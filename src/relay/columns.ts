@@ -1,10 +1,10 @@
 import { nearest } from '../runtime/nearest.ts'
 import { RelayError } from './source.ts'
 
-/** How the value of an expression becomes a member of a task. */
+/** The type of a task's member, into which the value of an expression is converted. */
 type Kind = 'text' | 'json' | 'time' | 'flag' | 'number'
 
-/** The members of a task that a row can set. Not `delay`: it would start again with each run. */
+/** The members of a task that a row can set. `delay` is excluded: it would start again with each run. */
 export const kinds = {
   taskNo: 'text',
   messageCode: 'text',
@@ -24,13 +24,13 @@ export const kinds = {
 } as const satisfies Record<string, Kind>
 export type Member = keyof typeof kinds
 
-/** Members of a task with the SQL that makes each out of a row. */
+/** Members of a task, each with the SQL expression that computes it from a row. */
 export type Columns = Partial<Record<Member, string>>
 
 const isMember = (name: string): name is Member => Object.hasOwn(kinds, name)
 const required: Member[] = ['taskNo', 'messageCode', 'messageBody']
 
-/** Reads `taskNo=id,messageCode='order.paid',…`. Throws a RelayError that says what is missing or unknown. */
+/** Reads `taskNo=id,messageCode='order.paid',…`. Throws a RelayError that names the missing or unknown member. */
 export function readColumns(text: string): Columns {
   const columns: Columns = {}
   for (const part of parts(text)) {

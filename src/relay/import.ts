@@ -1,30 +1,30 @@
-// Posts each row until it gets a final answer. The rows stay in their table; thanks to the taskNo, a repeated post is harmless.
+// Posts each row until it gets a final answer. The rows stay in their table. The taskNo makes a repeated post harmless.
 import { postRows, TargetAway, TargetRefuses, type Target } from './post.ts'
 import type { RelayRow } from './source.ts'
 import { sleep } from '../runtime/repeat.ts'
 
-/** Rows so far, by what became of them. */
+/** The number of rows so far, by result. */
 export interface Imported {
   created: number
-  /** Ackbox had the same task before. */
+  /** Ackbox already had the same task. */
   known: number
   rejected: number
 }
 
 interface ImportDeps {
   target: Target
-  /** Called for each row that is refused for good, with its problem (JSON). */
+  /** Called for each row that is permanently refused, with its problem (JSON). */
   reject(row: RelayRow, problem: string): void
   onBatch(sum: Imported): void
   /** Called when a batch has to wait, with the reason. */
   onAway(reason: string): void
-  /** The import ends after so many milliseconds without any final answer. */
+  /** The import ends after this time without any final answer. */
   patienceMs: number
 }
 
 const backoffMs = { first: 200, most: 5_000 }
 
-/** One batch at a time, in order, until the signal aborts. Throws TargetAway where Ackbox takes nothing for too long. */
+/** Posts one batch at a time, in order, until the signal aborts. Throws TargetAway if Ackbox accepts nothing for too long. */
 export async function importRows(
   deps: ImportDeps,
   batches: AsyncIterable<RelayRow[]>,
@@ -64,7 +64,7 @@ async function importBatch(
   }
 }
 
-/** Posts the rows once; those without a final answer, and why. */
+/** Posts the rows once. Returns the rows without a final answer, and the reason. */
 async function posting(
   deps: ImportDeps,
   rows: RelayRow[],

@@ -4,9 +4,9 @@ import type { Waiting } from './source.ts'
 
 interface RelayMetrics {
   batch(done: { accepted: number; rejected: number }): void
-  /** null: both sides answer. */
+  /** null: the database and Ackbox both answer. */
   health(fault: string | null): void
-  /** `/healthz` and `/metrics`; `waiting` is asked for each look at the metrics. */
+  /** Serves `/healthz` and `/metrics`. Each request for the metrics calls `waiting`. */
   listen(host: string, port: number, waiting: () => Promise<Waiting>): Promise<Server>
 }
 

@@ -4,7 +4,7 @@ import { failpoint } from '../runtime/failpoint.ts'
 import { isMissingPackage } from '../runtime/errors.ts'
 import { byVerdict, farMs, RelayError, type RelayRow, type Source } from './source.ts'
 
-/** `ackbox_outbox` in a MySQL (8.0.16 or newer) or MariaDB (10.6 or newer) of the producer's. */
+/** `ackbox_outbox` in the producer's MySQL (8.0.16 or newer) or MariaDB (10.6 or newer). */
 export async function mysqlSource(url: string, connections: number): Promise<Source> {
   const pool = (await mysqlDriver()).createPool({
     uri: url,
@@ -12,16 +12,16 @@ export async function mysqlSource(url: string, connections: number): Promise<Sou
     connectTimeout: 5_000,
     supportBigNumbers: true,
     bigNumberStrings: true,
-    // Bodies stay exactly the text that was written.
+    // Bodies keep exactly the text that the producer wrote.
     jsonStrings: true,
     enableKeepAlive: true,
     timezone: 'Z'
   })
   pool.on('connection', connection => {
-    // READ COMMITTED: what another relay holds must not lock the gap in front of it.
+    // READ COMMITTED: a row lock of another relay must not also lock the gap in front of the row.
     const session = connection as unknown as Connection
     void session.query('set session transaction isolation level read committed')
-    // The driver escapes by backslashes, which a server may be told not to know.
+    // The driver escapes with backslashes. The sql_mode of a server can turn them off, so the session sets its own.
     void session.query(
       "set session time_zone = '+00:00', session sql_mode = 'STRICT_TRANS_TABLES', session innodb_lock_wait_timeout = 5"
     )
@@ -121,8 +121,8 @@ const columns = `id, task_no, message_code, message_body, scene_type, deliver_st
   need_callback, retry_times, biz_type, biz_key, unique_biz, \`after\`, extend, traceparent, created_at`
 
 /**
- * Looks each id up. `where id in (…)` reads the whole table where it is small, and waits for rows of other shares: two shares that
- * both do are a deadlock.
+ * Looks up each id. `where id in (…)` would scan the whole of a small table and wait for rows of other shares. Two shares that wait for
+ * each other are a deadlock.
  */
 const remove = `delete o from json_table(?, '$[*]' columns (id bigint path '$')) gone
   straight_join ackbox_outbox o force index (primary) on o.id = gone.id`
@@ -138,7 +138,7 @@ const members = `id, task_no as taskNo, message_code as messageCode, message_bod
   ordering_key as orderingKey, need_callback as needCallback, retry_times as retryTimes, biz_type as bizType, biz_key as bizKey,
   unique_biz as uniqueBiz, \`after\`, extend, traceparent`
 
-/** What the driver makes of a row: it has no booleans, and large numbers are texts. */
+/** A row as the driver returns it: without booleans, and with large numbers as texts. */
 interface Row extends Omit<RelayRow, 'id' | 'delayMs' | 'needCallback' | 'uniqueBiz' | 'after' | 'extend'> {
   id: string | number
   delayMs: string | number | null
@@ -159,7 +159,7 @@ const rowOf = (row: Row): RelayRow => ({
 })
 
 const flag = (value: number | null): boolean | null => (value === null ? null : value !== 0)
-/** A column of type json comes as text from MariaDB and as a value from MySQL. */
+/** The driver returns a json column as text from MariaDB and as a value from MySQL. */
 const json = (value: unknown): string | null =>
   value === null ? null : typeof value === 'string' ? value : JSON.stringify(value)
 
@@ -168,7 +168,7 @@ async function read<T>(at: Pool | PoolConnection, query: string, values: unknown
   return rows as T[]
 }
 
-/** By the index of shards alone: a look at rows of another share would lock them for a moment, and NOWAIT gets none then. */
+/** Reads by the shard index alone. A scan of other shares would briefly lock their rows, and their NOWAIT would then return no rows. */
 const unkeyed = (at: PoolConnection, limit: number): Promise<Row[]> =>
   read<Row>(
     at,
@@ -177,8 +177,8 @@ const unkeyed = (at: PoolConnection, limit: number): Promise<Row[]> =>
   )
 
 /**
- * Of a shard one relay at a time: two would post a key's rows in either order. The look for the rows locks nothing, and so meets none of
- * a transaction that is still open; whoever finds one of its rows locked by another relay gets none.
+ * One relay at a time reads a shard: two could post the rows of a key in the wrong order. The first statement locks nothing, so it returns
+ * no rows of open transactions. If another relay has locked one of the rows, this relay gets none.
  */
 async function ofShard(at: PoolConnection, shard: number, limit: number): Promise<Row[]> {
   const found = await read<{ id: string | number }>(
@@ -203,12 +203,12 @@ async function transaction<T>(pool: Pool, work: (connection: PoolConnection) => 
     connection.release()
     return result
   } catch (err) {
-    // Its end rolls back, and lets go of the rows, whatever state it is in.
+    // The end of the connection rolls back and releases the row locks, in any state of the connection.
     connection.destroy()
     throw err
   }
 }
 
-/** What NOWAIT is answered: by MySQL ER_LOCK_NOWAIT, by MariaDB ER_LOCK_WAIT_TIMEOUT. */
+/** Error codes of NOWAIT: ER_LOCK_NOWAIT from MySQL, ER_LOCK_WAIT_TIMEOUT from MariaDB. */
 const lockNowait = 3572
 const lockWaitTimeout = 1205

@@ -5,13 +5,13 @@ import { kinds, type Member } from './columns.ts'
 import type { RelayRow, RowVerdict } from './source.ts'
 
 export interface Target {
-  /** Where Ackbox is, without `/tasks/batch`. */
+  /** The URL of Ackbox, without `/tasks/batch`. */
   url: string
   key: string | undefined
   timeoutMs: number
 }
 
-/** Ackbox cannot take anything now: every row stays. */
+/** Ackbox accepts nothing now. Every row stays. */
 export class TargetAway extends Error {
   override name = 'TargetAway'
   readonly retryAfterMs: number | undefined
@@ -22,17 +22,17 @@ export class TargetAway extends Error {
   }
 }
 
-/** Ackbox refuses this caller or this address for good: a wrong key or URL. */
+/** Ackbox permanently refuses this key or this URL. */
 export class TargetRefuses extends TargetAway {
   override name = 'TargetRefuses'
 }
 
-/** Bytes of one request at most; the API takes 8 MiB. */
+/** The most bytes in one request. The API accepts 8 MiB. */
 const mostBytes = 6 * 1_048_576
 
 /**
- * Posts the rows in their order. A row that is no task by itself is judged here, so that it cannot take others with it. Throws
- * TargetAway when Ackbox answers nothing that is final; rows that were answered before stay too, which their taskNo makes harmless.
+ * Posts the rows in their order. A row that is not a valid task is rejected here, so that it does not fail the other rows. Throws
+ * TargetAway if Ackbox gives no final answer. Rows with an answer then stay too: their taskNo makes a repeated post harmless.
  */
 export async function postRows(target: Target, rows: readonly RelayRow[]): Promise<RowVerdict[]> {
   const texts = rows.map(taskText)
@@ -40,14 +40,14 @@ export async function postRows(target: Target, rows: readonly RelayRow[]): Promi
   let part: { index: number; text: string }[] = []
   let bytes = 0
   const flush = async (): Promise<void> => {
-    const sent = part
+    const posted = part
     part = []
     bytes = 0
     const answers = await postPart(
       target,
-      sent.map(one => one.text)
+      posted.map(row => row.text)
     )
-    sent.forEach(({ index }, at) => (verdicts[index] = answers[at]))
+    posted.forEach(({ index }, at) => (verdicts[index] = answers[at]))
   }
   for (const [index, text] of texts.entries()) {
     if (typeof text !== 'string') continue
@@ -62,7 +62,7 @@ export async function postRows(target: Target, rows: readonly RelayRow[]): Promi
 
 const members = Object.keys(kinds) as Member[]
 
-/** The row as a member of a batch, its body word for word; or the verdict, where it can be none. */
+/** The row as a member of a batch, with its body unchanged. A verdict if the row cannot be a member. */
 export function taskText(row: RelayRow): string | RowVerdict {
   if (row.problem !== undefined) return { kind: 'rejected', problem: row.problem }
   const refusal = members.find(name => kinds[name] === 'json' && !isJson(row[name]))
@@ -95,7 +95,7 @@ async function postPart(target: Target, tasks: readonly string[]): Promise<RowVe
     const Away = [401, 403, 404, 405, 421].includes(status) ? TargetRefuses : TargetAway
     throw new Away(`${target.url} answered ${status}: ${body.slice(0, 300)}`, retryAfterMs)
   }
-  // One member made Ackbox refuse the whole batch: halving finds it.
+  // One member made Ackbox refuse the whole batch. Splitting the batch in halves finds it.
   if (tasks.length === 1) return [{ kind: 'rejected', problem: ofItsRow(jsonOf(body) ?? body, 0) }]
   const middle = Math.ceil(tasks.length / 2)
   return [
@@ -104,11 +104,11 @@ async function postPart(target: Target, tasks: readonly string[]): Promise<RowVe
   ]
 }
 
-/** A refusal that the same bytes always get. A wrong key or an overload is not the fault of the row. */
+/** True: the same bytes always get this refusal. A wrong key or an overload is not the fault of the row. */
 const isFinal = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 403, 404, 405, 408, 421, 425, 429].includes(status)
 
-/** The same for one task of a batch, where 403 is about its messageCode. */
+/** The same for one task of a batch, where 403 is about the task's messageCode. */
 const isFinalForTask = (status: number): boolean =>
   status >= 400 && status < 500 && ![401, 408, 425, 429].includes(status)
 
@@ -125,7 +125,7 @@ function verdictsOf(body: string, count: number): RowVerdict[] {
   })
 }
 
-/** The problem of a row by itself: whoever mends it does not know where in a batch it was. */
+/** Rewrites the pointers of a problem relative to its row: its place in a batch does not help to correct the row. */
 function ofItsRow(problem: unknown, index: number): string {
   if (typeof problem === 'string') return problem
   const place = `/tasks/${index}`

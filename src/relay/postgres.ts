@@ -2,7 +2,7 @@ import { connect, isInfrastructure, locatePrimary, type Client, type Transaction
 import { failpoint } from '../runtime/failpoint.ts'
 import { byVerdict, farMs, RelayError, type RelayRow, type Source } from './source.ts'
 
-/** `ackbox_outbox` in a PostgreSQL of the producer's, of any version that has SKIP LOCKED (9.5). */
+/** `ackbox_outbox` in the producer's PostgreSQL, of any version with SKIP LOCKED (9.5 or newer). */
 export function postgresSource(url: string, connections: number): Source {
   const sql = connect(url, {
     max: connections,
@@ -27,7 +27,7 @@ export function postgresSource(url: string, connections: number): Source {
       return rows.map(row => row.shard)
     },
     async drain(share, limit, post) {
-      // Serializable ones would end each other, and those of the producer.
+      // Serializable transactions would abort each other and those of the producer.
       const done = sql.begin('isolation level read committed', async tx => {
         // The transaction waits for Ackbox's answer: the server must not end it for being idle.
         await tx`set local idle_in_transaction_session_timeout = 0`
@@ -80,7 +80,7 @@ const columns = (tx: Pick<Client, 'unsafe'>) =>
   tx.unsafe(`id, task_no, message_code, message_body, scene_type, deliver_start_time, delay_ms, deliver_before, ordering_key,
     need_callback, retry_times, biz_type, biz_key, unique_biz, "after", extend, traceparent, created_at`)
 
-/** RFC 3339 in UTC of a timestamptz. What no calendar has, such as infinity, stays as it is: without it the task would be sent at once. */
+/** A timestamptz as RFC 3339 in UTC. A value outside the calendar, such as infinity, stays: as null, the task would be sent at once. */
 export const timeText = (at: string): string =>
   `coalesce(to_char((${at}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), (${at})::text)`
 
@@ -101,7 +101,7 @@ const unkeyed = async (tx: Transaction, limit: number): Promise<RelayRow[]> =>
     select ${members(tx)} from ackbox_outbox
     where ordering_key is null order by ackbox_outbox.id limit ${limit} for update skip locked`
 
-/** Of a shard one relay at a time: two would post a key's rows in either order. Whoever finds a row locked gets 55P03. */
+/** One relay at a time reads a shard: two could post the rows of a key in the wrong order. A locked row raises 55P03. */
 const ofShard = async (tx: Transaction, shard: number, limit: number): Promise<RelayRow[]> =>
   await tx<RelayRow[]>`
     select ${members(tx)} from ackbox_outbox

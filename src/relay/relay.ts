@@ -9,36 +9,36 @@ export interface RelayDeps {
   source: Source
   target: Target
   log: Logger
-  /** Rows of one batch at most. */
+  /** The most rows in one batch. */
   batch: number
-  /** How many batches of rows without a key are under way at once. */
+  /** The number of batches of rows without a key that run at the same time. */
   concurrency: number
   onBatch: (done: { accepted: number; rejected: number; kept: number; ms: number }) => void
-  /** Called when a side cannot be reached, and with null when both can again. */
+  /** Called when the database or Ackbox is unreachable, and with null when both are reachable again. */
   onHealth: (fault: string | null) => void
 }
 
-/** How soon an empty outbox is looked at again: at once after rows, then more and more rarely. */
+/** The wait before an empty outbox is read again. It grows while the outbox stays empty. After rows there is no wait. */
 const idleMs = { first: 100, most: 1_000 }
 const backoffMs = { first: 200, most: 30_000 }
 
-/** Relays until the signal aborts; ends when the batches under way are over. */
+/** Relays until the signal aborts. Returns when the running batches have ended. */
 export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void> {
   const workers = Array.from({ length: deps.concurrency }, () =>
     worker(deps, signal, () => drain(deps, 'unkeyed'))
   )
   const keyed = worker(deps, signal, async () => {
     const drained = await Promise.allSettled((await deps.source.shards()).map(shard => drain(deps, shard)))
-    // Waits for all: after a stop the caller closes the database.
-    return drained.reduce((sum, one) => {
-      if (one.status === 'rejected') throw one.reason
-      return sum + one.value
+    // All must have ended here: after a stop the caller closes the database.
+    return drained.reduce((sum, result) => {
+      if (result.status === 'rejected') throw result.reason
+      return sum + result.value
     }, 0)
   })
   await Promise.all([...workers, keyed])
 }
 
-/** Relays all rows that exist now. Throws at the first obstacle. Returns how many rows left the outbox. */
+/** Relays all rows that exist now. Throws the first error. Returns the number of rows that left the outbox. */
 export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<number> {
   let removed = 0
   for (;;) {
@@ -52,7 +52,7 @@ export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<n
   }
 }
 
-/** Drains a share once; how many rows left. Throws where a row got no final answer, once the others are removed. */
+/** Drains a share once. Returns the number of removed rows. Throws if a row got no final answer, after the others are removed. */
 async function drain(deps: RelayDeps, share: Share): Promise<number> {
   const { seen, removed } = await deps.source.drain(share, deps.batch, rows => post(deps, rows))
   if (removed < seen) throw new TargetAway(`${seen - removed} of ${seen} tasks got no final answer`)
@@ -75,7 +75,7 @@ async function post(deps: RelayDeps, rows: RelayRow[]): Promise<RowVerdict[]> {
   return verdicts
 }
 
-/** One loop: works while there are rows, looks more rarely when there are none, backs off while a side is away. */
+/** One loop. It runs turns without a wait while there are rows, polls less often without rows, and backs off after an error. */
 async function worker(deps: RelayDeps, signal: AbortSignal, turn: () => Promise<number>): Promise<void> {
   let idle = idleMs.first
   let failures = 0

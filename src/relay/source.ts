@@ -1,4 +1,4 @@
-/** A row of `ackbox_outbox`, as its database wrote it. Times are RFC 3339 in UTC. */
+/** A row of `ackbox_outbox`, as its database formats it. Times are RFC 3339 in UTC. */
 export interface RelayRow {
   /** The number of the row: the order of insertion. */
   id: string
@@ -9,8 +9,8 @@ export interface RelayRow {
   sceneType: string | null
   deliverStartTime: string | null
   /**
-   * Only beside a deliverStartTime, or beyond every calendar, which Ackbox refuses. Any other is one: a row that is posted again must be
-   * the same task.
+   * Set only beside a deliverStartTime, or if it is beyond every calendar: Ackbox refuses both. Any other delay is already in
+   * deliverStartTime, because a row that is posted again must be the same task.
    */
   delayMs: number | null
   deliverBefore: string | null
@@ -25,20 +25,20 @@ export interface RelayRow {
   /** The text of a JSON object. */
   extend: string | null
   traceparent: string | null
-  /** Why it can be no task, where that was found out while it was read (JSON). */
+  /** The problem (JSON) that the read found. Such a row cannot be a task. */
   problem?: string
 }
 
 /** About a hundred years. Databases cannot represent every time beyond it. */
 export const farMs = 3_155_760_000_000
 
-/** What becomes of a row: Ackbox has the task, or refused it for good with this problem (JSON), or it stays. */
+/** The result for a row: Ackbox has the task, or permanently refused it with this problem (JSON), or the row stays. */
 export type RowVerdict =
   | { kind: 'accepted'; isNew: boolean }
   | { kind: 'rejected'; problem: string }
   | { kind: 'kept' }
 
-/** Rows without an ordering key, or those of one shard of keys. */
+/** The rows without an orderingKey, or the rows of one shard of keys. */
 export type Share = 'unkeyed' | number
 
 export interface Waiting {
@@ -50,13 +50,13 @@ export interface Waiting {
 
 /** The producer's database. Each method throws what its driver throws. */
 export interface Source {
-  /** Throws a RelayError that says what to do where the tables are missing. */
+  /** Throws a RelayError with instructions if the tables are missing. */
   check(): Promise<void>
-  /** Shards with a row; keys keep their order within one. */
+  /** The shards that have rows. Each key is in one shard, where its rows keep their order. */
   shards(): Promise<number[]>
   /**
-   * In one transaction: locks up to `limit` of the oldest rows that no other relay holds, asks `post`, removes what was accepted
-   * and moves what was rejected. A shard that another relay holds gives no rows. Returns how many rows it saw and removed.
+   * In one transaction: locks up to `limit` of the oldest rows that no other relay has locked, calls `post`, removes the accepted rows and
+   * moves the rejected ones. A shard that another relay has locked gives no rows. Returns the numbers of read and removed rows.
    */
   drain(
     share: Share,
@@ -64,17 +64,17 @@ export interface Source {
     post: (rows: RelayRow[]) => Promise<RowVerdict[]>
   ): Promise<{ seen: number; removed: number }>
   waiting(): Promise<Waiting>
-  /** Moves every rejected row back; their number. */
+  /** Moves every rejected row back. Returns their number. */
   retryRejected(): Promise<number>
   close(): Promise<void>
 }
 
-/** The relay cannot go on; the message says what to do. */
+/** The relay cannot continue. The message contains the remedy. */
 export class RelayError extends Error {
   override name = 'RelayError'
 }
 
-/** Ids of the rows that leave the outbox, and those of them that were refused with their problems. */
+/** The ids of the accepted rows, and of the rejected rows with their problems. */
 export function byVerdict(
   rows: readonly RelayRow[],
   verdicts: readonly RowVerdict[]

@@ -11,20 +11,20 @@ export interface TableQuery {
   /** A table, or any other SQL that may follow FROM. */
   table: string
   columns: Columns
-  /** SQL; undefined: every row. */
+  /** SQL. Undefined: every row. */
   where: string | undefined
-  /** SQL; undefined: as they come. */
+  /** SQL. Undefined: in no particular order. */
   order: string | undefined
   batch: number
 }
 
-/** All rows as of one moment. */
+/** All rows, as they are at one moment. */
 export interface Snapshot {
   count: number
   batches: AsyncIterable<RelayRow[]>
 }
 
-/** Opens the table for as long as `work` runs. Throws what the driver throws, and a RelayError where the URL is none. */
+/** Opens the table while `work` runs. Throws the driver's errors, and a RelayError for a URL that is not of a database. */
 export async function withTable<Result>(
   url: string,
   query: TableQuery,
@@ -75,15 +75,15 @@ async function inMysql<Result>(
   await mysqlDriver()
   const { createConnection } = await import('mysql2')
   const connection = createConnection({ uri: url, connectTimeout: 5_000, jsonStrings: true, timezone: 'Z' })
-  // A lost connection fails the statement under way; without one, the next.
+  // A lost connection fails the current statement, or else the next one.
   connection.on('error', () => {})
-  const asked = connection.promise()
+  const session = connection.promise()
   try {
-    // While Ackbox is away nobody reads what the server sends: it must not give up after a minute.
-    await asked.query("set session time_zone = '+00:00', session net_write_timeout = 3600")
-    await asked.query('start transaction with consistent snapshot, read only')
+    // While Ackbox is unreachable, nothing reads the server's data. The server must not give up after a minute.
+    await session.query("set session time_zone = '+00:00', session net_write_timeout = 3600")
+    await session.query('start transaction with consistent snapshot, read only')
     const { all, count } = statements(query, asMysql, '`', [unreadable(query.columns)])
-    const [found] = await asked.query<RowDataPacket[]>(count)
+    const [found] = await session.query<RowDataPacket[]>(count)
     const rows: AsyncIterable<Found> = connection.query(all).stream({ highWaterMark: query.batch })
     return await work({ count: Number(found[0]?.['n'] ?? 0), batches: batched(gathered(rows, query.batch)) })
   } finally {
@@ -93,7 +93,7 @@ async function inMysql<Result>(
 
 type Found = Record<Member | 'unreadable', string | number | boolean | null>
 
-/** As home-grown tables of MySQL have it, where a flag has no type of its own. The last two are those of BIT. */
+/** The flag values in home-grown tables of MySQL, which has no boolean type. The last value of each line is that of BIT. */
 const flags = new Map([
   ...['y', 'true', '1', '\u0001'].map(text => [text, true] as const),
   ...['n', 'false', '0', '\u0000'].map(text => [text, false] as const)
@@ -114,13 +114,13 @@ const asMysql: Cast = (kind, expression) =>
   ({
     text: `convert((${expression}) using utf8mb4)`,
     json: `convert((${expression}) using utf8mb4)`,
-    // What MySQL takes for no time, such as seconds since 1970, stays as it is: without it the task would be sent at once.
+    // A value that MySQL cannot parse as a time, such as seconds since 1970, stays: as null, the task would be sent at once.
     time: `coalesce(date_format((${expression}), '%Y-%m-%dT%H:%i:%s.%fZ'), convert((${expression}) using utf8mb4))`,
     flag: `convert((${expression}) using utf8mb4)`,
     number: `(${expression}) + 0`
   })[kind]
 
-/** Which members are bytes that are not UTF-8: in their text each of them is a question mark. */
+/** SQL for the names of members whose bytes are not UTF-8. In their text, each such byte is a question mark. */
 function unreadable(columns: Columns): string {
   const names = Object.entries(columns).flatMap(([name, expression]) => {
     if (!['text', 'json'].includes(kinds[name as Member])) return []
