@@ -1,5 +1,5 @@
-// Which came first: the transaction of a half message, or the check that asked for it. Both insert the same key, and a database lets
-// one of them in. So a check answered ROLLED_BACK stays true: the transaction that comes after it finds the row and fails.
+// The barrier orders the transaction of a half message and the check of it. Both insert the same key, and the database accepts only the
+// first. So a check that answered ROLLED_BACK stays true: a later transaction finds the row and fails.
 import { checkTaskNo, ProducerError } from './task.ts'
 import {
   hasCode,
@@ -17,27 +17,27 @@ export interface CheckAnswer {
   state: CheckState
 }
 
-/** The body of Ackbox's request to the `checkBack` of a handler, as far as the barrier reads it. */
+/** The members that the barrier reads from the body of Ackbox's request to the `checkBack` of a handler. */
 export interface CheckRequest {
   taskNo: string
-  /** When Ackbox accepted the half message; RFC 3339. */
+  /** The time at which Ackbox accepted the half message, RFC 3339. */
   preparedAt: string
 }
 
 const dayMs = 86_400_000
-/** Rows of the barrier may be deleted at this age. */
+/** Rows of the barrier can be deleted at this age. */
 const keptDays = 30
-/** A check of an older half message might ask for a row that was deleted: a day less, for clocks that differ. */
+/** The row of an older half message may be deleted. One day less than `keptDays`, because clocks differ. */
 const horizonMs = (keptDays - 1) * dayMs
 
-/** The key is in the barrier already. The transaction must not commit. */
+/** The key is already in the barrier. The transaction must not commit. */
 export class AlreadyDecided extends ProducerError {
   override name = 'AlreadyDecided'
 }
 
 /**
- * The first statement of the transaction that a half message tells of: from here on a check waits for its end. Throws AlreadyDecided when
- * a check was answered ROLLED_BACK before, or a transaction of this taskNo has committed; the transaction must fail with it.
+ * The first statement of a half message's transaction. From here on, a check waits for the end of the transaction. Throws AlreadyDecided if
+ * a check was answered ROLLED_BACK, or a transaction with this taskNo has committed. The transaction must then fail too.
  */
 export async function prepared(tx: Tx | PostgresJs, taskNo: string): Promise<void> {
   checkTaskNo(taskNo)
@@ -57,7 +57,7 @@ export async function prepared(tx: Tx | PostgresJs, taskNo: string): Promise<voi
 }
 
 /**
- * Throws unless the key is still there. To a transaction that a swallowed error has ended on the server, COMMIT says no word: this does.
+ * Throws unless the key is still there. If the work swallowed an error that ended its transaction on the server, COMMIT reports no error.
  */
 export async function stillPrepared(tx: Tx, taskNo: string): Promise<void> {
   const mark = tx.dialect === 'postgres' ? '$1::text' : '?'
@@ -69,8 +69,8 @@ export async function stillPrepared(tx: Tx, taskNo: string): Promise<void> {
 }
 
 /**
- * Answers Ackbox's check, with a pool or a connection outside a transaction, on the primary. Check the signature of the request first; answer
- * it with 200 and this as JSON. UNKNOWN: the transaction is still under way, or so old that its row may be gone.
+ * Answers Ackbox's check, with a pool or a connection outside a transaction, on the primary. Check the signature of the request first, and
+ * answer with 200 and this result as JSON. UNKNOWN: the transaction still runs, or is so old that its row may be deleted.
  */
 export async function answerCheck(
   db: Tx | PostgresJs,
@@ -83,7 +83,7 @@ export async function answerCheck(
   if (at.dialect === 'mysql' && (await isInside(at))) throw new ProducerError(within)
   try {
     if (since > Date.now() - horizonMs) await withTables(at, () => rollBackUnlessThere(at, taskNo))
-    // A statement of its own: the first one cannot see what was committed while it waited.
+    // A separate statement: the first one cannot see a commit that happened during its wait.
     const [row] =
       at.dialect === 'postgres'
         ? await at.query(decidedInPostgres, [taskNo])
@@ -91,7 +91,7 @@ export async function answerCheck(
     if (row?.['own'] === true) throw new ProducerError(within)
     return { state: (row?.['state'] as CheckState | undefined) ?? 'UNKNOWN' }
   } catch (err) {
-    // A lock that is held by the transaction itself, a deadlock with it, or a snapshot older than its commit.
+    // The transaction holds the lock, there is a deadlock with it, or the snapshot is older than its commit.
     const busy = ['55P03', '40P01', '40001', 1205, 1213, 'ER_LOCK_WAIT_TIMEOUT', 'ER_LOCK_DEADLOCK']
     if (err instanceof Waited || hasCode(err, busy)) return { state: 'UNKNOWN' }
     throw err
@@ -101,17 +101,17 @@ export async function answerCheck(
 const within =
   'answerCheck needs a pool, or a connection outside a transaction: its answer must be committed before it is given.'
 const decided = 'select state from ackbox_barrier where task_no = ?'
-/** A SELECT by itself has no number of a transaction. */
+/** `own`: the statement runs inside a transaction. A SELECT outside one has no transaction id. */
 const decidedInPostgres =
   'select state, txid_current_if_assigned() is not null as own from ackbox_barrier where task_no = $1::text'
 
 const waitMs = 2_000
-/** Where the server does not end the wait. Ackbox waits 3 s for the answer. */
+/** The limit if the server does not end the wait. Ackbox waits 3 s for the answer. */
 const longestWaitMs = 2_500
 
 async function rollBackUnlessThere(at: Tx, taskNo: string): Promise<void> {
   if (at.dialect === 'postgres') {
-    // One statement, so that the pool cannot give the limit to one connection and the insert to another.
+    // One statement, so that the lock timeout and the insert use the same connection of the pool.
     await at.query(
       `insert into ackbox_barrier (task_no, state)
        select $1::text, 'ROLLED_BACK' from (select set_config('lock_timeout', '${waitMs}', true) as s offset 0) l where s is not null
@@ -120,7 +120,7 @@ async function rollBackUnlessThere(at: Tx, taskNo: string): Promise<void> {
     )
     return
   }
-  // The comment is read by MariaDB only. For MySQL we stop to wait ourselves; the statement may still do its work, which is as right later.
+  // Only MariaDB executes the comment. For MySQL, the wait ends here. The statement may still succeed later, which is also correct.
   const insert = at.query(
     `/*M! set statement innodb_lock_wait_timeout = ${waitMs / 1000} for */ insert ignore into ackbox_barrier (task_no, state) values (?, 'ROLLED_BACK')`,
     [taskNo]
@@ -133,7 +133,7 @@ async function rollBackUnlessThere(at: Tx, taskNo: string): Promise<void> {
 }
 class Waited extends Error {}
 
-/** Deletes rows of the barrier that no check needs any more: those older than 30 days. */
+/** Deletes the rows of the barrier that are older than 30 days. No check needs them any more. */
 export async function pruneBarrier(db: Tx | PostgresJs): Promise<void> {
   const at = txOf(db)
   if (at.dialect === 'postgres') {

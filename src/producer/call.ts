@@ -1,21 +1,21 @@
-// One request to Ackbox, tried again as long as that is safe and there is time.
+// One request to Ackbox, retried while a retry is safe and there is time.
 
-/** Ackbox refused, or could not be reached. `code` is stable where it was Ackbox that spoke. */
+/** Ackbox refused the request, or was unreachable. `code` is stable in an answer of Ackbox. */
 export class AckboxError extends Error {
   override name = 'AckboxError'
-  /** Of the HTTP answer; undefined: there was none. */
+  /** The status of the HTTP answer. Undefined: there was no answer. */
   readonly status: number | undefined
-  /** Like TASK_CONFLICT: see the API's description. UNREACHABLE: there was no answer. Undefined: the answer was not Ackbox's. */
+  /** For example TASK_CONFLICT: see the API's description. UNREACHABLE: no answer. Undefined: the answer was not from Ackbox. */
   readonly code: string | undefined
   readonly detail: string | undefined
-  /** JSON pointer to the member that is to blame. */
+  /** JSON pointer to the invalid member. */
   readonly pointer: string | undefined
-  /** Everything that is wrong, where it is more than one thing. */
+  /** All errors, if there is more than one. */
   readonly errors: readonly { detail: string; pointer: string }[]
-  /** How long Ackbox asked to be left alone. */
+  /** The pause that Ackbox requests before the next try. */
   readonly retryAfterMs: number | undefined
 
-  constructor(message: string, answer: Answered, options?: ErrorOptions) {
+  constructor(message: string, answer: KnownRefusal, options?: ErrorOptions) {
     super(message, options)
     this.status = answer.status
     this.code = answer.code
@@ -33,16 +33,16 @@ interface Refusal {
   errors: { detail: string; pointer: string }[]
   retryAfterMs: number
 }
-/** What of it is known. */
-type Answered = { [Name in keyof Refusal]?: Refusal[Name] | undefined }
+/** The known members of a refusal. */
+type KnownRefusal = { [Name in keyof Refusal]?: Refusal[Name] | undefined }
 
 export interface Target {
   /** Ends in a slash. */
   base: URL
   key: string | undefined
-  /** Of one try, from its first byte to the last of the answer. */
+  /** The limit of one try, from its first byte to the last byte of the answer. */
   timeoutMs: number
-  /** Of all tries together: no further one begins after it. */
+  /** The limit of all tries together. No try begins after it. */
   retryForMs: number
 }
 
@@ -53,13 +53,13 @@ export interface ApiRequest {
   body?: string | undefined
   traceparent?: string | undefined
   signal?: AbortSignal | undefined
-  /** More time for one try, for an answer that is held back on purpose. */
+  /** More time for one try, for an answer that Ackbox delays on purpose. */
   waitMs?: number | undefined
-  /** Whether it may arrive twice. */
+  /** True: the request may arrive twice. */
   isRepeatable: boolean
 }
 
-/** The JSON of a 2xx. Throws an AckboxError for everything else, and the signal's reason when that aborts. */
+/** Returns the JSON of a 2xx. Throws an AckboxError for everything else, and the signal's reason when the signal aborts. */
 export async function call<Answer>(target: Target, request: ApiRequest): Promise<Answer> {
   const end = performance.now() + target.retryForMs
   for (let tries = 1; ; tries++) {
@@ -73,7 +73,7 @@ export async function call<Answer>(target: Target, request: ApiRequest): Promise
   }
 }
 
-/** Nobody took it: neither a full service nor a port that nobody listens on has done anything. */
+/** True: the request was not processed, because the service was full (429) or the port was closed. */
 const neverTaken = (err: AckboxError): boolean =>
   err.status === 429 ||
   (err.cause as { cause?: { code?: string } } | undefined)?.cause?.code === 'ECONNREFUSED'
@@ -83,12 +83,12 @@ function mayRetry(err: AckboxError, isRepeatable: boolean): boolean {
   return err.status === undefined || err.status >= 500 || [408, 425, 429].includes(err.status)
 }
 
-/** 100 ms, doubling to 5 s, less up to a half, so that many do not come back in step. */
+/** 100 ms, doubling up to 5 s, less a random part of up to half, so that many clients do not retry at the same moment. */
 const backoffMs = (tries: number): number => Math.min(5_000, 100 * 2 ** (tries - 1)) * (1 - Math.random() / 2)
 
 async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Answer | AckboxError> {
   const { method, path, body, traceparent, signal } = request
-  const what = `${method} ${path.replace(/\?.*$/, '')}`
+  const route = `${method} ${path.replace(/\?.*$/, '')}`
   const stop = new AbortController()
   const leave = (): void => stop.abort()
   const limitMs = target.timeoutMs + (request.waitMs ?? 0)
@@ -110,7 +110,7 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
     const text = await answer.text()
     const json = parsed(text)
     if (answer.ok && json !== undefined) return json as Answer
-    return refused(what, answer, text, json)
+    return refused(route, answer, text, json)
   } catch (err) {
     signal?.throwIfAborted()
     const { message, cause } = err as Error & { cause?: { code?: string; message?: string } }
@@ -118,7 +118,7 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
       ? `no answer within ${limitMs} ms`
       : (cause?.code ?? cause?.message ?? message)
     return new AckboxError(
-      `${what}: Ackbox at ${target.base.origin} cannot be reached: ${reason}`,
+      `${route}: Ackbox at ${target.base.origin} cannot be reached: ${reason}`,
       { code: 'UNREACHABLE' },
       { cause: err }
     )
@@ -128,27 +128,30 @@ async function attempt<Answer>(target: Target, request: ApiRequest): Promise<Ans
   }
 }
 
-function refused(what: string, { status, headers }: Response, text: string, json: unknown): AckboxError {
+function refused(route: string, { status, headers }: Response, text: string, json: unknown): AckboxError {
   const retryAfterMs = retryAfter(headers.get('retry-after'))
   const found = { status, retryAfterMs }
   const problem = (typeof json === 'object' && json !== null ? json : {}) as Partial<Refusal> & {
     title?: string
   }
   if (typeof problem.code !== 'string')
-    return new AckboxError(`${what} was answered ${status}, but not by Ackbox: ${text.slice(0, 200)}`, found)
+    return new AckboxError(`${route} was answered ${status}, but not by Ackbox: ${text.slice(0, 200)}`, found)
   const { code, title = '', detail, pointer, errors } = problem
   const places = errors ?? (detail === undefined ? [] : [{ detail, pointer: pointer ?? '' }])
-  const why = places.map(one => (one.pointer ? `${one.pointer} ${one.detail}` : one.detail)).join('; ')
-  return new AckboxError(`${what} was refused: ${status} ${code}: ${title}${why ? ` (${why})` : ''}`, {
-    ...found,
-    code,
-    detail,
-    pointer,
-    errors
-  })
+  const details = places.map(({ pointer: at, detail: text }) => (at ? `${at} ${text}` : text)).join('; ')
+  return new AckboxError(
+    `${route} was refused: ${status} ${code}: ${title}${details ? ` (${details})` : ''}`,
+    {
+      ...found,
+      code,
+      detail,
+      pointer,
+      errors
+    }
+  )
 }
 
-/** Seconds or a date; an absurd one is ignored. */
+/** Reads seconds or a date. A wait above one hour is ignored. */
 function retryAfter(header: string | null): number | undefined {
   if (header === null) return undefined
   const ms = /^\d+$/.test(header) ? Number(header) * 1_000 : Date.parse(header) - Date.now()

@@ -1,15 +1,15 @@
-// The HTTP API of Ackbox, as a producer uses it.
+// A client of Ackbox's HTTP API for producers.
 import { AckboxError, call, sleep, type ApiRequest, type Target } from './call.ts'
 import { checkTaskNo, postText, ProducerError, written, type Task } from './task.ts'
 
 export interface ClientOptions {
-  /** Where Ackbox is, like https://ackbox.example.com */
+  /** The address of Ackbox, like https://ackbox.example.com */
   url: string
-  /** API key; its scopes say what it may do. */
+  /** API key. Its scopes define its permissions. */
   key?: string | undefined
-  /** Of one try, in milliseconds. Default 10,000. */
+  /** The timeout of one try, in milliseconds. Default 10,000. */
   timeoutMs?: number | undefined
-  /** How long what failed is tried again, in milliseconds. Default 30,000; 0: never. */
+  /** The time in which failed requests are retried, in milliseconds. Default 30,000. 0: no retries. */
   retryForMs?: number | undefined
 }
 
@@ -19,7 +19,7 @@ export interface CallOptions {
 
 export type TaskStatus = 'SENDING' | 'HANDLED' | 'FAILED' | 'DELETED' | 'SKIPPED' | 'PREPARED' | 'CANCELLED'
 
-/** A task as Ackbox tells of it; what is not listed here is there as well. */
+/** A task as Ackbox returns it. It has more members than those listed here. */
 export interface TaskAnswer {
   taskNo: string
   messageCode: string
@@ -39,7 +39,7 @@ export interface DeliveryAnswer {
   [member: string]: unknown
 }
 
-/** What became of one task of a batch. 201: new; 200: known; else a refusal with its code. */
+/** The result of one task of a batch. 201: new. 200: already known. Otherwise a refusal with its code. */
 export interface BatchResult {
   taskNo: string
   status: number
@@ -50,37 +50,37 @@ export interface BatchResult {
 }
 
 export interface Client {
-  /** Posts a task; resolves once Ackbox has committed it. A retry is the same task: one without taskNo gets a random one here. */
+  /** Posts a task. Resolves when Ackbox has committed it. A task without taskNo gets a random one here, so a retry is the same task. */
   post(task: Task, options?: CallOptions): Promise<TaskAnswer>
-  /** Posts any number of tasks; each has its own result, in their order. */
+  /** Posts any number of tasks. Each task has its own result, in the same order. */
   batch(tasks: readonly Task[], options?: CallOptions): Promise<BatchResult[]>
   read(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Waits until the task is at an end, whichever, also for one that was enqueued and is none yet; after `timeoutMs` (default 60,000) gives it as it is. */
+  /** Waits until the task has ended, with any status, also if it is still an outbox row. Returns it after `timeoutMs` (60,000) in any case. */
   waitFor(taskNo: string, options?: CallOptions & { timeoutMs?: number | undefined }): Promise<TaskAnswer>
-  /** Delivers again what FAILED; with `force` also what was HANDLED. Not tried again where it may have arrived. */
+  /** Redelivers FAILED deliveries, with `force` also HANDLED ones. No retry if the request may have arrived. */
   redeliver(
     taskNo: string,
     options?: CallOptions & { downstream?: string | undefined; force?: boolean | undefined }
   ): Promise<TaskAnswer>
-  /** Posts a half message: nothing is delivered before its commit. `halfMessage` does all of its steps. */
+  /** Posts a half message: nothing is delivered before its commit. `halfMessage` runs all the steps. */
   prepare(task: Task, options?: CallOptions & { checkAfter?: string | undefined }): Promise<TaskAnswer>
   commit(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
   rollback(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Lets Ackbox ask the producer's check now; gives the task as it is after the answer. */
+  /** Makes Ackbox run the producer's check now. Returns the task after the answer. */
   check(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Tells Ackbox that rows were committed with `enqueue`: it looks at once. It never throws for want of an answer. */
+  /** Makes Ackbox read new rows of `enqueue` at once. Call it after their commit. It does not throw if Ackbox gives no answer. */
   nudge(options?: CallOptions): Promise<void>
 }
 
-/** Tasks and bytes of one request: those that the API takes, with room for what is around them. */
+/** The most tasks and bytes in one request: the limits of the API, less some bytes for the rest of the request. */
 const most = { tasks: 1_000, bytes: 7 * 1_048_576 }
-/** The API holds an answer so long. */
+/** The longest time for which the API delays an answer. */
 const longestWaitS = 60
 
 export function client(options: ClientOptions): Client {
   const target = targetOf(options)
-  const ask = <Answer>(path: string, asked: Omit<ApiRequest, 'path'>): Promise<Answer> =>
-    call(target, { ...asked, path })
+  const ask = <Answer>(path: string, request: Omit<ApiRequest, 'path'>): Promise<Answer> =>
+    call(target, { ...request, path })
   const act = (taskNo: string, verb: string, { signal }: CallOptions): Promise<TaskAnswer> =>
     ask(`${taskPath(taskNo)}/${verb}`, { method: 'POST', signal, isRepeatable: true })
   const postOne = (
@@ -117,7 +117,7 @@ export function client(options: ClientOptions): Client {
           signal,
           isRepeatable: true
         })
-        // A refused one may be told without its taskNo, which it has here.
+        // The result of a refused task may have no taskNo. It is added here.
         for (const result of answer.results)
           results.push({ ...result, taskNo: rows[results.length]?.taskNo ?? '' })
       }
@@ -146,7 +146,7 @@ export function client(options: ClientOptions): Client {
         }
         const isOver = task.status !== 'SENDING' && task.status !== 'PREPARED'
         if (isOver || performance.now() >= end) return task
-        // The API holds back the answer for a task on its way, and not for a half message.
+        // The API delays the answer for a SENDING task, but not for a half message.
         if (task.status === 'PREPARED') await sleep(Math.min(500, leftMs), signal)
       }
     },
@@ -157,9 +157,9 @@ export function client(options: ClientOptions): Client {
         signal,
         isRepeatable: false
       }),
-    commit: async (taskNo, given = {}) => await act(taskNo, 'commit', given),
-    rollback: async (taskNo, given = {}) => await act(taskNo, 'rollback', given),
-    check: async (taskNo, given = {}) => await act(taskNo, 'check', given),
+    commit: async (taskNo, callOptions = {}) => await act(taskNo, 'commit', callOptions),
+    rollback: async (taskNo, callOptions = {}) => await act(taskNo, 'rollback', callOptions),
+    check: async (taskNo, callOptions = {}) => await act(taskNo, 'check', callOptions),
     async nudge({ signal } = {}) {
       try {
         await call(
@@ -167,7 +167,7 @@ export function client(options: ClientOptions): Client {
           { method: 'POST', path: 'outbox/nudge', signal, isRepeatable: false }
         )
       } catch {
-        // It would have looked by itself within a second; what was committed is safe without it.
+        // Ackbox reads the rows by itself within a second, so the committed rows are safe without the nudge.
         signal?.throwIfAborted()
       }
     }

@@ -1,11 +1,11 @@
-// The tables of a producer's own database. Whoever writes them by hand, in any language, needs no more than this text:
-// one INSERT with message_code and message_body is a task.
+// The tables of a producer's own database. Code in any language can write to them: one INSERT with message_code and
+// message_body is a task.
 //
 // - The rows leave in the order of `id`. Rows of one ordering_key never overtake each other: their shard, the first hex digit
 //   of the key's MD5, is drained by one relay at a time.
-// - A row that Ackbox refuses for good moves to ackbox_outbox_rejected, with the problem it was answered.
-// - message_body is text, so that Ackbox gets the very text that was written. Text that is no JSON is refused by the INSERT.
-// - ackbox_barrier tells which came first: the transaction of a half message, or the check that asked for it.
+// - A row that Ackbox permanently refuses moves to ackbox_outbox_rejected, with the problem of the answer.
+// - message_body is text, so that Ackbox gets exactly the text that was written. The INSERT fails for text that is not JSON.
+// - ackbox_barrier records the first of two events: the transaction of a half message, or the check of it.
 
 /** PostgreSQL 13 or newer. Can be run again. */
 const postgres = `\
@@ -64,8 +64,8 @@ create index if not exists ackbox_barrier_created_idx on ackbox_barrier (created
 `
 
 /**
- * MySQL 8.0.16 or MariaDB 10.6, or newer. Can be run again. deliver_start_time and deliver_before are in UTC. Without the `= 1` MariaDB
- * calls such a column JSON, and drivers hand out values where the text is wanted.
+ * MySQL 8.0.16 or MariaDB 10.6, or newer. Can be run again. deliver_start_time and deliver_before are in UTC. Without the `= 1`, MariaDB
+ * reports such a column as JSON, and drivers return values instead of the text.
  */
 const mysql = `\
 create table if not exists ackbox_outbox (

@@ -1,4 +1,4 @@
-// Prepare, do, commit: for a producer whose database Ackbox does not share and which runs no relay.
+// Prepare, work, commit: for a producer that does not share its database with Ackbox and runs no relay.
 import { randomUUID } from 'node:crypto'
 import { databaseOf, type NativeOf } from '../adapter/drivers.ts'
 import type { Database, PostgresJs, Tx } from '../adapter/transaction.ts'
@@ -8,9 +8,9 @@ import type { Client, TaskAnswer } from './client.ts'
 import { ProducerError, type Task } from './task.ts'
 
 export interface HalfMessageOptions {
-  /** How long Ackbox waits before it asks the check by itself, like '35s'. */
+  /** The time after which Ackbox runs the check by itself, like '35s'. */
   checkAfter?: string | undefined
-  /** Ends the first step only: what was begun is brought to its end. */
+  /** Aborts only the first step. After it, all steps run to their end. */
   signal?: AbortSignal | undefined
 }
 
@@ -18,19 +18,19 @@ export interface HalfMessageDone<Result> {
   taskNo: string
   /** What the work returned. */
   result: Result
-  /** What Ackbox said of the commit; undefined: it could not be told, and will find out by its check. */
+  /** The answer of Ackbox to the commit. Undefined: Ackbox did not get it, and its check will find it out. */
   task: TaskAnswer | undefined
 }
 
-/** Whether the transaction committed is not known here. Ackbox asks the check, which knows; nothing is lost and nothing sent by guess. */
+/** It is unknown here whether the transaction committed. Ackbox's check decides it: nothing is lost, and nothing is sent on a guess. */
 export class UnclearCommit extends ProducerError {
   override name = 'UnclearCommit'
 }
 
 /**
- * Posts the task as a half message, runs `work` in a transaction that begins with the barrier, and commits the message. When the work
- * throws, its transaction and the message are rolled back, and the same error is thrown. A commit whose answer was lost is left to
- * Ackbox's check, which is asked for at once.
+ * Posts the task as a half message, runs `work` in a transaction that begins with the barrier, and commits the message. If the work
+ * throws, its transaction and the message are rolled back, and the same error is thrown. If the database's answer to the commit is lost,
+ * Ackbox's check decides, and it is requested at once.
  */
 export async function halfMessage<Db extends Database<unknown> | PostgresJs, Result>(
   ackbox: Client,
@@ -60,22 +60,22 @@ export async function halfMessage<Db extends Database<unknown> | PostgresJs, Res
       await rollBack(ackbox, at, half)
       throw err
     }
-    const told = await asked(ackbox, taskNo)
-    if (done === undefined || told?.status === 'CANCELLED') throw err
-    if (told === undefined || told.status === 'PREPARED')
+    const checked = await requestCheck(ackbox, taskNo)
+    if (done === undefined || checked?.status === 'CANCELLED') throw err
+    if (checked === undefined || checked.status === 'PREPARED')
       throw new UnclearCommit(
         `It is not known yet whether the transaction of the half message ${taskNo} committed: Ackbox repeats its check until it is known.`,
         { cause: err }
       )
-    return { taskNo, ...done, task: told }
+    return { taskNo, ...done, task: checked }
   }
   const { result } = worked as unknown as { result: Result }
   return { taskNo, result, task: await commit(ackbox, taskNo) }
 }
 
 /**
- * The same taskNo may be under way a second time, which can still commit: the message is rolled back once the barrier says that none can any
- * more. When that cannot be told, Ackbox's check will find out.
+ * Another transaction with the same taskNo may still commit, so the message is rolled back only if the barrier shows that none can. If the
+ * barrier gives no answer, Ackbox's check decides later.
  */
 async function rollBack(ackbox: Client, db: Tx, { taskNo, createdAt }: TaskAnswer): Promise<void> {
   try {
@@ -84,7 +84,7 @@ async function rollBack(ackbox: Client, db: Tx, { taskNo, createdAt }: TaskAnswe
   } catch {}
 }
 
-/** The work is committed: that Ackbox cannot be told now is no failure of it. A refusal is, and is thrown. */
+/** The work is committed, so an unreachable Ackbox is not an error. A refusal is an error and is thrown. */
 async function commit(ackbox: Client, taskNo: string): Promise<TaskAnswer | undefined> {
   try {
     return await ackbox.commit(taskNo)
@@ -95,12 +95,12 @@ async function commit(ackbox: Client, taskNo: string): Promise<TaskAnswer | unde
   }
 }
 
-/** The half message after its check was asked; undefined where that could not be done now. */
-async function asked(ackbox: Client, taskNo: string): Promise<TaskAnswer | undefined> {
+/** The half message after its check. Undefined if the check could not run now. */
+async function requestCheck(ackbox: Client, taskNo: string): Promise<TaskAnswer | undefined> {
   try {
     return await ackbox.check(taskNo)
   } catch (err) {
-    // Somebody was faster.
+    // The half message was already committed or rolled back.
     const isEnded =
       err instanceof AckboxError && ['TASK_COMMITTED', 'TASK_ROLLED_BACK'].includes(err.code ?? '')
     return isEnded ? await ackbox.read(taskNo).catch(() => undefined) : undefined

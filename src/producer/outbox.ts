@@ -1,4 +1,4 @@
-// One row in the transaction that the task tells of: committed together, or not at all.
+// One outbox row in the producer's own transaction: both are committed together, or neither is.
 import { ProducerError, written, type Task, type WrittenTask } from './task.ts'
 import {
   hasCode,
@@ -11,8 +11,8 @@ import {
 } from '../adapter/transaction.ts'
 
 /**
- * Hands the task to an Ackbox that lives in the same PostgreSQL database, by its function ackbox_api.enqueue. Gives the taskNo; nothing
- * is delivered before the commit. A role needs `ackbox outbox grant ROLE` once.
+ * Writes the task for an Ackbox in the same PostgreSQL database, with its function ackbox_api.enqueue. Returns the taskNo. Nothing is
+ * delivered before the commit. A role needs `ackbox outbox grant ROLE` once.
  */
 export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> {
   const at = txOf(tx)
@@ -26,7 +26,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
       throw new ProducerError(
         `enqueue does not support ${name}: POST the task, or write it to the outbox with outbox(tx, task).`
       )
-  // Everybody may read this table, and nothing ever waits for such a lock.
+  // Every role can read this table, and no other statement waits for this lock.
   await insist(at, 'pg_catalog.pg_language in access share mode')
   const given = columns(row).filter(([, , value]) => value !== null)
   const list = given.map(([name, type], index) => {
@@ -51,7 +51,7 @@ export async function enqueue(tx: Tx | PostgresJs, task: Task): Promise<string> 
   return row.taskNo
 }
 
-/** Writes the task into `ackbox_outbox` of the producer's own PostgreSQL, MySQL or MariaDB, for `ackbox relay`. Gives the taskNo. */
+/** Writes the task into `ackbox_outbox` of the producer's own PostgreSQL, MySQL or MariaDB, for `ackbox relay`. Returns the taskNo. */
 export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
   const at = txOf(tx)
   const row = written(task)
@@ -69,7 +69,7 @@ export async function outbox(tx: Tx | PostgresJs, task: Task): Promise<string> {
   return row.taskNo
 }
 
-/** Every value as text, with the type that PostgreSQL casts it to: how a driver would write another is its own affair. */
+/** Every value as text, with the type for the cast in PostgreSQL, because drivers write other types in different ways. */
 function columns(row: WrittenTask): [name: string, type: string, value: Value][] {
   return [
     ['task_no', 'text', row.taskNo],
@@ -99,7 +99,7 @@ function forMysql(type: string, value: Value): Value {
   return value
 }
 
-/** As a datetime of MySQL, which has no zone: in UTC, and rounded up, so that "not before" stays true. */
+/** A datetime of MySQL, which has no zone: in UTC, and rounded up, so that no delivery starts too early. */
 function utc(time: string): string {
   const isFiner = /\.\d{3}\d*[1-9]/.test(time)
   return new Date(Date.parse(time) + (isFiner ? 1 : 0)).toISOString().replace('T', ' ').replace('Z', '')

@@ -1,5 +1,5 @@
-// All that a producer imports comes from here: import { enqueue, outbox, client } from 'ackbox/producer'
-// Nothing else is loaded by it: no library, and no other room than the adapters.
+// The public API for producers: import { enqueue, outbox, client } from 'ackbox/producer'
+// It loads no library, and no other folder than the adapters.
 export { enqueue, outbox } from './outbox.ts'
 export {
   client,

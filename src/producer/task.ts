@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { AdapterError } from '../adapter/transaction.ts'
 
-/** A task or a half message that cannot be what it is. Nothing was written. */
+/** A task or a half message is not valid. Nothing was written. */
 export class ProducerError extends AdapterError {
   override name = 'ProducerError'
 }
 
-/** A task as producers write it. Only `messageCode` and a body must be there. */
+/** A task as producers write it. Only `messageCode` and a body are required. */
 export type Task = TaskMembers &
   (
     | {
@@ -15,21 +15,21 @@ export type Task = TaskMembers &
         messageBodyText?: undefined
       }
     | {
-        /** The JSON text itself, which is delivered as it is: for numbers that JavaScript would round, or a text that is signed. */
+        /** JSON text, delivered without a change: for numbers that JavaScript would round, or a signed text. */
         messageBodyText: string
         messageBody?: undefined
       }
   )
 
 interface TaskMembers {
-  /** The handler that delivers it. */
+  /** Selects the handler that delivers the task. */
   messageCode: string
-  /** Your own number of the task: the same one again is the same task. Default: a random one. */
+  /** Your own number of the task. A repeated number is the same task. Default: a random number. */
   taskNo?: string | undefined
   sceneType?: string | undefined
-  /** Not before this time; text is RFC 3339. */
+  /** The earliest delivery. Text is RFC 3339. */
   deliverStartTime?: Date | string | undefined
-  /** Not before this many milliseconds after the insertion of the row, or the arrival of the request. */
+  /** The earliest delivery, in milliseconds after the insertion of the row or the arrival of the request. */
   delay?: number | undefined
   deliverBefore?: Date | string | undefined
   orderingKey?: string | undefined
@@ -46,7 +46,7 @@ interface TaskMembers {
   traceparent?: string | undefined
 }
 
-/** A task with all that goes over a border as text; what is undefined was left out. */
+/** A task with its times and JSON members as text. Undefined members were not given. */
 export interface WrittenTask {
   taskNo: string
   messageCode: string
@@ -90,8 +90,8 @@ const taskNoForm = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 const codeForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/
 
 /**
- * Throws for what could never become a task, while the transaction can still be rolled back. The rest is Ackbox's to judge, which
- * knows the handlers.
+ * Throws for input that can never become a task, while the transaction can still be rolled back. Ackbox, which has the handlers, checks
+ * the rest.
  */
 export function written(task: Task): WrittenTask {
   const { taskNo = randomUUID(), messageCode } = task
@@ -121,7 +121,7 @@ export function written(task: Task): WrittenTask {
   }
 }
 
-/** Left out in silence, a misspelt orderingKey would be no order, and `prepared` a task that is delivered at once. */
+/** If unknown members were ignored, a misspelt orderingKey would lose the order, and `prepared` would be delivered at once. */
 function checkMembers(task: object): void {
   for (const [name, value] of Object.entries(task)) {
     if (value === undefined || Object.hasOwn(members, name)) continue
@@ -140,7 +140,7 @@ export function checkTaskNo(taskNo: string): void {
     )
 }
 
-/** The task as the API takes it, with the text of its body kept. */
+/** The task as JSON for the API. The text of its body is unchanged. */
 export function postText(task: WrittenTask, more: Readonly<Record<string, unknown>> = {}): string {
   const { messageBody, delayMs, after, extend, traceparent: _, ...plain } = task
   const members = [
@@ -160,7 +160,7 @@ function bodyText({ messageBody, messageBodyText }: Task): string {
     if (isJson(messageBodyText)) return messageBodyText
     throw new ProducerError('messageBodyText is not JSON.')
   }
-  // A map or a bigint is a mistake that JSON.stringify would hide or tell too late.
+  // JSON.stringify returns undefined for a function or a symbol.
   const text = messageBody === null ? undefined : (JSON.stringify(messageBody) as string | undefined)
   if (text === undefined || text === 'null')
     throw new ProducerError('messageBody must be any JSON value except null.')
