@@ -1,11 +1,11 @@
-// What a request is answered, and when. A 2xx with `ackbox-result: HANDLED` always follows the commit; a 202 says only that a receipt
-// follows, which the transaction itself writes.
+// The answer to a request, and its time. A 2xx with `ackbox-result: HANDLED` always follows the commit. A 202 only announces a receipt,
+// which the transaction itself writes.
 import type { ReceivedTask } from './message.ts'
 import type { Receipt } from './receipts.ts'
 import { isBusy } from './received.ts'
 import { AdapterError } from '../adapter/transaction.ts'
 
-/** Not now: the work is rolled back, and Ackbox sends again after its backoff, at the earliest in `afterMs` (1 s by default, 1 h at most). */
+/** Thrown to retry later: the work is rolled back, and Ackbox sends again after its backoff, at the earliest in `afterMs` (at most 1 h). */
 export class Retry extends Error {
   override name = 'Retry'
   readonly afterMs: number
@@ -15,7 +15,7 @@ export class Retry extends Error {
   }
 }
 
-/** Never: the work is rolled back, and the delivery ends FAILED with an alarm. Operators read the reason. */
+/** Thrown to refuse permanently: the work is rolled back, and the delivery ends FAILED with an alarm. Operators see the reason. */
 export class Refuse extends Error {
   override name = 'Refuse'
   readonly reason: string
@@ -25,23 +25,23 @@ export class Refuse extends Error {
   }
 }
 
-/** Not signed with a known secret, or its bytes were changed on the way. Nothing was asked of the database. */
+/** The message was not signed with a known secret, or its bytes were changed. No statement ran in the database. */
 export class InvalidSignature extends AdapterError {
   override name = 'InvalidSignature'
 }
 
-/** It lay somewhere until after the time that Ackbox promised to send it at: whether it was handled may be forgotten. */
+/** The message arrived after its forgetAfter. The record of an earlier handling may already be deleted. */
 export class TooOld extends AdapterError {
   override name = 'TooOld'
 }
 
-/** A handler's work, in a transaction of its own. What it returns is kept as JSON and answered, to repeats too. */
+/** A handler's work, in its own transaction. The result is stored as JSON and is the answer, also to repeats. */
 export type Work<Native> = (tx: Native, task: ReceivedTask) => unknown
 
 export interface Once<Result> {
   /** False: an earlier transaction did the work. */
   first: boolean
-  /** What the work returned, or returned then: as JSON kept it. */
+  /** The result of the work, or the stored result of the earlier transaction. */
   result: Result
 }
 
@@ -53,7 +53,7 @@ export interface HttpRequest {
 export interface Answer {
   status: number
   headers: Record<string, string>
-  /** JSON, or nothing. */
+  /** JSON, or empty. */
   body: string
 }
 
@@ -61,17 +61,17 @@ export interface AnswerDeps<Native> {
   deadlineMs: number
   /** Throws InvalidSignature and TooOld. */
   open(request: HttpRequest): ReceivedTask
-  /** Begins, handles, commits. `wantsReceipt` is asked once, after the work. */
+  /** Begins a transaction, handles the task, commits. It calls `wantsReceipt` once, after the work. */
   transact(task: ReceivedTask, work: Work<Native>, wantsReceipt: () => boolean): Promise<Once<unknown>>
-  /** Writes a receipt in a transaction of its own. */
+  /** Writes a receipt in a separate transaction. */
   tell(task: ReceivedTask, receipt: Receipt): Promise<void>
-  /** A transaction with a receipt has committed. */
+  /** Called when a transaction with a receipt has committed. */
   written(): void
   onError(err: unknown, about: { taskNo?: string | undefined }): void
 }
 
 const busyAfterMs = 1_000
-/** Ackbox waits no longer either. */
+/** Ackbox has the same limit. */
 const longestWaitMs = 3_600_000
 
 export function answerer<Native>(
@@ -86,9 +86,9 @@ export function answerer<Native>(
       if (err instanceof TooOld) return plain(410, { reason: err.message })
       throw err
     }
-    /** How the request was answered before the work was done; 0: not yet. */
+    /** The status that was answered before the end of the work. 0: no answer yet. */
     let early: 0 | 202 | 503 = 0
-    /** The work is done, and its transaction has no receipt: its end is the answer. */
+    /** The work is done, and its transaction has no receipt. The end of the transaction decides the answer. */
     let isDecided = false
     const working = deps
       .transact(task, work, () => {
@@ -116,7 +116,7 @@ export function answerer<Native>(
   }
 }
 
-/** The answer of work that was rolled back. Of an error itself nothing is told outside. */
+/** The answer to work that was rolled back. It contains nothing of an unexpected error. */
 function failed<Native>({ onError }: AnswerDeps<Native>, { taskNo }: ReceivedTask, err: unknown): Answer {
   if (err instanceof Retry) return again(err.afterMs)
   if (err instanceof Refuse) return plain(410, { reason: err.reason })
@@ -125,7 +125,7 @@ function failed<Native>({ onError }: AnswerDeps<Native>, { taskNo }: ReceivedTas
   return plain(500)
 }
 
-/** After a 202 the receipt tells what the answer would have. */
+/** After a 202, a receipt reports the result instead of the answer. */
 async function afterwards<Native>(
   { tell, written, onError }: AnswerDeps<Native>,
   task: ReceivedTask,
@@ -136,7 +136,7 @@ async function afterwards<Native>(
     if (status === 410) await tell(task, { result: 'FAILED', ...(JSON.parse(body) as { reason: string }) })
     else await tell(task, { result: 'RETRY' })
   } catch (err) {
-    // Without a receipt Ackbox sends it again.
+    // Without a receipt, Ackbox sends the task again.
     onError(err, { taskNo: task.taskNo })
   }
 }

@@ -1,5 +1,5 @@
-// All that a receiver imports comes from here: import { receiver, fromPg } from 'ackbox/consumer'
-// Nothing else is loaded by it: no library, and no other room than the adapters.
+// The public API for receivers: import { receiver, fromPg } from 'ackbox/consumer'
+// It loads no library, and no other folder than the adapters.
 export { receiver, type OnceOptions, type Receiver, type ReceiverOptions } from './receiver.ts'
 export type { Once, Work } from './answer.ts'
 export type { FastifyRoute, Frameworks } from './frameworks.ts'

@@ -1,8 +1,8 @@
-// The tables of a receiver's own database. Whoever writes a receiver by hand, in any language, needs no more than this text.
+// The tables of a receiver's own database. They are sufficient to write a receiver in any language.
 //
-// - ackbox_received has a row for each delivery that was handled. It is inserted before the work, in the transaction of the work: a repeat
-//   finds the key taken, and waits for the end of a first one that is still under way.
-// - forget_after is when Ackbox sends the delivery no more: from a day after it the row may be deleted.
+// - ackbox_received has a row for each handled delivery. The row is inserted before the work, in the transaction of the work. A repeat
+//   finds the key, and waits for the end of the first transaction if that still runs.
+// - forget_after is the time after which Ackbox no longer sends the delivery. A day later the row can be deleted.
 // - ackbox_receipt_outbox has the receipts that are still to be sent.
 
 /** PostgreSQL 13 or newer. Can be run again. */

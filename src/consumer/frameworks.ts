@@ -1,19 +1,19 @@
-// The doors: each reads the bytes of a request before anybody parses them, and writes the answer. No framework is imported.
+// Entry points for HTTP frameworks. Each reads the bytes of a request before a parser does, and answers. No framework is imported.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { plain, type Answer, type HttpRequest, type Work } from './answer.ts'
 
 export interface Frameworks<Native> {
   /** For `createServer` of node:http and node:https. */
   node(work: Work<Native>): (request: IncomingMessage, response: ServerResponse) => void
-  /** `app.post('/paid', points.express(work))`. Register it before `express.json()`, or let that keep the bytes as `request.rawBody`. */
+  /** `app.post('/paid', points.express(work))`. Register it before `express.json()`, or make that keep the bytes as `request.rawBody`. */
   express(work: Work<Native>): (request: IncomingMessage, response: ServerResponse) => void
-  /** `app.post('/paid', points.fastify(work))`. It answers in onRequest, before anything parses the body. */
+  /** `app.post('/paid', points.fastify(work))`. It answers in onRequest, before Fastify parses the body. */
   fastify(work: Work<Native>): FastifyRoute
-  /** For what knows Request and Response: Hono, Next.js, Bun, Deno. */
+  /** For platforms with Request and Response: Hono, Next.js, Bun, Deno. */
   fetch(work: Work<Native>): (request: Request) => Promise<Response>
 }
 
-/** The options of a route, its handler among them. */
+/** The options of a route, including its handler. */
 export interface FastifyRoute {
   onRequest(this: unknown, request: FastifyRequest, reply: FastifyReply): Promise<unknown>
   handler(): Promise<unknown>
@@ -52,7 +52,7 @@ export function frameworks<Native>(
     (request: IncomingMessage, response: ServerResponse): void => {
       void answered(request.headers, () => bytesOf(request, maxBytes), work).then(
         ({ status, headers, body }) =>
-          // What is left of a body that is too long is not read.
+          // The rest of a body that is too long is not read.
           response.writeHead(status, status === 413 ? { connection: 'close' } : headers).end(body)
       )
     }
@@ -67,7 +67,7 @@ export function frameworks<Native>(
         reply.send(body)
         return reply
       },
-      // onRequest has answered.
+      // Never called: onRequest has answered.
       handler: () => Promise.reject(new Error('This route is answered in onRequest.'))
     }),
     fetch: work => async request => {
@@ -81,9 +81,9 @@ export function frameworks<Native>(
   }
 }
 
-/** Undefined: more than `maxBytes`. */
+/** The bytes of the body. Undefined: more than `maxBytes`. */
 async function bytesOf(request: IncomingMessage, maxBytes: number): Promise<Uint8Array | undefined> {
-  // Destroyed, it could not be answered 413.
+  // A destroyed request could not be answered 413.
   if (!request.readableEnded) return await collect(request.iterator({ destroyOnReturn: false }), maxBytes)
   const { rawBody, body } = request as { rawBody?: unknown; body?: unknown }
   const kept = rawBody ?? body

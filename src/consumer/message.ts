@@ -1,11 +1,11 @@
-// What came in, whichever library brought it: its headers by lower-case name, its bytes, and the task that they tell of.
+// A message of any library: its headers by lower-case name, its bytes, and the task in it.
 import { AdapterError } from '../adapter/transaction.ts'
 import { createHmac, createSecretKey, timingSafeEqual, type KeyObject } from 'node:crypto'
 
-/** Whether the message was signed with one of the secrets, at most `toleranceMs` ago. */
+/** True: the message was signed with one of the secrets, at most `toleranceMs` ago. */
 export type Verify = (message: ReadMessage, toleranceMs: number) => boolean
 
-/** `secrets`: whsec_ and base64; two of them during a rotation. */
+/** `secrets`: each is whsec_ and base64. There are two during a rotation. */
 export function verifier(secrets: readonly string[]): Verify {
   const keys = secrets.map(keyOf)
   if (keys.length === 0)
@@ -30,7 +30,7 @@ export function verifier(secrets: readonly string[]): Verify {
 
 function keyOf(secret: string): KeyObject {
   const text = typeof secret === 'string' ? secret.replace(/^whsec_/, '') : ''
-  // Node decodes garbage without a word. The secret itself is never named.
+  // Node decodes invalid base64 without an error. The message never contains the secret.
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(text) || Buffer.from(text, 'base64').length < 24)
     throw new AdapterError(
       'A secret of receiver must be whsec_ and base64 of 24 bytes or more: `npx ackbox key secret DOWNSTREAM` prints it.'
@@ -39,14 +39,14 @@ function keyOf(secret: string): KeyObject {
 }
 
 /**
- * A message as its library has it: of HTTP `headers` and `body`; of Kafka `headers` and `value`; of NATS `headers` and `data`; of RabbitMQ
- * `headers` and `body`, or `properties.headers` and `content`; of RocketMQ `properties` and `body`; of a Redis stream its fields as `headers`.
+ * A message of a library. HTTP: `headers` and `body`. Kafka: `headers` and `value`. NATS: `headers` and `data`. RabbitMQ: `headers` and
+ * `body`, or `properties.headers` and `content`. RocketMQ: `properties` and `body`. A Redis stream: its fields as `headers`.
  */
 export interface Message {
-  /** An object, a Map, pairs, or names and values by turns. */
+  /** An object, a Map, pairs, or a list that alternates names and values. */
   headers?: unknown
   properties?: unknown
-  /** The bytes or the text as they came. */
+  /** The bytes or the text as received. */
   body?: unknown
   value?: unknown
   data?: unknown
@@ -58,9 +58,9 @@ export interface ReadMessage {
   payload: string | Uint8Array
 }
 
-/** The task of a message whose signature was checked. Only its id, its time and its text are signed. */
+/** The task of a message with a valid signature. Only its id, its time and its text are signed. */
 export interface ReceivedTask {
-  /** Of the delivery: the same on every attempt, and after an operator's redelivery. */
+  /** The id of the delivery: the same on every attempt, and after an operator's redelivery. */
   webhookId: string
   taskNo: string
   messageCode: string
@@ -68,19 +68,19 @@ export interface ReceivedTask {
   attempt: number
   /** 1, and one more after each redelivery by an operator. */
   round: number
-  /** Ackbox sends the delivery no more after this time. */
+  /** Ackbox does not send the delivery after this time. */
   forgetAfter: Date
   /** Undefined: Ackbox expects no receipt. */
   callbackUrl: string | undefined
   callbackToken: string | undefined
   /** The payload as text. */
   text: string
-  /** The payload as JSON; reading it throws a SyntaxError when it is none. */
+  /** The payload as parsed JSON. Throws a SyntaxError if the payload is not JSON. */
   readonly body: unknown
   headers: ReadonlyMap<string, string>
 }
 
-/** Without the header, which Ackbox has always sent: what it promises by default. */
+/** Used if the header is missing, although Ackbox always sends it: the default of Ackbox. */
 const forgetMs = 30 * 86_400_000
 
 export function read(message: Message): ReadMessage {
@@ -89,7 +89,7 @@ export function read(message: Message): ReadMessage {
   return { headers, payload: given === undefined ? fieldsOf(headers) : bytesOf(given) }
 }
 
-/** Percent-encoded UTF-8. As it came where it is none: whoever checks the signature does not check headers. */
+/** Decodes percent-encoded UTF-8. Returns other text unchanged, because the signature does not cover headers. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -145,13 +145,13 @@ const textOf = (value: unknown): string =>
 function bytesOf(given: unknown): string | Uint8Array {
   if (typeof given === 'string' || given instanceof Uint8Array) return given
   if (given instanceof ArrayBuffer) return new Uint8Array(given)
-  // Its library parsed it. As a rule this is the very text; if it is not, the signature will tell.
+  // The library has parsed the body. The new text is usually the original one. If it differs, the signature check fails.
   const again = JSON.stringify(given) as string | undefined
   if (again === undefined) throw new AdapterError('The body of this message is neither text, bytes nor JSON.')
   return again
 }
 
-/** An entry of a Redis stream without a field `body` is signed over its own fields. */
+/** For an entry of a Redis stream without a field `body`, the signature covers the entry's own fields. */
 function fieldsOf(headers: ReadonlyMap<string, string>): string {
   const own = [...headers].filter(([name]) => !/^(?:webhook-|ackbox-)|^traceparent$/.test(name))
   return own.length === 0 ? '' : JSON.stringify(own.flat())

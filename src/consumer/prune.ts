@@ -1,9 +1,9 @@
-// Forgets what nobody asks for any more.
+// Deletes rows that no delivery and no receipt needs any more.
 import { removeByKey, withTables, type Database } from '../adapter/transaction.ts'
 
 /**
- * Deletes the rows whose deliveries Ackbox has not sent for a day (a request may be late, and clocks differ), and receipts whose tokens
- * are no longer valid, after 90 days.
+ * Deletes the rows whose forget_after is more than a day ago (a request may be late, and clocks differ), and receipts older than 90 days,
+ * whose tokens are no longer valid.
  */
 export const prune = async (db: Database<unknown>, consumer: string): Promise<void> =>
   await withTables(

@@ -1,4 +1,4 @@
-// Receipts that could not be the answer: rows of the transaction that they tell of, sent until Ackbox has them.
+// Receipts that are not part of an answer. Each is a row, written in the transaction of the work, and is sent until Ackbox has it.
 import { hasCode, withTables, type Database, type Row, type Tx } from '../adapter/transaction.ts'
 import type { ReceivedTask } from './message.ts'
 
@@ -7,7 +7,7 @@ export interface Receipt {
   reason?: string
 }
 
-/** Writes the receipt of a message that wants one. */
+/** Writes the receipt of a message that needs one. */
 export async function write(
   tx: Tx,
   consumer: string,
@@ -20,10 +20,10 @@ export async function write(
   await withTables(tx, () => tx.query(insert, [consumer, callbackUrl, callbackToken, text]), 'consumer')
 }
 
-/** Of a longer reason Ackbox refuses the receipt, and the delivery would wait for one in vain. */
+/** Ackbox refuses a receipt with a longer reason, and the delivery would wait for a receipt in vain. */
 const longestReason = 1_000
 
-/** Never half a character: that is no JSON text for Ackbox. */
+/** Never ends in half a surrogate pair, which Ackbox refuses as JSON. */
 const shortened = ({ result, reason }: Receipt): Receipt =>
   reason === undefined
     ? { result }
@@ -31,20 +31,20 @@ const shortened = ({ result, reason }: Receipt): Receipt =>
 
 export interface SendOptions {
   consumer: string
-  /** Where Ackbox is; undefined: where each request said. */
+  /** The address of Ackbox. Undefined: the address in each request. */
   url: string | undefined
   onError: (err: unknown, about: { taskNo?: string | undefined }) => void
 }
 
-/** Rows of one look; while they are sent nobody else takes them. */
+/** The most rows of one claim. No other process claims them during their lease. */
 const most = 50
 const leaseMs = 30_000
 const sendMs = 10_000
 const longestPauseMs = 60_000
-/** Ackbox will never take it: a wrong or old token, a task that is gone or deleted, a receipt that is none. */
+/** Ackbox will never accept the receipt: the token is wrong or old, the task is missing or deleted, or the receipt is invalid. */
 const final = new Set([400, 401, 404, 409, 413, 422])
 
-/** Sends what is due. True: there may be more of it. */
+/** Sends the due receipts. True: more may be due. */
 export async function sendDue(
   db: Database<unknown>,
   options: SendOptions,
@@ -59,7 +59,7 @@ const claim = async (db: Database<unknown>, consumer: string): Promise<readonly 
   try {
     return db.dialect === 'postgres' ? await claimInPostgres(db, consumer) : await claimInMysql(db, consumer)
   } catch (err) {
-    // Two who look at once may be in each other's way: the next look is soon enough.
+    // Two claims at the same time can conflict. The next claim is soon enough.
     if (hasCode(err, [1213, 'ER_LOCK_DEADLOCK', '40P01', '40001'])) return []
     throw err
   }
@@ -84,8 +84,8 @@ const claimInPostgres = async (db: Database<unknown>, consumer: string): Promise
   })
 
 /**
- * Looks without a lock, and locks by number then: a locking look at a small table reads all of it, waits for receipts of transactions
- * that are still open, and keeps others from writing theirs.
+ * Reads the due ids without a lock, and then locks the rows by id. A locking scan of a small table would read all of it, wait for rows of
+ * open transactions, and block other transactions that write receipts.
  */
 async function claimInMysql(db: Database<unknown>, consumer: string): Promise<readonly Row[]> {
   const due = await db.query(
@@ -144,17 +144,17 @@ async function send(
       return
     }
   } catch (err) {
-    // Ackbox or the database is away; tell it when that lasts.
+    // Ackbox or the database is unreachable. Only every tenth failure is reported.
     if (!signal.aborted && tries % 10 === 0) onError(err, { taskNo })
   }
-  const asked = Number(answer?.headers.get('retry-after')) * 1_000 || 0
+  const retryAfterMs = Number(answer?.headers.get('retry-after')) * 1_000 || 0
   const pauseMs = signal.aborted
     ? 0
-    : Math.min(longestPauseMs, Math.max(asked, 250 * 2 ** Math.min(tries, 10)))
-  await putOff(db, row, pauseMs).catch(() => {}) // its lease ends by itself
+    : Math.min(longestPauseMs, Math.max(retryAfterMs, 250 * 2 ** Math.min(tries, 10)))
+  await putOff(db, row, pauseMs).catch(() => {}) // the lease ends by itself
 }
 
-/** Ackbox refused a receipt for good; it is not sent again. */
+/** Ackbox permanently refused a receipt. It is not sent again. */
 export class ReceiptRefused extends Error {
   override name = 'ReceiptRefused'
 }

@@ -1,27 +1,27 @@
-// The table ackbox_received: who handled what, written in the transaction of the work.
+// The table ackbox_received: the handled deliveries of each consumer, written in the transaction of the work.
 import { randomUUID } from 'node:crypto'
 import { AdapterError, hasCode, withTables, type Tx } from '../adapter/transaction.ts'
 import type { ReceivedTask } from './message.ts'
 
-/** What an earlier, committed transaction of the same delivery returned. */
+/** The result of an earlier, committed transaction of the same delivery. */
 export interface Repeat {
   result: unknown
 }
 
-/** A delivery that is new here. */
+/** A delivery that was not handled before. */
 export interface First {
   tx: Tx
   key: [consumer: string, webhookId: string]
-  /** What its row has for a result while the work goes on, as JSON: no row of another transaction has it. */
+  /** The JSON in the result column while the work runs. It is unique to this transaction. */
   mark: string
 }
 
-/** What stands for the result until there is one. */
+/** Matches the mark that is in the result column before the result. */
 const unfinished = /^"unfinished [0-9a-f-]{36}"$/
 
 /**
- * The first statement of a handler's transaction. When this delivery is new here, every other transaction of it waits for the end of
- * this one.
+ * The first statement of a handler's transaction. If this delivery is new, every other transaction with the same delivery waits for the
+ * end of this one.
  */
 export async function begin(
   tx: Tx,
@@ -39,25 +39,25 @@ export async function begin(
           'select result, (forget_after < $1::text::timestamptz)::int as is_sooner from ackbox_received where consumer = $2::text and webhook_id = $3::text',
           [until, ...key]
         )
-      : // A locking read sees what was committed after this transaction began; shared, as the insert has left it: two repeats would deadlock.
+      : // A locking read sees later commits too. The lock is shared, like that of the failed insert: with exclusive locks two repeats deadlock.
         await tx.query(
           'select result, forget_after < ? as is_sooner from ackbox_received where consumer = ? and webhook_id = ? lock in share mode',
           [until, ...key]
         )
   if (!found) {
-    // Pruned, or taken back, since the insert.
+    // The row was pruned or taken back after the insert.
     if (await isFirst()) return first
     throw new Vanished()
   }
-  // An operator delivers it again: it is to be remembered for longer.
-  if (Number(found['is_sooner']) === 1) await remember(tx, key, until)
+  // After an operator's redelivery, the row must be kept for longer.
+  if (Number(found['is_sooner']) === 1) await extendForgetAfter(tx, key, until)
   const result = found['result']
-  // Unfinished: the work has committed by itself, and its process died then.
+  // Unfinished: the work committed the transaction itself, and then its process died.
   const isKept = typeof result === 'string' && !unfinished.test(result)
   return { result: isKept ? (JSON.parse(result) as unknown) : undefined }
 }
 
-/** The row came and went while it was looked for. The transaction must be rolled back; the next attempt will know. */
+/** The row appeared and disappeared during the read. The transaction must be rolled back. The next attempt finds the right state. */
 class Vanished extends Error {
   readonly code = '40001'
 }
@@ -78,13 +78,13 @@ async function insert({ tx, key, mark }: First, taskNo: string, until: string): 
     )
     return true
   } catch (err) {
-    // `insert ignore` would take a value that is too long, or a deadlock, for a repeat.
+    // `insert ignore` would report a too long value or a deadlock as a repeat.
     if (!hasCode(err, ['ER_DUP_ENTRY', 1062])) throw err
     return false
   }
 }
 
-async function remember(tx: Tx, key: string[], until: string): Promise<void> {
+async function extendForgetAfter(tx: Tx, key: string[], until: string): Promise<void> {
   await tx.query(
     tx.dialect === 'postgres'
       ? 'update ackbox_received set forget_after = $1::text::timestamptz where consumer = $2::text and webhook_id = $3::text'
@@ -94,12 +94,12 @@ async function remember(tx: Tx, key: string[], until: string): Promise<void> {
 }
 
 /**
- * After the work: keeps what it returned, as JSON, for the repeats. Throws where the database has ended the transaction meanwhile, which a
- * work that swallows errors does not know: whatever it wrote before is undone, and COMMIT would not tell.
+ * Runs after the work. Stores its result as JSON for the repeats. Throws if the database has ended the transaction during the work. Work
+ * that swallows errors does not notice this: its earlier writes are undone, and COMMIT reports no error.
  */
 export async function keep({ tx, key, mark }: First, result: string | undefined): Promise<void> {
   if (tx.dialect === 'postgres') {
-    // Any statement fails in a transaction that an error has ended.
+    // After an error, PostgreSQL rejects every statement of the transaction.
     if (result === undefined) await tx.query('select 1 as is_open', [])
     else
       await tx.query(
@@ -115,7 +115,7 @@ export async function keep({ tx, key, mark }: First, result: string | undefined)
   ])
 }
 
-/** A deadlock ends a transaction of MySQL: what the work did afterwards was committed by itself. */
+/** A deadlock ends a transaction of MySQL. Later statements of the work were committed one by one. */
 class Ended extends AdapterError {
   constructor() {
     super(
@@ -124,7 +124,7 @@ class Ended extends AdapterError {
   }
 }
 
-/** Locks nothing: where the transaction is over, another one of the same delivery may have its row by now. */
+/** Locks nothing: if the transaction has ended, the row may now belong to another transaction of the same delivery. */
 async function isThere(tx: Tx, key: First['key'], mark: string): Promise<boolean> {
   const rows = await tx.query(
     'select webhook_id from ackbox_received where consumer = ? and webhook_id = ? and result = ?',
@@ -133,21 +133,21 @@ async function isThere(tx: Tx, key: First['key'], mark: string): Promise<boolean
   return rows.length > 0
 }
 
-/** The work threw. Should its transaction be committed all the same, the delivery must come again. */
+/** Called when the work threw. If its transaction is committed anyway, the next attempt must run the work again. */
 export async function takeBack({ tx, key, mark }: First): Promise<void> {
-  const [one, two] = tx.dialect === 'postgres' ? ['$1::text', '$2::text'] : ['?', '?']
+  const [mark1, mark2] = tx.dialect === 'postgres' ? ['$1::text', '$2::text'] : ['?', '?']
   try {
     if (tx.dialect === 'mysql' && !(await isThere(tx, key, mark))) return
-    await tx.query(`delete from ackbox_received where consumer = ${one} and webhook_id = ${two}`, key)
+    await tx.query(`delete from ackbox_received where consumer = ${mark1} and webhook_id = ${mark2}`, key)
   } catch {
-    // The error of the work has ended the transaction: nothing of it will be committed.
+    // The error of the work has ended the transaction, so nothing of it will be committed.
   }
 }
 
-/** As text that the database reads the same in every zone. */
+/** Text that the database reads as the same time in every time zone. */
 const timeText = ({ dialect }: Pick<Tx, 'dialect'>, time: Date): string =>
   dialect === 'postgres' ? time.toISOString() : time.toISOString().replace('T', ' ').replace('Z', '')
 
-/** Deadlocks, failed serialization, and locks that were waited for too long: rolled back, and worth another try. */
+/** Deadlocks, serialization failures and lock timeouts: the transaction is rolled back, and a retry can succeed. */
 export const isBusy = (err: unknown): boolean =>
   hasCode(err, ['40001', '40P01', '55P03', 1205, 1213, 'ER_LOCK_WAIT_TIMEOUT', 'ER_LOCK_DEADLOCK', 'P2034'])

@@ -17,33 +17,33 @@ import * as receipts from './receipts.ts'
 import * as received from './received.ts'
 
 export interface ReceiverOptions<Db> {
-  /** `npx ackbox key secret DOWNSTREAM` prints it; two of them during a rotation. */
+  /** `npx ackbox key secret DOWNSTREAM` prints one. There are two during a rotation. */
   secrets: readonly string[]
   /** The receiver's own database, with the tables of `npx ackbox consumer --print-ddl`. */
   db: Db
-  /** A name for who handles: another one in the same database handles every delivery as well. */
+  /** The name of this consumer. Each consumer in the same database handles every delivery by itself. */
   consumer: string
-  /** Where Ackbox is, for receipts. Without it they go where each request says, which is as trustworthy as its connection. */
+  /** The address of Ackbox, for receipts. Default: the address in each request, which is as trustworthy as its connection. */
   url?: string | undefined
-  /** Work that takes longer is answered 202 or 503, ms. Keep it below the downstream's timeout in Ackbox. Default 8,000. */
+  /** Longer work is answered 202 or 503, ms. Keep it below the downstream's timeout in Ackbox. Default 8,000. */
   deadlineMs?: number | undefined
-  /** How old the signature of an HTTP request may be, ms. Default 300,000. */
+  /** The greatest age of an HTTP request's signature, ms. Default 300,000. */
   toleranceMs?: number | undefined
   /** Longer bodies are answered 413. Default 1 MiB. */
   maxBytes?: number | undefined
-  /** Hears what no answer tells: what a handler threw, and receipts that Ackbox refused. Default: console.error. */
+  /** Called for errors that no answer contains: errors of a handler, and receipts that Ackbox refused. Default: console.error. */
   onError?: ((err: unknown, about: { taskNo?: string | undefined }) => void) | undefined
 }
 
 export interface OnceOptions {
-  /** Whether to write a receipt for a message that wants one, which `run` sends. Default true. */
+  /** True: a message that needs a receipt gets one, which `run` sends. Default true. */
   receipt?: boolean | undefined
 }
 
 export interface Receiver<Native> extends Frameworks<Native> {
   /**
-   * Runs `work` unless a committed transaction has handled this delivery. `tx` must be a transaction; commit it afterwards, and only then
-   * acknowledge the message. Throws InvalidSignature before any statement, and what the work throws: roll back then.
+   * Runs `work` unless a committed transaction has handled this delivery. `tx` must be a transaction. Commit it afterwards, and only then
+   * acknowledge the message. Throws InvalidSignature before any statement, and rethrows errors of the work: roll back then.
    */
   once<Result>(
     tx: Tx | PostgresJs,
@@ -53,14 +53,14 @@ export interface Receiver<Native> extends Frameworks<Native> {
   ): Promise<Once<Result>>
   /** Sends receipts until the signal aborts. Any number of processes may run it. Rejects when the tables are missing. */
   run(options?: { signal?: AbortSignal | undefined; pollMs?: number | undefined }): Promise<void>
-  /** Forgets deliveries that Ackbox sends no more. Once a day is enough. */
+  /** Deletes the rows of deliveries that Ackbox no longer sends. Once a day is enough. */
   prune(): Promise<void>
 }
 
 const consumerForm = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/
-/** For messages of a queue, which may have waited for long: their time is judged by forgetAfter. */
+/** For messages of a queue, which may have waited for a long time. forgetAfter limits their age. */
 const anyAge = Infinity
-/** For clocks that differ; `prune` waits as long. */
+/** Tolerance for clocks that differ. `prune` waits for the same time. */
 const marginMs = 86_400_000
 
 export function receiver<Db extends Database<unknown> | PostgresJs>(
@@ -82,7 +82,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
         'This message was not signed by Ackbox with a secret of this receiver, or is not as it was signed.'
       )
     const task = taskOf(found)
-    // Nobody would know where to.
+    // Without an address, no receipt can be sent.
     if (url === undefined && !task.callbackUrl) task.callbackToken = undefined
     if (task.forgetAfter.getTime() + marginMs < Date.now())
       throw new TooOld(
@@ -91,7 +91,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
     return task
   }
 
-  /** In a transaction. `wantsReceipt` is asked at its end. */
+  /** Runs in a transaction. It calls `wantsReceipt` at the end. */
   const handle = async <Result>(
     tx: Tx,
     task: ReceivedTask,
@@ -162,7 +162,7 @@ export function receiver<Db extends Database<unknown> | PostgresJs>(
 const logTo =
   (consumer: string) =>
   (err: unknown, { taskNo = '' }: { taskNo?: string | undefined }): void =>
-    // oxlint-disable-next-line no-console -- whoever has a log gives its own onError
+    // oxlint-disable-next-line no-console -- a caller with its own log sets onError
     console.error(`ackbox/consumer ${consumer}:`, taskNo, err)
 
 function callbackOf(url: string | undefined): string | undefined {

@@ -55,7 +55,7 @@ export interface Client {
   /** Posts any number of tasks. Each task has its own result, in the same order. */
   batch(tasks: readonly Task[], options?: CallOptions): Promise<BatchResult[]>
   read(taskNo: string, options?: CallOptions): Promise<TaskAnswer>
-  /** Waits until the task has ended, with any status, also if it is still an outbox row. Returns it after `timeoutMs` (60,000) in any case. */
+  /** Waits until the task, which may still be an outbox row, has ended. Returns it as it is after `timeoutMs` (default 60,000). */
   waitFor(taskNo: string, options?: CallOptions & { timeoutMs?: number | undefined }): Promise<TaskAnswer>
   /** Redelivers FAILED deliveries, with `force` also HANDLED ones. No retry if the request may have arrived. */
   redeliver(
