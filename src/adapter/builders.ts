@@ -2,7 +2,7 @@
 import { unlike } from './drivers.ts'
 import { AdapterError, type Database, type Dialect, type Row, type Tx, type Value } from './transaction.ts'
 
-/** What a library's `transaction(work)` hands to the work, or the handle itself. */
+/** The handle that a library's `transaction(work)` passes to the work, or the given handle itself. */
 export type Native<From> = From extends {
   transaction(work: (native: infer Inner) => Promise<unknown>, ...more: never[]): unknown
 }
@@ -34,7 +34,7 @@ interface Knex {
   client?: { dialect?: string }
 }
 
-/** For knex, on PostgreSQL or MySQL: its `trx`; where a database is asked for, the knex itself. */
+/** For knex, on PostgreSQL or MySQL: pass its `trx`, or the knex itself where a database is needed. */
 export function fromKnex<From extends object>(from: From, dialect?: Dialect): Database<Native<From>> {
   return database<Knex, Native<From>>(from, {
     name: 'fromKnex',
@@ -42,7 +42,7 @@ export function fromKnex<From extends object>(from: From, dialect?: Dialect): Da
     fits: knex => typeof knex.raw === 'function',
     dialect: knex => dialect ?? dialectOf('fromKnex', knex.client?.dialect),
     isTransaction: knex => knex.isTransaction === true,
-    // It has question marks for every database.
+    // Knex uses question marks for every database.
     query: (knex, text, values) => knex.raw(text.replaceAll(/\$\d+/g, '?'), values),
     begin: (knex, work) => knex.transaction(work)
   })
@@ -55,7 +55,7 @@ interface Kysely {
   getExecutor(): { adapter: { supportsReturning: boolean; supportsTransactionalDdl: boolean } }
 }
 
-/** For kysely, on PostgreSQL or MySQL: its `trx`; where a database is asked for, the kysely itself. */
+/** For kysely, on PostgreSQL or MySQL: pass its `trx`, or the kysely itself where a database is needed. */
 export function fromKysely<From extends object>(from: From, dialect?: Dialect): Database<KyselyNative<From>> {
   return database<Kysely, KyselyNative<From>>(from, {
     name: 'fromKysely',
@@ -85,10 +85,10 @@ interface Drizzle {
   rollback?(): never
   dialect?: object
 }
-// Drizzle names its classes so, for its own `is`.
+// Drizzle marks its classes with this symbol, for its own function `is`.
 const entityKind = Symbol.for('drizzle:entityKind')
 
-/** For drizzle, on PostgreSQL or MySQL with any driver: its `tx`; where a database is asked for, the db itself. */
+/** For drizzle, on PostgreSQL or MySQL with any driver: pass its `tx`, or the db itself where a database is needed. */
 export function fromDrizzle<From extends object>(from: From, dialect?: Dialect): Database<Native<From>> {
   return database<Drizzle, Native<From>>(from, {
     name: 'fromDrizzle',
@@ -99,7 +99,7 @@ export function fromDrizzle<From extends object>(from: From, dialect?: Dialect):
       return dialect ?? dialectOf('fromDrizzle', made?.[entityKind])
     },
     isTransaction: db => typeof db.rollback === 'function',
-    // Something that gives its SQL, which is all that drizzle asks of its own.
+    // An object with getSQL. Drizzle needs no other member of a query.
     query: (db, sql, params) =>
       db.execute({ getSQL: () => ({ toQuery: () => ({ sql, params: [...params] }) }) }),
     begin: (db, work) => db.transaction(work)
@@ -114,7 +114,7 @@ interface Prisma {
   _activeProvider?: string
 }
 
-/** For Prisma, on PostgreSQL or MySQL: the `tx` of an interactive transaction; where a database is asked for, the client. */
+/** For Prisma, on PostgreSQL or MySQL: pass the `tx` of an interactive transaction, or the client where a database is needed. */
 export function fromPrisma<From extends object>(from: From, dialect?: Dialect): Database<PrismaNative<From>> {
   return database<Prisma, PrismaNative<From>>(from, {
     name: 'fromPrisma',
@@ -135,13 +135,13 @@ interface Typeorm {
   transaction<Result>(work: (manager: Typeorm) => Promise<Result>): Promise<Result>
   queryRunner?: { isTransactionActive: boolean }
   isTransactionActive?: boolean
-  /** Named so since TypeORM 1. */
+  /** The name since TypeORM 1. */
   dataSource?: { options: { type: string } }
   connection?: { options: { type: string } }
   options?: { type: string }
 }
 
-/** For TypeORM, on PostgreSQL or MySQL: the manager of a transaction or a query runner; where a database is asked for, a DataSource. */
+/** For TypeORM, on PostgreSQL or MySQL: pass a transaction's manager, a query runner, or a DataSource where a database is needed. */
 export function fromTypeorm<From extends object>(
   from: From,
   dialect?: Dialect
@@ -170,15 +170,15 @@ interface Library<Handle> {
   begin<Result>(handle: Handle, work: (native: Handle) => Promise<Result>): Promise<Result>
 }
 
-/** The one cast of a library's handle, after a check of its members. */
+/** The only cast of a library's handle, followed by a check of its members. */
 function database<Handle, Inner>(from: object, library: Library<Handle>): Database<Inner> {
   const handle = from as Handle
   if (!library.fits(handle)) throw unlike(library.name, library.wanted)
   const dialect = library.dialect(handle)
-  const within = (one: Handle): Tx => ({
+  const within = (native: Handle): Tx => ({
     dialect,
-    query: async (text, values) => rowsOf(await library.query(one, text, values)),
-    ...(library.isTransaction(one) ? {} : { refusal: `What ${library.name} was given is no transaction` })
+    query: async (text, values) => rowsOf(await library.query(native, text, values)),
+    ...(library.isTransaction(native) ? {} : { refusal: `What ${library.name} was given is no transaction` })
   })
   return {
     ...within(handle),
@@ -187,17 +187,17 @@ function database<Handle, Inner>(from: object, library: Library<Handle>): Databa
   }
 }
 
-/** Rows as the drivers below hand them up: an array, `{ rows }`, or `[rows, fields]`. */
+/** The rows in the result of a driver: an array, `{ rows }`, or `[rows, fields]`. */
 function rowsOf(result: unknown): readonly Row[] {
   if (Array.isArray(result)) return (Array.isArray(result[0]) ? result[0] : result) as Row[]
   const { rows } = (typeof result === 'object' && result !== null ? result : {}) as { rows?: Row[] }
   return rows ?? []
 }
 
-function dialectOf(name: string, told: string | undefined): Dialect {
-  if (told !== undefined && /^(?:pg|postgres|aurora-postgres)/i.test(told)) return 'postgres'
-  if (told !== undefined && /^(?:mysql|mariadb|aurora-mysql)/i.test(told)) return 'mysql'
+function dialectOf(name: string, driver: string | undefined): Dialect {
+  if (driver !== undefined && /^(?:pg|postgres|aurora-postgres)/i.test(driver)) return 'postgres'
+  if (driver !== undefined && /^(?:mysql|mariadb|aurora-mysql)/i.test(driver)) return 'mysql'
   throw new AdapterError(
-    `${name} cannot tell the database${told === undefined ? '' : ` from '${told}'`}: call ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
+    `${name} cannot tell the database${driver === undefined ? '' : ` from '${driver}'`}: call ${name}(tx, 'postgres') or ${name}(tx, 'mysql').`
   )
 }

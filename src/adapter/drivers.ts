@@ -1,11 +1,11 @@
-// Drivers that take SQL. No library is imported: each function checks the handle for the members that it uses.
+// Drivers that execute SQL text. No library is imported: each function checks the handle for the members that it uses.
 import { AdapterError, txOf, type Database, type PostgresJs, type Row, type Tx } from './transaction.ts'
 
-/** What a pool's `connect` gives, or the client itself. */
+/** The client from a pool's `connect`, or the given client itself. */
 export type PgNative<From> = From extends { connect: { (): Promise<infer Client>; (callback: never): void } }
   ? Client
   : From
-/** What the `begin` of postgres.js hands to its work. */
+/** The handle that the `begin` of postgres.js passes to its work. */
 type PostgresJsNative<From> = From extends {
   begin: { (work: (native: infer Native) => unknown): unknown; (options: never, work: never): unknown }
 }
@@ -24,7 +24,7 @@ interface PgPool extends PgClient {
   totalCount: number
 }
 
-/** For `pg`: a client in a transaction; where a database is asked for, a pool. */
+/** For `pg`: pass a client in a transaction, or a pool where a database is needed. */
 export function fromPg<From extends object>(from: From): Database<PgNative<From>> {
   const handle = from as unknown as PgClient | PgPool
   if (typeof handle.query !== 'function') throw unlike('fromPg', 'a client or a pool of pg')
@@ -59,12 +59,12 @@ interface Mysql2Pool extends Mysql2Connection {
   getConnection(): Promise<Mysql2Connection>
 }
 
-/** For `mysql2`, on MySQL or MariaDB: a connection in a transaction; where a database is asked for, a pool of mysql2/promise. */
+/** For `mysql2`, on MySQL or MariaDB: pass a connection in a transaction, or a pool of mysql2/promise where a database is needed. */
 export function fromMysql2<From extends object>(from: From): Database<Mysql2Native<From>> {
-  // Those with callbacks know the way to their other selves.
-  const promised = (one: unknown): Mysql2Connection | Mysql2Pool => {
-    const { promise } = one as { promise?: (this: unknown) => Mysql2Connection }
-    return typeof promise === 'function' ? promise.call(one) : (one as Mysql2Connection)
+  // Handles with callbacks have the method `promise`, which returns their promise version.
+  const promised = (native: unknown): Mysql2Connection | Mysql2Pool => {
+    const { promise } = native as { promise?: (this: unknown) => Mysql2Connection }
+    return typeof promise === 'function' ? promise.call(native) : (native as Mysql2Connection)
   }
   const handle = promised(from)
   if (typeof handle.execute !== 'function') throw unlike('fromMysql2', 'a connection or a pool of mysql2')
@@ -88,7 +88,7 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
         statement,
         () => work(connection as unknown as Mysql2Native<From>),
         err => {
-          // Its state is unknown: it goes, and with it whatever it held.
+          // The connection's state is unknown, so it is destroyed. This releases its locks.
           if (err) connection.destroy?.()
           else if (pool) connection.release?.()
         }
@@ -97,7 +97,7 @@ export function fromMysql2<From extends object>(from: From): Database<Mysql2Nati
   }
 }
 
-/** For the `sql` of postgres.js, where a database is asked for; its `tx` needs no adapter. */
+/** For the `sql` of postgres.js where a database is needed. Its `tx` needs no adapter. */
 function fromPostgresJs<From extends PostgresJs>(from: From): Database<PostgresJsNative<From>> {
   const sql = from as unknown as PostgresJsSql<PostgresJsNative<From>>
   if (typeof sql.begin !== 'function')
@@ -110,7 +110,7 @@ function fromPostgresJs<From extends PostgresJs>(from: From): Database<PostgresJ
     begin: work => sql.begin(work)
   }
 }
-/** A transaction as its own library has it. */
+/** The library's own handle of a transaction. */
 export type NativeOf<Db> = Db extends Database<infer Native> ? Native : PostgresJsNative<Db>
 
 /** The `sql` of postgres.js needs no adapter. */
@@ -143,7 +143,7 @@ async function inTransaction<Result>(
     throw err.cause
   }
 }
-/** The work threw, and was rolled back: the connection is fine. */
+/** The work threw and was rolled back. The connection is still usable. */
 class WorkFailed extends Error {
   constructor(cause: unknown) {
     super('', { cause })

@@ -1,30 +1,30 @@
-// The part of a database library that `ackbox/producer` and `ackbox/consumer` need. The functions `from…` make it of each library's own handle.
+// The part of a database library that `ackbox/producer` and `ackbox/consumer` need. The functions `from…` adapt each library's handle to it.
 
 export type Dialect = 'postgres' | 'mysql'
 
-/** Where statements run: a transaction of the caller's, or the pool beside it. Placeholders are those of the dialect, in the order of the values. */
+/** Runs statements in the caller's transaction, or in a pool. Placeholders are those of the dialect, in the order of the values. */
 export interface Tx {
   readonly dialect: Dialect
   query(text: string, values: readonly Value[]): Promise<readonly Row[]>
-  /** Set where the library tells that this is not a transaction: the error. */
+  /** The error text. Set if the library shows that this is not a transaction. */
   readonly refusal?: string | undefined
 }
-/** Text goes to every database as it is; numbers and times are written as text and cast there. */
+/** All values are text. Numbers and times are written as text too, and the database casts them. */
 export type Value = string | null
 export type Row = Readonly<Record<string, unknown>>
 
-/** A database that can begin a transaction; `Native` is the library's own handle of one. */
+/** A database that can begin a transaction. `Native` is the library's own handle of a transaction. */
 export interface Database<Native> extends Tx {
   begin<Result>(work: (native: Native) => Promise<Result>): Promise<Result>
   within(native: Native): Tx
 }
 
-/** The `tx` of postgres.js, which needs no adapter; the same for `sql`, where a database is asked for. */
+/** The `tx` of postgres.js, which needs no adapter, or its `sql` where a database is needed. */
 export interface PostgresJs {
   unsafe(text: string, values: string[]): PromiseLike<readonly unknown[]>
 }
 
-/** The given handle cannot be used for this. The message says why; nothing was written. */
+/** The given handle cannot be used here. The message contains the reason. Nothing was written. */
 export class AdapterError extends Error {
   override name: string = 'AdapterError'
 }
@@ -40,7 +40,7 @@ export function txOf(from: Tx | PostgresJs): Tx {
   const isPool = 'begin' in sql && !('release' in sql)
   return {
     dialect: 'postgres',
-    // Its type wants no null in a list of text, but it takes them.
+    // The type of `unsafe` excludes null values, but `unsafe` accepts them.
     query: async (text, values) => (await sql.unsafe(text, values as string[])) as readonly Row[],
     ...(isPool ? { refusal: 'This is the `sql` of postgres.js, not a transaction' } : {})
   }
@@ -50,8 +50,8 @@ const outside =
   'the row would be committed even if your work is rolled back. Begin a transaction, and pass the object that it gives you.'
 
 /**
- * Throws unless the statements of `tx` run in one transaction. PostgreSQL takes a LOCK TABLE in a transaction only, and `table` gets
- * the lock that an INSERT takes anyhow. MySQL forgets a savepoint at the end of the statement when there is none.
+ * Throws unless the statements of `tx` run in one transaction. PostgreSQL accepts LOCK TABLE only in a transaction, and an INSERT takes
+ * the same `lock` anyway. Outside a transaction, MySQL drops a savepoint at the end of its statement.
  */
 export async function insist(tx: Tx, lock: string): Promise<void> {
   if (tx.refusal !== undefined) throw new AdapterError(`${tx.refusal}: ${outside}`)
@@ -59,7 +59,7 @@ export async function insist(tx: Tx, lock: string): Promise<void> {
   throw new AdapterError(`This is a connection outside a transaction, or a pool: ${outside}`)
 }
 
-/** Without a `lock` for MySQL only: PostgreSQL would log the error. */
+/** True: `tx` is inside a transaction. `lock` is required for PostgreSQL, which would log the error. */
 export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
   try {
     if (tx.dialect === 'postgres') await tx.query(`lock table ${lock}`, [])
@@ -76,7 +76,7 @@ export async function isInside(tx: Tx, lock = ''): Promise<boolean> {
 const noTransaction = ['25P01']
 const noSavepoint = ['ER_SP_DOES_NOT_EXIST', 1305]
 
-/** Runs the work. A missing table becomes an error that says how to create it. */
+/** Runs the work. For a missing table, throws an error that explains how to create it. */
 export async function withTables<Result>(
   { dialect }: Tx,
   work: () => Promise<Result>,
@@ -95,8 +95,8 @@ export async function withTables<Result>(
 }
 
 /**
- * Libraries wrap what the driver threw, each in its own way. Prisma keeps the code in the message only. Others have the values of the
- * statement there, so a number in it says nothing.
+ * Each library wraps the driver's error in its own way. Prisma has the code only in the message. Messages of others contain values of the
+ * statement, so a number in them is not a code.
  */
 export function hasCode(err: unknown, codes: readonly (string | number)[]): boolean {
   const wanted = new Set(codes.map(String))
@@ -105,9 +105,9 @@ export function hasCode(err: unknown, codes: readonly (string | number)[]): bool
     if (typeof one !== 'object' || one === null || depth > 5 || seen.has(one)) return false
     seen.add(one)
     const { code, errno, originalCode, message } = one as Record<string, unknown>
-    const [, said] =
+    const [, codeInMessage] =
       depth === 0 && typeof message === 'string' ? (/\bCode: `(\w+)`\. Message: /.exec(message) ?? []) : []
-    if ([code, errno, originalCode, said].some(each => wanted.has(String(each)))) return true
+    if ([code, errno, originalCode, codeInMessage].some(each => wanted.has(String(each)))) return true
     return ['cause', 'driverError', 'originalError', 'meta', 'driverAdapterError'].some(name =>
       look((one as Record<string, unknown>)[name], depth + 1)
     )
@@ -116,9 +116,9 @@ export function hasCode(err: unknown, codes: readonly (string | number)[]): bool
 }
 
 /**
- * Deletes from a table of MySQL or MariaDB, a thousand rows at a time, until `find` finds none. `find` locks nothing and gives the keys
- * as `found`. `remove` looks them up one by one, in the JSON array that is its first value. A DELETE with a condition would read the
- * whole of a small table: it would wait for transactions that are still open, and keep others from writing.
+ * Deletes from a table of MySQL or MariaDB, a thousand rows at a time, until `find` returns none. `find` locks nothing and returns the
+ * keys as `found`. `remove` gets the keys as a JSON array, its first value, and looks them up one by one. A DELETE with a condition would
+ * scan the whole of a small table: it would wait for open transactions and block other writes.
  */
 export async function removeByKey(
   tx: Tx,
@@ -128,7 +128,7 @@ export async function removeByKey(
   let last: string | undefined
   for (;;) {
     const keys = (await tx.query(find, values)).map(row => String(row['found']))
-    // Found again: the snapshot of a transaction shows what somebody else has deleted.
+    // The same key again: the snapshot of a transaction still contains rows that another transaction has deleted.
     if (keys[0] === undefined || keys[0] === last) return
     last = keys[0]
     await tx.query(remove, [JSON.stringify(keys), ...values])

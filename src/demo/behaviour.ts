@@ -1,4 +1,4 @@
-/** What a demo task should make its downstream do, said by the start of its id; any other id is an ordinary one. */
+/** Prefixes of a demo task's id. Each selects a behaviour of its downstream. A task with any other id is ordinary. */
 export const kinds = ['POISON', 'SILENT', 'REFUSE', 'BROKEN', 'AGAIN', 'SHORT', 'LATE'] as const
 export type Kind = (typeof kinds)[number]
 
@@ -11,7 +11,7 @@ export interface ReceivedAttempt {
 }
 
 export interface PlannedReceipt {
-  /** From the answer; negative: before it. */
+  /** The time after the answer. Negative: the receipt is sent before the answer. */
   afterMs: number
   result: 'HANDLED' | 'FAILED' | 'RETRY'
   reason?: string
@@ -29,8 +29,8 @@ export interface Behaviour {
 const ok = { status: 200, body: { code: 0 }, delayMs: 0, receipts: [] }
 
 /**
- * How the receiver behaves towards one attempt: pure, and for one seed always the same, whatever the order of arrival.
- * Chance strikes the first two attempts only, so that an ordinary task always ends HANDLED.
+ * The receiver's behaviour for one attempt. A pure function: the same seed gives the same behaviour, in any order of arrival.
+ * Random failures happen only in the first two attempts, so that an ordinary task always ends HANDLED.
  */
 export function behaviour(attempt: ReceivedAttempt, seed: number): Behaviour {
   const random = chance(`${seed} ${attempt.webhookId} ${attempt.attempt}`)
@@ -76,7 +76,7 @@ export function behaviour(attempt: ReceivedAttempt, seed: number): Behaviour {
   }
 }
 
-/** A small generator of numbers in [0, 1) from a text: FNV-1a, then mulberry32. */
+/** A small generator of numbers in [0, 1), seeded by a text: FNV-1a, then mulberry32. */
 function chance(text: string): () => number {
   let state = 0x811c9dc5
   for (const letter of text) state = Math.imul(state ^ (letter.codePointAt(0) ?? 0), 0x01000193)

@@ -5,11 +5,11 @@ import { openDb } from '../db/pool.ts'
 
 export interface DemoKey {
   key: string
-  /** Where it is kept, readable for its owner only. */
+  /** The file of the key. Only its owner can read it. */
   file: string
 }
 
-/** The key of `npm run demo` and of the printed curl, made once for this database and kept in `dataDir` for its owner. */
+/** The key of `npm run demo` and of the printed curl. It is created once for this database, and only its owner can read it in `dataDir`. */
 export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise<DemoKey> {
   const file = fileIn(dataDir)
   const sql = openDb(databaseUrl, { max: 1 })
@@ -32,7 +32,7 @@ export async function keepDemoKey(databaseUrl: string, dataDir: string): Promise
 
 const fileIn = (dataDir: string): string => path.join(path.resolve(dataDir), 'demo-key')
 
-/** The key that a service with DEMO=on keeps there, for the commands that call it. */
+/** The key that a service with DEMO=on stores in `dataDir`, for the commands that call the service. */
 export function readDemoKey(dataDir = '.ackbox'): string | undefined {
   try {
     return readFileSync(fileIn(dataDir), 'utf8').trim() || undefined
@@ -41,13 +41,13 @@ export function readDemoKey(dataDir = '.ackbox'): string | undefined {
   }
 }
 
-/** The header for a shell to paste. The key itself only for a terminal: whatever else reads may keep it, as logs do. */
+/** The header for a shell command. It contains the key itself only for a terminal: other outputs, such as logs, may store it. */
 export function demoHeader({ key, file }: DemoKey, isTerminal: boolean): string {
   if (isTerminal) return `-H 'authorization: Bearer ${key}'`
   return `-H "authorization: Bearer $(cat '${file.replaceAll("'", `'\\''`)}')"`
 }
 
-/** Without DEMO the key that it made here is worth nothing any more: it may do everything, and was printed. */
+/** Revokes the key of an earlier DEMO=on: it has every scope, and was printed. */
 export async function dropDemoKey(databaseUrl: string, dataDir: string): Promise<void> {
   const file = fileIn(dataDir)
   if (!existsSync(file)) return

@@ -15,8 +15,8 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 const toleranceS = 300
 
 /**
- * What any receiver of Standard Webhooks does (https://www.standardwebhooks.com), written out here with nothing of ours, so
- * that it can be copied. `headers`: as Node gives them; `body`: the very bytes; `secret`: `whsec_…`.
+ * The check of any Standard Webhooks receiver (https://www.standardwebhooks.com). It imports no code of Ackbox, so that it
+ * can be copied. `headers`: those of Node. `body`: the exact bytes. `secret`: `whsec_…`.
  */
 export function verify(headers: IncomingHttpHeaders, body: Buffer, secret: string, nowS: number): boolean {
   const id = headers['webhook-id']
@@ -34,11 +34,11 @@ export function verify(headers: IncomingHttpHeaders, body: Buffer, secret: strin
 }
 
 export interface ReceiverOptions {
-  /** Default: any free one. */
+  /** Default: any free port. */
   port?: number
-  /** Receipts go to this origin, whatever `ackbox-callback-url` says before its path. Default: where it says. */
+  /** Receipts are sent to this origin, with the path of `ackbox-callback-url`. Default: the origin of `ackbox-callback-url`. */
   callbackOrigin?: string
-  /** The signing secret of a downstream. Without it signatures are not looked at. */
+  /** The signing secret of a downstream. Without it, signatures are not checked. */
   secretOf?: (downstream: string) => string
   seed?: number
 }
@@ -57,7 +57,7 @@ export interface Receiver {
   close(): Promise<void>
 }
 
-/** Every sample downstream, by the path that its handler builds. */
+/** Every sample downstream, with the path that its handler builds. */
 const routes: [downstream: string, path: RegExp][] = [
   ['warehouse', /^\/orders\/([^/]+)\/paid$/],
   ['review', /^\/materials\/([^/]+)\/review$/],
@@ -70,7 +70,7 @@ const routes: [downstream: string, path: RegExp][] = [
 const maxBody = 1_048_576
 const maxRemembered = 10_000
 
-/** What the sample handlers' `env` names are when nobody has set them: all are this receiver. */
+/** Default values for the variables in the `env` of the sample handlers. All are the URL of this receiver. */
 export function demoEnv(url: string): Record<string, string> {
   const names = [
     'WAREHOUSE_URL',
@@ -85,15 +85,15 @@ export function demoEnv(url: string): Record<string, string> {
 }
 
 /**
- * The other side of the sample handlers: it verifies signatures, answers, sometimes badly or slowly, deduplicates by
- * webhook-id, and sends the receipts it owes. Listens on loopback only.
+ * The downstreams of the sample handlers. The receiver verifies signatures, answers (sometimes wrongly or slowly), deduplicates
+ * by webhook-id, and sends the expected receipts. It listens on loopback only.
  */
 export async function startReceiver(options: ReceiverOptions = {}): Promise<Receiver> {
   const { port = 0, callbackOrigin, secretOf, seed = 1 } = options
   const counts: ReceiverCounts = { requests: 0, duplicates: 0, badSignatures: 0, failures: 0, receipts: 0 }
   const handled = new Set<string>()
   const stop = new AbortController()
-  setMaxListeners(0, stop.signal) // one for each answer and receipt under way
+  setMaxListeners(0, stop.signal) // one listener for each running answer and receipt
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   const pending = new Set<Promise<void>>()
 
@@ -135,7 +135,7 @@ export async function startReceiver(options: ReceiverOptions = {}): Promise<Rece
 
     const webhookId = header(request.headers, 'webhook-id')
     const owesReceipt = header(request.headers, 'ackbox-callback-token') !== ''
-    // Handled before: the sender did not hear of it, so say it again and do nothing twice.
+    // Handled before, but the sender did not get the answer: answer again, and do not repeat the work.
     const known = handled.has(webhookId)
     if (known) counts.duplicates++
     const planned = known
@@ -167,7 +167,7 @@ export async function startReceiver(options: ReceiverOptions = {}): Promise<Rece
     if (handled.size > maxRemembered && oldest) handled.delete(oldest)
   }
 
-  /** Brings one receipt, and like any good receiver again if the service is away. */
+  /** Sends one receipt, with retries if the service is unreachable, as every receiver should. */
   async function receipt(headers: IncomingHttpHeaders, planned: PlannedReceipt): Promise<void> {
     const url = header(headers, 'ackbox-callback-url')
     if (!URL.canParse(url)) return
@@ -199,10 +199,16 @@ export async function startReceiver(options: ReceiverOptions = {}): Promise<Rece
 
   async function post(target: URL, body: string, token: string): Promise<number> {
     const headers = { 'content-type': 'application/json', 'ackbox-callback-token': token }
-    const sent = httpRequest(target, { method: 'POST', agent, headers, timeout: 5_000, signal: stop.signal })
-    sent.on('timeout', () => sent.destroy(new Error('timeout')))
-    sent.end(body)
-    const [response] = (await once(sent, 'response')) as [IncomingMessage]
+    const request = httpRequest(target, {
+      method: 'POST',
+      agent,
+      headers,
+      timeout: 5_000,
+      signal: stop.signal
+    })
+    request.on('timeout', () => request.destroy(new Error('timeout')))
+    request.end(body)
+    const [response] = (await once(request, 'response')) as [IncomingMessage]
     response.resume()
     return response.statusCode ?? 0
   }
@@ -217,7 +223,7 @@ function again(owesReceipt: boolean): Behaviour {
   }
 }
 
-/** Whether the work is done with this answer, and a repetition needs no more than the same answer. */
+/** True: this answer ends the work, and a repeat only needs the same answer. */
 function isFinal(planned: Behaviour, owesReceipt: boolean): boolean {
   if (JSON.stringify(planned.body) !== '{"code":0}') return false
   if (!owesReceipt || planned.headers) return true
