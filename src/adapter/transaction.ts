@@ -1,4 +1,4 @@
-// The part of a database library that `ackbox/producer` and `ackbox/consumer` need. The functions `from…` adapt each library's handle to it.
+// The part of a database library that `ackbox/producer` and `ackbox/consumer` need. The functions `from…` adapt a library's handle to it.
 
 export type Dialect = 'postgres' | 'mysql'
 

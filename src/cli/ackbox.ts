@@ -58,7 +58,7 @@ async function main([name, ...args]: string[]): Promise<void> {
   try {
     await command.run(args)
   } catch (err) {
-    // By its name: to load the settings takes longer than most commands.
+    // Compared by name: an import of the settings takes longer than most commands.
     if (err instanceof UsageError || (err instanceof Error && err.name === 'SettingError'))
       return refuse(err.message)
     if (!isParseError(err)) throw err

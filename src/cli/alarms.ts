@@ -32,29 +32,29 @@ export async function run(args: string[]): Promise<void> {
 function list({ alarmChannels }: Config): void {
   if (alarmChannels.length === 0)
     console.log('No channel is set: set ALARM_CHANNELS. Alarms are also in the log and in GET /alarms.')
-  for (const channel of alarmChannels) console.log(shown(channel))
+  for (const channel of alarmChannels) console.log(channelLine(channel))
 }
 
-/** Shows the host and not the path, which may hold a token. */
-function shown({ name, kind, url, rule, sendResolved }: ChannelConfig): string {
-  const hears = Object.entries(rule).map(([member, values]) => `${member} ${values.join(',')}`)
+/** Contains the host but not the path, which may hold a token. */
+function channelLine({ name, kind, url, rule, sendResolved }: ChannelConfig): string {
+  const alarms = Object.entries(rule).map(([member, values]) => `${member} ${values.join(',')}`)
   const end = sendResolved ? '  also told when it is resolved' : ''
-  return `${name}  ${kind}  ${new URL(url).host}  ${hears.join('; ') || 'all alarms'}${end}`
+  return `${name}  ${kind}  ${new URL(url).host}  ${alarms.join('; ') || 'all alarms'}${end}`
 }
 
 async function test(config: Config, name: string | undefined): Promise<void> {
   const names = config.alarmChannels.map(channel => channel.name)
-  const one = config.alarmChannels.find(channel => channel.name === name)
-  if (!one)
+  const channelConfig = config.alarmChannels.find(channel => channel.name === name)
+  if (!channelConfig)
     throw new UsageError(
       `${name === undefined ? 'The name of the channel is missing' : `Unknown channel: ${name}`}. ${names.length > 0 ? `The channels are ${names.join(', ')}.` : 'None is set: set ALARM_CHANNELS.'}`
     )
   const secret = secretOf(config)
   const { publicUrl, egressAllow = [] } = config
-  const [channel] = await openChannels([one], { secret, publicUrl, egressAllow })
+  const [channel] = await openChannels([channelConfig], { secret, publicUrl, egressAllow })
   if (!channel) return
   const now = new Date().toISOString()
-  const sent = await channel.send(
+  const result = await channel.send(
     {
       type: 'ackbox.alarm',
       id: `alarm_test_${Date.now()}`,
@@ -67,7 +67,7 @@ async function test(config: Config, name: string | undefined): Promise<void> {
     new AbortController().signal
   )
   await channel.close()
-  if (sent !== true)
-    throw new UsageError(`${one.name} (${one.kind}) did not accept the message: ${sent.reason}`)
-  console.log(`${one.name} (${one.kind}) accepted the message.`)
+  const label = `${channelConfig.name} (${channelConfig.kind})`
+  if (result !== true) throw new UsageError(`${label} did not accept the message: ${result.reason}`)
+  console.log(`${label} accepted the message.`)
 }

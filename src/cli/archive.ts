@@ -41,7 +41,7 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** The calendar's, as `2026-13-45` is not: it would only find nothing. */
+/** True: a day of the calendar. `2026-13-45` is refused here, because it would only find nothing. */
 function isDay(text: string): boolean {
   const at = /^\d{4,}-\d\d-\d\d$/.test(text) ? Date.parse(text) : Number.NaN
   return !Number.isNaN(at) && new Date(at).toISOString().startsWith(text)
@@ -68,13 +68,13 @@ async function restore(
   found: readonly Found[],
   id: string | undefined
 ): Promise<void> {
-  const one = id === undefined ? found[0] : found.find(({ archived }) => archived.task.id === id)
-  if (!one) {
+  const copy = id === undefined ? found[0] : found.find(({ archived }) => archived.task.id === id)
+  if (!copy) {
     const ids = found.map(({ archived }) => archived.task.id)
     throw new UsageError(`No archived ${taskNo} has the id ${id}. The ids are ${ids.join(', ')}`)
   }
   await withDatabase(config, async sql => {
-    if (!(await restoreTask(sql, one.line, who())))
+    if (!(await restoreTask(sql, copy.line, who())))
       throw new UsageError(
         `${taskNo} exists, or another task has its business key: nothing was restored. \`${commandLine(`archive find ${taskNo}`)}\` shows the archived one.`
       )

@@ -1,16 +1,16 @@
-// The command line. What a command would leave out of account is refused: `tasks redeliver --all order-1` must not redeliver all.
+// Reads the command line. An argument that a command would ignore is refused: `tasks redeliver --all order-1` must not redeliver all.
 import { readFileSync } from 'node:fs'
 import { parseArgs, type ParseArgsConfig } from 'node:util'
 import { messageOf } from '../runtime/errors.ts'
 
-/** A command line that cannot be carried out. The message says what to do instead; ackbox.ts prints it and exits with 1. */
+/** A command line that cannot run. The message contains the remedy. ackbox.ts prints it and exits with 1. */
 export class UsageError extends Error {}
 
 /** An unknown option or a missing value, from `parseArgs`. ackbox.ts adds the help of the command. */
 export const isParseError = (err: unknown): err is TypeError =>
   err instanceof TypeError && 'code' in err && String(err.code).startsWith('ERR_PARSE_ARGS')
 
-/** As `parseArgs`, with the names of the options that were given. Of an option given twice only the last would count. */
+/** Like `parseArgs`, with the names of the given options. An option given twice is refused: only the last value would count. */
 export function readArguments<const Config extends ParseArgsConfig>(
   config: Config
 ): ReturnType<typeof parseArgs<Config>> & { given: string[] } {
@@ -21,7 +21,7 @@ export function readArguments<const Config extends ParseArgsConfig>(
   return { ...parseArgs(config), given }
 }
 
-/** The API key of --key, --key-file or ACKBOX_KEY. Read before a database is opened: an ENOENT would be taken for one of a socket. */
+/** The API key of --key, --key-file or ACKBOX_KEY. Read before a database is opened: later, an ENOENT would look like that of a socket. */
 export function readKey(
   { key, 'key-file': file }: { key?: string | undefined; 'key-file'?: string | undefined },
   env: NodeJS.ProcessEnv

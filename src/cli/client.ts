@@ -6,7 +6,7 @@ export interface Reply {
   body: unknown
 }
 
-/** A client of the service's API. It keeps its connections and tries each call once; the caller decides what to repeat. */
+/** A client of the service's API. It keeps its connections and tries each call once. The caller does the retries. */
 export interface Client {
   call(method: 'GET' | 'POST', path: string, body?: object): Promise<Reply>
   close(): void

@@ -1,4 +1,4 @@
-// ackbox consumer: what the database of a receiver needs.
+// ackbox consumer: prints the tables for the database of a receiver.
 import { ddl } from '../consumer/ddl.ts'
 import { readArguments } from './arguments.ts'
 import { commandLine } from '../runtime/package.ts'

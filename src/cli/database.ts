@@ -18,7 +18,7 @@ import { onStop } from '../runtime/stop.ts'
 import { SetupError } from '../runtime/errors.ts'
 import { SettingError, type Config } from '../service/config.ts'
 
-/** Prints what went wrong and what to do. Throws again what it does not know: a wrong command line, or a bug. */
+/** Prints the error and the remedy. Rethrows unknown errors: a wrong command line, or a bug. */
 export function reportFailure(err: unknown): void {
   const known = [SettingError, DatabaseError, SetupError]
   if (err instanceof Error && known.some(kind => err instanceof kind)) {
@@ -33,7 +33,7 @@ export function reportFailure(err: unknown): void {
   process.exitCode = 1
 }
 
-/** Without DATABASE_URL: the embedded one. It is started if needed, and then stopped again. */
+/** Without DATABASE_URL: the embedded database. It is started if needed, and then stopped again. */
 export async function withDatabase(config: Config, act: (sql: Sql) => Promise<void>): Promise<void> {
   checkClient()
   if (config.databaseUrl === undefined && !hasEmbedded(config)) throw new DatabaseError(nothingAt(config))
@@ -53,7 +53,7 @@ export async function withDatabase(config: Config, act: (sql: Sql) => Promise<vo
   }
 }
 
-/** The embedded PostgreSQL for one command, which stops what it started, also at Ctrl-C: the process ends then with 130. */
+/** The embedded PostgreSQL for one command. If started here, it is stopped again, also at Ctrl-C: the process then exits with 130. */
 export async function borrowEmbedded(dataDir: string): Promise<{ url: string; leave(): Promise<void> }> {
   const starting = runPostmaster({ dataDir })
   let left: Promise<void> | undefined
@@ -62,20 +62,20 @@ export async function borrowEmbedded(dataDir: string): Promise<{ url: string; le
     const postmaster = await starting.catch(() => undefined)
     if (postmaster && !postmaster.adopted) await stopPostmaster({ pid: postmaster.pid, dataDir })
   }
-  let isAsked = false
+  let isStopping = false
   onStop(() => {
-    if (isAsked) process.exit(130)
-    isAsked = true
+    if (isStopping) process.exit(130)
+    isStopping = true
     void leave().finally(() => process.exit(130))
   }, ['SIGINT', 'SIGTERM', 'SIGHUP'])
   return { url: urlOf(await starting), leave }
 }
 
-/** Only `start` makes one: a command would find an empty one, while the service uses another. */
+/** Only `start` creates the embedded database: a command would create an empty one, while the service uses another. */
 export const hasEmbedded = ({ dataDir }: Config): boolean =>
   existsSync(path.join(dataDir, 'postgres', 'PG_VERSION'))
 
-/** SECRET, or the one that `start` made. */
+/** SECRET, or the secret that `start` created. */
 export function secretOf(config: Config): string {
   if (config.secret !== undefined) return config.secret
   if (!existsSync(path.join(config.dataDir, 'secret')))
@@ -88,7 +88,7 @@ export function secretOf(config: Config): string {
 const nothingAt = ({ dataDir }: Config): string =>
   `There is no embedded database in ${path.resolve(dataDir)} yet: \`${commandLine('start')}\` makes it. For a service elsewhere, set DATA_DIR to its folder, or DATABASE_URL to its database.`
 
-/** The user at the terminal, for the audit. It proves nothing. */
+/** The user of the terminal, for the audit. This is not authentication. */
 export function who(): string {
   try {
     return `cli:${userInfo().username}`

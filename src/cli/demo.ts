@@ -44,7 +44,7 @@ export async function run(args: string[]): Promise<void> {
 
 async function show({ tasks, url, key, concurrency, timeoutS }: Options): Promise<number> {
   const stop = new AbortController()
-  setMaxListeners(0, stop.signal) // one for each open request
+  setMaxListeners(0, stop.signal) // one listener for each open request
   let interrupted = false
   onStop(() => {
     if (interrupted) process.exit(130)
@@ -161,15 +161,15 @@ async function postOne(run: Run, { post: body }: DemoTask): Promise<void> {
 }
 
 function refusal({ status, body }: Reply): string {
-  const said = `The service refused a task: ${status} ${JSON.stringify(body)}`
+  const message = `The service refused a task: ${status} ${JSON.stringify(body)}`
   if (status === 401 || status === 403)
-    return `${said}\nSet --key or ACKBOX_DEMO_KEY. \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` creates a key`
+    return `${message}\nSet --key or ACKBOX_DEMO_KEY. \`${commandLine('key create demo --scopes tasks:write,tasks:read')}\` creates a key`
   if (status === 422)
-    return `${said}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
-  return said
+    return `${message}\nThe demo needs the sample handlers: start the service without HANDLERS_DIR`
+  return message
 }
 
-/** Polls the tasks of this run until all have ended. Polling takes at most a tenth of the time: it must not load the service. */
+/** Polls the tasks of this run until all have ended. Polling takes at most a tenth of the time, to put little load on the service. */
 async function watch(run: Run): Promise<void> {
   let last = 0
   let mark = { ended: 0, at: performance.now(), perSecond: 0 }
@@ -180,7 +180,7 @@ async function watch(run: Run): Promise<void> {
     const counts = count(run.seen.values())
     const over = counts.handled + counts.failed
     const perSecond = (over - mark.ended) / Math.max(0.001, (now - mark.at) / 1_000)
-    // The rate of the last full second: a number that changes with each poll cannot be read.
+    // The rate of the last full second: a number that changes with each poll is unreadable.
     if (now - mark.at >= 1_000) mark = { ended: over, at: now, perSecond }
     const line = progressLine(
       run.tasks.length,
@@ -210,7 +210,7 @@ async function look(run: Run): Promise<void> {
       reply = await run.client.call('GET', `/tasks?${query.toString()}`)
     } catch (err) {
       if (run.signal.aborted) throw err
-      return // unreachable for a moment: the next poll reads it
+      return // the service is unreachable for a moment, the next poll reads again
     }
     if (reply.status === 429 || reply.status >= 500) return
     if (reply.status !== 200)

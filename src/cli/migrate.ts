@@ -1,4 +1,4 @@
-// ackbox migrate: applies the missing migrations. It may run again, and twice at the same time.
+// ackbox migrate: applies the missing migrations. It can run again, and several runs at the same time are safe.
 import { environment, readDatabaseUrl, readFailpoints, SettingError } from '../service/config.ts'
 import { migrate, pendingMigrations } from '../db/migrate.ts'
 import { checkDatabase, isInfrastructure, DatabaseError, openDb } from '../db/pool.ts'
@@ -23,15 +23,15 @@ export async function run(args: string[]): Promise<void> {
       console.error(`FAILPOINTS is set: this command breaks at ${[...failpoints.keys()].join(', ')}`)
     await checkDatabase(url)
     const missing = await pendingMigrations(url)
-    // Not to stdout: that is for what was done.
+    // Not to stdout, which is for the applied migrations.
     if (missing.length > 0) console.error(`to apply: ${missing.join(', ')}`)
-    const applied = await whileNaming(url, () => migrate(url))
+    const applied = await withBlockersPrinted(url, () => migrate(url))
     console.log(
       applied.length > 0 ? `applied ${applied.join(', ')}` : 'nothing to do: all migrations are applied'
     )
   } catch (err) {
     const isKnown = err instanceof SettingError || err instanceof DatabaseError || isInfrastructure(err)
-    // An error of a migration's statement: its message says more than our stack.
+    // For an error of a migration's statement, the message is more useful than the stack.
     console.error(
       isKnown ? explain(err) : `ackbox: Migration failed: ${messageOf(err)}. Fix the cause and run it again.`
     )
@@ -39,12 +39,12 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-const sayMs = 5_000
+const printMs = 5_000
 
-/** Meanwhile it names, every 5 s, the sessions whose locks the migration waits for: one forgotten transaction may hold it for ever. */
-async function whileNaming<T>(url: string, work: () => Promise<T>): Promise<T> {
+/** Prints, every 5 s, the sessions whose locks the migration waits for: a forgotten transaction can block the migration for ever. */
+async function withBlockersPrinted<T>(url: string, work: () => Promise<T>): Promise<T> {
   const sql = openDb(url, { max: 1, applicationName: 'ackbox migrate watch' })
-  const name = async (): Promise<void> => {
+  const printBlockers = async (): Promise<void> => {
     const holders = await sql<{ pid: number; user: string | null; query: string | null }[]>`
       select distinct h.pid, h.usename as user, left(regexp_replace(h.query, '\\s+', ' ', 'g'), 200) as query
       from pg_stat_activity w
@@ -53,7 +53,7 @@ async function whileNaming<T>(url: string, work: () => Promise<T>): Promise<T> {
     for (const { pid, user, query } of holders)
       console.error(`waiting for pid ${pid} of ${user ?? '?'}: ${query || 'its query cannot be seen'}`)
   }
-  const timer = setInterval(() => void name().catch(() => {}), sayMs)
+  const timer = setInterval(() => void printBlockers().catch(() => {}), printMs)
   try {
     return await work()
   } finally {

@@ -1,4 +1,4 @@
-// The handlers that a service with these settings would load, for the commands that look at them.
+// The handlers that a service with these settings would load, for the commands that read handlers.
 import { demoEnv } from '../demo/receiver.ts'
 import { builtInHandlers } from '../handler/files.ts'
 import { loadHandlers, type Registry } from '../handler/load.ts'
@@ -6,7 +6,7 @@ import type { Config } from '../service/config.ts'
 import { transportNames } from '../transport/registry.ts'
 import { defined } from '../domain/optional-members.ts'
 
-/** Stands for the demo receiver, whose port only the running service knows. */
+/** A placeholder for the demo receiver, whose port is known only in the running service. */
 export const demoUrl = 'http://demo-receiver'
 
 /** Throws HandlersError with the errors of all handlers. */

@@ -156,7 +156,7 @@ function read(args: string[]): Options {
   const of = (command: string, options: string[]): void =>
     refuseSurplus(`relay ${command}`, { words: [], options }, { words: [], given, help })
   if (prints) of('--print-ddl', ['print-ddl'])
-  // It may stand behind the options with which the relay runs.
+  // The options of a running relay are accepted too, so that the flag can be added to its command line.
   else if (values['retry-rejected'])
     of('--retry-rejected', [
       'retry-rejected',

@@ -1,4 +1,4 @@
-// ackbox start: the process of main.ts.
+// ackbox start: runs main.ts in this process.
 import { readArguments } from './arguments.ts'
 import { commandLine, version } from '../runtime/package.ts'
 

@@ -1,4 +1,4 @@
-// What POST /tasks would answer, for dry runs: by the same code.
+// The refusal that POST /tasks would answer, for dry runs. It uses the code of the API.
 import { pino } from 'pino'
 import { bodyOf, problemOf, refusalProblem } from '../api/problem.ts'
 import { readTaskRequest } from '../api/task-request.ts'
@@ -7,7 +7,7 @@ import type { Registry } from '../handler/load.ts'
 import { readJson } from '../json/reader.ts'
 import { problemBody } from '../runtime/errors.ts'
 
-/** As much of a problem as a line holds. */
+/** The members of a problem that fit in one line. */
 export interface Refusal {
   status: number
   code: string
@@ -18,8 +18,8 @@ export interface Refusal {
 }
 
 /**
- * The answer to a new task; undefined: 201, or 200 after a task of the same content. `contents`: what each taskNo had for content so
- * far; a part of its hash will do.
+ * The refusal of a new task. Undefined: the answer is 201, or 200 after a task with the same content. `contents`: the content of each
+ * earlier taskNo, as a part of its hash.
  */
 export function refusalOf(
   text: string,

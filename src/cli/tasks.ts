@@ -1,4 +1,4 @@
-// ackbox tasks: what an operator does with tasks, by the API of a running service.
+// ackbox tasks: an operator's actions on tasks, through the API of a running service.
 import { defined } from '../domain/optional-members.ts'
 import { durationMs } from '../handler/define.ts'
 import { commandLine } from '../runtime/package.ts'
@@ -36,7 +36,7 @@ interface Operation {
 }
 
 const pollMs = 500
-/** Off a terminal, where no line changes. */
+/** The time between progress lines when the output is not a terminal. */
 const lineMs = 10_000
 
 interface Problem {
@@ -47,7 +47,7 @@ interface Problem {
   errors?: { detail: string; pointer: string }[]
 }
 
-/** With --json: the answer of the API as it is. */
+/** Thrown with --json: the unchanged answer of the API. */
 class Refused extends Error {
   readonly problem: object
   constructor(problem: object) {
@@ -89,7 +89,7 @@ async function perform(
       throw new UsageError(`No service answers at ${url} (${messageOf(err)}): set --url`)
     })
     const isJson = typeof reply.body === 'object' && reply.body !== null
-    // The answer of a proxy while the service restarts.
+    // A proxy gives such an answer while the service restarts.
     if (!isJson && reply.status >= 500)
       throw new UsageError(`${url} answered HTTP ${reply.status}: try again`)
     if (!isJson)
@@ -142,7 +142,7 @@ async function perform(
       console.error(
         `Operation ${begun.id}: ${begun.matched} match. Ctrl-C leaves it running; ${commandLine(`tasks stop ${begun.id}`)} stops it`
       )
-      return print(await followed(ask, begun), showOperation)
+      return print(await follow(ask, begun), showOperation)
     }
     case 'stop':
       return print(
@@ -154,14 +154,14 @@ async function perform(
   }
 }
 
-/** Each error with the option or the word that it is about. */
+/** The text of a problem. Each error is shown with its option or word of the command line. */
 function refusal(
   { code = '', title, detail, pointer, errors = [] }: Problem,
   status: number,
   verb: string
 ): string {
   const head = `${code}: ${title ?? status}`
-  // What the API says of a header helps nobody on a command line.
+  // The API's detail is about a header, which is of no use on a command line.
   if (code === 'UNAUTHORIZED') return `${head}: set --key KEY or ACKBOX_KEY`
   if (errors.length > 1)
     return [head, ...errors.map(one => `  ${placeOf(one.pointer, verb)}: ${one.detail}`)].join('\n')
@@ -169,19 +169,19 @@ function refusal(
   return `${head}${detail === undefined ? '' : `: ${detail}`}${place}`
 }
 
-async function followed(
+async function follow(
   ask: <Answer>(method: 'GET', path: string) => Promise<Answer>,
   begun: Operation
 ): Promise<Operation> {
-  let said = performance.now()
+  let printedAt = performance.now()
   for (let now = begun; ;) {
     if (now.state !== 'RUNNING') return now
     await sleep(pollMs)
     now = await ask<Operation>('GET', `/operations/${begun.id}`)
     const line = `${now.redelivered} of ${now.matched} redelivered`
     if (process.stderr.isTTY) process.stderr.write(`\r${line} `)
-    else if (performance.now() - said >= lineMs) {
-      said = performance.now()
+    else if (performance.now() - printedAt >= lineMs) {
+      printedAt = performance.now()
       console.error(line)
     }
   }
@@ -208,7 +208,7 @@ function filterOf(given: Given): Record<string, string> {
   )
 }
 
-/** A time, or how long ago. */
+/** Reads a time, or a duration before now. */
 function timeOf(option: string, text: string | undefined): string | undefined {
   const ms = text === undefined ? undefined : durationMs(text)
   if (ms === undefined) return text
@@ -268,9 +268,9 @@ function showOperation({ id, state, redelivered, skipped, deliveries = {} }: Ope
   )
 }
 
-/** Characters of an answer; GET /tasks/{taskNo} has all that is kept. */
+/** The most characters of an answer. GET /tasks/{taskNo} returns all that is stored. */
 const mostShown = 200
 
-/** Without control characters: a downstream's text must not control the terminal. */
-// oxlint-disable-next-line eslint/no-control-regex -- control characters are just what must not get out
+/** Removes control characters: a downstream's text must not control the terminal. */
+// oxlint-disable-next-line eslint/no-control-regex -- the expression must match control characters to remove them
 const printable = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, ' ')

@@ -9,14 +9,14 @@ export const ms = (value: number | undefined): string => {
 
 /** The progress of the run, in one line of at most `columns`. */
 export function progressLine(
-  asked: number,
+  total: number,
   accepted: number,
   counts: Counts,
   perSecond: number,
   columns: number
 ): string {
   const ended = counts.handled + counts.failed
-  const filled = Math.round(20 * Math.min(1, ended / Math.max(1, asked)))
+  const filled = Math.round(20 * Math.min(1, ended / Math.max(1, total)))
   const parts = [
     `[${'█'.repeat(filled)}${'·'.repeat(20 - filled)}]`,
     `accepted ${number.format(accepted)}`,

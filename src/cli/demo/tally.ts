@@ -1,6 +1,6 @@
 import type { DemoTask } from './tasks.ts'
 
-/** The members of a task, as the API answers it, that the demo reads. */
+/** The members that the demo reads from the API's answer about a task. */
 export interface SeenTask {
   taskNo: string
   messageCode: string
@@ -25,14 +25,14 @@ export interface Counts {
   delivered: number
   attempts: number
   retried: number
-  /** Accepted to HANDLED, sorted, in ms. */
+  /** The times from accepted to HANDLED, sorted, in ms. */
   latencies: number[]
 }
 
 /** The retry limit of the sample handlers. A task may set its own. */
 const samplesTry = 10
 
-/** Counts the tasks seen: those of one messageCode, or all. */
+/** Counts the seen tasks of one messageCode, or all. */
 export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
   const counts: Counts = {
     tasks: 0,
@@ -52,7 +52,7 @@ export function count(seen: Iterable<SeenTask>, messageCode?: string): Counts {
     for (const delivery of task.deliveries) {
       if (delivery.reason === 'SKIPPED') continue
       counts.deliveries++
-      // The attempt number does not tell: it also rises when a delivery is released without a send.
+      // The attempt number is no count of tries: it also rises when a delivery is released without a send.
       const tries = (task.retryTimes ?? samplesTry) - delivery.triesLeft
       counts.attempts += tries
       counts.retried += Math.max(0, tries - 1)
@@ -75,9 +75,9 @@ export function percentile(sorted: number[], p: number): number | undefined {
 }
 
 /** One line for each task with an unexpected result. */
-export function surprises(asked: Iterable<DemoTask>, seen: ReadonlyMap<string, SeenTask>): string[] {
+export function surprises(expected: Iterable<DemoTask>, seen: ReadonlyMap<string, SeenTask>): string[] {
   const lines: string[] = []
-  for (const { post, ends, reason } of asked) {
+  for (const { post, ends, reason } of expected) {
     const task = seen.get(post.taskNo)
     const why = task?.deliveries.find(({ status }) => status === 'FAILED')?.reason
     if (task?.status === ends && why === reason) continue

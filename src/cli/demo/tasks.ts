@@ -1,14 +1,14 @@
 import type { Kind } from '../../demo/behaviour.ts'
 
-/** A task that the demo posts, and how it should end. */
+/** A task that the demo posts, and its expected end. */
 export interface DemoTask {
   post: { taskNo: string; messageCode: string; sceneType: string; messageBody: object; retryTimes?: number }
   ends: 'HANDLED' | 'FAILED'
-  /** Of a delivery that FAILED. */
+  /** The expected reason of the FAILED delivery. */
   reason?: string
 }
 
-/** Of 200 tasks one each: four that fail on purpose and three that are handled the hard way. */
+/** One of each in every 200 tasks: four that fail on purpose, and three that are handled after a difficulty. */
 const special = new Map<number, { kind: Kind; reason?: string; retryTimes?: number }>([
   [7, { kind: 'POISON', reason: 'SEND_EXHAUSTED', retryTimes: 4 }],
   [27, { kind: 'SILENT', reason: 'RECEIPT_TIMEOUT', retryTimes: 3 }],
@@ -20,7 +20,7 @@ const special = new Map<number, { kind: Kind; reason?: string; retryTimes?: numb
 ])
 const changes = ['created', 'updated', 'updated', 'removed']
 
-/** Task `i` of a run: of ten tasks three orders, two materials and five audit events. `run` is their sceneType. */
+/** Task `i` of a run. Ten tasks are three orders, two materials and five audit events. `run` is their sceneType. */
 export function demoTask(run: string, i: number): DemoTask {
   const taskNo = `${run}-${i}`
   const digit = i % 10

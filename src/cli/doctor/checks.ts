@@ -1,4 +1,4 @@
-// The checks of a setup. Each is a pure function of the facts that look.ts collected. It returns what it found, and the fix
+// The checks of a setup. Each is a pure function of the facts that look.ts collected. It returns a finding, with the remedy
 // if something is wrong.
 import { roles, type Config, type Role } from '../../service/config.ts'
 import { readConnections } from '../../db/pool.ts'
@@ -18,7 +18,7 @@ export interface Finding {
 }
 export interface Check {
   name: string
-  /** Undefined: the part is not used, or could not be reached. */
+  /** Undefined: the part is not used, or is unreachable. */
   look: (looked: Looked, config: Config) => Finding | undefined
 }
 
@@ -286,7 +286,7 @@ function toAllow(refused: Target[], egressAllow: string[] = []): string {
   return `EGRESS_ALLOW=${[...new Set([...egressAllow, ...entries])].join(',')}, if that is intended`
 }
 
-/** Few different characters, a repeated piece or a well-known word: no random source made it. */
+/** True: few different characters, a repeated piece or a well-known word show that the secret is not random. */
 function isGuessable(secret: string): boolean {
   if (new Set(secret).size < 10) return true
   return /^(.{1,16}?)\1+$/s.test(secret) || /change.?me|password|your.?secret|example/i.test(secret)

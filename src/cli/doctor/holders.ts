@@ -1,31 +1,32 @@
-// Finds what keeps dead rows: vacuum removes no row version that a transaction may still see, and every look for due deliveries reads it again.
+// Finds the sessions and slots that keep dead rows. Vacuum keeps a row version that a transaction may still see, and every query
+// for due deliveries reads it again.
 import type { Sql } from '../../db/pool.ts'
 
-/** Reported from this age on: a query for a report may take minutes, and longer ones slow Ackbox down. */
+/** Older transactions are reported. A query for a report may take minutes, but a longer one slows Ackbox down. */
 const heldMs = 5 * 60_000
-/** For slots and standbys PostgreSQL knows no time, only the number of transactions since. */
+/** For slots and standbys PostgreSQL has no time, only the number of transactions since. */
 const heldTransactions = 100_000
 
 export interface Holder {
   kind: 'transaction' | 'prepared' | 'slot' | 'standby'
   /** A pid, or the name of the prepared transaction, slot or standby. */
   name: string
-  /** Of a slot: its kind and plugin. */
+  /** For a slot: its kind and plugin. */
   user: string
   /** Unknown for slots and standbys. */
   seconds: number | null
-  /** The first words of the query, without what it quotes; of a slot: what it keeps. */
+  /** The first words of the query, without quoted texts. For a slot or a standby: the rows and WAL that it keeps. */
   detail: string
 }
 
 export interface HolderFacts {
-  /** The oldest first. */
+  /** Sorted, the oldest first. */
   holders: Holder[]
   /** Number of sessions of other users, which this user may not see. */
   hidden: number
 }
 
-/** Transactions of this database only: those of other databases keep none of our rows. Slots and standbys do. */
+/** Reads transactions of this database only, and all slots and standbys. Transactions of other databases keep none of our rows. */
 export async function lookAtHolders(sql: Sql, fromMs = heldMs): Promise<HolderFacts> {
   const holders = await sql<Holder[]>`
     select 'transaction' as kind, pid::text as name, coalesce(usename, '') as user,
@@ -63,7 +64,7 @@ const age = (seconds: number): string =>
 
 const quoted = (name: string): string => `'${name.replaceAll("'", "''")}'`
 
-function said({ kind, name, user, seconds, detail }: Holder): { found: string; remedy: string } {
+function describe({ kind, name, user, seconds, detail }: Holder): { found: string; remedy: string } {
   const since = age(seconds ?? 0)
   switch (kind) {
     case 'transaction':
@@ -89,12 +90,12 @@ function said({ kind, name, user, seconds, detail }: Holder): { found: string; r
   }
 }
 
-/** The oldest three of these kinds, and the remedy for the first. Undefined: none is held. */
+/** The oldest three holders of these kinds, and the remedy for the first. Undefined: there is no holder. */
 export function heldBack(
   { holders }: HolderFacts,
   kinds: readonly Holder['kind'][]
 ): { found: string; remedy: string } | undefined {
-  const these = holders.filter(({ kind }) => kinds.includes(kind)).map(said)
+  const these = holders.filter(({ kind }) => kinds.includes(kind)).map(describe)
   const [first] = these
   if (!first) return undefined
   const more = these.length > 3 ? `; and ${these.length - 3} more` : ''

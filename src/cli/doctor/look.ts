@@ -1,4 +1,4 @@
-// Reads all facts that the checks judge. It judges nothing and changes nothing.
+// Reads all facts for the checks. It changes nothing.
 import { getTableName } from '../../db/drizzle.ts'
 import * as schema from '../../db/schema.ts'
 import type { Config } from '../../service/config.ts'
@@ -18,15 +18,15 @@ import { lookAtTargets, type TargetFacts } from './targets.ts'
 export interface PostgresFacts {
   version: string
   roundTripMs: number
-  /** How far this machine's clock is ahead, ms. */
+  /** The lead of this machine's clock over that of PostgreSQL, ms. */
   clockAheadMs: number
-  /** As seen by our own connections. */
+  /** The values in Ackbox's own connections. */
   settings: Record<string, string>
   connections: number
   /** Transactions, slots and standbys that keep vacuum from removing dead rows. */
   held: HolderFacts
   pending: string[]
-  /** API keys that are not revoked; undefined before the first migration. */
+  /** The number of API keys that are not revoked. Undefined before the first migration. */
   keys: number | undefined
   /** Existing tables that this user may not read and write. */
   forbidden: string[]
@@ -36,13 +36,13 @@ export interface PostgresFacts {
   outbox: OutboxState | undefined
   /** Roles of the running processes. */
   roles: string[]
-  /** What the running processes report about themselves; none before that migration. */
+  /** The facts that the running processes report about themselves. Empty before that migration. */
   nodes: NodeFacts[]
 }
 
 interface Failed {
   error: string
-  /** No DATABASE_URL, and the first start has not been yet. */
+  /** True: there is no DATABASE_URL, and the first start has not happened yet. */
   isToCome?: true
 }
 
@@ -58,11 +58,11 @@ export interface HandlerFacts {
   downstreams: number
   /** The targets named in the sources of the handlers. */
   named: NamedTarget[]
-  /** What the processes of this setup must have in common. Undefined without a SECRET. */
+  /** The facts that must be equal in all processes of this setup. Undefined without a SECRET. */
   facts?: SetupFacts | undefined
 }
 
-/** `databaseUrl`: from the settings, or of the embedded PostgreSQL, which may not be there yet. */
+/** `databaseUrl`: from the settings, or of the embedded PostgreSQL. Undefined: the embedded one does not exist yet. */
 export async function lookAround(config: Config, databaseUrl: string | undefined): Promise<Looked> {
   const [servers, handlers] = await Promise.all([
     lookAtServers(config, databaseUrl),
@@ -72,7 +72,7 @@ export async function lookAround(config: Config, databaseUrl: string | undefined
   return { ...servers, ...(await lookAtTargets(config, databaseUrl, named)), handlers }
 }
 
-/** For a running service, whose handlers are loaded: loading them again would change the `env` that they see. */
+/** For a running service with loaded handlers. A second load would change the `env` that they see. */
 export async function lookAgain(
   config: Config,
   databaseUrl: string,
@@ -111,9 +111,9 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
   const sql = openDb(url, { max: 1, applicationName: 'ackbox doctor', statementTimeoutMs: 5_000 })
   try {
     const { version } = await checkServer(sql)
-    const [asked, began] = [Date.now(), performance.now()]
+    const [startedAt, startMs] = [Date.now(), performance.now()]
     const [now] = await sql<{ at: Date }[]>`select clock_timestamp() as at`
-    const roundTripMs = performance.now() - began
+    const roundTripMs = performance.now() - startMs
     const settings = await sql<{ name: string; setting: string }[]>`
       select name, setting from pg_settings
       where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'max_connections')`
@@ -128,19 +128,19 @@ async function lookAtPostgres(url: string, { retentionDays }: Config): Promise<P
         ? await sql<{ count: number }[]>`select count(*)::int as count from api_key where revoked_at is null`
         : []
     const alive = table?.there && !forbidden.includes('node') ? await liveRoles(sql) : []
-    const [told] = await sql<{ there: boolean }[]>`
+    const [secretsColumn] = await sql<{ there: boolean }[]>`
       select exists (select from information_schema.columns where table_name = 'node' and column_name = 'secrets') as there`
-    const nodes = told?.there && alive.length > 0 ? await liveNodes(sql) : []
-    const [enqueued] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
+    const nodes = secretsColumn?.there && alive.length > 0 ? await liveNodes(sql) : []
+    const [outboxTable] = await sql<{ there: boolean }[]>`select to_regclass('outbox') is not null as there`
     const outbox =
-      enqueued?.there && !forbidden.some(name => name.startsWith('outbox'))
+      outboxTable?.there && !forbidden.some(name => name.startsWith('outbox'))
         ? await readOutboxState(sql)
         : undefined
     const partitions = await lookAtPartitions(sql, retentionDays)
     return {
       version,
       roundTripMs,
-      clockAheadMs: asked + roundTripMs / 2 - (now?.at.getTime() ?? asked),
+      clockAheadMs: startedAt + roundTripMs / 2 - (now?.at.getTime() ?? startedAt),
       settings: Object.fromEntries(settings.map(({ name, setting }) => [name, setting])),
       connections: activity?.connections ?? 0,
       held,
@@ -161,7 +161,7 @@ async function lookAtHandlers(config: Config) {
   const { demo, secret } = config
   const registry = await readHandlers(config)
   const { handlers, downstreams, targets } = registry
-  // The receiver of a running demo may always be reached.
+  // The egress rules always allow the receiver of a running demo.
   const named = targets.filter(({ url }) => !demo || url !== demoUrl)
   const facts = secret === undefined ? undefined : setupFacts(config, secret, registry)
   return { codes: handlers.size, downstreams: downstreams.size, named, facts }

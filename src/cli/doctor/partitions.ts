@@ -1,4 +1,4 @@
-// The daily partitions of attempts and receipts: do enough exist ahead, and can old ones be dropped?
+// Checks the daily partitions of attempts and receipts: enough must exist ahead, and old ones must be droppable.
 import {
   lockHoldersOf,
   dayMs,
@@ -11,13 +11,13 @@ import type { Sql } from '../../db/pool.ts'
 import { timeOf } from '../../domain/ids.ts'
 
 export interface PartitionFacts {
-  /** Whole days from now on for which both tables have partitions. */
+  /** The number of whole days from now for which both tables have partitions. */
   daysAhead: number
-  /** Sessions that keep old partitions from being dropped. */
+  /** Sessions that block the drop of old partitions. */
   blockedBy: LockHolder[]
 }
 
-/** Undefined before their migration. */
+/** Undefined before the migration of the partitions. */
 export async function lookAtPartitions(sql: Sql, retentionDays: number): Promise<PartitionFacts | undefined> {
   const [made] = await sql<[{ there: boolean }]>`
     select to_regprocedure('partitions_of(text)') is not null as there`

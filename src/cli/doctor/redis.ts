@@ -10,9 +10,9 @@ export interface RedisFacts {
 
 export async function lookAtRedis(url: string): Promise<RedisFacts> {
   return await ask(url, async redis => {
-    const asked = performance.now()
+    const startedAt = performance.now()
     await redis.ping()
-    const roundTripMs = performance.now() - asked
+    const roundTripMs = performance.now() - startedAt
     const info = await redis.info()
     return {
       version: lineOf(info, 'redis_version') ?? 'unknown',
@@ -23,7 +23,7 @@ export async function lookAtRedis(url: string): Promise<RedisFacts> {
   })
 }
 
-/** The `run_id` of a server: the same at each of its addresses. */
+/** The `run_id` of a server. It is the same at each address of the server. */
 export async function runIdOf(url: string): Promise<string | undefined> {
   return await ask(url, async redis => lineOf(await redis.info('server'), 'run_id'))
 }
@@ -31,7 +31,7 @@ export async function runIdOf(url: string): Promise<string | undefined> {
 const lineOf = (info: string, name: string): string | undefined =>
   new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
-async function ask<T>(url: string, question: (redis: Redis | Cluster) => Promise<T>): Promise<T> {
+async function ask<T>(url: string, read: (redis: Redis | Cluster) => Promise<T>): Promise<T> {
   let reason: Error | undefined
   const redis = redisClient(url, {
     limits: { bytes: 1_048_576, items: 4_096 },
@@ -43,9 +43,9 @@ async function ask<T>(url: string, question: (redis: Redis | Cluster) => Promise
   redis.on('error', err => (reason = err))
   try {
     await redis.connect()
-    return await question(redis)
+    return await read(redis)
   } catch (err) {
-    throw reason ?? err // connect() says only that it is closed; the event says why
+    throw reason ?? err // connect() only reports the closed connection, the event has the reason
   } finally {
     redis.disconnect()
   }

@@ -4,13 +4,13 @@ import type { Config } from '../../service/config.ts'
 import { checks } from './checks.ts'
 import { lookAgain, type HandlerFacts } from './look.ts'
 
-/** Every start reports these anyway. */
-const said = new Set(['Settings', 'Migrations'])
+/** Every start reports these checks anyway. */
+const reportedAtStart = new Set(['Settings', 'Migrations'])
 /** These checks wait: the first of several processes always starts before the others. */
 const later = new Set(['Roles', 'Processes'])
 const laterMs = 10_000
 
-/** Logs at start what the doctor would complain about: few people run it before something hurts. Never rejects. */
+/** Logs the doctor's findings at start, because few people run the doctor before a failure. Never rejects. */
 export async function remind(
   config: Config,
   databaseUrl: string,
@@ -21,7 +21,7 @@ export async function remind(
   const look = async (isNow: (name: string) => boolean): Promise<void> => {
     try {
       const looked = await lookAgain(config, databaseUrl, handlers)
-      for (const check of checks.filter(({ name }) => !said.has(name) && isNow(name))) {
+      for (const check of checks.filter(({ name }) => !reportedAtStart.has(name) && isNow(name))) {
         const finding = check.look(looked, config)
         if (isStopped() || finding === undefined || finding.level === 'ok') continue
         const { level, found, remedy } = finding

@@ -1,4 +1,4 @@
-// The targets of this setup, judged like a delivery: by the egress rules, after DNS. Nothing is sent.
+// The targets of this setup, checked like those of a delivery: by the egress rules, after DNS. Nothing is sent.
 import type { Config } from '../../service/config.ts'
 import { egress } from '../../service/egress.ts'
 import type { NamedTarget } from '../../handler/load.ts'
@@ -9,11 +9,11 @@ import { Failure } from '../../transport/failure.ts'
 import { runIdOf } from './redis.ts'
 
 export interface Target {
-  /** Who delivers there: a handler's file, or the setting of a broker. */
+  /** The source of the target: a handler's file, or the setting of a broker. */
   of: string
-  /** As its file or its setting names it. */
+  /** The target as written in its file or its setting. */
   name: string
-  /** Why the egress rules block it. Undefined: allowed, or its name does not resolve now. */
+  /** The reason why the egress rules block it. Undefined: it is allowed, or its name does not resolve now. */
   refused: string | undefined
 }
 
@@ -53,7 +53,7 @@ export async function lookAtTargets(
   return { targets, besideQueue: await besideQueue(config, targets) }
 }
 
-/** Compares `run_id`s: one server may have several names and addresses. */
+/** Compares `run_id`s, because a server can have several names and addresses. */
 async function besideQueue({ redisUrl, brokers }: Config, targets: Target[]): Promise<string[]> {
   const streams = [...brokers.values()].filter(({ scheme }) => transportOf(scheme) === 'redis-stream')
   if (redisUrl === undefined || streams.length === 0) return []

@@ -14,11 +14,11 @@ import { unencoded } from './unencoded.ts'
 
 export interface DryRunDeps {
   registry: Registry
-  /** Why no request may go to this URL. */
+  /** The reason why no request may be sent to this URL. Undefined: it is allowed. */
   refused: (url: string) => string | undefined
 }
 
-/** Shows what each downstream of a handler would get, and sends nothing. */
+/** Prints the request that each downstream of a handler would get, and sends nothing. */
 export async function dryRun(
   { registry: { handlers }, refused }: DryRunDeps,
   messageCode: string,
@@ -54,7 +54,7 @@ export async function dryRun(
     throw new UsageError(`${failed} of ${handler.downstreams.length} downstreams would not get a request`)
 }
 
-/** The check that its producer would get if the task was a half message. */
+/** The check that the producer would get if the task were a half message. */
 async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, task: Task): Promise<string[]> {
   try {
     const { url, headers = {} } = await checkBack({ task })
@@ -64,7 +64,7 @@ async function checkLines(checkBack: NonNullable<LoadedHandler['checkBack']>, ta
   }
 }
 
-/** Throws what POST /tasks would answer. A duplicate member, say, is none of the schema's business. */
+/** Throws the refusal that POST /tasks would answer, also for errors outside the schema, such as a duplicate member. */
 function bodyOf(
   handlers: Registry['handlers'],
   handler: LoadedHandler,
@@ -72,7 +72,7 @@ function bodyOf(
   sceneType: string
 ): unknown {
   try {
-    // By itself first: its errors are told by their place in it, and it may not bring members of the task.
+    // First the messageBody alone: its errors have their place in it, and it must not add members to the task.
     readJson(Buffer.from(raw), 'plain')
   } catch (err) {
     const { title, detail } = problemBodyOf(problemOf(err))
@@ -141,7 +141,7 @@ function httpLines(request: Requests['http'], task: Task, raw: string, owesRecei
   ]
 }
 
-/** The request of RPC and queues, member by member. Without a payload of its own it carries the messageBody. */
+/** The request of RPC and queues, member by member. Without its own payload it contains the messageBody. */
 function otherLines(transport: string, request: object, task: Task, raw: string): string[] {
   const text = (value: unknown) =>
     value instanceof Uint8Array

@@ -1,13 +1,13 @@
 import type { LoadedDownstream, LoadedHandler } from '../../handler/loaded.ts'
 import type { Task } from '../../domain/types.ts'
 
-/** A value that may contain these can change the path and the query. */
+/** A value with these characters can change the path and the query. */
 const hostile = '/?#'
 const mostTried = 50
 
 /**
- * The members of the body that get into the URL as they are, as JSON pointers: there `url` was forgotten. Each text of the body
- * is tried with characters that must be encoded, if the schema lets them pass. What throws at them is safe.
+ * JSON pointers of the body's members that are in the URL without encoding, because the handler does not use `url`. Each text of
+ * the body is tried with characters that need encoding, if the schema accepts them. A handler that throws for them is safe.
  */
 export async function unencoded(
   { body: schema }: LoadedHandler,
@@ -24,12 +24,12 @@ export async function unencoded(
       const about = { task: { ...task, messageBody: text }, body: read.data, raw: text }
       const made = await request({ ...about, attempt: 1, deliveryId: 'dry-run' })
       if ('url' in made && String(made.url).includes(hostile)) found.push(pointer)
-    } catch {} // that attempt would fail, and nothing be sent
+    } catch {} // such an attempt would fail, and nothing would be sent
   }
   return found
 }
 
-/** One copy for each text in it, with that text made hostile. */
+/** One copy of the value for each text in it, with the hostile characters at the end of that text. */
 function hostileCopies(value: unknown): { pointer: string; body: unknown }[] {
   if (typeof value === 'string') return [{ pointer: '', body: value + hostile }]
   if (typeof value !== 'object' || value === null) return []

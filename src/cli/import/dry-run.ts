@@ -6,13 +6,13 @@ import { refusalOf, type Refusal } from '../task-refusal.ts'
 
 const shown = 3
 
-/** Prints what an import would do, and posts nothing. Returns whether every row would be accepted. */
+/** Prints the results that an import would have, and posts nothing. Returns true if every row would be accepted. */
 export async function dryRun(snapshot: Snapshot, table: string, signal: AbortSignal): Promise<boolean> {
   const { handlers } = await readHandlers(readConfig(environment()))
   const say = (count: number): string => count.toLocaleString('en')
   console.log(`${say(snapshot.count)} rows of ${table}. The first ${Math.min(shown, snapshot.count)}:`)
   const refused = new Map<string, { count: number; first: string }>()
-  /** What each taskNo has for content; a part of its hash will do. */
+  /** The content of each taskNo, as a part of its hash. */
   const contents = new Map<string, string>()
   let seen = 0
   for await (const rows of snapshot.batches) {

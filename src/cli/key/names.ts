@@ -1,4 +1,4 @@
-// The names that `ackbox key secret` may be given: those of the handlers here.
+// The known names for `ackbox key secret`: those in the local handlers.
 import { fileURLToPath } from 'node:url'
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'
 import { environment, readConfig } from '../../service/config.ts'
@@ -18,13 +18,13 @@ export async function unknownName(name: string): Promise<string | undefined> {
   const here = await namesHere()
   if (!here) return undefined
   const code = name.startsWith('check:') ? name.slice('check:'.length) : undefined
-  const [asked, known] = code === undefined ? [name, here.downstreams] : [code, here.codes]
-  if (known.includes(asked)) return undefined
-  const meant = nearest(asked, known)
+  const [wanted, known] = code === undefined ? [name, here.downstreams] : [code, here.codes]
+  if (known.includes(wanted)) return undefined
+  const meant = nearest(wanted, known)
   const all = [...(meant === undefined ? [] : [meant]), ...known.filter(each => each !== meant)]
   const more = all.length > mostNamed ? `, and ${all.length - mostNamed} more` : ''
   return [
-    `No handler here has the ${code === undefined ? 'downstream' : 'messageCode'} ${asked}.`,
+    `No handler here has the ${code === undefined ? 'downstream' : 'messageCode'} ${wanted}.`,
     meant === undefined ? '' : `Did you mean ${meant}?`,
     `The known names are ${all.slice(0, mostNamed).join(', ')}${more}.`
   ]
@@ -32,7 +32,7 @@ export async function unknownName(name: string): Promise<string | undefined> {
     .join(' ')
 }
 
-/** Loads the handlers in a thread: what they print must not get into the pipe of the secret, and what they keep open must not hold it. */
+/** Loads the handlers in a thread: their output must stay out of the pipe of the secret, and their open handles must not block the exit. */
 async function namesHere(): Promise<Names | undefined> {
   const worker = new Worker(fileURLToPath(import.meta.url), { stdout: true, stderr: true })
   let late: NodeJS.Timeout | undefined

@@ -1,4 +1,4 @@
-// The arguments of `ackbox tasks`, and which of them each command takes. An argument that a command would ignore is refused:
+// The arguments of `ackbox tasks`, and those that each command takes. An argument that a command would ignore is refused:
 // `redeliver --all order-1` must not redeliver everything.
 import type { parseArgs } from 'node:util'
 import { readArguments as read, refuseSurplus, type CommandUsage, UsageError } from '../arguments.ts'
@@ -74,7 +74,7 @@ export function checkArguments(verb: string, words: string[], given: Given, help
   )
 }
 
-/** The option of a member of the API that has another name there. */
+/** The options for members of the API that have another name on the command line. */
 const optionOf: Record<string, Option> = {
   messageCode: 'code',
   sceneType: 'scene',
@@ -85,7 +85,7 @@ const optionOf: Record<string, Option> = {
   lastReason: 'text'
 }
 
-/** What a pointer of a problem is about, in the words of the command line. */
+/** The option or word of the command line that a problem's pointer refers to. */
 export function placeOf(pointer: string, verb: string): string {
   const member = pointer.split('/').at(-1) ?? ''
   if (verb === 'settle' && member === 'status') return 'STATUS'
