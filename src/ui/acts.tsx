@@ -1,11 +1,11 @@
-// What changes something: buttons, the question before it, and what came of it.
+// Buttons for changes, the question before a change, and the message about its result.
 import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { Failed } from './parts.tsx'
 import { texts, type LoadedList } from './state.ts'
 
-/** A button that says while it works, and why it did not. */
+/** A button that is disabled while its action runs. An error is shown as a message. */
 export function Act({
   children,
   run,
@@ -43,17 +43,17 @@ export function Act({
   )
 }
 
-const said = signal<{ text: string; isWrong: boolean; at: number } | null>(null)
+const message = signal<{ text: string; isWrong: boolean; at: number } | null>(null)
 export function say(text: string, isWrong = false): void {
   const at = Date.now()
-  said.value = { text, isWrong, at }
+  message.value = { text, isWrong, at }
   setTimeout(() => {
-    if (said.value?.at === at) said.value = null
+    if (message.value?.at === at) message.value = null
   }, 6_000)
 }
-/** What was said last. A screen reader hears it. */
+/** The last message. Screen readers announce it. */
 export function Said() {
-  const { value } = said
+  const { value } = message
   return (
     <div class="said" role="status" aria-live="polite">
       {value ? <p class={value.isWrong ? 'failed' : 'good'}>{value.text}</p> : null}
@@ -64,19 +64,19 @@ export function Said() {
 interface Confirmation {
   title: string
   text?: ComponentChildren
-  /** A field that must be filled in. */
+  /** The name of a required field. */
   field?: string
   confirm: string
   danger?: boolean
-  run: (said: string) => Promise<unknown>
+  run: (input: string) => Promise<unknown>
 }
-const asked = signal<Confirmation | null>(null)
-/** Nothing that changes something happens without being asked once. */
+const openQuestion = signal<Confirmation | null>(null)
+/** Shows a question that must be confirmed before a change runs. */
 export const ask = (question: Confirmation): void => {
-  asked.value = question
+  openQuestion.value = question
 }
 
-/** A button that asks before it acts. Its name is confirmed, and heads the question with what it is `about`. */
+/** A button with a question before its action. Its name is on the confirm button and, with `about`, in the title of the question. */
 export function AskAct({
   name,
   about,
@@ -110,7 +110,7 @@ export function AskAct({
 
 export function Question() {
   const ref = useRef<HTMLDialogElement>(null)
-  const { value } = asked
+  const { value } = openQuestion
   const [text, setText] = useState('')
   const [error, setError] = useState<Error>()
   const [busy, setBusy] = useState(false)
@@ -121,15 +121,15 @@ export function Question() {
     if (!value && ref.current?.open) ref.current.close()
   }, [value])
   const close = (): void => {
-    asked.value = null
+    openQuestion.value = null
   }
   const confirm = async (question: Confirmation): Promise<void> => {
     setBusy(true)
     try {
       await question.run(text)
       close()
-    } catch (wrong) {
-      setError(wrong as Error)
+    } catch (err) {
+      setError(err as Error)
     }
     setBusy(false)
   }
@@ -171,7 +171,7 @@ export function Question() {
 }
 
 export async function copy(text: string): Promise<void> {
-  // Over plain http to another host a browser offers no clipboard.
+  // A browser has no clipboard API on a page of another host over plain http.
   if ((navigator.clipboard as Clipboard | undefined) !== undefined) await navigator.clipboard.writeText(text)
   else if (!copySelected(text)) throw new Error(texts.value.common.notCopied)
   say(texts.value.common.copied)
@@ -190,7 +190,7 @@ function copySelected(text: string): boolean {
   }
 }
 
-/** What a list does not show yet: it never ends silently. */
+/** The end of an incomplete list: a note if it is partial, and a button for the next page. */
 export function More<Row>({ of: { value, more } }: { of: LoadedList<Row> }) {
   return (
     <>

@@ -1,7 +1,7 @@
-// Calls of the API, as any program may make them, with the cookie of the session and its token.
+// Calls of the public API, with the cookie of the session and its token.
 import { language, session, setClock } from './state.ts'
 
-/** A refusal of the API, by its stable code. */
+/** A refusal of the API, with its stable code. */
 export class Refusal extends Error {
   readonly code: string
   readonly status: number
@@ -18,7 +18,7 @@ interface ProblemShape {
   detail?: string
 }
 
-/** `undefined` members of a query are left out. */
+/** Builds a query string, without members that are undefined or empty. */
 export function query(members: Record<string, string | number | boolean | undefined>): string {
   const pairs = Object.entries(members).flatMap(([name, value]) =>
     value === undefined || value === '' ? [] : [[name, String(value)]]
@@ -26,7 +26,7 @@ export function query(members: Record<string, string | number | boolean | undefi
   return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`
 }
 
-/** Longer than the API takes for any answer. */
+/** Longer than the API needs for any answer. */
 const readMs = 40_000
 
 async function call(method: string, path: string, body?: unknown, raw?: string): Promise<string> {
@@ -42,7 +42,7 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
       headers,
       credentials: 'same-origin',
       ...(text === undefined ? {} : { body: text }),
-      // A connection may be lost without a word. Of a change that was made nobody should think that it was not.
+      // A connection can be lost without an error. Changes get no timeout: it would report a completed change as failed.
       ...(method === 'GET' ? { signal: AbortSignal.timeout(readMs) } : {})
     })
   } catch {
@@ -50,13 +50,13 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
   }
   const date = Date.parse(answer.headers.get('date') ?? '')
   if (!Number.isNaN(date)) setClock(date)
-  const said = await answer.text()
-  if (answer.ok) return said
+  const received = await answer.text()
+  if (answer.ok) return received
   let problem: ProblemShape = {}
   try {
-    problem = JSON.parse(said) as ProblemShape
+    problem = JSON.parse(received) as ProblemShape
   } catch {
-    // No answer of ours: a proxy said something.
+    // The answer is not from Ackbox but from a proxy.
   }
   if (answer.status === 401 && session.value.signedIn && session.value.auth)
     session.value = { ...session.value, signedIn: false }
@@ -66,7 +66,7 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
 
 export const get = async <Answer>(path: string): Promise<Answer> =>
   JSON.parse(await call('GET', path)) as Answer
-/** The text as it was sent: JSON.parse would change the numbers of a body. */
+/** The unchanged text of the answer: JSON.parse would change the numbers of a body. */
 export const getText = (path: string): Promise<string> => call('GET', path)
 export const post = async <Answer>(path: string, body: unknown = {}): Promise<Answer> =>
   JSON.parse(await call('POST', path, body)) as Answer

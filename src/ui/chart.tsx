@@ -4,7 +4,7 @@ import { theme } from './state.ts'
 
 export interface Line {
   name: string
-  /** The name of a colour of style.css. */
+  /** The name of a colour in style.css. */
   color: string
   values: (number | null)[]
 }
@@ -12,7 +12,7 @@ export interface Line {
 const colour = (name: string): string =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()
 
-/** Hours and minutes; of more than a day the date before them. */
+/** Hours and minutes. For more than a day, with the date before them. */
 function axisTimes(_plot: uPlot, seconds: number[]): string[] {
   const two = (n: number): string => String(n).padStart(2, '0')
   const isLong = (seconds.at(-1) ?? 0) - (seconds[0] ?? 0) > 86_400
@@ -103,7 +103,7 @@ export function Chart({
   )
 }
 
-/** A line without axes. */
+/** A small bar chart without axes. */
 export function Spark({
   values,
   label,

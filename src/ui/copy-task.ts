@@ -1,7 +1,7 @@
-// What a task was posted with, as far as the API shows it: for a copy of it, and for its POST as curl.
+// The posted members of a task that the API shows: for a copy of the task, and for its POST as curl.
 import type { Task } from './shapes.ts'
 
-/** In the order in which they are shown. */
+/** In the order in which they are displayed. */
 const members = [
   'orderingKey',
   'bizType',
@@ -17,7 +17,7 @@ export type Member = (typeof members)[number]
 
 const given = (task: Task): Member[] => members.filter(name => task[name] !== undefined)
 
-/** What a new task takes over, and what not: a time that has passed, or a business key that may stand on one task only. */
+/** The members that a copy takes over, and those it does not: a past time, or uniqueBiz, which only one task can have. */
 export function takeOver(task: Task, now: Date): { taken: Member[]; left: Member[] } {
   const isOver = (name: Member): boolean =>
     name === 'uniqueBiz' ||
@@ -29,7 +29,7 @@ export function takeOver(task: Task, now: Date): { taken: Member[]; left: Member
   }
 }
 
-/** The text of a POST of `taskNo` with these members of a task, and its body as it is written. */
+/** The text of a POST of `taskNo` with these members of a task, and with the given text as body. */
 export function postOf(
   task: Task,
   taskNo: string,
@@ -47,13 +47,13 @@ export function postOf(
   return `${JSON.stringify(head).slice(0, -1)},"messageBody":${body}}`
 }
 
-/** The POST of this very task; of a half message, as one. */
+/** The POST of the same task. A half message is posted as a half message. */
 export function samePost(task: Task, body: string): string {
   const text = postOf(task, task.taskNo, given(task), task.extend, body)
   return task.prepared === undefined ? text : `{"prepared":true,${text.slice(1)}`
 }
 
-/** What a copy of a task says of where it comes from, in its `extend`. */
+/** The origin of a copied task, in its `extend`. */
 export interface Origin {
   copiedFrom: string
   difference?: string
@@ -67,10 +67,10 @@ export function originOf({ extend }: Pick<Task, 'extend'>): Origin | undefined {
   return { copiedFrom, ...(typeof difference === 'string' ? { difference } : {}) }
 }
 
-/** The API takes 1,024 characters of JSON. */
+/** The API accepts 1,024 characters of JSON. */
 const mostExtend = 1_000
 
-/** The `extend` of a copy: what the task had, and where it comes from, as far as there is room. */
+/** The `extend` of a copy: the members of the task's own `extend`, and the origin, as far as there is room. */
 export function extendOf(task: Task, changed: readonly string[]): Record<string, unknown> {
   const had = typeof task.extend === 'object' && task.extend !== null ? task.extend : {}
   const { difference: _, ...kept } = { ...had, copiedFrom: task.taskNo } as Record<string, unknown>
@@ -82,7 +82,7 @@ export function extendOf(task: Task, changed: readonly string[]): Record<string,
   return JSON.stringify(kept).length <= mostExtend ? kept : (had as Record<string, unknown>)
 }
 
-/** Lines that are gone and lines that are new, of what lies between a common beginning and a common end. */
+/** The removed and the added lines between the common beginning and the common end. */
 export function difference(before: readonly string[], after: readonly string[]): string[] {
   let from = 0
   while (from < before.length && from < after.length && before[from] === after[from]) from++

@@ -1,9 +1,9 @@
-// Counts as the API says them: a number, or beyond what it counts a text like `10,000+`.
+// Counts of the API: a number, or a text like `10,000+` above its limit.
 export type Count = number | string
 
 export interface Sum {
   n: number
-  /** It is at least this many. */
+  /** True: `n` is only a lower bound. */
   isMore: boolean
 }
 

@@ -13,7 +13,7 @@ const places: Record<string, string> = {
   u: 'audit'
 }
 
-/** `g t` goes to the tasks, `/` to the search, j and k through the rows, `r` presses the button that redelivers. */
+/** `g t` opens the tasks, `/` focuses the search, j and k move between the rows, `r` presses the button that redelivers. */
 export function useKeyboard(toggleHelp: () => void): void {
   useEffect(() => {
     let isGoing = false

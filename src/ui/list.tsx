@@ -1,15 +1,15 @@
-// A list of the API on a page: its rows, and more of them.
+// A list of the API on a page, with a button for more rows.
 import { get, query } from './api.ts'
 import { More } from './acts.tsx'
 import { Link, Shown, Table, taskPath, type Column } from './parts.tsx'
 import type { AskPage } from './reader.ts'
 import { texts, type LoadedList } from './state.ts'
 
-/** `from` of what is looked for however old it is. */
+/** The `from` of a search without a limit of age. */
 export const epoch = new Date(0).toISOString()
 
 type Page<Name extends string, Row> = { [name in Name]: Row[] } & { nextCursor?: string; partial?: true }
-/** Asks for the pages of a list; `name` is the member of the answer that has the rows. */
+/** Reads the pages of a list. `name` is the member of the answer with the rows. */
 export const listOf =
   <Name extends string, Row>(
     name: Name,
@@ -41,7 +41,7 @@ export function List<Row>(props: ListProps<Row>) {
   )
 }
 
-/** The list of a page that has its title already. */
+/** The list of a page that already shows a title. */
 export function Rows<Row>({ title, loaded, ...table }: ListProps<Row>) {
   return (
     <Shown loaded={loaded}>
@@ -57,7 +57,7 @@ export function Rows<Row>({ title, loaded, ...table }: ListProps<Row>) {
   )
 }
 
-/** The task of a row, which leads to its page. */
+/** The column with the task of a row, as a link to its page. */
 export const taskColumn = <Row extends { taskNo: string }>(): Column<Row> => ({
   name: texts.value.tasks.task,
   head: true,

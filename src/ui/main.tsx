@@ -37,7 +37,7 @@ import {
 } from './state.ts'
 
 type PageName = keyof Texts['pages']
-/** Pages by their path, with the scope that they need. */
+/** The pages by their path, each with the scope that it needs. */
 const pages: Record<PageName, { view: () => preact.JSX.Element; scope?: string; inMenu?: boolean }> = {
   overview: { view: OverviewPage, scope: 'ops:read', inMenu: true },
   downstreams: { view: DownstreamsPage, scope: 'ops:read', inMenu: true },
@@ -71,7 +71,7 @@ function App() {
     if (signedIn) listen(taskNo)
     else deafen()
   }, [signedIn, taskNo])
-  // On a phone the menu is longer than the screen.
+  // On a phone the menu is wider than the screen, so the current page is scrolled into view.
   useEffect(() => {
     document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' })
   }, [name, signedIn])
@@ -162,7 +162,7 @@ function SignOut() {
   )
 }
 
-/** Why it is not known who is signed in. */
+/** The error while the session cannot be read. */
 const away = signal<Error | undefined>(undefined)
 function Away({ error }: { error: Error }) {
   return (
@@ -187,7 +187,7 @@ function SignIn() {
             signedIn => {
               session.value = signedIn
             },
-            (wrong: Error) => setError(wrong)
+            (err: Error) => setError(err)
           )
         }}
       >
@@ -227,12 +227,12 @@ function Help({ close }: { close: () => void }) {
     <dialog ref={ref} onClose={close} aria-labelledby="help">
       <h2 id="help">{texts.value.common.keyboard}</h2>
       <dl class="pairs">
-        {texts.value.shortcuts.map(([keys, what]) => (
+        {texts.value.shortcuts.map(([keys, meaning]) => (
           <div key={keys}>
             <dt>
               <kbd>{keys}</kbd>
             </dt>
-            <dd>{what}</dd>
+            <dd>{meaning}</dd>
           </div>
         ))}
       </dl>
@@ -248,15 +248,15 @@ function Help({ close }: { close: () => void }) {
 addEventListener('popstate', () => {
   here.value = new URL(location.href)
 })
-const asked = param('lang')
-if (asked === 'en' || asked === 'zh') speak(asked)
+const langParam = param('lang')
+if (langParam === 'en' || langParam === 'zh') speak(langParam)
 const beginAgainMs = 3_000
 async function begin(): Promise<void> {
   try {
     session.value = await get<Session>('/session')
     away.value = undefined
   } catch (error) {
-    // Who is signed in is not known: that is no reason to ask for a key.
+    // The session is unknown, and the user may be signed in, so the page does not request a key.
     away.value = error as Error
     setTimeout(() => void begin(), beginAgainMs)
   }

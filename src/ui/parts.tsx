@@ -1,10 +1,10 @@
-// The small parts that all pages are made of.
+// Small components that all pages use.
 import type { ComponentChildren } from 'preact'
 import { duration } from '../domain/waiting-for.ts'
 import { Refusal } from './api.ts'
 import { go, language, now, param, texts, type Loaded } from './state.ts'
 
-/** A link that does not load the page again. */
+/** A link that does not reload the page. */
 export function Link({
   to,
   children,
@@ -38,7 +38,7 @@ export function Status({ of }: { of: string }) {
 }
 
 const two = (n: number): string => String(n).padStart(2, '0')
-/** `10:02:11` today, else `11-23 10:02:11`; by the clock of whoever looks. */
+/** `10:02:11` for today, otherwise `11-23 10:02:11`. In the user's time zone. */
 export function clock(at: string): string {
   const day = new Date(at)
   const time = `${two(day.getHours())}:${two(day.getMinutes())}:${two(day.getSeconds())}`
@@ -47,7 +47,7 @@ export function clock(at: string): string {
     : `${two(day.getMonth() + 1)}-${two(day.getDate())} ${time}`
 }
 
-/** When it was, with how long ago that is. */
+/** A time, with its age. */
 export function Time({ at, ago = true }: { at: string | undefined; ago?: boolean }) {
   if (at === undefined) return <span class="quiet">–</span>
   const ms = now.value.getTime() - Date.parse(at)
@@ -69,7 +69,7 @@ export const ms = (value: number | undefined): string =>
       ? `${value < 10 ? Math.round(value * 10) / 10 : Math.round(value)} ms`
       : duration(value, language.value)
 
-/** What was read, or why not. */
+/** The loaded value, or the error. */
 export function Shown<Value>({
   loaded,
   children
@@ -106,13 +106,13 @@ export function Failed({ error }: { error: Error }) {
 export interface Column<Row> {
   name: string
   cell: (row: Row) => ComponentChildren
-  /** Numbers stand on the right. */
+  /** Aligns the column right, for numbers. */
   right?: boolean
-  /** The widest on a phone, without its name. */
+  /** The heading of the card on a phone, shown without the column's name. */
   head?: boolean
 }
 
-/** A list. j and k go through its rows, Enter opens one. On a phone each row is a card. */
+/** A list. The keys j and k move between its rows, Enter opens a row. On a phone each row is a card. */
 export function Table<Row>({
   label,
   rows,
@@ -126,7 +126,7 @@ export function Table<Row>({
   columns: readonly Column<Row>[]
   keyOf: (row: Row) => string
   open?: (row: Row) => void
-  /** `r` on a row. */
+  /** The action of the key `r` on a row. */
   act?: (row: Row) => void
 }) {
   if (rows.length === 0) return <p class="quiet empty">{texts.value.common.none}</p>
@@ -174,7 +174,7 @@ export function Table<Row>({
   )
 }
 
-/** Lines that are gone, and lines that are new. */
+/** Removed lines and added lines. */
 export function Difference({ lines }: { lines: readonly string[] }) {
   return (
     <pre tabIndex={0}>
@@ -196,7 +196,7 @@ export function Heading({ title, children }: { title: string; children?: Compone
   )
 }
 
-/** A text to write, of one line or of `rows`. */
+/** A text field of one line, or of `rows` lines. */
 export function Field({
   name,
   value,
@@ -210,27 +210,27 @@ export function Field({
   rows?: number
   required?: boolean
 }) {
-  const told = (event: { currentTarget: { value: string } }): void => set(event.currentTarget.value)
+  const change = (event: { currentTarget: { value: string } }): void => set(event.currentTarget.value)
   return (
     <label class="field">
       {name}
       {rows === undefined ? (
-        <input required={required} value={value} onInput={told} />
+        <input required={required} value={value} onInput={change} />
       ) : (
-        <textarea rows={rows} spellcheck={false} value={value} onInput={told} />
+        <textarea rows={rows} spellcheck={false} value={value} onInput={change} />
       )}
     </label>
   )
 }
 
-/** The times that a page can show, in seconds. */
+/** The time spans that a page can show, in seconds. */
 export const spans = { '1h': 3_600, '6h': 21_600, '1d': 86_400, '7d': 604_800, '30d': 2_592_000 }
 export type Span = keyof typeof spans
 
-/** That of the address of the page. */
+/** The time span in the address of the page. */
 export function spanOr(otherwise: Span): Span {
-  const asked = param('span')
-  return asked in spans ? (asked as Span) : otherwise
+  const name = param('span')
+  return name in spans ? (name as Span) : otherwise
 }
 
 export function SpanChoice({ value, choose }: { value: Span; choose: (value: Span) => void }) {

@@ -1,6 +1,6 @@
-// The text of a body: shown with line breaks, never read as numbers and written again.
+// Formats the text of a body. Its numbers are never parsed and written again.
 
-/** With line breaks and indents; every number, text and member as it was written. What is no JSON stays as it is. */
+/** Adds line breaks and indents. Every number, text and member stays as written. Text that is not JSON stays unchanged. */
 export function prettyJson(body: string): string {
   try {
     JSON.parse(body)

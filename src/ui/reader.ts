@@ -1,17 +1,17 @@
-// Reading again and again: one read at a time, and of a list all the pages that are shown.
+// Repeated reads: one read at a time. A list reads all its shown pages.
 
 export type ReadEnd<Value> = { value: Value } | { error: Error }
 
 export interface Reader {
-  /** Resolves when an answer is there that was asked for no sooner than now. */
+  /** Resolves after the end of a read that begins now or later. */
   read: () => Promise<void>
-  /** Answers that still come are dropped. */
+  /** Later answers are dropped. */
   stop: () => void
-  /** How long the last read took. */
+  /** The duration of the last read. */
   tookMs: () => number
 }
 
-/** A read that is asked for while one runs begins when that one has ended: a slow answer is shown, not thrown away. */
+/** A read that is requested during another read begins after the end of that one, so that a slow answer is shown and not dropped. */
 export function openReader<Value>(ask: () => Promise<Value>, tell: (end: ReadEnd<Value>) => void): Reader {
   let isOver = false
   let took = 0
@@ -51,7 +51,7 @@ export function openReader<Value>(ask: () => Promise<Value>, tell: (end: ReadEnd
   }
 }
 
-/** What a list shows, and where it goes on. `partial`: not all rows up to there were looked at. */
+/** The rows of a list, and the cursor of the next page. `partial`: not all rows up to the cursor were searched. */
 export interface Listed<Row> {
   rows: Row[]
   nextCursor?: string | undefined
@@ -59,10 +59,10 @@ export interface Listed<Row> {
 }
 export type AskPage<Row> = (cursor: string | undefined, limit: number) => Promise<Listed<Row>>
 
-/** The API gives no more at once. */
+/** The limit of the API for one page. */
 const mostAtOnce = 200
 
-/** The first `pages` pages of `size` rows, as they are now. */
+/** Reads the first `pages` pages of `size` rows. */
 export async function readPages<Row>(ask: AskPage<Row>, pages: number, size: number): Promise<Listed<Row>> {
   const rows: Row[] = []
   let last = await ask(undefined, Math.min(mostAtOnce, pages * size))

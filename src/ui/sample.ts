@@ -1,4 +1,4 @@
-// A value that a JSON Schema may let pass, to begin with: people change it.
+// A first value for a JSON Schema, probably valid. The user changes it.
 
 interface Schema {
   type?: string | string[]
@@ -26,33 +26,33 @@ const texts: Record<string, string> = {
   uuid: '00000000-0000-4000-8000-000000000000'
 }
 
-/** What is required, or all there is where nothing is. */
-export function sampleOf(schema: unknown): unknown {
-  if (typeof schema !== 'object' || schema === null) return {}
-  const one = schema as Schema
-  if (one.const !== undefined) return one.const
-  const known = one.default ?? one.examples?.[0] ?? one.enum?.[0]
+/** A sample with the required members. With all members if the schema has no list of required ones. */
+export function sampleOf(given: unknown): unknown {
+  if (typeof given !== 'object' || given === null) return {}
+  const schema = given as Schema
+  if (schema.const !== undefined) return schema.const
+  const known = schema.default ?? schema.examples?.[0] ?? schema.enum?.[0]
   if (known !== undefined) return known
-  const [first] = one.anyOf ?? one.oneOf ?? []
+  const [first] = schema.anyOf ?? schema.oneOf ?? []
   if (first !== undefined) return sampleOf(first)
-  switch (Array.isArray(one.type) ? one.type[0] : (one.type ?? 'object')) {
+  switch (Array.isArray(schema.type) ? schema.type[0] : (schema.type ?? 'object')) {
     case undefined:
       return null
     case 'string':
-      return (texts[one.format ?? ''] ?? 'test').padEnd(one.minLength ?? 0, 'x')
+      return (texts[schema.format ?? ''] ?? 'test').padEnd(schema.minLength ?? 0, 'x')
     case 'integer':
     case 'number':
-      return Math.max(one.minimum ?? 1, 1)
+      return Math.max(schema.minimum ?? 1, 1)
     case 'boolean':
       return true
     case 'null':
       return null
     case 'array':
-      return Array.from({ length: one.minItems ?? 0 }, () => sampleOf(one.items))
+      return Array.from({ length: schema.minItems ?? 0 }, () => sampleOf(schema.items))
     default:
       return Object.fromEntries(
-        Object.entries(one.properties ?? {})
-          .filter(([name]) => one.required?.includes(name) ?? true)
+        Object.entries(schema.properties ?? {})
+          .filter(([name]) => schema.required?.includes(name) ?? true)
           .map(([name, inner]) => [name, sampleOf(inner)])
       )
   }

@@ -1,17 +1,17 @@
-// The search box: words, and `name:value` filters, all in one text that the address of the page holds.
+// The search box: words and `name:value` filters in one text, which is also in the address of the page.
 
 export interface Search {
   /** Members of the query of `GET /tasks`. */
   filter: Record<string, string>
-  /** Words without a name: a taskNo, or its beginning. A webhook-id is a filter. */
+  /** A word without a name: a taskNo, or its beginning. A webhook-id is a filter instead. */
   word: string
-  /** Names that are no filter. */
+  /** Names that are not a filter. */
   unknown: string[]
-  /** A filter that another one needs beside it. */
+  /** A filter, and the other filter that it needs. */
   missing?: { name: string; needs: string }
 }
 
-/** What people type, and what the API calls it. */
+/** The names in the search box, with the names in the API. */
 const names: Record<string, string> = {
   status: 'status',
   code: 'messageCode',
@@ -46,8 +46,8 @@ export const filterNames = [
 const webhookId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}_[a-z][a-z0-9-]*$/
 
 /**
- * `from:2h` counts back from `now`; texts with spaces stand in quotes. `codes`: the messageCodes that there are, with which the
- * default number of a task begins.
+ * `from:2h` counts back from `now`. Texts with spaces are in quotes. `codes`: the existing messageCodes. A default taskNo begins with
+ * one of them.
  */
 export function parseSearch(text: string, now: Date, codes: readonly string[] = []): Search {
   const found: Search = { filter: {}, word: '', unknown: [] }
@@ -60,7 +60,7 @@ export function parseSearch(text: string, now: Date, codes: readonly string[] = 
     }
     if (name === '') found.word = token.replaceAll('"', '')
     else if (names[name.toLowerCase()] === undefined) {
-      // A taskNo may have a colon too: it is looked for, and what looks like a filter is said to be none.
+      // A taskNo can contain a colon too. It is searched, and a text like a filter is also reported as unknown.
       const isTaskNo = /^[A-Za-z0-9][A-Za-z0-9._:-]*$/.test(token)
       if (isTaskNo) found.word = token
       if (!isTaskNo || (token.split(':').length === 2 && !codes.includes(name))) found.unknown.push(name)
@@ -81,8 +81,8 @@ export function parseSearch(text: string, now: Date, codes: readonly string[] = 
 
 const dayMs = 86_400_000
 /**
- * The filter of POST /tasks/redeliver that takes what this search shows; undefined: there is none, it shows others than FAILED
- * ones or one delivery alone. Without a time the list is of the last day, of one business key of all times.
+ * The filter of POST /tasks/redeliver that matches this search. Undefined: no such filter exists, since the search is for another
+ * status than FAILED or for a single delivery. Without a time, the list is of the last day, but for a business key of all times.
  */
 export function redeliverFilter(
   { filter, word, missing }: Search,
@@ -91,7 +91,7 @@ export function redeliverFilter(
   const { status = 'FAILED', webhookId, ...rest } = filter
   if (status !== 'FAILED' || webhookId !== undefined || missing) return undefined
   const to = rest['to'] === undefined ? now.getTime() : Date.parse(rest['to'])
-  // No time: the list says so.
+  // The value is not a time. The list shows the error.
   if (Number.isNaN(to)) return undefined
   const from = new Date(to - dayMs)
   return {
@@ -108,7 +108,7 @@ function time(value: string, now: Date): string {
   return new Date(Math.max(0, now.getTime() - Number(count) * ms)).toISOString()
 }
 
-/** The text with `name:value` in place of what was said of `name` before, or of the word that was begun. */
+/** The text with `name:value` at its end, without earlier filters of `name`. */
 export function withFilter(text: string, name: string, value: string): string {
   const rest = (text.match(/(?:[^\s"]|"[^"]*")+/g) ?? []).filter(
     token => !token.toLowerCase().startsWith(`${name.toLowerCase()}:`)

@@ -1,4 +1,4 @@
-// The answers of the API, as far as the pages show them (openapi/openapi.json).
+// The parts of the API's answers that the pages show (openapi/openapi.json).
 import type { Counter } from '../domain/counts.ts'
 import type { WaitingFor } from '../domain/waiting-for.ts'
 import type { Count } from './counts.ts'
@@ -43,7 +43,7 @@ export interface Delivery {
   updatedAt?: string
   updatedBy?: string
   position?: number
-  /** It has lost its place, and goes beside the others. */
+  /** The delivery has lost its place in the order, and does not wait for the others. */
   outOfOrder?: true
   /** The task directly before it in its orderingKey. */
   ahead?: string

@@ -1,4 +1,4 @@
-// What all pages share: who is signed in, where we are, the language, the theme, a clock, and what changes.
+// The state of all pages: the session, the address, the language, the theme, a clock, and the stream of changes.
 import { computed, signal } from '@preact/signals'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { openReader, readPages, type AskPage, type Listed, type Reader } from './reader.ts'
@@ -18,7 +18,7 @@ export interface Session {
 export const session = signal<Session>({ signedIn: false, auth: true, version: '' })
 export const may = (scope: string): boolean => session.value.scopes?.includes(scope) ?? false
 
-/** Storage may be refused; then nothing is remembered. */
+/** Reads a stored setting. Null if the browser refuses storage. */
 export function remembered(name: string): string | null {
   try {
     return localStorage.getItem(`ackbox.${name}`)
@@ -30,12 +30,12 @@ export function remember(name: string, value: string): void {
   try {
     localStorage.setItem(`ackbox.${name}`, value)
   } catch {
-    // Not remembered, then.
+    // Without storage the setting is lost.
   }
 }
 
 export const here = signal(new URL(location.href))
-/** `/ui/tasks?q=…` goes there without loading the page again. */
+/** Opens a path like `/ui/tasks?q=…` without a reload of the page. */
 export function go(path: string, { replace = false } = {}): void {
   if (replace) history.replaceState(null, '', path)
   else {
@@ -48,8 +48,8 @@ export const page = computed(() => here.value.pathname.replace(/^\/ui\/?/, '').s
 export const param = (name: string): string => here.value.searchParams.get(name) ?? ''
 
 export type Language = 'en' | 'zh'
-const asked = here.value.searchParams.get('lang') ?? remembered('language') ?? navigator.language
-export const language = signal<Language>(asked.startsWith('zh') ? 'zh' : 'en')
+const firstLanguage = here.value.searchParams.get('lang') ?? remembered('language') ?? navigator.language
+export const language = signal<Language>(firstLanguage.startsWith('zh') ? 'zh' : 'en')
 export const texts = computed(() => (language.value === 'zh' ? zh : en))
 export function speak(next: Language): void {
   language.value = next
@@ -57,12 +57,12 @@ export function speak(next: Language): void {
 }
 
 export type Theme = 'auto' | 'light' | 'dark'
-const askedTheme = here.value.searchParams.get('theme') ?? remembered('theme')
-export const theme = signal<Theme>(askedTheme === 'light' || askedTheme === 'dark' ? askedTheme : 'auto')
+const firstTheme = here.value.searchParams.get('theme') ?? remembered('theme')
+export const theme = signal<Theme>(firstTheme === 'light' || firstTheme === 'dark' ? firstTheme : 'auto')
 
-/** The server's time: the clock of this machine may be wrong. */
+/** The difference to the server's time, because the clock of this machine may be wrong. */
 const aheadMs = signal(0)
-/** `serverMs` is rounded down to a second: less than two of them are no difference. */
+/** `serverMs` is rounded down to a second, so a difference below two seconds is ignored. */
 export const setClock = (serverMs: number): void => {
   const ahead = serverMs - Date.now()
   aheadMs.value = Math.abs(ahead) < 2_000 ? 0 : ahead
@@ -80,15 +80,15 @@ export interface Change {
 const listeners = new Set<(changes: Change[]) => void>()
 export const live = signal(false)
 let source: EventSource | undefined
-/** The task whose changes are told too; undefined: nobody listens. */
+/** The task whose changes are in the stream too. Undefined: the stream is not wanted. */
 let watched: string | undefined
 let reopening: ReturnType<typeof setTimeout> | undefined
-/** And up to as long again, so that many pages do not come back at once. */
+/** The minimum wait. A random part of up to the same length is added, so that many pages do not reconnect at once. */
 const reopenMs = 2_000
 
 /**
- * One stream for the whole page, while it is visible: over HTTP/1.1 a browser has six connections to a host, and as many tabs in
- * the background would leave none for what is looked at. After a gap all is read again.
+ * Opens one stream for the whole page, while it is visible: over HTTP/1.1 a browser has six connections to a host, and six tabs in
+ * the background would leave none for the visible tab. After a gap everything is read again.
  */
 export function listen(taskNo: string): void {
   if (watched === taskNo) return
@@ -110,7 +110,7 @@ function open(wasOpen: boolean): void {
   })
   opened.addEventListener('error', () => {
     live.value = false
-    // After any answer but 200 (429, the 502 of a proxy) a browser gives the stream up for good.
+    // After an answer other than 200 (429, or 502 of a proxy) a browser closes the stream and does not reconnect.
     if (opened.readyState !== EventSource.CLOSED || opened !== source) return
     reopening = setTimeout(() => open(true), reopenMs * (1 + Math.random()))
   })
@@ -143,8 +143,8 @@ interface Again {
 }
 
 /**
- * What `read` gives, again whenever `key` changes, when one of `kinds` changes, and every `everyMs` while somebody looks. The old
- * value is shown until the new one is there.
+ * The result of `read`. It is read again when `key` changes, after a change of one of `kinds`, and every `everyMs` while the page is
+ * visible. The old value is shown until the new value arrives.
  */
 export function useLoaded<Value>(key: string, read: () => Promise<Value>, again: Again = {}): Loaded<Value> {
   const { read: readAgain, ...loaded } = useReader(key, read, again)
@@ -152,11 +152,11 @@ export function useLoaded<Value>(key: string, read: () => Promise<Value>, again:
 }
 
 export interface LoadedList<Row> extends Loaded<Listed<Row>> {
-  /** One page more. */
+  /** Reads one more page. */
   more: () => Promise<void>
 }
 
-/** The same of a list, by pages of `size` rows: all that are shown are read again. */
+/** The same for a list, in pages of `size` rows. All shown pages are read again. */
 export function useList<Row>(
   key: string,
   ask: AskPage<Row>,
@@ -198,7 +198,7 @@ function useReader<Value>(
   }, [key])
   const readAgain = async (): Promise<void> => await reader.current?.read()
   useEffect(() => {
-    // Many changes at once are read once, and whoever answers slowly is asked less.
+    // Many changes at once cause one read, and a slow server gets fewer reads.
     let soon: ReturnType<typeof setTimeout> | undefined
     const listener = (changes: Change[]): void => {
       if (!changes.some(one => one.kind === 'all' || kinds.includes(one.kind))) return

@@ -1,14 +1,14 @@
-// What is wrong at this moment, whatever time a chart shows: each with the page that leads on.
+// The current problems, independent of the time span of a chart.
 import { sumOf, sumText } from './counts.ts'
 import type { Alarm, Downstream, Group, Node, Stats } from './shapes.ts'
 
 export interface Evidence {
   downstreams: readonly Downstream[]
-  /** By downstream, of the last hour, in steps of 5 minutes. */
+  /** The last hour by downstream, in steps of 5 minutes. */
   lately: Stats
-  /** Of the last 30 days. */
+  /** The failures of the last 30 days. */
   failures: readonly Group[]
-  /** Open ones of other kinds than FAILED, raised in the last 30 days. */
+  /** Open alarms of other kinds than FAILED, raised in the last 30 days. */
   alarms: { alarms: readonly Alarm[]; nextCursor?: string }
   held: { keys: readonly object[]; nextCursor?: string }
   nodes: readonly Node[]
@@ -25,7 +25,7 @@ export type Wrong =
   | { code: 'PAUSED'; downstream: string }
   | { code: 'ALARM'; kind: string; downstream: string; count: string }
 
-/** What is due waits this long without anything being wrong. */
+/** A due delivery is a problem only after this wait. */
 const patienceMs = 5 * 60_000
 const mostGroups = 5
 
@@ -35,7 +35,7 @@ export function verdict(
 ): Wrong[] {
   const alive = (role: string): boolean => nodes.some(one => one.live && one.roles.includes(role))
   const failed = sumOf(downstreams.map(one => one.failed))
-  // Of one that is paused it says nothing new.
+  // A paused downstream is already reported as paused.
   const overdue = downstreams.flatMap(({ name, pausedAt, oldestDueAt }): Wrong[] =>
     pausedAt === undefined &&
     oldestDueAt !== undefined &&
@@ -85,7 +85,7 @@ function alarmsByKind({ alarms, nextCursor }: Evidence['alarms']): Wrong[] {
 
 const stepMs = 300_000
 
-/** By five minutes, of the last hour. */
+/** The counts of the last hour, in steps of five minutes. */
 export function slots(stats: Stats, name: string, of: 'attempts' | 'failedAttempts'): number[] {
   const series = stats.series.find(({ downstream }) => downstream === name)
   const from = Math.floor(Date.parse(stats.from) / stepMs) * stepMs
@@ -95,7 +95,7 @@ export function slots(stats: Stats, name: string, of: 'attempts' | 'failedAttemp
   )
 }
 
-/** At least half of the attempts of the last 5 to 10 minutes failed. */
+/** True: at least half of the attempts of the last 5 to 10 minutes failed. */
 export function isFailing(stats: Stats, name: string): boolean {
   const lately = (of: 'attempts' | 'failedAttempts'): number =>
     slots(stats, name, of)

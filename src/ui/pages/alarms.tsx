@@ -56,7 +56,7 @@ export function AlarmsPage() {
             name: words.alarms.resolved,
             cell: ({ taskNo, downstream, attempt, kind, status, resolvedAt }) =>
               kind === 'REJECTED' ? (
-                // It ends with its row.
+                // This alarm ends with its rejected row.
                 <Link to="/ui/held">{words.pages.held}</Link>
               ) : resolvedAt === undefined && status !== undefined && may('ops:write') ? (
                 <Act

@@ -8,7 +8,7 @@ import { may, texts, useLoaded } from '../state.ts'
 import { isFailing, slots } from '../verdict.ts'
 
 interface Row extends Downstream {
-  /** By five minutes, of the last hour. */
+  /** The counts of the last hour, in steps of five minutes. */
   attempts: number[]
   failedAttempts: number[]
   p99Ms: number | undefined
@@ -32,7 +32,7 @@ async function read(): Promise<Row[]> {
   return await Promise.all(rows.map(async row => ({ ...row, lastError: await lastErrorOf(row, failures) })))
 }
 
-/** Of what FAILED in the last 24 hours, or of what still waits for its next attempt, whichever came last. */
+/** The latest error: of a delivery that FAILED in the last 24 hours, or of one that waits for its next attempt. */
 async function lastErrorOf(
   { name, isFailing }: Row,
   failures: readonly Group[]
@@ -192,7 +192,7 @@ function Switch({ row, reload }: { row: Row; reload: () => void }) {
   )
 }
 
-/** An empty field takes away what was set: then the handler's limit holds. */
+/** An empty field removes the limit that was set. Then the handler's limit is in force. */
 function Limits({ row, reload }: { row: Row; reload: () => void }) {
   const words = texts.value.downstreams
   const title = `${words.changeLimits}: ${row.name}`

@@ -7,7 +7,7 @@ import { Difference, Field, taskPath } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
 import { go, now, texts } from '../state.ts'
 
-/** A new task with another body. What it was made from, and which lines differ, stays in its `extend`. */
+/** A new task with another body. Its `extend` records the original task and the changed lines. */
 export function EditAsNew({ task, body }: { task: Task; body: string }) {
   const before = prettyJson(body)
   const [text, setText] = useState(before)
@@ -17,7 +17,7 @@ export function EditAsNew({ task, body }: { task: Task; body: string }) {
   const { taken, left } = takeOver(task, now.value)
   const changed = difference(before.split('\n'), text.split('\n'))
   const send = async (): Promise<void> => {
-    // The API reads the text itself: only whether it is JSON is looked at here.
+    // Throws for text that is not JSON. The API gets the text itself.
     JSON.parse(text)
     const names = taken.filter(name => !without.includes(name))
     const post = postOf(task, taskNo, names, extendOf(task, changed), text === before ? body : text)

@@ -65,7 +65,7 @@ export function FailuresPage() {
   )
 }
 
-/** Bulk redeliveries that run, whoever began them. */
+/** The running bulk redeliveries of all users. */
 function Running() {
   const { value } = useLoaded(
     'running',
@@ -101,7 +101,7 @@ function Running() {
 
 type FailedDelivery = Delivery & { taskNo: string; messageCode: string; createdAt: string }
 
-/** The deliveries of a group that are FAILED now: those that "Redeliver" takes. */
+/** The deliveries of a group that are FAILED now. "Redeliver" redelivers these. */
 function Deliveries({ downstream, fingerprint }: { downstream: string; fingerprint: string }) {
   const words = texts.value
   const filter = { status: 'FAILED', downstream, fingerprint, from: epoch }
@@ -127,7 +127,7 @@ function Deliveries({ downstream, fingerprint }: { downstream: string; fingerpri
   )
 }
 
-/** Counts first; what is confirmed is what is taken. */
+/** Counts the deliveries before the question. The confirmed redelivery uses the same filter. */
 export async function askRedeliver(filter: Record<string, string>): Promise<void> {
   const words = texts.value.failures
   const { matched } = await post<{ matched: Count }>('/tasks/redeliver', { filter, dryRun: true })

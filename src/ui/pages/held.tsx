@@ -28,7 +28,7 @@ interface Blocked extends Delivery {
 
 const often = { kinds: ['audit', 'failure'] satisfies Change['kind'][], everyMs: 30_000 }
 
-/** All that waits for somebody. */
+/** Everything that waits for an operator. */
 export function HeldPage() {
   return (
     <>
@@ -75,7 +75,7 @@ function Keys() {
   )
 }
 
-/** Those that were asked about and are open still; those that nobody had to ask about yet are in the list of tasks. */
+/** The PREPARED tasks with at least one check. Those without a check are only in the list of tasks. */
 function PreparedTasks() {
   const words = texts.value
   const loaded = useList(
@@ -179,7 +179,7 @@ function Release({ row, reload }: { row: HeldKey; reload: () => void }) {
   )
 }
 
-/** Ends the FAILED head for good. Released, it stays FAILED and may be redelivered out of order. */
+/** Ends the FAILED head permanently. After a release instead, it stays FAILED and can be redelivered out of order. */
 function Skip({ row: { downstream, orderingKey, head }, reload }: { row: HeldKey; reload: () => void }) {
   const words = texts.value.held
   if (!head) return null

@@ -16,17 +16,17 @@ interface Taken {
   failedAgain: boolean
 }
 
-/** A bulk redelivery: how far it is, and what became of each delivery that it took. */
+/** A bulk redelivery: its progress, and the state of each delivery that it redelivered. */
 export function OperationPage() {
   const id = param('id')
-  /** 0: nothing changes any more. */
+  /** 0: the operation has ended, and nothing changes any more. */
   const [everyMs, setEveryMs] = useState(1_000)
   const loaded = useLoaded(
     `operation ${id}`,
     async () => {
       const one = await get<Operation>(`/operations/${encodeURIComponent(id)}`)
       const isOver = one.state !== 'RUNNING' && (one.deliveries?.['SENDING'] ?? 0) === 0
-      // To count those of a large one takes the database a while.
+      // For a large operation, the count takes the database some time.
       setEveryMs(isOver ? 0 : one.redelivered > 10_000 ? 5_000 : 1_000)
       return one
     },
@@ -89,10 +89,10 @@ function Progress({ one }: { one: Operation }) {
   )
 }
 
-/** The API counts all of them up to here, and of more those that are not at rest. */
+/** Up to this number the API counts all deliveries, above it only those that are SENDING or FAILED. */
 const mostCounted = 10_000
 
-/** Of all that it took, how many are where. The sum is what it took: none can be missing unseen. */
+/** The number of redelivered deliveries by status. The sum is the number of all, so a missing delivery would be visible. */
 function Proof({ one }: { one: Operation }) {
   const words = texts.value.operation
   const counts = one.deliveries ?? {}
@@ -136,7 +136,7 @@ function Proof({ one }: { one: Operation }) {
   )
 }
 
-/** Read again when the counts change: else it would show FAILED for a while below "All are HANDLED". */
+/** Read again when the counts change. Otherwise it would show FAILED for a while below "All are HANDLED". */
 function Deliveries({ id, counts }: { id: string; counts: string | undefined }) {
   const words = texts.value
   const loaded = useList(

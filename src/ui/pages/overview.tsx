@@ -11,7 +11,7 @@ interface Read {
   evidence: Evidence
 }
 
-/** What is wrong is wrong whatever the chart shows. */
+/** Reads the facts for the current problems, independent of the time span of the chart. */
 async function readEvidence(to: Date): Promise<Evidence> {
   const from = new Date(to.getTime() - spans['30d'] * 1000).toISOString()
   const [{ downstreams }, lately, { failures }, alarms, held, { nodes }] = await Promise.all([
@@ -63,7 +63,7 @@ function Board({ stats, evidence, seconds }: Read & { seconds: number }) {
   const perMinute = (name: 'accepted' | 'handled' | 'failed'): number[] =>
     points.map(point => (point[name] / stats.step) * 60)
   const failed = sumOf(downstreams.map(one => one.failed))
-  // Of one that is paused it says nothing new.
+  // A paused downstream is already reported as paused.
   const due = downstreams.filter(one => one.pausedAt === undefined && one.oldestDueAt !== undefined)
   const [oldest] = due.toSorted((a, b) => Date.parse(a.oldestDueAt ?? '') - Date.parse(b.oldestDueAt ?? ''))
   return (
@@ -139,7 +139,7 @@ const nothing = {
   failed: 0,
   exhausted: 0
 }
-/** Minutes in which nothing happened are zero, not missing. */
+/** Adds a point of zeros for each step without events. */
 function filled({ from, to, step }: Stats, points: readonly Point[]): Point[] {
   const known = new Map(points.map(point => [Date.parse(point.at), point]))
   const all: Point[] = []

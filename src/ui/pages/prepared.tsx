@@ -4,7 +4,7 @@ import { Status, Time } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
 import { may, texts } from '../state.ts'
 
-/** A half message that nobody has ended yet, and what may be said in place of its producer. */
+/** An open half message, with the actions to commit, roll back or check it in place of its producer. */
 export function Prepared({ task, reload }: { task: Task; reload: () => void }) {
   const { prepared } = task
   if (!prepared || task.status !== 'PREPARED') return null

@@ -4,11 +4,11 @@ import { Status } from '../parts.tsx'
 import type { Delivery, Task } from '../shapes.ts'
 import { may, texts } from '../state.ts'
 
-/** What settling changes: all that did not end well. */
+/** The deliveries that settle changes: all that are FAILED or SENDING. */
 const openOf = ({ deliveries }: Task): Delivery[] =>
   deliveries.filter(one => one.status === 'FAILED' || one.status === 'SENDING')
 
-/** Names each delivery that it changes; with a `downstream` that one alone. */
+/** Asks before a settle, with a list of the changed deliveries. With a `downstream`, only its delivery changes. */
 export function askSettle(
   { taskNo }: Task,
   changed: readonly Delivery[],
@@ -43,7 +43,7 @@ export function askSettle(
   })
 }
 
-/** What may be done to a task as a whole. */
+/** The actions on a whole task. */
 export function TaskActs({
   task,
   edit,

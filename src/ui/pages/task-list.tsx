@@ -4,7 +4,7 @@ import { Link, Status, Table, taskPath, Time } from '../parts.tsx'
 import type { Task } from '../shapes.ts'
 import { go, may, texts } from '../state.ts'
 
-/** Tasks with what may be done to each at once. */
+/** A list of tasks, with the actions on each task. */
 export function TaskList({ tasks, reload }: { tasks: readonly Task[]; reload: () => void }) {
   const words = texts.value.tasks
   return (
@@ -49,7 +49,7 @@ function lastReason({ deliveries }: Task): string {
     deliveries.find(one => one.status === 'FAILED') ?? deliveries.find(one => one.lastReason !== undefined)
   if (!worst) return ''
   const why = worst.reason === undefined ? '' : (texts.value.reason[worst.reason] ?? worst.reason)
-  // A reason like http_503 names the status already.
+  // A reason like http_503 already contains the status.
   const status = worst.lastReason?.includes(String(worst.lastStatus)) ? undefined : worst.lastStatus
   return [worst.status === 'HANDLED' ? '' : why, status, worst.lastReason].filter(Boolean).join(' · ')
 }

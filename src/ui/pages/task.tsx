@@ -14,7 +14,7 @@ import { Timeline } from './timeline.tsx'
 
 interface Read {
   task: Task
-  /** As it was posted. */
+  /** The text as posted. */
   body: string | undefined
   audit: AuditRow[]
   alarms: Alarm[]
@@ -30,7 +30,7 @@ async function read(taskNo: string): Promise<Read> {
   return { task: JSON.parse(text) as Task, body: bodyOf(text), audit, alarms }
 }
 
-/** The API puts the body last, with the text that was posted: JSON.parse would change its numbers. */
+/** The posted text of the body, which is the last member of the answer. JSON.parse would change its numbers. */
 function bodyOf(text: string): string | undefined {
   const mark = ',"messageBody":'
   for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + 1)) {
@@ -39,7 +39,7 @@ function bodyOf(text: string): string | undefined {
       JSON.parse(`${text.slice(0, at)}}`)
       return body
     } catch {
-      // It stands inside of another text.
+      // This match is inside another text.
     }
   }
   return undefined
@@ -106,11 +106,11 @@ export function TaskPage() {
 }
 
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`
-/** The POST of this very task. */
+/** The POST of the same task, as a curl command. */
 const curl = (task: Task, body: string): string =>
   `curl -H 'content-type: application/json' -H 'authorization: Bearer '"$ACKBOX_KEY" -d ${quoted(samePost(task, body))} ${location.origin}/tasks`
 
-/** Of a task that was made from another one, edited. */
+/** The origin of a task that is an edited copy of another task. */
 function CopiedFrom({ task }: { task: Task }) {
   const origin = originOf(task)
   if (!origin) return null
@@ -215,7 +215,7 @@ function Others({ title, taskNos }: { title: string; taskNos: string[] | undefin
   )
 }
 
-/** Redelivers to one downstream; what is HANDLED only by force. */
+/** Redelivers to one downstream. A HANDLED delivery is redelivered only with force. */
 function Redeliver({
   path,
   downstream,

@@ -48,7 +48,7 @@ export function TasksPage() {
       return
     }
     if (word === '' || Object.keys(filter).length > 0) return
-    // A whole taskNo, however old it is, is opened at once.
+    // A complete taskNo of any age is opened at once.
     const found = await get<Task>(`/tasks/${encodeURIComponent(word)}`).catch((error: unknown) => {
       if (error instanceof Refusal && error.status === 404) return null
       throw error
@@ -100,7 +100,7 @@ export function TasksPage() {
   )
 }
 
-/** All FAILED deliveries that match, on this page or not; it counts them first. */
+/** Redelivers all matching FAILED deliveries, also those on other pages. They are counted first. */
 function RedeliverAll({
   rows,
   filter
@@ -137,7 +137,7 @@ function useKnown(): Known | undefined {
   return value
 }
 
-/** What may follow what is typed: names of filters, and the values that exist. */
+/** Suggestions for the typed text: names of filters, and existing values. */
 function Suggestions({
   known,
   text,

@@ -22,7 +22,7 @@ interface DryRun {
   }[]
 }
 
-/** A task by hand, for a downstream: first what would be sent, then the task. */
+/** A test task for a downstream: first a dry run shows the requests, then the task is sent. */
 export function TestTaskPage() {
   const downstream = param('downstream')
   const words = texts.value.test
@@ -54,9 +54,9 @@ function Form({ handlers, downstream }: { handlers: readonly Handler[]; downstre
   const [code, setCode] = useState(handlers[0]?.messageCode ?? '')
   const [taskNo, setTaskNo] = useState(`test-${now.value.toISOString().replaceAll(/\D/g, '').slice(0, 14)}`)
   const [body, setBody] = useState(() => bodyFor(handlers[0]))
-  /** What was looked at: only this can be sent. */
+  /** The last dry run. Only the text that it showed can be sent. */
   const [seen, setSeen] = useState<{ text: string; run: DryRun }>()
-  // The API reads the text itself, and keeps its numbers.
+  // The text is not parsed here, so that its numbers stay unchanged.
   const members = (head: object): string => `${JSON.stringify(head).slice(0, -1)},"messageBody":${body}}`
   const text = members({ taskNo, messageCode: code })
   const isSeen = seen?.text === text
@@ -137,7 +137,7 @@ function Request({
   )
 }
 
-/** An HTTP request as one reads it, any other as its members. */
+/** An HTTP request in the usual form, any other request as a list of its members. */
 function lines({ method, url, headers, body, ...rest }: Record<string, unknown>): string {
   const text = (value: unknown): string =>
     typeof value === 'string' ? value : JSON.stringify(value, null, 2)

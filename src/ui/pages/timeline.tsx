@@ -10,7 +10,7 @@ type Event =
   | { at: string; kind: 'audit'; of: AuditRow }
   | { at: string; kind: 'alarm' | 'resolved'; of: Alarm }
 
-/** All that happened to a task, on one clock, oldest first. */
+/** All events of a task by time, oldest first. */
 export function Timeline({
   task,
   audit,
