@@ -1,4 +1,4 @@
-// As simple as a load balancer can be: goes by /readyz, in turn, and never sends a request twice.
+// A minimal load balancer: it uses the ready backends (/readyz) in turn, and never sends a request twice.
 import { EventEmitter, once } from 'node:events'
 import { Agent, createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -7,7 +7,7 @@ import { pause } from './client.ts'
 
 export interface Balancer {
   url: string
-  /** Resolves when requests go to this backend; at once for one that is none of ours. */
+  /** Resolves when this backend receives requests. Resolves at once for an unknown backend. */
   sees(backend: string): Promise<void>
   close(): Promise<void>
 }

@@ -1,10 +1,10 @@
-// What the sink does with a request: by seed, task, downstream and how often it came, so that a seed plays the same again.
+// How the sink handles a request. It follows from seed, task, downstream and the number of the request, so that a seed is repeatable.
 import { chance, weighted } from './random.ts'
 import { timeoutMs } from './terms.ts'
 
 export type Fate = 'good' | 'shaky' | 'doomed'
 
-/** `reset` cuts the connection; `hang` never answers; `late` answers well when the service has given up. */
+/** `reset` cuts the connection; `hang` never answers; `late` answers well after the service has given up. */
 export type Answer =
   | { kind: 'status'; status: number; afterMs: number }
   | { kind: 'hang' }
@@ -12,7 +12,7 @@ export type Answer =
   | { kind: 'late'; afterMs: number }
 
 export interface PlannedReceipt {
-  /** From the arrival of the request: less than the answer's time is a receipt that overtakes it. */
+  /** Counted from the arrival of the request. A receipt before the answer overtakes it. */
   afterMs: number
   result: 'HANDLED' | 'RETRY'
   token: 'good' | 'bad'
@@ -20,18 +20,18 @@ export interface PlannedReceipt {
 
 export interface Behaviour {
   answer: Answer
-  /** The answer itself says HANDLED. */
+  /** The answer itself reports HANDLED. */
   handled: boolean
   receipts: PlannedReceipt[]
 }
 
-/** How it goes for this task all through; a doomed one ends FAILED unless it is mended. */
+/** The fate of a task in all its attempts. A doomed task ends FAILED unless it is mended. */
 export const fateOf = (seed: number, taskNo: string, doomed = true): Fate =>
   weighted(chance(seed, `fate ${taskNo}`), { good: 66, shaky: 29, doomed: doomed ? 5 : 0 })
 
 export type Mode = 'well' | 'fail' | 'hang' | 'reset' | 'late'
 
-/** `nth` counts the requests of this delivery from 0; `mode` is what the nemesis makes of the whole sink. */
+/** `nth` counts the requests of this delivery from 0; `mode` is the fault that the nemesis sets for the whole sink. */
 export function behaviour(
   seed: number,
   about: {
@@ -40,7 +40,7 @@ export function behaviour(
     nth: number
     owed: boolean
     mended: boolean
-    /** Whether there are doomed ones at all. */
+    /** Whether tasks may be doomed. */
     doomed?: boolean
   },
   mode: Mode
@@ -65,7 +65,7 @@ export function behaviour(
   }
 
   function badAnswer(): Answer {
-    // A doomed one is never answered well, or it would not be doomed: with receipts to send, no receipt would do too.
+    // A doomed task never gets a good answer, not even a late one. Where a receipt is owed, a missing receipt would also do.
     const how = weighted(by, { s500: 40, s429: 20, reset: 15, hang: 10, late: fate === 'doomed' ? 0 : 15 })
     switch (how) {
       case 's500':
@@ -124,8 +124,8 @@ export function behaviour(
     }
   }
 
-  /** So that the receipt has time to overtake it. */
-  function slower(one: Answer): Answer {
-    return one.kind === 'status' ? { ...one, afterMs: Math.max(one.afterMs, by.whole(300, 900)) } : one
+  /** Leaves the receipt time to overtake the answer. */
+  function slower(fast: Answer): Answer {
+    return fast.kind === 'status' ? { ...fast, afterMs: Math.max(fast.afterMs, by.whole(300, 900)) } : fast
   }
 }

@@ -1,21 +1,21 @@
-// A producer's way to the service: one request, and what became of it.
-// Not Node's own: of Node 20's a first fetch whose connection breaks while its parser still compiles never ends.
+// One request of a producer to the service, and its result.
+// Not Node's own fetch: in Node 20, a first fetch whose connection breaks while its parser still compiles never ends.
 import { fetch } from 'undici'
 import type { Try } from './history.ts'
 
 export const pause = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
 
-/** A producer waits for an answer for so long. */
+/** How long a producer waits for an answer. */
 export const patienceMs = 4_000
 
-export interface Answered extends Try {
+export interface HttpAnswer extends Try {
   text: string
 }
 
 export async function ask(
   url: string,
   { method = 'GET', body, headers = {} }: { method?: string; body?: string; headers?: Record<string, string> }
-): Promise<Answered> {
+): Promise<HttpAnswer> {
   const at = Date.now()
   try {
     const answer = await fetch(url, {
@@ -31,41 +31,41 @@ export async function ask(
   }
 }
 
-/** Says neither yes nor no: whoever asked must ask again. */
+/** Neither accepted nor refused: the client must retry. */
 export const isUnclear = (status: number): boolean => status === 0 || status === 429 || status >= 500
 
-/** Of all in this process who ask again so many do at a time: a crowd would take from a service the time to recover. */
-const mostAgain = 16
-let again = 0
+/** Retries that run at the same time in this process. More would slow down the recovery of the service. */
+const mostRetries = 16
+let retries = 0
 const waiting: (() => void)[] = []
 
 async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  while (again >= mostAgain) await new Promise<void>(resolve => waiting.push(resolve))
-  again++
+  while (retries >= mostRetries) await new Promise<void>(resolve => waiting.push(resolve))
+  retries++
   try {
     return await work()
   } finally {
-    again--
+    retries--
     waiting.shift()?.()
   }
 }
 
-/** Asks until the answer is clear or the signal aborts; each try is told. */
+/** Retries until the answer is clear or the signal aborts. Adds each try to `tries`. */
 export async function askUntilClear(
-  once: () => Promise<Answered>,
+  once: () => Promise<HttpAnswer>,
   tries: Try[],
   signal: AbortSignal
-): Promise<Answered> {
-  const told = async (): Promise<Answered> => {
+): Promise<HttpAnswer> {
+  const recorded = async (): Promise<HttpAnswer> => {
     const answer = await once()
     tries.push({ at: answer.at, ms: answer.ms, status: answer.status })
     return answer
   }
-  let answer = await told()
+  let answer = await recorded()
   for (let waitMs = 100; isUnclear(answer.status) && !signal.aborted; waitMs = Math.min(waitMs * 2, 1_000)) {
     await pause(waitMs)
     const last = answer
-    answer = await inTurn(() => (signal.aborted ? Promise.resolve(last) : told()))
+    answer = await inTurn(() => (signal.aborted ? Promise.resolve(last) : recorded()))
   }
   return answer
 }

@@ -1,4 +1,4 @@
-// A host whose clock is wrong: the processes on it believe another time of day, while their monotonic clock goes as ever.
+// A host whose clock is wrong: its processes read another time of day. Their monotonic clock is unchanged.
 import { existsSync } from 'node:fs'
 
 const places = [
@@ -7,7 +7,7 @@ const places = [
   '/usr/lib/faketime/libfaketimeMT.so.1'
 ]
 
-/** The environment of such a process: libfaketime where it is installed, else Date alone, which is all that Node looks at. */
+/** The environment of such a process: libfaketime if it is installed, else a shifted Date, the only clock of the day that Node reads. */
 export function aheadBy(seconds: number): Record<string, string> {
   const library = places.find(existsSync)
   if (library !== undefined) {
@@ -23,17 +23,17 @@ export function aheadBy(seconds: number): Record<string, string> {
   return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(shift)}` }
 }
 
-/** Of another clock, as one answer tells it: how far that is ahead, and how far this may be from the truth, ms. */
+/** One measurement of another clock, in ms: how far it is ahead, and the largest error. */
 export interface Difference {
   aheadMs: number
   withinMs: number
 }
 
 /**
- * What the quickest answer says: on a busy machine one may be long on its way back, and would be taken for a clock that is behind. Where 0 is
- * possible, it is the better measure.
+ * The measurement with the quickest answer: on a busy machine a slow answer would look like a clock that is behind. Returns 0 if 0 is
+ * within the error.
  */
-export function differenceOf(told: readonly Difference[]): number {
-  const [best] = told.toSorted((a, b) => a.withinMs - b.withinMs)
+export function differenceOf(measured: readonly Difference[]): number {
+  const [best] = measured.toSorted((a, b) => a.withinMs - b.withinMs)
   return !best || Math.abs(best.aheadMs) < Math.max(10, best.withinMs) ? 0 : best.aheadMs
 }

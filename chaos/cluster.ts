@@ -1,4 +1,4 @@
-// All that a run consists of, in a folder of its own: two processes of each role, PostgreSQL, Redis, the sink, a balancer.
+// All parts of a run, in its own folder: two processes of each role, PostgreSQL, Redis, the sink, a balancer.
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -21,32 +21,32 @@ export interface Cluster {
   folder: string
   /** Of the balancer. */
   url: string
-  /** What a caller sends along. */
+  /** The headers of a caller. */
   headers: Record<string, string>
   members: Member[]
-  /** Resolves when every process says that it is ready, and the balancer has seen it of each behind it. */
+  /** Resolves when every process reports that it is ready, and the balancer has seen that of its backends. */
   ready(): Promise<void>
   postgres: PostgresServer
   redis: RedisServer | undefined
   witness: Witness
   exits: Exit[]
-  /** Names of secrets and their texts: none may ever be in a log or an answer. */
+  /** Secrets by name. None may appear in a log or an answer. */
   canaries: Record<string, string>
-  /** Also when a run broke off in the middle: nothing of it may stay behind. */
+  /** Removes all parts of the run, even if it broke off in the middle. */
   close(): Promise<void>
 }
 
 export interface ClusterOptions {
   seed: number
   queue: Queue
-  /** Servers that it needs are there. */
+  /** The servers that it needs are started. */
   fault?: FaultName
   /** Where package.json is. */
   root: string
   mutant?: Mutant
   /** Seconds that the hosts of workers and dispatchers are ahead of all others. */
   aheadSeconds: number
-  /** Each process has all roles, whatever its name: what it accepts it starts itself. */
+  /** Each process has all roles, regardless of its name. It starts the tasks that it accepts. */
   together: boolean
   keep: boolean
 }
@@ -115,7 +115,7 @@ async function build(
     AUTH: 'on',
     LOG_LEVEL: 'debug'
   }
-  // Not in one stroke: their way to PostgreSQL leads through a proxy of this very process.
+  // Not synchronous: the proxy to PostgreSQL runs in this process.
   const run = (...args: string[]) =>
     promisify(execFile)(process.execPath, [join(dist, 'src/cli/ackbox.js'), ...args], {
       env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
@@ -123,11 +123,11 @@ async function build(
     })
   await run('migrate')
   const scopes = 'tasks:write,tasks:read,ops:read,ops:write'
-  // The key alone is on stdout.
+  // stdout holds only the key.
   const key = (await run('key', 'create', 'chaos', '--scopes', scopes)).stdout.trim()
 
   const exits: Exit[] = []
-  // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
+  // For the second Ctrl-C, or the death of the run: processes in their own groups would outlive it.
   const endAll = () => {
     for (const pid of [...members.map(one => one.pid()), ...(redis?.pids() ?? []), ...postgres.pids()])
       slay(pid)

@@ -1,4 +1,4 @@
-// Servers that have a successor: a PostgreSQL with a synchronous standby, and a Redis with a replica and three Sentinels.
+// Servers with a successor: a PostgreSQL with a synchronous standby, and a Redis with a replica and three Sentinels.
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chownSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -15,14 +15,14 @@ const noSuchFault = (): never => {
   throw new Error('not with --fault')
 }
 
-/** A primary whose commits wait for its standby: what was answered 2xx, both have. */
+/** A primary whose commits wait for its standby, so both have each task that was answered 2xx. */
 export async function servePair(folder: string): Promise<PostgresServer> {
   const [primaryDir, standbyDir] = [join(folder, 'postgres'), join(folder, 'standby')]
   mkdirSync(primaryDir, { mode: 0o711 })
   const empty = await runPostmaster({ dataDir: primaryDir })
   await stopPostmaster({ pid: empty.pid, dataDir: primaryDir })
   execFileSync('cp', ['-a', primaryDir, standbyDir])
-  // It takes a port of its own.
+  // The standby takes its own port.
   rmSync(join(standbyDir, 'port'), { force: true })
   const signal = join(standbyDir, 'postgres/standby.signal')
   writeFileSync(signal, '')
@@ -39,10 +39,10 @@ export async function servePair(folder: string): Promise<PostgresServer> {
       primary_conninfo: `host=127.0.0.1 port=${primary.port} user=postgres password=${password} application_name=standby`
     }
   })
-  // The standby first: the first one is not the primary.
+  // The standby first, so that the first host of the list is not the primary.
   const url = `postgres://postgres:${password}@127.0.0.1:${standby.port},127.0.0.1:${primary.port}/postgres`
   const options = { max: 2, onnotice: () => {}, connection: { application_name: 'chaos' } }
-  // To postgres.js `read-write` is what a standby says of itself, too.
+  // With `read-write`, postgres.js would also take the standby.
   const sql = postgres(url, { ...options, target_session_attrs: 'primary' })
   for (;;) {
     const [row] = await sql`select from pg_stat_replication where sync_state = 'sync'`.catch(() => [])
@@ -98,13 +98,13 @@ export async function serveSentinels(folder: string): Promise<RedisServer> {
   }
   const inMemory = ['--save', '', '--appendonly', 'no', '--maxmemory-policy', 'noeviction', '--dir']
   const first = await serve(...inMemory, dirOf('redis'))
-  // What it gets from its master it writes into its folder first.
+  // A replica first writes the data of its master to its folder.
   const replica = await serve(...inMemory, dirOf('replica'), '--replicaof', '127.0.0.1', `${first.port}`)
   const info = (port: number) => ask(port, redis => redis.info('replication')).catch(() => '')
   while (!(await info(replica.port)).includes('master_link_status:up')) await pause(50)
   const sentinels = await Promise.all(
     [1, 2, 3].map(async nth => {
-      // A Sentinel writes what it learns into its file.
+      // A Sentinel writes its state to its file.
       const dir = dirOf(`sentinel-${nth}`)
       const file = join(dir, 'sentinel.conf')
       const lines = [
@@ -117,15 +117,16 @@ export async function serveSentinels(folder: string): Promise<RedisServer> {
       return await serve(file, '--sentinel')
     })
   )
-  const [asked] = sentinels
-  const known = async (field: string): Promise<string | undefined> => {
+  const [firstSentinel] = sentinels
+  const masterField = async (field: string): Promise<string | undefined> => {
     const [row = []] = await ask(
-      asked?.port ?? 0,
+      firstSentinel?.port ?? 0,
       redis => redis.call('sentinel', 'masters') as Promise<string[][]>
     )
     return row[row.indexOf(field) + 1]
   }
-  while ((await known('num-other-sentinels')) !== '2' || (await known('num-slaves')) !== '1') await pause(100)
+  while ((await masterField('num-other-sentinels')) !== '2' || (await masterField('num-slaves')) !== '1')
+    await pause(100)
   return {
     url: `redis+sentinel://${sentinels.map(({ port }) => `127.0.0.1:${port}`).join(',')}/${master}`,
     pids: () => children.filter(isAlive).map(({ pid = 0 }) => pid),
@@ -133,7 +134,7 @@ export async function serveSentinels(folder: string): Promise<RedisServer> {
       const gone = once(first.child, 'exit')
       first.child.kill('SIGKILL')
       await gone
-      while ((await known('port')) !== `${replica.port}`) await pause(50)
+      while ((await masterField('port')) !== `${replica.port}`) await pause(50)
     },
     kill: noSuchFault,
     start: noSuchFault,

@@ -1,7 +1,7 @@
-// Everything a run has seen, as data: the judge looks at nothing else. Times are ms since 1970 by the host's clock.
+// All observations of a run, as data. The judge reads nothing else. Times are ms since 1970 by the host's clock.
 import type { Code } from './terms.ts'
 
-/** A task as the producer means to post it; everything about it follows from the seed. */
+/** A task as the producer will post it. All its fields follow from the seed. */
 export interface PlannedTask {
   atMs: number
   taskNo: string
@@ -13,13 +13,13 @@ export interface PlannedTask {
   needCallback?: boolean
   retryTimes?: number
   orderingKey?: string
-  /** Posted again with the same content, so long after the first. */
+  /** Posted again with the same content, this long after the first POST. */
   againAfterMs?: number
-  /** Posted again with another body, which must be refused, once the first was taken. */
+  /** Posted again with another body after the first was accepted. This must be refused. */
   conflictAfterMs?: number
   removeAfterMs?: number
   redeliverAfterMs?: number
-  /** It must be refused: nobody knows its code, or its body breaks the schema. */
+  /** It must be refused: its code is unknown, or its body breaks the schema. */
   isWrong?: true
 }
 
@@ -34,7 +34,7 @@ export interface Call {
   taskNo: string
   kind: 'first' | 'again' | 'conflict' | 'wrong' | 'look' | 'remove' | 'redeliver'
   tries: Try[]
-  /** The last word; 0 when the run ended without one. */
+  /** The status of the last try; 0 when the run ended without an answer. */
   status: number
 }
 
@@ -53,17 +53,17 @@ export interface Arrival {
   sender: string
   /** When its sender built it. */
   builtAt: number
-  /** The sink had read everything that had reached it by then, so this came later. `at` is when it was read. */
+  /** By then the sink had read everything that had reached it, so this came later. `at` is the time of the read. */
   cameAfter: number
-  /** Which of the sink's connections it came on, by number. */
+  /** The number of its connection at the sink. */
   connection: number
-  /** Its connection ended after this; missing: it never did. */
+  /** Its connection ended after this time. Missing if it never ended. */
   closedAfter?: number
-  /** What the sink decided: a status, or `hang`, `reset`, `late`. */
+  /** The answer of the sink: a status, or `hang`, `reset`, `late`. */
   answer: string
-  /** When the answer had left; missing when it never did, or nobody waited for it any more. */
+  /** When the answer was sent. Missing if it was never sent, or the client had given up. */
   answeredAt?: number
-  /** The answer said HANDLED. */
+  /** The answer itself reported HANDLED. */
   handled: boolean
 }
 
@@ -73,8 +73,8 @@ export interface Receipt {
   attempt: number
   result: 'HANDLED' | 'RETRY'
   token: 'good' | 'bad'
-  /** Each try, and what its answer said. */
-  tries: (Try & { applied?: boolean; says?: string })[]
+  /** Each try, with the fields of its answer. */
+  tries: (Try & { applied?: boolean; deliveryStatus?: string })[]
 }
 
 export interface Exit {
@@ -84,27 +84,27 @@ export interface Exit {
   launchedAt: number
   code: number | null
   signal: string | null
-  /** It had not been ready yet. */
+  /** It was not ready yet. */
   starting: boolean
-  /** What we had done to it; undefined: it ended by itself. */
+  /** The signal that the run sent. Undefined if the process ended by itself. */
   by?: 'kill' | 'term'
-  /** The end of its log, where we had not killed it. */
-  said?: string
+  /** The end of its log, unless the run killed it. */
+  logTail?: string
 }
 
 export interface Fault {
   action: string
   target: string
-  /** The launch of a process that it hit, where it hit one. */
+  /** The launch of the process that it hit, if any. */
   process?: string
   from: number
-  /** When its mending began: until then what was killed is dead, and what was stopped stands still. */
+  /** When its mending began. Until then a killed process is dead, and a stopped process is held. */
   mendedFrom: number
   /** When it was mended: the process ready again, the server up, the sink well. */
   to: number
 }
 
-/** One piece of work of the metronome: when it ended, how long it took, and how much of that a processor worked for it. */
+/** One piece of work of the metronome: its end, its duration, and its CPU time. */
 export interface Beat {
   at: number
   ms: number
@@ -142,7 +142,7 @@ export interface SeenAlarm {
   resolvedAt?: string
 }
 
-/** What the samples inside the database found; the only thing here that does not come through the public API. */
+/** A finding of the samples inside the database. Nothing else here bypasses the public API. */
 export interface InsideFinding {
   invariant: 'I10' | 'I32'
   taskNo: string
@@ -164,13 +164,13 @@ export interface History {
   faults: Fault[]
   exits: Exit[]
   beats: Beat[]
-  /** Where a canary was found, and which. */
-  leaks: { where: string; what: string }[]
+  /** Where a canary was found, and its name. */
+  leaks: { place: string; secret: string }[]
   inside: InsideFinding[]
-  /** When a process heard that it had been called dead. */
+  /** When a process logged that it had been declared dead. */
   calledDead: { process: string; at: number }[]
-  /** Actions that were to run. */
+  /** The planned actions. */
   wanted: string[]
-  /** What was stopped before its time by Ctrl-C. */
+  /** Ctrl-C stopped the run early. */
   interrupted: boolean
 }

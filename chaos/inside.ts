@@ -1,9 +1,9 @@
-// White box, beside the judge: once a second two questions to the database itself that the API cannot answer.
+// White box, beside the judge: once a second, two checks in the database itself that are not possible through the API.
 import type postgres from 'postgres'
 import type { InsideFinding } from './history.ts'
 import { leaseMs, longestBackoffMs, receiptTimeoutMs } from './terms.ts'
 
-/** Start times of the load are at most this far away. */
+/** Start times of the load are at most this far in the future. */
 const latestStartMs = 7_000
 const farthestMs = Math.max(leaseMs, receiptTimeoutMs, longestBackoffMs, latestStartMs) + 1_000
 
@@ -14,17 +14,17 @@ interface Row {
   orphan: boolean
 }
 
-/** I10: what is SENDING has a clock, and not a far one. I32: an attempt number never falls. */
+/** I10: a SENDING delivery has a next action, and it is not far away. I32: an attempt number never falls. */
 export async function lookInside(
   sql: postgres.Sql,
   stop: AbortSignal,
   findings: InsideFinding[]
 ): Promise<void> {
   const attempts = new Map<string, number>()
-  const told = new Set<string>()
-  const tell = (invariant: InsideFinding['invariant'], { task_no, downstream }: Row, detail: string) => {
-    if (told.has(invariant + task_no)) return
-    told.add(invariant + task_no)
+  const reported = new Set<string>()
+  const report = (invariant: InsideFinding['invariant'], { task_no, downstream }: Row, detail: string) => {
+    if (reported.has(invariant + task_no)) return
+    reported.add(invariant + task_no)
     findings.push({ invariant, taskNo: task_no, detail: `${downstream}: ${detail}` })
   }
   while (!stop.aborted) {
@@ -32,21 +32,21 @@ export async function lookInside(
     for (const row of rows) {
       const key = `${row.task_no} ${row.downstream}`
       const before = attempts.get(key) ?? 0
-      if (row.attempt < before) tell('I32', row, `attempt fell from ${before} to ${row.attempt}`)
+      if (row.attempt < before) report('I32', row, `attempt fell from ${before} to ${row.attempt}`)
       attempts.set(key, row.attempt)
-      if (row.orphan) tell('I10', row, 'SENDING without a clock, or with one that is too far away')
+      if (row.orphan) report('I10', row, 'SENDING without a clock, or with one that is too far away')
     }
     await new Promise(resolve => setTimeout(resolve, 1_000))
   }
 }
 
-/** Nothing while the server is away: that is the nemesis at work. */
+/** Empty while the nemesis keeps the server down. */
 function sample(sql: postgres.Sql): Promise<Row[]> {
-  const looking = sql<Row[]>`
+  const query = sql<Row[]>`
     select t.task_no, d.downstream, d.attempt,
       d.status = 0 and (d.next_action_at is null
         or d.phase <> 'BLOCKED' and d.next_action_at > now() + ${farthestMs} * interval '1 ms') as orphan
     from delivery d join task t on t.id = d.task_id
     where d.updated_at > now() - interval '10 s' or d.status = 0`
-  return looking.catch(() => [])
+  return query.catch(() => [])
 }

@@ -1,4 +1,4 @@
-// The verdict: all charges over the whole history. Pure, so that each charge can be shown to fall on the guilty only.
+// The verdict: all charges over the whole history. Pure, so that tests can show that each charge finds only its own fault.
 import type { History } from './history.ts'
 import * as answers from './judge/answers.ts'
 import * as arrivals from './judge/arrivals.ts'
@@ -10,7 +10,7 @@ import type { Charge, Finding } from './judge/finding.ts'
 export interface Verdict {
   verdict: 'green' | 'red' | 'inconclusive'
   seed: number
-  /** Why nothing can be said; empty when something can. */
+  /** Why there can be no verdict; else empty. */
   inconclusive: string[]
   tasks: number
   accepted: number
@@ -23,7 +23,7 @@ export interface Verdict {
   findings: Finding[]
 }
 
-const questions: ((evidence: Evidence) => Finding[])[] = [
+const checks: ((evidence: Evidence) => Finding[])[] = [
   arrivals.lost,
   arrivals.unexpected,
   answers.vanished,
@@ -53,10 +53,10 @@ const questions: ((evidence: Evidence) => Finding[])[] = [
 export function judge(history: History, fewest: number): Verdict {
   const evidence = evidenceOf(history)
   const repeats = duplicates(evidence)
-  const findings = [...questions.flatMap(question => question(evidence)), ...repeats.unexplained]
+  const findings = [...checks.flatMap(check => check(evidence)), ...repeats.unexplained]
   const inconclusive = doubts(history, evidence, fewest)
   return {
-    // What was seen was seen: doubts do not clear anybody.
+    // A finding counts in spite of doubts.
     verdict: findings.length > 0 ? 'red' : inconclusive.length > 0 ? 'inconclusive' : 'green',
     seed: history.seed,
     inconclusive,

@@ -1,4 +1,4 @@
-// Broken on purpose: order by orderingKey. The index that makes two heads impossible is taken away, or nothing would show.
+// Mutants of the order by orderingKey. The index that prevents two heads is removed, or it would hide the mutants.
 import type { Mutant } from './mutant.ts'
 
 const migration = '../src/db/migrations/0005_operations.sql'
@@ -11,14 +11,15 @@ const profile = { perKey: 20, seconds: 24 }
 
 export const keyMutants: Record<string, Mutant> = {
   'promotion-before-receipt': {
-    what: 'the next one of a key goes when the one before it was answered, though a receipt is owed',
+    description:
+      'the next delivery of a key is sent after the answer to the one before it, though a receipt is owed',
     file: migration,
     from: "new.status <> old.status AND (new.status <> 0 OR new.phase = 'BLOCKED')",
     to: "(new.status <> 0 OR new.phase IN ('BLOCKED', 'AWAITING_RECEIPT'))",
     also: [
       twoHeadsAreFine,
       {
-        // The function of today.
+        // The current version of the function.
         file: '../src/db/migrations/0006_owner.sql',
         from: `SELECT d.task_id, d.position, d.status, d.phase, d.attempt FROM delivery d
 			WHERE`,
@@ -31,7 +32,7 @@ export const keyMutants: Record<string, Mutant> = {
     profile
   },
   'two-heads': {
-    what: 'one that is accepted is a head, whatever is in front of it',
+    description: 'an accepted delivery becomes a head, even behind another one',
     file: 'src/db/new-deliveries.js',
     from: 'p.position <> k.head',
     to: 'p.position < k.head',
@@ -41,7 +42,7 @@ export const keyMutants: Record<string, Mutant> = {
     profile
   },
   'forgotten-promotion': {
-    what: 'what a process did not live to promote is never looked for',
+    description: 'a delivery that a process did not promote before its death is never looked for',
     file: 'src/delivery/ordering.js',
     from: 'sweeping || !cluster.hasPromotions()',
     to: 'true',
@@ -50,7 +51,7 @@ export const keyMutants: Record<string, Mutant> = {
     profile
   },
   'position-by-chance': {
-    what: 'places in a key do not follow the order of acceptance',
+    description: 'positions in a key do not follow the order of acceptance',
     file: 'src/db/new-deliveries.js',
     from: 'k.next - n + nth - 1 as position',
     to: 'k.next - n + nth - 1 + (random() * 1000000)::int as position',
@@ -59,7 +60,8 @@ export const keyMutants: Record<string, Mutant> = {
     profile
   },
   'position-without-lock': {
-    what: 'a place is drawn before its key is locked, so that one that is accepted later may stand before',
+    description:
+      'a position is taken before its key is locked, so that a later task may stand before an earlier one',
     file: 'src/db/new-deliveries.js',
     from: 'k.next - n + nth - 1 as position',
     to: '(extract(epoch from now()) * 1000000)::bigint + nth - 1 as position',
@@ -70,7 +72,7 @@ export const keyMutants: Record<string, Mutant> = {
         to: 'next = greatest(ordering.next, excluded.next), head = coalesce(ordering.head, excluded.head)'
       },
       {
-        // Time between the draw and the lock.
+        // Leaves time between the position and the lock.
         file: 'src/db/new-deliveries.js',
         from: `where (task_id in (select id from stored)) is true
       ) w

@@ -4,8 +4,8 @@ import type { PlannedTask } from './history.ts'
 import { chance, weighted } from './random.ts'
 
 /**
- * So many tasks of each key, in turn, so that all keys go on side by side. None is doomed: what FAILED would hold its key, and that is
- * right. Of the others the sink fails a fifth and more, and many receipts are late.
+ * `perKey` tasks of each key, in turn, so that all keys are in use at the same time. No task is doomed: a FAILED delivery would rightly
+ * hold its key. The sink fails a fifth of the tasks or more, and many receipts are late.
  */
 export function planKeys(
   seed: number,
@@ -18,7 +18,7 @@ export function planKeys(
   return Array.from({ length: count }, (_, n): PlannedTask => {
     const messageCode = weighted(by, { 'chaos.receipt': 50, 'chaos.pair': 30, 'chaos.plain': 20 })
     return {
-      // Four at the same moment, as of four producers.
+      // Four at the same moment, as from four producers.
       atMs: Math.floor(((n - (n % 4)) * 1_000) / rate),
       taskNo: mendable(seed, n),
       messageCode,
@@ -31,7 +31,7 @@ export function planKeys(
   })
 }
 
-/** A number by which its fate is no doom. */
+/** A taskNo that is not doomed. */
 function mendable(seed: number, n: number): string {
   for (let nth = 0; ; nth++) {
     const taskNo = `chaos-${seed}-${n}${nth === 0 ? '' : `-${nth}`}`

@@ -1,8 +1,8 @@
-// Looks for planted secrets and for every token that was handed out, in all that leaves a process for eyes of people.
+// Searches for planted secrets and issued tokens in all texts that people read.
 import { readFileSync } from 'node:fs'
 import type { History } from './history.ts'
 
-/** A callback token, as src/domain/tokens.ts makes them; what counts is its last part. */
+/** A callback token, as src/domain/tokens.ts makes it. Only its last part is compared. */
 const tokenShape = /v1\.[A-Za-z0-9_-]{8}\.[0-9a-z]{1,9}\.[a-z][a-z0-9-]{0,31}\.\d{1,10}\.([A-Za-z0-9_-]{43})/g
 
 export function leaksIn(
@@ -11,21 +11,23 @@ export function leaksIn(
   tokens: readonly string[]
 ): History['leaks'] {
   const macs = new Set(tokens.map(token => token.slice(-43)))
-  return Object.entries(texts).flatMap(([where, text]) => [
-    ...Object.entries(canaries).flatMap(([what, secret]) => (text.includes(secret) ? [{ where, what }] : [])),
+  return Object.entries(texts).flatMap(([place, text]) => [
+    ...Object.entries(canaries).flatMap(([secret, canary]) =>
+      text.includes(canary) ? [{ place, secret }] : []
+    ),
     ...([...text.matchAll(tokenShape)].some(([, mac]) => macs.has(mac ?? ''))
-      ? [{ where, what: 'a callback token' }]
+      ? [{ place, secret: 'a callback token' }]
       : [])
   ])
 }
 
-/** When a log line began with these words, ms since 1970. */
-export function saidAt(logs: readonly string[], words: string): number[] {
+/** The times of log lines whose message begins with these words, ms since 1970. */
+export function loggedAt(logs: readonly string[], words: string): number[] {
   const line = new RegExp(`"time":(\\d+),[^\\n]*"msg":"${words}`, 'g')
   return logs.flatMap(log => [...log.matchAll(line)].map(([, time]) => Number(time)))
 }
 
-/** A file that nobody wrote holds nothing. */
+/** Empty if the file does not exist. */
 export function textOf(file: string): string {
   try {
     return readFileSync(file, 'utf8')

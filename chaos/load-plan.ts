@@ -1,4 +1,4 @@
-// The whole load, from the seed: which task is posted when, and what else is done to it.
+// The whole load, derived from the seed: when each task is posted, and the later calls about it.
 import { fateOf } from './behaviour.ts'
 import type { PlannedTask } from './history.ts'
 import { chance, weighted, type Chance } from './random.ts'
@@ -28,11 +28,11 @@ function planTask(seed: number, by: Chance, n: number, atMs: number): PlannedTas
     body: bodyText(by, n),
     ...(start === 'at' && { startInMs: by.whole(500, 7_000) }),
     ...(start === 'delay' && { delayMs: by.whole(200, 5_000) }),
-    // A code none of whose downstreams takes receipts is refused with true.
+    // `true` is refused if no downstream of the code takes receipts.
     ...(by.hit(0.1) && { needCallback: by.hit(0.5) && messageCode !== 'chaos.plain' }),
     ...(fate === 'doomed' ? { retryTimes: by.whole(1, 3) } : by.hit(0.1) && { retryTimes: by.whole(20, 40) }),
     ...(more === 'again' && { againAfterMs: by.whole(0, 4_000) }),
-    // At the very same moment: two equal POSTs race.
+    // At the same moment: two equal POSTs race.
     ...(more === 'twice' && { againAfterMs: 0 }),
     ...(more === 'conflict' && { conflictAfterMs: by.whole(0, 3_000) }),
     ...(more === 'remove' && { removeAfterMs: by.whole(0, 3_000) }),
@@ -46,7 +46,7 @@ function wrong(by: Chance, n: number): Pick<PlannedTask, 'messageCode' | 'body'>
     : { messageCode: 'chaos.plain', body: `{"n":"${n} is no number"}` }
 }
 
-/** Texts that come out otherwise when somebody parses and prints them. */
+/** Texts that change when a program parses and prints them. */
 function bodyText(by: Chance, n: number): string {
   return by.pick([
     `{"n":${n}}`,

@@ -1,16 +1,16 @@
-// The producers: post what was planned when it is due, ask again after every unclear answer, and note each answer.
-import { ask, askUntilClear, pause, type Answered } from './client.ts'
+// The producers. They post each planned task when it is due, retry after every unclear answer, and record each answer.
+import { ask, askUntilClear, pause, type HttpAnswer } from './client.ts'
 import type { Call, PlannedTask } from './history.ts'
 
 export interface LoadOptions {
   url: string
   headers: Record<string, string>
   planned: readonly PlannedTask[]
-  /** Before a task is redelivered its downstream gets well. */
+  /** Called before a redelivery: from then on the sink answers this task well. */
   mend: (taskNo: string) => Promise<void>
-  /** Aborts when nobody waits for answers any more. */
+  /** Ends the wait for answers. */
   signal: AbortSignal
-  /** Aborts when nothing new shall begin. */
+  /** Ends the start of new tasks. */
   stop: AbortSignal
 }
 
@@ -18,7 +18,7 @@ export interface Load {
   calls: Call[]
   /** Resolves when the last task was posted, or at `stop`. */
   posted: Promise<void>
-  /** Resolves when every call has its clear answer, or when for `ms` no further one got it. */
+  /** Resolves when every call has a clear answer, or after `ms` without progress. */
   answered(ms: number, onAnswer: () => void): Promise<void>
 }
 
@@ -54,7 +54,7 @@ export function startLoad(options: LoadOptions): Load {
   }
 }
 
-/** Sleeps, unless it is over before; what is late goes on at once. */
+/** Sleeps for `ms`, or until `stop` aborts. A negative `ms` counts as 0. */
 export function unless(stop: AbortSignal, ms: number): Promise<void> {
   if (stop.aborted) return Promise.resolve()
   return new Promise(resolve => {
@@ -87,7 +87,7 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
   const startAt = Date.now() + (task.startInMs ?? 0)
   const text = envelope(task, startAt)
   const path = `/tasks/${task.taskNo}`
-  const call = async (kind: Call['kind'], once: () => Promise<Answered>): Promise<number> => {
+  const call = async (kind: Call['kind'], once: () => Promise<HttpAnswer>): Promise<number> => {
     const made: Call = { taskNo: task.taskNo, kind, tries: [], status: 0 }
     calls.push(made)
     const { status } = await askUntilClear(once, made.tries, signal)
@@ -109,7 +109,7 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
   }
   const [status] = await Promise.all([first, again()])
   if (status < 200 || status > 299) return
-  // Read your write, on whichever process.
+  // A read after the write, by any process of the service.
   if (task.atMs % 8 === 0) await call('look', () => ask(url + path, { headers }))
   if (task.conflictAfterMs !== undefined) {
     await pause(task.conflictAfterMs)
@@ -125,8 +125,8 @@ async function produce(options: LoadOptions, calls: Call[], task: PlannedTask): 
   }
 
   async function redeliver(): Promise<void> {
-    const looked = await askUntilClear(() => ask(url + path, { headers }), [], signal)
-    if (looked.status !== 200 || (JSON.parse(looked.text) as { status: string }).status !== 'FAILED') return
+    const answer = await askUntilClear(() => ask(url + path, { headers }), [], signal)
+    if (answer.status !== 200 || (JSON.parse(answer.text) as { status: string }).status !== 'FAILED') return
     await options.mend(task.taskNo)
     await call('redeliver', () => ask(`${url}${path}/redeliver`, { method: 'POST', body: '{}', headers }))
   }

@@ -1,4 +1,4 @@
-// A MariaDB in a folder of its own, which can be killed and started again.
+// A MariaDB in its own folder. It can be killed and started again.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync } from 'node:fs'
@@ -7,7 +7,7 @@ import { freePort } from '../src/embedded/port.ts'
 
 export interface MariadbServer {
   port: number
-  /** Answers to `kill -9`. */
+  /** Resolves when the process has ended. `kill -9` by default. */
   kill(signal?: NodeJS.Signals): Promise<void>
   /** Starts it again on its port. */
   start(): Promise<void>
@@ -15,23 +15,23 @@ export interface MariadbServer {
 }
 
 const readyLine = 'ready for connections'
-// Debian keeps it where only root looks.
+// Debian installs it in a folder that only root has in its PATH.
 const env = { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin:/usr/local/sbin` }
 
 export const hasMariadb = (): boolean => spawnSync('mariadbd', ['--version'], { env }).status === 0
 
-/** `isDurable`: what was committed survives a kill. */
+/** `isDurable`: a commit survives a kill. */
 export async function serveMariadb(
   home: string,
   { isDurable }: { isDurable: boolean }
 ): Promise<MariadbServer> {
   const data = path.join(home, 'data')
-  // A server that starts removes the temporary tables that it finds: in a common folder those of its neighbours.
+  // A starting server removes the temporary tables that it finds. In a shared folder these would belong to other servers.
   const temporary = path.join(home, 'tmp')
   mkdirSync(temporary, { recursive: true })
-  // As root it refuses to start unless it is told to.
+  // As root, mariadbd starts only with this option.
   const user = process.getuid?.() === 0 ? ['--user=root'] : []
-  const made = spawnSync(
+  const install = spawnSync(
     'mariadb-install-db',
     [
       '--no-defaults',
@@ -43,7 +43,7 @@ export async function serveMariadb(
     ],
     { env, encoding: 'utf8' }
   )
-  if (made.status !== 0) throw new Error(made.stdout + made.stderr)
+  if (install.status !== 0) throw new Error(install.stdout + install.stderr)
   const port = await freePort()
   let child: ChildProcess | undefined
   const start = async (): Promise<void> => {
@@ -65,16 +65,16 @@ export async function serveMariadb(
       { env, stdio: ['ignore', 'ignore', 'pipe'] }
     )
     child = starting
-    let said = ''
+    let log = ''
     await new Promise<void>((resolve, reject) => {
-      // Read for as long as it lives: a full pipe would stop it.
+      // Read until the process ends: a full pipe would block it.
       starting.stderr.setEncoding('utf8').on('data', (text: string) => {
-        if (said.includes(readyLine)) return
-        said += text
-        if (said.includes(readyLine)) resolve()
+        if (log.includes(readyLine)) return
+        log += text
+        if (log.includes(readyLine)) resolve()
       })
       starting.once('error', reject)
-      starting.once('exit', () => reject(new Error(`mariadbd ended at its start:\n${said}`)))
+      starting.once('exit', () => reject(new Error(`mariadbd ended at its start:\n${log}`)))
     })
   }
   await start()

@@ -1,4 +1,4 @@
-// One process of the service, as a supervisor keeps it: started, watched, started again.
+// One process of the service under a supervisor: started, watched, started again.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,12 +14,12 @@ export interface Member {
   role: Role
   url: string
   pid(): number
-  /** The name of its present launch, which no other has: a pid may come again. */
+  /** The unique name of its present launch. A pid may be reused. */
   process(): string
   start(): Promise<void>
-  /** kill -9, then gone. */
+  /** kill -9. Resolves when the process has ended. */
   kill(): Promise<void>
-  /** SIGTERM, then gone. */
+  /** SIGTERM. Resolves when the process has ended. */
   end(): Promise<void>
   freeze(): void
   thaw(): void
@@ -28,7 +28,7 @@ export interface Member {
 export interface MemberOptions {
   name: string
   role: Role
-  /** What it is started with. */
+  /** The value of ROLE. */
   roles: string
   port: number
   /** The compiled main.js. */
@@ -38,10 +38,10 @@ export interface MemberOptions {
   onExit: (exit: Exit) => void
 }
 
-/** Only ends a run that hangs: one that is started while PostgreSQL is gone is started again until it is back, however long that takes. */
+/** Only ends a run that hangs. While PostgreSQL is down, the process is started again and again until PostgreSQL is back. */
 const startMs = 600_000
-/** Characters of its log, for whoever asks why it ended. */
-const saidKept = 600
+/** Characters of its log that show why it ended. */
+const logTailLength = 600
 
 export function member({ name, role, roles, port, main, env, folder, onExit }: MemberOptions): Member {
   const url = `http://127.0.0.1:${port}`
@@ -53,7 +53,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
   const nameOfLaunch = () => `${name}#${launches}`
 
   function launch(): void {
-    // Into a file: it takes all, whether or not somebody reads, and outlives every kill.
+    // A file takes all output without a reader, and survives every kill.
     const file = join(folder, `${name}.log`)
     const log = openSync(file, 'a')
     by = undefined
@@ -70,7 +70,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
         PORT: `${port}`
       },
       cwd: folder,
-      // A group of its own: Ctrl-C is for us, and we end it.
+      // Its own process group: Ctrl-C reaches only the run, which then ends this process.
       detached: true,
       stdio: ['ignore', log, log]
     })
@@ -78,7 +78,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
     child = started
     gone = new Promise(resolve => {
       started.once('exit', (code, signal) => {
-        const said = by === 'kill' ? undefined : textOf(file).slice(-saidKept)
+        const logTail = by === 'kill' ? undefined : textOf(file).slice(-logTailLength)
         onExit({
           at: Date.now(),
           name,
@@ -88,7 +88,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
           signal,
           starting,
           ...(by && { by }),
-          ...(said && { said })
+          ...(logTail && { logTail })
         })
         resolve()
       })
@@ -108,7 +108,7 @@ export function member({ name, role, roles, port, main, env, folder, onExit }: M
     pid: () => child?.pid ?? 0,
     process: nameOfLaunch,
     async start() {
-      // One that ends by itself is started again, as a supervisor would; the judge hears of it.
+      // A process that ends by itself is started again, as by a supervisor. The exit is recorded for the judge.
       for (const end = Date.now() + startMs; Date.now() < end; await pause(50)) {
         if (!isAlive()) {
           launch()

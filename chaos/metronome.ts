@@ -1,5 +1,5 @@
-// How much of the machine a run gets while it goes on: a process of its own does the same small piece of work again and again. A
-// promise of time is a promise on a machine that works. Where neighbours take its processors, the judge counts less time.
+// Measures how much of the machine a run gets: a separate process repeats the same small piece of work. The promised times assume
+// a machine that works. While other programs take its processors, the judge counts less time.
 import { fork } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -12,7 +12,7 @@ export interface Metronome {
 }
 
 const everyMs = 250
-/** Some 10 ms of a processor, which is more than a scheduler gives at once where others wait. */
+/** About 10 ms of CPU, which is more than a scheduler gives at once while others wait. */
 const bytes = 16 << 20
 const file = fileURLToPath(import.meta.url)
 
@@ -40,7 +40,7 @@ if (process.argv[1] === file && process.argv[2] === 'beat') {
     const beat: Beat = { at: Date.now(), ms: performance.now() - from, workedMs: (user + system) / 1_000 }
     process.send?.(beat)
   }, everyMs)
-  // Ctrl-C in a terminal reaches the whole group; the run decides.
+  // Ctrl-C in a terminal reaches the whole group. The run ends this process.
   process.on('SIGINT', () => {})
   process.on('disconnect', () => process.exit(0))
 }

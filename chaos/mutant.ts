@@ -1,12 +1,12 @@
-// A service that is broken on purpose is one text in one compiled file, replaced in a copy; src holds nothing of it. Each says which charge it
-// must bring, and which faults bring it to light soonest.
+// A mutant is a service that is broken on purpose: in a copy, one text of one compiled file is replaced, and src stays as it is. Each
+// mutant names the charge that it must cause, and the faults that expose it soonest.
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Charge } from './judge/finding.ts'
 import type { Action } from './nemesis-plan.ts'
 import type { Profile } from './options.ts'
 
-/** One text in one file below dist/. */
+/** The replacement of one text in one file below dist/. */
 export interface Change {
   file: string
   from: string
@@ -14,25 +14,25 @@ export interface Change {
 }
 
 export interface Mutant extends Change {
-  what: string
-  /** What would keep it from showing, taken away. */
+  description: string
+  /** Further changes that remove safeguards, which would hide the mutant. */
   also?: readonly Change[]
-  /** Red is not enough: it must be red for this. */
+  /** The verdict must be red with this charge. */
   expects: Charge
   only: Action[]
-  /** It is of the producers' end, and shows in that profile. */
+  /** The fault is on the producers' side, and shows in that profile. */
   isOfProducers?: true
-  /** It is of the receivers' end. */
+  /** The fault is on the receivers' side. */
   isOfReceivers?: true
-  /** It shows by itself: nothing is killed. */
+  /** It shows without any kill. */
   isCalm?: true
-  /** Instead of mutantProfile's. */
+  /** Overrides fields of mutantProfile. */
   profile?: Partial<Profile>
-  /** It shows only where workers and dispatchers have another clock than the database. */
+  /** It shows only if the clock of workers and dispatchers differs from the database's. */
   aheadSeconds?: number
 }
 
-/** The mutated text; a place that is not there exactly once means that the mutant no longer breaks what it says. */
+/** The mutated text. Throws unless `from` occurs exactly once, because the mutant then no longer fits the code. */
 export function mutated({ file, from, to }: Change, dist: string): string {
   const parts = readFileSync(join(dist, file), 'utf8').split(from)
   const [before, after] = parts
@@ -44,8 +44,8 @@ export function mutated({ file, from, to }: Change, dist: string): string {
 }
 
 /**
- * Copies what a process of the service needs into `folder`, so that nothing that is built meanwhile mixes with it, and
- * breaks it if told to. Returns the copy of dist/.
+ * Copies the files of the service into `folder`, so that a build during the run cannot change them, and applies the
+ * mutant, if any. Returns the copy of dist/.
  */
 export function copyService(root: string, folder: string, mutant?: Mutant): string {
   const copy = join(folder, 'service')
@@ -53,7 +53,7 @@ export function copyService(root: string, folder: string, mutant?: Mutant): stri
   return copyChanged(root, copy, 'dist/chaos', mutant ? [mutant, ...(mutant.also ?? [])] : [])
 }
 
-/** Copies the service, and the part of dist/ that starts it, into an empty folder, and makes the changes there. Returns the copy of dist/. */
+/** Copies the service, and the part of dist/ that starts it, into an empty folder, and applies the changes. Returns the copy of dist/. */
 export function copyChanged(root: string, copy: string, starter: string, changes: readonly Change[]): string {
   for (const part of ['package.json', 'src/db/migrations', 'dist/src', starter])
     cpSync(join(root, part), join(copy, part), { recursive: true })

@@ -1,4 +1,4 @@
-// The service, broken on purpose: the checker must be able to fail.
+// Services that are broken on purpose. They show that the checker can fail.
 import { keyMutants } from './keys-mutants.ts'
 import type { Mutant } from './mutant.ts'
 import type { Profile } from './options.ts'
@@ -6,7 +6,7 @@ import { producerMutants } from './producers/mutants.ts'
 
 export const mutants: Record<string, Mutant> = {
   'answer-before-commit': {
-    what: 'the POST is answered while its commit is still under way',
+    description: 'the POST is answered while its commit is still under way',
     file: 'src/delivery/accept.js',
     from: 'return orUnavailable(deps.cluster, inserting);',
     to: `inserting.catch(() => {});
@@ -15,7 +15,7 @@ export const mutants: Record<string, Mutant> = {
     only: ['postgres.stop', 'postgres.backends']
   },
   'record-before-send': {
-    what: 'a delivery is HANDLED before its request leaves',
+    description: 'a delivery is HANDLED before its request is sent',
     file: 'src/delivery/execute.js',
     from: 'sent = owned && (await send(deps, owned));',
     to: `if (owned)
@@ -25,7 +25,7 @@ export const mutants: Record<string, Mutant> = {
     only: ['sink.fail', 'kill.worker']
   },
   'dispatcher-off': {
-    what: 'nobody looks for what is due',
+    description: 'no dispatcher looks for due deliveries',
     file: 'src/delivery/dispatcher.js',
     from: 'await waiting.take(await turn(), signal);',
     to: 'await waiting.take(1_000, signal);',
@@ -33,16 +33,16 @@ export const mutants: Record<string, Mutant> = {
     only: ['redis.flush', 'kill.worker']
   },
   'forgotten-row': {
-    what: 'an outcome is written without the row of its attempt',
+    description: 'an outcome is written without the row of its attempt',
     file: 'src/db/sends.js',
     from: 'from m\n      on conflict do nothing',
     to: 'from m where false\n      on conflict do nothing',
     expects: 'unaccounted',
-    // A kill excuses what its process had not written yet, and nothing else.
+    // A kill excuses only the rows that its process had not written yet.
     only: ['kill.worker', 'stop.worker']
   },
   'unguarded-outcome': {
-    what: 'an outcome is written whatever became of the delivery meanwhile',
+    description: 'an outcome is written although the delivery has changed meanwhile',
     file: 'src/db/sends.js',
     from: "and d.downstream = m.downstream and d.attempt = m.attempt and d.phase = 'IN_FLIGHT'",
     to: 'and d.downstream = m.downstream',
@@ -50,8 +50,9 @@ export const mutants: Record<string, Mutant> = {
     only: ['stop.worker', 'sink.late']
   },
   'thawed-owner': {
-    // Its requests have timed out, or their answers have waited for it. Both are read when it goes on.
-    what: 'a process that was frozen writes its outcomes by id, whoever has the deliveries by then',
+    // Its requests have timed out, or their answers have waited for it. It reads both when it continues.
+    description:
+      'a process that was frozen writes its outcomes by id, although another one owns the deliveries by then',
     file: 'src/db/transitions.js',
     from: "${plainArray(moves.map(move => move.name === 'receive'))}::boolean[],",
     to: "${plainArray(moving.map(one => one.move.name === 'receive' || one.attempt !== undefined))}::boolean[],",
@@ -71,8 +72,8 @@ export const mutants: Record<string, Mutant> = {
     only: ['thaw.worker', 'sink.late']
   },
   'forgotten-release': {
-    // One that is merely not released is found by its lease within the promised time: that is what leases are for.
-    what: 'what could not be queued is put off instead of being due at once',
+    // A delivery that is merely not released is found by its lease, within the promised time.
+    description: 'a delivery that could not be queued is put off instead of being due at once',
     file: 'src/delivery/enqueue.js',
     from: "name: 'release', ...guard",
     to: "name: 'release', afterMs: 3_600_000, ...guard",
@@ -80,7 +81,7 @@ export const mutants: Record<string, Mutant> = {
     only: ['redis.blackhole', 'redis.kill']
   },
   'unchecked-token': {
-    what: 'a receipt is believed whatever its token',
+    description: 'a receipt is accepted with any token',
     file: 'src/domain/tokens.js',
     from: '!timingSafeEqual(right, Buffer.from(token.slice(cut + 1)))',
     to: 'timingSafeEqual(right, right) === false',
@@ -88,7 +89,7 @@ export const mutants: Record<string, Mutant> = {
     only: ['redis.flush']
   },
   'reserialised-body': {
-    what: 'the body is parsed and printed again before it is sent',
+    description: 'the body is parsed and printed again before it is sent',
     file: 'src/delivery/hooks.js',
     from: 'this.raw = task.messageBody;',
     to: 'this.raw = JSON.stringify(JSON.parse(task.messageBody));',
@@ -96,7 +97,7 @@ export const mutants: Record<string, Mutant> = {
     only: ['redis.flush']
   },
   'host-clock': {
-    what: "what is due is decided by the dispatcher's clock, which is an hour ahead",
+    description: "the dispatcher's clock, which is an hour ahead, decides which deliveries are due",
     file: 'src/db/deliveries.js',
     from: "w.next_action_at <= now() and w.phase = 'WAITING'",
     to: "w.next_action_at <= ${new Date().toISOString()}::text::timestamptz and w.phase = 'WAITING'",
@@ -107,7 +108,7 @@ export const mutants: Record<string, Mutant> = {
   ...keyMutants,
   ...producerMutants,
   'receivers-without-table': {
-    what: 'receivers do not look whether they have handled a delivery',
+    description: 'receivers do not check whether they have handled a delivery',
     file: 'src/consumer/receiver.js',
     from: 'result = isFirst ? await work(task) : begun.result;',
     to: 'result = await work(task);',
@@ -116,7 +117,7 @@ export const mutants: Record<string, Mutant> = {
     isOfReceivers: true
   },
   'received-after-work': {
-    what: 'receivers note that they have handled a delivery after the transaction of its work',
+    description: 'receivers record that they have handled a delivery after the transaction of its work',
     file: 'src/consumer/receiver.js',
     from: `transact: (task, work, wantsReceipt) => db.begin(native => handle(db.within(native), task, () => work(native, task), wantsReceipt)),`,
     to: `transact: async (task, work, wantsReceipt) => {
@@ -143,7 +144,7 @@ export const mutants: Record<string, Mutant> = {
   }
 }
 
-/** Short and busy; what never comes to rest must not make one wait. */
+/** Short and busy. A mutant that never comes to rest must not take long. */
 export const mutantProfile: Omit<Profile, 'only'> = {
   seconds: 18,
   rate: 20,
@@ -152,7 +153,7 @@ export const mutantProfile: Omit<Profile, 'only'> = {
   fewest: 100
 }
 
-/** The same for those of producers. */
+/** The same for mutants of producers. */
 export const producerMutantProfile: Profile = {
   seconds: 20,
   rate: 14,

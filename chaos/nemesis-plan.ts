@@ -1,4 +1,4 @@
-// What goes wrong when, from the seed. Two tracks run side by side: what happens to processes, and to all the rest.
+// The plan of faults, derived from the seed. Two tracks run in parallel: the faults of processes, and all other faults.
 import { chance, type Chance } from './random.ts'
 import { leaseMs } from './terms.ts'
 
@@ -17,9 +17,9 @@ export const processActions = [
 export const redisActions = ['redis.kill', 'redis.flush', 'redis.blackhole', 'redis.snapshot'] as const
 export const postgresActions = ['postgres.backends', 'postgres.stop', 'postgres.blackhole'] as const
 export const sinkActions = ['sink.fail', 'sink.hang', 'sink.reset', 'sink.late'] as const
-/** Of a process that stands still far longer than its lease, and goes on as if nothing had happened. */
+/** A process is stopped for far longer than its lease, and then continues. */
 export const thawActions = ['thaw.api', 'thaw.worker', 'thaw.dispatcher'] as const
-/** A server dies for good, and its successor takes over: alone and once a run. */
+/** A server dies for good, and its successor takes over. Runs alone, once in a run. */
 export const failoverActions = ['postgres.failover', 'redis.failover'] as const
 export type Action =
   | (typeof processActions)[number]
@@ -30,7 +30,7 @@ export type Action =
   | (typeof sinkActions)[number]
   | 'rolling'
 
-/** What `--fault` adds, each among the faults of processes and of the sink. */
+/** The actions of each `--fault`: its own, and faults of processes and of the sink. */
 export const faults = {
   thaw: [...processActions.slice(0, 3), ...thawActions, ...sinkActions],
   failover: [...processActions, ...sinkActions, 'postgres.failover', 'rolling'],
@@ -42,7 +42,7 @@ export const faultNames = Object.keys(faults) as FaultName[]
 export interface Step {
   atMs: number
   action: Action
-  /** How long it stays so, before it is mended. */
+  /** How long the fault lasts before it is mended. */
   holdMs: number
   /** Which of the two processes of a role. */
   which: number
@@ -51,19 +51,19 @@ export interface Step {
 export interface Plan {
   processes: Step[]
   surroundings: Step[]
-  /** Alone, when the others are over: no POST may fail in a rolling restart, whoever else would be to blame. */
+  /** Run alone, after the other steps: no POST may fail in a rolling restart, so no other fault may be the cause. */
   alone: Step[]
 }
 
-/** About what it takes beyond `holdMs` until all is well again: a process starts, PostgreSQL reads its log. */
+/** The approximate recovery time after `holdMs`: a process starts, or PostgreSQL reads its log. */
 const mendMs = 2_000
-/** About what a rolling restart takes. */
+/** The approximate length of a rolling restart. */
 const rollingMs = 22_000
-/** Load without other faults, in which the service finds the successor. */
+/** Load without other faults, while the service finds the successor. */
 const failoverMs = 5_000
 const thawMs = 10_000
 
-/** `stopMs`: for how long PostgreSQL is gone. `only`: these actions, again and again until the load is over. */
+/** `stopMs`: how long PostgreSQL is down. `only`: the plan repeats these actions until the load is over. */
 export function planNemesis(
   seed: number,
   {
@@ -85,7 +85,7 @@ export function planNemesis(
   }
   const plan: Plan = { processes: [], surroundings: [], alone: [] }
   const endMs = seconds * 1_000
-  // A cycle has each action once, in an order of its own; a short run is one, a long one as many as fit.
+  // A cycle has each action once, in its own order. A short run has one cycle, a long run as many as fit.
   let atMs = 2_000
   let tookMs = 0
   do {

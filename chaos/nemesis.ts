@@ -1,4 +1,4 @@
-// Breaks what is whole, holds it so, and mends it again; each action notes from when to when.
+// Runs the plan of faults: each action causes its fault, holds it, mends it, and records its times.
 import type { Cluster } from './cluster.ts'
 import type { Fault } from './history.ts'
 import { unless } from './load.ts'
@@ -7,7 +7,7 @@ import type { Plan, Role, Step } from './nemesis-plan.ts'
 
 export interface Nemesis {
   faults: Fault[]
-  /** What it does just now. */
+  /** The actions in progress. */
   doing(): string
   /** Resolves when the plan is over, or cut short by `stop`, and everything is mended. */
   done: Promise<void>
@@ -18,7 +18,7 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
   const now = new Set<string>()
   const began = performance.now()
 
-  /** One after the other, each not before its time. */
+  /** Runs the steps one after the other, none before its time. */
   async function track(steps: readonly Step[], runs: (step: Step) => Promise<void>): Promise<void> {
     for (const step of steps) {
       await unless(stop, step.atMs - (performance.now() - began))
@@ -27,7 +27,7 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
     }
   }
 
-  async function one(step: Step): Promise<void> {
+  async function runStep(step: Step): Promise<void> {
     const { target, process, hurt, mend } = actionOf(cluster, step)
     const fault: Fault = {
       action: step.action,
@@ -50,26 +50,26 @@ export function startNemesis(cluster: Cluster, plan: Plan, stop: AbortSignal): N
     }
   }
 
-  /** What comes alone comes after all that was planned before it. */
-  async function all(): Promise<void> {
+  /** A step that runs alone starts after all steps that were planned before it. */
+  async function runPlan(): Promise<void> {
     let fromMs = 0
     const ends = plan.alone.length > 0 ? plan.alone : [undefined]
     for (const end of ends) {
       const within = (step: Step) => step.atMs >= fromMs && step.atMs < (end?.atMs ?? Infinity)
       await Promise.all([
-        track(plan.processes.filter(within), one),
-        track(plan.surroundings.filter(within), one)
+        track(plan.processes.filter(within), runStep),
+        track(plan.surroundings.filter(within), runStep)
       ])
       if (end) {
-        // What the others left behind must not be charged to it.
+        // The effects of earlier faults must not be charged to this step.
         await cluster.ready()
-        await track([end], one)
+        await track([end], runStep)
       }
       fromMs = end?.atMs ?? 0
     }
   }
 
-  return { faults, doing: () => [...now].join(', '), done: all() }
+  return { faults, doing: () => [...now].join(', '), done: runPlan() }
 }
 
 interface Doing {
@@ -83,42 +83,42 @@ const nothing = () => Promise.resolve()
 
 function actionOf(cluster: Cluster, { action, which }: Step): Doing {
   const { members, postgres, redis, witness } = cluster
-  const [how, what] = action.split('.')
-  const theOne = (): Member => {
-    const one = members.filter(member => member.role === (what as Role))[which]
-    if (!one) throw new Error(`no process for ${action}`)
-    return one
+  const [kind, variant] = action.split('.')
+  const pick = (): Member => {
+    const member = members.filter(each => each.role === (variant as Role))[which]
+    if (!member) throw new Error(`no process for ${action}`)
+    return member
   }
-  if (how === 'kill') {
-    const one = theOne()
-    return { target: one.name, process: one.process(), hurt: one.kill, mend: one.start }
+  if (kind === 'kill') {
+    const member = pick()
+    return { target: member.name, process: member.process(), hurt: member.kill, mend: member.start }
   }
-  if (how === 'stop' || how === 'thaw') {
-    const one = theOne()
-    const [hurt, mend] = [async () => one.freeze(), async () => one.thaw()]
-    return { target: one.name, process: one.process(), hurt, mend }
+  if (kind === 'stop' || kind === 'thaw') {
+    const member = pick()
+    const [hurt, mend] = [async () => member.freeze(), async () => member.thaw()]
+    return { target: member.name, process: member.process(), hurt, mend }
   }
   if (action === 'rolling') return { target: 'all', hurt: () => roll(cluster), mend: nothing }
-  if (how === 'sink') {
+  if (kind === 'sink') {
     return {
       target: 'sink',
-      hurt: () => witness.setMode(what as 'fail' | 'hang' | 'reset' | 'late'),
+      hurt: () => witness.setMode(variant as 'fail' | 'hang' | 'reset' | 'late'),
       mend: () => witness.setMode('well')
     }
   }
-  if (how === 'postgres') {
+  if (kind === 'postgres') {
     const target = 'postgres'
-    if (what === 'failover') return { target, hurt: succession(postgres), mend: nothing }
-    if (what === 'backends') return { target, hurt: postgres.terminateBackends, mend: nothing }
-    if (what === 'stop') return { target, hurt: postgres.stopAtOnce, mend: postgres.start }
+    if (variant === 'failover') return { target, hurt: succession(postgres), mend: nothing }
+    if (variant === 'backends') return { target, hurt: postgres.terminateBackends, mend: nothing }
+    if (variant === 'stop') return { target, hurt: postgres.stopAtOnce, mend: postgres.start }
     return { target, hurt: postgres.swallow, mend: postgres.heal }
   }
   if (!redis) throw new Error(`no Redis for ${action}`)
   const target = 'redis'
-  if (what === 'failover') return { target, hurt: succession(redis), mend: nothing }
-  if (what === 'kill') return { target, hurt: redis.kill, mend: redis.start }
-  if (what === 'flush') return { target, hurt: redis.flush, mend: nothing }
-  if (what === 'snapshot') {
+  if (variant === 'failover') return { target, hurt: succession(redis), mend: nothing }
+  if (variant === 'kill') return { target, hurt: redis.kill, mend: redis.start }
+  if (variant === 'flush') return { target, hurt: redis.flush, mend: nothing }
+  if (variant === 'snapshot') {
     return {
       target,
       hurt: redis.save,
@@ -133,14 +133,14 @@ function actionOf(cluster: Cluster, { action, which }: Step): Doing {
 }
 
 function succession({ failover }: { failover?: () => Promise<void> }): () => Promise<void> {
-  if (!failover) throw new Error('nobody takes its place')
+  if (!failover) throw new Error('the server has no successor')
   return failover
 }
 
-/** As a deployment does: SIGTERM to one after the other, the next when the last is ready again and the balancer has seen it. */
+/** As in a deployment: each process gets SIGTERM in turn. The next follows when the last is ready again and the balancer has seen it. */
 async function roll({ members, ready }: Cluster): Promise<void> {
-  for (const one of members) {
-    await one.end()
+  for (const member of members) {
+    await member.end()
     await ready()
   }
 }

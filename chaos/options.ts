@@ -1,4 +1,4 @@
-// What may be asked of the checker, and what it means.
+// The options of the checker, and its profiles.
 import { parseArgs } from 'node:util'
 import { faultNames, faults, type Action, type FaultName, type Queue } from './nemesis-plan.ts'
 
@@ -7,7 +7,7 @@ export interface Profile {
   rate: number
   /** For how long PostgreSQL is stopped. */
   stopMs: number
-  /** How long the run may take to come to rest. */
+  /** The run stops waiting for the last deliveries after this time without progress. */
   drainMs: number
   fewest: number
   only?: readonly Action[]
@@ -15,9 +15,9 @@ export interface Profile {
   isOfProducers?: true
   /** Receivers that die: chaos/receivers. */
   isOfReceivers?: true
-  /** Without any of them. */
+  /** Producers run without faults. */
   isCalm?: boolean
-  /** Tasks with an orderingKey, so many of each. */
+  /** The number of tasks of each orderingKey, if the tasks have keys. */
   perKey?: number
 }
 
@@ -29,7 +29,7 @@ export const profiles: Record<string, Profile> = {
   keys: { seconds: 120, rate: 25, stopMs: 5_000, drainMs: 120_000, fewest: 500, perKey: 50 }
 }
 
-/** A cycle of its faults, and what comes alone. */
+/** Long enough for one cycle of its faults and the actions that run alone. */
 export const faultProfile = (fault: FaultName): Pick<Profile, 'seconds' | 'only'> => ({
   seconds: 80,
   only: faults[fault]
@@ -52,34 +52,34 @@ export interface Options {
 
 export const help = `npm run chaos -- [options]
 
-Runs two processes of each role, or six of all, on a PostgreSQL and a Redis of its own, posts tasks, breaks everything in turn, lets it
-heal, reads all back by the public API, and judges: nothing lost, nothing invented, nothing early, nothing unexplained.
-Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: inconclusive, or wrong options.
+Starts two processes of each role, or six with all roles, with their own PostgreSQL and Redis. Posts tasks, causes one fault after
+another, waits until the service has recovered, reads all tasks back through the public API, and judges: no task is lost, invented,
+early or unexplained. Progress goes to stderr, one JSON verdict to stdout. Exit 0: green, 1: red, 2: inconclusive, or wrong options.
 
   --mode redis|postgres   where BullMQ keeps its jobs (redis)
   --profile quick|long    90 s of load, or 30 min (quick)
-  --profile producers     40 s in which producers commit: enqueued, relayed from PostgreSQL and MariaDB, half messages, posted
+  --profile producers     40 s with producers that commit tasks: enqueued, relayed from PostgreSQL and MariaDB, half messages, posted
   --profile receivers     receivers with ackbox/consumer die between commit and answer; needs mariadbd
   --profile keys          tasks with ordering keys, 50 of each, 120 s
-  --fault thaw            processes stand still for 10 s and go on
+  --fault thaw            processes are stopped for 10 s, and continue
   --fault failover        PostgreSQL has a synchronous standby; the primary is killed under load, and the standby promoted
   --fault sentinel        Redis has a replica and three Sentinels; the master is killed under load
-  --seconds N             of load, instead of the profile's
+  --seconds N             seconds of load, instead of the profile's
   --rate N                tasks a second (12; producers 9)
-  --seed N                the same load and the same faults again; a new one each time without it
-  --ahead SECONDS         workers and dispatchers live on hosts whose clock is ahead; nothing may come of it
-  --together              every process has all roles, as one that is started without ROLE
-  --report FILE           a page to read: time line, findings, the way of each task that one names
-  --json FILE             the verdict into a file too
-  --mutant NAME           runs a service that is broken on purpose: the verdict must be red (also by MUTANT=NAME)
-  --all                   both modes with five seeds each, two of producers, keys and receivers, and each --fault, then every mutant; green only if each is
-                          as it must be
-  --keep                  leaves logs and data where they are, and says where
+  --seed N                repeats the load and the faults of an earlier run; without it the seed is random
+  --ahead SECONDS         the hosts of workers and dispatchers have a clock that is ahead; this must not change the verdict
+  --together              every process has all roles, as without ROLE
+  --report FILE           writes an HTML page: time line, findings, the events of each task in a finding
+  --json FILE             also writes the verdict to a file
+  --mutant NAME           runs a service that is broken on purpose: the verdict must be red (or set MUTANT=NAME)
+  --all                   both modes with five seeds each, producers, keys and receivers with two seeds each, each --fault, then every
+                          mutant; green only if every result is as expected
+  --keep                  keeps logs and data, and prints their folder
   --help
 
-docs/chaos.md tells what is judged, and how to read it.`
+docs/chaos.md describes the charges and how to read the verdict.`
 
-/** What was asked for makes no sense; the message says what to do instead. */
+/** The options are not valid. The message says how to correct them. */
 export class UsageError extends Error {}
 
 export function readOptions(args: string[], env: NodeJS.ProcessEnv): Options | 'help' {

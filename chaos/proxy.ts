@@ -1,5 +1,5 @@
-// A way to a server that can turn into a black hole: connections stay open, new ones are taken, nothing comes through. In a thread
-// of its own: on a busy machine producers who ask again and again would keep the service from its database.
+// A proxy that can turn into a black hole: connections stay open, new ones are accepted, and no data passes. It has its own thread:
+// on a busy machine the retries of producers would otherwise keep the service from its database.
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
@@ -7,7 +7,7 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 export interface Proxy {
   port: number
   swallow(): Promise<void>
-  /** What was swallowed is gone: what is still connected is cut, as a peer would after its resets. */
+  /** Swallowed data is lost. Open connections are cut, as a peer would do after its resets. */
   heal(): Promise<void>
   close(): Promise<void>
 }
@@ -16,14 +16,14 @@ type Order = 'swallow' | 'heal' | 'close'
 
 export async function proxyTo(port: number): Promise<Proxy> {
   const worker = new Worker(new URL(import.meta.url), { workerData: port })
-  const [own] = (await once(worker, 'message')) as [number]
+  const [proxyPort] = (await once(worker, 'message')) as [number]
   const tell = async (order: Order): Promise<void> => {
     const done = once(worker, 'message')
     worker.postMessage(order)
     await done
   }
   return {
-    port: own,
+    port: proxyPort,
     swallow: () => tell('swallow'),
     heal: () => tell('heal'),
     async close() {
@@ -54,7 +54,7 @@ async function serve(port: number, tell: (word: unknown) => void): Promise<(orde
       socket.on('drain', () => other.resume())
       socket.on('close', () => {
         open.delete(socket)
-        // In a black hole nobody hears of a close either.
+        // A black hole does not pass a close on either.
         if (!swallowing) other.destroy()
       })
     }

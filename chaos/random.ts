@@ -1,4 +1,4 @@
-// Chance that can be had again: every stream of numbers follows from the seed and a name.
+// Repeatable chance: every stream of numbers follows from the seed and a name.
 import { createHash } from 'node:crypto'
 
 export interface Chance {
@@ -41,7 +41,7 @@ export function chance(seed: number, name: string): Chance {
   }
 }
 
-/** One of the names, as likely as its weight says. */
+/** A name by chance, as likely as its weight. */
 export function weighted<Name extends string>(by: Chance, weights: Record<Name, number>): Name {
   const all = Object.entries(weights) as [Name, number][]
   let left = by.next() * all.reduce((sum, [, weight]) => sum + weight, 0)

@@ -1,4 +1,4 @@
-// Waits until everything has come to rest, then reads it back: by the public API only.
+// Waits until all tasks have come to rest, then reads them back. It uses only the public API.
 import { ask, askUntilClear, pause } from './client.ts'
 import type { PlannedTask, SeenAlarm, SeenTask } from './history.ts'
 
@@ -13,13 +13,13 @@ async function read<T>({ url, headers, signal }: Reader, path: string): Promise<
   return answer.status === 200 ? (JSON.parse(answer.text) as T) : undefined
 }
 
-/** How many tasks are still SENDING: one page says it; a full one says "at least". */
+/** The number of tasks on the first page of SENDING tasks. A full page means "at least". */
 async function sending(reader: Reader): Promise<number> {
   const page = await read<{ tasks: unknown[] }>(reader, '/tasks?status=SENDING&limit=200')
   return page?.tasks.length ?? Infinity
 }
 
-/** Resolves when every task is in a final state and every open alarm sent, or when for `ms` nothing went on: no task ended, nothing arrived. */
+/** Resolves when every task is in a final state and every open alarm sent, or after `ms` in which no task ended and no request arrived. */
 export async function drained(
   reader: Reader,
   ms: number,
@@ -56,11 +56,11 @@ export async function readAlarms(reader: Reader): Promise<SeenAlarm[]> {
 
 export interface ReadBack {
   tasks: SeenTask[]
-  /** The answers as they came, for whoever looks for secrets in them. */
+  /** The raw answers, for the search for secrets. */
   texts: string[]
 }
 
-/** Every task that was ever posted, the refused ones too. */
+/** Every task that was posted, refused tasks too. */
 export async function readTasks(
   reader: Reader,
   planned: readonly Pick<PlannedTask, 'taskNo'>[],

@@ -1,4 +1,4 @@
-// The page to read: one file, nothing from elsewhere, so that it can be kept beside a ticket for years.
+// The HTML report: one file without external parts, so that it can be kept with a ticket for years.
 import type { History } from './history.ts'
 import type { Verdict } from './judge.ts'
 import { charges, type Finding } from './judge/finding.ts'
@@ -6,8 +6,8 @@ import { escaped } from './report/escaped.ts'
 import { endOf, storyOf } from './report/story.ts'
 import { timeline } from './report/timeline.ts'
 
-/** Of each charge so many are told in full; the verdict has them all. */
-const toldOfEach = 10
+/** The page shows this many findings of each charge. The verdict has all of them. */
+const shownPerCharge = 10
 
 const style = `
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1c2430; background: #fff }
@@ -38,9 +38,9 @@ ${timeline(history)}
 ${verdict.findings.length === 0 ? '<p>None.</p>' : findings(history, verdict)}
 <h2>States at the end</h2>
 ${table(verdict.statuses)}
-<h2>Why something arrived again</h2>
+<h2>Causes of repeated arrivals</h2>
 ${table(duplicates.causes)}
-<h2>What was done</h2>
+<h2>Faults</h2>
 <table>${history.faults.map(fault => `<tr><td class="n">${seconds(history, fault.from)}</td><td>${escaped(fault.action)}</td><td>${escaped(fault.target)}</td><td class="n">${((fault.to - fault.from) / 1_000).toFixed(1)} s</td></tr>`).join('')}</table>
 </html>
 `
@@ -56,17 +56,17 @@ const table = (counts: Record<string, number>): string =>
 function findings(history: History, { findings: all, counts }: Verdict): string {
   return Object.entries(counts)
     .map(([charge, count]) => {
-      const of = all.filter(finding => finding.charge === charge).slice(0, toldOfEach)
-      const says = charges[charge as keyof typeof charges]
-      return `<h3 class="red">${escaped(charge)} × ${count}</h3><p>${escaped(says)}</p>${of.map(one => told(history, one)).join('')}`
+      const shown = all.filter(finding => finding.charge === charge).slice(0, shownPerCharge)
+      const sentence = charges[charge as keyof typeof charges]
+      return `<h3 class="red">${escaped(charge)} × ${count}</h3><p>${escaped(sentence)}</p>${shown.map(one => details(history, one)).join('')}`
     })
     .join('\n')
 }
 
-function told(history: History, { taskNo, downstream, detail }: Finding): string {
+function details(history: History, { taskNo, downstream, detail }: Finding): string {
   if (taskNo === undefined) return `<p>${escaped(detail)}</p>`
   const events = storyOf(history, taskNo).map(
-    ({ at, what }) => `<tr><td class="n">${seconds(history, at)}</td><td>${escaped(what)}</td></tr>`
+    ({ at, text }) => `<tr><td class="n">${seconds(history, at)}</td><td>${escaped(text)}</td></tr>`
   )
   const planned = history.planned.find(one => one.taskNo === taskNo)
   return `<details><summary><code>${escaped(taskNo)}</code> ${escaped(downstream ?? '')}: ${escaped(detail)}</summary>

@@ -1,11 +1,11 @@
-// One run: build, load and break, heal, drain, read back. What comes out is history; others judge it.
+// One run: build, load with faults, heal, drain, read back. It returns the history. The judge is separate.
 import { join } from 'node:path'
 import { startCluster, type Cluster, type ClusterOptions } from './cluster.ts'
 import { ask } from './client.ts'
 import { differenceOf, type Difference } from './clock.ts'
 import type { History, InsideFinding } from './history.ts'
 import { lookInside } from './inside.ts'
-import { leaksIn, saidAt, textOf } from './leaks.ts'
+import { leaksIn, loggedAt, textOf } from './leaks.ts'
 import { planKeys } from './keys-plan.ts'
 import { planLoad } from './load-plan.ts'
 import { startLoad } from './load.ts'
@@ -17,7 +17,7 @@ import { drained, readAlarms, readTasks, type Reader } from './read.ts'
 
 export interface RunOptions extends ClusterOptions {
   profile: Profile
-  /** Aborts at Ctrl-C: what was seen so far is read back and judged. */
+  /** Aborts at Ctrl-C. The tasks so far are then read back and judged. */
   stop: AbortSignal
   say: (now: Progress) => void
 }
@@ -31,7 +31,7 @@ export interface Progress {
   nemesis: string
 }
 
-/** Once it is interrupted nobody wants to wait for long. */
+/** Replaces drainMs after an interrupt. */
 const hurriedMs = 5_000
 
 export async function run(options: RunOptions): Promise<History> {
@@ -73,7 +73,7 @@ async function play(
   progress.phase = 'load'
   const load = startLoad({ url, headers, planned, mend: witness.mend, signal: over.signal, stop })
   const nemesis = startNemesis(cluster, plan, stop)
-  const telling = setInterval(() => {
+  const progressTimer = setInterval(() => {
     progress.posted = load.calls.filter(({ kind }) => kind === 'first').length
     progress.answered = load.calls.filter(({ status }) => status !== 0).length
     progress.nemesis = nemesis.doing()
@@ -81,7 +81,7 @@ async function play(
       ({ tasks }) => {
         progress.arrived = tasks
       },
-      () => {} // it says the same again in two seconds
+      () => {} // the next tick reads the counts again
     )
     say()
   }, 2_000)
@@ -95,7 +95,7 @@ async function play(
       await member.start()
     }
     const patience = stop.aborted ? hurriedMs : profile.drainMs
-    // No verdict depends on how long this takes: it ends what hangs. Whatever goes on gets its time anew.
+    // Only ends a run that hangs. Each progress restarts it, so no verdict depends on its length.
     const giveUp = setTimeout(() => over.abort(), patience + 30_000)
     await load.answered(patience, () => giveUp.refresh())
 
@@ -108,7 +108,7 @@ async function play(
 
     progress.phase = 'reading'
     clearTimeout(giveUp)
-    // Also what did not come to rest in time, and that may take several questions each.
+    // Tasks that have not ended are read too. Each may need several requests.
     const unread = new AbortController()
     const giveUpReading = setTimeout(() => unread.abort(), patience + 30_000)
     const reader: Reader = { url, headers, signal: unread.signal }
@@ -145,13 +145,13 @@ async function play(
       leaks: leaksIn(texts, cluster.canaries, tokens),
       inside: insideFindings,
       calledDead: cluster.members.flatMap(({ name }) =>
-        saidAt([texts[`${name}.log`] ?? ''], 'node\\.called_dead').map(at => ({ process: name, at }))
+        loggedAt([texts[`${name}.log`] ?? ''], 'node\\.called_dead').map(at => ({ process: name, at }))
       ),
       wanted: actionsOf(plan),
       interrupted: stop.aborted
     }
   } finally {
-    clearInterval(telling)
+    clearInterval(progressTimer)
     over.abort()
     await metronome.stop()
   }
@@ -162,15 +162,15 @@ const isPosted = (calls: readonly { taskNo: string }[]) => {
   return ({ taskNo }: { taskNo: string }) => all.has(taskNo)
 }
 
-/** All runs on one host, so this is 0 but for what asking takes. */
+/** All processes run on one host, so this is 0 except for the round trip. */
 async function clockAhead({ postgres }: Cluster): Promise<number> {
-  const asked: Difference[] = []
+  const samples: Difference[] = []
   for (let turn = 0; turn < 20; turn++) {
     const before = Date.now()
     const [row] = await postgres.sql<[{ ms: number }]>`
       select extract(epoch from clock_timestamp())::float8 * 1000 as ms`
     const withinMs = (Date.now() - before) / 2
-    asked.push({ aheadMs: row.ms - before - withinMs, withinMs })
+    samples.push({ aheadMs: row.ms - before - withinMs, withinMs })
   }
-  return differenceOf(asked)
+  return differenceOf(samples)
 }

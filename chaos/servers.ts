@@ -1,4 +1,4 @@
-// PostgreSQL and Redis of the run's own, each behind a proxy, and what can be done to them.
+// The run's own PostgreSQL and Redis, each behind a proxy, and their faults.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs'
@@ -15,21 +15,21 @@ export interface PostgresServer {
   /** Through the proxy: for the service. */
   url: string
   password: string
-  /** Straight to it: for us. */
+  /** Without the proxy: for the run itself. */
   sql: postgres.Sql
   terminateBackends(): Promise<void>
-  /** As `pg_ctl stop -m immediate`: no goodbye, and it must recover from its log. */
+  /** As `pg_ctl stop -m immediate`: no clean shutdown, so it must recover from its log. */
   stopAtOnce(): Promise<void>
   start(): Promise<void>
   swallow(): Promise<void>
   heal(): Promise<void>
-  /** Dead, and its successor in its place. Once. */
+  /** Kills it, and its successor takes its place. Works once. */
   failover?(): Promise<void>
   pids(): number[]
   close(): Promise<void>
 }
 
-/** With the settings it ships with: what is committed is on the disk. */
+/** With its default settings: a commit is on the disk. */
 export async function servePostgres(folder: string): Promise<PostgresServer> {
   const dataDir = join(folder, 'postgres')
   mkdirSync(dataDir, { mode: 0o711 })
@@ -70,10 +70,10 @@ export async function servePostgres(folder: string): Promise<PostgresServer> {
 export interface RedisServer {
   url: string
   kill(): Promise<void>
-  /** Empty, unless a dump was put back. */
+  /** It starts empty, unless a dump was restored. */
   start(): Promise<void>
   flush(): Promise<void>
-  /** Writes down what it holds now; `restore` makes that what it starts with. */
+  /** Saves a dump of its data. After `restore` the next start loads it. */
   save(): Promise<void>
   restore(): void
   swallow(): Promise<void>
@@ -93,7 +93,7 @@ export async function serveRedis(folder: string): Promise<RedisServer> {
   client.on('error', () => {}) // refused until it listens
 
   async function start(): Promise<void> {
-    // Written down only when it is told to: a restart begins empty.
+    // Redis saves its data only on request, so a restart begins empty.
     const settings = ['--save', '', '--appendonly', 'no', '--maxmemory-policy', 'noeviction']
     child = spawn('redis-server', ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', dir, ...settings], {
       stdio: 'ignore',

@@ -1,5 +1,5 @@
-// node sink.js: the downstream, a process of its own that nothing is done to. It is the witness: it remembers every
-// request before it answers, sends receipts, and hands over all it saw when it is asked.
+// node sink.js: the downstream, in its own process, which is never killed or stopped. It is the witness: it records every
+// request before it answers, sends receipts, and returns its records on request.
 import { createHash, createHmac } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
@@ -8,7 +8,7 @@ import { askUntilClear, ask, pause } from './client.ts'
 import type { Arrival, Receipt } from './history.ts'
 import { secretVariable } from './terms.ts'
 
-/** What the run tells its sink. */
+/** An order from the run. */
 export type Order =
   | { id: number; kind: 'mode'; mode: Mode }
   | { id: number; kind: 'mend'; taskNo: string }
@@ -18,7 +18,7 @@ export type Order =
 export interface Testimony {
   arrivals: Arrival[]
   receipts: Receipt[]
-  /** Tokens as they came: none of them may be in a log. */
+  /** The received tokens. None of them may appear in a log. */
   tokens: string[]
   /** Bodies of messages to the alarm channel. */
   alarms: string[]
@@ -26,7 +26,7 @@ export interface Testimony {
 
 const seed = Number(process.env['CHAOS_SEED'])
 const key = Buffer.from((process.env[secretVariable] ?? '').replace('whsec_', ''), 'base64')
-/** Where tasks wait for others none may fail for good. */
+/** Off where tasks wait for others: then none may fail for good. */
 const doomed = process.env['CHAOS_DOOMED'] !== 'off'
 const stop = new AbortController()
 const seen: Testimony = { arrivals: [], receipts: [], tokens: [], alarms: [] }
@@ -35,10 +35,10 @@ const arrived = new Set<string>()
 const mended = new Set<string>()
 let mode: Mode = 'well'
 let open = 0
-/** Of each connection its number, and what came on it. */
+/** The number of each connection, and its requests. */
 const connections = new WeakMap<Socket, { id: number; arrivals: Arrival[] }>()
 let connected = 0
-/** Of the monotonic clock, which all processes of a machine share: what it shows plus this is ms since 1970. */
+/** The monotonic clock, which all processes of a machine share, plus this offset is ms since 1970. */
 const epochMs = Date.now() - Number(process.hrtime.bigint()) / 1e6
 let readUntil = Date.now()
 
@@ -58,7 +58,7 @@ server.on('connection', socket => {
 })
 setInterval(() => look(Date.now()), 20)
 
-/** A turn of the loop accepts one connection at most, and reads what came on those it had. One without a new one has read all. */
+/** A turn of the loop accepts at most one connection, and reads all older ones. A turn without a new connection has read everything. */
 function look(at: number): void {
   setImmediate(() => {
     const before = connected
@@ -70,12 +70,12 @@ function look(at: number): void {
 }
 
 server.keepAliveTimeout = 60_000
-// Room for a crowd: the kernel would drop who finds none, and let them try again seconds later.
+// Room for many connections: the kernel would drop the rest, which would retry seconds later.
 server.listen({ port: 0, host: '127.0.0.1', backlog: 65_535 }, () =>
   process.send?.({ port: (server.address() as AddressInfo).port })
 )
 
-// Ctrl-C in a terminal reaches the whole group; the run decides when its witness may go.
+// Ctrl-C in a terminal reaches the whole group. The run ends this process.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
 process.on('message', (order: Order) => process.send?.({ id: order.id, reply: obey(order) }))
@@ -139,7 +139,7 @@ function take(request: IncomingMessage, body: Buffer, response: ServerResponse):
   void reply(request, response, planned, arrival).finally(() => open--)
 }
 
-/** Standard Webhooks v1, by the letter of its specification and not by the service's own code. */
+/** Standard Webhooks v1, written from its specification, without the service's own code. */
 function isSigned(request: IncomingMessage, body: Buffer): boolean {
   const head = `${header(request, 'webhook-id')}.${header(request, 'webhook-timestamp')}.`
   const wanted = createHmac('sha256', key).update(head).update(body).digest('base64')
@@ -157,7 +157,7 @@ async function reply(
     return
   }
   if (answer.kind === 'hang') {
-    // Until the service has had enough, which it must; then the socket is its own to close.
+    // The service must give up and close the connection. After 20 s the sink closes it.
     await Promise.race([new Promise(resolve => response.once('close', resolve)), pause(20_000)])
     request.socket.destroy()
     return
@@ -170,23 +170,23 @@ async function reply(
     ...(status === 429 && { 'retry-after': '1' }),
     ...(handled && { 'ackbox-result': 'HANDLED' })
   }
-  // A bad one says back all it was told, secrets included: the service must not keep them.
+  // A bad answer returns all headers of the request, secrets included. The service must not keep them.
   const text = status === 204 ? '' : JSON.stringify(status < 300 ? { ok: true } : { told: request.headers })
   response.writeHead(status, headers).end(text, () => {
     arrival.answeredAt = Date.now()
   })
 }
 
-/** What /callback answers with 200. */
-interface Said {
+/** The body of a 200 of /callback. */
+interface CallbackAnswer {
   applied?: boolean
   status?: string
 }
 
-/** Of the same shape, and wrong. */
+/** A wrong letter of the same shape. */
 const other = (letter: string): string => (letter === 'A' ? 'B' : 'A')
 
-/** As a good downstream does: again until the answer is clear. A bad token is the same text with another end. */
+/** Retries until the answer is clear, as a good downstream does. A bad token is the good token with another end. */
 async function send(request: IncomingMessage, arrival: Arrival, planned: PlannedReceipt): Promise<void> {
   await pause(planned.afterMs)
   const { taskNo, downstream, attempt } = arrival
@@ -214,13 +214,13 @@ async function send(request: IncomingMessage, arrival: Arrival, planned: Planned
         headers: { 'ackbox-callback-token': planned.token === 'good' ? right : wrong }
       })
       const { at, ms, status, text } = answer
-      const { applied, status: says } = status === 200 ? (JSON.parse(text) as Said) : {}
+      const { applied, status: deliveryStatus } = status === 200 ? (JSON.parse(text) as CallbackAnswer) : {}
       receipt.tries.push({
         at,
         ms,
         status,
         ...(applied !== undefined && { applied }),
-        ...(says !== undefined && { says })
+        ...(deliveryStatus !== undefined && { deliveryStatus })
       })
       return answer
     },

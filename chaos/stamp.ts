@@ -1,6 +1,6 @@
-// What our handlers put on each request: which process sends it, and since when. The sink reads a request later than it was
-// sent, on a busy machine by more than a second. Its sender may be dead by then, and a look at whose port the connection has
-// finds nobody, even right after the accept. The request itself still says it, on any operating system.
+// The headers that our handlers add to each request: its sending process, and its time. The sink reads a request later than it
+// was sent, on a busy machine by more than a second. The sender may be dead by then, and the port of the connection then leads
+// to no process, even right after the accept. The headers work on any operating system.
 import { env } from 'ackbox/handler'
 import { senderVariable } from './terms.ts'
 

@@ -1,6 +1,6 @@
-// What the run agrees upon with its handlers and its sink, and what follows from it for the judge. Ms.
+// Constants that the run shares with its handlers, its sink and the judge. Times are in ms.
 
-/** As in handlers/: short, so that a run sees many leases, receipt timeouts and backoffs. */
+/** The same as in handlers/. They are short, so that a run has many leases, receipt timeouts and backoffs. */
 export const timeoutMs = 2_000
 export const receiptTimeoutMs = 3_000
 export const longestBackoffMs = 2_200
@@ -9,10 +9,10 @@ export const defaultTimes = 30
 export const leaseMarginMs = 1_500
 export const sweepMs = 1_000
 export const leaseMs = timeoutMs + leaseMarginMs
-/** What was due or in flight during a fault is attempted again within this after it ended. */
+/** A delivery that was due or in flight during a fault is attempted again within this time after the fault. */
 export const rtoMs = leaseMs + sweepMs + 2_000
 
-/** The most deliveries that one worker has under way to a downstream. */
+/** The most deliveries that one worker has in flight to a downstream. */
 export const concurrency = 50
 
 export const downstreamsOf: Record<string, readonly string[]> = {
@@ -22,15 +22,15 @@ export const downstreamsOf: Record<string, readonly string[]> = {
 }
 export type Code = 'chaos.plain' | 'chaos.receipt' | 'chaos.pair'
 
-/** Those whose requests share connections (`limit.pipelining`). */
+/** Downstreams whose requests share connections (`limit.pipelining`). */
 export const sharing: readonly string[] = ['left']
 
-/** Whether a receipt is owed: the task's word over that of a downstream that declares needCallback itself. */
-export function isOwed(downstream: string, asked: boolean | undefined): boolean {
-  return (downstream === 'receipted' || downstream === 'right') && (asked ?? true)
+/** Whether a receipt is owed. The task's needCallback overrides that of a downstream that declares it. */
+export function isOwed(downstream: string, needCallback: boolean | undefined): boolean {
+  return (downstream === 'receipted' || downstream === 'right') && (needCallback ?? true)
 }
 
-/** Signing secrets come from the handlers, which read them here by name; each is also a canary. */
+/** The variable from which the handlers read the signing secret. The secret is also a canary. */
 export const secretVariable = 'CHAOS_SIGNING_SECRET'
-/** Each launch of a process has a name of its own, which its requests bear. */
+/** The variable with the unique name of a launch. Its requests carry the name in a header. */
 export const senderVariable = 'CHAOS_PROCESS'

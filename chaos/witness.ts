@@ -1,4 +1,4 @@
-// The sink's process, as the run sees it.
+// The process of the sink, as the run controls it.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { setPriority } from 'node:os'
@@ -33,7 +33,7 @@ export async function callWitness(
     serialization: 'advanced',
     stdio: ['ignore', 2, 2, 'ipc']
   })
-  // On a busy machine thousands of connections would wait for it, each for longer than its sender does, and nothing would ever arrive in time.
+  // On a busy machine thousands of connections would wait longer for the sink than their senders do. No request would arrive in time.
   try {
     setPriority(child.pid as number, -10)
   } catch {} // only root may

@@ -1,7 +1,7 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 import { stamp } from '../stamp.ts'
 
-/** May be a half message: its producer says how that ended. */
+/** Its tasks may be half messages. The producer answers the checks. */
 export default defineHandler({
   messageCode: 'chaos.half',
   body: z.looseObject({ n: z.int() }),

@@ -1,7 +1,7 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 import { stamp } from '../stamp.ts'
 
-/** Two downstreams, of which one owes a receipt: neither may stop the other. Requests to the first share connections. */
+/** Two downstreams. The second owes a receipt. Neither may stop the other. Requests to the first share connections. */
 export default defineHandler({
   messageCode: 'chaos.pair',
   body: z.looseObject({ n: z.int() }),

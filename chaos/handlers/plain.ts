@@ -1,7 +1,7 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 import { stamp } from '../stamp.ts'
 
-/** Once it is answered well it is over. */
+/** A good answer ends the delivery. */
 export default defineHandler({
   messageCode: 'chaos.plain',
   body: z.looseObject({ n: z.int() }),

@@ -1,7 +1,7 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 import { stamp } from '../stamp.ts'
 
-/** Over when its receipt is in. */
+/** The receipt ends the delivery. */
 export default defineHandler({
   messageCode: 'chaos.receipt',
   body: z.looseObject({ n: z.int() }),

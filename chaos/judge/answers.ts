@@ -1,5 +1,5 @@
-// What the service answered, and what it says in the end: is it consistent, and does it agree with what happened?
-import { asked, found, isOk, type Evidence } from './evidence.ts'
+// Charges about the answers of the service and its final states: are they consistent, and do they match the events?
+import { callsOf, findingOf, isOk, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 import { isUnclear, patienceMs } from '../client.ts'
 
@@ -8,16 +8,17 @@ export function vanished({ cases }: Evidence): Finding[] {
     .filter((one, at) => cases[at - 1]?.planned !== one.planned)
     .flatMap(one => {
       if (one.okAt === undefined) return []
-      if (one.task?.missing) return [found(one, 'vanished', `the API answers ${one.task.status} at the end`)]
-      const looks = asked(one, 'look').filter(call => call.status === 404)
-      return looks.map(() => found(one, 'vanished', 'GET right after the 2xx answered 404'))
+      if (one.task?.missing)
+        return [findingOf(one, 'vanished', `the API answers ${one.task.status} at the end`)]
+      const looks = callsOf(one, 'look').filter(call => call.status === 404)
+      return looks.map(() => findingOf(one, 'vanished', 'GET right after the 2xx answered 404'))
     })
 }
 
 export function stuck({ cases }: Evidence): Finding[] {
   return cases
     .filter(one => one.seen?.status === 'SENDING')
-    .map(one => found(one, 'stuck', `still SENDING at attempt ${one.seen?.attempt ?? 0}`))
+    .map(one => findingOf(one, 'stuck', `still SENDING at attempt ${one.seen?.attempt ?? 0}`))
 }
 
 export function receiptLost({ cases }: Evidence): Finding[] {
@@ -27,7 +28,7 @@ export function receiptLost({ cases }: Evidence): Finding[] {
         token === 'good' && result === 'HANDLED' && tries.some(tried => tried.status === 200 && tried.applied)
     )
     return applied && one.seen?.status !== 'HANDLED'
-      ? [found(one, 'receiptLost', `a receipt was applied, and it is ${one.seen?.status ?? 'unknown'}`)]
+      ? [findingOf(one, 'receiptLost', `a receipt was applied, and it is ${one.seen?.status ?? 'unknown'}`)]
       : []
   })
 }
@@ -39,13 +40,19 @@ export function falseHandled({ cases }: Evidence): Finding[] {
       ({ answer, answeredAt }) => answeredAt !== undefined && (answer === 'late' || isOk(Number(answer)))
     )
     if (!one.owed)
-      return answered.length > 0 ? [] : [found(one, 'falseHandled', 'its downstream never answered well')]
+      return answered.length > 0 ? [] : [findingOf(one, 'falseHandled', 'its downstream never answered well')]
     const receipts = one.receipts.filter(
       ({ token, result, tries }) => token === 'good' && result === 'HANDLED' && tries.length > 0
     )
     return receipts.length > 0 || answered.some(({ handled }) => handled)
       ? []
-      : [found(one, 'falseHandled', `no receipt was sent, HANDLED by ${one.seen.handledBy ?? 'nobody'}`)]
+      : [
+          findingOf(
+            one,
+            'falseHandled',
+            `no receipt was sent, handledBy is ${one.seen.handledBy ?? 'missing'}`
+          )
+        ]
   })
 }
 
@@ -93,42 +100,42 @@ export function silentFailure({ cases }: Evidence): Finding[] {
     .filter(one => !one.alarms.some(({ kind, sentAt }) => kind === 'FAILED' && sentAt !== undefined))
     .map(one => {
       const alarm = one.alarms.find(({ kind }) => kind === 'FAILED')
-      return found(one, 'silentFailure', alarm ? 'its alarm was never sent' : 'it has no alarm')
+      return findingOf(one, 'silentFailure', alarm ? 'its alarm was never sent' : 'it has no alarm')
     })
 }
 
 export function leaked({ history }: Evidence): Finding[] {
-  return history.leaks.map(({ where, what }) => ({ charge: 'leaked', detail: `${what} in ${where}` }))
+  return history.leaks.map(({ place, secret }) => ({ charge: 'leaked', detail: `${secret} in ${place}` }))
 }
 
-/** One that cannot start while PostgreSQL or Redis is gone says so and ends: that is what a supervisor is for. */
+/** A process that cannot start while PostgreSQL or Redis is down may log that and end: its supervisor starts it again. */
 export function crashed({ history, faultsIn }: Evidence): Finding[] {
-  return history.exits.flatMap(({ launchedAt, at, name, code, signal, starting, by, said }): Finding[] => {
+  return history.exits.flatMap(({ launchedAt, at, name, code, signal, starting, by, logTail }): Finding[] => {
     if (by === 'kill') return []
     if (by === 'term' && code === 0) return []
-    const outage = faultsIn(launchedAt, at, fault => keepsFromStarting(fault.action, said))
+    const outage = faultsIn(launchedAt, at, fault => keepsFromStarting(fault.action, logTail))
     if (by === undefined && starting && code === 1 && outage.length > 0) return []
-    const how = code === null ? `by ${signal ?? 'nobody knows what'}` : `with exit code ${code}`
+    const how = code === null ? `by ${signal ?? 'an unknown signal'}` : `with exit code ${code}`
     const when = by === 'term' ? ' after SIGTERM' : starting ? ' before it was ready' : ''
     return [
       {
         charge: 'crashed',
-        detail: `${name} ended ${how}${when}${said ? `; its log ends: ${said}` : ''}`
+        detail: `${name} ended ${how}${when}${logTail ? `; its log ends: ${logTail}` : ''}`
       }
     ]
   })
 }
 
-/** A start without Redis that ends for any other reason is a defect: only the one line is an excuse. */
-const keepsFromStarting = (action: string, said: string | undefined) =>
+/** Without Redis, only this log line excuses the end of a start. Any other reason is a defect. */
+const keepsFromStarting = (action: string, logTail: string | undefined) =>
   action.startsWith('postgres') ||
-  (action.startsWith('redis') && /^ackbox: Redis at \S+ cannot be reached: .*$/.test(lastLine(said)))
+  (action.startsWith('redis') && /^ackbox: Redis at \S+ cannot be reached: .*$/.test(lastLine(logTail)))
 
-const lastLine = (said = '') => said.trimEnd().split('\n').at(-1) ?? ''
+const lastLine = (text = '') => text.trimEnd().split('\n').at(-1) ?? ''
 
 /**
- * A rolling restart comes alone, and begins when every process is ready: nothing else is to blame but a machine on which PostgreSQL
- * and a process cannot answer before the service or the producer gives up.
+ * A rolling restart runs alone, and begins when every process is ready. Only a machine on which PostgreSQL and a process cannot answer
+ * before the service or the producer gives up excuses a failed POST.
  */
 export function rollingPost({ history, hasWorked }: Evidence): Finding[] {
   const rolling = history.faults.filter(({ action }) => action === 'rolling')

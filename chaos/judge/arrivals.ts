@@ -1,8 +1,8 @@
-// What the downstreams saw: was it all, was it true, was it in time and in order?
+// Charges about the requests that the downstreams received: are they complete, true, in time and in order?
 import { createHash } from 'node:crypto'
 import type { Arrival, Fault } from '../history.ts'
 import { defaultTimes, leaseMs, longestBackoffMs, receiptTimeoutMs, timeoutMs } from '../terms.ts'
-import { asked, found, isOk, type Case, type Evidence } from './evidence.ts'
+import { callsOf, findingOf, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 
 const when = (ms: number): string => new Date(ms).toISOString().slice(11, 23)
@@ -13,11 +13,11 @@ export function lost({ cases, hasWorked }: Evidence): Finding[] {
       one =>
         one.okAt !== undefined &&
         one.arrivals.length === 0 &&
-        asked(one, 'remove').length === 0 &&
+        callsOf(one, 'remove').length === 0 &&
         !wasNeverRead(one, hasWorked)
     )
     .map(one =>
-      found(
+      findingOf(
         one,
         'lost',
         `answered 2xx at ${when(one.okAt ?? 0)}, ${one.seen?.status ?? 'unknown'} at the end`
@@ -25,7 +25,7 @@ export function lost({ cases, hasWorked }: Evidence): Finding[] {
     )
 }
 
-/** FAILED at its limit, of tries in whose time the machine did not work: its sink could read none of them. */
+/** FAILED at its limit, and the machine did not work during any of its attempts: the sink could read none of them. */
 function wasNeverRead({ seen }: Case, hasWorked: Evidence['hasWorked']): boolean {
   const times = seen?.status === 'FAILED' ? seen.attempts.map(row => Date.parse(row.startedAt)) : []
   return times.length > 0 && times.every(at => !hasWorked(at, at + timeoutMs))
@@ -43,16 +43,18 @@ export function unexpected({ history, cases }: Evidence): Finding[] {
     }))
 }
 
-/** Asked for, and not clearly refused. */
+/** Posted, and not clearly refused. */
 const posted = (one: Case): boolean =>
-  asked(one, 'first').some(call => call.tries.length > 0 && (call.status === 0 || isOk(call.status)))
+  callsOf(one, 'first').some(call => call.tries.length > 0 && (call.status === 0 || isOk(call.status)))
 
 export function corrupted({ cases }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const hash = createHash('sha256').update(one.planned.body).digest('hex')
     return one.arrivals.flatMap(arrival => [
-      ...(arrival.hash === hash ? [] : [found(one, 'corrupted', `attempt ${arrival.attempt}: another body`)]),
-      ...(arrival.signed ? [] : [found(one, 'corrupted', `attempt ${arrival.attempt}: wrong signature`)])
+      ...(arrival.hash === hash
+        ? []
+        : [findingOf(one, 'corrupted', `attempt ${arrival.attempt}: another body`)]),
+      ...(arrival.signed ? [] : [findingOf(one, 'corrupted', `attempt ${arrival.attempt}: wrong signature`)])
     ])
   })
 }
@@ -63,18 +65,20 @@ export function early({ history, cases }: Evidence): Finding[] {
     return one.arrivals
       .filter(({ at }) => at + history.clockAheadMs < start)
       .slice(0, 1)
-      .map(({ at }) => found(one, 'early', `${start - at - history.clockAheadMs} ms before ${when(start)}`))
+      .map(({ at }) =>
+        findingOf(one, 'early', `${start - at - history.clockAheadMs} ms before ${when(start)}`)
+      )
   })
 }
 
 function startOf(one: Case): number {
   const { delayMs } = one.planned
-  const said = one.task?.deliverStartTime === undefined ? 0 : Date.parse(one.task.deliverStartTime)
-  const sentAt = Math.min(...asked(one, 'first').flatMap(call => call.tries.map(({ at }) => at)))
-  return Math.max(said, delayMs === undefined || !Number.isFinite(sentAt) ? 0 : sentAt + delayMs)
+  const shownStart = one.task?.deliverStartTime === undefined ? 0 : Date.parse(one.task.deliverStartTime)
+  const sentAt = Math.min(...callsOf(one, 'first').flatMap(call => call.tries.map(({ at }) => at)))
+  return Math.max(shownStart, delayMs === undefined || !Number.isFinite(sentAt) ? 0 : sentAt + delayMs)
 }
 
-/** A request without a row is excused by the kill of the process that sent it, unless what followed shows that the row was written. */
+/** The kill of its sender excuses a request without a row, unless later events show that the row was written. */
 export function unaccounted({ cases, killOf }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const { seen } = one
@@ -83,24 +87,30 @@ export function unaccounted({ cases, killOf }: Evidence): Finding[] {
     return one.arrivals.flatMap(arrival => {
       const { at, attempt, sender } = arrival
       if (attempt > seen.attempt)
-        return [found(one, 'unaccounted', `attempt ${attempt} arrived, the API knows ${seen.attempt}`)]
+        return [findingOf(one, 'unaccounted', `attempt ${attempt} arrived, the API knows ${seen.attempt}`)]
       if (rows.has(attempt)) return []
       const kill = killOf(sender)
-      const why = !kill
+      const reason = !kill
         ? `${sender} was not killed`
         : wasRecorded(one, arrival, kill)
           ? `its outcome was recorded before the kill of ${sender}`
           : undefined
-      return why === undefined
+      return reason === undefined
         ? []
-        : [found(one, 'unaccounted', `attempt ${attempt} arrived at ${when(at)} and has no row, and ${why}`)]
+        : [
+            findingOf(
+              one,
+              'unaccounted',
+              `attempt ${attempt} arrived at ${when(at)} and has no row, and ${reason}`
+            )
+          ]
     })
   })
 }
 
 /**
- * Whether only the record of this attempt explains how its delivery went on: HANDLED by this very attempt, or the next one
- * was sent before the kill, after the outcome of this one and before the lease could end, and nobody asked for it.
+ * Whether only the record of this attempt explains the rest of its delivery: this attempt made it HANDLED, or the next attempt
+ * was sent before the kill, after the outcome of this one and before the lease could end, and was not requested.
  */
 function wasRecorded(one: Case, arrival: Arrival, kill: Fault): boolean {
   const { seen } = one
@@ -109,15 +119,15 @@ function wasRecorded(one: Case, arrival: Arrival, kill: Fault): boolean {
   if (!next || next.builtAt >= kill.from) return false
   const { at, builtAt, answer, answeredAt = Infinity } = arrival
   const known = answer === 'reset' ? at : Math.min(answeredAt, builtAt + timeoutMs)
-  const isAsked =
-    asked(one, 'redeliver').length > 0 || one.receipts.some(receipt => receipt.result === 'RETRY')
+  const isRequested =
+    callsOf(one, 'redeliver').length > 0 || one.receipts.some(receipt => receipt.result === 'RETRY')
   const isLost = next.builtAt >= claimedAfter(one, arrival) + leaseMs
-  return known < next.builtAt && !isAsked && !isLost
+  return known < next.builtAt && !isRequested && !isLost
 }
 
 /** A claim comes after the first POST, and after the attempts before it were sent. */
 function claimedAfter(one: Case, arrival: Arrival): number {
-  const posts = asked(one, 'first').flatMap(call => call.tries.map(({ at }) => at))
+  const posts = callsOf(one, 'first').flatMap(call => call.tries.map(({ at }) => at))
   const before = one.arrivals.filter(({ attempt }) => attempt < arrival.attempt)
   return Math.max(Math.min(...posts), ...before.map(({ builtAt }) => builtAt))
 }
@@ -136,18 +146,24 @@ export function nonMonotone({ cases, heldIn, hasWorked }: Evidence): Finding[] {
         highest = arrival
         return []
       }
-      // Two that wait side by side are read in any order.
+      // Two requests that wait at the same time are read in any order.
       const isLater = isRepeated || cameAfter > before.at
       return isLater && !wasHeld(arrival, heldIn, hasWorked)
-        ? [found(one, 'nonMonotone', `attempt ${attempt} arrived at ${when(at)}, after ${before.attempt}`)]
+        ? [
+            findingOf(
+              one,
+              'nonMonotone',
+              `attempt ${attempt} arrived at ${when(at)}, after ${before.attempt}`
+            )
+          ]
         : []
     })
   })
 }
 
 /**
- * Its sender stood still after it had built it: just continued, it writes what it was about to write. No one can close that gap. It was
- * stopped, or had no processor.
+ * Its sender was held after it had built the request: it was stopped, or had no processor. When it continues, it sends the request.
+ * Nothing can prevent that.
  */
 const wasHeld = (
   { sender, builtAt, at, cameAfter }: Arrival,
@@ -155,12 +171,12 @@ const wasHeld = (
   hasWorked: Evidence['hasWorked']
 ): boolean => heldIn(sender, builtAt, at) !== undefined || !hasWorked(builtAt, cameAfter)
 
-/** Its end as outsiders know it: the receipt's answer, the answer to DELETE, the API's `handledAt`, the alarm. */
+/** The end of its delivery, as seen from outside: the receipt's answer, the answer to DELETE, the API's `handledAt`, the alarm. */
 function endOf(one: Case): number | undefined {
   const applied = one.receipts
     .filter(receipt => receipt.token === 'good' && receipt.result === 'HANDLED')
     .flatMap(receipt => receipt.tries.filter(({ applied }) => applied === true).map(({ at, ms }) => at + ms))
-  const removed = asked(one, 'remove').flatMap(call =>
+  const removed = callsOf(one, 'remove').flatMap(call =>
     call.tries.filter(({ status }) => isOk(status)).map(({ at, ms }) => at + ms)
   )
   const failed = one.seen?.status === 'FAILED' ? one.alarms.map(alarm => Date.parse(alarm.createdAt)) : []
@@ -169,10 +185,10 @@ function endOf(one: Case): number | undefined {
   return all.length > 0 ? Math.min(...all) : undefined
 }
 
-/** What was claimed before the end may be sent while its lease lasts. It is not built later, and does not leave later unless it was held. */
+/** A delivery that was claimed before the end may be sent during its lease. It must not be built later, nor sent later unless it was held. */
 export function afterTerminal({ cases, heldIn, hasWorked }: Evidence): Finding[] {
   return cases.flatMap(one => {
-    const redelivered = asked(one, 'redeliver').length > 0
+    const redelivered = callsOf(one, 'redeliver').length > 0
     const end = (redelivered ? undefined : endOf(one)) ?? Infinity
     const sent = one.arrivals
       .filter(arrival => {
@@ -180,29 +196,29 @@ export function afterTerminal({ cases, heldIn, hasWorked }: Evidence): Finding[]
         return builtAt > end + leaseMs || (cameAfter > end + leaseMs && !wasHeld(arrival, heldIn, hasWorked))
       })
       .map(({ at, attempt }) =>
-        found(one, 'afterTerminal', `attempt ${attempt} arrived ${at - end} ms after its end`)
+        findingOf(one, 'afterTerminal', `attempt ${attempt} arrived ${at - end} ms after its end`)
       )
     return [...sent, ...regressed(one)]
   })
 }
 
-/** Of a task with one downstream, DELETE answered 200 says that this one was stopped. */
+/** For a task with one downstream, a DELETE that was answered 200 has stopped its delivery. */
 function regressed(one: Case): Finding[] {
-  const removed = asked(one, 'remove').some(call => isOk(call.status))
+  const removed = callsOf(one, 'remove').some(call => isOk(call.status))
   const isOnly = one.task?.deliveries.length === 1
   return removed && isOnly && one.seen?.status !== 'DELETED'
-    ? [found(one, 'afterTerminal', `DELETE was answered 200, and it is ${one.seen?.status ?? 'unknown'}`)]
+    ? [findingOf(one, 'afterTerminal', `DELETE was answered 200, and it is ${one.seen?.status ?? 'unknown'}`)]
     : []
 }
 
-/** Two lost leases of a round do not count. */
+/** Two lost leases in a round are allowed. */
 export function overLimit({ cases }: Evidence): Finding[] {
   return cases.flatMap(one => {
-    const rounds = 1 + asked(one, 'redeliver').flatMap(call => call.tries).length
+    const rounds = 1 + callsOf(one, 'redeliver').flatMap(call => call.tries).length
     const limit = one.planned.retryTimes ?? defaultTimes
     return one.arrivals.length > (limit + 2) * rounds
       ? [
-          found(
+          findingOf(
             one,
             'overLimit',
             `${one.arrivals.length} arrived, the limit is ${limit} in each of ${rounds} rounds`
@@ -212,25 +228,25 @@ export function overLimit({ cases }: Evidence): Finding[] {
   })
 }
 
-/** From the moment it was due to the next attempt, again and again until it came to its end. */
+/** Checks the time from each moment at which it was due to the next attempt, until its end. */
 export function overdue({ history, cases, deadline }: Evidence): Finding[] {
   const lastLook = history.arrivals.at(-1)?.at ?? history.loadEndedAt
   return cases.flatMap(one => {
-    if (one.okAt === undefined || asked(one, 'remove').length > 0) return []
+    if (one.okAt === undefined || callsOf(one, 'remove').length > 0) return []
     const end = endOf(one) ?? Infinity
-    // Behind another of its key it is due when that has ended.
+    // Behind another delivery of its key, it is due when that one has ended.
     const turnAt = one.before === undefined ? 0 : (endOf(one.before) ?? Infinity)
     let dueAt = Math.max(one.okAt, startOf(one), turnAt)
     for (const tried of [...triesOf(one), undefined]) {
       const by = deadline(dueAt)
       const at = tried?.at ?? Infinity
-      // A round that began anew is due when it was asked for, which the last arrival cannot know.
-      const isAnew = asked(one, 'redeliver').some(call =>
+      // A new round is due at the request for it, which the last arrival does not show.
+      const isAnew = callsOf(one, 'redeliver').some(call =>
         call.tries.some(again => again.at > dueAt && again.at < at)
       )
       if (at > by && end > by && by < lastLook && !isAnew) {
         const late = tried ? `attempted ${Math.round(at - by)} ms after that` : 'never attempted again'
-        return [found(one, 'overdue', `due at ${when(dueAt)}, promised by ${when(by)}, ${late}`)]
+        return [findingOf(one, 'overdue', `due at ${when(dueAt)}, promised by ${when(by)}, ${late}`)]
       }
       if (tried) dueAt = Math.max(dueAt, tried.nextDue)
     }
@@ -238,7 +254,7 @@ export function overdue({ history, cases, deadline }: Evidence): Finding[] {
   })
 }
 
-/** What arrived, and by the API what was tried and never read: a busy sink accepts a connection after its sender has given up. */
+/** The arrivals, and the attempts of the API that the sink never read: a busy sink accepts a connection after its sender has given up. */
 function triesOf(one: Case): { at: number; nextDue: number }[] {
   const arrived = new Set(one.arrivals.map(({ attempt }) => attempt))
   const unread =
@@ -252,7 +268,7 @@ function triesOf(one: Case): { at: number; nextDue: number }[] {
   ].sort((a, b) => a.at - b.at)
 }
 
-/** At the latest: the answer, or the timeout; the receipt timeout, if one is owed; the longest backoff. */
+/** The latest time: the answer or the timeout, plus the receipt timeout if a receipt is owed, plus the longest backoff. */
 function nextDue(one: Case, arrival: Arrival): number {
   const answered = Math.max(arrival.at, arrival.answeredAt ?? arrival.at + timeoutMs)
   return answered + (one.owed ? receiptTimeoutMs : 0) + longestBackoffMs

@@ -1,8 +1,8 @@
-// What arrived more than once, and why. At least once means that this may happen; never that it may happen for no reason.
+// Repeated arrivals, and their causes. Delivery at least once allows repeats, but no repeat without a cause.
 import { isUnclear } from '../client.ts'
 import type { Arrival, Fault, Try } from '../history.ts'
 import { concurrency, downstreamsOf, leaseMs, receiptTimeoutMs, sharing, timeoutMs } from '../terms.ts'
-import { asked, found, isOk, type Case, type Evidence } from './evidence.ts'
+import { callsOf, findingOf, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 
 export interface Duplicates {
@@ -31,10 +31,10 @@ export function duplicates(evidence: Evidence): Duplicates {
       }
       const gap = arrival.at - before.at
       const detail = `attempt ${arrival.attempt} came ${gap} ms after attempt ${before.attempt}, answered ${before.answer}`
-      unexplained.push(found(one, 'unexplained', detail))
+      unexplained.push(findingOf(one, 'unexplained', detail))
     })
   }
-  // A worker that dies takes along what it had under way, and no more.
+  // A killed worker loses at most the deliveries that it had in flight.
   const most = concurrency * Object.values(downstreamsOf).flat().length
   for (const [{ action, target }, count] of byKill)
     if (action.startsWith('kill.') && count > most)
@@ -45,12 +45,12 @@ export function duplicates(evidence: Evidence): Duplicates {
   return { extra, causes, unexplained }
 }
 
-/** What PostgreSQL and Redis leave behind: clients connect again, and answers in hand are written first. */
+/** The effects last longer than the fault: clients must reconnect, and pending answers are written first. */
 const afterMs = { 'postgres.': 2_000, 'redis.': 1_000 }
 
 /**
- * Why it was sent again after `before`; undefined when nothing tells. Times are those at which requests were built: when the
- * sink read them depends on the machine.
+ * Why it was sent again after `before`. Undefined if there is no cause. It compares the times at which requests were built,
+ * because the time of a read depends on the machine.
  */
 function causeOf(
   { faultsIn, killOf, heldIn, connections, history }: Evidence,
@@ -74,7 +74,7 @@ function causeOf(
   )
   if (between.some(({ result, tries }) => result === 'RETRY' && tries.some(({ at }) => at <= arrival.at)))
     return 'receipt RETRY'
-  // What was loaded before the receipt was in may still be sent, while its lease lasts.
+  // A delivery that was loaded before the receipt may still be sent during its lease.
   const applied = one.receipts.some(
     ({ result, tries }) =>
       result === 'HANDLED' &&
@@ -82,15 +82,15 @@ function causeOf(
   )
   if (one.owed && !applied && arrival.builtAt - before.builtAt >= receiptTimeoutMs)
     return 'no receipt in time'
-  const again = asked(one, 'redeliver').flatMap(call => call.tries)
-  // Without a clear answer it may take effect at any time after.
+  const again = callsOf(one, 'redeliver').flatMap(call => call.tries)
+  // A redelivery without a clear answer may take effect at any later time.
   const isAgain = ({ at, ms, status }: Try) =>
     at < arrival.at && (isUnclear(status) || at + ms > before.builtAt)
   if (again.some(isAgain)) return 'redelivered'
-  // Its sender took along what was not written down.
+  // Its sender was killed before it had written the outcome.
   const kill = outcome === undefined ? killOf(before.sender) : undefined
   if (kill && kill.from <= arrival.builtAt) return kill
-  // Its sender stood still, or what came of it could not be written, while it had the lease.
+  // During the lease its sender was stopped, or the outcome could not be written.
   const until = Math.min(arrival.builtAt, before.builtAt + leaseMs)
   const held = heldIn(before.sender, before.builtAt, until)
   if (held) return held
@@ -98,15 +98,16 @@ function causeOf(
     const [fault] = faultsIn(before.builtAt, until, one => one.action.startsWith(action), after)
     if (fault) return fault
   }
-  // Without a processor for long enough it was called dead, and others sent what it had.
+  // Its sender had no processor for so long that it was declared dead, and others sent its deliveries.
   const isDead = ({ process, at }: { process: string; at: number }): boolean =>
     before.sender.startsWith(`${process}#`) && at > before.builtAt && at < before.builtAt + leaseMs + 10_000
   return history.calledDead.some(isDead) ? 'called dead' : undefined
 }
 
 /**
- * Whoever shares a connection ends with it: by a reset, or when the service gives up one that hangs or is late. So is one that a busy sink
- * reads late, whatever it would have answered. An answer that had left may then still be unread. The one that ended the connection of `before`.
+ * The request that ended the connection of `before`. Requests on a shared connection end together: by a reset, or when the service
+ * gives up a request that hangs or is late. A request that a busy sink reads late counts as late. An answer that was sent may then
+ * still be unread.
  */
 function neighbourOf(onIt: readonly Arrival[], before: Arrival, arrival: Arrival): Arrival | undefined {
   if ((before.closedAfter ?? Infinity) > arrival.at) return undefined

@@ -1,4 +1,4 @@
-// The history, sorted so that questions about one delivery, and about the faults around a moment, are quick to answer.
+// The history, indexed so that the data of one delivery, and the faults around a moment, are found quickly.
 import type {
   Arrival,
   Beat,
@@ -21,14 +21,14 @@ export interface Case {
   owed: boolean
   /** When the producer had its first 2xx; undefined: never. */
   okAt: number | undefined
-  /** In the order in which they were built: read late, one may come after those that followed it. */
+  /** In the order in which they were built. The sink may read them in another order. */
   arrivals: Arrival[]
   receipts: Receipt[]
   calls: Call[]
   task: SeenTask | undefined
   seen: SeenDelivery | undefined
   alarms: SeenAlarm[]
-  /** The one in front of it, of its orderingKey. */
+  /** The delivery in front of it, with the same orderingKey. */
   before?: Case
 }
 
@@ -41,15 +41,15 @@ export interface Evidence {
   connections: Map<number, Arrival[]>
   /** The kill that ended this process. */
   killOf(process: string): Fault | undefined
-  /** The stop for which this process stood still at some moment from `from` to `to`. */
+  /** The stop that held this process at some moment from `from` to `to`. */
   heldIn(process: string, from: number, to: number): Fault | undefined
   /** The machine worked for at least half of this time. */
   hasWorked(from: number, to: number): boolean
   /** Faults whose window, widened by `after` ms at its end, overlaps this one. */
-  faultsIn(from: number, to: number, isIt: (fault: Fault) => boolean, after?: number): Fault[]
+  faultsIn(from: number, to: number, matches: (fault: Fault) => boolean, after?: number): Fault[]
   /**
-   * By when something that was to happen at `due` must have happened: the promised time after the last fault, of which only
-   * that counts in which the machine worked.
+   * The latest time for an event that is due at `due`: the promised time after the last fault. Only time in which the machine
+   * worked counts.
    */
   deadline(due: number): number
 }
@@ -113,8 +113,8 @@ export function evidenceOf(history: History): Evidence {
         .get(process)
         ?.find(fault => /^(stop|thaw)\./.test(fault.action) && fault.from <= to && fault.mendedFrom >= from),
     hasWorked: (from, to) => to <= from || worked(from, (to - from) / 2) <= to,
-    faultsIn: (from, to, isIt, after = 0) =>
-      faults.filter(fault => isIt(fault) && fault.from <= to && fault.to + after >= from),
+    faultsIn: (from, to, matches, after = 0) =>
+      faults.filter(fault => matches(fault) && fault.from <= to && fault.to + after >= from),
     deadline(due) {
       let by = worked(due, rtoMs)
       for (const [from, to] of stops) if (from < by && to > due) by = Math.max(by, worked(to, rtoMs))
@@ -123,7 +123,7 @@ export function evidenceOf(history: History): Evidence {
   }
 }
 
-/** Of each downstream and orderingKey, by the positions that the API shows. */
+/** Sets `before` for each downstream and orderingKey, by the positions that the API shows. */
 function placeInOrder(cases: readonly Case[]): void {
   const keyed = cases.filter(one => one.planned.orderingKey !== undefined && one.seen?.position !== undefined)
   for (const row of grouped(keyed, one => `${one.downstream} ${one.planned.orderingKey}`).values()) {
@@ -135,7 +135,7 @@ function placeInOrder(cases: readonly Case[]): void {
   }
 }
 
-/** When the machine has worked for `ms` since `from`: of the time to a beat that had a processor for half of its time, half counts. */
+/** When the machine has worked for `ms` since `from`. The time to a beat that had a processor for half of its duration counts half. */
 function workedOf(beats: readonly Beat[]): (from: number, ms: number) => number {
   return (from, ms) => {
     let left = ms
@@ -151,7 +151,7 @@ function workedOf(beats: readonly Beat[]): (from: number, ms: number) => number 
   }
 }
 
-/** Where the beats after this moment begin. */
+/** The index of the first beat after this moment. */
 function after(beats: readonly Beat[], moment: number): number {
   let [low, high] = [0, beats.length]
   while (low < high) {
@@ -163,18 +163,18 @@ function after(beats: readonly Beat[], moment: number): number {
 }
 
 /**
- * When a fault ends, for whoever waits for a delivery: with its sibling still there, the loss of one process is over as soon
- * as it has happened, and a sink that says no at once holds nothing up.
+ * When a fault stops delaying deliveries. The loss of one process delays none, because its sibling is still there. A sink that
+ * refuses at once delays none either.
  */
 function endsAt({ action, from, to }: Fault): number {
   const isShort = /^(kill|stop|thaw|rolling|sink\.fail|sink\.reset)/.test(action)
   return isShort ? from + 1 : to
 }
 
-/** Whether the producer ever asked for this, answered or not. */
-export const asked = (one: Case, kind: Call['kind']): Call[] => one.calls.filter(call => call.kind === kind)
+/** The calls of this kind that the producer made, answered or not. */
+export const callsOf = (one: Case, kind: Call['kind']): Call[] => one.calls.filter(call => call.kind === kind)
 
-export const found = (one: Case, charge: Charge, detail: string): Finding => ({
+export const findingOf = (one: Case, charge: Charge, detail: string): Finding => ({
   charge,
   detail,
   taskNo: one.planned.taskNo,

@@ -1,4 +1,4 @@
-// What the judge can hold against the service, each in a sentence. One of them, and the verdict is red.
+// The charges of the judge, each with a sentence. A single finding makes the verdict red.
 export const charges = {
   lost: 'answered 2xx, and its downstream never saw it',
   unexpected: 'a downstream saw what was refused or never posted',
@@ -28,13 +28,13 @@ export const charges = {
   attemptFell: 'inside the database: an attempt number fell (I32)'
 } as const
 
-/** Those that only the judge of producers knows; the others mean the same there. */
+/** Charges of the judge of producers only. The others mean the same there. */
 export const producerCharges = {
   dropped: 'committed, of no use as a task, and not in sight among the rejected',
   released: 'sent before what it waits for was HANDLED'
 } as const
 
-/** And of receivers. */
+/** Charges of the judge of receivers only. */
 export const receiverCharges = {
   inexact: 'the sum that a receiver granted is not what the accepted tasks are worth'
 } as const

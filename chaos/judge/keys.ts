@@ -1,40 +1,50 @@
-// Order by orderingKey: the next one after the end of the one before, in the order of acceptance.
-import { found, isOk, type Case, type Evidence } from './evidence.ts'
+// Order by orderingKey: each delivery starts after the end of the one before it, in the order of acceptance.
+import { findingOf, isOk, type Case, type Evidence } from './evidence.ts'
 import type { Finding } from './finding.ts'
 
 /** Ms: `now()` is the beginning of a statement, and a clock is read to a millisecond. */
 const toleranceMs = 10
 
 /**
- * Each is first sent after the one in front of it was HANDLED. So what went well, and the ends, come in the order of positions. And what
- * a receiver is told, by which it can check that, is the position.
+ * Each delivery is first sent after the one in front of it was HANDLED. So good answers, and the ends, come in the order of positions.
+ * The receiver gets the position in ackbox-sequence, so that it can check the order.
  */
 export function overtaken({ history, cases }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const { before, arrivals, seen } = one
-    const told = arrivals.find(arrival => arrival.sequence !== seen?.position)
-    if (seen?.position !== undefined && told)
+    const misnumbered = arrivals.find(arrival => arrival.sequence !== seen?.position)
+    if (seen?.position !== undefined && misnumbered)
       return [
-        found(one, 'overtaken', `ackbox-sequence was ${told.sequence}, and its position is ${seen.position}`)
+        findingOf(
+          one,
+          'overtaken',
+          `ackbox-sequence was ${misnumbered.sequence}, and its position is ${seen.position}`
+        )
       ]
     const [first] = arrivals
     if (!before || !first) return []
     const handledAt = before.seen?.handledAt
     if (handledAt === undefined)
-      return [found(one, 'overtaken', `sent, and ${before.planned.taskNo} in front of it was never HANDLED`)]
+      return [
+        findingOf(one, 'overtaken', `sent, and ${before.planned.taskNo} in front of it was never HANDLED`)
+      ]
     const endedAt = Date.parse(handledAt) - history.clockAheadMs
     if (first.builtAt + toleranceMs >= endedAt) return []
     const early = Math.round(endedAt - first.builtAt)
     return [
-      found(one, 'overtaken', `sent ${early} ms before ${before.planned.taskNo} in front of it was HANDLED`)
+      findingOf(
+        one,
+        'overtaken',
+        `sent ${early} ms before ${before.planned.taskNo} in front of it was HANDLED`
+      )
     ]
   })
 }
 
-/** Who was answered before another was posted comes before it. */
+/** A task that was answered before another was posted stands before it. */
 export function misplaced({ cases }: Evidence): Finding[] {
   return [...groups(cases).values()].flatMap(row => {
-    // By position: nobody may be posted after the answer of one that stands behind it.
+    // From the last position: no task may be posted after the answer to a task behind it.
     let earliest: Case | undefined
     return row
       .toSorted((a, b) => (b.seen?.position ?? 0) - (a.seen?.position ?? 0))
@@ -42,7 +52,7 @@ export function misplaced({ cases }: Evidence): Finding[] {
         const isLate = earliest?.okAt !== undefined && earliest.okAt < postedAt(one)
         const findings = isLate
           ? [
-              found(
+              findingOf(
                 one,
                 'misplaced',
                 `posted after ${earliest?.planned.taskNo} was taken, and stands before it`

@@ -1,16 +1,16 @@
-// What the producers' own tables hold at the end, and what is still on its way out of them.
+// The producers' own tables at the end, and the rows that still wait in their outboxes.
 import type { RowDataPacket } from 'mysql2/promise'
 import { pause } from '../client.ts'
 import type { Way } from './plan.ts'
 import type { Stand } from './stand.ts'
 
-/** A business row: committed, whatever its producer knows of it. */
+/** A committed business row. Its producer may not know that it was committed. */
 export interface Order {
   taskNo: string
   way: Way
   messageCode: string
   body: string
-  /** taskNos of those that its task waits for. */
+  /** taskNos of the prerequisites of its task. */
   after: string[]
 }
 
@@ -22,7 +22,7 @@ interface OrderRow {
   waits_for: string
 }
 
-/** Once the producers are gone: of a COMMIT that was sent the backend alone decides, so it must be gone too. */
+/** Called after the producers have ended. The backend alone decides about a COMMIT that was sent, so it must have ended too. */
 export async function readOrders({ ackboxDb, shopDb, mariadb }: Stand): Promise<Order[]> {
   for (const { sql } of [ackboxDb, shopDb])
     for (;;) {
@@ -31,7 +31,7 @@ export async function readOrders({ ackboxDb, shopDb, mariadb }: Stand): Promise<
       if (row.n === 0) break
       await pause(100)
     }
-  // A connection of ours that waits is asleep; one of a producer's that was killed rolls back or ends.
+  // An idle connection of the run is asleep. The connection of a killed producer rolls back or ends.
   const busy = `select count(*) as n from information_schema.innodb_trx t join information_schema.processlist p
     on p.id = t.trx_mysql_thread_id where p.command <> 'Sleep'`
   while (Number((await mariadb.pool.query<RowDataPacket[]>(busy))[0][0]?.['n']) > 0) await pause(100)
@@ -50,7 +50,7 @@ export async function readOrders({ ackboxDb, shopDb, mariadb }: Stand): Promise<
   }))
 }
 
-/** taskNos of rows that nobody took yet, and of those that a relay moved to the rejected. */
+/** taskNos of rows that still wait, and of rows that a relay moved to the rejected ones. */
 export async function readOutboxes({ ackboxDb, shopDb, mariadb }: Stand): Promise<{
   waiting: string[]
   rejected: string[]

@@ -1,4 +1,4 @@
-// The verdict on producers: what they committed is what arrived, in both directions. Pure: it looks at the history alone.
+// The verdict on producers: each committed task arrived, and each arrival was committed. Pure: it reads only the history.
 import { createHash } from 'node:crypto'
 import type { Arrival, Exit, Fault, Receipt, SeenTask } from '../history.ts'
 import type { Charge, Finding } from '../judge/finding.ts'
@@ -16,7 +16,7 @@ export interface ProducerHistory {
   receipts: Receipt[]
   /** As the API shows each task that was begun. */
   tasks: SeenTask[]
-  /** taskNos of rows that nobody took, and of those in sight as rejected. */
+  /** taskNos of rows that still wait, and of rows that are listed as rejected. */
   waiting: string[]
   rejected: string[]
   faults: Fault[]
@@ -31,7 +31,7 @@ export interface ProducerVerdict {
   verdict: 'green' | 'red' | 'inconclusive'
   seed: number
   inconclusive: string[]
-  /** Of each way: how many were committed, and how many were begun and not. */
+  /** For each way: the number of committed works, and of begun works that were not committed. */
   ways: Record<string, { committed: number; not: number }>
   accepted: number
   dependents: number
@@ -54,11 +54,11 @@ interface Case extends Order {
 
 interface Evidence {
   history: ProducerHistory
-  /** One of each committed order. */
+  /** One for each committed order, by taskNo. */
   cases: Map<string, Case>
 }
 
-const questions: ((evidence: Evidence) => Finding[])[] = [
+const checks: ((evidence: Evidence) => Finding[])[] = [
   lost,
   unexpected,
   corrupted,
@@ -70,7 +70,7 @@ const questions: ((evidence: Evidence) => Finding[])[] = [
 
 export function judgeProducers(history: ProducerHistory, fewest: number): ProducerVerdict {
   const evidence = { history, cases: casesOf(history) }
-  const findings = questions.flatMap(question => question(evidence))
+  const findings = checks.flatMap(check => check(evidence))
   const orders = new Set(history.orders.map(({ taskNo }) => taskNo))
   const begun = history.planned.filter(({ taskNo }) => history.begun.includes(taskNo))
   const counted = Object.fromEntries(
@@ -93,7 +93,7 @@ export function judgeProducers(history: ProducerHistory, fewest: number): Produc
       .map(action => `${action} never ran`)
   ]
   return {
-    // What was seen was seen: doubts do not clear anybody.
+    // A finding counts in spite of doubts.
     verdict: findings.length > 0 ? 'red' : inconclusive.length > 0 ? 'inconclusive' : 'green',
     seed: history.seed,
     inconclusive,
@@ -114,7 +114,7 @@ export function judgeProducers(history: ProducerHistory, fewest: number): Produc
 function casesOf({ planned, orders, arrivals, tasks }: ProducerHistory): Map<string, Case> {
   const wrong = new Set(planned.filter(({ isWrong }) => isWrong).map(({ taskNo }) => taskNo))
   const seen = new Map(tasks.map(task => [task.taskNo, task]))
-  const came = byTaskNo(arrivals)
+  const arrived = byTaskNo(arrivals)
   return new Map(
     orders.map(order => [
       order.taskNo,
@@ -122,7 +122,7 @@ function casesOf({ planned, orders, arrivals, tasks }: ProducerHistory): Map<str
         ...order,
         isWrong: wrong.has(order.taskNo),
         downstream: downstreamOf[order.messageCode] ?? '',
-        arrivals: came.get(order.taskNo) ?? [],
+        arrivals: arrived.get(order.taskNo) ?? [],
         task: seen.get(order.taskNo)
       }
     ])
@@ -138,7 +138,7 @@ function lost(evidence: Evidence): Finding[] {
       charge: 'lost',
       taskNo,
       downstream,
-      detail: `committed by way of ${way}; the API says ${task?.status ?? 'nothing'}`
+      detail: `committed by way of ${way}; its status in the API is ${task?.status ?? 'unknown'}`
     }))
 }
 
@@ -172,7 +172,7 @@ function corrupted(evidence: Evidence): Finding[] {
 function stuck(evidence: Evidence): Finding[] {
   const { history, cases } = evidence
   const open = right(evidence).filter(({ task }) => task?.status !== 'HANDLED')
-  // Rolled back, or never heard of.
+  // A task that was never committed must be CANCELLED, or unknown to the API.
   const half = history.tasks.filter(
     ({ taskNo, status, missing }) => !cases.has(taskNo) && !missing && status !== 'CANCELLED'
   )
@@ -196,7 +196,7 @@ function rejected(evidence: Evidence): Finding[] {
     ...dropped.map(({ taskNo, way }) => ({
       charge: 'dropped' as const,
       taskNo,
-      detail: `committed by way of ${way}, and nobody can see what became of it`
+      detail: `committed by way of ${way}, and not listed as rejected`
     })),
     ...refused.map(taskNo => ({
       charge: 'refused' as const,
@@ -209,7 +209,7 @@ function rejected(evidence: Evidence): Finding[] {
 /** A difference of clocks below this counts as none. */
 const clockMs = 10
 
-/** A task is sent after each that it waits for was answered well, had its receipt, and was written down as HANDLED. */
+/** A task is sent after each of its prerequisites was answered well, had its receipt, and was stored as HANDLED. */
 function released({ cases, history }: Evidence): Finding[] {
   const receipts = byTaskNo(history.receipts)
   return [...cases.values()].flatMap(one =>
@@ -223,7 +223,7 @@ function released({ cases, history }: Evidence): Finding[] {
       if (well === undefined || first.at < well) return [early]
       const handledAt = before?.task?.deliveries[0]?.handledAt
       if (handledAt === undefined) return [early]
-      // Of two clocks of one machine, and the sender's was read first.
+      // The times come from two clocks of one machine, and the sender's clock was read first.
       return first.builtAt < Date.parse(handledAt) - clockMs ? [early] : []
     })
   )
@@ -243,7 +243,7 @@ function wellAt({ arrivals, downstream }: Case, receipts: readonly Receipt[]): n
   return times.length === 0 ? undefined : Math.min(...times)
 }
 
-/** By itself, and not at SIGKILL: of us or of a failpoint. Before it was ready, an outage of a database excuses it. */
+/** SIGKILL comes from the run or from a failpoint, and is no finding. An outage of a database excuses an end before it was ready. */
 function crashed({ history }: Evidence): Finding[] {
   return history.exits
     .filter(({ signal, code, by }) => (by === 'term' ? code !== 0 : signal !== 'SIGKILL'))
@@ -254,9 +254,9 @@ function crashed({ history }: Evidence): Finding[] {
           history.faults.some(fault => fault.from <= at && fault.to >= launchedAt && fault.to > fault.from)
         )
     )
-    .map(({ name, code, signal, by, said }) => ({
+    .map(({ name, code, signal, by, logTail }) => ({
       charge: 'crashed',
-      detail: `${name} ended with ${signal ?? code}${by === 'term' ? ' at SIGTERM' : ''}: ${said ?? ''}`
+      detail: `${name} ended with ${signal ?? code}${by === 'term' ? ' at SIGTERM' : ''}: ${logTail ?? ''}`
     }))
 }
 

@@ -11,11 +11,11 @@ export interface Kept {
   pid(): number
   /** kill -9; it is started again. */
   kill(): void
-  /** Started again without failpoints at its next launch. */
+  /** From the next launch on it has no failpoints. */
   calm(): void
   /** SIGTERM, and not started again. */
   end(): Promise<void>
-  /** False: there is none at this moment. */
+  /** False if no process runs at this moment. */
   tell(message: object): boolean
 }
 
@@ -28,7 +28,7 @@ export interface KeepOptions {
   /** FAILPOINTS of each launch, counted from 0. */
   points: (launch: number) => string
   folder: string
-  /** In its log: it works from here on. */
+  /** The line of its log from which on it is ready. */
   readyLine: RegExp
   onExit: (exit: Exit) => void
   onMessage?: (message: unknown) => void
@@ -45,7 +45,7 @@ export function keep(options: KeepOptions): Kept {
 
   function once(): Promise<void> {
     const launch = launches++
-    // A file for each launch: it takes all, whether or not somebody reads, and outlives every kill.
+    // A file for each launch. It takes all output without a reader, and survives every kill.
     const file = join(folder, `${name}.${launch}.log`)
     const log = openSync(file, 'a')
     const launchedAt = Date.now()
@@ -58,14 +58,14 @@ export function keep(options: KeepOptions): Kept {
         FAILPOINTS: isCalm ? '' : points(launch)
       },
       cwd: folder,
-      // A group of its own: Ctrl-C is for us, and we end it.
+      // Its own process group: Ctrl-C reaches only the run, which then ends this process.
       detached: true,
       stdio: ['ignore', log, log, 'ipc']
     })
     closeSync(log)
     child = started
     started.on('message', message => onMessage?.(message))
-    started.on('error', () => {}) // of a channel that broke with its process
+    started.on('error', () => {}) // the channel broke with its process
     return new Promise(resolve => {
       started.once('exit', (code, signal) => {
         const text = textOf(file)
@@ -78,7 +78,7 @@ export function keep(options: KeepOptions): Kept {
           signal,
           starting: !readyLine.test(text),
           ...(ending && { by: 'term' as const }),
-          ...(signal !== 'SIGKILL' && { said: text.slice(-600) })
+          ...(signal !== 'SIGKILL' && { logTail: text.slice(-600) })
         })
         resolve()
       })

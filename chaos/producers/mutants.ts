@@ -1,9 +1,9 @@
-// The producers' end, broken on purpose.
+// Mutants on the producers' side.
 import type { Mutant } from '../mutant.ts'
 
 const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
   'relay-removes-first': {
-    what: 'the relay removes rows, and commits that, before it posts them',
+    description: 'the relay removes rows, and commits that, before it posts them',
     file: 'src/relay/postgres.js',
     from: 'const { accepted, rejected } = byVerdict(rows, await post(rows));',
     to: `await tx\`delete from ackbox_outbox where id = any(\${rows.map(row => row.id)}::bigint[])\`;
@@ -12,7 +12,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
     expects: 'lost'
   },
   'unknown-commits': {
-    what: 'a half message is committed where its producer does not know yet',
+    description: 'a half message is committed although its producer does not know the result yet',
     file: 'src/delivery/half.js',
     from: "if (answer === 'COMMITTED') {",
     to: "if (answer === 'COMMITTED' || answer === 'UNKNOWN') {",
@@ -20,7 +20,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
     isCalm: true
   },
   'barrier-without-row': {
-    what: 'the transaction of a half message leaves no row for its check',
+    description: 'the transaction of a half message leaves no row for its check',
     file: 'src/producer/half-message.js',
     from: `await prepared(tx, taskNo);
             const result = await work(native);
@@ -30,7 +30,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
     isCalm: true
   },
   'barrier-outside': {
-    what: 'the row in the barrier is written in a transaction of its own, before that of the work',
+    description: 'the row in the barrier is written in a transaction of its own, before that of the work',
     file: 'src/producer/half-message.js',
     from: 'await prepared(tx, taskNo);',
     to: 'await at.begin(own => prepared(at.within(own), taskNo));',
@@ -38,7 +38,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
     isCalm: true
   },
   'rejected-dropped': {
-    what: 'a row that is no task goes, and is kept nowhere',
+    description: 'a row that is no task is removed, and not kept as rejected',
     file: 'src/delivery/drain.js',
     from: 'await rejectFromOutbox(sql, rejections);',
     to: 'await removeFromOutbox(sql, rejections.map(one => one.rowId));',
@@ -46,7 +46,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
     isCalm: true
   },
   'released-early': {
-    what: 'a task waits for those that FAILED, and not for those on their way',
+    description: 'a task waits for prerequisites that FAILED, and not for those that are SENDING',
     file: 'src/delivery/dependents.js',
     from: "return sending > 0 ? 'wait' : 'unblock';",
     to: "return sending < 0 ? 'wait' : 'unblock';",
@@ -54,7 +54,7 @@ const mutants: Record<string, Omit<Mutant, 'only' | 'isOfProducers'>> = {
     isCalm: true
   },
   'only-the-first': {
-    what: 'a task waits for the first of those that it names, and not for the others',
+    description: 'a task waits for the first of its prerequisites, and not for the others',
     file: 'src/db/dependents.js',
     from: 'where x.task_id = w.task_id and x.done_at is null',
     to: `where x.task_id = w.task_id and x.done_at is null and x.after_id = (

@@ -1,4 +1,4 @@
-// Kills what the plan names, holds databases down, and mends them again.
+// Runs the plan of faults: kills processes, keeps databases down, and starts them again.
 import type { Fault } from '../history.ts'
 import { unless } from '../load.ts'
 import type { ProducerAction, ProducerStep } from './plan.ts'
@@ -25,7 +25,7 @@ export function startFaults(
       if (waitMs > 0) await unless(stop, waitMs)
       if (stop.aborted) return
       active.add(action)
-      const { target, hurt, mend } = means(stand, action, which)
+      const { target, hurt, mend } = effectOf(stand, action, which)
       const from = Date.now()
       await hurt()
       await unless(stop, holdMs)
@@ -42,21 +42,21 @@ export function startFaults(
   }
 }
 
-interface Means {
+interface Effect {
   target: string
   hurt: () => Promise<void> | void
   mend?: () => Promise<void>
 }
 
-function means(
+function effectOf(
   { services, relays, producers, ackboxDb, shopDb, mariadb }: Stand,
   action: ProducerAction,
   which: number
-): Means {
-  const killed = (from: Stand['services']): Means => {
-    const one = from[which % from.length]
-    if (!one) throw new Error(`nobody to ${action}`)
-    return { target: one.name, hurt: one.kill }
+): Effect {
+  const killed = (from: Stand['services']): Effect => {
+    const kept = from[which % from.length]
+    if (!kept) throw new Error(`no process for ${action}`)
+    return { target: kept.name, hurt: kept.kill }
   }
   switch (action) {
     case 'kill.service':

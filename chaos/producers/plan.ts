@@ -1,15 +1,15 @@
-// What producers do, and what is done to them, from the seed.
+// The work of the producers, and the plan of faults, derived from the seed.
 import { chance, weighted, type Chance } from '../random.ts'
 
 /** How a task leaves its producer. */
 export const ways = ['enqueue', 'postgres', 'mariadb', 'half', 'post'] as const
 export type Way = (typeof ways)[number]
 
-/** Where a producer may die. `committing`: a moment after its COMMIT was sent. `telling`: while Ackbox is told. */
+/** Where a producer may die. `committing`: a moment after its COMMIT was sent. `telling`: during its request to Ackbox. */
 export const steps = ['working', 'writing', 'committing', 'committed', 'telling'] as const
 export type Step = (typeof steps)[number]
 
-/** One transaction of a producer: a business row, and the task that tells of it. */
+/** One transaction of a producer: a business row and its task. */
 export interface Work {
   atMs: number
   taskNo: string
@@ -26,7 +26,7 @@ export interface Work {
   openMs?: number
   /** Of a half message: how long after the 201 its transaction begins. */
   lateMs?: number
-  /** kill -9 of its process, so long after this step. */
+  /** kill -9 of its process, this long after the step. */
   dies?: { at: Step; afterMs: number }
 }
 
@@ -57,7 +57,7 @@ function workOf(by: Chance, taskNo: string, n: number, atMs: number): Work {
   const way = weighted(by, { enqueue: 24, postgres: 22, mariadb: 18, half: 18, post: 18 })
   const isRelayed = way === 'postgres' || way === 'mariadb'
   const isWrong = (isRelayed || way === 'enqueue') && by.hit(0.06)
-  // Numbers and spaces that somebody who parses and prints them would change.
+  // Numbers and spaces that change when a program parses and prints them.
   const body = `{"n": ${n},"of":"${taskNo}", "cents":${by.whole(1, 99)}.10}`
   const isOpen = way === 'half' ? by.hit(0.4) : by.hit(0.05)
   const plain = by.pick(['chaos.plain', 'chaos.receipt'] as const)
@@ -68,7 +68,7 @@ function workOf(by: Chance, taskNo: string, n: number, atMs: number): Work {
     messageCode: way === 'half' ? 'chaos.half' : isWrong && by.hit(0.5) ? 'chaos.nobody' : plain,
     body: isWrong ? body.replace('"n"', '"m"') : body,
     ...(isWrong && { isWrong }),
-    // A check comes while it is open: half of those must not have been committed by it.
+    // A check comes while the transaction is open. It must not commit those that roll back, which are half of them.
     ...(by.hit(way === 'half' && isOpen ? 0.5 : 0.18) && { rollsBack: true }),
     ...((isRelayed || way === 'post') && !isWrong && by.hit(0.4) && { isDependent: true }),
     ...(way === 'post' && by.hit(0.4) && { delayMs: by.whole(300, 2_000) }),
@@ -97,7 +97,7 @@ export interface ProducerStep {
   which: number
 }
 
-/** Two tracks side by side, processes and databases: each action once in a cycle, in an order of its own. */
+/** Two parallel tracks, processes and databases. A cycle has each action once, in its own order. */
 export function planFaults(
   seed: number,
   { seconds, stopMs, isCalm = false }: { seconds: number; stopMs: number; isCalm?: boolean }
@@ -148,7 +148,7 @@ const relayPoints: Record<string, number> = {
   'relay.after_remove': 3
 }
 
-/** FAILPOINTS of each launch of a process: it dies by itself at one point after the other. Every third launch of a service lives on. */
+/** FAILPOINTS of each launch of a process: each launch dies at the next point. Every third launch of a service has no failpoint. */
 export function pointsOf(seed: number, name: string): (launch: number) => string {
   const by = chance(seed, `points ${name}`)
   const isRelay = name.startsWith('relay')

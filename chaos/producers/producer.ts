@@ -1,5 +1,5 @@
-// node producer.js: a shop with a database of its own, one of Ackbox's, and a MariaDB. It does what it is told in transactions,
-// each a row of `shop_order` and the task that tells of it, and dies where it is told to. The tables say what became of it.
+// node producer.js: a shop with its own PostgreSQL, a schema in Ackbox's database, and a MariaDB. It performs each order of the run in
+// a transaction, with a row of `shop_order` and its task, and dies where the order demands it. The tables show the result.
 import mysql from 'mysql2/promise'
 import postgres from 'postgres'
 import { client, enqueue, fromMysql2, halfMessage, outbox, type Task } from '../../src/producer/producer.ts'
@@ -7,7 +7,7 @@ import { pause } from '../client.ts'
 import type { Step, Way, Work } from './plan.ts'
 
 export type Order = { kind: 'work'; work: Work; after: string[] } | { kind: 'finish' }
-export type Said = { kind: 'posted'; taskNo: string } | { kind: 'finished'; pid: number }
+export type ProducerMessage = { kind: 'posted'; taskNo: string } | { kind: 'finished'; pid: number }
 
 const {
   CHAOS_ACKBOX_DB = '',
@@ -30,12 +30,12 @@ process.on('message', (order: Order) => {
 })
 process.on('SIGTERM', () => process.exit(0))
 process.on('disconnect', () => process.exit(0))
-// Whoever was here before may have died between its commit and its POST.
+// An earlier launch may have died between its commit and its POST.
 start(postRest())
 console.log('producer.ready')
 
 function start(work: Promise<void>): void {
-  // What fails is rolled back, or found by the one who comes next: the tables know.
+  // A failed work is rolled back, or the next launch finds it in the tables.
   const done = work.catch((err: Error) => console.log(err.message)).finally(() => open.delete(done))
   open.add(done)
 }
@@ -47,7 +47,7 @@ async function finish(): Promise<void> {
       () => true,
       () => false
     )
-  process.send?.({ kind: 'finished', pid: process.pid } satisfies Said)
+  process.send?.({ kind: 'finished', pid: process.pid } satisfies ProducerMessage)
 }
 
 class RolledBack extends Error {}
@@ -60,11 +60,11 @@ const taskOf = (work: Work, after: readonly string[]): Task => ({
   ...(work.delayMs !== undefined && { delay: work.delayMs })
 })
 
-/** The moments of one transaction; `dies` names the one at which this process ends. */
+/** The steps of one transaction. This process ends at the step that `dies` names. */
 function moments({ dies, openMs, rollsBack }: Work) {
   const reach = (step: Step): void => {
     if (dies?.at !== step) return
-    // A COMMIT leaves when we give way to it.
+    // The COMMIT is only sent when this code yields.
     if (dies.afterMs === 0 && step !== 'committing') process.kill(process.pid, 'SIGKILL')
     else setTimeout(() => process.kill(process.pid, 'SIGKILL'), dies.afterMs)
   }
@@ -90,7 +90,7 @@ const performed: Record<Way, (work: Work, after: string[]) => Promise<void>> = {
       await end()
     })
     reach('committed')
-    // Half of them say so, the others are found.
+    // Some nudge Ackbox. Ackbox finds the others itself.
     if (work.taskNo.endsWith('1')) await ackbox.nudge()
     reach('telling')
   },
@@ -135,15 +135,15 @@ const performed: Record<Way, (work: Work, after: string[]) => Promise<void>> = {
         await insertOrder(tx, work, [])
         reach('working')
         await end()
-        // Its commit, and then the word to Ackbox.
+        // The commit comes next, and then the request to Ackbox.
         if (work.dies?.at === 'telling') setTimeout(() => reach('telling'), 4)
       },
-      // The others begin their transaction before it, on a busy machine too.
+      // With 4 s the transaction begins before the check, even on a busy machine.
       { checkAfter: work.openMs === undefined && lateMs === 0 ? '4s' : '1s' }
     )
     reach('committed')
   },
-  /** As a careful producer without any of these: it notes what it has posted, and posts the rest again. */
+  /** As a careful producer without any of these: it marks the rows that it has posted, and posts the others again. */
   async post(work, after) {
     const { reach, end } = moments(work)
     await shopDb.begin(async tx => {
@@ -167,7 +167,7 @@ async function insertOrder(tx: postgres.TransactionSql, work: Work, after: reado
 
 async function post(work: Work, after: readonly string[]): Promise<void> {
   await ackbox.post(taskOf(work, after))
-  process.send?.({ kind: 'posted', taskNo: work.taskNo } satisfies Said)
+  process.send?.({ kind: 'posted', taskNo: work.taskNo } satisfies ProducerMessage)
   await shopDb`update shop_order set posted = true where task_no = ${work.taskNo}`
 }
 

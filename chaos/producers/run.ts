@@ -1,4 +1,4 @@
-// One run of producers: work and break, heal, let it come to rest, read both ends. Others judge.
+// One run of producers: work with faults, heal, come to rest, read both ends. The judge is separate.
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, askUntilClear, pause } from '../client.ts'
@@ -11,7 +11,7 @@ import { readOrders, readOutboxes } from './books.ts'
 import type { ProducerHistory } from './judge.ts'
 import { startFaults } from './nemesis.ts'
 import { planFaults, planWork, type Work } from './plan.ts'
-import type { Order, Said } from './producer.ts'
+import type { Order, ProducerMessage } from './producer.ts'
 import { startStand, type Stand, type StandOptions } from './stand.ts'
 import { chance } from '../random.ts'
 
@@ -21,21 +21,21 @@ export interface ProducerRunOptions extends Omit<StandOptions, 'onMessage' | 'is
   say: (now: Progress) => void
 }
 
-/** Ends a run in which nothing goes on any more; no verdict depends on it. */
+/** Ends a run without progress. No verdict depends on it. */
 const patienceMs = 45_000
 
 export async function runProducers(options: ProducerRunOptions): Promise<ProducerHistory> {
-  /** Tasks that were answered 2xx to a POST: others may wait for them. */
+  /** Tasks whose POST was answered 2xx. Others may wait for them. */
   const posted: string[] = []
   /** pids of producers that have nothing left to post. */
   const finished = new Set<number>()
   const stand = await startStand({
     ...options,
     isCalm: options.profile.isCalm === true,
-    onMessage(message) {
-      const said = message as Said
-      if (said.kind === 'posted') posted.push(said.taskNo)
-      else finished.add(said.pid)
+    onMessage(received) {
+      const message = received as ProducerMessage
+      if (message.kind === 'posted') posted.push(message.taskNo)
+      else finished.add(message.pid)
     }
   })
   try {
@@ -57,7 +57,7 @@ async function play(
   const began = performance.now()
   const progress: Progress = { phase: 'load', seconds: 0, posted: 0, answered: 0, arrived: 0, nemesis: '' }
   const begun: string[] = []
-  const telling = setInterval(() => {
+  const progressTimer = setInterval(() => {
     progress.seconds = (performance.now() - began) / 1_000
     progress.posted = begun.length
     progress.answered = posted.length
@@ -111,12 +111,12 @@ async function play(
       interrupted: stop.aborted
     }
   } finally {
-    clearInterval(telling)
+    clearInterval(progressTimer)
     over.abort()
   }
 }
 
-/** Each work to one of the producers when it is due. What waits for others gets the last that were answered: some are still on their way. */
+/** Gives each work to a producer when it is due. The prerequisites of a dependent are the last posted tasks: some are still SENDING. */
 async function hand(
   stand: Stand,
   planned: readonly Work[],
@@ -137,7 +137,7 @@ async function hand(
   }
 }
 
-/** Resolves when nothing is under way at either end, or when nothing went on for long. */
+/** Resolves when nothing is under way at either end, or after a long time without progress. */
 async function rest(stand: Stand, reader: Reader, stop: AbortSignal): Promise<void> {
   let last = ''
   for (let end = Date.now() + patienceMs; Date.now() < end; await pause(400)) {
@@ -145,7 +145,7 @@ async function rest(stand: Stand, reader: Reader, stop: AbortSignal): Promise<vo
     const prepared = await numbersOf(reader, 'PREPARED')
     const sending = await numbersOf(reader, 'SENDING')
     if (waiting.length + prepared.length + sending.length === 0) return
-    // Its own next check may be minutes away, if its producer could not be reached for long.
+    // The next check of a half message may be minutes away, if its producer could not be reached for long.
     for (const taskNo of prepared)
       await ask(`${reader.url}/tasks/${taskNo}/check`, { method: 'POST', headers: reader.headers })
     const { arrivals } = await stand.witness.counts()
@@ -182,7 +182,7 @@ async function readRejected(reader: Reader): Promise<string[]> {
   return all
 }
 
-/** How often which failpoint ended a process. */
+/** How often each failpoint ended a process. */
 function pointsIn(folder: string): Record<string, number> {
   const points: Record<string, number> = {}
   for (const file of readdirSync(folder).filter(one => one.endsWith('.log')))

@@ -1,4 +1,4 @@
-// All that a run of producers consists of: Ackbox with its PostgreSQL, a shop with a PostgreSQL and a MariaDB, relays, the sink.
+// All parts of a run of producers: Ackbox with its PostgreSQL, a shop with a PostgreSQL and a MariaDB, relays, the sink.
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
@@ -24,7 +24,7 @@ import { pointsOf } from './plan.ts'
 
 export interface Stand {
   folder: string
-  /** Of the balancer, and what a caller sends along. */
+  /** The URL of the balancer, and the headers of a caller. */
   url: string
   headers: Record<string, string>
   services: Kept[]
@@ -35,7 +35,7 @@ export interface Stand {
   mariadb: MariadbServer & { pool: mysql.Pool }
   witness: Witness
   exits: Exit[]
-  /** What checks of half messages were answered. */
+  /** The number of each answer to checks of half messages. */
   checks: Record<string, number>
   close(): Promise<void>
 }
@@ -93,7 +93,7 @@ async function build(
   const redis = queue === 'redis' ? await serveRedis(folder) : undefined
   if (redis) closers.push(redis.close)
   const signing = `whsec_${randomBytes(32).toString('base64')}`
-  // None may end FAILED: others wait for it.
+  // No task may end FAILED, because others wait for it.
   const witness = await callWitness(seed, signing, { CHAOS_DOOMED: 'off' })
   closers.push(witness.close)
   const checks: Record<string, number> = {}
@@ -228,7 +228,7 @@ async function shopInMariadb(home: string, closers: Closers) {
   return { ...server, url, pool }
 }
 
-/** The shop's answers to checks, in a process to which nothing is done: its database is enough. */
+/** The shop's answers to checks, in a process without faults: the faults of its database are enough. */
 async function answerChecks(url: string, checks: Record<string, number>, closers: Closers): Promise<string> {
   const sql = postgres(url, { max: 8, onnotice: () => {} })
   closers.push(() => sql.end({ timeout: 1 }))
@@ -238,14 +238,14 @@ async function answerChecks(url: string, checks: Record<string, number>, closers
     request.on('error', () => {})
     response.on('error', () => {})
     request.on('end', () => {
-      const asked = JSON.parse(Buffer.concat(chunks).toString()) as CheckRequest
-      const tell = (status: number, state: string): void => {
+      const check = JSON.parse(Buffer.concat(chunks).toString()) as CheckRequest
+      const answer = (status: number, state: string): void => {
         checks[state] = (checks[state] ?? 0) + 1
         response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify({ state }))
       }
-      answerCheck(sql, asked).then(
-        ({ state }) => tell(200, state),
-        () => tell(503, 'NONE')
+      answerCheck(sql, check).then(
+        ({ state }) => answer(200, state),
+        () => answer(503, 'NONE')
       )
     })
   })

@@ -1,4 +1,4 @@
-// What the tables of the receivers must say after a run.
+// Judges a run of receivers by the tables of the receivers.
 import type { Charge } from '../judge/finding.ts'
 import type { Place } from './terms.ts'
 
@@ -8,14 +8,14 @@ export interface ReceiverHistory {
   accepted: readonly { taskNo: string; points: number }[]
   /** Deliveries that did not end HANDLED, as `taskNo downstream status`. */
   unhandled: readonly string[]
-  /** Of each database and kind the sum that was granted. */
+  /** The granted sum of each database and kind. */
   granted: Record<string, number>
   /** Receipts that were never sent. */
   unsent: Record<string, number>
   /** How often a receiver on each database died, and where. */
   deaths: Record<string, Record<Place, number>>
   serviceKills: number
-  /** Attempts beside the first of each delivery. */
+  /** Attempts beyond the first of each delivery. */
   repeats: number
 }
 
@@ -34,7 +34,7 @@ export interface ReceiverVerdict {
 }
 
 const fewestTasks = 100
-/** Between the commit and the answer, on each database. */
+/** Deaths between the commit and the answer, on each database. */
 const fewestDeaths = 3
 
 export function judgeReceivers(history: ReceiverHistory): ReceiverVerdict {

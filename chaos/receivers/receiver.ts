@@ -1,5 +1,5 @@
-// A receiver as its owner would write it with ackbox/consumer, which dies where it hurts: between the commit and the answer, before the commit,
-// and between a receipt and the note that it was sent.
+// A receiver, written with ackbox/consumer as a user would. It dies at the critical places: between the commit and the answer, before the
+// commit, and between a receipt and the record that it was sent.
 import { existsSync, writeSync } from 'node:fs'
 import { createServer } from 'node:http'
 import mysql from 'mysql2/promise'
@@ -13,7 +13,7 @@ const { DATABASE = '', PORT = '', SEED = '0', LAUNCH = '0' } = process.env
 const random = chance(Number(SEED), `receiver ${DATABASE} ${PORT} ${LAUNCH}`)
 const isPostgres = DATABASE.startsWith('postgres')
 
-/** Nobody can catch it. */
+/** No code can catch this signal. */
 function die(place: Place): void {
   if (!random.hit(deathChance[place]) || !existsSync(faultsFile)) return
   writeSync(1, `died ${place}\n`)
@@ -23,11 +23,11 @@ function die(place: Place): void {
 const opened = isPostgres
   ? fromPg(new pg.Pool({ connectionString: DATABASE, max: 20 }))
   : fromMysql2(mysql.createPool({ uri: DATABASE, connectionLimit: 20 }))
-const at = opened as Database<unknown>
+const plain = opened as Database<unknown>
 const db: Database<unknown> = {
-  ...at,
+  ...plain,
   async begin(work) {
-    const result = await at.begin(async native => {
+    const result = await plain.begin(async native => {
       const worked = await work(native)
       die('before-commit')
       return worked
@@ -53,7 +53,7 @@ const statement = (native: unknown, text: string) =>
 const grant = (kind: string) => async (native: unknown, task: { body: unknown }) => {
   const { points } = task.body as { points: number }
   if (!Number.isInteger(points)) throw new Error('no points')
-  // Rows enough that the receivers do not only wait for each other.
+  // Enough rows that the receivers do not only wait for each other.
   await statement(
     native,
     `update points set granted = granted + ${points} where kind = '${kind}' and shard = ${points % 16}`

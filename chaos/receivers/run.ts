@@ -1,4 +1,4 @@
-// One run of receivers: two processes of the service, two receivers on each database; everything dies again and again, then it heals.
+// One run of receivers: two processes of the service, two receivers on each database. All are killed again and again, then they heal.
 import { ask, askUntilClear, pause } from '../client.ts'
 import { chance } from '../random.ts'
 import { unless } from '../load.ts'
@@ -19,7 +19,7 @@ export interface ReceiverRunOptions {
   say: (text: string) => void
 }
 
-/** How long it may take to come to rest without any further delivery that ends. */
+/** The run stops waiting after this time in which no delivery ends. */
 const patienceMs = 90_000
 
 export async function runReceivers(options: ReceiverRunOptions): Promise<ReceiverHistory> {
@@ -86,10 +86,10 @@ async function play(
     }
   }
   const deaths: ReceiverHistory['deaths'] = {}
-  for (const { name, said } of receivers) {
+  for (const { name, log } of receivers) {
     const where = name.replace(/-\d$/, '')
     const at = (deaths[where] ??= { 'after-commit': 0, 'before-commit': 0, 'after-receipt': 0 })
-    for (const [, place] of said().matchAll(/^died ([a-z-]+)$/gm)) at[place as Place]++
+    for (const [, place] of log().matchAll(/^died ([a-z-]+)$/gm)) at[place as Place]++
   }
   return { seed, accepted, unhandled, granted, unsent, deaths, serviceKills, repeats }
 }

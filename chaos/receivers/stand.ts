@@ -1,4 +1,4 @@
-// All that a run of receivers consists of, in a folder of its own.
+// All parts of a run of receivers, in its own folder.
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -137,7 +137,7 @@ async function build(
     })
   )
   closers.push(() => Promise.all(receivers.map(one => one.end())))
-  // The second Ctrl-C, or our own death: what is a group of its own would outlive us.
+  // For the second Ctrl-C, or the death of the run: processes in their own groups would outlive it.
   const endAll = (): void => {
     const pids = [
       ...services.map(one => one.pid()),

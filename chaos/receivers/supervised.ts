@@ -1,4 +1,4 @@
-// A program that is started again whenever it ends, as a supervisor does; and what it said.
+// A program that is started again whenever it ends, as by a supervisor, and its log.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,10 +7,10 @@ import { textOf } from '../leaks.ts'
 
 export interface Supervised {
   name: string
-  said(): string
+  log(): string
   launches(): number
   kill(): void
-  /** For good. */
+  /** Kills it for good. */
   end(): Promise<void>
 }
 
@@ -53,7 +53,7 @@ export function supervise({ name, main, env, folder }: SupervisedOptions): Super
   })()
   return {
     name,
-    said: () => textOf(file),
+    log: () => textOf(file),
     launches: () => launches,
     kill: () => void child?.kill('SIGKILL'),
     async end() {

@@ -1,7 +1,7 @@
-// What the run of receivers agrees upon with its receivers.
+// Constants that a run shares with its receivers.
 export type Place = 'after-commit' | 'before-commit' | 'after-receipt'
 
-/** Of a transaction or a receipt: so that each receiver dies every few seconds, and is there most of the time. */
+/** Per transaction or receipt. Each receiver dies every few seconds, and is up most of the time. */
 export const deathChance: Record<Place, number> = {
   'after-commit': 0.02,
   'before-commit': 0.01,
@@ -11,10 +11,10 @@ export const deathChance: Record<Place, number> = {
 export const promptDeadlineMs = 50
 export const lateMs = 250
 
-/** While it is there, in the folder of the run, receivers die. */
+/** Receivers die while this file exists in the folder of the run. */
 export const faultsFile = 'faults'
 
-/** PostgreSQL and MariaDB take both. */
+/** Valid in PostgreSQL and in MariaDB. */
 export const tables = `
 create table points (kind varchar(16) not null, shard int not null, granted bigint not null, primary key (kind, shard));
 ${['prompt', 'late']

@@ -1,21 +1,23 @@
-// The way of one task, as everybody who had to do with it saw it.
+// The events of one task, as each participant saw them.
 import type { History } from '../history.ts'
 
 export interface Event {
   at: number
-  what: string
+  text: string
 }
 
 export function storyOf(history: History, taskNo: string): Event[] {
   const events: Event[] = []
-  const tell = (at: number, what: string) => events.push({ at, what })
+  const tell = (at: number, text: string) => events.push({ at, text })
   for (const { kind, tries } of history.calls.filter(call => call.taskNo === taskNo))
     for (const { at, ms, status } of tries)
       tell(at, `producer: ${kind}, ${status === 0 ? 'no answer' : `answered ${status}`} after ${ms} ms`)
   const seen = history.arrivals.filter(arrival => arrival.taskNo === taskNo)
   for (const { at, downstream, attempt, answer, answeredAt, owed, sender, builtAt } of seen) {
     const end =
-      answeredAt === undefined ? 'nobody waited for the answer' : `answered after ${answeredAt - at} ms`
+      answeredAt === undefined
+        ? 'the client did not wait for the answer'
+        : `answered after ${answeredAt - at} ms`
     tell(
       at,
       `${downstream}: attempt ${attempt} of ${sender} arrives, built ${Math.round(at - builtAt)} ms ago${owed ? ', owes a receipt' : ''}; ${answer}, ${end}`
@@ -24,11 +26,11 @@ export function storyOf(history: History, taskNo: string): Event[] {
   for (const { downstream, attempt, result, token, tries } of history.receipts.filter(
     one => one.taskNo === taskNo
   ))
-    for (const { at, status, applied, says } of tries) {
-      const said = applied === undefined ? '' : `, applied: ${applied}, ${says ?? ''}`
+    for (const { at, status, applied, deliveryStatus } of tries) {
+      const result = applied === undefined ? '' : `, applied: ${applied}, ${deliveryStatus ?? ''}`
       tell(
         at,
-        `${downstream}: receipt ${result} for attempt ${attempt}, ${token} token: ${status || 'no answer'}${said}`
+        `${downstream}: receipt ${result} for attempt ${attempt}, ${token} token: ${status || 'no answer'}${result}`
       )
     }
   for (const { downstream, attempt, kind, createdAt, sentAt } of history.alarms.filter(
@@ -51,7 +53,7 @@ export function storyOf(history: History, taskNo: string): Event[] {
   return events.sort((a, b) => a.at - b.at)
 }
 
-/** How it ended, in a line. */
+/** Its final state, in a line. */
 export function endOf(history: History, taskNo: string): string {
   const task = history.tasks.find(one => one.taskNo === taskNo)
   if (!task) return 'never read back'

@@ -1,5 +1,5 @@
-// The run as a picture: the faults as bars, and below them, second by second, what came in, what arrived, how late, and
-// how many tasks were under way.
+// The run as a picture: the faults as bars, and below them, for each second, the accepted tasks, the arrivals and their lag, and
+// the number of tasks in each state.
 import type { History } from '../history.ts'
 import { isOk } from '../judge/evidence.ts'
 import { escaped } from './escaped.ts'

@@ -194,7 +194,7 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
       faults: [fault('postgres.stop', 1_000, 14_000)]
     })
   ],
-  ['leaked', history({ leaks: [{ where: 'api-1.log', what: 'SECRET' }] }), history()],
+  ['leaked', history({ leaks: [{ place: 'api-1.log', secret: 'SECRET' }] }), history()],
   [
     'crashed',
     history({ exits: [exit()] }),
@@ -207,16 +207,16 @@ const stories: [charge: keyof typeof charges, guilty: History, innocent: History
     'crashed',
     history({
       faults: [fault('redis.kill', -3_000, 500)],
-      exits: [{ ...endedAtStart, said: 'ackbox: this is a bug\nTypeError' }]
+      exits: [{ ...endedAtStart, logTail: 'ackbox: this is a bug\nTypeError' }]
     }),
     history({
       faults: [fault('redis.kill', -3_000, 500)],
-      exits: [{ ...endedAtStart, said: noRedis }]
+      exits: [{ ...endedAtStart, logTail: noRedis }]
     })
   ],
   [
     'crashed',
-    history({ exits: [{ ...endedAtStart, said: noRedis }] }),
+    history({ exits: [{ ...endedAtStart, logTail: noRedis }] }),
     history({ faults: [fault('postgres.stop', -3_000, 500)], exits: [endedAtStart] })
   ],
   [

@@ -10,7 +10,7 @@ import { folder } from '../support/service.ts'
 const dist = join(import.meta.dirname, '../..')
 
 for (const [name, mutant] of Object.entries(mutants)) {
-  t.test(`the mutant ${name} still fits: ${mutant.what}`, async t => {
+  t.test(`the mutant ${name} still fits: ${mutant.description}`, async t => {
     for (const also of mutant.also ?? []) t.ok(mutated(also, dist).includes(also.to))
     const text = mutated(mutant, dist)
     t.ok(text.includes(mutant.to))

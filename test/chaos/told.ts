@@ -101,7 +101,7 @@ export const receipt = (
   attempt: 1,
   result: 'HANDLED',
   token: 'good',
-  tries: [{ at: start + 100, ms: 10, status: 200, applied: true, says: 'HANDLED', ...tried }],
+  tries: [{ at: start + 100, ms: 10, status: 200, applied: true, deliveryStatus: 'HANDLED', ...tried }],
   ...more
 })
 

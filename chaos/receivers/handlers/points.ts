@@ -1,6 +1,6 @@
 import { defineHandler, env, url, z } from 'ackbox/handler'
 
-/** Two receivers on each database, by turns; of each task every database grants its points twice: at once, and late with a receipt. */
+/** The two receivers of a database take turns. Each database grants the points of a task twice: at once, and late with a receipt. */
 const downstream = (base: string, kind: 'prompt' | 'late') => ({
   transport: 'http' as const,
   request: ({ raw, attempt }: { raw: string; attempt: number }) => ({
