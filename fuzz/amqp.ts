@@ -25,17 +25,17 @@ export function content(channel: number, body: string): string {
   return body === '' ? head : head + frame(3, channel, body)
 }
 
-/** By which a client's method is known among what it wrote, as a regular expression. */
-export const asks = (group: number, id: number): string =>
+/** A regular expression that finds this method in the bytes of a client. */
+export const methodPattern = (group: number, id: number): string =>
   [0, group, 0, id].map(byte => `\\x${byte.toString(16).padStart(2, '0')}`).join('')
 
 const start = method(0, 10, 10, '\0\x09', table, long('PLAIN'), long('en_US'))
 const tune = method(0, 10, 30, number(2, 2_047), number(4, 131_072), number(2, 60))
 
-/** Of the connection and its first channel: what the client writes, and the answer. */
+/** The opening of the connection and its first channel: a pattern of the client's bytes, and the answer. */
 export const opened: (readonly [after: string, answer: string])[] = [
   ['AMQP', start],
-  [asks(10, 11), tune],
-  [asks(10, 40), method(0, 10, 41, short(''))],
-  [asks(20, 10), method(1, 20, 11, long(''))]
+  [methodPattern(10, 11), tune],
+  [methodPattern(10, 40), method(0, 10, 41, short(''))],
+  [methodPattern(20, 10), method(1, 20, 11, long(''))]
 ]

@@ -1,18 +1,18 @@
-// A reader's run: mutated inputs in batches, and of what goes wrong the one input, as small as it gets.
+// A reader's run: plays mutated inputs in batches, and shrinks the input of a finding.
 import fc from 'fast-check'
 import { Finding, type Done, type Player, type Reader } from './reader.ts'
 
 export interface Campaign<Input> {
   name: string
-  /** By a seed the same ones again. */
+  /** A seed gives the same inputs again. */
   inputs: fc.Arbitrary<Input>
-  /** Starts what is fuzzed. It serves until something is found. */
+  /** Starts the subject. It serves until a finding. */
   open(): Promise<Player<Input>>
-  /** How many are played at once. */
+  /** The number of inputs that are played at once. */
   width?: number
-  /** Those that are played by themselves: floods, of which each may take all the memory that is allowed. */
+  /** Whether an input is played alone: each flood may take all the memory that is allowed. */
   isAlone?(input: Input): boolean
-  /** How often what was found is played again to make it smaller. */
+  /** How often the input of a finding is played again to make it smaller. */
   shrinks?: number
 }
 
@@ -28,7 +28,7 @@ export function campaign<Input>({
   const opener = (done: Done): Start => {
     return async () => {
       done.restarts++
-      // Not even what is valid was read well.
+      // A failed open is a finding without an input: the subject has not even read the valid inputs.
       return open().catch((error: unknown) => {
         throw reported(error, name, null)
       })
@@ -72,7 +72,7 @@ export function campaign<Input>({
       const player = await opener(done)()
       try {
         for (const input of kept as readonly Input[]) {
-          // What only many together showed was kept as a list.
+          // A finding that needs several inputs at once was kept as a list.
           await player.play(isBatch(input) ? input.batch : [input]).catch((error: unknown) => {
             throw reported(error, name, input)
           })
@@ -86,7 +86,7 @@ export function campaign<Input>({
     }
   }
 
-  /** Throws the Finding of the one input that shows it, shrunk. Returns when it was only the sum of all that were played at once. */
+  /** Throws the Finding of the single input that causes it, shrunk. Returns if only the sum of the inputs that were played at once caused it. */
   async function confirm(error: unknown, batch: Input[], seed: number, start: Start): Promise<void> {
     if (!(error instanceof Finding)) throw error
     const single = oneByOne(start)
@@ -122,7 +122,7 @@ export function campaign<Input>({
         } catch (error) {
           await close()
           if (!(error instanceof Finding)) throw error
-          // It may be what the one before left behind: only what it does by itself is held against it.
+          // An earlier input may be the cause, so the input is played again in a fresh process.
           return isFresh ? error : await this.play(input)
         }
       }
@@ -136,14 +136,14 @@ export function campaign<Input>({
     single: { play(input: Input): Promise<Finding | undefined> }
   ): Promise<Finding> {
     let best = reported(found, name, first, seed)
-    // Each that never ends takes seconds to say so.
+    // An input that never ends takes seconds to fail.
     const most = found.kind === 'unsettled' ? Math.min(5, shrinks) : shrinks
     let tries = 0
-    const isFirst = JSON.stringify(first)
+    const firstText = JSON.stringify(first)
     await fc.check(
       fc.asyncProperty(inputs, async input => {
-        // The batch again, until its culprit comes up; from then on what fast-check makes of it.
-        if ((tries === 0 && JSON.stringify(input) !== isFirst) || tries++ > most) return
+        // fast-check repeats the batch up to the input of the finding, and then shrinks this input.
+        if ((tries === 0 && JSON.stringify(input) !== firstText) || tries++ > most) return
         const again = tries === 1 ? found : await single.play(input)
         if (again?.kind !== found.kind) return
         best = reported(again, name, input, seed)

@@ -5,20 +5,20 @@ import { pathToFileURL } from 'node:url'
 import { monitor } from './monitor.ts'
 import { Finding, type FindingKind } from './reader.ts'
 
-/** What runs in a process of its own: the real code, and as little else as can be. Exported by its module as `subject`. */
+/** The code that runs in its own process: the real code, and as little else as possible. Exported by its module as `subject`. */
 export interface Subject<Options, Input> {
   (options: Options): Promise<{
-    /** `within` gives up a promise that does not end. May throw a Finding; the reader judges what is returned. */
+    /** `within` gives up a promise that does not end. May throw a Finding. The reader judges the result. */
     play(input: Input, within: Within): Promise<unknown>
   }>
 }
 
-/** Rejects with Unsettled when `work` does not end within so many ms, and many turns of the event loop after. */
+/** Rejects with Unsettled if `work` does not end within `ms` and many turns of the event loop after that. */
 export type Within = <Result>(what: string, ms: number, work: Promise<Result>) => Promise<Result>
 
-/** `rest`: collect what was let go, say how many MB are not, and forget the blocks so far. `look`: how long the longest was since. */
-export type Asked = { id: number } & ({ play: unknown } | { rest: true } | { look: true })
-export type Answered =
+/** `rest`: collect garbage, return the MB that are still held, and reset the longest block. `look`: return the longest block since then. */
+export type ChildRequest = { id: number } & ({ play: unknown } | { rest: true } | { look: true })
+export type ChildAnswer =
   | { id: number; result: unknown }
   | { id: number; unsettled: string }
   | { id: number; rejected: string }
@@ -34,7 +34,7 @@ const within: Within = async (what, ms, work) => {
   let timer: NodeJS.Timeout | undefined
   const never = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      // Turns, not time: a busy machine makes none.
+      // It counts turns, not time: on a busy machine time passes without turns.
       const last = watch.turns + graceTurns
       timer = setInterval(() => {
         if (watch.turns > last) reject(new Unsettled(what))
@@ -48,7 +48,7 @@ const within: Within = async (what, ms, work) => {
   }
 }
 
-const say = (answer: Answered): void => {
+const send = (answer: ChildAnswer): void => {
   process.send?.(answer)
 }
 
@@ -58,33 +58,33 @@ const { play } = await subject(JSON.parse(options))
 
 let starting: Promise<unknown> = Promise.resolve()
 
-process.on('message', (asked: Asked) => {
-  const { id } = asked
-  if ('look' in asked) {
-    // What went wrong just behind the answer is still part of it.
-    setTimeout(() => say({ id, result: watch.longestBlockMs() }), 30)
+process.on('message', (request: ChildRequest) => {
+  const { id } = request
+  if ('look' in request) {
+    // A block just after the answer still belongs to this batch.
+    setTimeout(() => send({ id, result: watch.longestBlockMs() }), 30)
     return
   }
-  if ('rest' in asked) {
+  if ('rest' in request) {
     globalThis.gc?.()
     watch.longestBlockMs()
     const { heapUsed, external } = process.memoryUsage()
-    return say({ id, result: (heapUsed + external) / 1_048_576 })
+    return send({ id, result: (heapUsed + external) / 1_048_576 })
   }
-  // A turn for each, or all that are played at once would be one long block.
+  // One turn for each input, or the start of a batch would be one long block.
   starting = starting.then(() => turn())
   starting
-    .then(() => play(asked.play, within))
+    .then(() => play(request.play, within))
     .then(
-      result => say({ id, result }),
+      result => send({ id, result }),
       (error: unknown) => {
-        if (error instanceof Unsettled) say({ id, unsettled: error.message })
-        else if (error instanceof Finding) say({ id, kind: error.kind, detail: error.detail })
-        else say({ id, rejected: describe(error) })
+        if (error instanceof Unsettled) send({ id, unsettled: error.message })
+        else if (error instanceof Finding) send({ id, kind: error.kind, detail: error.detail })
+        else send({ id, rejected: describe(error) })
       }
     )
 })
-say({ id: 0, result: 'ready' })
+send({ id: 0, result: 'ready' })
 
 function describe(error: unknown): string {
   return (error instanceof Error ? (error.stack ?? error.message) : String(error)).slice(0, 1_000)

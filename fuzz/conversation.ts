@@ -1,4 +1,4 @@
-// Readers of what a server answers: the real client in a process of its own, against a server that says what an input says.
+// Readers of a server's answers: the real client in its own process, against a server that sends the texts of an input.
 import fc from 'fast-check'
 import { campaign } from './campaign.ts'
 import { hostileServer, type Flood, type Script } from './hostile-server.ts'
@@ -6,12 +6,12 @@ import { mutated, mutatedList, rubbish } from './mutate.ts'
 import { playerOf, subjectProcess } from './process.ts'
 import type { Player, Reader } from './reader.ts'
 
-/** One case: what the server says to each connection, the last script to all that follow. */
+/** One case: the script of the server for each connection. The last script serves all later connections. */
 export interface Conversation {
   connections: Script[]
 }
 
-/** What the subject is given for each case. */
+/** The input of the subject for each case. */
 export interface Played {
   port: number
 }
@@ -21,9 +21,9 @@ export interface Conversations<Result> {
   /** The compiled module of the subject, and its options. */
   module: URL
   options: unknown
-  /** Recorded ones, each a whole connection, by which the client gets what it wants; they are also what it warms up with. */
+  /** Recorded connections with which the client succeeds. They also warm it up. */
   valid: Script[]
-  /** Texts that are said without end after a valid beginning, beside those that every server may say. */
+  /** Texts that are repeated without end after a valid beginning, in addition to the common ones. */
   floods?: string[]
   /** Throws a Finding for a result that no conversation may have. */
   judge?(result: Result, input: Conversation): void
@@ -32,7 +32,7 @@ export interface Conversations<Result> {
   shrinks?: number
 }
 
-/** More than may be kept of it. */
+/** More than the subject may keep of a flood. */
 const floodMb = 160
 
 export function conversationReader<Result>(options: Conversations<Result>): Reader {
@@ -78,7 +78,7 @@ function conversations(valid: Script[], more: string[]): fc.Arbitrary<Conversati
         return { ...rest, answers, end, ...(greeting !== undefined && { greeting }) }
       })
   )
-  /** As far as it goes, and then without end. */
+  /** A valid beginning of any length, and then a flood. */
   const flooding = fc
     .constantFrom(...valid)
     .chain(script =>

@@ -1,4 +1,4 @@
-// Readers of what a double of a broker answers: one that knows its protocol, and changes of it what the input says.
+// Readers of the answers of a broker's double, which speaks the protocol and changes the answers that the input names.
 import { once } from 'node:events'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import type fc from 'fast-check'
@@ -13,7 +13,7 @@ export interface DoubleReader<Input> {
   options: unknown
   inputs: fc.Arbitrary<Input>
   serve(input: Input): Promise<Double>
-  /** The input that changes nothing, and whether the client got what it wanted by it: else nothing would be fuzzed. */
+  /** The input that changes nothing, and the check that the client succeeds with it: else nothing would be fuzzed. */
   sound: Input
   isSound(result: unknown): boolean
   /** Throws a Finding for a result that no answer may have. */
@@ -59,7 +59,7 @@ export interface Double {
   close(): void
 }
 
-/** A server on a port of its own, for one input. Closed, it drops all that are connected. */
+/** A server on its own port, for one input. `close` drops all its connections. */
 export async function doubleServer(serve: (socket: Socket, port: number) => void): Promise<Double> {
   const sockets = new Set<Socket>()
   const server = createServer(socket => {

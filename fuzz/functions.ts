@@ -1,4 +1,4 @@
-// Readers that are functions of a text: played in a process of their own all the same, many at once.
+// Readers that are functions of a text. They too run in their own process, with many inputs at once.
 import type fc from 'fast-check'
 import { campaign } from './campaign.ts'
 import { playerOf, subjectProcess } from './process.ts'
@@ -10,7 +10,7 @@ export interface Functions<Input> {
   module: URL
   options?: unknown
   inputs: fc.Arbitrary<Input>
-  /** Valid ones, by which its code is compiled before anything is measured. */
+  /** Valid inputs, which warm up the code before any measurement. */
   valid: Input[]
   width?: number
 }

@@ -1,26 +1,26 @@
-// A TCP server that says to each connection what its script says, whatever it is asked.
+// A TCP server that sends to each connection the texts of a script, whatever the client requests.
 import { once } from 'node:events'
 import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { bytes } from './mutate.ts'
 
-/** JSON: it is part of inputs that are kept. Texts are latin1, one character a byte. */
+/** JSON, because it is part of kept inputs. Texts are latin1, one character a byte. */
 export interface Script {
-  /** Written at once, before the client has said anything. */
+  /** Written at once, before the client writes. */
   greeting?: string
   /** One after each write of the client. */
   answers: string[]
   /**
-   * Regular expressions: an answer waits until what the client wrote since the last one matches its own, and may name the
-   * groups of it: `{1}`. For protocols in which the client writes as it likes, and the answer says what it answers.
+   * Regular expressions, one for each answer: it waits until the client's bytes since the last answer match. The answer may use
+   * the groups of the match: `{1}`. For protocols in which the client chooses ids that the answer repeats.
    */
   after?: string[]
-  /** Bytes of the client's write that are put into the answer: the ids by which it knows what is answered. */
+  /** Bytes of the client's write that are copied into the answer: the ids of its requests. */
   echo?: { from: number; to: number; length: number }[]
-  /** After the last answer. `hang` reads on and is silent; `again` starts anew with the answers. */
+  /** After the last answer. `hang` reads on without an answer; `again` starts again with the first answer. */
   end: 'close' | 'reset' | 'hang' | 'again' | Flood
 }
 
-/** The same bytes until so many MB are taken, or the client is gone. */
+/** The same bytes, until the client has taken `mb` MB or has left. */
 export interface Flood {
   flood: string
   mb: number
@@ -33,7 +33,7 @@ export interface HostileServer {
   close(): Promise<void>
 }
 
-/** The first connection plays the first script, and so on; the last one serves all that come after it. */
+/** The first connection plays the first script, and so on. The last script serves all later connections. */
 export async function hostileServer(scripts: readonly Script[]): Promise<HostileServer> {
   const open = new Set<Socket>()
   const received: Buffer[] = []
@@ -74,16 +74,16 @@ function play(socket: Socket, script: Script, keep: (data: Buffer) => void): voi
   }
   if (script.greeting !== undefined) socket.write(bytes(script.greeting))
   if (script.answers.length === 0 && end !== 'again') over()
-  let said = ''
-  const ask = (data: Buffer): void => {
-    said = (said + data.toString('latin1')).slice(-65_536)
+  let unanswered = ''
+  const answerMatches = (data: Buffer): void => {
+    unanswered = (unanswered + data.toString('latin1')).slice(-65_536)
     for (;;) {
       if (next >= script.answers.length && end !== 'again') return
       if (next >= script.answers.length) next = 0
-      const match = new RegExp(script.after?.[next] ?? '', 's').exec(said)
+      const match = new RegExp(script.after?.[next] ?? '', 's').exec(unanswered)
       const answer = script.answers[next]
       if (!match || answer === undefined) return
-      said = said.slice(match.index + match[0].length)
+      unanswered = unanswered.slice(match.index + match[0].length)
       next++
       socket.write(bytes(answer.replace(/\{(\d)\}/g, (all, nth: string) => match[Number(nth)] ?? all)))
       if (next === script.answers.length) over()
@@ -91,7 +91,7 @@ function play(socket: Socket, script: Script, keep: (data: Buffer) => void): voi
   }
   socket.on('data', data => {
     keep(data)
-    if (script.after) return ask(data)
+    if (script.after) return answerMatches(data)
     if (next >= script.answers.length) {
       if (end !== 'again') return
       next = 0

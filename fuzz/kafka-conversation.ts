@@ -1,4 +1,4 @@
-// Kafka's answers to a client, each of them changed: the broker is a double that knows who asked for what.
+// Kafka's answers to a client, each of them changed. The broker is a double that parses the requests.
 import fc from 'fast-check'
 import { doubleReader } from './double.ts'
 import { answerTo, apis, framed, kafkaDouble, recordsOf, fetched, type Answer } from './kafka-double.ts'
@@ -8,11 +8,11 @@ import type { Reader } from './reader.ts'
 
 type Api = keyof typeof apis
 
-/** What the double says to one API, from the `from`th question on. Texts are latin1, one character a byte. */
+/** A change of the answers to one API, from the `from`th request on. Texts are latin1, one character a byte. */
 interface Change {
   api: Api
   from: number
-  /** body: framed, with the id of the question. frame: as it is, but for the id. flood: the same without end, up to 160 MB. */
+  /** body: framed, with the id of the request. frame: unchanged except for the id. flood: repeated without end, up to 160 MB. */
   as: 'body' | 'frame' | 'flood' | 'announced'
   bytes: string
   end: 'hang' | 'close'
@@ -27,13 +27,14 @@ export interface KafkaReader {
   module: URL
   options: unknown
   topic: string
-  asked: Api[]
-  /** Of a conversation in which nothing is changed. */
+  /** The APIs whose answers are changed. */
+  requests: Api[]
+  /** Checks the result of a conversation without changes. */
   isSound(result: unknown): boolean
   judge?(result: unknown): void
 }
 
-/** In a recorded answer these four bytes stand for the port, which is another every time. */
+/** In a recorded answer these four bytes stand for the port, which differs each time. */
 const port = 0x7a_7b_7c
 const portBytes = text(Buffer.from([0, 0x7a, 0x7b, 0x7c]))
 const floodMb = 160
@@ -48,7 +49,7 @@ export function kafkaReader(options: KafkaReader): Reader {
   })
 }
 
-function inputs({ topic, asked }: KafkaReader): fc.Arbitrary<KafkaInput> {
+function inputs({ topic, requests }: KafkaReader): fc.Arbitrary<KafkaInput> {
   const bodies = (api: Api): string[] => {
     const sound = text(answerTo(apis[api], topic, port, 0))
     if (api !== 'fetch') return [sound]
@@ -58,7 +59,7 @@ function inputs({ topic, asked }: KafkaReader): fc.Arbitrary<KafkaInput> {
     return [sound, sound, ...packed]
   }
   const id = Buffer.from('idid')
-  const change = fc.constantFrom(...asked).chain(api => {
+  const change = fc.constantFrom(...requests).chain(api => {
     const common = {
       api: fc.constant(api),
       from: fc.nat(2),
@@ -75,7 +76,7 @@ function inputs({ topic, asked }: KafkaReader): fc.Arbitrary<KafkaInput> {
         arbitrary: fc.record({ ...common, as: fc.constant('frame' as const), bytes: mutated(...frames) })
       },
       {
-        // Many small things, whatever they are taken for.
+        // Many small parts, which the client may read as anything.
         weight: 4,
         arbitrary: fc
           .tuple(fc.constantFrom(...bodies(api)), fc.nat(), rubbish(12), fc.nat(400_000))
@@ -101,7 +102,7 @@ function inputs({ topic, asked }: KafkaReader): fc.Arbitrary<KafkaInput> {
   return fc.array(change, { minLength: 1, maxLength: 2 }).map(changes => ({ changes }))
 }
 
-/** What the input makes of the answers of one double. */
+/** The answers of one double, as the input changes them. */
 function answersOf({ changes }: KafkaInput): Answer {
   const counts = new Map<number, number>()
   return (request, _sound, socket) => {
@@ -117,7 +118,7 @@ function answersOf({ changes }: KafkaInput): Answer {
       return raw
     }
     setImmediate(() => flood(socket, { flood: change.bytes, mb: floodMb }))
-    // With a length that is allowed, or with none that is.
+    // The frame has a length that is allowed, or a length that is not.
     const head = Buffer.from(change.as === 'flood' ? [0, 0x0f, 0xff, 0xff] : [0x7f, 0xff, 0xff, 0xff])
     return Buffer.concat([head, request.id])
   }

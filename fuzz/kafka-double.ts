@@ -1,4 +1,4 @@
-// A broker of Kafka in a few lines: it answers what the client asks first, so that rubbish can come at any later answer.
+// A small Kafka broker. It answers the first requests of a client correctly, so that any later answer can be rubbish.
 import type { Socket } from 'node:net'
 import { createRecordsBatch, Writer } from '@platformatic/kafka'
 import { doubleServer, type Double } from './double.ts'
@@ -38,7 +38,7 @@ export const topicId = '11111111-2222-3333-4444-555555555555'
 const group = 'ackbox'
 const member = 'member-1'
 
-/** What a sound broker answers, without the length and the id of the request. `fetches` counts those of a connection from 0. */
+/** The answer of a sound broker, without the length and the id of the request. `fetches` counts the fetches of a connection from 0. */
 export function answerTo(api: number, topic: string, port: number, fetches: number): Buffer {
   const writer = Writer.create()
   if (api !== apis.apiVersions) writer.appendTaggedFields()
@@ -179,7 +179,7 @@ export function recordsOf(topic: string, compression?: 'gzip' | 'lz4' | 'snappy'
 export interface Request {
   api: number
   id: Buffer
-  /** Of this connection, from 0. */
+  /** The number of the request on this connection, from 0. */
   turn: number
 }
 
@@ -189,10 +189,10 @@ export const framed = (id: Buffer, answer: Buffer): Buffer => {
   return Buffer.concat([length, id, answer])
 }
 
-/** What takes the place of the sound answer: bytes as they are, or undefined for the sound one. */
+/** The bytes to send instead of the sound answer. Undefined sends the sound answer. */
 export type Answer = (request: Request, sound: Buffer, socket: Socket) => Buffer | undefined
 
-/** Serves until it is closed; requests in one packet are told apart. */
+/** Serves until it is closed. It splits requests that come in one packet. */
 export async function kafkaDouble(topic: string, answer: Answer): Promise<Double> {
   return await doubleServer((socket, port) => {
     let fetches = 0
@@ -206,7 +206,7 @@ export async function kafkaDouble(topic: string, answer: Answer): Promise<Double
         const isFetch = request.api === apis.fetch
         const sound = framed(request.id, answerTo(request.api, topic, port, isFetch ? fetches++ : 0))
         const given = answer(request, sound, socket) ?? sound
-        // An empty answer to a fetch comes as late as a broker's would.
+        // An empty answer to a fetch comes late, as from a real broker.
         if (isFetch && fetches > 1 && given === sound) setTimeout(() => socket.write(given), 50).unref()
         else if (given.length > 0) socket.write(given)
       }

@@ -1,19 +1,19 @@
-// npm run fuzz: every reader of the network against mutated, cut, lying and endless inputs.
+// npm run fuzz: plays mutated, cut, false and endless inputs to every reader of the network.
 import { readdirSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { Finding, type Done, type FindingReport, type Reader } from './reader.ts'
 
 const help = `npm run fuzz -- [options]
 
-Plays mutated inputs to every reader of the network, in a process that is watched from outside. What must not happen: its end, a line
-that a library printed, more than 128 MB above idle, an event loop that stands still for more than 200 ms of CPU time, a promise
-that never ends, an answer of 5xx, a value that must not come out. Progress goes to stderr, one JSON verdict to stdout.
+Plays mutated inputs to every reader of the network, in a process that is watched from outside. These are findings: the process ends,
+a library prints a line, memory rises by more than 128 MB above idle, the event loop is blocked for more than 200 ms of CPU time, a
+promise never ends, an answer is 5xx, a value is wrong. Progress goes to stderr, one JSON verdict to stdout.
 Exit 0: green, 1: red, 2: wrong options, 130: interrupted by Ctrl-C, with the verdict so far.
 
-  --minutes N      for all readers together, in turns (1)
-  --cases N        so many for each reader, however long they take, instead of minutes
-  --only a,b       these readers; without it all
-  --seed N         the same inputs again; a new one each time without it
+  --minutes N      for all readers together, one after another (1)
+  --cases N        the number of cases of each reader, instead of minutes
+  --only a,b       only these readers
+  --seed N         repeats the inputs of an earlier run; without it the seed is random
   --list           prints the names of the readers
   --help
 
@@ -52,7 +52,7 @@ async function main(): Promise<number> {
   }
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => {
-      console.error('\nfuzz: stopping; once more ends at once')
+      console.error('\nfuzz: stopping; press Ctrl-C again to end at once')
       stop.abort()
       process.once(signal, () => process.exit(130))
     })
@@ -70,7 +70,7 @@ async function main(): Promise<number> {
         seed: options.seed,
         cases: options.cases,
         isOver: () => stop.signal.aborted || performance.now() > end,
-        progress: teller(reader.name),
+        progress: progressLogger(reader.name),
         signal: stop.signal
       })
     } catch (error) {
@@ -78,9 +78,9 @@ async function main(): Promise<number> {
       findings.push(error.report)
       console.error(`fuzz: ${reader.name}: ${JSON.stringify(error.report).slice(0, 1_000)}`)
     }
-    const said = done[reader.name]
+    const result = done[reader.name]
     if (process.stderr.isTTY) process.stderr.write('\r\x1b[K')
-    if (said) console.error(`fuzz: ${reader.name} ${JSON.stringify(said)}`)
+    if (result) console.error(`fuzz: ${reader.name} ${JSON.stringify(result)}`)
   }
   const cases = Object.values(done).reduce((sum, each) => sum + each.cases, 0)
   const verdict = findings.length === 0 ? 'green' : 'red'
@@ -93,7 +93,7 @@ async function main(): Promise<number> {
   return isInterrupted ? 130 : 0
 }
 
-/** A file of fuzz/readers each. */
+/** Each file of fuzz/readers is a reader. */
 async function chosen(only: string[] | undefined): Promise<Reader[]> {
   const folder = new URL('readers/', import.meta.url)
   const all = readdirSync(folder)
@@ -111,14 +111,14 @@ async function chosen(only: string[] | undefined): Promise<Reader[]> {
   )
 }
 
-/** A line each ten seconds; in a terminal one line that changes. */
-function teller(name: string): (cases: number) => void {
-  let told = performance.now()
+/** Logs a line every ten seconds. In a terminal it rewrites one line. */
+function progressLogger(name: string): (cases: number) => void {
+  let loggedAt = performance.now()
   return cases => {
     const line = `fuzz: ${name} ${cases} cases`
     if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${line.slice(0, process.stderr.columns - 1)}`)
-    else if (performance.now() - told > 10_000) {
-      told = performance.now()
+    else if (performance.now() - loggedAt > 10_000) {
+      loggedAt = performance.now()
       console.error(line)
     }
   }

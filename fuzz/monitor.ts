@@ -1,10 +1,10 @@
-// In the process that is fuzzed: how long its event loop stood still, told to whoever started it.
+// Runs in the process that is fuzzed: measures how long its event loop was blocked.
 import { openSync, readSync } from 'node:fs'
 
 const everyMs = 10
 
 export interface Monitor {
-  /** Ms of CPU time between two turns of the event loop, at the worst since the last question. */
+  /** The most ms of CPU time between two turns of the event loop, since the last call. */
   longestBlockMs(): number
   /** Turns so far: time that passes only while the process runs. */
   readonly turns: number
@@ -19,7 +19,7 @@ export function monitor(): Monitor {
   const look = (): void => {
     const now = performance.now()
     const used = cpuMs()
-    // What a neighbour took from us is no block: only what this thread computed itself.
+    // Time that other processes took is no block. Only the CPU time of this thread counts.
     longest = Math.max(longest, Math.min(now - wall - everyMs, used - cpu))
     wall = now
     cpu = used
@@ -41,7 +41,7 @@ export function monitor(): Monitor {
   }
 }
 
-/** CPU time of the main thread; where nobody tells, of the whole process. */
+/** CPU time of the main thread. If it is not available, that of the whole process. */
 function cpuClock(): () => number {
   try {
     const file = openSync('/proc/self/schedstat', 'r')

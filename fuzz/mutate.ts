@@ -1,4 +1,4 @@
-// Inputs from valid ones. Bytes are latin1 text throughout: an input is JSON as it is, and readable where the protocol is.
+// Makes inputs from valid ones. All bytes are latin1 text, so that an input is JSON, and as readable as its protocol.
 import fc from 'fast-check'
 
 /** Lengths that a reader may believe, in the widths and orders of our protocols. */
@@ -19,10 +19,10 @@ export const bytes = (latin1: string): Buffer => Buffer.from(latin1, 'latin1')
 
 export const rubbish = (maxLength = 200): fc.Arbitrary<string> => fc.uint8Array({ maxLength }).map(text)
 
-/** One change of a text: a place in it, and what is done there. */
+/** One change of a text: a place in it, and the edit there. */
 interface Change {
   at: number
-  what:
+  edit:
     | { do: 'cut' | 'drop' | 'keepFrom' }
     | { do: 'flip'; bit: number }
     | { do: 'set'; byte: number }
@@ -32,7 +32,7 @@ interface Change {
     | { do: 'decimal'; value: string }
 }
 
-const what: fc.Arbitrary<Change['what']> = fc.oneof(
+const edit: fc.Arbitrary<Change['edit']> = fc.oneof(
   { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('cut', 'drop', 'keepFrom') }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('flip'), bit: fc.nat(7) }) },
   {
@@ -66,11 +66,11 @@ function number(width: 1 | 2 | 4 | 8, value: number, little: boolean): string {
   return text(little ? bytes.toReversed() : bytes)
 }
 
-function changed(original: string, { at: place, what }: Change): string {
+function changed(original: string, { at: place, edit }: Change): string {
   const at = original.length === 0 ? 0 : place % (original.length + 1)
   const before = original.slice(0, at)
   const after = original.slice(at)
-  switch (what.do) {
+  switch (edit.do) {
     case 'cut':
       return before
     case 'keepFrom':
@@ -80,26 +80,26 @@ function changed(original: string, { at: place, what }: Change): string {
     case 'flip':
       return (
         before +
-        (after === '' ? '' : String.fromCharCode(after.charCodeAt(0) ^ (1 << what.bit))) +
+        (after === '' ? '' : String.fromCharCode(after.charCodeAt(0) ^ (1 << edit.bit))) +
         after.slice(1)
       )
     case 'set':
-      return before + String.fromCharCode(what.byte) + after.slice(1)
+      return before + String.fromCharCode(edit.byte) + after.slice(1)
     case 'insert':
-      return before + what.part + after
+      return before + edit.part + after
     case 'repeat':
-      return before + after.slice(0, what.length).repeat(what.times + 1) + after.slice(what.length)
+      return before + after.slice(0, edit.length).repeat(edit.times + 1) + after.slice(edit.length)
     case 'length':
-      return before + number(what.width, what.value, what.little) + after.slice(what.width)
+      return before + number(edit.width, edit.value, edit.little) + after.slice(edit.width)
     case 'decimal':
-      // The next number written in digits, as text protocols say their lengths.
-      return before + after.replace(/-?\d+/, what.value)
+      // The next number in digits, because text protocols write their lengths so.
+      return before + after.replace(/-?\d+/, edit.value)
   }
 }
 
-/** A valid text with one to three changes; now and then as it was, or something else altogether. */
+/** A valid text with one to three changes. Now and then an unchanged one, or random bytes. */
 export function mutated(...valid: readonly string[]): fc.Arbitrary<string> {
-  const change = fc.record({ at: fc.nat(1 << 20), what })
+  const change = fc.record({ at: fc.nat(1 << 20), edit })
   return fc.oneof(
     {
       weight: 12,
@@ -112,7 +112,7 @@ export function mutated(...valid: readonly string[]): fc.Arbitrary<string> {
   )
 }
 
-/** A list of texts of which one is mutated, or some are gone, said twice, or in another order. */
+/** A list of texts: one is mutated, or some are missing, repeated, or in another order. */
 export function mutatedList(valid: readonly string[]): fc.Arbitrary<string[]> {
   const index = fc.nat(Math.max(0, valid.length - 1))
   return fc.oneof(

@@ -1,19 +1,19 @@
-// From outside: a process that is fuzzed must live, print nothing, and need no more memory or time than its bounds say.
+// Watches the process of a subject from outside: it must live, print nothing, and stay within the bounds of memory and time.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import type { Answered, Asked } from './child.ts'
+import type { ChildAnswer, ChildRequest } from './child.ts'
 import { Finding, type Player } from './reader.ts'
 
 const bounds = {
-  /** Of the whole process, and of what is still held after a collection: RSS is not given back, whatever is let go. */
+  /** The bound of the whole process, and of the memory held after a collection, because a process does not give RSS back. */
   memoryMb: 128,
   keptMb: 32,
   blockMs: 200
 } as const
-/** CPU time without any answer: then its event loop does not turn any more. */
+/** CPU time without an answer. After it the event loop counts as blocked. */
 const stuckCpuMs = 15_000
 const stuckMs = 180_000
 
@@ -21,12 +21,12 @@ export interface Watched {
   pid: number
   /** Rejects with a Finding when it ends before `stop`; never resolves. */
   ended: Promise<never>
-  /** Throws a Finding when it wrote a line that it must not write. */
+  /** Throws a Finding if the process printed a line that is not allowed. */
   checkPrinted(): void
   stop(): Promise<void>
 }
 
-/** What Node itself says of the experimental and the deprecated. */
+/** Node's own warnings about experimental and deprecated features. */
 const fromNode = /^\(node:\d+\)|^\(Use `node/
 
 export function watched(child: ChildProcess, mayPrint: (line: string) => boolean): Watched {
@@ -49,7 +49,7 @@ export function watched(child: ChildProcess, mayPrint: (line: string) => boolean
     if (stopping) throw new Finding('exit', 'stopped')
     throw new Finding('exit', `${how}: ${lines.slice(-30).join('\n').slice(0, 2_000)}`)
   })
-  ended.catch(() => {}) // it ends one day; only what waits for an answer minds
+  ended.catch(() => {}) // its end matters only while an answer is pending
   return {
     pid: child.pid ?? 0,
     ended,
@@ -65,7 +65,7 @@ export function watched(child: ChildProcess, mayPrint: (line: string) => boolean
 }
 
 interface Playing<Input> {
-  /** A throw ends the process: by it a subject says that it cannot be fuzzed. */
+  /** A throw ends the process: the subject cannot be fuzzed. */
   warmUp(): Promise<void>
   play(inputs: readonly Input[]): Promise<void>
   close?(): Promise<void>
@@ -98,9 +98,9 @@ export interface SubjectProcess {
   pid: number
   readonly peakRssMb: number
   readonly longestBlockMs: number
-  /** Plays them unjudged: what a library builds once is no flood. What is there after it is idle. */
+  /** Plays inputs without a judgement, because a library allocates some memory once. The memory after it counts as idle. */
   warmUp(inputs: readonly unknown[]): Promise<void>
-  /** Plays all at once; their results, in order. Throws a Finding. */
+  /** Plays all inputs at once, and returns their results in order. Throws a Finding. */
   play(inputs: readonly unknown[]): Promise<unknown[]>
   stop(): Promise<void>
 }
@@ -111,25 +111,25 @@ export async function subjectProcess(
   options: unknown,
   { greets = false } = {}
 ): Promise<SubjectProcess> {
-  const { NODE_OPTIONS: _, ...env } = process.env // the test runner's, where it started us
+  const { NODE_OPTIONS: _, ...env } = process.env // a test runner may have set it
   const child = spawn(
     process.execPath,
     [
       '--expose-gc',
-      // Young objects that wait for their collection are no flood.
+      // A small young generation: objects that wait for their collection must not look like a flood.
       '--max-semi-space-size=4',
       fileURLToPath(new URL('child.js', import.meta.url)),
       fileURLToPath(module),
       JSON.stringify(options)
     ],
-    // Of a group of its own: Ctrl-C ends the run, and the run ends this.
+    // Its own process group: Ctrl-C ends the run, and the run ends this process.
     { env, detached: true, serialization: 'advanced', stdio: ['ignore', 'pipe', 'pipe', 'ipc'] }
   )
   let isWarm = !greets
   const life = watched(child, () => !isWarm)
   const { pid } = life
-  const open = new Map<number, (answer: Answered) => void>()
-  child.on('message', (answer: Answered) => {
+  const open = new Map<number, (answer: ChildAnswer) => void>()
+  child.on('message', (answer: ChildAnswer) => {
     open.get(answer.id)?.(answer)
     open.delete(answer.id)
   })
@@ -140,7 +140,7 @@ export async function subjectProcess(
   let longestBlockMs = 0
 
   async function answered(id: number): Promise<unknown> {
-    const answer = await new Promise<Answered>(resolve => open.set(id, resolve))
+    const answer = await new Promise<ChildAnswer>(resolve => open.set(id, resolve))
     if ('unsettled' in answer) throw new Finding('unsettled', answer.unsettled)
     if ('kind' in answer) throw new Finding(answer.kind, answer.detail)
     if ('rejected' in answer) throw new Finding('rejected', answer.rejected)
@@ -149,12 +149,12 @@ export async function subjectProcess(
   type Question = { play: unknown } | { rest: true } | { look: true }
   function ask(...questions: readonly Question[]): Promise<unknown[]> {
     const all = questions.map(question => {
-      const asked: Asked = { id: ++ids, ...question }
-      const answer = answered(asked.id)
-      if (child.connected) child.send(asked, () => {}) // where it has just died, `ended` says how
+      const request: ChildRequest = { id: ++ids, ...question }
+      const answer = answered(request.id)
+      if (child.connected) child.send(request, () => {}) // if it has just died, `ended` has the reason
       return answer
     })
-    // All are waited for: the next batch must find none of this one at work.
+    // Waits for all, so that no input of this batch is still running in the next one.
     const settled = Promise.allSettled(all).then(() => Promise.all(all))
     return patiently(settled)
   }
@@ -168,7 +168,7 @@ export async function subjectProcess(
     }
   }
 
-  /** MB that are held. */
+  /** The MB that are held after a collection. */
   const rest = async (): Promise<number> => {
     const [held = 0] = (await ask({ rest: true })) as number[]
     forgetPeak(pid)
@@ -219,7 +219,7 @@ export async function subjectProcess(
   }
 }
 
-/** Rejects with a Finding when the process computes, or waits, and says nothing. */
+/** Rejects with a Finding if the process computes, or waits, for too long without an answer. */
 async function stuck(pid: number, signal: AbortSignal): Promise<never> {
   const cpu = cpuMs(pid)
   for (let waitedMs = 0; ; waitedMs += 500) {
@@ -230,7 +230,7 @@ async function stuck(pid: number, signal: AbortSignal): Promise<never> {
   }
 }
 
-/** 0 where there is no /proc: memory is then not judged. */
+/** 0 without /proc: memory is then not judged. */
 function memoryMb(pid: number): { now: number; peak: number } {
   const status = proc(pid, 'status')
   const mb = (name: string): number =>
@@ -242,7 +242,7 @@ function forgetPeak(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5')
   } catch {
-    // The peak is then that of its whole life.
+    // The peak is then the peak of its whole life.
   }
 }
 

@@ -1,27 +1,27 @@
-// What a reader of the network is to the fuzzer, and what is held against one.
+// The interface between the fuzzer and a reader of the network, and the kinds of findings.
 
-/** What must not happen, whatever the other side writes. */
+/** Events that must not happen with any input. */
 export type FindingKind =
   | 'exit' // the process ended
   | 'printed' // a library wrote to stdout or stderr
   | 'memory' // more than 128 MB above idle
   | 'block' // the event loop stood still for more than 200 ms of CPU time
   | 'unsettled' // a promise that never ends
-  | 'rejected' // a promise that rejects where it must say what happened
-  | '5xx' // an answer that says that the fault is ours
-  | 'wrong' // a value that must not come out
+  | 'rejected' // a promise that rejects where it must resolve to an outcome
+  | '5xx' // an answer that reports a fault of the service
+  | 'wrong' // a value that is not allowed
 
-/** JSON as it is printed; a file of it in test/fuzz/corpus/<reader> is played again by the tests. */
+/** The printed JSON of a finding. The tests play it again as a file in test/fuzz/corpus/<reader>. */
 export interface FindingReport {
   reader: string
   kind: FindingKind
   detail: string
   seed?: number
-  /** What was played, as the reader's `replay` takes it. */
+  /** The input, as the reader's `replay` takes it. */
   input: unknown
 }
 
-/** Thrown by a reader for what must not happen. */
+/** Thrown by a reader for an event that must not happen. */
 export class Finding extends Error {
   readonly kind: FindingKind
   readonly detail: string
@@ -36,9 +36,9 @@ export class Finding extends Error {
 
 export interface RunContext {
   seed: number
-  /** So many at most. */
+  /** The most cases that are played. */
   cases: number
-  /** Whether the time is over or somebody wants it to end. */
+  /** Whether the time is over or the run was interrupted. */
   isOver(): boolean
   progress(done: number): void
   signal: AbortSignal
@@ -52,20 +52,20 @@ export interface Done {
   longestBlockMs: number
 }
 
-/** Whatever reads what the network says. One file each in fuzz/readers, which exports it as `reader`. */
+/** A reader of data from the network. Each has a file in fuzz/readers, which exports it as `reader`. */
 export interface Reader {
   name: string
-  /** Mutated inputs until `isOver()` or all `cases` are done. Throws a Finding, with its report, for what must not happen. */
+  /** Plays mutated inputs until `isOver()` or all `cases` are done. Throws a Finding with its report. */
   run(context: RunContext): Promise<Done>
-  /** Inputs of the corpus, one after the other. Throws as `run` does. */
+  /** Plays inputs of the corpus, one after the other. Throws as `run` does. */
   replay(inputs: readonly unknown[]): Promise<Done>
 }
 
-/** What runs the inputs of one reader; see `campaign`. */
+/** Plays the inputs of one reader; see `campaign`. */
 export interface Player<Input> {
-  /** Plays them all at once. Throws a Finding; after it only `close` is called. */
+  /** Plays all inputs at once. Throws a Finding. After that only `close` is called. */
   play(inputs: readonly Input[]): Promise<void>
-  /** MB above idle, and ms of CPU time without a turn of the event loop, at the worst so far. */
+  /** The highest MB above idle, and the most ms of CPU time without a turn of the event loop, so far. */
   readonly peakRssMb: number
   readonly longestBlockMs: number
   close(): Promise<void>

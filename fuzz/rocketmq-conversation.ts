@@ -1,4 +1,4 @@
-// What a proxy of RocketMQ answers to a client: HTTP/2, gRPC and Protobuf, each changed at any byte.
+// The answers of a RocketMQ proxy to a client: HTTP/2, gRPC and Protobuf, each changed at any byte.
 import fc from 'fast-check'
 import { doubleReader } from './double.ts'
 import { flood } from './hostile-server.ts'
@@ -18,7 +18,7 @@ import {
 /** Texts are latin1, one character a byte. */
 interface Change {
   asked: Asked
-  /** message: the Protobuf, framed soundly. frames: bytes as they are, but for the stream. flood: the same without end. */
+  /** message: the Protobuf, framed correctly. frames: bytes, unchanged except for the stream. flood: repeated without end. */
   as: 'message' | 'frames' | 'flood'
   bytes: string
   end: 'hang' | 'close'
@@ -32,11 +32,11 @@ export interface RocketmqReader {
   name: string
   module: URL
   options: unknown
-  /** One that stands twice is changed twice as often. */
-  asked: Asked[]
-  /** Texts of Protobuf that are said without end in place of an answer, beside those that every server may say. */
+  /** The requests whose answers are changed. A request that is listed twice is changed twice as often. */
+  requests: Asked[]
+  /** Protobuf messages that are repeated without end instead of an answer, in addition to the common floods. */
   floods?: Buffer[]
-  /** Of a conversation in which nothing is changed. */
+  /** Checks the result of a conversation without changes. */
   isSound(result: unknown): boolean
   judge?(result: unknown): void
 }
@@ -75,9 +75,9 @@ const soundOf = (asked: Asked): string => {
   return text(asked === 'session' ? begunOf(stream, messages) : answerOf(stream, ...messages))
 }
 
-const changeOf = ({ asked, floods = [] }: RocketmqReader): fc.Arbitrary<Change> => {
+const changeOf = ({ requests, floods = [] }: RocketmqReader): fc.Arbitrary<Change> => {
   const poured = [...endless, ...floods.map(each => text(messageFrame(stream, each)))]
-  return fc.constantFrom(...asked).chain(asked => {
+  return fc.constantFrom(...requests).chain(asked => {
     const common = { asked: fc.constant(asked), end: fc.constantFrom('hang' as const, 'close' as const) }
     const raw = fc.record({ ...common, as: fc.constant('frames' as const), bytes: mutated(soundOf(asked)) })
     const pour = fc.record({
@@ -95,7 +95,7 @@ const changeOf = ({ asked, floods = [] }: RocketmqReader): fc.Arbitrary<Change> 
       as: fc.constant('message' as const),
       bytes: mutated(...messages)
     })
-    // Many small things, whatever they are taken for.
+    // Many small parts, which the client may read as anything.
     const grown = fc
       .tuple(
         fc.constantFrom(...messages),
@@ -125,11 +125,11 @@ function serve({ changes }: RocketmqInput): ReturnType<typeof rocketmqDouble> {
     if (change.end === 'close') setImmediate(() => socket.end())
     const id = Buffer.alloc(4)
     id.writeUInt32BE(nth)
-    const said = change.bytes.replaceAll(portBytes, text(varint(at))).replaceAll(streamBytes, text(id))
+    const changed = change.bytes.replaceAll(portBytes, text(varint(at))).replaceAll(streamBytes, text(id))
     if (change.as === 'message')
-      return asked === 'session' ? begunOf(nth, [bytes(said)]) : answerOf(nth, bytes(said))
-    if (change.as === 'frames') return bytes(said)
-    setImmediate(() => flood(socket, { flood: said, mb: floodMb }))
+      return asked === 'session' ? begunOf(nth, [bytes(changed)]) : answerOf(nth, bytes(changed))
+    if (change.as === 'frames') return bytes(changed)
+    setImmediate(() => flood(socket, { flood: changed, mb: floodMb }))
     return asked === 'greeting' ? greeting : begunOf(nth, [])
   })
 }

@@ -1,4 +1,4 @@
-// A proxy of RocketMQ in a few lines: HTTP/2 by hand, so that every byte of it can be changed.
+// A small RocketMQ proxy. It writes HTTP/2 by hand, so that every byte can be changed.
 import type { Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
@@ -36,7 +36,7 @@ export function messageFrame(stream: number, message: Buffer): Buffer {
   return frame(frames.data, 0, stream, Buffer.concat([length, message]))
 }
 
-/** An answer that goes on. */
+/** An answer that does not end yet. */
 export function begunOf(stream: number, messages: readonly Buffer[]): Buffer {
   const head = Buffer.concat([header(':status', '200'), header('content-type', 'application/grpc')])
   return Buffer.concat([
@@ -97,7 +97,7 @@ function received(body: Buffer, isGzip = false): InstanceType<typeof service.Rec
   return new service.ReceiveMessageResponse().setMessage(message)
 }
 
-/** The Protobuf by which a proxy gives a message of that body. */
+/** The Protobuf with which a proxy delivers a message with this body. */
 export const receivedOf = (body: Buffer, isGzip = false): Buffer =>
   Buffer.from(received(body, isGzip).serializeBinary())
 
@@ -114,8 +114,8 @@ function route(port: number): InstanceType<typeof service.QueryRouteResponse> {
   return new service.QueryRouteResponse().setStatus(ok()).setMessageQueuesList([queue])
 }
 
-/** A text that the request holds tells what is asked; one that holds none of these asks for the route. */
-const told = [
+/** The kind of a request follows from a text in it. A request without any of these texts is for the route. */
+const marks = [
   ['send', '{"n":1}'],
   // The version of the client, among its settings
   ['session', '\x12\x055.0.0'],
@@ -126,9 +126,9 @@ const told = [
 ] as const
 
 const askedBy = (request: Buffer): Exclude<Asked, 'greeting'> =>
-  told.find(([, text]) => request.includes(text, 0, 'latin1'))?.[0] ?? 'route'
+  marks.find(([, text]) => request.includes(text, 0, 'latin1'))?.[0] ?? 'route'
 
-/** A proxy that gives its receipts once, and then has none. */
+/** The answers of a proxy that delivers its receipts once, and then has none. */
 function soundAnswer(asked: Exclude<Asked, 'greeting'>, stream: number, port: number, nth: number): Buffer {
   if (asked === 'session') return begunOf(stream, messagesOf(asked, port))
   if (asked !== 'receive' || nth === 1) return answerOf(stream, ...messagesOf(asked, port))
@@ -137,7 +137,7 @@ function soundAnswer(asked: Exclude<Asked, 'greeting'>, stream: number, port: nu
   return answerOf(stream, Buffer.from(answer.serializeBinary()))
 }
 
-/** What takes the place of the sound answer; undefined for the sound one. */
+/** The bytes to send instead of the sound answer. Undefined sends the sound answer. */
 export type Answer = (asked: Asked, stream: number, port: number, socket: Socket) => Buffer | undefined
 
 /** For a sender whose body is `{"n":1}`, and for the reader of receipts. */
@@ -156,11 +156,11 @@ export async function rocketmqDouble(answer: Answer): Promise<Double> {
       }
       while (rest.length >= 9 && rest.length >= 9 + rest.readUIntBE(0, 3)) {
         const end = 9 + rest.readUIntBE(0, 3)
-        heard(rest.readUInt8(3), rest.readUInt8(4), rest.readUInt32BE(5), rest.subarray(9, end))
+        takeFrame(rest.readUInt8(3), rest.readUInt8(4), rest.readUInt32BE(5), rest.subarray(9, end))
         rest = rest.subarray(end)
       }
     })
-    function heard(type: number, flags: number, stream: number, payload: Buffer): void {
+    function takeFrame(type: number, flags: number, stream: number, payload: Buffer): void {
       const isAck = (flags & ack) !== 0
       if (type === frames.settings && !isAck) socket.write(frame(type, ack, 0, Buffer.alloc(0)))
       if (type === frames.ping && !isAck) socket.write(frame(type, ack, 0, payload))

@@ -185,7 +185,7 @@ function endOf(one: Case): number | undefined {
   return all.length > 0 ? Math.min(...all) : undefined
 }
 
-/** A delivery that was claimed before the end may be sent during its lease. It must not be built later, nor sent later unless it was held. */
+/** A delivery claimed before the end may be sent during its lease. It must not be built later, nor sent later unless it was held. */
 export function afterTerminal({ cases, heldIn, hasWorked }: Evidence): Finding[] {
   return cases.flatMap(one => {
     const redelivered = callsOf(one, 'redeliver').length > 0

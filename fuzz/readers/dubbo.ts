@@ -1,4 +1,4 @@
-// What a provider of Dubbo answers over Triple: HTTP, and what we make of its statuses.
+// The answers of a Dubbo provider over Triple: HTTP, and our handling of its statuses.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'

@@ -1,4 +1,4 @@
-// What a provider of classic Dubbo answers: its frames, and the values of hessian in them.
+// The answers of a classic Dubbo provider: its frames, and the Hessian values in them.
 import hessian from 'hessian.js'
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'

@@ -1,4 +1,4 @@
-// What downstreams answer over HTTP: undici's parser, and what we make of it.
+// The answers of downstreams over HTTP: undici's parser, and our handling of its result.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'

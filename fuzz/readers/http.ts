@@ -1,4 +1,4 @@
-// HTTP in: raw connections to the real API, on a PostgreSQL of its own.
+// Incoming HTTP: raw connections to the real API, on its own PostgreSQL.
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,14 +1,14 @@
-// What stands where a downstream's TLS should be: records that lie, alerts, plain text, floods of handshakes.
+// Answers in place of a downstream's TLS: records with a false length, alerts, plain text, floods of handshakes.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'
 
 const options: TransportOptions = { name: 'http', url: 'https://127.0.0.1:{port}/hook', request: {} }
 
-/** A record of TLS 1.2: its type, and what it says its length is. */
+/** A record of TLS 1.2 with its type and the length in its header. */
 const record = (type: number, body: string, length = body.length): string =>
   `${String.fromCharCode(type)}\x03\x03${String.fromCharCode(length >> 8, length & 0xff)}${body}`
-/** A ServerHello that chooses TLS_AES_128_GCM_SHA256 and x25519, with a key that is none. */
+/** A ServerHello that chooses TLS_AES_128_GCM_SHA256 and x25519, with an invalid key. */
 const extensions = `\0\x2b\0\x02\x03\x04\0\x33\0\x24\0\x1d\0\x20${'k'.repeat(32)}`
 const hello = `\x03\x03${'r'.repeat(32)}\0\x13\x01\0\0${String.fromCharCode(extensions.length)}${extensions}`
 const serverHello = record(22, `\x02\0\0${String.fromCharCode(hello.length)}${hello}`)

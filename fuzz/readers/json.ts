@@ -21,7 +21,7 @@ const name = fc.oneof(
   ),
   fc.string({ unit: 'binary', maxLength: 8 }).map(one => JSON.stringify(one).slice(1, -1))
 )
-/** JSON as text, so that it may hold what a value cannot: names said twice, 1.0, escapes, white space. */
+/** JSON as text, because a value cannot have these: repeated names, 1.0, escapes, white space. */
 const { value } = fc.letrec<{ value: string }>(tie => ({
   value: fc.oneof(
     { depthSize: 'small', withCrossShrink: true },

@@ -1,4 +1,4 @@
-// What a broker of Kafka answers to the reader of receipts, and the records that anyone who may write to the topic put there.
+// The answers of a Kafka broker to the reader of receipts, and the records of any client that may write to the topic.
 import { kafkaReader } from '../kafka-conversation.ts'
 
 export const reader = kafkaReader({
@@ -6,7 +6,7 @@ export const reader = kafkaReader({
   module: new URL('../subjects/kafka-receipts.js', import.meta.url),
   options: { url: 'kafka://127.0.0.1:{port}' },
   topic: 'ackbox.receipts',
-  asked: [
+  requests: [
     'apiVersions',
     'metadata',
     'findCoordinator',

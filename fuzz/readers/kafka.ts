@@ -1,4 +1,4 @@
-// What a broker of Kafka answers to those who send.
+// The answers of a Kafka broker to a sender.
 import { kafkaReader } from '../kafka-conversation.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'
 import type { Outcome } from '../../src/domain/types.ts'
@@ -15,7 +15,7 @@ export const reader = kafkaReader({
   module: new URL('../subjects/transport.js', import.meta.url),
   options,
   topic,
-  asked: ['apiVersions', 'metadata', 'produce'],
+  requests: ['apiVersions', 'metadata', 'produce'],
   isSound: outcomes => (outcomes as Outcome[]).some(({ kind }) => kind === 'delivered'),
   judge: outcomes => judgeOutcomes(outcomes as Outcome[])
 })

@@ -1,4 +1,4 @@
-// What a NATS server answers to the reader of receipts, and the messages that anyone who may publish put into the stream.
+// The answers of a NATS server to the reader of receipts, and the messages of any client that may publish to the stream.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { info } from './nats.ts'
@@ -7,7 +7,7 @@ const api = (text: object): string => {
   const json = JSON.stringify(text)
   return `MSG {1} 1 ${json.length}\r\n${json}\r\n`
 }
-const asked = (name: string): string => `PUB \\$JS\\.API\\.${name} (\\S+) `
+const requestOf = (name: string): string => `PUB \\$JS\\.API\\.${name} (\\S+) `
 const streams = api({ total: 1, offset: 0, limit: 1_024, streams: ['RECEIPTS'] })
 const consumer = api({
   stream_name: 'RECEIPTS',
@@ -26,14 +26,14 @@ const status = (text: string): string => {
   return `HMSG {1} 2 ${headers.length} ${headers.length}\r\n${headers}\r\n`
 }
 
-const spoken = (found: [asked: string, answer: string][], ...batches: string[]): Script => ({
+const spoken = (found: [request: string, answer: string][], ...batches: string[]): Script => ({
   greeting: info,
   answers: ['PONG\r\n', streams, ...found.map(([, answer]) => answer), ...batches],
   after: [
     'PING\r\n',
-    asked('STREAM\\.NAMES'),
-    ...found.map(([name]) => asked(name)),
-    ...batches.map(() => asked('CONSUMER\\.MSG\\.NEXT\\.RECEIPTS\\.ackbox'))
+    requestOf('STREAM\\.NAMES'),
+    ...found.map(([name]) => requestOf(name)),
+    ...batches.map(() => requestOf('CONSUMER\\.MSG\\.NEXT\\.RECEIPTS\\.ackbox'))
   ],
   end: 'hang'
 })

@@ -1,4 +1,4 @@
-// What a NATS server answers to a send: its greeting, and the confirmation of JetStream.
+// The answers of a NATS server to a send: its greeting, and the confirmation of JetStream.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'

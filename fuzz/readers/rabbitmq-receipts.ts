@@ -1,7 +1,7 @@
-// What a RabbitMQ answers to the reader of receipts, and the messages that anyone who may publish put into the queue.
+// RabbitMQ's answers to the reader of receipts, and the messages of any client that may publish to the queue.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
-import { asks, content, frame, method, number, opened, short } from '../amqp.ts'
+import { content, frame, method, methodPattern, number, opened, short } from '../amqp.ts'
 
 const declared = (channel: number): string =>
   method(channel, 50, 11, short('ackbox.receipts'), number(4, 1), number(4, 0))
@@ -10,7 +10,12 @@ const delivered = (channel: number, tag: number, body = '{"status":"HANDLED"}'):
   method(channel, 60, 60, short('tag'), number(8, tag), '\0', short(''), short('ackbox.receipts')) +
   content(channel, body)
 const missing = method(1, 20, 40, number(2, 404), short('NOT_FOUND - no queue'), number(2, 50), number(2, 10))
-const [declare, qos, consume, ack] = [asks(50, 10), asks(60, 10), asks(60, 20), asks(60, 80)]
+const [declare, qos, consume, ack] = [
+  methodPattern(50, 10),
+  methodPattern(60, 10),
+  methodPattern(60, 20),
+  methodPattern(60, 80)
+]
 
 const spoken = (...more: [after: string, answer: string][]): Script => {
   const all = [...opened, ...more]
@@ -26,7 +31,7 @@ const valid: Script[] = [
   spoken(...ready, [ack, delivered(1, 2) + delivered(1, 3)]),
   spoken(
     [declare, missing],
-    [asks(20, 10), method(2, 20, 11, number(4, 0))],
+    [methodPattern(20, 10), method(2, 20, 11, number(4, 0))],
     [declare, declared(2)],
     [qos, method(2, 60, 11)],
     [consume, consumed(2) + delivered(2, 1)]

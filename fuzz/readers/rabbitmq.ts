@@ -1,16 +1,16 @@
-// What a RabbitMQ answers to a send.
+// RabbitMQ's answers to a send.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'
-import { asks, content, frame, long, method, number, opened, short } from '../amqp.ts'
+import { content, frame, long, method, methodPattern, number, opened, short } from '../amqp.ts'
 
 const options: TransportOptions = {
   name: 'rabbitmq',
   url: 'amqp://127.0.0.1:{port}',
   request: { broker: 'fuzzed', routingKey: 'orders' }
 }
-/** Each publish asks for a confirmation; the second one for tag 2. */
-const publish = asks(60, 40)
+/** Each publish gets a confirmation. The second one has tag 2. */
+const publish = methodPattern(60, 40)
 const acked = (tag: number): string => method(1, 60, 80, number(8, tag), '\0')
 const nacked = (tag: number): string => method(1, 60, 120, number(8, tag), '\0')
 const returned = method(1, 60, 50, number(2, 312), short('NO_ROUTE'), short(''), short('orders'))
@@ -28,7 +28,7 @@ const blocked = method(0, 10, 60, short('low on memory'))
 const spoken = (...answers: string[]): Script => {
   const all = [
     ...opened,
-    [asks(85, 10), method(1, 85, 11)] as const,
+    [methodPattern(85, 10), method(1, 85, 11)] as const,
     ...answers.map(each => [publish, each] as const)
   ]
   return { answers: all.map(([, answer]) => answer), after: all.map(([after]) => after), end: 'hang' }

@@ -1,4 +1,4 @@
-// Receipts that come by a queue: their headers and their JSON, by each broker's client.
+// Receipts from a queue: their headers and their JSON, as each broker's client returns them.
 import fc from 'fast-check'
 import { functionReader } from '../functions.ts'
 import { mutated, rubbish, text } from '../mutate.ts'

@@ -1,4 +1,4 @@
-// What the Redis of REDIS_URL answers to BullMQ.
+// The answers of the Redis of REDIS_URL to BullMQ.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { openingOf } from './redis-stream.ts'
@@ -33,7 +33,7 @@ const spoken = (...answers: Exchange[]): Script => {
   const all = [...opening, ...answers]
   return { answers: all.map(([, answer]) => answer), after: all.map(([after]) => after), end: 'hang' }
 }
-/** The first connection: it asks for INFO once more, and writes what it is. */
+/** The first connection: it requests INFO once more, and writes its metadata. */
 const producer = (...answers: Exchange[]): Script =>
   spoken(['\r\ninfo\r\n', opening[1]?.[1] ?? ''], ['hset\r\n', ':1\r\n'], ...answers)
 

@@ -1,4 +1,4 @@
-// What a Redis answers to a send.
+// The answers of a Redis to a send.
 import { conversationReader } from '../conversation.ts'
 import type { Script } from '../hostile-server.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'
@@ -10,7 +10,7 @@ const options: TransportOptions = {
 }
 const bulk = (text: string): string => `$${text.length}\r\n${text}\r\n`
 const server = 'redis_version:7.2.0\r\nloading:0\r\nmaxmemory_policy:noeviction\r\n'
-/** Of the connection: HELLO, two of CLIENT or three, INFO. */
+/** The opening of a connection: HELLO, two or three of CLIENT, INFO. */
 export const openingOf = (clients: string): [after: string, answer: string][] => [
   [
     'hello\r\n',

@@ -1,4 +1,4 @@
-// What a proxy of RocketMQ answers to the reader of receipts, and the messages that anyone who may send to the topic put there.
+// The answers of a RocketMQ proxy to the reader of receipts, and the messages of any client that may send to the topic.
 import { gzipSync } from 'node:zlib'
 import { receivedOf } from '../rocketmq-double.ts'
 import { rocketmqReader } from '../rocketmq-conversation.ts'
@@ -7,11 +7,11 @@ export const reader = rocketmqReader({
   name: 'rocketmq-receipts',
   module: new URL('../subjects/receipt-consumers.js', import.meta.url),
   options: { url: 'rocketmq://127.0.0.1:{port}' },
-  asked: ['greeting', 'route', 'session', 'receive', 'receive', 'receive', 'acknowledge'],
+  requests: ['greeting', 'route', 'session', 'receive', 'receive', 'receive', 'acknowledge'],
   floods: [
     receivedOf(Buffer.from('{"status":"HANDLED"}')),
     receivedOf(Buffer.alloc(60_000, 'x')),
-    // A thousand times as much comes out
+    // Unpacked, it is a thousand times as long
     receivedOf(gzipSync(Buffer.alloc(2_000_000)), true)
   ],
   isSound: read => (read as { receipts: number }).receipts > 1

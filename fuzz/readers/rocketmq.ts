@@ -1,4 +1,4 @@
-// What a proxy of RocketMQ answers to a sender.
+// The answers of a RocketMQ proxy to a sender.
 import { rocketmqReader } from '../rocketmq-conversation.ts'
 import { judgeOutcomes, type TransportOptions } from '../subjects/transport.ts'
 import type { Outcome } from '../../src/domain/types.ts'
@@ -13,7 +13,7 @@ export const reader = rocketmqReader({
   name: 'rocketmq',
   module: new URL('../subjects/transport.js', import.meta.url),
   options,
-  asked: ['greeting', 'route', 'route', 'send'],
+  requests: ['greeting', 'route', 'route', 'send'],
   isSound: outcomes => (outcomes as Outcome[]).some(({ kind }) => kind === 'delivered'),
   judge: outcomes => judgeOutcomes(outcomes as Outcome[])
 })

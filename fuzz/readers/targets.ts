@@ -1,4 +1,4 @@
-// EGRESS: what deliveries may reach, in every spelling that a URL or a resolver has.
+// EGRESS: the targets that deliveries may reach, in every spelling of a URL or a resolver.
 import fc from 'fast-check'
 import { functionReader } from '../functions.ts'
 import { mutated } from '../mutate.ts'
@@ -71,7 +71,7 @@ const spelledFour = four.chain(all => {
   return fc.constantFrom(...lists).chain(list => fc.tuple(...list.map(digits)).map(parts => parts.join('.')))
 })
 
-/** IPv6, plain and with an IPv4 address inside, in the ways it is written. */
+/** IPv6, plain and with an IPv4 address inside, in all its spellings. */
 const six = fc.oneof(
   fc.ipV6(),
   four.chain(all =>

@@ -1,4 +1,4 @@
-// The strict reader of JSON, beside JSON.parse: what both take is the same value, and is carried as it was written.
+// The strict reader of JSON, compared with JSON.parse: both read the same value, and the text is kept as it was written.
 import { isUtf8 } from 'node:buffer'
 import { isDeepStrictEqual } from 'node:util'
 import { bytes } from '../mutate.ts'
@@ -7,7 +7,7 @@ import type { Subject } from '../child.ts'
 import { limits } from '../../src/json/source.ts'
 import { JsonProblem, readBatch, readJson, type JsonRead, type JsonShape } from '../../src/json/reader.ts'
 
-/** A text as latin1, or one that is long: its part again and again, to see that twice as much takes twice as long. */
+/** A text as latin1, or a long one that repeats its part, to check that the time grows in line with the size. */
 export type JsonInput =
   | { shape: JsonShape; text: string; spaces?: number }
   | { shape: JsonShape; open: string; part: string; close: string }
@@ -17,11 +17,11 @@ export const subject: Subject<null, JsonInput> = async () => ({
     if ('part' in input) return linear(input)
     const read = judged(bytes(input.text), input.shape)
     if (input.shape !== 'batch') return
-    // A batch that is long is read in parts, with turns for others between them: to the same value.
+    // A long batch is read in parts, with turns of the event loop between them. The value must be the same.
     const long = Buffer.concat([bytes(input.text), Buffer.alloc(limits.bytes + (input.spaces ?? 0), ' ')])
     const inParts = await readBatch(long, () => Promise.resolve()).catch(problemOrThrow)
     if (read instanceof JsonProblem !== inParts instanceof JsonProblem)
-      throw new Finding('wrong', `alone: ${said(read)}; in parts: ${said(inParts)}`)
+      throw new Finding('wrong', `as a whole: ${describe(read)}; in parts: ${describe(inParts)}`)
     if (read instanceof JsonProblem || inParts instanceof JsonProblem) return
     if (!isDeepStrictEqual(read.value, inParts.value))
       throw new Finding('wrong', 'in parts it is another value')
@@ -85,11 +85,12 @@ function problemOrThrow(error: unknown): JsonProblem {
   throw error
 }
 
-const said = (read: JsonRead | JsonProblem): string => (read instanceof JsonProblem ? read.message : 'taken')
+const describe = (read: JsonRead | JsonProblem): string =>
+  read instanceof JsonProblem ? read.message : 'taken'
 
 const short = 16 << 10
 
-/** Four times the bytes may cost four times the work, and here up to sixteen: quadratic time would take that and more. */
+/** Four times the bytes may cost four times the work. The limit is twelve times, because quadratic time would cost sixteen. */
 function linear({ shape, open, part, close }: Extract<JsonInput, { part: string }>): void {
   const of = (size: number): Buffer => {
     const inner = bytes(part)
@@ -107,7 +108,7 @@ function linear({ shape, open, part, close }: Extract<JsonInput, { part: string 
         each.cost,
         costOf(() => tried(() => readJson(each.text, shape)))
       )
-  // Both steps at once: a table that grows, or a collection, may make one of them dear.
+  // Both steps must exceed it: a growing table, or a collection, may slow down one of them.
   const least = 300
   if (four.cost > 12 * Math.max(least, once.cost) && sixteen.cost > 12 * Math.max(least, four.cost))
     throw new Finding('wrong', `16, 64 and 256 kB cost ${once.cost}, ${four.cost} and ${sixteen.cost} µs`)

@@ -1,4 +1,4 @@
-// The reader of receipts, as the worker has it: reads from a broker that is hostile until it has read or given up, and goes.
+// The reader of receipts, as in the worker: it reads from a hostile broker until it has read or given up, and then stops.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
@@ -6,7 +6,7 @@ import { guard } from '../../src/transport/egress/guard.ts'
 import { consume } from '../../src/transport/kafka/receipts.ts'
 
 const readMs = 3_000
-/** After the first receipt it fetches and commits. */
+/** Time after the first receipt, in which it fetches again and commits. */
 const afterMs = 300
 const stopMs = 5_000
 
@@ -17,11 +17,11 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
       const broker = parseBroker('fuzzed', url.replace('{port}', String(port)))
       if (typeof broker === 'string') throw new Error(`the broker's url ${broker}`)
       const stop = new AbortController()
-      const said: string[] = []
+      const warnings: string[] = []
       const over = new AbortController()
       let receipts = 0
       const warn = (_: object, message: string): void => {
-        said.push(message)
+        warnings.push(message)
         over.abort()
       }
       const log = { info: () => {}, warn }
@@ -33,7 +33,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
       await Promise.race([reading, sleep(readMs, undefined, { signal: over.signal }).catch(() => {})])
       stop.abort()
       await within('the end of reading', stopMs, reading)
-      return { receipts, said }
+      return { receipts, warnings }
     }
   }
 }

@@ -1,4 +1,4 @@
-// BullMQ on a Redis that is hostile: what adds hints, and what takes them.
+// BullMQ on a hostile Redis: the code that adds hints, and the workers that take them.
 import { primaryOf } from '../../src/db/hosts.ts'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
@@ -26,7 +26,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
     try {
       backend = await within('open', closeMs, opening)
     } catch (error) {
-      // What a start says and ends with: too old a Redis, or one that does not know us
+      // A start may end with this error: the Redis is too old, or does not know us
       if (error instanceof QueueServerError) return { refused: error.message }
       throw error
     }
@@ -42,7 +42,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
       log,
       signal: stop.signal
     })
-    // As whoever adds hints: what waits for a connection would wait for ever, and is given up after 250 ms
+    // As in the callers: an add without a connection would wait for ever, and is given up after 250 ms
     const hint = async (): Promise<void> => {
       if (!backend.up()) return
       await backend.add('orders', [[['00000000-0000-4000-8000-000000000000', 1]]]).then(

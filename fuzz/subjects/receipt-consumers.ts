@@ -1,11 +1,11 @@
-// The reader of receipts, as the worker has it: reads from a broker that is hostile for a while, and goes.
+// The reader of receipts, as in the worker: it reads from a hostile broker for a while, and then stops.
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Subject } from '../child.ts'
 import type { Consume } from '../../src/transport/receipts.ts'
 import { parseBroker } from '../../src/transport/broker.ts'
 import { guard } from '../../src/transport/egress/guard.ts'
 
-/** Their libraries are there before anything is measured. */
+/** Loaded at the start, so that the libraries do not count in the measurements. */
 const readers: Record<string, () => Promise<{ consume: Consume }>> = {
   amqp: () => import('../../src/transport/rabbitmq/receipts.ts'),
   kafka: () => import('../../src/transport/kafka/receipts.ts'),
@@ -17,7 +17,7 @@ const stopMs = 5_000
 
 export const subject: Subject<{ url: string }, { port: number }> = async ({ url }) => {
   const load = readers[url.slice(0, url.indexOf(':'))]
-  if (!load) throw new Error(`nobody reads receipts from ${url}`)
+  if (!load) throw new Error(`no reader of receipts for ${url}`)
   const { consume } = await load()
   const open = guard({ allow: undefined, embedded: true, deny: [] })
   return {
@@ -25,9 +25,9 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
       const broker = parseBroker('fuzzed', url.replace('{port}', String(port)))
       if (typeof broker === 'string') throw new Error(`the broker's url ${broker}`)
       const stop = new AbortController()
-      const said: string[] = []
+      const warnings: string[] = []
       let receipts = 0
-      const log = { info: () => {}, warn: (_: object, message: string) => void said.push(message) }
+      const log = { info: () => {}, warn: (_: object, message: string) => void warnings.push(message) }
       const handle = async () => {
         receipts++
         return 'done' as const
@@ -36,7 +36,7 @@ export const subject: Subject<{ url: string }, { port: number }> = async ({ url 
       await Promise.race([reading, sleep(readMs)])
       stop.abort()
       await within('the end of reading', stopMs, reading)
-      return { receipts, said }
+      return { receipts, warnings }
     }
   }
 }

@@ -1,4 +1,4 @@
-// What queues bring as receipts: whatever a message holds, it is written, or refused and said so; it never comes again for ever.
+// Receipts from queues: any message is stored, or refused with a log line. None may come again for ever.
 import { headers as natsHeaders } from '@nats-io/transport-node'
 import definition from 'rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb.js'
 import { bytes } from '../mutate.ts'
@@ -14,12 +14,12 @@ import type { ReceiptMessage } from '../../src/transport/receipts.ts'
 import { receiptResults } from '../../src/domain/types.ts'
 import { tokenHeader, tokens } from '../../src/domain/tokens.ts'
 
-/** Bytes as latin1. A value of a header that is no text only RabbitMQ can bring. */
+/** Bytes as latin1. Only RabbitMQ can have a header whose value is no text. */
 export interface ReceiptInput {
   from: 'rabbitmq' | 'kafka' | 'nats' | 'rocketmq'
   headers: [name: string, value: unknown][]
   body: string
-  /** In two packets, a client hands its bytes over in another type than in one. */
+  /** The body came in two packets: the client then returns its bytes in another type. */
   isSplit: boolean
   /** Whether the token is one of ours. */
   isOurs: boolean
@@ -30,8 +30,8 @@ const check = tokens({ current: 'a secret of the fuzzer, long enough to be one' 
 export const subject: Subject<null, ReceiptInput> = async () => ({
   async play(input) {
     let taken: Parameters<Parameters<typeof takeReceipt>[0]['receive']>[0] | undefined
-    const said: string[] = []
-    const log = { info: () => {}, warn: (_: object, message: string) => void said.push(message) }
+    const logged: string[] = []
+    const log = { info: () => {}, warn: (_: object, message: string) => void logged.push(message) }
     const receive: Parameters<typeof takeReceipt>[0]['receive'] = async receipt => {
       taken = receipt
       const issued = check.check(receipt.token, receipt.taskNo, new Date())
@@ -42,9 +42,9 @@ export const subject: Subject<null, ReceiptInput> = async () => ({
       takeReceipt({ receive }, body, headers[tokenHeader], from)
     const reply = replyOf(input)
     const verdict = await handler({ take, faultOf, log }, { scheme: 'amqp', name: 'fuzzed' })(reply)
-    // Nothing that a sender writes is our fault: it would come again for ever, and hold up what is behind it.
-    if (verdict !== 'done') throw new Finding('wrong', `${verdict}: ${said.join()}`)
-    const wasRefused = said.includes('receipt.refused')
+    // No message may count as a fault of the service: it would come again for ever, and block the messages behind it.
+    if (verdict !== 'done') throw new Finding('wrong', `${verdict}: ${logged.join()}`)
+    const wasRefused = logged.includes('receipt.refused')
     if (taken === undefined) {
       if (!wasRefused) throw new Finding('wrong', 'it was neither taken nor refused')
       if (isReceipt(input.body)) throw new Finding('wrong', 'a receipt was refused unread')
@@ -85,7 +85,7 @@ function replyOf({ from, headers, body: text, isSplit }: ReceiptInput): ReceiptM
         try {
           made.append(name, String(value))
         } catch {
-          // What the client itself refuses never comes to us.
+          // A header that the client itself refuses never arrives.
         }
       }
       return ofNats({ data: body, headers: made })
@@ -93,5 +93,5 @@ function replyOf({ from, headers, body: text, isSplit }: ReceiptInput): ReceiptM
   }
 }
 
-/** The plainest one there is. */
+/** A minimal valid receipt. */
 const isReceipt = (body: string): boolean => /^\{"taskNo":"t-\d+","messageCode":"order\.paid"\}$/.test(body)

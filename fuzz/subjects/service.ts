@@ -1,4 +1,4 @@
-// The whole service with its API, on a database that is given: raw bytes are written to its port, and what it answers is looked at.
+// The whole service with its API, on a given database: raw bytes are written to its port, and the answers are checked.
 import { connect } from 'node:net'
 import { bytes } from '../mutate.ts'
 import { Finding } from '../reader.ts'
@@ -10,15 +10,15 @@ export interface ServiceOptions {
   secret: string
 }
 
-/** What is written to one connection, as latin1: each part a packet, an empty one at the end of ours. */
+/** The bytes for one connection, as latin1: each part is a packet. An empty part ends our side. */
 export interface HttpInput {
   parts: string[]
 }
 
-/** Overload may be said, and nothing else may be our fault. */
+/** An answer may report overload, but no other fault of the service. */
 const ours = /(?:^|[\r\n}\]>])HTTP\/1\.[01] (5\d\d)/g
 const mayBe = new Set(['503', '505'])
-/** Without a byte for so long, the connection waits for more of us. */
+/** After this time without a byte, the service waits for more bytes. */
 const silentMs = 400
 const connectionMs = 20_000
 
@@ -31,7 +31,7 @@ export const subject: Subject<ServiceOptions, HttpInput> = async ({ databaseUrl,
     HOST: '127.0.0.1',
     AUTH: 'off',
     DEMO: 'on',
-    // Its log is no finding; what it says on this level is.
+    // Only log lines of this level are findings.
     LOG_LEVEL: 'error'
   })
   await import('../../src/main.ts')
@@ -50,7 +50,7 @@ export const subject: Subject<ServiceOptions, HttpInput> = async ({ databaseUrl,
   }
 }
 
-/** All that was answered until either side ended it. */
+/** The whole answer until either side ends the connection. */
 function talk(port: number, parts: string[], patienceMs: number): Promise<string> {
   return new Promise(resolve => {
     let answer = ''

@@ -1,4 +1,4 @@
-// The egress guard beside another opinion: node:net's BlockList over the registries of special addresses.
+// The egress guard, compared with a second implementation: node:net's BlockList over the registries of special addresses.
 import { BlockList, isIP, type LookupFunction } from 'node:net'
 import { Finding } from '../reader.ts'
 import type { Subject } from '../child.ts'
@@ -8,17 +8,17 @@ import { originsFrom, url as urlOf } from '../../src/transport/url.ts'
 
 export type TargetsInput =
   | { url: string }
-  /** What a name resolves to. */
+  /** The addresses of a name. */
   | { addresses: string[]; allow?: string[] }
-  /** What a producer puts into a handler's URL. */
+  /** The values that a producer puts into a handler's URL. */
   | { values: string[] }
 
-/** Whatever EGRESS_ALLOW's networks say. */
+/** Refused, whatever networks EGRESS_ALLOW has. */
 const never = blockList(
   '0.0.0.0/8 127.0.0.0/8 169.254.0.0/16 192.0.0.0/24 224.0.0.0/4 240.0.0.0/4 100.100.100.200/32 168.63.129.16/32',
   '::/8 64:ff9b::/96 64:ff9b:1::/48 2001::/23 2002::/16 fe80::/10 ff00::/8 fd00:ec2::/32 fd20:ce::/32'
 )
-/** Unless EGRESS_ALLOW has a network around them. */
+/** Refused, unless a network of EGRESS_ALLOW contains them. */
 const seldom = blockList(
   '10.0.0.0/8 100.64.0.0/10 172.16.0.0/12 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24',
   '100::/64 2001:db8::/32 3fff::/20 fc00::/7 fec0::/10'
@@ -27,7 +27,7 @@ const global6 = blockList('', '2000::/3')
 
 type Lists = Record<'ipv4' | 'ipv6', BlockList>
 
-/** One for each: a BlockList also finds an IPv4 address in a network of IPv6 that holds the mapped ones. */
+/** One list for each family: a BlockList also finds an IPv4 address in an IPv6 network that contains the mapped addresses. */
 function blockList(v4: string, v6: string): Lists {
   const lists = { ipv4: new BlockList(), ipv6: new BlockList() }
   for (const cidr of `${v4} ${v6}`.split(' ').filter(Boolean)) add(lists, cidr)
@@ -44,7 +44,7 @@ function familyOf(address: string): keyof Lists {
   return isIP(address) === 6 ? 'ipv6' : 'ipv4'
 }
 
-/** And not the other way round: a mapped address is none of IPv4's. */
+/** Checks only the list of its own family: a mapped address is not IPv4. */
 function holds(lists: Lists, address: string): boolean {
   const family = familyOf(address)
   return lists[family].check(address, family)
@@ -62,7 +62,7 @@ function opinion(address: string): Opinion {
   return 'public'
 }
 
-/** As the URL parser writes it out, group for group. */
+/** Compares the groups as the URL parser writes them. */
 function isIsatap(address: string): boolean {
   const { hostname } = new URL(`http://[${address}]`)
   const [front = '', back] = hostname.slice(1, -1).split('::')
@@ -72,7 +72,7 @@ function isIsatap(address: string): boolean {
   return (Number.parseInt(all[4] ?? '', 16) & 0xfdff) === 0 && all[5] === '5efe'
 }
 
-/** What the C library takes for an address although it does not look like one: `127.1`, `0x7f.1`, `2130706433`. */
+/** Names that the C library reads as addresses: `127.1`, `0x7f.1`, `2130706433`. */
 const numeric = /^(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d+)){0,3}\.?$/i
 
 const strict = guard({ allow: undefined, embedded: false, deny: [], resolve: () => Promise.resolve([]) })
@@ -92,7 +92,8 @@ export const subject: Subject<null, TargetsInput> = async () => {
 function judgeUrl(url: string): void {
   const verdict = strict.check(url)
   const again = strict.check(url)
-  if (verdict instanceof URL !== again instanceof URL) throw new Finding('wrong', 'asked twice, two answers')
+  if (verdict instanceof URL !== again instanceof URL)
+    throw new Finding('wrong', 'two checks of one URL differ')
   if (!(verdict instanceof URL)) {
     if (!verdict.reason.startsWith('blocked_target: ')) throw new Finding('wrong', verdict.reason)
     return
@@ -108,7 +109,7 @@ function judgeUrl(url: string): void {
   if (verdict.username !== '' || verdict.password !== '') throw new Finding('wrong', 'with a user')
   if (verdict.protocol !== 'http:' && verdict.protocol !== 'https:')
     throw new Finding('wrong', verdict.protocol)
-  // Another parser, as a proxy may have one: what is not escaped must be the same host to it.
+  // A second parser, as in a proxy: a host without escapes must be the same to it.
   const plain = /^https?:\/\/([a-z0-9.-]+)(?::\d*)?(?:[/?#]|$)/i.exec(url)?.[1]
   if (plain !== undefined && !numeric.test(plain) && plain.toLowerCase() !== verdict.hostname)
     throw new Finding('wrong', `${plain} is read as ${verdict.hostname}`)
@@ -119,7 +120,7 @@ function judgeTemplate(operator: string, values: string[]): void {
   try {
     href = urlOf`${operator}/orders/${values[0]}/x${values[1]}?q=${values[2]}&r=1#${values[3]}`.href
   } catch (error) {
-    if (error instanceof TypeError || error instanceof URIError) return // it fails that attempt, and nothing is sent
+    if (error instanceof TypeError || error instanceof URIError) return // the attempt fails, and nothing is sent
     throw error
   }
   const { origin, pathname, searchParams, username } = new URL(href)
@@ -131,7 +132,7 @@ function judgeTemplate(operator: string, values: string[]): void {
     throw new Finding('wrong', `its query is ${String(searchParams)}`)
 }
 
-/** A name with these addresses: to be connected to only if each of them may be. */
+/** A name with these addresses. A connection is allowed only if each address is allowed. */
 async function judgeAddresses(addresses: string[], allow: string[] | undefined): Promise<void> {
   const host = 'shop.example'
   let judged: Guard
@@ -143,7 +144,7 @@ async function judgeAddresses(addresses: string[], allow: string[] | undefined):
       resolve: () => Promise.resolve(addresses.map(address => ({ address, family: isIP(address) })))
     })
   } catch (error) {
-    if (error instanceof TypeError && allow) return // it says at start which entry it cannot read
+    if (error instanceof TypeError && allow) return // the start fails, and names the entry that is wrong
     throw error
   }
   const around = allowed(allow ?? [])
@@ -165,7 +166,7 @@ function mayBe(address: string, { exact, networks }: ReturnType<typeof allowed>)
   return is === 'seldom' && holds(networks, bare)
 }
 
-/** Only what the inputs hold: networks as they are, and `address:443`. */
+/** Parses only the entries of the inputs: networks, and `address:443`. */
 function allowed(allow: string[]): { exact: Set<string>; networks: Lists } {
   const networks = blockList('', '')
   const exact = new Set<string>()

@@ -1,4 +1,4 @@
-// One transport, as the worker has it: sends to a server that is hostile, and closes.
+// One transport, as in the worker: it sends to a hostile server, and closes.
 import { Finding } from '../reader.ts'
 import type { Subject } from '../child.ts'
 import type { Played } from '../conversation.ts'
@@ -11,9 +11,9 @@ export interface TransportOptions {
   name: TransportName
   /** `{port}` is the server's: `kafka://127.0.0.1:{port}`, `https://127.0.0.1:{port}/hook`. */
   url: string
-  /** What a handler would return; for HTTP without its url. */
+  /** The request of a handler; for HTTP without its url. */
   request: object
-  /** In one case; two, so that the second one meets what the first one left behind. */
+  /** Sends in one case. Two, so that the second one meets the state that the first one left. */
   sends?: number
   timeoutMs?: number
 }
@@ -40,7 +40,7 @@ export const subject: Subject<TransportOptions, Played> = async ({
     if (!made) throw new Error(`no transport ${name}`)
     return made
   }
-  // Its library is there before anything is measured.
+  // Loads the library before any measurement.
   await (await load(url.replace('{port}', '1'))).close()
 
   return {
@@ -50,7 +50,7 @@ export const subject: Subject<TransportOptions, Played> = async ({
       const outcomes: Outcome[] = []
       try {
         for (let nth = 0; nth < sends; nth++) {
-          const sent = transport.send(
+          const sending = transport.send(
             { ...request, ...(name === 'http' && { url: place }) },
             {
               downstream: 'fuzzed',
@@ -60,7 +60,7 @@ export const subject: Subject<TransportOptions, Played> = async ({
               headers: () => ({ 'webhook-id': 'fuzz' })
             }
           )
-          outcomes.push(await within('send', timeoutMs, sent))
+          outcomes.push(await within('send', timeoutMs, sending))
         }
       } finally {
         await within('close', closeMs, transport.close())
@@ -70,7 +70,7 @@ export const subject: Subject<TransportOptions, Played> = async ({
   }
 }
 
-/** For a reader's `judge`: an outcome is one of ours, whatever was answered. */
+/** For a reader's `judge`: any answer must give a valid outcome. */
 export function judgeOutcomes(outcomes: Outcome[]): void {
   for (const outcome of outcomes) {
     const { kind } = outcome
@@ -78,7 +78,7 @@ export function judgeOutcomes(outcomes: Outcome[]): void {
       throw new Finding('wrong', `an outcome of kind ${String(kind)}`)
     if (kind !== 'delivered' && !/./.test(outcome.reason))
       throw new Finding('wrong', 'an outcome without a reason')
-    // The answer is stored, and what is stored is bounded.
+    // The answer is stored, so its size is bounded.
     if ('answer' in outcome && (outcome.answer?.length ?? 0) > 16_384)
       throw new Finding('wrong', `an answer of ${outcome.answer?.length} bytes`)
   }
