@@ -86,7 +86,7 @@ export function campaign<Input>({
     }
   }
 
-  /** Throws the Finding of the single input that causes it, shrunk. Returns if only the sum of the inputs that were played at once caused it. */
+  /** Throws the Finding of the single input that causes it, shrunk. Returns if only the sum of the batch caused it. */
   async function confirm(error: unknown, batch: Input[], seed: number, start: Start): Promise<void> {
     if (!(error instanceof Finding)) throw error
     const single = oneByOne(start)

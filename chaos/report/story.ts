@@ -27,10 +27,10 @@ export function storyOf(history: History, taskNo: string): Event[] {
     one => one.taskNo === taskNo
   ))
     for (const { at, status, applied, deliveryStatus } of tries) {
-      const result = applied === undefined ? '' : `, applied: ${applied}, ${deliveryStatus ?? ''}`
+      const application = applied === undefined ? '' : `, applied: ${applied}, ${deliveryStatus ?? ''}`
       tell(
         at,
-        `${downstream}: receipt ${result} for attempt ${attempt}, ${token} token: ${status || 'no answer'}${result}`
+        `${downstream}: receipt ${result} for attempt ${attempt}, ${token} token: ${status || 'no answer'}${application}`
       )
     }
   for (const { downstream, attempt, kind, createdAt, sentAt } of history.alarms.filter(
