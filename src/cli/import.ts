@@ -1,5 +1,5 @@
 // ackbox import: copies the open rows of a home-grown message table to tasks.
-import { accessSync, closeSync, constants, openSync, statSync, writeSync } from 'node:fs'
+import { accessSync, closeSync, constants, fchmodSync, openSync, statSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { isInfrastructure } from '../db/pool.ts'
 import { messageOf } from '../runtime/errors.ts'
@@ -140,7 +140,10 @@ function rejectedFile(path: string): { add(row: RelayRow, problem: string): void
   let file: number | undefined
   return {
     add(row, problem) {
-      file ??= openSync(path, 'w', 0o600)
+      if (file === undefined) {
+        file = openSync(path, 'w', 0o600)
+        fchmodSync(file, 0o600) // the file may be older
+      }
       const members = Object.fromEntries(
         Object.entries(row).filter(([name, value]) => name !== 'id' && name !== 'problem' && value !== null)
       )

@@ -41,8 +41,10 @@ const most = 50
 const leaseMs = 30_000
 const sendMs = 10_000
 const longestPauseMs = 60_000
-/** Ackbox will never accept the receipt: the token is wrong or old, the task is missing or deleted, or the receipt is invalid. */
+/** With these Ackbox refuses a receipt for good: the token is wrong or old, the task is missing or deleted, or the receipt is invalid. */
 const final = new Set([400, 401, 404, 409, 413, 422])
+/** These answers of Ackbox say that `url` is wrong. */
+const misaddressed = new Set(['NOT_FOUND', 'UNAUTHORIZED'])
 
 /** Sends the due receipts. True: more may be due. */
 export async function sendDue(
@@ -135,16 +137,16 @@ async function send(
       signal: AbortSignal.any([signal, AbortSignal.timeout(sendMs)])
     })
     const text = await answer.text()
-    if (answer.ok || final.has(answer.status)) {
-      if (!answer.ok)
-        onError(new ReceiptRefused(`The receipt was answered ${answer.status}: ${text.slice(0, 200)}`), {
-          taskNo
-        })
+    const message = `The receipt was answered ${answer.status}: ${text.slice(0, 200)}`
+    const isRefused = final.has(answer.status)
+    if (isRefused && !isFromCallback(text)) throw new Error(`${message}. This is not an answer of /callback`)
+    if (answer.ok || isRefused) {
+      if (isRefused) onError(new ReceiptRefused(message), { taskNo })
       await remove(db, row)
       return
     }
   } catch (err) {
-    // Ackbox or the database is unreachable. Only every tenth failure is reported.
+    // Ackbox or the database is unreachable, or a proxy answered. Only every tenth failure is reported.
     if (!signal.aborted && tries % 10 === 0) onError(err, { taskNo })
   }
   const retryAfterMs = Number(answer?.headers.get('retry-after')) * 1_000 || 0
@@ -152,6 +154,16 @@ async function send(
     ? 0
     : Math.min(longestPauseMs, Math.max(retryAfterMs, 250 * 2 ** Math.min(tries, 10)))
   await putOff(db, row, pauseMs).catch(() => {}) // the lease ends by itself
+}
+
+/** A proxy, or another path, refuses with another body. The receipt must not be lost because of it. */
+function isFromCallback(text: string): boolean {
+  try {
+    const { code } = JSON.parse(text) as { code?: unknown }
+    return typeof code === 'string' && !misaddressed.has(code)
+  } catch {
+    return false
+  }
 }
 
 /** Ackbox permanently refused a receipt. It is not sent again. */

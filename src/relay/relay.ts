@@ -27,14 +27,9 @@ export async function relay(deps: RelayDeps, signal: AbortSignal): Promise<void>
   const workers = Array.from({ length: deps.concurrency }, () =>
     worker(deps, signal, () => drain(deps, 'unkeyed'))
   )
-  const keyed = worker(deps, signal, async () => {
-    const drained = await Promise.allSettled((await deps.source.shards()).map(shard => drain(deps, shard)))
-    // All must have ended here: after a stop the caller closes the database.
-    return drained.reduce((sum, result) => {
-      if (result.status === 'rejected') throw result.reason
-      return sum + result.value
-    }, 0)
-  })
+  const keyed = worker(deps, signal, async () =>
+    sumOfAll((await deps.source.shards()).map(shard => drain(deps, shard)))
+  )
   await Promise.all([...workers, keyed])
 }
 
@@ -43,13 +38,20 @@ export async function relayOnce(deps: RelayDeps, signal: AbortSignal): Promise<n
   let removed = 0
   for (;;) {
     const shards = await deps.source.shards()
-    const turns = await Promise.all(
-      (['unkeyed', ...shards] as Share[]).map(async share => (signal.aborted ? 0 : await drain(deps, share)))
-    )
-    const now = turns.reduce((sum, one) => sum + one, 0)
+    const shares: Share[] = ['unkeyed', ...shards]
+    const now = await sumOfAll(shares.map(async share => (signal.aborted ? 0 : await drain(deps, share))))
     removed += now
     if (now === 0 || signal.aborted) return removed
   }
+}
+
+/** Throws the first error when all have ended: the caller closes the database after it. */
+async function sumOfAll(drains: Promise<number>[]): Promise<number> {
+  const drained = await Promise.allSettled(drains)
+  return drained.reduce((sum, result) => {
+    if (result.status === 'rejected') throw result.reason
+    return sum + result.value
+  }, 0)
 }
 
 /** Drains a share once. Returns the number of removed rows. Throws if a row got no final answer, after the others are removed. */

@@ -36,6 +36,7 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
   const { csrf } = session.value
   if (method !== 'GET' && csrf !== undefined) headers['ackbox-csrf'] = csrf
   let answer: Response
+  let received: string
   try {
     answer = await fetch(path, {
       method,
@@ -45,12 +46,12 @@ async function call(method: string, path: string, body?: unknown, raw?: string):
       // A connection can be lost without an error. Changes get no timeout: it would report a completed change as failed.
       ...(method === 'GET' ? { signal: AbortSignal.timeout(readMs) } : {})
     })
+    received = await answer.text()
   } catch {
     throw new Refusal(0, 'OFFLINE', 'no connection')
   }
   const date = Date.parse(answer.headers.get('date') ?? '')
   if (!Number.isNaN(date)) setClock(date)
-  const received = await answer.text()
   if (answer.ok) return received
   let problem: ProblemShape = {}
   try {

@@ -2,7 +2,7 @@ import { signal } from '@preact/signals'
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { get, post, remove } from './api.ts'
-import { Question, Said } from './acts.tsx'
+import { Question, Said, say } from './acts.tsx'
 import { Choice, Failed, Link } from './parts.tsx'
 import { AlarmsPage } from './pages/alarms.tsx'
 import { AuditPage } from './pages/audit.tsx'
@@ -151,10 +151,13 @@ function SignOut() {
       type="button"
       class="plain"
       onClick={() => {
-        void remove<Session>('/session').then(left => {
-          session.value = left
-          go('/ui/')
-        })
+        void remove<Session>('/session').then(
+          left => {
+            session.value = left
+            go('/ui/')
+          },
+          (error: Error) => say(error.message, true)
+        )
       }}
     >
       {texts.value.signIn.out}

@@ -281,13 +281,16 @@ async function stories(t: Test, bank: Bank): Promise<void> {
 
   await t.test('receipts are sent until Ackbox has them', async t => {
     const seen: { token: unknown; body: unknown }[] = []
-    const script = [503, 429, 200, 401]
+    const script = [503, 429, 200, 404, 401, 401]
+    const texts = ['{}', '{}', '{}', '<h1>Not found</h1>', '{"code":"UNAUTHORIZED"}', '{"code":"BAD_TOKEN"}']
     const url = await listen(t, (request, response) => {
       let text = ''
       request.on('data', chunk => (text += String(chunk)))
       request.on('end', () => {
         seen.push({ token: request.headers['ackbox-callback-token'], body: JSON.parse(text) })
-        response.writeHead(script[seen.length - 1] ?? 200, { 'retry-after': '0' }).end('{}')
+        response
+          .writeHead(script[seen.length - 1] ?? 200, { 'retry-after': '0' })
+          .end(texts[seen.length - 1] ?? '{}')
       })
     })
     const told: unknown[] = []
@@ -304,10 +307,11 @@ async function stories(t: Test, bank: Bank): Promise<void> {
     t.same(new Set(seen.map(one => JSON.stringify(one))).size, 1, 'the same each time')
     t.match(seen[0], { token: 'token-1', body: { messageCode: 'order.paid', result: 'HANDLED' } })
     t.same(told, [])
-    // A repeat acknowledges again, whatever became of the first receipt; a refusal for good ends it and is told.
+    // A proxy and a wrong address lose no receipt. A refusal of /callback ends it and is told.
     await handle(signed(newId(), token))
-    await until('the fourth is gone', async () => seen.length === 4 && (await receipts()).length === 0)
-    t.match(told, [{ name: 'ReceiptRefused', message: /401/ }])
+    await until('the last one is gone', async () => seen.length === 6 && (await receipts()).length === 0)
+    t.match(told, [{ name: 'ReceiptRefused', message: /401: .*BAD_TOKEN/ }])
+    t.equal(told.length, 1)
     stop.abort()
     await running
   })

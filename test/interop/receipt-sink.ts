@@ -17,7 +17,7 @@ export interface ReceiptSink {
 export async function receiptSink(t: Test): Promise<ReceiptSink> {
   const receipts: unknown[] = []
   // What a proxy says is not final; one that follows the redirect is found out.
-  const notFinal = [503, 302, 403]
+  const notFinal = [503, 302, 403, 404]
   let held: { came: () => void; answered: Promise<void> } | undefined
   const server = createServer((request, response) => {
     void json(request).then(async receipt => {

@@ -196,8 +196,17 @@ function Suggestions({
   )
 }
 
+function savedViews(): View[] {
+  try {
+    const saved = JSON.parse(remembered('views') ?? '[]') as unknown
+    return Array.isArray(saved) ? (saved as View[]) : []
+  } catch {
+    return []
+  }
+}
+
 function Views({ q }: { q: string }) {
-  const [views, setViews] = useState<View[]>(() => JSON.parse(remembered('views') ?? '[]') as View[])
+  const [views, setViews] = useState<View[]>(savedViews)
   const keep = (next: View[]): void => {
     setViews(next)
     remember('views', JSON.stringify(next))

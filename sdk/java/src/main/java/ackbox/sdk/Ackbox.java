@@ -29,8 +29,10 @@ public final class Ackbox {
   public record TaskAnswer(String taskNo, String status, Instant createdAt, String json) {}
 
   private static final System.Logger LOG = System.getLogger("ackbox.sdk");
-  /** For a receipt, for good: a wrong or old token, a task that is gone or deleted, a receipt that is none. */
+  /** With these Ackbox refuses a receipt for good: a wrong or old token, a task that is missing or deleted, an invalid receipt. */
   private static final Set<Integer> REFUSED = Set.of(400, 401, 404, 409, 413, 422);
+  /** These answers of Ackbox say that the URL is wrong. */
+  private static final Set<String> MISADDRESSED = Set.of("NOT_FOUND", "UNAUTHORIZED");
   private final URI base;
   private final String key;
   private final Duration timeout;
@@ -98,16 +100,21 @@ public final class Ackbox {
     }
   }
 
-  /** One try to send a receipt; false: it must be sent again. Also true for what Ackbox will never take. */
+  /** Sends a receipt once. Returns false if it must be sent again; true also if Ackbox will never accept it. */
   boolean isReceiptSent(String token, String receipt) {
     try {
       HttpResponse<String> answer = send(request("POST", "callback", receipt).header("ackbox-callback-token", token));
-      boolean isRefused = REFUSED.contains(answer.statusCode());
+      if (answer.statusCode() / 100 == 2) return true;
+      // A proxy, or another path, refuses with another body. The receipt must not be lost because of it.
+      boolean isRefused =
+          REFUSED.contains(answer.statusCode())
+              && Json.object(answer.body()).get("code") instanceof String code
+              && !MISADDRESSED.contains(code);
       if (isRefused) {
         String text = answer.body().substring(0, Math.min(200, answer.body().length()));
         LOG.log(System.Logger.Level.WARNING, "the receipt of task " + Json.object(receipt).get("taskNo") + " was answered " + answer.statusCode() + ": " + text);
       }
-      return isRefused || answer.statusCode() / 100 == 2;
+      return isRefused;
     } catch (IOException away) {
       return false;
     } catch (InterruptedException stopped) {
