@@ -7,7 +7,7 @@ export const address = (...protocols: string[]) =>
     error: `must be a URL that starts with ${protocols.map(p => `${p}//`).join(' or ')}`
   })
 
-/** Of a user or a password with a raw `%`, which every client would decode. */
+/** False for a URL whose user or password has a raw `%`, which every client would decode. */
 export function isDecodable(url: string): boolean {
   try {
     decodeURIComponent(url)

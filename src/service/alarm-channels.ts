@@ -3,7 +3,7 @@ import type { Settings } from './settings.ts'
 
 const prefix = 'ALARM_CHANNEL_'
 
-/** Of all settings that name channels. No message repeats a URL: it may hold a token. */
+/** The channels of all settings. No message repeats a URL: it may hold a token. */
 export function readAlarmChannels(
   env: Record<string, string | undefined>,
   { ALARM_CHANNELS = '{}', ALARM_WEBHOOK_URL, ALARM_WEBHOOK_SECRET }: Settings
@@ -22,8 +22,8 @@ export function readAlarmChannels(
       ...(ALARM_WEBHOOK_SECRET && { secret: ALARM_WEBHOOK_SECRET })
     })
   }
-  for (const [name, one] of jsonMembers(ALARM_CHANNELS, wrong)) {
-    if (channelName.test(name)) read(`ALARM_CHANNELS: ${name}`, name, one)
+  for (const [name, value] of jsonMembers(ALARM_CHANNELS, wrong)) {
+    if (channelName.test(name)) read(`ALARM_CHANNELS: ${name}`, name, value)
     else wrong.push(`ALARM_CHANNELS: ${JSON.stringify(name)} must be 1 to 32 small letters, digits or '-'`)
   }
   for (const [variable, url] of Object.entries(env)) {
@@ -35,11 +35,11 @@ export function readAlarmChannels(
   return { channels: [...channels.values()], wrong }
 }
 
-function jsonMembers(json: string, wrong: string[]): [name: string, one: unknown][] {
+function jsonMembers(json: string, wrong: string[]): [name: string, value: unknown][] {
   try {
     const given: unknown = JSON.parse(json)
     if (typeof given === 'object' && given !== null && !Array.isArray(given)) return Object.entries(given)
-  } catch {} // said below
+  } catch {} // reported below
   wrong.push('ALARM_CHANNELS must be a JSON object: {"ops":"https://hooks.slack.com/services/…"}')
   return []
 }

@@ -53,7 +53,7 @@ export interface ApiCallsOptions extends OperatorCallsOptions {
   log: Logger
 }
 
-/** All that the API calls. While PostgreSQL is away a call rejects, and the API answers 503. */
+/** The functions that the API calls. While PostgreSQL is away, they reject and the API answers 503. */
 export function apiCalls(options: ApiCallsOptions): ApiDeps {
   const { config, sql, reads, registry, cluster, waiting, metrics, log } = options
   const { handlers } = registry
@@ -61,10 +61,10 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
   const explaining = { reads, handlers, cluster }
   return {
     accept: options.accept,
-    acceptMany: asked => options.accept.many(asked),
+    acceptMany: requests => options.accept.many(requests),
     refusal: refusalBy(handlers, log),
-    dryRun: asked =>
-      dryRun({ handlers, refused: refusedBy(options.guard), settings: process.env, log }, asked),
+    dryRun: request =>
+      dryRun({ handlers, refused: refusedBy(options.guard), settings: process.env, log }, request),
     async readTask(taskNo, codes = null) {
       return withWaitingFor(explaining, await readTask(reads, taskNo, codes), codes)
     },
@@ -120,8 +120,8 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
       })
     },
     listOrderingKeys: filter => listOrderingKeys(reads, filter),
-    reconcile: async question =>
-      (await isKnown(reads, registry, question.downstream)) ? reconcile(reads, question) : 'not_found',
+    reconcile: async request =>
+      (await isKnown(reads, registry, request.downstream)) ? reconcile(reads, request) : 'not_found',
     listRejected: filter => listRejected(reads, filter),
     async retryRejected(request) {
       const isBack = await retryRejected(sql, request)
@@ -132,14 +132,14 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
     nudge: options.outbox.nudge,
     readStats: filter => readStats(reads, filter),
     listFailures: filter => listFailures(reads, filter),
-    archiveFailure: asked => archiveFailure(sql, asked),
-    createSession: asked => createSession(sql, asked),
+    archiveFailure: request => archiveFailure(sql, request),
+    createSession: session => createSession(sql, session),
     endSession: hash => endSession(sql, hash),
     watch: watch({ sql, log }),
     listApiKeys: () => listApiKeys(sql),
     createApiKey: key => createKey(sql, key),
-    revokeApiKey: asked => revokeKey(sql, asked),
-    resolveAlarm: asked => resolveAlarm(sql, asked),
+    revokeApiKey: request => revokeKey(sql, request),
+    resolveAlarm: request => resolveAlarm(sql, request),
     handlers,
     findKey: openKeyFinder(sql),
     async ready() {
@@ -148,7 +148,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
         queue: options.queueUp() ? 'ok' : 'away',
         draining: options.draining() ? 'yes' : 'no'
       }
-      // It accepts tasks even without its queue: deliveries wait in PostgreSQL.
+      // Tasks are accepted even without the queue: deliveries wait in PostgreSQL.
       return { ok: !cluster.isDatabaseAway() && !options.draining(), checks }
     },
     overload: () => (options.accept.isFull() ? 1 : null),
@@ -163,7 +163,7 @@ export function apiCalls(options: ApiCallsOptions): ApiDeps {
   }
 }
 
-/** The API, or what is left of it in other roles: health and metrics, where PORT says so. */
+/** The API. Other roles serve only health and metrics, and only if PORT is set. */
 export async function openApp(config: Config, api: ApiDeps): Promise<App | undefined> {
   if (config.roles.has('api')) return await buildApp(api)
   return config.portGiven ? await buildHealthApp(api) : undefined

@@ -1,5 +1,5 @@
 // The archive in files: DIR/2026-10-24.<process>.ndjson.gz holds tasks that were posted on that day, a task a line.
-// Each process has files of its own, so that what a kill -9 cut off is always the end of a file.
+// Each process writes its own files, so a kill -9 can only cut off the end of a file.
 import { createReadStream } from 'node:fs'
 import { mkdir, open, readdir } from 'node:fs/promises'
 import path from 'node:path'
@@ -11,14 +11,14 @@ import { failpoint } from '../runtime/failpoint.ts'
 const zipped = promisify(gzip)
 const form = /^(\d{4,}-\d\d-\d\d)\..+\.ndjson\.gz$/
 
-/** `node`: no other process, now or later, has this name. */
+/** `node`: a name that no other process has, now or later. */
 export function openArchive(dir: string, node: string): Archive {
   return {
     async append(records) {
       if (records.length === 0) return
       await mkdir(dir, { recursive: true, mode: 0o700 })
-      for (const day of new Set(records.map(one => one.day))) {
-        const ofDay = records.filter(one => one.day === day)
+      for (const day of new Set(records.map(record => record.day))) {
+        const ofDay = records.filter(record => record.day === day)
         await appendTo(path.join(dir, `${day}.${node}.ndjson.gz`), ofDay)
       }
       failpoint('archive.after_write')
@@ -26,10 +26,10 @@ export function openArchive(dir: string, node: string): Archive {
   }
 }
 
-/** A member of gzip, on the disk before it resolves. One that could not be written whole is taken back: readers stop at a torn one. */
+/** Appends a gzip member and syncs it to the disk. A member that was written in part is removed: readers stop at a torn member. */
 async function appendTo(file: string, records: readonly ArchiveRecord[]): Promise<void> {
   const bytes = await zipped(records.map(({ line }) => `${line}\n`).join(''))
-  // Bodies are in it.
+  // Readable by the owner only: the file holds message bodies.
   const handle = await open(file, 'a', 0o600)
   try {
     const { size } = await handle.stat()
@@ -46,7 +46,7 @@ async function appendTo(file: string, records: readonly ArchiveRecord[]): Promis
   }
 }
 
-/** The name of a new file is on the disk, too. */
+/** Syncs the name of a new file to the disk. */
 async function syncFolder(dir: string): Promise<void> {
   const handle = await open(dir, 'r')
   try {
@@ -64,8 +64,8 @@ export interface Found {
 
 /**
  * The tasks with this number, newest POST first, each as it was archived last. There are several if the number was posted again after a
- * removal. Without `day` all files are read. `onTorn`: the end of this file was cut off; what was in it is still in the database, or
- * in another file.
+ * removal. Without `day` all files are read. `onTorn`: the end of this file was cut off; the lost tasks are still in the database,
+ * or in another file.
  */
 export async function findArchived(
   dir: string,
@@ -73,7 +73,7 @@ export async function findArchived(
   { day, onTorn }: { day?: string | undefined; onTorn?: (file: string) => void } = {}
 ): Promise<Found[]> {
   const found = new Map<string, Found>()
-  // Cheap to look for: whatever JSON does not escape is in the line as it is.
+  // A cheap test before the parse: a number without escaped characters is in its line unchanged.
   const mark = /["\\\p{Cc}]/u.test(taskNo) ? '' : taskNo
   for (const name of (await readdir(dir)).toSorted()) {
     const [, ofDay] = form.exec(name) ?? []
@@ -91,7 +91,7 @@ export async function findArchived(
   return [...found.values()].toSorted((a, b) => (a.archived.task.id < b.archived.task.id ? 1 : -1))
 }
 
-/** Not by node:readline: it ends a line at U+2028 as well, which a body may hold. */
+/** Without node:readline, which also ends a line at U+2028: a body may hold that character. */
 async function* linesOf(file: string, onTorn: ((file: string) => void) | undefined): AsyncGenerator<string> {
   const source = createReadStream(file)
   const text = source.pipe(createGunzip()).setEncoding('utf8')

@@ -3,7 +3,7 @@ import { list, type Settings } from './settings.ts'
 import { bringsReceipts } from '../transport/receipt-consumers.ts'
 import { brokerName, brokerVariable, parseBroker, transportOf, type Broker } from '../transport/broker.ts'
 
-/** A variable of its own overrides BROKERS_JSON. No message repeats a URL: it may hold a password. */
+/** A variable `BROKER_…` overrides BROKERS_JSON. No message repeats a URL: it may hold a password. */
 export function readBrokers(
   env: Record<string, string | undefined>,
   json = '{}'

@@ -46,18 +46,18 @@ export interface ServiceOptions {
   databaseUrl: string
   secret: string
   registry: Registry
-  /** `host:port` of the demo receiver. It is allowed whatever EGRESS_ALLOW says. */
+  /** `host:port` of the demo receiver. It is allowed even if EGRESS_ALLOW does not list it. */
   demoTarget?: string
   version: string
   log: Logger
 }
 
 export interface Service {
-  /** The address it listens on: of the API, or of the health routes in other roles. Undefined without PORT there. */
+  /** The address of the API, or of the health routes in other roles. Undefined in other roles without PORT. */
   listen(): Promise<string | undefined>
-  /** Drains: it claims nothing new, finishes open sends and releases loaded deliveries. At the limit it cuts off. */
+  /** Drains: claims nothing new, finishes open sends and releases loaded deliveries. At the limit, sends are cut off. */
   stop(): Promise<void>
-  /** That limit, ms. */
+  /** The time limit of `stop`, in ms. */
   stopMs: number
 }
 
@@ -83,12 +83,12 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
   const metrics = createMetrics({
     now: () => cluster.now().getTime(),
     handlers: handlers.values(),
-    channels: config.alarmChannels.map(one => one.name),
+    channels: config.alarmChannels.map(channel => channel.name),
     build: { version: options.version, queue: config.redisUrl === undefined ? 'postgres' : 'redis' }
   })
   const tracing = await openTracing({ version: options.version, node, log })
 
-  // In this order: end the loops, release loaded deliveries, finish open sends, give up failing writes, end the last loop.
+  // In this order: end the loops, release loaded deliveries, cut off open sends, give up failing writes, end the last loop.
   const stopLooking = new AbortController()
   const stopping = new AbortController()
   const cutOff = new AbortController()
@@ -105,7 +105,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
     },
     { node, onLimits: limits.follow }
   )
-  const tell = (): void => void presence.announce().catch(() => {}) // the next one tells it
+  const tell = (): void => void presence.announce().catch(() => {}) // the next announcement repeats it
   const reach = openReach({ yieldAfter: config.workerYieldAfter, cluster, tell, metrics, log })
   const owner = openHeartbeat({ ...options, node, roles, onDead: dead => dispatcher.died(dead) })
   const presence = openPresence({ ...options, sql, node, owner, reach })
@@ -264,7 +264,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       return app?.listen({ host: config.host, port: config.port })
     },
     async stop() {
-      // At the limit, sends are cut off. Their leases recover what PostgreSQL does not accept soon after.
+      // At the limit, sends are cut off. If PostgreSQL does not accept the outcomes soon after, leases recover the deliveries.
       const limit = setTimeout(() => {
         cutOff.abort()
         lastWord = setTimeout(() => giveUp.abort(), lastWordMs)
@@ -293,7 +293,7 @@ export async function buildService(options: ServiceOptions): Promise<Service> {
       await backend.close()
       await Promise.all([half, tracing, ...Object.values(transports)].map(part => part.close()))
       await Promise.all([sql.end({ timeout: 5 }), reads.end()])
-      // Not earlier: a hanging query ends with its connection.
+      // Last: a hanging query ends only with its connection.
       await refreshing
     }
   }

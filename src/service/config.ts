@@ -30,7 +30,7 @@ export interface Config {
   leaseMarginMs: number
   alarmChannels: ChannelConfig[]
   retentionDays: number
-  /** The folder in which removed tasks are kept. Undefined: they are not. */
+  /** The folder in which removed tasks are kept. Undefined: they are not kept. */
   archiveDir?: string
   forgetMs: number
   logLevel: string
@@ -71,7 +71,7 @@ type Env = Record<string, string | undefined>
 /** The environment of this process. A file `.env` in the current folder adds names that are not set. */
 export function environment(): Env {
   try {
-    // loadEnvFile has no clear error for a folder, or for a file of somebody else.
+    // loadEnvFile has no clear error for a folder, or for a file of another user.
     readFileSync('.env')
   } catch (err) {
     const { code, message } = err as NodeJS.ErrnoException
@@ -84,7 +84,7 @@ export function environment(): Env {
 
 export function readConfig(env: Env): Config {
   const given = Object.fromEntries(
-    // A compose file passes `NAME=` for a name that is not set. Only for EGRESS_ALLOW empty is a value: nothing.
+    // A compose file passes `NAME=` for a name that is not set. Only for EGRESS_ALLOW, empty is a value: allow nothing.
     Object.entries(env).filter(
       ([name, value]) => Object.hasOwn(settings.shape, name) && (value !== '' || name === 'EGRESS_ALLOW')
     )
@@ -112,15 +112,15 @@ export function readConfig(env: Env): Config {
     ...(typeof failpoints === 'string' ? [`FAILPOINTS ${failpoints}`] : []),
     ...wrongReceipts(data, brokers),
     ...lists,
-    // Of a value that is wrong by itself nobody can say whether it fits the others.
+    // A value that is wrong by itself is not compared with the others.
     ...wrongTogether(config, name => wrong.has(name))
   ]
-  // A misspelt name may be the very reason why another is said to be missing.
+  // A misspelt name may be the reason why another setting is reported as missing.
   if (problems.length > 0) throw new SettingError([...problems, ...odd].join('\n'))
   return config
 }
 
-/** With a complaint for each value that is wrong, and the default in its place: the others are looked at all the same. */
+/** Each wrong value gets a complaint and is replaced by its default, so that the other values are still checked. */
 function checked(given: Env): { data: Settings; complaints: string[]; wrong: Set<string> } {
   const read = settings.safeParse(given)
   if (read.success) return { data: read.data, complaints: [], wrong: new Set() }
@@ -133,7 +133,7 @@ function checked(given: Env): { data: Settings; complaints: string[]; wrong: Set
   }
 }
 
-/** One setting, for a command that needs no other. Judged as `readConfig` does, in the same words. */
+/** A single setting, for a command that needs no other. The checks and the messages are those of `readConfig`. */
 export const readDatabaseUrl = (env: Env): string | undefined => readOne('DATABASE_URL', env)
 export const readLogLevel = (env: Env): string => readOne('LOG_LEVEL', env)
 
@@ -216,9 +216,9 @@ const isLoopback = (host: string) =>
 
 function wrongLists(s: Settings): string[] {
   const problems: string[] = []
-  const asked = list(s.ROLE)
-  const strange = asked.filter(role => !(roles as readonly string[]).includes(role))
-  if (asked.length === 0 || strange.length > 0) {
+  const names = list(s.ROLE)
+  const unknown = names.filter(role => !(roles as readonly string[]).includes(role))
+  if (names.length === 0 || unknown.length > 0) {
     problems.push(
       `ROLE must be some of ${roles.join(', ')}, separated by commas, but is ${JSON.stringify(s.ROLE)}`
     )
@@ -240,7 +240,7 @@ function wrongLists(s: Settings): string[] {
   return problems
 }
 
-/** `isWrong`: whether the value of a name was refused already, so that its default stands in `config`. */
+/** `isWrong`: the value of this setting was refused already, and `config` holds its default. */
 function wrongTogether(config: Config, isWrong: (name: keyof Settings) => boolean): string[] {
   const problems: string[] = []
   const embedded = config.embedded && !isWrong('DATABASE_URL')

@@ -5,13 +5,13 @@ import { guard, type Guard } from '../transport/egress/guard.ts'
 
 export interface EgressOptions {
   config: Config
-  /** Undefined: not known yet, since it is an embedded one that does not run. */
+  /** Undefined: not known yet, since the embedded PostgreSQL does not run. */
   databaseUrl: string | undefined
-  /** `host:port` of the demo receiver, which may be reached whatever EGRESS_ALLOW says. */
+  /** `host:port` of the demo receiver, which is allowed even if EGRESS_ALLOW does not list it. */
   demoTarget?: string
 }
 
-/** The allowed targets: as EGRESS_ALLOW says, but never our own stores and our own address. */
+/** The targets that EGRESS_ALLOW allows, but never our own PostgreSQL, Redis or address. */
 export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guard {
   const demo = demoTarget === undefined ? [] : [demoTarget]
   const allow =
@@ -29,7 +29,7 @@ export function egress({ config, databaseUrl, demoTarget }: EgressOptions): Guar
   })
 }
 
-/** Why no request may go to a URL. */
+/** Why requests to a URL are denied. Undefined: allowed. */
 export const refusedBy =
   ({ check }: Pick<Guard, 'check'>) =>
   (url: string): string | undefined => {

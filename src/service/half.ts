@@ -1,4 +1,4 @@
-// Half messages, put together: what the API asks for, and the loop that asks producers.
+// Half messages: the functions for the API, and the loop that runs checks.
 import { producerAsker } from '../delivery/ask-producer.ts'
 import { checker, mostOfOne, type Checker } from '../delivery/checker.ts'
 import { checkNow, commit, rollBack, type HalfDeps } from '../delivery/half.ts'
@@ -27,7 +27,7 @@ export interface HalfMessages extends Pick<ApiDeps, 'commit' | 'rollBack' | 'che
 export function halfMessages(options: HalfOptions): HalfMessages {
   const { config, sql, guard, secret, cutOff } = options
   const { handlers } = options.registry
-  // Connections of its own: a producer and a downstream may be the same server, and must not hold each other up.
+  // Separate connections: a producer and a downstream may be the same server, and must not delay each other.
   const transport = httpTransport({ guard })
   const ask = producerAsker({
     handlers,
@@ -38,7 +38,7 @@ export function halfMessages(options: HalfOptions): HalfMessages {
     cutOff
   })
   const deps = { ...options, handlers, ask, leaseMarginMs: config.leaseMarginMs, random: Math.random }
-  // Producers end their own by the thousand, and the row beside the task says so; a hand of somebody else is an act.
+  // Only for other callers: producers end thousands of their own half messages, and the row beside the task records that.
   const auditOf = (who: string, what: string, target: string) => async (createdBy: string) => {
     if (who !== createdBy) await writeAudit(sql, { who, what, target })
   }

@@ -1,5 +1,5 @@
-// A thread that beats for its process, on a connection of its own: a busy event loop or a full pool is not called dead. The beats of a
-// dispatcher also look for processes that are silent, and call them dead.
+// The thread that beats for its process, on its own connection: a process with a busy event loop or a full pool is not called dead.
+// The beats of a dispatcher also find silent processes and call them dead.
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads'
 import { addOwner, beat, callDead, openBeats, removeOwner, type SilentOwner } from '../db/owners.ts'
 import { locatePrimary } from '../db/pool.ts'
@@ -16,16 +16,16 @@ import {
 import { messageOf } from '../runtime/errors.ts'
 
 const beatMs = 500
-/** Silent for so long by the database's clock, a process is dead. */
+/** A process that is silent for so long, by the database's clock, is dead. */
 const deadMs = 3_000
-/** One of this machine that has ended: what it had sent to PostgreSQL is done by then. */
+/** The same for a process of this machine that has ended: PostgreSQL has finished its statements by then. */
 const endedMs = 1_000
-/** A longer time between two answers is an outage: others may have had it too, and need time to be heard of again. */
+/** A longer time between two answers is an outage. Other processes may have had it too, and need time to beat again. */
 const outageMs = 1_500
 const watchedMs = 4_000
-/** Seen silent for so long by our own clock too: the database's may be set. */
+/** The process must also be silent for so long by our own clock: the database's clock may be changed. */
 const seenSilentMs = 1_900
-/** For a process that has just started. */
+/** `watchedMs` of a process that has just started. */
 const watchedAtFirstMs = 2_000
 
 const { url, node, isWorker, shared, ...data } = workerData as HeartbeatData
@@ -42,11 +42,11 @@ let neededMs = watchedAtFirstMs
 let isFailing = false
 let hasJoined = false
 let calls = data.calls
-/** Since when each has been seen silent, by our monotonic clock. */
+/** When each silent process was first seen silent, by our monotonic clock. */
 let silentSince = new Map<number, number>()
 const leaving = new AbortController()
 
-/** Resolves when no call is on its way. */
+/** Resolves when no statement that calls a process dead is running. */
 let called: Promise<void> = Promise.resolve()
 
 port.on('message', (order: 'retire' | 'leave') => {
@@ -68,7 +68,7 @@ while (!leaving.signal.aborted) {
   await sleep(beatMs, leaving.signal)
 }
 port.close()
-// Others would call it dead otherwise, and find nothing.
+// Otherwise others would call this process dead, and find none of its deliveries.
 if (number > 0 && !isFailing) await removeOwner(sql, number).catch(() => {})
 await sql.end({ timeout: 1 })
 
@@ -91,13 +91,13 @@ async function turn(): Promise<void> {
     await turn()
     return
   }
-  // By when it was sent: PostgreSQL took it no earlier.
+  // The time of the send: PostgreSQL received the beat no earlier.
   Atomics.store(times, answeredAt, sentAt)
   watch()
   const now = performance.now()
   silentSince = new Map(silent.map(({ number }) => [number, silentSince.get(number) ?? now] as const))
   if (!calls || silent.length === 0) return
-  const call = callThem(silent)
+  const call = callSilentDead(silent)
   called = call.catch(() => {})
   await call
 }
@@ -112,16 +112,14 @@ function watch(): void {
   lastAnswerAt = now
 }
 
-async function callThem(silent: readonly SilentOwner[]): Promise<void> {
+async function callSilentDead(silent: readonly SilentOwner[]): Promise<void> {
   const isSteady = performance.now() - steadySince >= neededMs
-  const dead = silent.flatMap(one => {
-    if (one.silentMs > endedMs && hasEnded(one.process)) return [{ number: one.number, silentMs: endedMs }]
-    const seenMs = performance.now() - (silentSince.get(one.number) ?? Infinity)
-    return isSteady && one.silentMs > deadMs && seenMs >= seenSilentMs
-      ? [{ number: one.number, silentMs: deadMs }]
-      : []
+  const dead = silent.flatMap(({ number, process, silentMs }) => {
+    if (silentMs > endedMs && hasEnded(process)) return [{ number, silentMs: endedMs }]
+    const seenMs = performance.now() - (silentSince.get(number) ?? Infinity)
+    return isSteady && silentMs > deadMs && seenMs >= seenSilentMs ? [{ number, silentMs: deadMs }] : []
   })
   if (dead.length === 0) return
-  const called = await callDead(sql, dead)
-  if (called.length > 0) tell({ kind: 'died', owners: called })
+  const owners = await callDead(sql, dead)
+  if (owners.length > 0) tell({ kind: 'died', owners })
 }

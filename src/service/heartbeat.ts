@@ -1,5 +1,5 @@
-// This process among the others: it beats in a thread, and owns what it claims by a number. Without beats it stops its sends before
-// others call it dead; called dead, it lets go of what it held and goes on under a new number.
+// The heartbeat of this process. Its thread sends the beats; its number marks the deliveries that it claims. Without beats, the process
+// stops its sends before others call it dead. A process that was called dead drops its claims and continues with a new number.
 import { Worker } from 'node:worker_threads'
 import type { DeadOwner } from '../db/owners.ts'
 import { DatabaseError } from '../db/pool.ts'
@@ -11,33 +11,33 @@ export interface HeartbeatData {
   url: string
   node: string
   isWorker: boolean
-  /** It calls others dead. */
+  /** This process calls others dead. */
   calls: boolean
   shared: SharedArrayBuffer
 }
 
-/** What the thread tells. */
+/** The messages of the thread. */
 export type ThreadMessage =
   | { kind: 'joined' | 'called_dead'; number: number }
   | { kind: 'failing'; reason: string }
   | { kind: 'died'; owners: DeadOwner[] }
   | { kind: 'retired' }
 
-/** Places in the shared memory: two times in µs of the clock that all threads share, and the number; 0: none. */
+/** Slots of the shared memory: two times in µs of the clock that all threads share, and our number; 0: none. */
 export const [answeredAt, joinedAt, ownNumber] = [0, 1, 2]
 export const microseconds = (): bigint => process.hrtime.bigint() / 1_000n
 
-/** A beat that is older than this keeps every send from starting. Others wait longer before they call a process dead. */
+/** No send starts when the last answered beat is older than this. Others wait longer before they call a process dead. */
 const silentMs = 2_000
-/** PostgreSQL may be away while it calls somebody dead. */
+/** The longest wait of `retire`: PostgreSQL may be away. */
 const retireMs = 1_000
-/** A start ends if it cannot join: half a second lies between two tries. */
+/** A start fails after so many tries to join, half a second apart. */
 const mostFailures = 10
 
 export interface Heartbeat extends Owner {
   /** Resolves when this process has its number. */
   join(): Promise<void>
-  /** From now on it calls nobody dead. Resolves when it has told whom it called, or after a second. */
+  /** This process calls no others dead from now on. Resolves when the last ones are reported, or after a second. */
   retire(): Promise<void>
   leave(): Promise<void>
 }
@@ -53,7 +53,7 @@ export interface HeartbeatOptions {
 export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: HeartbeatOptions): Heartbeat {
   const shared = new SharedArrayBuffer(3 * BigInt64Array.BYTES_PER_ELEMENT)
   const times = new BigInt64Array(shared)
-  // Both clocks are monotonic: what lies between them stays.
+  // Both clocks are monotonic: their difference is constant.
   const aheadMs = performance.now() - Number(microseconds()) / 1_000
   const at = (place: number): number => Number(Atomics.load(times, place)) / 1_000 + aheadMs
   let thread: Worker | undefined
@@ -70,7 +70,7 @@ export function openHeartbeat({ databaseUrl, node, roles, onDead, log }: Heartbe
     }
     const worker = new Worker(new URL('heartbeat-thread.js', import.meta.url), { workerData })
     thread = worker
-    // Not caught: without beats this process would send nothing, and live.
+    // Errors are not caught, so they end the process: without beats it would live on and send nothing.
     ended = new Promise(resolve => worker.once('exit', () => resolve()))
     return new Promise((resolve, reject) => {
       let hasJoined = false

@@ -2,7 +2,7 @@ import type { SetLimits } from '../db/cluster.ts'
 import type { Registry } from '../handler/load.ts'
 import { defined } from '../domain/optional-members.ts'
 
-/** What limits a downstream now. One object each, which all that limit it read. */
+/** The current limits of a downstream. All readers share one object for each, which `follow` changes. */
 export interface LiveLimits {
   name: string
   concurrency: number
@@ -10,32 +10,32 @@ export interface LiveLimits {
   timeoutMs: number
   pipelining?: number
   leaseMs: number
-  /** What a FAILED delivery does to its orderingKey. */
+  /** The effect of a FAILED delivery on its orderingKey. */
   onFailed?: 'hold' | 'skip'
   share: () => number
 }
 
-/** The limits of all downstreams: the handlers', or what an operator has set in their place. `share`: of this process. */
+/** The limits of all downstreams, from the handlers or set by an operator. `share`: the share of this process. */
 export function liveLimits({ downstreams }: Registry, leaseMarginMs: number, share: () => number) {
-  const all = [...downstreams.values()].map((one): LiveLimits => ({
-    name: one.name,
-    concurrency: one.concurrency,
-    perSecond: one.perSecond,
-    timeoutMs: one.timeoutMs,
-    ...defined({ pipelining: one.pipelining, onFailed: one.onFailed }),
-    leaseMs: one.timeoutMs + leaseMarginMs,
+  const all = [...downstreams.values()].map((own): LiveLimits => ({
+    name: own.name,
+    concurrency: own.concurrency,
+    perSecond: own.perSecond,
+    timeoutMs: own.timeoutMs,
+    ...defined({ pipelining: own.pipelining, onFailed: own.onFailed }),
+    leaseMs: own.timeoutMs + leaseMarginMs,
     share
   }))
   return {
     all,
-    byName: new Map(all.map(one => [one.name, one])),
-    /** Operators have set these. What they have not is the handler's. */
+    byName: new Map(all.map(live => [live.name, live])),
+    /** Applies the limits that operators have set. The others are those of the handlers. */
     follow(set: ReadonlyMap<string, SetLimits>) {
-      for (const one of all) {
-        const own = downstreams.get(one.name)
-        const { concurrency, perSecond } = set.get(one.name) ?? {}
-        one.concurrency = concurrency ?? own?.concurrency ?? one.concurrency
-        one.perSecond = perSecond ?? own?.perSecond
+      for (const live of all) {
+        const own = downstreams.get(live.name)
+        const { concurrency, perSecond } = set.get(live.name) ?? {}
+        live.concurrency = concurrency ?? own?.concurrency ?? live.concurrency
+        live.perSecond = perSecond ?? own?.perSecond
       }
     }
   }

@@ -33,9 +33,9 @@ export interface MaintenanceOptions {
   databaseUrl: string
   node: string
   presence: Pick<Presence, 'announce'>
-  /** Others wait to hear what this process has reached. */
+  /** Other processes wait for news about a downstream that this process has reached. */
   hasNews: () => boolean
-  /** Measures the gauges of what stands. */
+  /** Updates the gauges of the deliveries in the database. */
   countDeliveries: () => Promise<void>
   secret: string
   cluster: Cluster
@@ -45,7 +45,7 @@ export interface MaintenanceOptions {
   checker: Checker
   handlers: Registry['handlers']
   complete: Complete
-  /** Those that hold now. */
+  /** The current limits. */
   limits: ReadonlyMap<string, { concurrency: number; perSecond?: number | undefined }>
   reconciler: Reconciler
   metrics: Metrics
@@ -58,23 +58,23 @@ export interface MaintenanceOptions {
 const announceMs = 5_000
 const refreshMs = 1_000
 const alarmMs = 1_000
-/** How often is looked whether an incident is over. */
+/** The time between two checks whether an incident is over. */
 const endMs = 10_000
 const checkMs = 1_000
-/** After an error; else it says itself when it looks again. */
+/** After an error. Otherwise `look` returns the time until its next turn. */
 const bulkMs = 1_000
 const countMs = 15_000
 /** The time between two sweeps of open alarms whose cause is over. */
 const sweepMs = 60_000
 const retentionMs = 60_000
-/** Where somebody was in the way for a moment. */
+/** After a partition that was locked for a moment. */
 const laterMs = 2_000
 const statisticsMs = 10_000
 const removalMs = 600_000
 const retentionBatch = 1_000
 const sweepBatch = 1_000
 
-/** Each resolves once its signal aborts and its last turn is over: all of `running` by `signal`, `refreshing` by `drained`. */
+/** Starts the loops. Each ends after its current turn: those of `running` when `signal` aborts, `refreshing` when `drained` does. */
 export async function startMaintenance(options: MaintenanceOptions): Promise<{
   running: Promise<void>[]
   refreshing: Promise<void>
@@ -86,24 +86,24 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
   const isDispatcher = config.roles.has('dispatcher')
   const channels = await openChannels(isDispatcher ? alarmChannels : [], { secret, publicUrl, egressAllow })
   const failed =
-    (what: string) =>
+    (name: string) =>
     (err: unknown): void => {
       if (isInfrastructure(err)) cluster.setDatabaseAway()
-      log.warn({ err }, `${what}.failed`)
+      log.warn({ err }, `${name}.failed`)
     }
-  // Without it what a slow statement of the drain set would never be cleared, and all that comes would hear 503.
+  // Only this loop notices that the database is back. Without it, one slow statement while draining would turn every answer into a 503.
   let primary = primaryUrl(databaseUrl)
   const looking = repeat(
     refreshMs,
     async () => {
       if (cluster.isDatabaseAway()) await locatePrimary(databaseUrl)
-      // Others in this process look for it too: the queue, and the check of the server.
+      // Other parts of this process locate the primary too: the queue, and the check of the server.
       const now = primaryUrl(databaseUrl)
       if (now !== primary) log.warn({ from: new URL(primary).host, to: new URL(now).host }, 'database.moved')
       primary = now
       await cluster.refresh()
       if (options.hasNews()) await presence.announce()
-      // At once: who waits has waited for this look already. It never rejects, and what it says is not waited for.
+      // At once: deliveries have waited for this turn already. The sweep never rejects, and is not awaited.
       if (isDispatcher && !signal.aborted) void successors.sweep()
     },
     failed('refresh'),
@@ -127,7 +127,7 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
     dispatcher.run(signal),
     options.outbox.run(signal),
     repeat(removalMs, () => removeOldStatistics(sql), failed('statistics'), signal),
-    // What was asked is answered, and written, before anything is closed.
+    // Running checks are answered and written before anything is closed.
     repeat(checkMs, checker.look, failed('checks'), signal).then(checker.idle),
     repeat(countMs, options.countDeliveries, failed('count'), signal),
     repeat(bulkMs, redelivering.look, failed('operation'), signal),
@@ -137,8 +137,8 @@ export async function startMaintenance(options: MaintenanceOptions): Promise<{
       failed('alarm'),
       signal
     ),
-    // A loop for each: one that is broken or slow keeps nobody else waiting.
-    ...channels.map(channel => telling(options, channel, failed('alarm'))),
+    // A loop for each channel: a broken or slow channel does not delay the others.
+    ...channels.map(channel => tellLoop(options, channel, failed('alarm'))),
     unknownChannels(options, channels).catch(failed('alarm')),
     repeat(sweepMs, alarmSweep(options), failed('alarm'), signal),
     repeat(retentionMs, retention(options), failed('retention'), signal)
@@ -187,7 +187,7 @@ function retention({ config, sql, node, log }: MaintenanceOptions): () => Promis
   }
 }
 
-async function telling(
+async function tellLoop(
   { sql, metrics, log, signal }: MaintenanceOptions,
   channel: AlarmChannel,
   onError: (err: unknown) => void
@@ -195,15 +195,15 @@ async function telling(
   let lookedAt = -Infinity
   const tell = async (): Promise<number> => {
     const looksForEnd = performance.now() - lookedAt >= endMs
-    const told = await tellChannel({ sql, metrics, log, signal }, channel, looksForEnd)
-    if (looksForEnd && !told) lookedAt = performance.now()
-    return told ? 0 : alarmMs
+    const wasDue = await tellChannel({ sql, metrics, log, signal }, channel, looksForEnd)
+    if (looksForEnd && !wasDue) lookedAt = performance.now()
+    return wasDue ? 0 : alarmMs
   }
   await repeat(alarmMs, tell, onError, signal)
   await channel.close()
 }
 
-/** A channel that was renamed or removed leaves nothing behind that nobody would hear. */
+/** Alarms for a channel that was renamed or removed are released, so that other channels get them. */
 async function unknownChannels({ sql, log }: MaintenanceOptions, channels: AlarmChannel[]): Promise<void> {
   const released = await releaseUnknownChannels(
     sql,

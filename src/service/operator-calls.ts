@@ -1,4 +1,4 @@
-// What operators do and look at, as the API calls it: each act on tasks, keys and downstreams, with its row in the audit; bulk redelivery, audit, nodes.
+// The functions of operators, for the API: acts on tasks, keys and downstreams, each with its audit row; bulk redelivery, audit, nodes.
 import type { ApiDeps } from '../api/deps.ts'
 import { pause, resume, setLimits } from '../db/cluster.ts'
 import { listAudit, writeAudit, type AuditEntry } from '../db/audit.ts'
@@ -56,10 +56,10 @@ export type OperatorCalls = Pick<
 export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
   const { sql, reads, registry, complete, dispatcher, cluster, cancelled } = options
   const auditOf =
-    (deed: AuditEntry): WriteAudit =>
+    (entry: AuditEntry): WriteAudit =>
     (before, after) =>
-      writeAudit(sql, { ...deed, detail: { ...deed.detail, before, after } })
-  /** Unavailable where PostgreSQL does not answer in time: the act may still happen. */
+      writeAudit(sql, { ...entry, detail: { ...entry.detail, before, after } })
+  /** Unavailable if PostgreSQL does not answer in time. The act may still happen. */
   const answered = <T>(act: Promise<T>): Promise<T> => orUnavailable(cluster, act)
   const readWhole = async (id: string, codes: readonly string[] | null) => {
     const found = await readOperation(reads, id, codes)
@@ -75,32 +75,32 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
           auditOf({ who, what: 'task.delete', target: taskNo })
         )
       ),
-    redeliver(asked) {
-      const { taskNo, downstream = null, force, who } = asked
+    redeliver(request) {
+      const { taskNo, downstream = null, force, who } = request
       return answered(
         redeliver(
           { sql, complete, handlers: registry.handlers, wake: dispatcher.wake },
-          asked,
+          request,
           auditOf({ who, what: 'task.redeliver', target: taskNo, detail: { downstream, force } })
         )
       )
     },
-    push(asked) {
-      const { taskNo, downstream = null, who } = asked
+    push(request) {
+      const { taskNo, downstream = null, who } = request
       return answered(
         push(
           { sql, complete, wake: dispatcher.wake },
-          asked,
+          request,
           auditOf({ who, what: 'task.push', target: taskNo, detail: { downstream } })
         )
       )
     },
-    settle(asked) {
-      const { taskNo, downstream = null, who, status, reason } = asked
+    settle(request) {
+      const { taskNo, downstream = null, who, status, reason } = request
       return answered(
         settle(
           { sql, complete, cancelled },
-          asked,
+          request,
           auditOf({ who, what: 'task.settle', target: taskNo, detail: { downstream, status, reason } })
         )
       )
@@ -108,14 +108,14 @@ export function operatorCalls(options: OperatorCallsOptions): OperatorCalls {
     countFailed: selection => countFailed(sql, selection),
     async redeliverAll(selection, { matched, partial }, who) {
       const id = uuidv7()
-      // What is not counted may be any number.
+      // With a partial count, the true number may be larger.
       await createOperation(sql, id, selection, partial ? Math.max(matched, 10_001) : matched, who)
       return (await readWhole(id, null)) ?? { id }
     },
     readOperation: readWhole,
     listOperations: filter => listOperations(reads, filter),
     listOperationDeliveries: filter => listOperationDeliveries(reads, filter),
-    stopOperation: asked => stopOperation(sql, asked),
+    stopOperation: request => stopOperation(sql, request),
     release: (key, who) =>
       answered(
         release({ sql, promote: options.successors.promote }, key, () =>

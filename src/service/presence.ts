@@ -1,5 +1,5 @@
-// What this process says of itself to the others, and whether they agree: in SECRET, or tokens of one are refused by another; in the
-// queue, or jobs of one wait where nobody takes them; in the handlers, or tasks of one wait for another.
+// The facts that this process writes for the others, and the check that they agree. With different SECRETs, a process refuses the
+// tokens of another. With different queues, jobs wait where no worker takes them. With different handlers, tasks wait for another process.
 import { createHash, createHmac } from 'node:crypto'
 import { writeNode, liveNodes, removeNode, type NodeFacts } from '../db/cluster.ts'
 import type { Sql } from '../db/pool.ts'
@@ -9,10 +9,10 @@ import { placeOf, redisAddress } from '../queue/redis-client.ts'
 import { SettingError, type Config } from './config.ts'
 import type { Heartbeat } from './heartbeat.ts'
 
-/** What must be the same in all processes, as fingerprints and names without a secret. */
+/** The facts that must be the same in all processes, as fingerprints and names without a secret. */
 export type SetupFacts = Required<Pick<NodeFacts, 'secrets' | 'queue' | 'handlers'>>
 
-/** Tells two secrets apart, and nothing else. */
+/** Distinguishes two secrets, and reveals nothing else. */
 const fingerprint = (secret: string): string =>
   createHmac('sha256', secret).update('ackbox fingerprint').digest('hex').slice(0, 16)
 
@@ -21,22 +21,22 @@ export function setupFacts(
   secret: string,
   { handlers }: Pick<Registry, 'handlers'>
 ): SetupFacts {
-  const sends = [...handlers.values()].flatMap(({ messageCode, downstreams }) => [
+  const parts = [...handlers.values()].flatMap(({ messageCode, downstreams }) => [
     messageCode,
     ...downstreams.map(
       ({ name, transport, needCallback, policy, limit }) =>
         `${messageCode} ${name} ${transport} ${needCallback} ${JSON.stringify([policy, limit])}`
     )
   ])
-  const set = createHash('sha256').update(sends.toSorted().join('\n')).digest('hex').slice(0, 12)
+  const set = createHash('sha256').update(parts.toSorted().join('\n')).digest('hex').slice(0, 12)
   return {
-    secrets: [secret, config.secretPrevious].flatMap(one => (one === undefined ? [] : fingerprint(one))),
+    secrets: [secret, config.secretPrevious].flatMap(text => (text === undefined ? [] : fingerprint(text))),
     queue: queueName(config),
     handlers: `${handlers.size} messageCodes, ${set}`
   }
 }
 
-/** Never its password. */
+/** Without the password of Redis. */
 function queueName({ redisUrl, redisPrefix }: Pick<Config, 'redisUrl' | 'redisPrefix'>): string {
   if (redisUrl === undefined) return 'postgres'
   const { master, options } = redisAddress(redisUrl) ?? {}
@@ -44,9 +44,9 @@ function queueName({ redisUrl, redisPrefix }: Pick<Config, 'redisUrl' | 'redisPr
   return `redis ${where}/${options?.db ?? 0} ${redisPrefix}`
 }
 
-/** During a rotation one has as its SECRET_PREVIOUS what the other still has as its SECRET. */
-const isSameSecret = (one: readonly string[], two: readonly string[]): boolean =>
-  one.some(secret => two.includes(secret))
+/** During a rotation, the SECRET_PREVIOUS of one process is still the SECRET of the other. */
+const isSameSecret = (ours: readonly string[], theirs: readonly string[]): boolean =>
+  ours.some(secret => theirs.includes(secret))
 
 export interface Disagreement {
   what: 'SECRET' | 'queue' | 'handlers'
@@ -56,7 +56,7 @@ export interface Disagreement {
   theirs: string
 }
 
-/** How the processes that live differ from these facts. Those of older versions do not tell. */
+/** How the live processes differ from these facts. Processes of older versions report none. */
 export function disagreements(facts: Partial<SetupFacts>, others: readonly NodeFacts[]): Disagreement[] {
   const differing = (
     what: Disagreement['what'],
@@ -85,7 +85,7 @@ export function disagreements(facts: Partial<SetupFacts>, others: readonly NodeF
 }
 
 export interface Presence {
-  /** Throws SettingError where processes that live have another SECRET. */
+  /** Throws SettingError if live processes have another SECRET. */
   join(): Promise<void>
   /** Writes this process with its facts, so that others see it. */
   announce(): Promise<void>
@@ -100,7 +100,7 @@ export interface PresenceOptions {
   registry: Registry
   secret: string
   version: string
-  /** Of the worker of this process. */
+  /** Of the worker in this process. */
   reach: Pick<Reach, 'reached' | 'yielded'>
 }
 

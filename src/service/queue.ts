@@ -1,4 +1,4 @@
-// The queue and what limits it, put together.
+// Opens the queue and the limiters of its downstreams.
 import { primaryOf } from '../db/hosts.ts'
 import { openBackend, type Backend } from '../queue/backend.ts'
 import { limiter, type Limiter } from '../queue/limiter.ts'

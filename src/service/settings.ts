@@ -223,7 +223,7 @@ export const settings = z.object({
 })
 export type Settings = z.output<typeof settings>
 
-/** Names that nearly match a setting: the setting that was meant would silently keep its default. Each ALARM_CHANNEL_ names a channel. */
+/** Warnings for names that nearly match a setting, which would silently keep its default. Each ALARM_CHANNEL_ names a channel. */
 export function misspelt(env: Record<string, string | undefined>): string[] {
   const ours = Object.keys(settings.shape)
   return Object.keys(env).flatMap(name => {

@@ -12,11 +12,11 @@ import { defined } from '../domain/optional-members.ts'
 
 type Receive = (request: ReceiptRequest) => Promise<ReceiveResult>
 
-/** What the service calls while it works. Without tracing: the functions as they were. */
+/** The hooks of the service. Without tracing, they return the functions unchanged. */
 export interface Tracing {
   accept(accept: Accept): Accept
   receive(receive: Receive): Receive
-  /** Of an attempt: what its downstream gets as `traceparent`. */
+  /** The `traceparent` that the downstream of an attempt gets. */
   traceparentOf: HeaderOptions['traceparentOf']
   attempted: Traced | undefined
   close(): Promise<void>
@@ -31,11 +31,11 @@ const off: Tracing = {
 }
 
 const closeMs = 3_000
-const sayMs = 60_000
+const warnMs = 60_000
 const statusError = 2
 const [kindServer, kindClient] = [1, 2]
 
-/** Rejects when the packages are missing. A collector that is away costs spans, and nothing else. */
+/** Rejects when the packages are missing. While the collector is away, only spans are lost. */
 export async function openTracing({
   version,
   node,
@@ -45,7 +45,7 @@ export async function openTracing({
   node: string
   log: Logger
 }): Promise<Tracing> {
-  // The SDK reads it there too, with all the others of its names.
+  // The SDK reads this variable from the environment too, with its other `OTEL_…` variables.
   if (!process.env['OTEL_EXPORTER_OTLP_ENDPOINT']) return off
   const { api, exporter, sdk, resources } = await load()
   const resource = resources
@@ -61,21 +61,21 @@ export async function openTracing({
     idGenerator: ids,
     spanProcessors: [new sdk.BatchSpanProcessor(new exporter.OTLPTraceExporter())]
   })
-  let saidAt = -Infinity
-  const say = (message: string): void => {
-    if (performance.now() - saidAt < sayMs) return
-    saidAt = performance.now()
+  let warnedAt = -Infinity
+  const warn = (message: string): void => {
+    if (performance.now() - warnedAt < warnMs) return
+    warnedAt = performance.now()
     log.warn({ reason: message.slice(0, 300) }, 'otel.export_failed')
   }
   const quiet = (): void => {}
   api.diag.setLogger(
-    { error: say, warn: quiet, info: quiet, debug: quiet, verbose: quiet },
+    { error: warn, warn: quiet, info: quiet, debug: quiet, verbose: quiet },
     api.DiagLogLevel.ERROR
   )
   const tracer = provider.getTracer('ackbox', version)
   const root = api.ROOT_CONTEXT
 
-  /** Not yet ended; one that never is, is never exported. */
+  /** The span is still open. A span that never ends is never exported. */
   const attemptSpan = (
     key: AttemptKey,
     at: { startTime?: Date; links?: Link[]; attributes?: Attributes }
@@ -91,7 +91,7 @@ export async function openTracing({
     const { taskNo, messageCode, traceparent } = request
     const span = tracer.startSpan(
       `accept ${messageCode}`,
-      { kind: kindServer, startTime, attributes: { ...named({ taskNo, messageCode }) } },
+      { kind: kindServer, startTime, attributes: { ...attributesOf({ taskNo, messageCode }) } },
       remote(traceparent)
     )
     if (result) span.setAttribute('ackbox.result', result.kind)
@@ -125,18 +125,18 @@ export async function openTracing({
     receive: receive => async request => {
       const startTime = new Date()
       const received = await receive(request)
-      // Whatever has no valid token is nobody's: anyone could fill the collector.
+      // No span without a valid token: anyone could fill the collector.
       if (typeof received !== 'object') return received
       const { taskNo, messageCode, result } = request
       const [, , , downstream = '', attempt = ''] = request.token?.split('.') ?? []
-      // The span of the attempt may have been made by another process: its ids are known all the same.
+      // Another process may have made the span of the attempt. Its ids can still be computed here.
       const parent = attemptSpan({ taskNo, downstream, attempt: Number(attempt) }, {})
       const span = tracer.startSpan(
         `receipt ${downstream}`,
         {
           kind: kindServer,
           startTime,
-          attributes: named({ taskNo, messageCode, downstream, attempt: Number(attempt) })
+          attributes: attributesOf({ taskNo, messageCode, downstream, attempt: Number(attempt) })
         },
         api.trace.setSpan(root, parent)
       )
@@ -163,7 +163,7 @@ export async function openTracing({
           startTime,
           links: context ? [{ context }] : [],
           attributes: {
-            ...named({ taskNo, messageCode, downstream, attempt }),
+            ...attributesOf({ taskNo, messageCode, downstream, attempt }),
             'ackbox.outcome': outcome.kind,
             'ackbox.move': move,
             ...defined({
@@ -178,7 +178,7 @@ export async function openTracing({
     },
 
     async close() {
-      await waitAtMost(closeMs, provider.shutdown().catch(say))
+      await waitAtMost(closeMs, provider.shutdown().catch(warn))
       api.diag.disable()
     }
   }
@@ -212,13 +212,13 @@ interface Ids {
   spanId: string
 }
 
-/** The same in every process: the receipt of an attempt finds its span without a row that keeps it. */
+/** The ids are the same in every process, so a receipt finds the span of its attempt without a stored row. */
 function idsOf({ taskNo, downstream, attempt }: AttemptKey): Ids {
   const hash = createHash('sha256').update(`${downstream}.${attempt}.${taskNo}`).digest('hex')
   return { traceId: hash.slice(0, 32), spanId: hash.slice(32, 48) }
 }
 
-/** Random ids, but for the root span that is made next after `next` was set: it takes both of these, in any order. */
+/** Random ids. Only the first root span after `next` is set takes both ids of `next`, in any order. */
 function idGenerator(random: { generateTraceId(): string; generateSpanId(): string }) {
   const take = (name: keyof Ids): string | undefined => {
     const { [name]: id, ...rest } = generator.next
@@ -243,7 +243,7 @@ function contextOf(
     : { traceId, spanId, traceFlags: Number.parseInt(flags, 16) & 1, isRemote: true }
 }
 
-function named({
+function attributesOf({
   taskNo,
   messageCode,
   downstream,
