@@ -28,11 +28,11 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'POST /tasks/:taskNo/commit': ['tasks:write', 'ops:write'],
   'POST /tasks/:taskNo/rollback': ['tasks:write', 'ops:write'],
   'POST /tasks/:taskNo/check': ['tasks:write', 'ops:write'],
-  // The token of the delivery is its proof.
+  // The token of the delivery proves the sender.
   'POST /callback': 'open',
   'GET /deliveries': ['ops:read'],
   'GET /alarms': ['ops:read'],
-  // It only reads; its question is too long for a URL.
+  // It only reads, but its parameters are too long for a URL.
   'POST /reconcile': ['tasks:read', 'ops:read'],
   'GET /handlers': ['ops:read'],
   // It stores nothing and sends nothing.
@@ -54,7 +54,7 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
   'POST /api-keys': ['ops:write'],
   'DELETE /api-keys/:id': ['ops:write'],
   'POST /alarms/resolve': ['ops:write'],
-  // Whoever signs in proves a key.
+  // A sign-in proves the caller's key, so no session is required here.
   'GET /session': 'open',
   'POST /session': 'open',
   'DELETE /session': 'open',
@@ -75,7 +75,7 @@ export const access: Readonly<Record<string, 'open' | readonly Scope[]>> = {
 
 export function accessTo(method: string, url: string): 'open' | readonly Scope[] | undefined {
   const verb = method === 'HEAD' ? 'GET' : method
-  // The pages of Swagger UI bring routes of their own.
+  // Swagger UI adds routes of its own.
   return access[`${verb} ${url}`] ?? (verb === 'GET' && url.startsWith('/docs/') ? 'open' : undefined)
 }
 
@@ -85,8 +85,8 @@ export function accessTo(method: string, url: string): 'open' | readonly Scope[]
  */
 function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'all' | 'some' | 'none' {
   if (caller.messageCodes === null) return 'all'
-  const senders = [...handlers.values()].filter(one => one.downstreams.some(to => to.name === name))
-  const own = senders.filter(one => mayUse(caller, one.messageCode))
+  const senders = [...handlers.values()].filter(handler => handler.downstreams.some(to => to.name === name))
+  const own = senders.filter(({ messageCode }) => mayUse(caller, messageCode))
   return own.length === 0 ? 'none' : own.length === senders.length ? 'all' : 'some'
 }
 
@@ -94,7 +94,7 @@ function holdOn(name: string, caller: Caller, handlers: ApiDeps['handlers']): 'a
 export const seesDownstream = (name: string, caller: Caller, handlers: ApiDeps['handlers']): boolean =>
   holdOn(name, caller, handlers) !== 'none'
 
-/** Refuses a downstream that the caller may not act on. `missing`: the problem of one that does not exist for the caller. */
+/** Refuses a downstream that the caller may not act on. `missing`: the problem if it does not exist for the caller. */
 export function requireDownstream(
   name: string,
   caller: Caller,

@@ -66,18 +66,18 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
       }
     },
     async (request, reply) => {
-      const asked = fit(apiKeyBody, readBody(request.body, 'plain').value)
+      const wanted = fit(apiKeyBody, readBody(request.body, 'plain').value)
       const caller = callerOf(request)
-      const messageCodes = asked.messageCodes ?? caller.messageCodes
-      if (!isWithin(caller, { ...asked, messageCodes }))
+      const messageCodes = wanted.messageCodes ?? caller.messageCodes
+      if (!isWithin(caller, { ...wanted, messageCodes }))
         throw new Problem('FORBIDDEN', 'A key cannot create a key with more rights than its own.')
-      const made = await deps.createApiKey({
-        name: asked.name,
-        scopes: asked.scopes,
+      const created = await deps.createApiKey({
+        name: wanted.name,
+        scopes: wanted.scopes,
         messageCodes: messageCodes && [...messageCodes],
         who: caller.name
       })
-      return reply.code(201).header('cache-control', 'no-store').send(made)
+      return reply.code(201).header('cache-control', 'no-store').send(created)
     }
   )
 
@@ -107,7 +107,7 @@ export function apiKeyRoutes(app: App, deps: ApiDeps): void {
   )
 }
 
-/** May the caller do all that this key may? */
+/** Whether the caller may do everything that this key may do. */
 function isWithin(
   caller: Caller,
   key: { scopes: readonly string[]; messageCodes: readonly string[] | null }

@@ -133,7 +133,7 @@ function bareApp(deps: ApiDeps, limits: Partial<ConnectionLimits>): App {
     done()
   })
 
-  // Bytes, not values: only the strict reader knows the text to keep (json/reader.ts).
+  // Bytes, not values: only the strict reader keeps the posted text (json/reader.ts).
   app.removeAllContentTypeParsers()
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, bytes, done) =>
     done(null, bytes)
@@ -141,22 +141,22 @@ function bareApp(deps: ApiDeps, limits: Partial<ConnectionLimits>): App {
 
   app.addHook('onRoute', route => {
     for (const method of [route.method].flat()) {
-      const who = accessTo(method, route.url)
-      if (!who) throw new Error(`${method} ${route.url} is not in api/access.ts: say who may call it`)
+      const needed = accessTo(method, route.url)
+      if (!needed) throw new Error(`${method} ${route.url} is not in api/access.ts: say who may call it`)
       known.add(method, route.url)
-      if (who !== 'open') route.onRequest = [keyed(who)]
+      if (needed !== 'open') route.onRequest = [keyed(needed)]
     }
     refuseBody(route)
     refuseQuery(route)
   })
   const absent = (request: FastifyRequest) => {
     const allow = known.allowed(originForm(request.raw.url ?? ''))
-    // A page of the docs that does not exist: its path knows the method, but there is no page.
+    // A page of the docs that does not exist: its route has the method, but there is no page.
     return allow === null || allow.split(', ').includes(request.method)
       ? new Problem('NOT_FOUND')
       : new Problem('METHOD_NOT_ALLOWED', '', { headers: { allow } })
   }
-  // Before Fastify checks a body that is not read: its type is not the error.
+  // Before Fastify checks the type of a body that no route reads: the type is not the error.
   app.addHook('onRequest', (request, _reply, done) => done(request.is404 ? absent(request) : undefined))
   app.setNotFoundHandler((request, reply) => sendProblem(reply, absent(request), deps.log))
 

@@ -24,7 +24,7 @@ interface Found<Key> {
   at: number
 }
 
-/** With AUTH=off there are no keys: whoever reaches the loopback address is the operator. */
+/** With AUTH=off there are no keys: every caller of the loopback address is the operator. */
 const operator: Caller = { name: 'local', messageCodes: null, scopes }
 
 const rememberMs = 5_000
@@ -94,14 +94,14 @@ export function doorkeeper(deps: Pick<ApiDeps, 'auth' | 'findKey' | 'keyPerSecon
     }
 }
 
-/** The secret is compared only as a hash, by an index: the time this takes tells nothing about the secret. */
+/** The secret is compared only as a hash, by an index: the time of the look-up reveals nothing about the secret. */
 function bearer(header: string | undefined): string | null {
   if (header === undefined || header.length > 300) return null
   const [, secret] = /^bearer +(ack_[\w-]{16,200})$/i.exec(header) ?? []
   return secret ?? null
 }
 
-/** DTM's clients know no keys, but HTTP libraries send what stands before the host of a URL: `http://dtm:ack_…@host`. */
+/** DTM clients have no setting for a key, but HTTP libraries send the user and password of a URL: `http://dtm:ack_…@host`. */
 function basic(header: string | undefined): string | null {
   if (header === undefined || header.length > 300) return null
   const [, encoded = ''] = /^basic +([\w+/=-]+)$/i.exec(header) ?? []
@@ -125,11 +125,11 @@ export function requireCode(caller: Caller, messageCode: string | undefined, poi
     throw new Problem('CODE_FORBIDDEN', '', { pointer })
 }
 
-/** Token buckets by name, a second's worth each. 10,000 are remembered; the one longest unused is forgotten. */
+/** Token buckets by name, each with the tokens of a second. 10,000 are kept; the least recently used one is dropped. */
 function limiter(perSecond: number) {
   const buckets = new LRUCache<string, { left: number; at: number }>({ max: 10_000 })
   return {
-    /** 0: go on. Else the seconds until there is room again. */
+    /** 0: the request may run. Otherwise the seconds until the next token. */
     take(name: string, nowMs: number): number {
       const bucket = buckets.get(name) ?? { left: perSecond, at: nowMs }
       buckets.set(name, bucket)
@@ -142,12 +142,12 @@ function limiter(perSecond: number) {
   }
 }
 
-/** Sent with each write of a page that is signed in: another site can make a browser send the cookie, but cannot read this. */
+/** The header of each write of a signed-in page. Another site can make a browser send the cookie, but cannot read this value. */
 export const csrfHeader = 'ackbox-csrf'
 
 const sessionForm = /^ses_[\w-]{43}$/
 
-/** Under https no other host and no http page can set a cookie of the name with the prefix (RFC 6265bis, 4.1.3.2). */
+/** With the prefix, which needs https, no other host and no http page can set the cookie (RFC 6265bis, 4.1.3.2). */
 export const cookieName = (isSecure: boolean): string => (isSecure ? '__Host-ackbox' : 'ackbox')
 
 export const isSecure = (request: FastifyRequest, publicUrl: string): boolean =>
@@ -170,7 +170,7 @@ export const csrfOf = (session: string): string => hash('sha256', `csrf ${sessio
 /** Whether a write that came with the cookie was sent by our own page. */
 export function isOwnWrite({ method, headers }: FastifyRequest, session: string): boolean {
   if (method === 'GET' || method === 'HEAD') return true
-  const said = Buffer.from(String(headers[csrfHeader] ?? ''))
-  const due = Buffer.from(csrfOf(session))
-  return said.length === due.length && timingSafeEqual(said, due)
+  const given = Buffer.from(String(headers[csrfHeader] ?? ''))
+  const expected = Buffer.from(csrfOf(session))
+  return given.length === expected.length && timingSafeEqual(given, expected)
 }

@@ -16,10 +16,10 @@ import { batchShape, taskBody } from './requests.ts'
 import { Problem } from '../runtime/errors.ts'
 import { readBatch } from '../json/reader.ts'
 
-/** So many bytes of bodies are hashed and checked before the event loop serves others. */
+/** Bytes of bodies that are hashed and checked before the event loop serves other requests. */
 const turnBytes = 512 * 1024
 
-/** One commit for all acceptable tasks. The others are refused one by one, each in its place. */
+/** One commit for all acceptable tasks. Each other task is refused in its place. */
 export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: RequestContext): Promise<string> {
   const read = await readBatch(bytes, turn)
   const { tasks } = fit(batchShape, read.value)
@@ -36,10 +36,10 @@ export async function acceptBatch(deps: ApiDeps, bytes: Buffer, context: Request
   const isKnown = await knownAmong(deps, context.caller, ifNew)
   for (const [index, one] of checked.entries())
     if (!(one instanceof Problem) && one.ifNew && !isKnown(one.asked)) checked[index] = one.ifNew
-  const asked = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
-  // Others have been served since the last check, each perhaps with a batch of its own.
+  const requests = checked.flatMap(one => (one instanceof Problem ? [] : [one.asked]))
+  // Other requests have run since the last check, perhaps with batches, too.
   refuseOverload(deps)
-  const accepted = (asked.length === 0 ? [] : await deps.acceptMany(asked)).values()
+  const accepted = (requests.length === 0 ? [] : await deps.acceptMany(requests)).values()
   const codes = codesFor(context.caller, deps.handlers)
   const refuse = (problem: Problem, index: number, taskNo: string | undefined): string => {
     countRefused(deps, tasks[index], problem)
@@ -66,7 +66,7 @@ function result(
   return `{"taskNo":${JSON.stringify(asked.taskNo)},"status":${status},"task":${taskText(task)}}`
 }
 
-/** As posted, so that the caller recognises it, but only if it is well-formed: nothing else is echoed. */
+/** The taskNo as posted, so that the caller recognises it. Undefined if it is malformed: such text is not echoed. */
 function taskNoOf(task: unknown): string | undefined {
   const taskNo = typeof task === 'object' && task !== null && 'taskNo' in task ? task.taskNo : undefined
   return taskBody.shape.taskNo.safeParse(taskNo).data

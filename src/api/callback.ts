@@ -23,7 +23,7 @@ export function callbackRoutes(app: App, deps: ApiDeps): void {
           'The header ackbox-callback-token returns the token that came with the delivery. With Accept: text/plain, the answer is `success` or `fail`.',
         security: [{ callbackToken: [] }],
         body: receiptBody.meta({ 'x-examples': receiptExamples }),
-        response: spoken(
+        response: withWords(
           receiptAnswer,
           refusals(
             'NOT_JSON',
@@ -69,11 +69,14 @@ function addressOf({ ip, socket }: FastifyRequest): string {
   return isIP(ip) === 0 ? (socket.remoteAddress ?? '') : ip
 }
 
-/** Each answer also as the one word of the classic protocol. */
-function spoken(taken: ZodType, refused: ReturnType<typeof refusals>) {
+/** Describes each answer also as the single word of the classic protocol. */
+function withWords(accepted: ZodType, refused: ReturnType<typeof refusals>) {
   const word = (text: string) => ({ 'text/plain': { schema: z.literal(text) } })
   return {
-    200: { description: 'Accepted', content: { 'application/json': { schema: taken }, ...word('success') } },
+    200: {
+      description: 'Accepted',
+      content: { 'application/json': { schema: accepted }, ...word('success') }
+    },
     ...Object.fromEntries(
       Object.entries(refused).map(([status, { description, content }]) => [
         status,

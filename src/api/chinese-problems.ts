@@ -1,4 +1,4 @@
-// Problems in Chinese, for whoever asks with `Accept-Language: zh`. Codes and pointers are the same in every language.
+// Problems in Chinese, for requests with `Accept-Language: zh`. Codes and pointers are the same in every language.
 import { problems, type Invalid, type ProblemBody, type ProblemCode } from '../runtime/errors.ts'
 
 export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
@@ -62,7 +62,7 @@ export const chineseTitles: Readonly<Record<ProblemCode, string>> = {
   UNAVAILABLE: '服务不可用：没有数据库、过载或正在停止'
 }
 
-/** What the reader of JSON expected. */
+/** The parts that the JSON reader expected. */
 const chineseExpected: Readonly<Record<string, string>> = {
   'a value': '一个值',
   'a member name in quotes': '带引号的成员名',
@@ -72,7 +72,7 @@ const chineseExpected: Readonly<Record<string, string>> = {
   'the end': '文本结尾'
 }
 
-/** Details that are the same text each time. */
+/** Details with a fixed text. */
 export const chineseDetails: Readonly<Record<string, string>> = {
   'Not UTF-8': '不是 UTF-8',
   'A byte order mark': '有字节序标记（BOM）',
@@ -204,14 +204,14 @@ const titles = new Map<string, string>(
   Object.entries(problems).map(([code, [, title]]) => [title, chineseTitles[code as ProblemCode]])
 )
 
-/** Where the JSON is wrong is told behind what is wrong. */
+/** A problem of the JSON ends with its place. */
 const withPlace = /^(.+), at byte (\d+)$/
 
 function detailOf(detail: string): string {
-  const [, what, at] = withPlace.exec(detail) ?? []
-  if (what !== undefined) {
-    const chinese = detailOf(what)
-    return chinese === what ? detail : `${chinese}，位于字节 ${at}`
+  const [, problem, at] = withPlace.exec(detail) ?? []
+  if (problem !== undefined) {
+    const chinese = detailOf(problem)
+    return chinese === problem ? detail : `${chinese}，位于字节 ${at}`
   }
   const known = chineseDetails[detail] ?? titles.get(detail)
   if (known !== undefined) return known
@@ -223,7 +223,7 @@ function detailOf(detail: string): string {
 }
 const errorOf = ({ detail, pointer }: Invalid): Invalid => ({ detail: detailOf(detail), pointer })
 
-/** Whether Chinese is asked for before English. What names neither gets English. */
+/** Whether the header prefers Chinese to English. A header with neither gets English. */
 export function wantsChinese(acceptLanguage: string | undefined): boolean {
   if (acceptLanguage === undefined || !/zh/i.test(acceptLanguage)) return false
   const ranges = acceptLanguage

@@ -9,13 +9,13 @@ export interface ConnectionLimits {
   connections: number
   /** Limit of one address. Proxies of TRUST_PROXY are not counted. */
   perAddress: number
-  /** Spare connections beyond `connections`: they are answered about the health of the process only. */
+  /** Spare connections beyond `connections`: they get answers only about the health of the process. */
   spare: number
   /** Open requests of one connection. The next ones are read when these are answered. */
   pipelined: number
-  /** Parsed requests that wait for that, over all connections. */
+  /** Parsed requests that wait beyond `pipelined`, over all connections. */
   held: number
-  /** If connections are short, the connection of a client that has been silent for this long is closed. */
+  /** When connections run out, a connection whose client has been silent for this long is closed. */
   graceMs: number
   /** A client that reads no byte of its answer for this long is cut off. */
   unreadMs: number
@@ -51,7 +51,7 @@ interface Address {
   name: string
   isProxy: boolean
   connections: Set<Connection>
-  /** After a search found no connection to close, the next search waits this long, ms. */
+  /** The last search found no connection to close. The next search starts at this time, ms. */
   lookAgainAt: number
 }
 
@@ -60,13 +60,13 @@ interface Connection {
   socket: Socket
   address: Address
   isSpare: boolean
-  /** Requests that are worked on. A single one may be over: `last` knows. */
+  /** Requests in progress. A single request may be over: `last` shows it. */
   open: number
-  /** The latest answer. Of its request alone the body may be missing. */
+  /** The latest answer. Only the body of its request may still be incomplete. */
   last: ServerResponse | null
-  /** Several came at once: the end of each is listened for, which costs too much where they come one by one. */
+  /** Several requests came at once. Each then gets a listener for its end, which costs too much for single requests. */
   isPipelined: boolean
-  /** What goes on with requests beyond the limit, in their order. */
+  /** The functions that start the requests beyond the limit, in order. */
   held: (() => void)[]
   /** When a request last began, ms. */
   since: number
@@ -74,7 +74,7 @@ interface Connection {
 
 const lookEveryMs = 50
 const mostAtOnce = 32
-/** A connection may always hold so many; more only while there is room for them. */
+/** A connection may always hold so many requests, and more while all connections together are below their limit. */
 const heldEach = 32
 
 /** Limits the connections of a server. When no connection is free, the address with the most connections loses its silent ones. */
@@ -89,7 +89,7 @@ export function connectionLimiter(
   const guarded = new WeakSet<Server>()
   let held = 0
   let lookAgainAt = 0
-  let tellAgainAt = 0
+  let logAgainAt = 0
 
   function arrive(socket: Socket): void {
     const { remoteAddress } = socket
@@ -125,7 +125,7 @@ export function connectionLimiter(
     address.connections.add(connection)
     if (isSpare) spares.add(connection)
     socket.once('close', () => leave(connection))
-    // Node resumes what it paused itself, without a look at why we did.
+    // Node resumes a socket that it paused itself, even if we paused it too.
     socket.on('resume', () => {
       if (connection.held.length > 0) socket.pause()
     })
@@ -159,8 +159,8 @@ export function connectionLimiter(
   }
 
   /**
-   * Sends away those that were silent longest, of the first address that has any and of others as heavy. Several at once,
-   * since a look costs more than they do.
+   * Closes the connections that were silent longest, of the first address that has any and of others with as many connections.
+   * It closes several at once, since a search costs more than a close.
    */
   function makeRoom(candidates: Address[]): boolean {
     const now = performance.now()
@@ -185,7 +185,7 @@ export function connectionLimiter(
     return gone > 0
   }
 
-  /** Nothing goes on until the client sends something or reads something. */
+  /** The connection waits until its client sends or reads. */
   function isClientsTurn(connection: Connection): boolean {
     const { socket, open, last } = connection
     return (
@@ -201,7 +201,7 @@ export function connectionLimiter(
     if (connection.isPipelined) reply.once('finish', () => end(connection))
   }
 
-  /** A request among several is answered, to the last byte. */
+  /** One of several requests is answered, to the last byte. */
   function end(connection: Connection): void {
     const next = connection.held.shift()
     if (!next) {
@@ -214,27 +214,27 @@ export function connectionLimiter(
     next()
   }
 
-  /** Also for the second server that Fastify makes for HOST=localhost, which nobody shows us before its first request. */
+  /** Also for the second server that Fastify makes for HOST=localhost. It becomes known here with its first request. */
   function guard(server: Server): void {
     if (guarded.has(server)) return
     guarded.add(server)
     server.keepAliveTimeout = limits.idleMs
     server.on('connection', arrive)
-    // Of an idle connection, or of one that took no byte for so long. One that waits for us may.
+    // Closes a connection that is idle or took no byte for so long, but not a connection that waits for our answer.
     server.on('timeout', socket => {
       const connection = connections.get(socket)
       if (!connection || isIdle(connection) || socket.writableLength > 0) socket.destroy()
     })
-    // Without a free descriptor an accept fails, which must not end the process. Others will fail too: one line tells of all.
+    // Without a free descriptor an accept fails, which must not end the process. More will fail, so one log line is enough.
     server.on('error', err => {
-      if (server.listening && performance.now() >= tellAgainAt) {
-        tellAgainAt = performance.now() + 10_000
+      if (server.listening && performance.now() >= logAgainAt) {
+        logAgainAt = performance.now() + 10_000
         log.warn({ err }, 'http.accept_failed')
       }
     })
   }
 
-  /** Node's own timer sees each byte that is taken. A server that sets it for all pays at each request. */
+  /** Uses Node's own timer, which notices each byte that is taken. A timer on every socket would cost time at each request. */
   function watchUnread(): void {
     for (const { socket } of connections.values())
       if (socket.writableLength > 0 && !socket.timeout) socket.setTimeout(limits.unreadMs)
@@ -244,13 +244,13 @@ export function connectionLimiter(
   return {
     guard,
     stop: () => clearInterval(watch),
-    /** A request begins: `go` is called when it is its turn, which is at once unless many before it are unanswered. */
+    /** A request begins. `go` is called at once, or later if too many earlier requests are unanswered. */
     begin({ socket }: IncomingMessage, reply: ServerResponse, go: (isSpare: boolean) => void): void {
       const connection = connections.get(socket)
       if (!connection) {
         const { server } = socket as Socket & { server?: Server }
         if (server && !guarded.has(server)) guard(server)
-        // The rest of what came before its connection was cut is for nobody.
+        // Requests that came before their connection was cut need no answer.
         return socket.destroyed ? undefined : go(false)
       }
       if (isIdle(connection)) {

@@ -42,7 +42,7 @@ interface PageQuery {
 
 const dayMs = 86_400_000
 
-/** Common to all lists: only what this key may see, by default the last 24 hours and 50 rows. */
+/** The filter of all lists: only rows that this key may see, by default the last 24 hours and 50 rows. */
 export function listFilterOf(
   { messageCode, downstream, from, to, cursor, limit }: PageQuery,
   caller: Caller,
@@ -72,7 +72,7 @@ export function narrowed(query: Narrowing) {
 export const badCursor = () =>
   new Problem('INVALID', 'must be the nextCursor of the previous page', { pointer: '?/cursor' })
 
-/** A page of a list, unless its cursor is none. */
+/** The page of a list. Throws if the cursor is invalid. */
 export function pageOf<Page>(found: Page | 'bad_cursor'): Page {
   if (found === 'bad_cursor') throw badCursor()
   return found

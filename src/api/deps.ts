@@ -37,13 +37,13 @@ export interface ApiDeps {
   accept(request: TaskRequest): Promise<AcceptResult>
   /** One commit, answers in order. A taskNo that occurs twice is `created`, then `same` or `conflict`. */
   acceptMany(requests: TaskRequest[]): Promise<AcceptResult[]>
-  /** `codes`: of these messageCodes are the other tasks that it names; null: of all. */
+  /** `codes`: the messageCodes of the other tasks that the answer may name. Null: all. */
   readTask(taskNo: string, codes?: readonly string[] | null): Promise<TaskView | null>
-  /** Why the handler of a task would refuse it: asked where the task is refused anyway, so that the answer names all errors. */
+  /** Why the handler of a task would refuse it. Called only if the task is refused anyway, so that the answer names all errors. */
   refusal: RefusalBy
   /** By taskNo, for known tasks. */
   contentHashes(taskNos: readonly string[]): Promise<ReadonlyMap<string, string>>
-  /** Resolves with the current state when the task has ended, at the timeout, or when the signal aborts. `owner` has a share of the places. */
+  /** Resolves with the current state when the task has ended, at the timeout, or on abort. Each `owner` has a share of the places. */
   waitTask(
     taskNo: string,
     owner: string,
@@ -51,18 +51,18 @@ export interface ApiDeps {
     signal: AbortSignal,
     codes: readonly string[] | null
   ): Promise<TaskView | null | 'busy'>
-  /** What its downstreams would be sent. */
+  /** The requests that its downstreams would get. */
   dryRun(request: TaskRequest): ReturnType<typeof dryRun>
   listTasks(filter: TaskFilter): ReturnType<typeof listTasks>
   /**
-   * This and the other operations of operators write an audit row with `who`, before the act: an act without its record would be
-   * worse than a record without its act. An operation that finds nothing to do writes none.
+   * This and the other acts of operators write an audit row with `who` before the act: an act without a record would be worse than
+   * a record without an act. An act that finds nothing to do writes none.
    */
   remove(taskNo: string, who: string): Promise<TaskView | 'not_found' | 'nothing' | 'prepared'>
   redeliver(
     request: RedeliverRequest
   ): Promise<TaskView | 'not_found' | 'nothing' | 'expired' | 'prerequisite_deleted' | 'prepared'>
-  /** These three leave a row in the audit where it was posted by somebody else. */
+  /** These three write an audit row if another caller posted the task. */
   commit(taskNo: string, who: string, delayMs?: number | null): Promise<TaskView | NotEnded | 'no_handler'>
   rollBack(taskNo: string, who: string): Promise<TaskView | NotEnded>
   check(taskNo: string, who: string): Promise<TaskView | NotEnded>
@@ -74,13 +74,13 @@ export interface ApiDeps {
   /** How many FAILED deliveries a bulk redelivery would take. */
   countFailed(selection: Selection): Promise<Counted>
   redeliverAll(selection: Selection, counted: Counted, who: string): Promise<object>
-  /** `codes` as above. Null: there is none that the caller may see. */
+  /** `codes` as above. Null: no operation that the caller may see. */
   readOperation(id: string, codes: readonly string[] | null): Promise<object | null>
   listOperations(filter: OperationFilter): Promise<Page<'operations'> | 'bad_cursor'>
   listOperationDeliveries(
     filter: OperationFilter & { id: string }
   ): Promise<Page<'deliveries'> | 'bad_cursor' | null>
-  /** False: none runs that the caller may stop. */
+  /** False: no running operation that the caller may stop. */
   stopOperation(request: {
     id: string
     who: string
@@ -88,14 +88,14 @@ export interface ApiDeps {
   }): Promise<boolean>
   listAudit(filter: AuditFilter): Promise<Page<'audit'> | 'bad_cursor'>
   listNodes(): Promise<readonly { yielded: readonly { downstream: string }[] }[]>
-  /** False: no such downstream. Null: back to the handler's. */
+  /** False: no such downstream. A limit of null: back to the handler's. */
   setLimits(name: string, limits: Partial<SetLimits>, who: string): Promise<boolean>
   receive(receipt: ReceiptRequest): Promise<ReceiveResult>
   listDeliveries(filter: DeliveryFilter): Promise<Page<'deliveries'> | 'bad_cursor'>
   listAlarms(filter: AlarmFilter): Promise<Page<'alarms'> | 'bad_cursor'>
   listDownstreams(): Promise<readonly { name: string }[]>
   listOrderingKeys(filter: KeyFilter): ReturnType<typeof listOrderingKeys>
-  /** The task that held the key. */
+  /** Returns the task that held the key. */
   release(key: OrderingKey, who: string): Promise<Passed | 'not_held' | 'not_found'>
   /** False: no such downstream. Repeating it is harmless. */
   pause(name: string, who: string): Promise<boolean>
@@ -103,24 +103,24 @@ export interface ApiDeps {
   /** Compares with what a downstream has handled. */
   reconcile(question: Question): Promise<Differences | Digests | 'too_many' | 'not_found'>
   listRejected(filter: RejectedFilter): ReturnType<typeof listRejected>
-  /** Both false: there is none that the caller may touch. */
+  /** Both return false if there is no row that the caller may change. */
   retryRejected(request: RejectedRequest): Promise<boolean>
   removeRejected(request: RejectedRequest): Promise<boolean>
-  /** Rows of the outbox were committed just now. */
+  /** Reports that rows of the outbox were committed just now. */
   nudge(): void
   readStats(filter: StatsFilter): Promise<object[]>
   listFailures(filter: FailureFilter): Promise<{ failures: object[]; partial?: true }>
-  /** False: there is none that the caller may touch. */
-  archiveFailure(asked: Parameters<typeof archiveFailure>[1]): Promise<boolean>
+  /** False: no group that the caller may change. */
+  archiveFailure(request: Parameters<typeof archiveFailure>[1]): Promise<boolean>
   /** False: the key is unknown or revoked. */
-  createSession(asked: { hash: string; keyHash: string }): Promise<boolean>
+  createSession(session: { hash: string; keyHash: string }): Promise<boolean>
   endSession(hash: string): Promise<void>
   watch(watcher: Watcher): (() => void) | 'busy'
   listApiKeys(): ReturnType<typeof listApiKeys>
   createApiKey(key: NewKey): Promise<{ id: string; key: string }>
-  revokeApiKey(asked: { id: string; who: string }): Promise<boolean>
-  /** False: it was resolved already; null: there is none that the caller may touch. */
-  resolveAlarm(asked: Parameters<typeof resolveAlarm>[1]): Promise<boolean | null>
+  revokeApiKey(request: { id: string; who: string }): Promise<boolean>
+  /** False: it was resolved already. Null: no alarm that the caller may change. */
+  resolveAlarm(request: Parameters<typeof resolveAlarm>[1]): Promise<boolean | null>
   handlers: ReadonlyMap<string, HandlerShown>
   /** By sha256 in lower case hex. Null: unknown or revoked. */
   findKey(hash: string): Promise<ApiKey | null>

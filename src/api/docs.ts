@@ -40,7 +40,7 @@ export async function docs(app: App): Promise<void> {
     transform: jsonSchemaTransform,
     transformObject: readable
   })
-  // Bytes, so that answers which wait for their readers share them.
+  // Bytes, so that answers that are not read yet share them.
   let text: Buffer | undefined
   let yaml: Buffer | undefined
   const described: RouteHandlerMethod = (_request, reply) => {
@@ -80,7 +80,7 @@ export async function docs(app: App): Promise<void> {
       uiConfig: {
         tryItOutEnabled: true,
         displayRequestDuration: true,
-        // Shown where they are used; as a list of their own they only make the page longer.
+        // Schemas are shown where they are used. A separate list would only make the page longer.
         defaultModelsExpandDepth: -1,
         defaultModelExpandDepth: 4,
         deepLinking: true,
@@ -106,7 +106,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml'
 }
 
-/** Those of Swagger UI, 2.5 MB, by name. */
+/** The files of Swagger UI, 2.5 MB, by name. */
 function readFiles(): Map<string, File> {
   const folder = new URL('static/', import.meta.resolve('@fastify/swagger-ui'))
   const files = readdirSync(folder).map((name): [string, File] => {
@@ -117,7 +117,7 @@ function readFiles(): Map<string, File> {
   return new Map(files)
 }
 
-/** The plugin would open a file for each request, and keep it open while nobody reads the answer. */
+/** The plugin would open a file for each request, and keep it open until the answer is read. */
 function fromMemory(files: Map<string, File>): RouteHandlerMethod {
   return (request, reply) => {
     const file = files.get((request.params as { '*': string })['*'])
@@ -128,7 +128,7 @@ function fromMemory(files: Map<string, File>): RouteHandlerMethod {
   }
 }
 
-/** One document is all there is: no bar to choose another. All problems look alike: their sentences will do. */
+/** Hides the bar that selects a document, since there is only one, and the examples of problems, which all look alike. */
 const looks = `.swagger-ui .topbar { display: none }
 .swagger-ui .info { margin: 30px 0 10px }
 .swagger-ui .response:not([data-code^='2']) .model-example,
@@ -138,8 +138,8 @@ const looks = `.swagger-ui .topbar { display: none }
 const answers = { ...taskAnswers, ...opsAnswers }
 
 /**
- * Named schemas are answers only; their twins for input, which nothing refers to, are left out. What is in the path comes
- * before what is optional behind it. Answers get their examples.
+ * Named schemas are answers only; their twins for input, which nothing refers to, are removed. Parameters of the path come
+ * before optional ones. Answers get their examples.
  */
 const readable: typeof jsonSchemaTransformObject = described => {
   const document = jsonSchemaTransformObject(described)
@@ -165,7 +165,7 @@ interface Operation {
   responses: Record<string, { description: string; content?: Record<string, { example?: unknown }> }>
 }
 
-/** Says nothing that says nothing: Swagger UI makes `additionalProp1` of an open object, and a limit of JavaScript is none of ours. */
+/** Removes parts without meaning: Swagger UI shows an open object as `additionalProp1`, and a limit of JavaScript is not ours. */
 function plain(node: unknown): void {
   if (typeof node !== 'object' || node === null) return
   const schema = node as Record<string, unknown>

@@ -45,16 +45,16 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
     }
   )
 
-  for (const what of ['pause', 'resume'] as const) {
+  for (const act of ['pause', 'resume'] as const) {
     app.post(
-      `/downstreams/:name/${what}`,
+      `/downstreams/:name/${act}`,
       {
         bodyLimit: 4096,
         schema: {
           tags: ['ops'],
-          operationId: `${what}Downstream`,
+          operationId: `${act}Downstream`,
           params: nameParams,
-          summary: what === 'pause' ? 'Pause a downstream: its deliveries wait' : 'Resume a downstream',
+          summary: act === 'pause' ? 'Pause a downstream: its deliveries wait' : 'Resume a downstream',
           response: {
             200: pausedAnswer,
             ...refusals('DOWNSTREAM_NOT_FOUND', 'CODE_FORBIDDEN', 'CROSS_ORIGIN', ...keyed)
@@ -65,8 +65,8 @@ export function downstreamRoutes(app: App, deps: ApiDeps): void {
         const { name } = request.params
         const caller = callerOf(request)
         requireDownstream(name, caller, deps.handlers)
-        if (!(await deps[what](name, caller.name))) throw new Problem('DOWNSTREAM_NOT_FOUND')
-        return { name, paused: what === 'pause' }
+        if (!(await deps[act](name, caller.name))) throw new Problem('DOWNSTREAM_NOT_FOUND')
+        return { name, paused: act === 'pause' }
       }
     )
   }

@@ -1,4 +1,4 @@
-// The wire of DTM (https://dtm.pub): its two-phase messages, as its clients send them. It is there with DTM=on only.
+// The HTTP protocol of DTM (https://dtm.pub): its two-phase messages, as its clients send them. Only with DTM=on.
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { hash } from 'node:crypto'
 import { z } from 'zod'
@@ -19,10 +19,10 @@ import type { App } from './typed.ts'
 
 const seconds = z.number().min(0).max(31_536_000).nullish()
 
-/** PHP writes an array that has no members as a list. */
+/** PHP clients write an object without members as a list. */
 const noneOfPhp = (given: unknown): unknown => (Array.isArray(given) && given.length === 0 ? {} : given)
 
-/** What is not named here is let pass: clients send all members of their class. */
+/** Other members are accepted and ignored: clients send all members of their class. */
 const messageSchema = z.looseObject({
   // The bizKey of its tasks.
   gid: bizText(128),
@@ -45,7 +45,7 @@ type Message = z.output<typeof messageSchema>
 
 const delaySchema = z.looseObject({ delay: z.int().min(0).max(31_536_000).optional() })
 
-/** What a message may say that nobody here would do: rather a refusal than a silent promise. */
+/** Members of a message that are not supported. A refusal is better than ignoring them silently. */
 const notOffered: [member: string, why: string][] = [
   ['bin_payloads', 'the gRPC wire is not offered: use the HTTP client'],
   ['passthrough_headers', 'passthrough_headers is not offered: branch_headers goes to every step'],
@@ -77,9 +77,9 @@ export function dtmRoutes(app: App, deps: ApiDeps, targets: DtmTargets): void {
         ended(await deps.rollBack(taskNo, await actorOn(deps, caller, taskNo)))
         return { dtm_result: 'SUCCESS' }
       }
-      const asked = askedMessage(message, targets, caller, traceparentOf(request.headers.traceparent))
-      if (operation === 'prepare') await prepare(deps, message, asked)
-      else await submit(deps, caller, asked)
+      const task = requestOf(message, targets, caller, traceparentOf(request.headers.traceparent))
+      if (operation === 'prepare') await prepare(deps, message, task)
+      else await submit(deps, caller, task)
       if (operation === 'submit' && message.wait_result && !(await isDone(deps, caller, message, request)))
         return reply.code(425).send({ dtm_result: 'ONGOING', message: 'it is committed, and not done yet' })
       return { dtm_result: 'SUCCESS' }
@@ -89,7 +89,7 @@ export function dtmRoutes(app: App, deps: ApiDeps, targets: DtmTargets): void {
 
 const operationOf = (request: FastifyRequest): string => (request.params as { operation: string }).operation
 
-/** What DTM's other clients call. */
+/** Other calls of DTM clients. */
 const others: Record<string, string> = {
   registerBranch: 'TCC and XA are not offered',
   registerXaBranch: 'XA is not offered',
@@ -113,44 +113,45 @@ const unknownOperation = (operation: string): Problem => {
 
 function messageOf(body: unknown): Message {
   const { value } = readBody(body, 'plain')
-  const said = Object(value) as Record<string, unknown>
-  const kind = said['trans_type']
-  // Before its form is judged: another kind has other members.
+  const members = Object(value) as Record<string, unknown>
+  const kind = members['trans_type']
+  // Before the schema is checked: another kind has other members.
   if (typeof kind === 'string' && kind !== 'msg')
     throw refusal(
       'trans_type',
       `${kind} is not offered: of DTM's transactions only msg, the two-phase message, is`
     )
-  for (const [member, why] of notOffered) if (isSaid(said[member])) throw refusal(member, why)
-  const { protocol } = said
-  if (isSaid(protocol) && protocol !== 'http') throw refusal('protocol', 'only http is offered')
+  for (const [member, why] of notOffered) if (isSet(members[member])) throw refusal(member, why)
+  const { protocol } = members
+  if (isSet(protocol) && protocol !== 'http') throw refusal('protocol', 'only http is offered')
   return fit(messageSchema, value)
 }
 
 const refusal = (member: string, why: string): Problem =>
   new Problem('INVALID', why, { pointer: `/${member}` })
 
-const isSaid = (value: unknown): boolean =>
+const isSet = (value: unknown): boolean =>
   value !== undefined && value !== null && value !== '' && !(Array.isArray(value) && value.length === 0)
 
-/** The first step as a task; it brings the others along. */
-function askedMessage(
+/** The first step as a task. Its body holds the other steps. */
+function requestOf(
   message: Message,
   targets: DtmTargets,
   caller: Caller,
   traceparent: string | null
 ): TaskRequest {
   const { gid, steps, payloads, query_prepared: queryPrepared, retry_interval: interval } = message
-  const said = (steps ?? []).map(({ action }, at) => ({
+  const branches = (steps ?? []).map(({ action }, at) => ({
     branch: String(at + 1).padStart(2, '0'),
     action,
     payload: payloads?.[at] ?? ''
   }))
-  const [first, ...rest] = said
+  const [first, ...rest] = branches
   if (!first) throw refusal('steps', 'a message has one step or more')
-  if ((payloads?.length ?? 0) > said.length) throw refusal('payloads', 'there are more payloads than steps')
-  const codes = said.map(({ action }, at) => codeOf(action, targets, caller, `steps/${at}/action`))
-  if (isSaid(queryPrepared)) codeOf(queryPrepared ?? '', targets, null, 'query_prepared')
+  if ((payloads?.length ?? 0) > branches.length)
+    throw refusal('payloads', 'there are more payloads than steps')
+  const codes = branches.map(({ action }, at) => codeOf(action, targets, caller, `steps/${at}/action`))
+  if (isSet(queryPrepared)) codeOf(queryPrepared ?? '', targets, null, 'query_prepared')
   const headers = message.branch_headers ?? {}
   const wrong = wrongHeaders(headers)
   if (wrong !== undefined) throw refusal('branch_headers', wrong)
@@ -159,7 +160,7 @@ function askedMessage(
     gid,
     ...first,
     headers,
-    ...(isSaid(queryPrepared) ? { queryPrepared: queryPrepared ?? '' } : {}),
+    ...(isSet(queryPrepared) ? { queryPrepared: queryPrepared ?? '' } : {}),
     ...(interval ? { askEveryMs: Math.max(1_000, Math.round(interval * 1000)) } : {}),
     ...(rest.length > 0 ? { inSequence, others: rest } : {})
   }
@@ -173,8 +174,8 @@ function askedMessage(
     sceneType: '',
     messageBody,
     body,
-    // What it does. How it is asked, and when it goes, may be said by one of the two calls only.
-    contentHash: hash('sha256', JSON.stringify([gid, said, rest.length > 0 && inSequence]), 'base64url'),
+    // Only the steps. The settings of the check and the delay may be set by only one of the two calls.
+    contentHash: hash('sha256', JSON.stringify([gid, branches, rest.length > 0 && inSequence]), 'base64url'),
     start: delayOf(message),
     deliverBefore: null,
     needCallback: null,
@@ -197,9 +198,9 @@ function codeOf(address: string, targets: DtmTargets, caller: Caller | null, at:
   return dtmCode(target)
 }
 
-/** In `custom_data`, which is a text. */
+/** The delay in `custom_data`, which is a text of JSON. */
 function delayOf({ custom_data: data }: Message): { delayMs: number } | null {
-  if (!isSaid(data)) return null
+  if (!isSet(data)) return null
   let value: unknown
   try {
     value = JSON.parse(data ?? '')
@@ -210,31 +211,31 @@ function delayOf({ custom_data: data }: Message): { delayMs: number } | null {
   return delay ? { delayMs: delay * 1000 } : null
 }
 
-async function prepare(deps: ApiDeps, message: Message, asked: TaskRequest): Promise<void> {
-  if (!isSaid(message.query_prepared))
+async function prepare(deps: ApiDeps, message: Message, request: TaskRequest): Promise<void> {
+  if (!isSet(message.query_prepared))
     throw refusal('query_prepared', 'is needed to prepare: without it nobody could be asked how it ended')
   const after = message.timeout_to_fail ? message.timeout_to_fail * 1000 : 35_000
-  const { status } = await taken(deps, {
-    ...asked,
+  const { status } = await acceptStep(deps, {
+    ...request,
     prepared: { checkAfterMs: Math.min(86_400_000, Math.max(1_000, Math.round(after))) }
   })
   if (status === 'PREPARED') return
   throw status === 'CANCELLED' ? new Problem('TASK_ROLLED_BACK') : new Problem('TASK_COMMITTED')
 }
 
-async function submit(deps: ApiDeps, caller: Caller, asked: TaskRequest): Promise<void> {
-  const { taskNo, start } = asked
-  const { status } = await taken(deps, asked)
+async function submit(deps: ApiDeps, caller: Caller, request: TaskRequest): Promise<void> {
+  const { taskNo, start } = request
+  const { status } = await acceptStep(deps, request)
   if (status === 'CANCELLED') throw new Problem('TASK_ROLLED_BACK')
   if (status !== 'PREPARED') return
   ended(await deps.commit(taskNo, caller.name, start && 'delayMs' in start ? start.delayMs : null))
 }
 
-async function taken(deps: ApiDeps, asked: TaskRequest) {
-  const accepted = await deps.accept(asked)
-  // 409 would say that it was rolled back.
+async function acceptStep(deps: ApiDeps, request: TaskRequest) {
+  const accepted = await deps.accept(request)
+  // Not 409: to the client, that means that it was rolled back.
   if (accepted.kind === 'conflict') throw refusal('gid', 'is that of a message with other steps or payloads')
-  return acceptedTask(accepted, asked.messageCode, [])
+  return acceptedTask(accepted, request.messageCode, [])
 }
 
 /** `wait_result`: whether all steps are HANDLED before the client would give up. */
@@ -261,7 +262,7 @@ async function isDone(
   }
 }
 
-/** A problem that DTM's clients understand too: 409 is their FAILURE, and no other answer holds that word. */
+/** A problem in a form that DTM clients understand: 409 is their FAILURE, and no other answer contains that word. */
 function sendWireProblem(reply: FastifyReply, error: unknown, log: ApiDeps['log']): FastifyReply {
   const problem = problemOf(error)
   const { status, title, detail } = bodyOf(problem)

@@ -11,7 +11,7 @@ const eventsQuery = z.strictObject({
   taskNo: taskNo.optional().describe('Also report changes of this task.')
 })
 
-/** A stream ends after this time, so that a key that was revoked meanwhile is refused when the page comes back. */
+/** A stream ends after this time, so that a key that was revoked meanwhile is refused when the page reconnects. */
 const streamMs = 300_000
 const beatMs = 15_000
 const streamType = 'text/event-stream; charset=utf-8'
@@ -61,7 +61,7 @@ export function eventRoutes(app: App, deps: ApiDeps): void {
         'content-type': streamType,
         'cache-control': 'no-store',
         'x-content-type-options': 'nosniff',
-        // Otherwise nginx keeps events back.
+        // Otherwise nginx buffers the events.
         'x-accel-buffering': 'no'
       })
       write('retry: 2000\n\n')

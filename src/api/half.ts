@@ -12,7 +12,7 @@ import { Problem } from '../runtime/errors.ts'
 
 const refused = ['TASK_NOT_FOUND', 'NOT_PREPARED', 'CROSS_ORIGIN', ...keyed] as const
 
-/** The second phase of a half message. Each may be said again; who comes second with the other word hears 409. */
+/** The second phase of a half message. Each call may be repeated. A rollback after a commit gets 409, and vice versa. */
 export function halfRoutes(app: App, deps: ApiDeps): void {
   app.post(
     '/tasks/:taskNo/commit',
@@ -82,7 +82,7 @@ export function halfRoutes(app: App, deps: ApiDeps): void {
   )
 }
 
-/** The task, or why it could not be ended as asked. */
+/** The task. Throws the problem if it could not be ended as requested. */
 export function ended(done: TaskView | NotEnded | 'no_handler'): TaskView {
   switch (done) {
     case 'not_found':

@@ -81,7 +81,7 @@ function shown({ messageCode, body, checkBack, downstreams }: HandlerShown) {
   return {
     messageCode,
     body: schemaOf(body),
-    /** It takes half messages. */
+    /** The handler accepts half messages. */
     prepared: checkBack !== undefined,
     downstreams: downstreams.map(({ name, transport, needCallback, policy, limit }) => ({
       name,

@@ -12,7 +12,7 @@ export async function openapiJson(): Promise<string> {
   }
 }
 
-/** Of the functions none is there: an app that is only described calls none. */
+/** Without the functions: an app that is only described calls none. */
 const described: Partial<ApiDeps> = {
   handlers: new Map(),
   metrics: createMetrics({ processMetrics: false }),

@@ -1,4 +1,4 @@
-// Bulk redelivery: what matches a filter, in the background, with progress.
+// Bulk redelivery: all deliveries that match a filter, in the background, with progress.
 import { z } from 'zod'
 import { codesFor, seesDownstream } from './access.ts'
 import { callerOf, requireCode, type Caller } from './auth.ts'
@@ -111,7 +111,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const caller = callerOf(request)
       const { filter, dryRun = false } = fit(redeliverAllBody, readBody(request.body, 'plain').value)
-      // PostgreSQL reads fewer offsets than RFC 3339 has.
+      // PostgreSQL accepts fewer offsets than RFC 3339.
       const { from, to, ...rest } = filter
       const exact = { ...rest, from: inUtc(from), to: inUtc(to) }
       requireCode(caller, filter.messageCode, '/filter/messageCode')
@@ -159,7 +159,7 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
         response: { 200: operationAnswer, ...refusals('OPERATION_NOT_FOUND', ...keyed) }
       }
     },
-    async request => await found(callerOf(request), request.params.id)
+    async request => await readOperation(callerOf(request), request.params.id)
   )
 
   app.get(
@@ -203,17 +203,17 @@ export function operationRoutes(app: App, deps: ApiDeps): void {
     async request => {
       const { id } = request.params
       const caller = callerOf(request)
-      await found(caller, id)
+      await readOperation(caller, id)
       const isStopped = await deps.stopOperation({ id, who: caller.name, messageCodes: caller.messageCodes })
       if (!isStopped) throw new Problem('OPERATION_ENDED')
-      return await found(caller, id)
+      return await readOperation(caller, id)
     }
   )
 
-  async function found(caller: Caller, id: string): Promise<object> {
-    const one = isUuid(id) ? await deps.readOperation(id, caller.messageCodes) : null
-    if (!one) throw new Problem('OPERATION_NOT_FOUND')
-    return one
+  async function readOperation(caller: Caller, id: string): Promise<object> {
+    const operation = isUuid(id) ? await deps.readOperation(id, caller.messageCodes) : null
+    if (!operation) throw new Problem('OPERATION_NOT_FOUND')
+    return operation
   }
 }
 
@@ -226,7 +226,7 @@ const pageFilterOf = (caller: Caller, { cursor, limit }: z.output<typeof query>)
   ...defined({ cursor })
 })
 
-/** For a filter that matches nothing: refuses a name that no process knows. A name with FAILED deliveries is taken, even if no process knows it any more. */
+/** Refuses an unknown name in a filter without matches. A name with FAILED deliveries is accepted, even if no process knows it any more. */
 async function refuseUnknown(
   { handlers, listDownstreams }: Pick<ApiDeps, 'handlers' | 'listDownstreams'>,
   filter: z.infer<typeof filterShape>,

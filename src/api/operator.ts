@@ -1,4 +1,4 @@
-// What an operator looks at beside tasks: the audit and the processes.
+// The lists for operators besides tasks: the audit and the processes.
 import { z } from 'zod'
 import { seesDownstream } from './access.ts'
 import { callerOf } from './auth.ts'

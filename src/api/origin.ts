@@ -20,17 +20,17 @@ export function originGuard({ auth, host, publicUrl }: Pick<ApiDeps, 'auth' | 'h
     // Browsers always send a Host; old probes that speak HTTP/1.0 do not.
     const authorities = [headers.host, authorityOf(originalUrl)].filter(one => one !== undefined)
     if (!auth && !authorities.every(isServed)) return new Problem('MISDIRECTED', notServed)
-    // They change nothing, and the browser hides their answers from pages of other origins.
+    // Reads change nothing, and the browser hides their answers from pages of other origins.
     if (method === 'GET' || method === 'HEAD') return undefined
-    // With keys a foreign page can abuse only what the browser sends by itself. Servers that send receipts
-    // have none of these headers.
+    // With keys, a foreign page can abuse only the cookie, which the browser sends by itself. Servers that send receipts
+    // send none of these headers.
     if (auth && headers.cookie === undefined) return undefined
     const site = headers['sec-fetch-site']
     if (site !== undefined && site !== 'same-origin' && site !== 'none')
       return new Problem('CROSS_ORIGIN', foreign)
     const { origin } = headers
     if (origin === undefined || isOwn(origin, authorities)) return undefined
-    // A proxy may have put another Host. Where a cookie came along the browser's word is enough: it keeps ours for our names.
+    // A proxy may have changed the Host. With a cookie, the header of the browser is enough: it sends our cookie to our names only.
     return auth && site === 'same-origin' ? undefined : new Problem('CROSS_ORIGIN', foreign)
   }
 
@@ -43,7 +43,7 @@ export function originGuard({ auth, host, publicUrl }: Pick<ApiDeps, 'auth' | 'h
   function isOwn(origin: string, authorities: readonly string[]): boolean {
     if (!/^https?:\/\//.test(origin) || !URL.canParse(origin)) return false
     const url = new URL(origin)
-    // Whether TLS ended at a proxy is not known here: the scheme of the page is taken for both.
+    // A proxy may have ended TLS, which is not known here: the scheme of the page is used for both.
     return (
       url.origin === known.origin ||
       (authorities.length > 0 && authorities.every(one => hostOf(`${url.protocol}//${one}`) === url.host))
@@ -56,7 +56,7 @@ const notServed =
 const foreign =
   'a browser sent this from a page of another origin. If the page is ours, let the proxy pass its Host on, or set PUBLIC_URL to its address'
 
-/** That of `GET http://host/path`, which goes over the Host (RFC 9112, 3.2.2). */
+/** The authority of `GET http://host/path`, which overrides the Host (RFC 9112, 3.2.2). */
 function authorityOf(target: string): string | undefined {
   return target.startsWith('/') ? undefined : /^https?:\/\/([^/?#]*)/i.exec(target)?.[1]
 }

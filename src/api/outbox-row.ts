@@ -10,7 +10,7 @@ import { acceptedTask, bodyOf, problemOf } from './problem.ts'
 import { maxBodyBytes, maxExtend, taskBody } from './requests.ts'
 import { readTaskRequest, traceparentOf, type CheckedTask, type RequestContext } from './task-request.ts'
 
-/** Reads rows of the outbox as if they had been posted: by the same reader, schema and rules. */
+/** Reads rows of the outbox as if they had been posted: with the same reader, schema and rules. */
 export function outboxReader(handlers: ReadonlyMap<string, LoadedHandler>, log: ApiLog): OutboxReader {
   const refusal = refusalBy(handlers, log)
   return {
@@ -53,7 +53,7 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
     .map(([name, text]) => ({ name: `"${name}":`, text: String(text) }))
   const read = readParts(parts)
   const { members, ...rest } = Object(read.value) as Record<string, unknown>
-  // The text was put between braces: one that goes on behind its value must not bring members of its own.
+  // The texts were put between braces: a text that continues after its value must not add members.
   if (Object.keys(Object(read.value) as object).length !== parts.length)
     throw new Problem('NOT_JSON', 'more than one JSON value', { pointer: '/messageBody' })
   const envelope = { ...columns(row), ...Object(members), ...rest }
@@ -61,7 +61,7 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
     caller: { name: row.createdBy, messageCodes: null, scopes: [] },
     ...known,
     traceparent: traceparentOf(row.traceparent ?? undefined),
-    // A task that was in time then is not late because it waited for us.
+    // A task that was in time at its insert is not late because it waited for us.
     now: row.createdAt
   }
   const { asked, ifNew } = readTaskRequest(envelope, read, 0, '', by)
@@ -75,7 +75,7 @@ function checkedRow(row: OutboxRow, known: Pick<RequestContext, 'handlers' | 're
   }
 }
 
-/** Where a text is wrong is told by its own bytes: whoever wrote the row knows nothing of what was put around it. */
+/** The offset of an error counts from the start of its own text: the writer of the row does not see the text around it. */
 function readParts(parts: readonly { name: string; text: string }[]): JsonRead {
   try {
     return readJson(Buffer.from(`{${parts.map(({ name, text }) => name + text).join()}}`), 'task')
@@ -92,9 +92,9 @@ function readParts(parts: readonly { name: string; text: string }[]): JsonRead {
   }
 }
 
-/** The members that have columns, as far as a task may have them. What is null or empty was not said. */
+/** The members that have columns, if a task may have them. Null and an empty sceneType mean: not set. */
 function columns(row: OutboxRow): object {
-  const said = {
+  const members = {
     ...present('taskNo', row.taskNo),
     ...present('messageCode', row.messageCode),
     ...present('sceneType', row.sceneType === '' ? null : row.sceneType),
@@ -107,5 +107,5 @@ function columns(row: OutboxRow): object {
     ...present('bizType', row.bizType),
     ...present('bizKey', row.bizKey)
   }
-  return Object.fromEntries(Object.entries(said).filter(([name]) => name in taskBody.shape))
+  return Object.fromEntries(Object.entries(members).filter(([name]) => name in taskBody.shape))
 }

@@ -36,7 +36,7 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
     }
   )
 
-  const one = { response: refusals('REJECTED_NOT_FOUND', 'CROSS_ORIGIN', ...keyed), params: rejectedParams }
+  const byId = { response: refusals('REJECTED_NOT_FOUND', 'CROSS_ORIGIN', ...keyed), params: rejectedParams }
   app.post(
     '/outbox/rejected/:id/retry',
     {
@@ -46,8 +46,8 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
         summary: 'Retry a rejected row, as if it were enqueued now',
         operationId: 'retryRejected',
         description: 'Use it after a handler was fixed. The row may be rejected again, with another id.',
-        params: one.params,
-        response: { 202: removedAnswer.describe('Back in the outbox'), ...one.response }
+        params: byId.params,
+        response: { 202: removedAnswer.describe('Back in the outbox'), ...byId.response }
       }
     },
     async (request, reply) => {
@@ -66,8 +66,8 @@ export function outboxRoutes(app: App, deps: ApiDeps): void {
         tags: ['outbox'],
         summary: 'Delete a rejected row',
         operationId: 'deleteRejected',
-        params: one.params,
-        response: { 200: removedAnswer.describe('Deleted'), ...one.response }
+        params: byId.params,
+        response: { 200: removedAnswer.describe('Deleted'), ...byId.response }
       }
     },
     async request => {

@@ -3,14 +3,14 @@ import type { FastifyRequest } from 'fastify'
 import type { ApiDeps } from './deps.ts'
 import { Problem } from '../runtime/errors.ts'
 
-/** For a hook: the caller is known, and nothing of the body is read yet. */
+/** A hook that runs when the caller is known and the body is not read yet. */
 export function unlessOverloaded(deps: Pick<ApiDeps, 'overload'>) {
   return (_request: FastifyRequest, _reply: unknown, _body: unknown, done: (error?: Error) => void): void => {
     done(refusal(deps))
   }
 }
 
-/** Checked again after waits, since bodies are read in parallel and others may have come in. */
+/** Checked again after waits, since bodies are read in parallel and other requests may have arrived. */
 export function refuseOverload(deps: Pick<ApiDeps, 'overload'>): void {
   const problem = refusal(deps)
   if (problem) throw problem

@@ -84,7 +84,7 @@ export function invalid(error: $ZodError, at = ''): Problem {
 
 const pointed = (pointer: string | undefined) => (pointer === undefined ? {} : { pointer })
 
-/** The same problem as bytes on a socket, for requests that Node itself refuses: in English, since nobody read their headers. */
+/** The same problem as bytes on a socket, for requests that Node itself refuses: in English, since their headers were not read. */
 export function rawProblem(code: ProblemCode, headers: Record<string, string> = {}, detail = ''): string {
   const body = JSON.stringify(problemBody(code, detail))
   const lines = Object.entries({
@@ -133,7 +133,7 @@ export function refusalProblem(
     case 'unknown_code':
       return unknownCode(messageCode, codes, `${at}/messageCode`)
     case 'no_check_back':
-      // Its title says it all.
+      // The title is enough.
       return new Problem('NO_CHECK_BACK', '', placed(refusal, at))
     case 'invalid':
       return new Problem('INVALID', refusal.detail, placed(refusal, at))
@@ -161,12 +161,12 @@ const errorOf = ({ code, message, pointer = '' }: Problem): Invalid => ({
 })
 
 export const unknownCode = (messageCode: string, codes: readonly string[], pointer: string): Problem =>
-  new Problem('UNKNOWN_CODE', withMeant(messageCode, codes), { pointer })
+  new Problem('UNKNOWN_CODE', withSuggestion(messageCode, codes), { pointer })
 
 export const unknownDownstream = (name: string, names: readonly string[], pointer: string): Problem =>
-  new Problem('DOWNSTREAM_NOT_FOUND', withMeant(name, names), { pointer })
+  new Problem('DOWNSTREAM_NOT_FOUND', withSuggestion(name, names), { pointer })
 
-function withMeant(name: string, known: readonly string[]): string {
+function withSuggestion(name: string, known: readonly string[]): string {
   const meant = nearest(name, known)
   return meant ? `${name}. Did you mean ${meant}?` : name
 }

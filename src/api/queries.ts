@@ -3,7 +3,7 @@ import { deliveryOf, taskNoForm } from '../domain/ids.ts'
 import { alarmKinds, phases, reasons, statusNumber, taskStatuses, type Status } from '../domain/types.ts'
 import { bizText, downstream, instant, messageCode, rfc3339, sceneType, taskNo } from './requests.ts'
 
-// A query has only text. These convert text to values, and refuse the rest.
+// A query contains only text. These schemas convert text to values, and refuse the rest.
 export const count = (min: number, max: number) => {
   const range = `must be from ${min} to ${max}`
   return z
@@ -21,7 +21,7 @@ interface Span {
   from?: Date | undefined
   to?: Date | undefined
 }
-/** Of a list that could hold nothing. */
+/** False for a span that can contain nothing. */
 export const isSpan = ({ from, to }: Span): boolean => from === undefined || to === undefined || from < to
 export const upsideDown = { path: ['to'], error: 'must be after from' }
 const statuses = Object.keys(statusNumber) as [Status, ...Status[]]
@@ -45,7 +45,7 @@ export const waitQuery = z.strictObject({
     .describe('Hold the answer until the task has ended, in whatever state.'),
   timeout: count(1, 60).optional().describe('Maximum seconds to hold it, only with wait. Default: 30.')
 })
-/** What narrows tasks and deliveries alike. */
+/** The filters that tasks and deliveries share. */
 export const narrowing = {
   sceneType: sceneType.optional(),
   bizType: bizText(64).optional(),

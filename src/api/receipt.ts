@@ -50,7 +50,7 @@ export async function takeReceipt(
   }
 }
 
-/** Whether the sender is to blame for a refusal. Other refusals may be over when the receipt comes again. */
+/** Whose fault a refusal is. A refusal that is not the sender's fault may be over when the receipt comes again. */
 export function faultOf(err: unknown): 'sender' | 'database' | 'ours' {
   const { code } = problemOf(err)
   if (code === 'UNAVAILABLE') return 'database'

@@ -52,30 +52,30 @@ export function originForm(target: string): string {
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** As its description says. */
+    /** The body is ignored, as the description of the route states. */
     ignoresBody?: true
   }
 }
 
-const saysNothing = /^\s*(?:\{\s*\})?\s*$/
+const emptyBody = /^\s*(?:\{\s*\})?\s*$/
 
-/** A call whose description has no body refuses one: it would be ignored, with what its sender meant by it. `{}` says nothing. */
+/** A route without a described body refuses a body: its content would be ignored silently. `{}` counts as no body. */
 export function refuseBody(route: RouteOptions): void {
   const { schema } = route
   if (!schema || schema.body || ('hide' in schema && schema.hide) || route.config?.ignoresBody) return
   if ([route.method].flat().every(method => method === 'GET' || method === 'HEAD')) return
   schema.response = { ...refusals('INVALID'), ...(schema.response as object | undefined) }
   route.preHandler = ({ body }, _reply, done) => {
-    const isSaid = body instanceof Uint8Array && !saysNothing.test(Buffer.from(body).toString())
-    done(isSaid ? new Problem('INVALID', 'this call takes no body', { pointer: '' }) : undefined)
+    const hasBody = body instanceof Uint8Array && !emptyBody.test(Buffer.from(body).toString())
+    done(hasBody ? new Problem('INVALID', 'this call takes no body', { pointer: '' }) : undefined)
   }
 }
 
 const noQuery = z.strictObject({})
-/** Probes and scrapers may add what they like, and no receipt is lost by what a proxy adds. */
+/** Probes and scrapers may add any query, and a query that a proxy adds must not lose a receipt. */
 const anyQuery = new Set(['/healthz', '/readyz', '/metrics', '/callback'])
 
-/** A call whose description has no query refuses one: `DELETE /tasks/x?downstream=a` must not stop all deliveries. */
+/** A route without a described query refuses a query: `DELETE /tasks/x?downstream=a` must not stop all deliveries. */
 export function refuseQuery(route: RouteOptions): void {
   const { schema } = route
   if (!schema || schema.querystring || ('hide' in schema && schema.hide) || anyQuery.has(route.url)) return

@@ -57,7 +57,7 @@ export const taskBody = z.strictObject({
     ),
   messageCode: messageCode.describe('The handler that delivers it.'),
   sceneType: sceneType.optional().describe('A variant of the messageCode, for handlers. Default: empty.'),
-  // The rest of the world calls unknown members of a body fine: whatever JSON but null, delivered as the very text posted.
+  // Any JSON except null, with any members: it is delivered as exactly the posted text.
   messageBody: z
     .unknown()
     .refine(value => value !== null && value !== undefined, 'must be any JSON value except null')
@@ -223,7 +223,7 @@ export const keyParams = z.strictObject({
 export const codeParams = z.strictObject({ messageCode: z.string().meta({ example: 'order.paid' }) })
 export const nameParams = z.strictObject({ name: z.string().meta({ example: 'warehouse' }) })
 
-/** Text of another form names nothing: it is not looked up. PostgreSQL's text cannot hold U+0000. */
+/** Text of another form is no taskNo, so it is not looked up. PostgreSQL's text cannot hold U+0000. */
 export const isTaskNo = (text: string): boolean => taskNoForm.test(text)
 export const isUuid = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)
 export const isOrderingKey = (text: string): boolean => orderingKey.safeParse(text).success
@@ -247,7 +247,7 @@ function msOf(text: string): number {
   const parts = form.exec(text)
   if (!parts) return Number.NaN
   const [, year, month, day, fraction] = parts
-  // Date.parse takes February 30th for March 2nd.
+  // Date.parse reads February 30th as March 2nd.
   const lastDay = new Date(Date.UTC(Number(year), Number(month), 0)).getUTCDate()
   if (Number(month) < 1 || Number(month) > 12 || Number(day) < 1 || Number(day) > lastDay) return Number.NaN
   const whole = Date.parse(text.toUpperCase().replace(/\.\d+/, ''))

@@ -24,7 +24,7 @@ export const problemAnswer = z
   .meta({ id: 'Problem', description: 'RFC 9457. `code` is stable.' })
 
 const more = { nextCursor: z.string().optional() }
-/** Of a list that looks at 20,000 rows at most. */
+/** For lists that read at most 20,000 rows. */
 const looked = {
   ...more,
   partial: z
@@ -226,7 +226,7 @@ export const healthAnswer = z.strictObject({
   checks: z.record(z.string(), z.string()).optional()
 })
 
-/** What a body may be refused for before its members are looked at, and for those. */
+/** The problems of a body: those before its members are checked, and those of the members. */
 export const unreadable = [
   'NOT_JSON',
   'NOT_UTF8',
@@ -238,7 +238,7 @@ export const unreadable = [
   'INVALID'
 ] as const
 
-/** What any request that needs an API key may be answered. */
+/** The problems of any request that needs an API key. */
 export const keyed = ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS', 'UNAVAILABLE'] as const
 
 /** The problems that a route may answer with, by status, with their codes. Any route may get a foreign Host. */

@@ -11,7 +11,7 @@ export const serverOptions = {
   // request-checks.ts counts Hosts and answers with a problem; Node would answer without one.
   requireHostHeader: false
 }
-/** Then the connection is closed. High, because Node answers what was pipelined beyond it with an empty 503. */
+/** After so many requests the connection is closed. High, because Node answers requests pipelined beyond it with an empty 503. */
 export const maxRequestsPerSocket = 100_000
 
 export function guardServer(server: Server): void {
@@ -38,7 +38,7 @@ interface ParserError extends Error {
 export function onClientError(paths: Paths) {
   return (error: ParserError, socket: Socket): void => {
     if (error.code === 'ECONNRESET' || !socket.writable || answersAnother(socket)) {
-      // Ending already: let it, unless it is broken.
+      // A socket that ends already is left alone. Others are broken.
       if (!socket.writableEnded) socket.destroy()
       return
     }
@@ -51,7 +51,7 @@ export function onClientError(paths: Paths) {
 
 /** An earlier request on this connection is not answered yet: bytes written now would be taken for its answer. */
 function answersAnother(socket: Socket): boolean {
-  // Node has no public way to ask this; its own handler looks at the same field.
+  // Node has no public property for this. Its own handler reads the same field.
   const { _httpMessage: open } = socket as Socket & { _httpMessage?: ServerResponse | null }
   return open !== undefined && open !== null && (open.headersSent || open.req.complete)
 }
@@ -81,7 +81,7 @@ function answerTo({ code, rawPacket }: ParserError, paths: Paths): string {
   }
 }
 
-/** Which methods a path has, for 405 and its Allow. */
+/** The methods of each path, for 405 and its Allow. */
 export function paths() {
   const known: { pattern: RegExp; url: string; methods: Set<string> }[] = []
   return {
@@ -94,7 +94,7 @@ export function paths() {
       if (entry.methods.size === 0) known.push(entry)
       for (const method of [methods].flat()) entry.methods.add(method)
     },
-    /** null: there is nothing at that path, whatever the method. */
+    /** Null: the path has no route with any method. */
     allowed(target: string): string | null {
       const path = target.split(/[?#]/, 1)[0] ?? ''
       const methods = known.filter(one => one.pattern.test(path)).flatMap(one => [...one.methods])

@@ -44,7 +44,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
     {
       schema: {
         tags: ['dashboard'],
-        // Who has no session is told so; who signs in brings the key in the body.
+        // Open: without a session, the answer reports that. A sign-in sends its key in the body.
         security: [],
         summary: 'Current session',
         operationId: 'readSession',
@@ -79,7 +79,7 @@ export function sessionRoutes(app: App, deps: ApiDeps): void {
       if (!deps.auth) return reply.code(201).send(await shown(null))
       const keyHash = hash('sha256', key, 'hex')
       const id = `ses_${randomBytes(32).toString('base64url')}`
-      // Looked up first: guesses share statements there.
+      // First, because `findKey` batches: many guesses share a statement.
       const isKnown = (await deps.findKey(keyHash)) !== null
       if (!isKnown || !(await deps.createSession({ hash: hash('sha256', id, 'hex'), keyHash })))
         throw new Problem('UNAUTHORIZED')

@@ -1,4 +1,4 @@
-// What an operator does to one task: redeliver, push, settle, delete.
+// The acts on a single task: redeliver, push, settle, delete.
 import { z } from 'zod'
 import type { TaskView } from '../db/views.ts'
 import { callerOf } from './auth.ts'
@@ -155,14 +155,14 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
     async (request, reply) => {
       const taskNo = checkedTaskNo(request.params)
       const who = await actorOn(deps, callerOf(request), taskNo)
-      const { downstream, ...said } = fit(settleBody, readBody(request.body, 'plain').value)
-      const task = await deps.settle({ taskNo, who, ...said, ...defined({ downstream }) })
+      const { downstream, ...settlement } = fit(settleBody, readBody(request.body, 'plain').value)
+      const task = await deps.settle({ taskNo, who, ...settlement, ...defined({ downstream }) })
       if (task === 'nothing') await knownDownstream(taskNo, downstream)
       return sendTask(request, reply, acted(task, 'NOTHING_TO_SETTLE'))
     }
   )
 
-  /** A name that the task has no delivery to is a mistake in the name, not in the time of the call. */
+  /** Refuses a downstream to which the task has no delivery: the name is wrong, not the time of the call. */
   async function knownDownstream(taskNo: string, name: string | undefined): Promise<void> {
     if (name === undefined) return
     const task = await deps.readTask(taskNo)
@@ -173,7 +173,7 @@ export function taskActRoutes(app: App, deps: ApiDeps): void {
 
 type Refusal = 'not_found' | 'nothing' | 'prepared' | 'prerequisite_deleted' | 'expired' | 'blocked' | 'early'
 
-/** The task after the act, or the problem of what was refused. `nothing`: of an act that found nothing to do. */
+/** The task after the act. Throws the problem of a refused act. `nothing`: the problem if there was nothing to do. */
 function acted(task: TaskView | Refusal, nothing: ProblemCode): TaskView {
   switch (task) {
     case 'not_found':

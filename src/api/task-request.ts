@@ -15,7 +15,7 @@ import {
   type JsonRead
 } from '../json/reader.ts'
 
-/** What a posted task is checked by, beside its text. */
+/** The context for checking a posted task. */
 export interface RequestContext {
   caller: Caller
   handlers: ApiDeps['handlers']
@@ -38,7 +38,7 @@ interface Posted {
   at: string
 }
 
-/** Checks a task. What its handler refuses is left to `accept`, unless the task is refused anyway: the answer names all errors. */
+/** Checks a task. The checks of its handler are left to `accept`, unless the task is refused anyway: the answer names all errors. */
 export function readTaskRequest(
   value: unknown,
   read: JsonRead,
@@ -84,7 +84,7 @@ export function readTaskRequest(
 /** Conflicts are counted where they are found. */
 const countedElsewhere: readonly ProblemCode[] = ['TASK_CONFLICT', 'BIZ_CONFLICT']
 
-/** Counts the refusal of a posted task, if a handler knows its messageCode: others would make series of their own. */
+/** Counts the refusal of a posted task, if its messageCode has a handler: other codes would create new time series. */
 export function countRefused(
   { handlers, metrics }: Pick<ApiDeps, 'handlers' | 'metrics'>,
   task: unknown,
@@ -110,7 +110,7 @@ const bizOf = ({ bizType, bizKey, uniqueBiz }: TaskBody): NonNullable<TaskReques
     ? null
     : { type: bizType, key: bizKey, unique: uniqueBiz ?? false }
 
-/** Members that do not fit, and what is wrong with those that do. */
+/** The problem of malformed members, with the problems of the others. */
 function malformed(posted: Posted, error: Parameters<typeof invalid>[0], by: RequestContext): Problem {
   const unfit = new Set(error.issues.map(({ path }) => String(path[0])))
   const members = Object.entries(Object(posted.value) as object).filter(
@@ -121,7 +121,7 @@ function malformed(posted: Posted, error: Parameters<typeof invalid>[0], by: Req
   return allWrong([invalid(error, posted.at), ...always, ...forNew], task, posted, by)
 }
 
-/** What is wrong with a task besides its members, apart from what its handler refuses. */
+/** The problems of a task besides malformed members, without the refusal of its handler. */
 function wrongs(
   task: Partial<TaskBody>,
   unfit: ReadonlySet<string>,
@@ -167,7 +167,7 @@ function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: D
   const { prepared = false, checkBack, after, bizType, bizKey, uniqueBiz = false, delay } = task
   if (prepared && after) broken('after', 'a half message cannot wait for other tasks')
   if (!prepared && checkBack) broken('checkBack', 'requires prepared: true', ['prepared'])
-  // So that a search for one finds all of it.
+  // So that a search for one order finds all its tasks.
   if ((bizType === undefined) !== (bizKey === undefined) || (uniqueBiz && bizType === undefined)) {
     const missing = bizType === undefined ? 'bizType' : 'bizKey'
     broken(missing, 'set both bizType and bizKey, or neither', ['bizType', 'bizKey'])
@@ -189,7 +189,7 @@ function brokenRules(task: Partial<TaskBody>, unfit: ReadonlySet<string>, now: D
 const timeOf = (text: string | undefined): number | null =>
   text === undefined ? null : (instant(text)?.getTime() ?? null)
 
-/** These, and what the task's handler would refuse. A caller who may not use the handler learns nothing of it. */
+/** These problems, and the refusal of the handler. The latter is hidden from a caller that may not use the handler. */
 function allWrong(
   problems: Problem[],
   task: Partial<TaskBody>,
@@ -232,23 +232,23 @@ function isOfOthers(
 
 /**
  * The known tasks among these. For a bound key only tasks with exactly this content: a refusal that creates no task must not
- * tell whether others have one with this number.
+ * reveal whether another producer has a task with this number.
  */
 export async function knownAmong(
   deps: Pick<ApiDeps, 'contentHashes'>,
   caller: Caller,
-  asked: readonly TaskRequest[]
-): Promise<(one: TaskRequest) => boolean> {
-  if (asked.length === 0) return () => false
-  const stored = await deps.contentHashes(asked.map(one => one.taskNo))
+  requests: readonly TaskRequest[]
+): Promise<(request: TaskRequest) => boolean> {
+  if (requests.length === 0) return () => false
+  const stored = await deps.contentHashes(requests.map(({ taskNo }) => taskNo))
   return ({ taskNo, contentHash }) =>
     caller.messageCodes === null ? stored.has(taskNo) : stored.get(taskNo) === contentHash
 }
 
-// https://www.w3.org/TR/trace-context/#traceparent-header ; all zeros and version ff are none.
+// https://www.w3.org/TR/trace-context/#traceparent-header ; all zeros and version ff are invalid.
 const trace = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/
 
-/** A malformed traceparent is ignored, as its standard asks, and never refused. */
+/** A malformed traceparent is ignored, as its standard requires, and never refused. */
 export function traceparentOf(header: string | string[] | undefined): string | null {
   return typeof header === 'string' && trace.test(header) ? header : null
 }

@@ -131,7 +131,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
       const { status, needCallback, checked, webhookId, ...query } = request.query
       if (checked !== undefined && status !== 'PREPARED' && status !== 'CANCELLED')
         throw new Problem('INVALID', 'set status=PREPARED too', { pointer: '?/checked' })
-      // Who looks for one order wants all of it; its own index makes that cheap.
+      // A search for one order covers all times; its own index makes that cheap.
       const delivery = webhookId === undefined ? null : deliveryOf(webhookId)
       if (query.bizKey !== undefined || delivery) query.from ??= new Date(0)
       const found = await deps.listTasks({
@@ -170,7 +170,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
   // When the process stops, waiting callers get the current state.
   const waiting = new Set<AbortController>()
   app.addHook('preClose', done => {
-    for (const one of waiting) one.abort()
+    for (const leave of waiting) leave.abort()
     done()
   })
 
@@ -192,7 +192,7 @@ export function taskRoutes(app: App, deps: ApiDeps): void {
   }
 }
 
-/** There is something to wait for: a half message that nobody ended yet may still become one that is HANDLED. */
+/** The task can still change: a half message that is not ended yet may still become HANDLED. */
 const isOpen = ({ status }: TaskView): boolean => status === 'SENDING' || status === 'PREPARED'
 
 /** The taskNo of the path. A text that is no taskNo gets the same answer as an unknown one. */
@@ -201,7 +201,7 @@ export function checkedTaskNo({ taskNo }: { taskNo: string }): string {
   return taskNo
 }
 
-/** Text that is JSON already: a messageBody is in it as it was posted. */
+/** The text is JSON already, and contains a messageBody as it was posted. */
 const sendJson = (reply: FastifyReply, text: string): FastifyReply =>
   reply.type('application/json; charset=utf-8').send(text)
 
@@ -209,14 +209,14 @@ const sendJson = (reply: FastifyReply, text: string): FastifyReply =>
 export const sendTask = (request: FastifyRequest, reply: FastifyReply, task: TaskView): FastifyReply =>
   sendJson(reply, taskText(forReader(callerOf(request), task)))
 
-/** What the task holds is for those who read tasks; operators see what became of it. */
+/** Only keys with tasks:read see the content of a task. Other keys see its state. */
 function forReader({ scopes }: Caller, task: TaskView): TaskView {
   if (scopes.includes('tasks:read')) return task
   const { messageBody: _, extend, ...rest } = task
   return extend === undefined ? rest : { ...rest, extend: withoutDifference(extend) }
 }
 
-/** Of a task that the dashboard made from another one, `difference` is a piece of the body. */
+/** In a task that the dashboard copied from another task, `difference` contains a part of the body. */
 function withoutDifference(extend: unknown): unknown {
   if (typeof extend !== 'object' || extend === null || !('copiedFrom' in extend)) return extend
   const { difference: _, ...rest } = extend as Record<string, unknown>

@@ -12,7 +12,7 @@ import { invalid } from './problem.ts'
 
 /**
  * zod schemas validate and type parameters and queries. Bodies are not validated here: each route reads its own bytes
- * (json/reader.ts), because only the strict reader knows the text to keep. Their schema is documentation.
+ * (json/reader.ts), because only the strict reader keeps the posted text. Their schema is documentation.
  * Answers are not checked either: that would cost more than building them. The tests check them.
  */
 export interface Typed extends FastifyTypeProvider {

@@ -21,7 +21,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml'
 }
 
-/** No inline script and no inline style: text of others that gets into the page by a mistake of ours still does nothing. */
+/** No inline script and no inline style: foreign text that gets into the page through a bug of ours has no effect. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -61,11 +61,11 @@ export function uiRoutes(app: App): void {
       : reply.send(file.bytes)
   }
   const hidden = { schema: { hide: true } }
-  // `/?lang=zh` keeps what it asks for.
-  const lead = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> =>
+  // `/?lang=zh` keeps its query.
+  const redirect = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> =>
     reply.redirect(`/ui/${/\?[^#]*/.exec(request.url)?.[0] ?? ''}`, 302)
-  app.get('/', hidden, lead)
-  app.get('/ui', hidden, lead)
+  app.get('/', hidden, redirect)
+  app.get('/ui', hidden, redirect)
   app.get('/ui/*', hidden, send)
 }
 
