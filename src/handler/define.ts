@@ -16,7 +16,7 @@ export { z } from 'zod'
 export { url } from '../transport/url.ts'
 export { env } from './env.ts'
 
-// A member and not an alias: for an alias the compiler would say 'Duration' and nothing of its forms.
+// A member and not an alias: for an alias, a compiler error shows only 'Duration' and not its forms.
 interface Forms {
   duration: number | `${number}ms` | `${number}s` | `${number}m` | `${number}h` | `${number}d`
 }
@@ -72,7 +72,7 @@ export interface AboutAttempt<Body> extends About<Body> {
   attempt: number
 }
 
-/** `body` is parsed when it is read: read it from here, since a copy made by `...` does not have it. */
+/** `body` is parsed on first use. Read it from this object: a copy made by `...` does not have it. */
 export interface Sending<Body> extends AboutAttempt<Body> {
   /** The messageBody exactly as posted. Send it to deliver the text without any change. */
   raw: string
@@ -86,7 +86,7 @@ export type AskableJson = { readonly [name: string]: AskableJson | undefined } &
 /** The answer of a downstream. `json` is undefined if it is not JSON. */
 export type HandlerAnswer = Omit<Answer, 'json'> & { readonly json: AskableJson | null | undefined }
 
-// Members and not aliases: the compiler says what an alias is called, but what a member may be.
+// Members and not aliases: a compiler error shows only the name of an alias, but all allowed values of a member.
 interface Answers {
   beforeSend: void | { skip: true } | { postponeMs: number }
   onReceipt: ReceiptResult | { result?: ReceiptResult; extend?: { [name: string]: unknown } } | void
@@ -95,9 +95,9 @@ interface Answers {
 /** The result of `beforeSend`. Undefined: send it. */
 export type BeforeSend = Answers['beforeSend']
 
-/** How an attempt ended, as `afterSend` is told. It is a copy: a change of it changes nothing. */
+/** The result of an attempt, for `afterSend`. It is a copy: changing it has no effect. */
 export interface AttemptOutcome {
-  /** `probed`: nothing was sent, since `probe` was answered with true. */
+  /** `probed`: nothing was sent, because the probe found that the downstream has handled the task. */
   readonly kind: 'delivered' | 'probed' | 'refused' | 'failed'
   /** Why it is not delivered: a stable word, perhaps with details behind a colon. */
   readonly reason?: string
@@ -114,26 +114,26 @@ export interface AboutOutcome<Body> extends AboutAttempt<Body> {
 }
 
 /**
- * How a downstream is asked whether it has handled a task, before a send that may be a repetition: an earlier attempt may have
- * arrived (timeout, broken connection, lost lease, no receipt in time). Under the timeout of the attempt: half of it at most.
+ * Asks a downstream whether it has handled a task. Runs before a send that may be a repetition: an earlier attempt may have
+ * arrived (timeout, broken connection, lost lease, no receipt in time). It may use at most half of the attempt's timeout.
  */
 export interface Probe<Name extends TransportName, Body> {
-  /** Builds the question, like `request` of the downstream. HTTP: GET by default, and without a body. */
+  /** Builds the request of the probe, like `request` of the downstream. HTTP: GET by default, and without a body. */
   request(about: AboutAttempt<Body>): Awaitable<Requests[Name]>
   /**
-   * Whether this answer says that it has handled the task: `true`, and nothing else, does. It is asked about a 2xx, a 404, a 410
-   * or an RPC result; whatever else comes, and an exception, is no answer.
+   * Whether the answer means that the downstream has handled the task. Only `true` means yes. Called for a 2xx, a 404, a 410
+   * or an RPC result. Any other result, or an exception, counts as no answer.
    */
   handled(answer: HandlerAnswer, about: About<Body>): AskableJson | boolean | null | undefined
-  /** If true, it is never sent again without an answer: the attempt fails, and the next one asks again. Default: it is sent. */
+  /** If true, a task is never sent again without an answer: the attempt fails, and the next one probes again. Default: it is sent. */
   required?: boolean
 }
 
-/** What leaves the house: a request that the transport sends or, of `custom`, a send of the handler's own. */
+/** The outgoing part of a downstream: a `request` for the transport or, for `custom`, the handler's own `send`. */
 type Leaves<Name extends TransportName, Body> = [Name] extends ['custom']
   ? {
       /**
-       * Sends the task, under the same deadline as every transport, and says what came of it. The egress guard sees nothing of it:
+       * Sends the task, under the same deadline as every transport, and returns the outcome. The egress guard does not check it:
        * never connect to an address that came with the task.
        */
       send(about: Sending<Body>, tools: CustomTools): Awaitable<CustomOutcome>
@@ -143,15 +143,15 @@ type Leaves<Name extends TransportName, Body> = [Name] extends ['custom']
       request(about: Sending<Body>): Awaitable<Requests[Name]>
     }
 
-/** Compares by schedule what a downstream has handled with what is HANDLED here. Each difference is an alarm, MISMATCH. */
+/** Compares on a schedule the tasks that a downstream has handled with those that are HANDLED here. Each difference is a MISMATCH alarm. */
 export interface Reconcile {
-  /** '1m' to '31d'. The first run comes that long after the handler was first loaded. */
+  /** '1m' to '31d'. The first run starts this long after the handler was first loaded. */
   every: Duration
-  /** Tasks younger than this are left to the next run: they may be on their way. Default '10m'. */
+  /** Tasks younger than this are left to the next run: they may still be in delivery. Default '10m'. */
   settle?: Duration
   /**
-   * Every taskNo of this messageCode that the downstream has handled, of the tasks created in [from, to). Others, handled before or after, do no
-   * harm; at most 1,000,000. One process calls it at a time, with five minutes; `signal` aborts after that, or when the process stops.
+   * Returns every taskNo of this messageCode that the downstream has handled, for tasks created in [from, to). Other taskNos do no harm;
+   * at most 1,000,000. Only one process calls it at a time. `signal` aborts after five minutes, or when the process stops.
    */
   run(about: {
     downstream: string
@@ -171,16 +171,16 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
   /** Called before every attempt. `{ skip: true }` ends the delivery, `{ postponeMs }` postpones it. */
   beforeSend?(about: AboutAttempt<Body>): Awaitable<BeforeSend>
   /**
-   * Told how every attempt ended, once that is written. It cannot change it: an exception, or more than 5 s, is only logged. It is
-   * not told of attempts whose process died.
+   * Called with the outcome of every attempt, once it is stored. It cannot change the outcome: an exception, or more than 5 s, is
+   * only logged. Not called for attempts whose process died.
    */
   afterSend?(about: AboutOutcome<Body>): Awaitable<void>
-  /** Asks before sending again. Only transports whose downstream answers: http, dubbo, dubbo2. */
+  /** Asks the downstream before sending again. Only for transports whose downstream answers: http, dubbo, dubbo2. */
   probe?: Name extends Answering ? Probe<Name, Body> : never
   reconcile?: Reconcile
   /**
    * Whether the answer means success. Default: any 2xx, or an RPC result without an exception. 'refused': do not retry.
-   * A queue has no answer but its confirmation.
+   * A queue gives no answer, only a confirmation.
    */
   accepted?: Name extends Answering ? (answer: HandlerAnswer, about: About<Body>) => Verdict : never
   /**
@@ -189,8 +189,8 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
    */
   needCallback?: boolean
   /**
-   * What a FAILED delivery does to those behind it with the same orderingKey. 'hold' (default): they wait until it is redelivered, or its
-   * key is released. 'skip': they go on at once. Must be the same in every handler that names this downstream.
+   * The effect of a FAILED delivery on those behind it with the same orderingKey. 'hold' (default): they wait until it is redelivered,
+   * or its key is released. 'skip': they continue at once. Must be the same in every handler that names this downstream.
    */
   onFailed?: 'hold' | 'skip'
   /** How long to wait for the receipt before the next try. Default '60s'. */
@@ -220,11 +220,11 @@ export interface DownstreamOptions<Name extends TransportName, Body> {
    * stays as it is.
    */
   format?: Name extends 'http' | 'kafka' ? 'cloudevents' : never
-  /** Signing secrets (`whsec_…`) instead of the one derived from SECRET. The first is the new one. All signatures are sent. */
+  /** Signing secrets (`whsec_…`) instead of the one derived from SECRET, the newest first. A signature of each is sent. */
   secrets?: string[]
 }
 
-/** A receipt as `onReceipt` sees it. */
+/** A receipt as `onReceipt` gets it. */
 export interface HandlerReceipt {
   result: ReceiptResult
   reason?: string
@@ -234,32 +234,32 @@ export interface HandlerReceipt {
 }
 
 /**
- * The result of `onReceipt`. Undefined, or without `result`: keep the result of the receipt. `extend` takes the place of the task's, which
- * is shown with it and never delivered: an object of at most 1,024 characters of JSON.
+ * The result of `onReceipt`. Undefined, or without `result`: keep the result of the receipt. `extend` replaces the task's `extend`,
+ * which is shown with the task and never delivered: an object of at most 1,024 characters of JSON.
  */
 export type OnReceipt = Answers['onReceipt']
 
-/** Where the producer of a half message is asked, and with what headers of its own. The body and the signature are ours. */
+/** The URL and the extra headers of a check. Ackbox adds the body and the signature. */
 export interface CheckBackRequest {
   url: HttpRequest['url']
   headers?: Record<string, string>
 }
 
-/** Where to ask what became of a half message, while nobody says. */
+/** Builds the check of a half message: its producer has neither committed nor rolled it back. */
 export type CheckBack = (about: { task: Readonly<Task> }) => Awaitable<CheckBackRequest>
 
 export interface HandlerDefinition<Schema extends z.ZodType, Ways extends Record<string, TransportName>> {
   /** The `messageCode` of the tasks. Each code has one handler. */
   messageCode: string
-  /** The schema of messageBody. A wrong body gets 422 at the POST. It also gives `body` its type in the hooks. */
+  /** The schema of messageBody. The POST of a wrong body is answered with 422. It also gives `body` its type in the hooks. */
   body: Schema
   /** Name → destination. Names are global: handlers with the same downstream share its queue, limits and pause. */
   downstreams: { [Name in keyof Ways]: Downstream<Ways[Name], z.output<Schema>> }
-  /** May turn a receipt's HANDLED into RETRY or FAILED, and may set the task's `extend`. An exception means RETRY. */
+  /** May change a receipt's HANDLED to RETRY or FAILED, and may set the task's `extend`. An exception means RETRY. */
   onReceipt?(about: { receipt: HandlerReceipt } & About<z.output<Schema>>): Awaitable<OnReceipt>
   /**
-   * Where to ask the producer of a half message (`prepared: true`) that was neither committed nor rolled back. Without it
-   * this messageCode takes none. It answers 200 and `{"state": "COMMITTED" | "ROLLED_BACK" | "UNKNOWN"}`.
+   * The check of a half message (`prepared: true`) that was neither committed nor rolled back. Without it, this messageCode
+   * accepts no half messages. The producer answers 200 and `{"state": "COMMITTED" | "ROLLED_BACK" | "UNKNOWN"}`.
    */
   checkBack?: CheckBack
 }

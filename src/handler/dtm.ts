@@ -1,4 +1,4 @@
-// DTM's two-phase messages: each step is a task, and each of DTM_TARGETS has a handler, whose downstream has its name.
+// DTM's two-phase messages: each step is a task. Each of DTM_TARGETS has a handler with one downstream of the same name.
 import { hash } from 'node:crypto'
 import { z } from 'zod'
 import { defaultBackoff } from '../domain/retry-policy.ts'
@@ -8,13 +8,13 @@ import type { HttpRequest } from '../transport/http/http.ts'
 import type { Answer } from '../transport/types.ts'
 import type { LoadedHandler, Steps } from './loaded.ts'
 
-/** Name → origin: the servers to which steps, and the questions for a message, may go. */
+/** Name → origin: the servers that may receive the steps and the checks of a message. */
 export type DtmTargets = ReadonlyMap<string, string>
 
 const shape = 'names and origins, like orders=http://10.2.0.7:8080,stock=https://stock.example.com'
 const targetForm = /^[a-z][a-z0-9-]{0,31}$/
 
-/** What DTM_TARGETS says, or what is wrong with it. */
+/** The targets in DTM_TARGETS, or the error in it. */
 export function readTargets(text: string): Map<string, string> | string {
   const targets = new Map<string, string>()
   for (const part of text.split(',').map(each => each.trim())) {
@@ -38,35 +38,35 @@ export function targetOf(targets: DtmTargets, address: string): string | undefin
   if (!URL.canParse(address)) return undefined
   const { origin, username, password } = new URL(address)
   if (username !== '' || password !== '') return undefined
-  return [...targets].find(([, one]) => one === origin)?.[0]
+  return [...targets].find(([, each]) => each === origin)?.[0]
 }
 
 const step = z.object({ branch: z.string().regex(/^\d\d$/), action: z.string(), payload: z.string() })
 
-/** The messageBody of a step. The first one carries the others, until they are stored by the statement of its commit. */
+/** The messageBody of a step. The first step carries the others, until the statement of its commit stores them. */
 const dtmBody = step.extend({
   gid: z.string(),
   headers: z.record(z.string(), z.string()),
   queryPrepared: z.string().optional(),
-  /** Between two questions, ms. */
+  /** Time between two checks, ms. */
   askEveryMs: z.int().optional(),
   inSequence: z.boolean().optional(),
   others: z.array(step).optional()
 })
 export type DtmBody = z.output<typeof dtmBody>
 
-/** Only the wire gives numbers of this form. */
+/** A taskNo of this form comes only from the DTM API. */
 export const dtmTaskNo = (gid: string, branch: string): string => `dtm:${hash('sha256', gid)}:${branch}`
 export const isDtmTaskNo = (taskNo: string): boolean => /^dtm:[0-9a-f]{64}:\d\d$/.test(taskNo)
 
-/** As DTM's server calls it: the parameters say which branch of which message this is. */
+/** The URL as DTM's server calls it: the parameters name the message and the branch. */
 function addressed(
   targets: DtmTargets,
   target: string,
   address: string,
   more: Record<string, string>
 ): string {
-  // DTM_TARGETS may have changed since it was posted.
+  // DTM_TARGETS may have changed since the task was posted.
   if (targetOf(targets, address) !== target)
     throw new TypeError(`its address does not belong to ${target} of DTM_TARGETS`)
   const url = new URL(address)
@@ -75,7 +75,7 @@ function addressed(
   return url.href
 }
 
-/** What is wrong with branch_headers: it would fail every attempt. */
+/** The error in branch_headers, if any. It would fail every attempt. */
 export function wrongHeaders(headers: Record<string, string>): string | undefined {
   const made = headersOf(headers, { headers: () => ({}) }, '')
   return typeof made === 'string' ? made : undefined
@@ -96,7 +96,7 @@ function requestOf(targets: DtmTargets, target: string, body: DtmBody): HttpRequ
     : { url, headers: body.headers, body: body.payload }
 }
 
-/** 200 is success, unless its text says otherwise: some clients of DTM answer so. */
+/** 200 is success, unless its text holds FAILURE or ONGOING: some clients of DTM answer like this. */
 const isSuccess = ({ status, text }: Answer): boolean => status === 200 && !/FAILURE|ONGOING/.test(text)
 
 /** The status must fit too: the error page of a proxy may contain the word FAILURE. */
@@ -138,11 +138,11 @@ export const dtmHandlers = (targets: DtmTargets): LoadedHandler[] =>
     ],
     checkBack({ task }) {
       const { gid, queryPrepared } = messageOf(task)
-      const asked = queryPrepared === undefined ? undefined : targetOf(targets, queryPrepared)
-      if (queryPrepared === undefined || asked === undefined)
+      const checkTarget = queryPrepared === undefined ? undefined : targetOf(targets, queryPrepared)
+      if (queryPrepared === undefined || checkTarget === undefined)
         throw new TypeError('its query_prepared belongs to no target of DTM_TARGETS')
       const more = { gid, trans_type: 'msg', branch_id: '00', op: 'msg' }
-      return { url: addressed(targets, asked, queryPrepared, more) }
+      return { url: addressed(targets, checkTarget, queryPrepared, more) }
     },
     dtm: {
       checkAnswer,

@@ -4,8 +4,8 @@ let values: Values = process.env
 let missing: Set<string> | undefined
 
 /**
- * The settings of handlers. Reading a name that is not set throws, and fails only that attempt. The loader looks for
- * such names before, so that a start reports them.
+ * The settings of handlers. Reading a name that is not set throws, and fails only that attempt. The loader searches for
+ * such names earlier, so that the start reports them.
  */
 export const env: { readonly [name: string]: string } = new Proxy(
   {},
@@ -23,7 +23,7 @@ export const env: { readonly [name: string]: string } = new Proxy(
   }
 )
 
-/** The source of `env`: the process environment, with the defaults of the demo under it. */
+/** Sets the source of `env`: the process environment, with the demo's defaults as a fallback. */
 export function useEnv(source: Values): void {
   values = source
 }

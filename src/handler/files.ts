@@ -3,12 +3,12 @@ import { join, parse, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { packageRoot } from '../runtime/package.ts'
 
-/** `handlers/` as it lies beside this code: compiled in dist, or the sources where this runs from src. */
+/** The `handlers/` folder that belongs to this code: compiled in dist, or the sources if this runs from src. */
 export const builtInHandlers = fileURLToPath(new URL('../../handlers', import.meta.url))
 
 export interface HandlerFile {
   path: string
-  /** What its author calls it: the source's name, where it was compiled from one of the project's. */
+  /** The file name for its author: the name of the source, if the file was compiled from the project's own handlers. */
   name: string
 }
 

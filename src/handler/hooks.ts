@@ -5,17 +5,17 @@ import { isTypeScript, stripsTypes, stripTypes } from './typescript.ts'
 
 type Found = ResolveFnOutput | Promise<ResolveFnOutput>
 
-/** URL of the module that `ackbox/handler` is. */
+/** URL of the module behind `ackbox/handler`. */
 let handler = ''
 
-/** Called before the first `resolve`, by Node where the hook runs in its own thread. */
+/** Called before the first `resolve`. Node calls it if the hook runs in its own thread. */
 export function initialize(data: { handler: string }): void {
   handler = data.handler
 }
 
 /**
- * `ackbox/handler` is the very module that this process has read, wherever a handler lies: a second copy would read another
- * `env`. zod comes with it, unless the handler's folder has one of its own.
+ * `ackbox/handler` resolves to the module that this process has loaded, wherever a handler is: a second copy would have its own
+ * `env`. zod resolves to ours, unless the handler's folder has its own zod.
  */
 export function resolve(
   specifier: string,
@@ -33,7 +33,7 @@ export function resolve(
   }
 }
 
-/** A handler in TypeScript is a module, whatever package it lies in, where Node cannot read it by itself. */
+/** Loads a TypeScript handler as an ES module, whatever package it is in, if Node cannot load it by itself. */
 export function load(
   url: string,
   context: LoadHookContext,

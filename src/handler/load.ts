@@ -12,14 +12,14 @@ import { handlerFiles, type HandlerFile } from './files.ts'
 import { prepareForHandlers } from './resolve.ts'
 import { isTypeScript, placeOf } from './typescript.ts'
 
-/** A downstream of all handlers that share its name: one queue, one set of limits, one pause. */
+/** A downstream, shared by all handlers that name it: one queue, one set of limits, one pause. */
 export interface SharedDownstream extends Limit {
   name: string
   transport: TransportName
   onFailed?: LoadedDownstream['onFailed']
-  /** The longest of its handlers' own. */
+  /** The longest receiptTimeout of its handlers. */
   receiptTimeoutMs: number
-  /** Of the first handler that names it. */
+  /** The file of the first handler that names it. */
   file: string
 }
 
@@ -29,7 +29,7 @@ export interface Registry {
   targets: NamedTarget[]
 }
 
-/** An HTTP server that a handler's text names: a value of `env` that is a URL, or an origin that is written out. */
+/** An HTTP server named in a handler's source: a value of `env` that is a URL, or an origin that is written out. */
 export interface NamedTarget {
   file: string
   name: string
@@ -43,12 +43,12 @@ export interface HandlerProblem extends Wrong {
 export interface LoadOptions {
   /** HANDLERS_DIR: a folder of `.js`, `.mjs`, `.ts` or `.mts`. Used instead of `builtIn`. */
   dir?: string
-  /** The project's own folder, `builtInHandlers` (files.ts) outside of tests. */
+  /** The project's own folder: `builtInHandlers` (files.ts), except in tests. */
   builtIn: string
-  /** What `env` reads from: process.env, with the demo's defaults under it. */
+  /** The source of `env`: process.env, with the demo's defaults as a fallback. */
   env: Readonly<Record<string, string | undefined>>
   transports: readonly string[]
-  /** DTM=on: each has a handler of its own. */
+  /** Set if DTM=on. Each target gets its own handler. */
   dtmTargets?: DtmTargets
 }
 
@@ -84,7 +84,7 @@ export async function loadHandlers({
   const found = files(folder, problems)
   prepareForHandlers({ folder, typescript: found.some(({ path }) => isTypeScript(path)) })
   for (const file of found) {
-    // One after the other: a name missing in `env` belongs to the file that is being read.
+    // Files are loaded one after the other, so that a name missing in `env` belongs to the file being loaded.
     exported.push(...(await read(file, env, problems, targets)))
   }
   twice(exported, problems)
@@ -177,7 +177,7 @@ function checked(
   return []
 }
 
-/** The names that a handler's hooks will read from `env`: its text says them, long before a task needs one. */
+/** The names that a handler's hooks read from `env`. They are found in its source, before a task needs them. */
 function namesIn(code: string): Set<string> {
   const imports = /import\s*\{([^}]*)\}\s*from\s*['"]ackbox\/handler['"]/.exec(code)?.[1] ?? ''
   if (!/(^|[\s,])env\s*(,|$)/.test(imports.trim())) return new Set()
@@ -226,7 +226,7 @@ function addDtm(
   problems: HandlerProblem[]
 ): void {
   for (const handler of dtmHandlers(targets)) {
-    const other = loaded.find(one => one.messageCode === handler.messageCode)
+    const other = loaded.find(each => each.messageCode === handler.messageCode)
     if (other)
       problems.push({
         file: other.file,
@@ -293,6 +293,6 @@ function report(folder: string, problems: HandlerProblem[]): string {
   return `${count} in the handlers of ${folder}:\n${lines.join('\n')}`
 }
 
-/** ms. */
+/** In ms. */
 export const longestTimeout = ({ downstreams }: Registry): number =>
-  Math.max(0, ...[...downstreams.values()].map(one => one.timeoutMs))
+  Math.max(0, ...[...downstreams.values()].map(each => each.timeoutMs))

@@ -1,4 +1,4 @@
-// Handlers as the service uses them: checked, with defaults, times in milliseconds.
+// Handlers in the form that the service uses: checked, with defaults, times in milliseconds.
 import type { z } from 'zod'
 import { defaultPolicy, type Policy } from '../domain/retry-policy.ts'
 import type { CheckAnswer, Task } from '../domain/types.ts'
@@ -29,7 +29,7 @@ export interface LoadedDownstream {
   probe?: LoadedProbe
   reconcile?: LoadedReconcile
   accepted?(answer: HandlerAnswer, about: About<unknown>): Verdict
-  /** Undefined: it has no receipts, and a task's own needCallback does not change that. */
+  /** Undefined: the downstream has no receipts, and a task's needCallback does not change that. */
   needCallback?: boolean
   /** Undefined: 'hold'. */
   onFailed?: 'hold' | 'skip'
@@ -66,30 +66,30 @@ export interface LoadedHandler {
   downstreams: LoadedDownstream[]
   onReceipt?(about: { receipt: HandlerReceipt } & About<unknown>): Awaitable<OnReceipt>
   checkBack?: CheckBack
-  /** Its tasks come by the wire of DTM alone, and their producers are asked as DTM asks. */
+  /** Set if its tasks come only from the DTM API. Their producers are then checked in DTM's way. */
   dtm?: DtmMessages
 }
 
-/** What is DTM's own about a message. */
+/** The parts of a message that are specific to DTM. */
 export interface DtmMessages {
-  /** Undefined: it says nothing. */
+  /** Undefined: the answer is not understood. */
   checkAnswer(answer: Answer): CheckAnswer | undefined
-  /** After an UNKNOWN, ms. */
+  /** Time to the next check after an UNKNOWN, ms. */
   askEveryMs(task: Readonly<Task>): number
-  /** What is delivered beside its first step; null: nothing. */
+  /** The steps that are delivered in addition to the first one. Null: none. */
   steps(task: Readonly<Task>): Steps | null
 }
 
-/** Tasks that are stored by the very statement that makes the deliveries of another one. */
+/** Tasks that are stored in the same statement as the deliveries of the first step. */
 export interface Steps {
-  /** Each waits for the one before it, the first of these for that other one. */
+  /** If true, each task waits for the one before it, and the first of these waits for the first step. */
   inSequence: boolean
   tasks: { taskNo: string; messageCode: string; messageBody: string }[]
 }
 
 type Handlers = ReadonlyMap<string, LoadedHandler>
 
-/** Undefined: no handler here sends tasks of this messageCode to it. */
+/** Undefined: no handler here sends tasks of this messageCode to this downstream. */
 export const downstreamOf = (
   handlers: Handlers,
   messageCode: string,

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url'
 import { initialize, load, resolve } from './hooks.ts'
 import { stripsTypes } from './typescript.ts'
 
-/** Since Node 22.15; our types are those of the oldest Node that we run on. */
+/** Exists since Node 22.15. Our types are those of the oldest Node that we support. */
 const { registerHooks } = modules as {
   registerHooks?: (hooks: { resolve: typeof resolve; load: typeof load }) => void
 }
@@ -12,9 +12,8 @@ const { registerHooks } = modules as {
 let registered = false
 
 /**
- * Makes `ackbox/handler` and zod resolve in a folder where they do not by themselves: in our own project package
- * self-reference does, in one that installed us its node_modules. And makes TypeScript load, where there is some and this
- * Node cannot.
+ * Makes `ackbox/handler` and zod resolve in a folder where they do not resolve by themselves. They do in our own project
+ * (package self-reference) and in a project that installed us (its node_modules). Also loads TypeScript if this Node cannot.
  */
 export function prepareForHandlers({ folder, typescript }: { folder: string; typescript: boolean }): void {
   const handler = import.meta
@@ -23,14 +22,14 @@ export function prepareForHandlers({ folder, typescript }: { folder: string; typ
   const reads = stripsTypes || !typescript
   if (registered || (reads && findsUs(folder, handler))) return
   registered = true
-  // In this thread where that can be: one of its own costs 20 MiB, and a third of a second at every start.
+  // The hooks run in this thread if Node can do that: a separate thread costs 20 MiB, and a third of a second at every start.
   if (registerHooks) {
     initialize({ handler })
     registerHooks({ resolve, load })
   } else modules.register('./hooks.js', import.meta.url, { data: { handler } })
 }
 
-/** The very module that this process has read: a second copy would read another `env`. */
+/** Whether `ackbox/handler` resolves to the module that this process has loaded: a second copy would have its own `env`. */
 function findsUs(folder: string, handler: string): boolean {
   const { resolve } = modules.createRequire(join(folder, 'any.js'))
   try {

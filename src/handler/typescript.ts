@@ -1,4 +1,4 @@
-// TypeScript where Node does not strip types itself (before 22.18), and where in a file a SyntaxError is.
+// Loads TypeScript if Node does not strip types itself (before 22.18), and finds the line of a SyntaxError.
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -12,14 +12,14 @@ export const stripsTypes: boolean = Boolean('typescript' in process.features && 
 
 export const isTypeScript = (path: string): boolean => /\.m?ts$/.test(path)
 
-/** Blanks for types, as Node does it: every line and column stays where it is. Throws SyntaxError with its place. */
+/** Replaces types with blanks, as Node does: lines and columns stay the same. Throws a SyntaxError with its place. */
 export function stripTypes(source: string, path: string): string {
-  // Four megabytes that only an old Node needs; the very code that newer ones have built in.
+  // Four megabytes, needed only by an old Node. Newer versions have the same code built in.
   const swc = createRequire(import.meta.url)('@swc/wasm-typescript') as typeof Swc
   try {
     return swc.transformSync(source, { mode: 'strip-only', module: true, filename: path }).code
   } catch (err) {
-    // It throws plain objects.
+    // swc throws plain objects.
     const { message, startLine, snippet } = err as { message: string; startLine?: number; snippet?: string }
     const error = new SyntaxError(message)
     error.stack = `${pathToFileURL(path).href}:${startLine ?? 1}\n${snippet ?? ''}\n${String(error)}`
@@ -27,12 +27,12 @@ export function stripTypes(source: string, path: string): string {
   }
 }
 
-/** `name.ts, line 4` of an error that an import ended with, looked for in `path` and in what it imports from beside it. */
+/** The place of an import's SyntaxError, such as `name.ts, line 4`. Searches `path` and the local files that it imports. */
 export function placeOf(err: unknown, path: string): string | undefined {
   if (!(err instanceof SyntaxError)) return undefined
   const [, url, line] = /^(file:\S+):(\d+)$/m.exec(err.stack?.split('\n    at ')[0] ?? '') ?? []
   if (url !== undefined) return `${basename(fileURLToPath(url))}, line ${line}`
-  // V8 knows the place, but Node shows it only of what ends a process.
+  // V8 knows the place, but Node shows it only for an error that ends a process.
   for (const each of withImports(path)) {
     const found = lineOfError(each)
     if (found !== undefined) return `${basename(each)}, line ${found}`
@@ -55,7 +55,7 @@ function lineOfError(path: string): string | undefined {
   }
 }
 
-/** A file, and the files beside it that it imports, and theirs. */
+/** A file and the local files that it imports, directly or indirectly. */
 function withImports(path: string, found = new Set<string>()): Set<string> {
   if (found.has(path) || !existsSync(path)) return found
   found.add(path)

@@ -30,7 +30,7 @@ const minute = 60_000
 const day = 86_400_000
 
 /**
- * Turns the export of a handler file into a handler that the service can trust, or returns all its errors. TypeScript
+ * Checks the export of a handler file and returns a handler that the service can trust, or all its errors. TypeScript
  * finds most of them earlier, but handlers may be JavaScript.
  */
 export function checkHandler(
@@ -131,7 +131,7 @@ export function checkHandler(
     } as LoadedDownstream
   }
 
-  /** As a request like any other: the transport `custom` calls it within the deadline. */
+  /** Wraps `send` in a request. The transport `custom` calls it within the deadline. */
   function sendOf(at: string, send: unknown): unknown {
     if (isFunction(send)) return (about: unknown) => ({ send: (tools: unknown) => send(about, tools) })
     return wrong(
@@ -229,7 +229,7 @@ export function checkHandler(
   function secrets(at: string, value: unknown): { secrets?: string[] } {
     if (value === undefined) return {}
     const list: unknown[] = Array.isArray(value) ? value : []
-    // An empty secret comes from an `env` name that is not set: the error says so.
+    // An empty secret comes from an `env` name that is not set. The loader reports that as an error of its own.
     const good = list.every(each => typeof each === 'string' && (each === '' || isSigningSecret(each)))
     if (list.length === 0 || !good) {
       wrong(
@@ -255,7 +255,7 @@ export function checkHandler(
         `${at} is ${show(value)}, not a duration`,
         "write '500ms', '10s', '1m', '2h' or a number of milliseconds"
       )
-    // Nobody who writes 10 means 10 ms.
+    // A plain 10 hardly means 10 ms.
     else if (typeof value === 'number' && value < 100)
       wrong(`${at} is ${value}, without a unit`, `write '${value}s' or '${value}ms'`)
     else if (ms < least || ms > most) {
