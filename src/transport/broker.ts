@@ -2,7 +2,7 @@ import { isIP, type LookupFunction } from 'node:net'
 import type { Guard } from './egress/guard.ts'
 import { failure, Failure } from './failure.ts'
 
-/** A server that handlers name in their requests: where it is, and how to log in. Its secrets are never printed. */
+/** A server that handlers name in their requests: its hosts and its login. Its secrets are never printed. */
 export interface Broker {
   name: string
   scheme: Scheme
@@ -10,7 +10,7 @@ export interface Broker {
   hosts: readonly { host: string; port: number }[]
   username: string | undefined
   password: string | undefined
-  /** What follows the hosts, without its slash: a virtual host, a database. Decoded. */
+  /** The path behind the hosts, without its slash: a virtual host or a database. Decoded. */
   path: string
   options: Readonly<Record<string, string>>
 }
@@ -35,7 +35,7 @@ export type Scheme = keyof typeof schemes
 export type BrokerTransport = (typeof schemes)[Scheme]['transport']
 
 export const transportOf = (scheme: Scheme): BrokerTransport => schemes[scheme].transport
-/** `kafka` → `kafka://`, for advice. */
+/** `kafka` → `kafka://`, for error messages. */
 export const schemesOf = (transport: string): string[] =>
   Object.entries(schemes).flatMap(([scheme, each]) => (each.transport === transport ? [`${scheme}://`] : []))
 
@@ -81,13 +81,13 @@ function hostOf(text: string, defaultPort: number): { host: string; port: number
   return { host, port: number }
 }
 
-/** `host:port` as the log and an outcome's `address` say it. */
+/** `host:port`, as in the log and in an outcome's `address`. */
 export const at = ({ host, port }: { host: string; port: number }): string =>
   host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 
 /**
- * Where a broker's host may be connected to, by the egress guard: one checked address, for clients that do not take a
- * `lookup` of ours. Throws a Failure that holds the outcome.
+ * Resolves a broker's host to one address that the egress guard allows, for clients that do not accept our
+ * `lookup`. Rejects with a Failure that holds the outcome.
  */
 export async function reach(guard: Guard, { host, port }: { host: string; port: number }): Promise<string> {
   if (isIP(host)) {
@@ -105,7 +105,7 @@ export async function reach(guard: Guard, { host, port }: { host: string; port: 
   })
 }
 
-/** The broker that a request names; by default the one with the name of the transport. Throws a Failure that says what to set. */
+/** The broker that a request names; by default the one with the name of the transport. Throws a Failure that names the missing setting. */
 export function chosen(
   brokers: ReadonlyMap<string, Broker>,
   transport: string,

@@ -4,22 +4,22 @@ import { failure, Failure, failureOf } from './failure.ts'
 import { untilAborted, withTimeout } from '../runtime/with-timeout.ts'
 import type { Guard } from './egress/guard.ts'
 
-/** A connection that is up, as its client gave it. */
+/** An open connection. */
 export interface Live<Client> {
   client: Client
-  /** Resolves once it is gone, whoever ended it; never rejects. */
+  /** Resolves once the connection has ended, on either side. Never rejects. */
   gone: Promise<unknown>
   end(): void
 }
 
-/** Opens one connection to a checked address; `host` is the name for TLS. Rejects with what went wrong. */
+/** Opens one connection to a checked address; `host` is the name for TLS. Rejects with the error. */
 export type Open<Client> = (
   place: { host: string; port: number; address: string },
   signal: AbortSignal
 ) => Promise<Live<Client>>
 
 export interface Link<Client> {
-  /** The one connection, made when it is needed. Rejects with a Failure, at once while the broker was just found away. */
+  /** The one connection, opened when it is needed. Rejects with a Failure; at once if the last connect failed a moment ago. */
   client(): Promise<Client>
   readonly current: Client | undefined
   /** Ends the connection; the next `client` makes a new one. */
@@ -31,9 +31,9 @@ const connectMs = 5_000
 const restMs = 500
 
 /**
- * One connection to a broker, shared by all sends, made anew by the first send after its loss: for ever, with a rest
- * between failures. Not the clients' own reconnecting: it would keep an address that the guard judged long ago, and some
- * write after the reconnect what was said to have failed before it.
+ * One connection to a broker, shared by all sends. The first send after its loss opens it again, with a rest after each failure
+ * and without a limit of tries. The clients' own reconnect is off: it would keep an address that the guard judged long ago, and
+ * some clients write after the reconnect messages that were already reported as failed.
  */
 export function link<Client>(
   broker: Broker,
@@ -48,21 +48,21 @@ export function link<Client>(
 
   async function connect(): Promise<Client> {
     try {
-      const made = await firstOf()
+      const opened = await firstOf()
       if (closing.signal.aborted) {
-        made.end()
+        opened.end()
         throw shutdown()
       }
       failed = undefined
-      live = made
-      void made.gone.then(() => {
-        if (live !== made) return
+      live = opened
+      void opened.gone.then(() => {
+        if (live !== opened) return
         live = undefined
         if (!closing.signal.aborted) trouble('connection_closed')
       })
       if (away) deps.log.info({ broker: broker.name }, 'broker.available')
       away = false
-      return made.client
+      return opened.client
     } catch (error) {
       const failure = error instanceof Failure ? error : new Failure(failureOf(error))
       failed = { failure, until: performance.now() + restMs }

@@ -5,37 +5,37 @@ import { bytesKept } from './http/answer.ts'
 import { failed } from './failure.ts'
 import { reasonOf } from '../runtime/errors.ts'
 
-/** What a custom `send` is given to send by. */
+/** The second argument of a custom `send`. */
 export interface CustomTools {
   /** Ms until the deadline of the attempt. */
   timeoutMs: number
-  /** Aborted at the deadline, and when the process stops: let go of what is open. What comes later counts for nothing. */
+  /** Aborts at the deadline, and when the process stops. Close open resources then: a later result is ignored. */
   signal: AbortSignal
   /** The headers that every other transport sends, signed over exactly this payload: `webhook-id` … `ackbox-callback-token`. */
   headers(payload: string | Uint8Array): Record<string, string>
 }
 
-/** What a custom `send` came to. An exception is `failed`, with its message as the reason. */
+/** The result of a custom `send`. An exception counts as `failed`, with its message as the reason. */
 export type CustomOutcome =
   | ({ kind: 'delivered'; handled?: boolean } & CustomEvidence)
   | ({ kind: 'refused'; reason: string } & CustomEvidence)
   | ({ kind: 'failed'; reason: string; retryAfterMs?: number } & CustomEvidence)
 
 interface CustomEvidence {
-  /** The code of the other side's answer, if it has one. */
+  /** The status code of the downstream's answer, if it has one. */
   status?: number
   /** The answer itself: at most 16 kB are kept. */
   answer?: string
-  /** The id that the other side gave the message. */
+  /** The id that the downstream gave the message. */
   messageId?: string
 }
 
-/** What a handler's own `send` becomes for the transport. */
+/** A handler's own `send`, wrapped for the transport. */
 export interface CustomRequest {
   send(tools: CustomTools): unknown
 }
 
-/** The handler sends by itself; the deadline, the record and the retries are those of every transport. The egress guard sees nothing of it. */
+/** The handler sends by itself. Deadline, record and retries are those of every transport. The egress guard does not check the send. */
 export function customTransport(): Transport<CustomRequest> {
   const flying = openSends()
   return {

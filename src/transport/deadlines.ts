@@ -1,36 +1,36 @@
-/** Something in flight that must end. `due` is by `performance.now()` and may be brought forward at any time. */
+/** An item in flight that must end. `due` is a time of `performance.now()` and may be moved to an earlier time. */
 export interface Due {
   due: number
   signal: AbortSignal
   /** Its index in the list. The owner sets it to -1 once and never again. */
   index: number
-  /** Called once past due, or when the signal is aborted; it must lead to `delete`. */
+  /** Called once the item is past due, or its signal is aborted. It must lead to `delete`. */
   expire(now: number): void
 }
 
 interface Deadlines<T extends Due> {
   add(item: T): void
   delete(item: T): void
-  /** Those in flight now. */
+  /** The items in flight now. */
   all(): T[]
 }
 
-/** How late things end at most. */
+/** An item ends at most this late. */
 const everyMs = 25
 
 /**
- * One coarse timer for all that is in flight: at thousands of sends a second a timer and a listener for each would cost more
- * than the reading of its answer.
+ * One coarse timer for all items in flight. At thousands of sends a second, a timer and a listener for each would cost more
+ * than reading its answer.
  */
 export function deadlines<T extends Due = Due>(): Deadlines<T> {
-  // No Set, so that what has ended leaves the memory at once (docs/decisions.md).
+  // Not a Set, so that the memory of an ended item is freed at once (docs/decisions.md).
   const items: T[] = []
   let armed = false
 
   function look(): void {
     armed = false
     const now = performance.now()
-    // Backwards: `delete` moves the last item, which was checked already, to the free place.
+    // Backwards: `delete` moves the last item, which is already checked, to the free place.
     for (let at = items.length - 1; at >= 0; at--) {
       const item = items[at]
       if (item && (now >= item.due || item.signal.aborted)) item.expire(now)
@@ -41,7 +41,7 @@ export function deadlines<T extends Due = Due>(): Deadlines<T> {
   function arm(): void {
     if (armed || items.length === 0) return
     armed = true
-    // Behind the poll phase: after a stall of our own, answers that have long arrived are read before anything is late.
+    // Runs after the poll phase: when this process stalled, answers that have arrived are read before any item counts as late.
     setTimeout(() => setImmediate(look), everyMs)
   }
 

@@ -3,7 +3,7 @@ import type { Outcome } from '../domain/types.ts'
 
 export type Failed = Extract<Outcome, { kind: 'failed' }>
 
-/** An error that carries an outcome, through a socket's error events too. */
+/** An error that carries an outcome, also through a socket's error events. */
 export class Failure extends Error {
   readonly outcome: Failed
 
@@ -54,7 +54,7 @@ const words: Readonly<Record<string, string>> = {
   UND_ERR_ABORTED: 'shutdown'
 }
 
-/** What an error before the answer came to. The reason opens with a stable word; the error's own text is never shown. */
+/** The outcome of an error before the answer. The reason starts with a stable word; the error's own text is never shown. */
 export function failureOf(error: unknown): Failed {
   if (error instanceof Failure) return error.outcome
   // The text in parentheses is the parser's own, never the downstream's.
@@ -66,7 +66,7 @@ export function failureOf(error: unknown): Failed {
   }
   if (code === 'EPROTO' || code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_'))
     return failed(`tls: ${code}`)
-  // undici's words for an answer that nobody asked for, an upgrade, and a 100 without `Expect`.
+  // undici's messages for an answer without a request, an upgrade, and a 100 without `Expect`.
   if (error instanceof Error && (error.message === 'bad upgrade' || error.message === 'bad response'))
     return failed('protocol')
   return failed(words[code] ?? `error: ${code}`)

@@ -1,19 +1,19 @@
 import type { Socket } from 'node:net'
 import { Failure, failure } from './failure.ts'
 
-/** Looks at every byte that a server sends, in order. Throws a Failure on what no server may send. */
+/** Checks every byte that a server sends, in order. Throws a Failure on bytes that no server may send. */
 export type Judge = (bytes: Buffer) => void
 
-/** What a judge throws: the connection cannot be trusted any more. */
+/** The Failure that a judge throws: the connection cannot be trusted any more. */
 export const unfit = (what: string): Failure => failure(`protocol: ${what}`)
 
-/** Chunks from this size on are read one in each turn of the event loop: Node would read 2 MB in one. */
+/** Chunks of at least this size are read one in each turn of the event loop: otherwise Node would read 2 MB in one turn. */
 const turnMost = 16_384
 
 /**
- * The socket, whose bytes are judged before any client sees them: client libraries hold what a length says, however much that
- * is, and throw where nobody catches. What a client throws over these bytes while it reads them is caught here too. Either
- * ends the connection and nothing else.
+ * Judges the bytes of a socket before the client library gets them. Client libraries allocate any length that a server announces,
+ * and throw where no code catches the error. An exception of the client while it reads these bytes is caught here too. Both end
+ * only the connection, not the process.
  */
 export function judged<S extends Socket>(socket: S, judge: Judge): S {
   const push = socket.push.bind(socket)
@@ -39,19 +39,19 @@ export function judged<S extends Socket>(socket: S, judge: Judge): S {
 
   socket.push = (bytes: Buffer | null): boolean => {
     if (waiting.length === 0 && (bytes === null || bytes.length < turnMost)) return give(bytes)
-    // Node stops to read at this `false`, and reads on when the chunk is given
+    // Node stops reading at this `false`, and continues when the chunk is pushed.
     if (waiting.push(bytes) === 1) setImmediate(next)
     return false
   }
   return socket
 }
 
-/** Answers of ours that wait for a server that asks on and does not read them. */
+/** Bytes of our answers that may wait for a server that does not read them. */
 const unreadMost = 65_536
 
 /**
- * Throws when a server asks for one more answer, a PONG or a heartbeat's, while it has not read those before: each waits in
- * our memory. A connection that is behind with what we send by ourselves may ask a few times.
+ * Throws when a server requests more answers (PONG, heartbeat) without reading the earlier ones: each waits in our memory.
+ * Some requests are allowed, since the server may only be slow to read our own messages.
  */
 export function patience(): (socket: Socket) => void {
   let asked = 0

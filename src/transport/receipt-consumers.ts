@@ -3,7 +3,7 @@ import { isMissingPackage, SetupError } from '../runtime/errors.ts'
 import { transportOf, type Broker, type BrokerTransport } from './broker.ts'
 import type { Consume, Handle, ReceiptMessage, ReceiptConsumerDeps } from './receipts.ts'
 
-/** Loaded when a broker of theirs is named. One more: a file, and a line here. */
+/** Each is loaded when a broker of its transport is named. A new one needs a file, and a line here. */
 const consumers: Partial<Record<BrokerTransport, () => Promise<{ consume: Consume }>>> = {
   rabbitmq: () => import('./rabbitmq/receipts.ts'),
   kafka: () => import('./kafka/receipts.ts'),
@@ -16,15 +16,15 @@ export const bringsReceipts = (transport: BrokerTransport): boolean => Object.ha
 
 export interface ReceiptConsumersOptions extends Omit<ReceiptConsumerDeps, 'broker'> {
   brokers: readonly Broker[]
-  /** Takes one receipt as /callback would. Rejects over a wrong receipt, an outage or a bug; `faultOf` tells which. */
+  /** Takes one receipt, as /callback does. Rejects on a wrong receipt, an outage or a bug; `faultOf` distinguishes them. */
   take(reply: ReceiptMessage, from: string): Promise<unknown>
-  /** Whose fault a rejection of `take` is. A receipt comes again unless it is the sender's. */
+  /** The cause of a rejection of `take`. The receipt comes again, unless the fault is the sender's. */
   faultOf(err: unknown): 'sender' | 'database' | 'ours'
   signal: AbortSignal
 }
 
 /**
- * Reads the receipts of all brokers until the signal aborts; then `done`. A receipt that is refused is said, and never
+ * Reads the receipts of all brokers until the signal aborts; then `done` resolves. A refused receipt is logged, and never
  * comes again.
  */
 export async function consumeReceipts({
@@ -51,7 +51,7 @@ export async function consumeReceipts({
   return { done: Promise.all(running.map(each => each ?? Promise.resolve())) }
 }
 
-/** What a queue does with a receipt, by what /callback would have answered. */
+/** Takes a receipt. It leaves the queue depending on the answer that /callback would give. */
 export function handler(
   { take, faultOf, log }: Pick<ReceiptConsumersOptions, 'take' | 'faultOf' | 'log'>,
   broker: Pick<Broker, 'scheme' | 'name'>

@@ -6,26 +6,26 @@ import { Failure } from './failure.ts'
 import { unfit } from './judged.ts'
 import { sleep } from '../runtime/repeat.ts'
 
-/** Where receipts wait on every broker: a queue, a topic, a subject of that name. */
+/** The queue, topic, subject or stream of the receipts on each broker. */
 export const address = 'ackbox.receipts'
 
 /**
- * Of one message. A receipt over HTTP has 80 kB at most; a message that is larger than this ends the connection before it is
- * read, whatever else it may be.
+ * Bytes of one message. A receipt over HTTP has at most 80 kB. A message larger than this limit ends the connection before it
+ * is read.
  */
 export const messageMost = 2_097_152
-/** Of all that are being handled. Who sends more than that, or more than was asked for, loses the connection. */
+/** Bytes of all messages that are being handled. A broker that sends more, or more than was requested, loses the connection. */
 export const heldMost = 8_388_608
 
-/** A receipt as a queue brought it: the JSON of POST /callback, and the token among its headers (lower case names). */
+/** A receipt from a queue: the JSON of POST /callback, and headers with lower case names, the token among them. */
 export interface ReceiptMessage {
   body: Uint8Array
   headers: Record<string, string>
 }
 
 /**
- * done: written, or good for nothing and said so; it may leave the queue. later: PostgreSQL is away or we have a bug; it must
- * come again.
+ * done: the receipt is stored, or it is useless and that is logged; it may leave the queue. later: PostgreSQL is away or we have
+ * a bug; it must come again.
  */
 export type Handle = (reply: ReceiptMessage) => Promise<'done' | 'later'>
 
@@ -36,19 +36,19 @@ export interface ReceiptConsumerDeps {
 }
 
 /**
- * Takes receipts until `signal` aborts; up to 100 are handled at a time. A message leaves the queue only after `handle` said
- * done. Reconnects for ever; a broker or queue that is not there is said once, and when it is over.
+ * Takes receipts until `signal` aborts; up to 100 are handled at a time. A message leaves the queue only after `handle` returned
+ * done. Reconnects for ever; a missing broker or queue is logged once, and once when it is available again.
  */
 export type Consume = (deps: ReceiptConsumerDeps, handle: Handle, signal: AbortSignal) => Promise<void>
 
-/** Messages that are handled at a time. */
+/** The number of messages that are handled at a time. */
 export const atATime = 100
-/** What a message holds beside its bytes, and each of its headers, roughly. */
+/** The approximate memory of a message beside its bytes, and of each of its headers. */
 const [overhead, ofHeader] = [1_024, 100]
 /** The pause before a receipt is handled again. */
 export const laterMs = 1_000
 
-/** More bytes than may be held: of messages larger than any receipt, or of more than were asked for. */
+/** More bytes than may be held: messages larger than any receipt, or more messages than were requested. */
 export class TooMuch extends Failure {
   constructor() {
     super(unfit(`more than ${heldMost} bytes of messages at a time`).outcome)
@@ -56,15 +56,15 @@ export class TooMuch extends Failure {
 }
 
 /**
- * One for each broker, and not one for each connection: while PostgreSQL hangs, what a lost connection brought is still there when
- * the next one brings more.
+ * The messages being handled. One object for each broker, not for each connection: while PostgreSQL hangs, the messages of a lost
+ * connection are still in memory when the next connection brings more.
  */
 export interface InHand {
-  /** How many more may be taken: none while a large one could be too much. */
+  /** The number of messages that may be taken now. 0 while one more of the largest size would be too much. */
   room(): number
-  /** Throws TooMuch and does not begin where more would be held than may be; one alone may always begin. */
+  /** Throws TooMuch, without handling the message, if it exceeds the limit. A message alone may always begin. */
   begin(message: ReceiptMessage, handling: () => Promise<unknown>): void
-  /** Resolves when one has ended; at once where there is none. */
+  /** Resolves when a message has ended; at once if there is none. */
   oneEnded(): Promise<void>
   allEnded(): Promise<void>
 }
@@ -80,11 +80,11 @@ export function inHand(): InHand {
       if (held > 0 && held + size > heldMost) throw new TooMuch()
       held += size
       const ended = (): void => {
-        open.delete(one)
+        open.delete(work)
         held -= size
       }
-      const one: Promise<void> = handling().then(ended, ended)
-      open.add(one)
+      const work: Promise<void> = handling().then(ended, ended)
+      open.add(work)
     },
 
     async oneEnded() {
@@ -110,7 +110,7 @@ export function anyOf(...signals: AbortSignal[]): AbortSignal {
   return any
 }
 
-/** Handles a message until it is done. False: the signal aborted before. */
+/** Handles a message until it is done. False: the signal aborted first. */
 export async function handled(
   handle: Handle,
   message: ReceiptMessage,
@@ -125,8 +125,8 @@ export async function handled(
 }
 
 /**
- * Takes receipts by `take` again and again, until the signal aborts. `take` returns what went wrong, after which there is a rest;
- * undefined: nothing. What keeps receipts from coming is logged once, and once when it is over; `about` names the queue in these lines.
+ * Calls `take` again and again, until the signal aborts. If `take` returns a reason for its end, a rest follows; if undefined, none.
+ * A problem that stops the receipts is logged once, and once when it is over; `about` names the queue in these log lines.
  */
 export async function keepTaking(
   log: ReceiptConsumerDeps['log'],

@@ -4,24 +4,24 @@ import type { AbstractConnector, RedisOptions } from 'ioredis'
 import { Failure } from './failure.ts'
 import { judged, unfit, type Judge } from './judged.ts'
 
-// What a Redis may answer. RESP2 and RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/
+// The replies that a Redis may send. RESP2 and RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/
 
-/** Of one reply. */
+/** The limits of one reply. */
 export interface ReplyLimits {
   bytes: number
-  /** Of all lists in it together. */
+  /** In all its lists together. */
   items: number
 }
 
 const depthMost = 16
-/** Of what is read up to its end: a status, an error, a number, a length. */
+/** Bytes of a line: a status, an error, a number, a length. */
 const lineMost = 65_536
-/** Each piece that a reply arrives in is held by itself. */
+/** Chunks of one reply: each chunk is held by itself. */
 const piecesMost = 16_384
 const cr = 13
 const lf = 10
 const code = (character: string): number => character.charCodeAt(0)
-/** By the byte that a value begins with. A push is none of them: nobody here subscribes to anything. */
+/** The kind of a value, by its first byte. A push has none: this process subscribes to nothing. */
 const kinds = new Uint8Array(256)
 const [simple, blob, list, map, nothing, truth] = [1, 2, 3, 4, 5, 6]
 for (const [characters, kind] of [
@@ -36,27 +36,27 @@ for (const [characters, kind] of [
 }
 
 /**
- * Follows the replies by their headers, and skips what these say that comes. Stricter than the client: what it takes, both
- * read alike.
+ * Follows the replies by their headers, and skips the announced bytes. It is stricter than the client, so that both read an
+ * accepted reply in the same way.
  */
 function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge {
-  /** Items still to come of each list that is open. */
+  /** The number of items still to come, for each open list. */
   const open: number[] = []
-  /** Of the value that began; 0 between two. */
+  /** The kind of the current value; 0 between two values. */
   let kind = 0
   let type = 0
-  /** Of the line that began, without its end. */
+  /** Bytes of the current line so far, without its end. */
   let length = 0
   let first = 0
   let value = 0
   let afterCr = false
-  /** Bytes of a blob still to come, with the two behind it. */
+  /** Bytes of a blob still to come, including the CR LF behind it. */
   let skip = 0
   let bytes = 0
   let items = 0
   let pieces = 0
 
-  /** A value is whole, and with it perhaps the lists that it closes. */
+  /** A value is complete. It may also complete the lists around it. */
   function ended(): void {
     kind = 0
     while (open.length > 0) {
@@ -74,7 +74,7 @@ function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge 
     afterCr = false
   }
 
-  /** Its line is whole. */
+  /** The line of the value is complete. */
   function line(): void {
     if (kind === simple) return ended()
     if (kind === nothing || kind === truth) {
@@ -121,7 +121,7 @@ function replyJudge({ bytes: bytesMost, items: itemsMost }: ReplyLimits): Judge 
     for (let at = 0; at < chunk.length;) {
       if (skip > 0) {
         const taken = Math.min(skip, chunk.length - at)
-        // The two bytes behind a blob are its end, or the client and we read on at different places.
+        // A blob must end with CR LF, or the client and this judge would continue at different places.
         for (let i = Math.max(0, skip - 2); i < taken; i++) {
           if (chunk[at + i] !== (skip - i === 2 ? cr : lf)) throw unfit('a blob that does not end')
         }
@@ -160,8 +160,8 @@ const shift = DataHandler?.prototype.shiftCommand
 if (!Connector || !SentinelConnector || !DataHandler || !shift || !('dispatch' in DataHandler.prototype))
   throw new Error('ioredis has changed: a reply could end the process')
 
-// What the client throws over a reply it throws again in the next tick, where nobody catches: a null that nobody asked for
-// ends the process. It is the connection's.
+// The client throws an error about a reply again in the next tick, where no code catches it: a null without a request would end
+// the process. Such an error ends only the connection.
 DataHandler.prototype.dispatch = function (work) {
   const { stream } = this.redis
   if (stream.destroyed) return
@@ -176,7 +176,7 @@ DataHandler.prototype.shiftCommand = function (reply) {
   return shift.call(this, reply)
 }
 
-/** For the options of a client: its connections, and those of its copies, are held to these limits. */
+/** Client options that hold its connections, and those of its copies, to these limits. */
 export const withinLimits = (
   limits: ReplyLimits,
   kind: 'server' | 'sentinel' = 'server'

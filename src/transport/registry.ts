@@ -5,8 +5,8 @@ import type { Transport, TransportDeps } from './types.ts'
 type Maker = (deps: TransportDeps) => Transport<never>
 
 /**
- * All transports, loaded when a handler uses them. A new one needs a file, a line here and the conformance suite. `needs`:
- * its packages, as npm installs them.
+ * All transports. Each is loaded when a handler uses it. A new one needs a file, a line here and the conformance suite. `needs`:
+ * its packages, in the form for `npm install`.
  */
 const makers = {
   http: { load: async () => (await import('./http/http.ts')).httpTransport, needs: [] },
@@ -38,7 +38,7 @@ const makers = {
 export type TransportName = keyof typeof makers
 export const transportNames = Object.keys(makers) as TransportName[]
 
-/** Those that `used` names. Throws a SetupError for what is missing. Connects to nothing: a broker that is down does not stop the service. */
+/** The transports in `used`. Throws a SetupError if a package or broker is missing. Opens no connection: a broker may be down at start. */
 export async function transports(
   deps: TransportDeps,
   used: Iterable<TransportName>

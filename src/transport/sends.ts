@@ -7,17 +7,17 @@ import type { Accepted, SendContext, Transport, TransportDeps } from './types.ts
 type Writable<T> = { -readonly [Name in keyof T]: T[Name] }
 type Early = 'timeout' | 'shutdown'
 
-/** One send, as the code that writes it sees it. */
+/** One send, for the code that writes it. */
 export interface Flight {
-  /** It has ended: nothing of it may be written any more. */
+  /** The send has ended: it must not be written any more. */
   readonly over: boolean
-  /** Its deadline, by `performance.now()`. */
+  /** The deadline, as a time of `performance.now()`. */
   readonly due: number
-  /** Called when it ends before its answer. What it returns is the outcome, in place of a failure with that reason. */
+  /** Called when the send ends before its answer. May return the outcome; by default it is a failure with that reason. */
   cut: ((why: Early) => Outcome | void) | undefined
 }
 
-/** Sends of one transport, each ended once: by its answer, its deadline, the process's end or `close`. */
+/** The sends of one transport. Each ends once: by its answer, its deadline, the shutdown of the process or `close`. */
 export function openSends(): {
   fly(context: SendContext, send: (flight: Flight) => Promise<Outcome>): Promise<Outcome>
   close(): void
@@ -61,11 +61,11 @@ export function openSends(): {
   }
 }
 
-/** How messages go to the brokers of one kind. */
+/** The functions that a broker transport must supply. */
 export interface BrokerSends<Request, Way, Message> {
-  /** The way to one broker, which all sends share. It connects by itself, when it is needed. */
+  /** The link to one broker, shared by all sends. It connects by itself when it is needed. */
   open(broker: Broker): Way
-  /** The message of a request, or what is wrong with the request: handlers in plain JavaScript may return anything. */
+  /** The message of a request, or the error in the request: handlers in plain JavaScript may return anything. */
   read(request: Request, context: SendContext, broker: Broker): Message | string
   send(way: Way, message: Message, flight: Flight, accepted?: Accepted): Promise<Outcome>
 }
@@ -116,7 +116,7 @@ export function brokerTransport<
   }
 }
 
-/** What is wrong where one of these names would pass for a header of ours; undefined when none would. */
+/** The error if one of these names looks like a header of Ackbox; otherwise undefined. */
 export function reservedName(
   names: Iterable<string>,
   kind: 'header' | 'property' = 'header'

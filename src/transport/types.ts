@@ -3,24 +3,24 @@ import type { Outcome } from '../domain/types.ts'
 import type { Broker } from './broker.ts'
 import type { Guard } from './egress/guard.ts'
 
-/** What every transport is given beside the handler's own request. */
+/** The input of every transport, in addition to the handler's request. */
 export interface SendContext {
   downstream: string
   /** Ms from now until the absolute deadline: DNS, connect, TLS, write, headers and body fit in it. */
   timeoutMs: number
-  /** Of the downstream; see LoadedDownstream. Only HTTP looks at it. */
+  /** The limit of the downstream; see LoadedDownstream. Only HTTP uses it. */
   limit?: { concurrency: number; pipelining?: number }
-  /** Aborted when the process must let go (shutdown); the outcome is then failed, `shutdown`. */
+  /** Aborts at the shutdown of the process. The outcome is then failed, `shutdown`. */
   signal: AbortSignal
-  /** The text of the task's messageBody: what is sent where a request names no payload of its own. */
+  /** The text of the task's messageBody. It is sent if a request has no payload of its own. */
   raw?: string
-  /** The task's: the key of a message whose request has none. */
+  /** The orderingKey of the task: the key of a message whose request has none. */
   orderingKey?: string
-  /** Our headers (webhook-id … ackbox-callback-token), lower case, signed over exactly this payload. */
+  /** The headers of Ackbox (webhook-id … ackbox-callback-token), lower case, signed over exactly this payload. */
   headers(payload: string | Uint8Array): Record<string, string>
 }
 
-/** What `accepted` may look at. `json` is parsed on first use, from at most 64 kB; undefined when it is not JSON. */
+/** The argument of `accepted`. `json` is parsed on first use, from at most 64 kB; undefined when it is not JSON. */
 export interface Answer {
   status: number
   headers: Record<string, string>
@@ -28,11 +28,11 @@ export interface Answer {
   readonly text: string
 }
 
-/** true: delivered. false: failed, it may take it later. 'refused': it will never take this one. */
+/** true: delivered. false: failed, a retry may succeed. 'refused': the downstream will never accept this task. */
 export type Verdict = boolean | 'refused'
 export type Accepted = (answer: Answer) => Verdict
 
-/** Sends an attempt. `send` never rejects over anything outside of this process: that is an outcome. */
+/** Sends an attempt. `send` never rejects because of a cause outside of this process: such a cause becomes an outcome. */
 export interface Transport<Request = unknown> {
   readonly name: string
   send(request: Request, context: SendContext, accepted?: Accepted): Promise<Outcome>
@@ -41,7 +41,7 @@ export interface Transport<Request = unknown> {
 
 export interface TransportDeps {
   guard: Guard
-  /** By name, as handlers name them. */
+  /** By the name that handlers use. */
   brokers: ReadonlyMap<string, Broker>
   log: Pick<Logger, 'info' | 'warn'>
 }

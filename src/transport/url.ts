@@ -1,12 +1,12 @@
-// The way for a producer's data into a URL: only through placeholders, only behind the operator's origin, always encoded.
-// This removes most of SSRF before the guard looks at any address.
+// A producer's data enters a URL only through placeholders, only behind the operator's origin, and always encoded.
+// This prevents most of SSRF before the guard checks any address.
 
 type Values = Readonly<Record<string, string | undefined>>
 
 let source: Values = process.env
 const known = new Set<string>()
 
-/** Where the operator's own values come from: the process's environment, unless the demo puts defaults under it. */
+/** Sets the source of the operator's values. By default it is the process environment; the demo adds its own defaults. */
 export function originsFrom(values: Values): void {
   source = values
   known.clear()
@@ -26,15 +26,15 @@ class SafeUrl {
 }
 export type { SafeUrl }
 
-/** Up to the end of the authority, and the character that ends it: what follows can no longer change the host. */
+/** Matches up to the character behind the authority: later text can no longer change the host. */
 const throughOrigin = /^https?:\/\/[^/?#\\@\s]+[/?#]/
-/** Whole segments of dots between the first `/` behind the scheme and the query. In one go: it is looked for on every send. */
+/** A path segment of dots only, before the query. One regular expression, since it runs on every send. */
 const dotSegment = /^[^]{8}[^/]*\/(?:[^?#]*\/)?(?:\.|%2e){1,2}(?:[/?#]|$)/i
 
 /**
  * url`${env.WAREHOUSE_URL}/orders/${body.orderId}/paid`: each placeholder is percent-encoded. Scheme, host and port must be
- * literal, or all come from one value of `env` (or an earlier `url`) placed first. Throws on anything else, which fails that
- * attempt and leaves nothing sent.
+ * literal, or all come from one value of `env` (or an earlier `url`) placed first. Throws on anything else: the attempt then
+ * fails, and nothing is sent.
  */
 export function url(literals: TemplateStringsArray, ...values: unknown[]): SafeUrl {
   let href = literals[0] ?? ''
@@ -76,7 +76,7 @@ function encoded(value: unknown, index: number): string {
   throw new TypeError(`url: placeholder ${index + 1} is ${value === null ? 'null' : typeof value}, not text`)
 }
 
-/** encodeURIComponent leaves dots alone, and a segment `..` would climb out of the path that the operator wrote. */
+/** encodeURIComponent does not encode dots, and a segment `..` would leave the path that the operator wrote. */
 function refuseDots(href: string): void {
   if (dotSegment.test(href)) throw new TypeError('url: a path segment of dots only')
 }
