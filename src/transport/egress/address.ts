@@ -1,6 +1,6 @@
 import ipaddr from 'ipaddr.js'
 
-/** Ports that never speak HTTP: the fetch standard's (https://fetch.spec.whatwg.org/#port-blocking), and common stores. */
+/** Ports that never serve HTTP: those of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking), and of common stores. */
 export const badPorts: ReadonlySet<number> = new Set([
   0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104,
   109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515,
@@ -9,7 +9,7 @@ export const badPorts: ReadonlySet<number> = new Set([
   2376, 2379, 2380, 3306, 5432, 6379, 9200, 9300, 10250, 10255, 11211, 27017, 27018, 27019
 ])
 
-/** Names that only mean something inside a network. The metadata services of clouds are under `internal`. */
+/** Names that exist only inside a network. The metadata services of clouds are under `internal`. */
 const insideOnly = [
   'localhost',
   'local',
@@ -25,12 +25,12 @@ const insideOnly = [
 ]
 
 export interface NameProblem {
-  /** No name at all: no setting allows it. */
+  /** Not a valid name: no setting allows it. */
   malformed: boolean
   what: string
 }
 
-/** What is wrong with a host name, after the URL parser and without its last dot. */
+/** The problem of a host name, which comes from the URL parser, without its last dot. */
 export function nameProblem(host: string): NameProblem | undefined {
   const labels = host.split('.')
   if (host.length > 253 || labels.some(label => label.length < 1 || label.length > 63)) {
@@ -43,8 +43,8 @@ export function nameProblem(host: string): NameProblem | undefined {
 }
 
 /**
- * Why an address is denied. `hard`: no CIDR unlocks it, only an exact `host:port` entry. `prefix`: the network to name when
- * telling an operator how to unlock it.
+ * Why an address is denied. `hard`: no CIDR allows it, only an exact `host:port` entry. `prefix`: the prefix length of the network
+ * in the advice to the operator.
  */
 export interface Denied {
   hard: boolean
@@ -120,7 +120,7 @@ function toRow([cidr, what]: [string, string], isHard: boolean): Row {
   return { network, hard: isHard, what, prefix: Math.max(narrowest, network[1]) }
 }
 
-/** An address as the resolver, the socket or a normalised URL writes it; undefined for a name. */
+/** Parses an address from the resolver, the socket or a normalised URL; undefined for a name. */
 export function addressOf(host: string): Address | undefined {
   const text = host.startsWith('[') ? host.slice(1, -1) : host
   if (ipaddr.IPv4.isValidFourPartDecimal(text)) return ipaddr.IPv4.parse(text)
@@ -141,7 +141,7 @@ export const isUnspecified = (address: Address): boolean => address.range() === 
 const rfc1918 = rows.filter(row => row.what === privateRange && row.network[0].kind() === 'ipv4')
 export const isRfc1918 = (address: Address): boolean => rfc1918.some(row => inside(address, row.network))
 
-/** undefined: a public address. */
+/** Undefined: a public address. */
 export function denied(address: Address): Denied | undefined {
   const row = rows.find(each => inside(address, each.network))
   if (row) return row
@@ -150,18 +150,18 @@ export function denied(address: Address): Denied | undefined {
   return isIsatap(address) ? { hard: true, what: embedded, prefix: 128 } : undefined
 }
 
-/** Why allowing this network would do nothing: all of it is hard. */
+/** Why allowing this network has no effect: every address in it is hard. Undefined: it has an effect. */
 export function allHard([address, prefix]: Network): Denied | undefined {
   return rows.find(row => row.hard && row.network[1] <= prefix && inside(address, row.network))
 }
 
-/** ISATAP carries an IPv4 address behind the interface identifier [02]00:5efe, in any prefix. */
+/** ISATAP: an IPv4 address follows the interface identifier [02]00:5efe, in any prefix. */
 function isIsatap(address: Address): boolean {
   const bytes = address.toByteArray()
   return ((bytes[8] ?? 0) & 0xfd) === 0 && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe
 }
 
-/** The network around an address, as a setting would name it: 10.2.3.4 and 16 give 10.2.0.0/16. */
+/** The network around an address, in the form of a setting: 10.2.3.4 and 16 give 10.2.0.0/16. */
 export function networkAround(address: Address, prefix: number): string {
   const cidr = `${address.toString()}/${prefix}`
   const start =

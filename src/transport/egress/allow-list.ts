@@ -10,11 +10,11 @@ import {
 } from './address.ts'
 import type { LookupAddress } from 'node:dns'
 
-/** Our own listeners and stores, which no target may reach even where their network is allowed. */
+/** Our own listeners and stores. They are never a target, even if their network is allowed. */
 export interface OwnEndpoints {
   has(port: number, address: Address): boolean
   hasName(port: number, host: string): boolean
-  /** Resolves the names among the endpoints on this port; at once where there are none, which is nearly always. */
+  /** Resolves the names among the endpoints on this port. Almost always there are none, and it ends at once. */
   ready(port: number): Promise<void>
 }
 
@@ -45,7 +45,7 @@ export function ownEndpoints(
     async ready(port) {
       for (const host of hosts.get(port) ?? []) {
         if (host === 'localhost' || addressOf(host)) continue
-        // A name of ours that does not resolve now leaves its last known addresses denied.
+        // If a name of ours does not resolve now, its last known addresses stay denied.
         const addresses = await resolve(host).catch(() => undefined)
         if (addresses)
           resolved.set(
@@ -98,14 +98,14 @@ export function allowList(entries: string[]): AllowList {
   return { networks, warnings, has: (host, port) => exact.has(`${host} ${port}`) }
 }
 
-/** A network, or one address as the network of itself. */
+/** A network. A single address counts as a network of one address. */
 function asNetwork(entry: string): Network | undefined {
   if (entry.includes('/')) return networkOf(entry)
   const address = addressOf(entry)
   return address && networkOf(`${entry}/${address.kind() === 'ipv4' ? 32 : 128}`)
 }
 
-/** `host:port` or `[v6]:port`, normalised the way a URL's host is. */
+/** Parses `host:port` or `[v6]:port`. The host is normalised like the host of a URL. */
 export function endpointOf(text: string): Endpoint | undefined {
   const port = /^[^\s/?#@\\]+:(\d{1,5})$/.exec(text)?.[1]
   if (!port || !URL.canParse(`http://${text}`)) return undefined
@@ -113,14 +113,14 @@ export function endpointOf(text: string): Endpoint | undefined {
   return { host, port: Number(port) }
 }
 
-/** A network as in a setting: an address and the length of its prefix. */
+/** Whether a setting is a network: an address and a prefix length. */
 export function isCidr(text: string): boolean {
   const [ip = '', length = '', ...rest] = text.split('/')
   if (rest.length > 0 || !/^\d{1,3}$/.test(length)) return false
   return isIP(ip) !== 0 && Number(length) <= (isIPv6(ip) ? 128 : 32)
 }
 
-/** As a setting may say it. */
+/** Whether a setting is `host:port` or `[v6]:port`. */
 export const isHostPort = (text: string) => {
   const [, port = ''] = /^(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):(\d{1,5})$/.exec(text) ?? []
   return port !== '' && Number(port) >= 1 && Number(port) <= 65535

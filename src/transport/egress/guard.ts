@@ -15,14 +15,14 @@ import {
 } from './address.ts'
 import { allowList, ownEndpoints } from './allow-list.ts'
 
-// Where we may connect. What a name resolves to is judged, not the name alone, and judged again on the open socket.
+// Decides which targets we may connect to. It judges the addresses of a name, not only the name, and again the address of the open socket.
 
 export type Resolve = (host: string) => Promise<LookupAddress[]>
 
 export interface GuardOptions {
-  /** EGRESS_ALLOW: networks and `host:port`; undefined when it is not set, which is not the same as empty. */
+  /** EGRESS_ALLOW: networks and `host:port`. Undefined if it is not set, which is not the same as empty. */
   allow: string[] | undefined
-  /** No DATABASE_URL: loopback and RFC 1918 are allowed unless `allow` says otherwise. */
+  /** True without DATABASE_URL: loopback and RFC 1918 are then allowed, unless `allow` is set. */
   embedded: boolean
   /** Our own endpoints, `host:port`: never a target, whatever is allowed. */
   deny: string[]
@@ -32,23 +32,23 @@ export interface GuardOptions {
 export interface Guard {
   /** Entries of `allow` without effect, and why, for a warning at start. */
   readonly warnings: string[]
-  /** Judges all of a URL that can be judged without DNS. */
+  /** Judges the parts of a URL that need no DNS. */
   check(url: string): Failed | URL
   /** Judges one address of a host, before connecting to it and on the open socket. */
   judge(host: string, port: number, ip: string): Failed | undefined
-  /** To be awaited before a connect to a literal, which never meets `lookup`. */
+  /** Must be awaited before connecting to a literal address, because `lookup` is not called for it. */
   ready(port: number): Promise<void>
-  /** For net.connect: gives checked addresses only, and fails when any one of them is denied. */
+  /** For net.connect: returns only checked addresses, and fails if any address of the name is denied. */
   lookup(port: number): LookupFunction
 }
 
-/** Verdicts are kept by origin, since most sends go where many went before. */
+/** Number of verdicts kept, by origin: most sends have the same origin as earlier ones. */
 const verdictsKept = 1_000
-/** Few whole URLs are kept: where they name an order, each is different. */
+/** Number of whole URLs kept. It is small: URLs that contain an order number are all different. */
 const urlsKept = 100
 const urlLength = 500
 
-/** Throws on an entry of `allow` or `deny` that it cannot read, naming it. */
+/** Throws on an invalid entry of `allow` or `deny`. The error names the entry. */
 export function guard(options: GuardOptions): Guard {
   const allow = allowList(options.allow ?? [])
   const resolve = shared(options.resolve ?? resolveBySystem)
@@ -56,7 +56,7 @@ export function guard(options: GuardOptions): Guard {
   const byDefault = options.embedded && options.allow === undefined
   const verdicts = new Map<string, Failed | null>()
   const good = new Map<string, URL>()
-  // The advice must not make an operator replace a list that is set.
+  // If a list is set, the advice must be to add to it, not to replace it.
   const fix = (entry: string): string =>
     options.allow?.length ? `add ${entry} to EGRESS_ALLOW` : `set EGRESS_ALLOW=${entry}`
 
@@ -68,7 +68,7 @@ export function guard(options: GuardOptions): Guard {
     const why = denied(address)
     if (!why || allow.has(ip, port)) return undefined
     if (byDefault && (isLoopback(address) || isRfc1918(address))) return undefined
-    // A name that the operator listed may be on loopback or in a private range; metadata must be listed by its address.
+    // A name in the operator's list may resolve to loopback or a private range. A metadata service must be listed by its address.
     if (allow.has(host, port) && (!why.hard || isLoopback(address))) return undefined
     if (!why.hard && allow.networks.some(network => inside(address, network))) return undefined
     const entry = why.hard ? `${bracketed(ip)}:${port}` : networkAround(address, why.prefix)
@@ -92,7 +92,7 @@ export function guard(options: GuardOptions): Guard {
     return blocked(`target ${host} is ${problem.what}; to allow it ${fix(`${host}:${port}`)}`)
   }
 
-  /** The addresses of a name, if every one of them may be connected to. */
+  /** The addresses of a name. Rejects if any of them is denied. */
   async function checked(
     host: string,
     port: number,
@@ -117,7 +117,7 @@ export function guard(options: GuardOptions): Guard {
     ready: port => own.ready(port),
 
     check(raw) {
-      // Most sends of a downstream go to the same URL, and parsing it costs more than the rest of this function.
+      // Most sends of a downstream have the same URL, and parsing it costs more than the rest of this function.
       const known = good.get(raw)
       if (known) return known
       const problem = rawProblem(raw)
@@ -178,21 +178,21 @@ const codeOf = (error: unknown): string =>
 const portOf = (url: URL): number => (url.port ? Number(url.port) : url.protocol === 'https:' ? 443 : 80)
 const bracketed = (host: string): string => (isIPv6(host) ? `[${host}]` : host)
 
-/** A host without brackets and without the one dot that may end a name. */
+/** A host without brackets and without the dot that may end a name. */
 function bare(hostname: string): string {
   if (hostname.startsWith('[')) return hostname.slice(1, -1)
   return hostname.endsWith('.') ? hostname.slice(0, -1) : hostname
 }
 
-/** getaddrinfo has four threads for the whole process: fifty sockets opened at once must not take them all. */
+/** Shares one lookup of a name. getaddrinfo has four threads for the whole process: fifty new sockets must not occupy them all. */
 function shared(resolve: Resolve): Resolve {
-  const asking = new Map<string, Promise<LookupAddress[]>>()
+  const lookups = new Map<string, Promise<LookupAddress[]>>()
   return host => {
-    const asked = asking.get(host)
-    if (asked) return asked
-    const answer = resolve(host).finally(() => asking.delete(host))
-    asking.set(host, answer)
-    return answer
+    const known = lookups.get(host)
+    if (known) return known
+    const lookup = resolve(host).finally(() => lookups.delete(host))
+    lookups.set(host, lookup)
+    return lookup
   }
 }
 

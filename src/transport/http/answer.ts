@@ -1,9 +1,9 @@
 import type { Accepted, Answer, Verdict } from '../types.ts'
 
-/** Of an answer: what is kept of it, and what `accepted` may look at. */
+/** Bytes of an answer that are stored, and bytes that `accepted` gets. */
 export const [bytesKept, bytesRead] = [16_384, 65_536]
 
-// What undici hands over: names and values by turns, as bytes of latin1, in the order they came.
+// The headers from undici: names and values alternate, as latin1 bytes, in the order of arrival.
 export type RawHeaders = Buffer[]
 
 const headersStored = 50
@@ -17,7 +17,7 @@ export function header(raw: RawHeaders, name: string): string | undefined {
   return undefined
 }
 
-/** Whether it is the last answer of its connection, in any of its headers `connection`. */
+/** Whether any `connection` header announces that this is the last answer of its connection. */
 export function saysClose(raw: RawHeaders): boolean {
   for (let i = 0; i < raw.length; i += 2) {
     if (!isNamed(raw[i], 'connection')) continue
@@ -27,11 +27,11 @@ export function saysClose(raw: RawHeaders): boolean {
   return false
 }
 
-/** Most names differ in length, and are not made text. */
+/** Compares the length first: most names differ in it, and need no conversion to text. */
 const isNamed = (key: Buffer | undefined, name: string): boolean =>
   key?.length === name.length && key.toString('latin1').toLowerCase() === name
 
-/** The headers that are kept as evidence. A cookie would be a secret in our tables, and nobody needs it. */
+/** The headers that are stored as evidence. A cookie would be a secret in our tables, and is not needed. */
 export function storedHeaders(raw: RawHeaders): [name: string, value: string][] {
   const stored: [string, string][] = []
   let bytes = 0
@@ -46,7 +46,7 @@ export function storedHeaders(raw: RawHeaders): [name: string, value: string][] 
   return stored
 }
 
-/** Whether one header alone is longer than servers commonly accept. */
+/** Whether a single header is longer than servers commonly accept. */
 export function hasLongHeader(raw: RawHeaders, limit: number): boolean {
   for (let i = 0; i < raw.length; i += 2) {
     if ((raw[i]?.length ?? 0) + (raw[i + 1]?.length ?? 0) > limit) return true
@@ -54,7 +54,7 @@ export function hasLongHeader(raw: RawHeaders, limit: number): boolean {
   return false
 }
 
-/** What `accepted` is shown. Remembers whether it looked at the body, since a broken one then counts. */
+/** The answer for `accepted`. Records whether `accepted` read the body, because then a broken body fails the attempt. */
 export class ReadAnswer implements Answer {
   readonly status: number
   readonly #raw: RawHeaders
@@ -103,11 +103,11 @@ function parsed(text: string): unknown {
   }
 }
 
-/** What a handler's `accepted` says of an answer, or what is wrong with the handler. */
+/** The verdict of a handler's `accepted` on an answer, or the error in the handler. */
 export function judgedBy(accepted: Accepted, answer: Answer): Verdict | { wrong: string } {
   try {
     const verdict: unknown = accepted(answer)
-    // `async accepted`, which no type stops in plain JavaScript; its rejection must not end the process.
+    // Plain JavaScript allows an `async accepted`. Its rejection must not end the process.
     if (!(verdict instanceof Promise)) return verdict as Verdict
     verdict.catch(() => {})
     return { wrong: 'accepted_async' }
@@ -117,14 +117,14 @@ export function judgedBy(accepted: Accepted, answer: Answer): Verdict | { wrong:
 }
 
 const longestMs = 3_600_000
-/** A wait beyond a day is a mistake, not a wish. */
+/** A wait of more than a day is ignored as a mistake. */
 const absurdMs = 86_400_000
 
 const imfFixdate = /^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
 
 /**
  * `Retry-After` in ms, at most an hour; undefined when there is none or it makes no sense (RFC 9110, 10.2.3). A date counts
- * from the answer's own `Date`, so that neither clock needs to be right.
+ * from the answer's own `Date`, so that neither clock must be right.
  */
 export function retryAfter(
   value: string | undefined,
@@ -137,5 +137,5 @@ export function retryAfter(
   return ms >= 0 && ms <= absurdMs ? Math.min(ms, longestMs) : undefined
 }
 
-/** NaN when it is none. */
+/** NaN if the text is not a date. */
 const dateOf = (text: string): number => (imfFixdate.test(text) ? Date.parse(text) : Number.NaN)

@@ -7,7 +7,7 @@ import type { Accepted, SendContext } from '../types.ts'
 
 export type HttpLimits = PoolLimits & ExchangeLimits
 
-/** A request as it is written. `headers`: names and values by turns. */
+/** A request in the form that is written. `headers`: names and values alternate. */
 export interface HttpMessage {
   url: URL
   method: string
@@ -15,7 +15,7 @@ export interface HttpMessage {
   body: string | Uint8Array
 }
 
-/** Requests and their answers over shared connections to judged addresses, each ended by its deadline. */
+/** Sends requests over shared connections to judged addresses. Each ends at its deadline. */
 export interface Exchanges {
   send(request: HttpMessage, context: SendContext, accepted?: Accepted): Promise<Outcome>
   close(): Promise<void>
@@ -29,7 +29,7 @@ const defaults: HttpLimits = {
   bodyMs: 2_000
 }
 
-/** Methods that call for a body (RFC 9110, section 9.3). */
+/** Methods that expect a body (RFC 9110, section 9.3). */
 const withBody = new Set(['POST', 'PUT', 'PATCH'])
 
 export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchanges {
@@ -39,7 +39,7 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
 
   return {
     send({ url, method, headers, body }, context, accepted) {
-      // undici closes the connection after a body that the method does not call for: that one shares none.
+      // undici closes the connection after a body that the method does not expect. Such a request shares no connection.
       const limit = body.length === 0 || withBody.has(method) ? context.limit : undefined
       const lane = open.lane(url, context.downstream, limit)
       return new Promise(resolve => {
@@ -57,14 +57,14 @@ export function exchanges(guard: Guard, given: Partial<HttpLimits> = {}): Exchan
   }
 }
 
-/** Headers that the transport or Ackbox itself writes: a handler's own would forge or break them. */
+/** Headers that the transport or Ackbox writes. A handler must not forge or break them. */
 const reserved =
   /^(?:webhook-|ackbox-)|^(?:host|content-length|transfer-encoding|connection|keep-alive|upgrade|expect|te|trailer)$/
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
-// What a header value may hold, by RFC 9110: no CR, LF, NUL, nothing beyond latin1
+// The characters of a header value (RFC 9110): no CR, LF or NUL, and only latin1.
 const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/
 
-/** Names and values by turns, the handler's first; or what is wrong with the handler's. */
+/** Names and values alternate, the handler's headers first. Returns a text if a header of the handler is wrong. */
 export function headersOf(
   own: Record<string, string>,
   context: Pick<SendContext, 'headers'>,
@@ -81,7 +81,7 @@ export function headersOf(
       return `the header ${lower} has a character that headers must not have`
     given.add(lower)
     if (lower === 'user-agent') headers[1] = value
-    else headers.push(name, value) // a Dubbo provider tells attachments by their case
+    else headers.push(name, value) // a Dubbo provider distinguishes attachments by case
   }
   if (!given.has('content-type')) headers.push('content-type', 'application/json')
   const ours = context.headers(body)

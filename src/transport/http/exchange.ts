@@ -23,13 +23,13 @@ const informationalLimit = 10
 const closed = { kind: 'failed', reason: 'connection_closed' } as const
 
 export interface ExchangeLimits {
-  /** Of body, after the headers. */
+  /** Time for the body, after the headers. */
   bodyMs: number
 }
 
 /**
- * One request and its answer, as undici's handler. It has the older shape of handler on purpose: undici wraps the newer one
- * into it, and parses headers that are rarely looked at.
+ * One request and its answer, as a handler of undici. It uses the older handler interface on purpose: undici would wrap the newer
+ * one in it, and parse headers that are rarely used.
  */
 export class Exchange implements Carried, Due, Awaiting {
   connection: PipelinedConnection | undefined
@@ -69,9 +69,9 @@ export class Exchange implements Carried, Due, Awaiting {
   }
 
   /**
-   * The request is about to be written. Once ended it must not be: it may have waited for a connection since. What stood behind
-   * an answer with `connection: close` is written again, but once only: not every server leaves it unread. A throw refuses, and
-   * leaves the connection to others.
+   * Called before the request is written. An ended request must not be written: it may have ended while it waited for a
+   * connection. A request behind an answer with `connection: close` is written again, but only once, since some servers have read
+   * it. A throw refuses the write, and the connection stays usable for other requests.
    */
   onConnect(abort: (error?: Error) => void): void {
     if (!this.#end || this.#lost || this.#isRepeated) throw new Failure(closed)
@@ -80,7 +80,7 @@ export class Exchange implements Carried, Due, Awaiting {
     this.connection?.written(this)
   }
 
-  /** undici tries to connect again before it lets go of it; what comes of that is not what became of this one. */
+  /** undici connects again before it reports the loss. The result of that connect is not the outcome of this request. */
   lost(address: string | undefined): void {
     this.#lost = address === undefined ? closed : { ...closed, address }
   }
@@ -121,7 +121,7 @@ export class Exchange implements Carried, Due, Awaiting {
     const room = bytesRead - this.#read
     this.#read += chunk.length
     this.#chunks.push(chunk.length > room ? chunk.subarray(0, room) : chunk)
-    // The rest of it is thrown away, at most to the limit on the wire, where others wait for their answers behind it.
+    // On a shared connection the rest is discarded, up to the limit of an answer, since other requests wait for their answers behind it.
     if (this.#read > bytesRead) this.#settle('answer_too_long', !this.connection?.isShared)
     return true
   }
@@ -139,7 +139,7 @@ export class Exchange implements Carried, Due, Awaiting {
     else this.#fail(this.connection?.address ? { ...failure, address: this.connection.address } : failure)
   }
 
-  /** The headers are in; `broken` says what cut the body short. */
+  /** The headers are complete. `broken`: the reason why the body is cut short. */
   #settle(broken: string | undefined, destroy = broken !== undefined): void {
     if (!this.#end) return
     const body = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks)
@@ -155,7 +155,7 @@ export class Exchange implements Carried, Due, Awaiting {
     if (!end) return
     this.#end = undefined
     this.#chunks = []
-    // Destroys the socket: what is still unread on it must not be taken for the next answer.
+    // Destroys the socket: its unread bytes must not be read as the next answer.
     if (destroy) this.cut()
     end(outcome)
   }

@@ -4,13 +4,13 @@ import { failed } from '../failure.ts'
 import type { Transport } from '../types.ts'
 import type { SafeUrl } from '../url.ts'
 
-/** What a handler's `request` returns for HTTP. `content-type` is application/json unless `headers` say otherwise. */
+/** The result of a handler's `request` for HTTP. `content-type` is application/json unless `headers` has another one. */
 export interface HttpRequest {
   url: string | URL | SafeUrl
   /** POST, PUT, PATCH, DELETE or GET; POST by default. */
   method?: string
   headers?: Record<string, string>
-  /** The text of messageBody by default; nothing for GET. */
+  /** The text of messageBody by default; empty for GET. */
   body?: string | Uint8Array
 }
 

@@ -1,42 +1,42 @@
 import type { Socket } from 'node:net'
 
-/** What was written to a connection and has no whole answer yet. */
+/** A request that is written to a connection and has no complete answer yet. */
 export interface Awaiting {
-  /** Somebody still wants its answer. */
+  /** False once the request has ended, so that its answer is no longer needed. */
   readonly isWanted: boolean
-  /** More has been read for it than any answer may have. */
+  /** More bytes were read for it than an answer may have. */
   flooded(): void
-  /** Its connection, to this address, is gone, and it may have been read. */
+  /** Its connection to this address is lost. The server may have read the request. */
   lost(address: string | undefined): void
   /** Ends the connection. */
   cut(): void
 }
 
-/** Of everything on the wire that belongs to one answer: the body, all headers and what lies between them. */
+/** Bytes on the wire for one answer: the body, all headers and everything between them. */
 const wireLimit = 262_144
 
 /**
- * One connection and what is under way on it: one request, or several where the downstream allows it (pipelining, RFC 9112
- * section 9.3.2). Answers come in the order of the requests and name none of them.
+ * One connection and its open requests: one, or several if the downstream allows pipelining (RFC 9112 section 9.3.2). Answers come
+ * in the order of the requests and do not identify them.
  */
 export class PipelinedConnection {
-  /** Where its present or last socket went, `ip:port`. */
+  /** The remote address of its current or last socket, `ip:port`. */
   address: string | undefined
   readonly #mayShare: boolean
   #awaiting: Awaiting[] = []
-  /** Bytes that its socket has read so far, and had when the answer that is awaited could begin. */
+  /** `read`: bytes that its socket has read so far. `began`: the same at the start of the current answer. */
   #read = 0
   #began = 0
   #isClosing = false
   #socket: Socket | undefined
   #isHeld = false
 
-  /** `mayShare`: requests are written to it while others wait for their answers. */
+  /** `mayShare`: requests may be written while earlier ones wait for their answers. */
   constructor(mayShare: boolean) {
     this.#mayShare = mayShare
   }
 
-  /** It has a new socket, and nothing is under way on that. */
+  /** The connection has a new socket, without open requests. */
   opened(socket: Socket): void {
     this.#socket = socket
     this.#read = this.#began = 0
@@ -45,21 +45,21 @@ export class PipelinedConnection {
   }
 
   /**
-   * What stood behind an answer with `connection: close` was not to be read (RFC 9112 section 9.6): undici writes it to the next
-   * socket. The rest it would write again too, and may have been handled: an attempt is one send.
+   * A server must not read requests behind an answer with `connection: close` (RFC 9112 section 9.6). undici writes those to the next
+   * socket. It would also rewrite other requests, which may have been handled: those count as lost, because an attempt is one send.
    */
   #closed(): void {
     const left = this.#awaiting
     this.#awaiting = []
     if (this.#isClosing) return
     const { address } = this
-    // By then undici has said what became of the first; unless a whole answer ended it, one of HTTP/1.0, say: then it says nothing.
+    // One tick later, undici has reported the error of the first request. It reports none if a complete answer ended it (HTTP/1.0, say).
     process.nextTick(() => {
-      for (const one of left) one.lost(address)
+      for (const each of left) each.lost(address)
     })
   }
 
-  /** Is about to be. What is written in one go of the process leaves in one system call: 8 % more tasks a second. */
+  /** Called before a write. All writes of one turn of the event loop leave in one system call: 8 % more tasks a second. */
   written(request: Awaiting): void {
     if (this.#awaiting.push(request) === 1) this.#began = this.#read
     const socket = this.#socket
@@ -72,18 +72,18 @@ export class PipelinedConnection {
     })
   }
 
-  /** `bytes` have come in all, and no parser has seen the last of them yet. */
+  /** `bytes`: the total read so far. The parser has not seen the last of them yet. */
   onBytes(bytes: number): void {
     this.#read = bytes
     if (bytes - this.#began > wireLimit) this.#awaiting[0]?.flooded()
   }
 
-  /** The answer that is being read is the last of this socket. */
+  /** The current answer is the last one of this socket. */
   closing(): void {
     this.#isClosing = true
   }
 
-  /** An answer is whole. If only those are left whose answers nobody waits for, no deadline would ever end them. */
+  /** An answer is complete. If all remaining requests have ended, the connection is cut: no deadline would ever end it. */
   answered(): void {
     this.#awaiting.shift()
     this.#began = this.#read
@@ -91,12 +91,12 @@ export class PipelinedConnection {
       this.#awaiting[0]?.cut()
   }
 
-  /** Whether more than one answer is owed. */
+  /** Whether more than one answer is still to come. */
   get isShared(): boolean {
     return this.#awaiting.length > 1
   }
 
-  /** Whether another is answered first, and wanted: then the connection is none of this one's business. */
+  /** Whether the answer of another open request comes first. Then this request must not cut the connection. */
   isBehind(request: Awaiting): boolean {
     const first = this.#awaiting.find(each => each === request || each.isWanted)
     return first !== undefined && first !== request

@@ -7,17 +7,17 @@ import type { SendContext } from '../types.ts'
 
 export interface PoolLimits {
   connectMs: number
-  /** Number of pools, see Lane. Beyond it the pool that was idle longest is closed. */
+  /** Number of pools, see Lane. Beyond it, the pool with the longest idle time is closed. */
   origins: number
-  /** Sockets of one pool; further sends wait while their deadlines run. Fewer where requests share a connection. */
+  /** Sockets of one pool; further sends wait while their deadlines run. Fewer if requests share a connection. */
   connections: number
-  /** A pool without a send for so long is closed. */
+  /** A pool without a send for this time is closed. */
   idleMs: number
-  /** Certificates to trust beside the system's. */
+  /** Certificates to trust in addition to the system's. */
   ca?: string | undefined
 }
 
-/** What a pool dispatches to, told which connection it was given. */
+/** A dispatch handler that gets its connection. */
 export interface Carried extends Dispatcher.DispatchHandler {
   connection: PipelinedConnection | undefined
 }
@@ -25,12 +25,12 @@ export interface Carried extends Dispatcher.DispatchHandler {
 /** The pool of one origin, or of one downstream and its origin. */
 export interface Lane {
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void
-  /** One send less in flight. */
+  /** A send has ended. */
   done(): void
 }
 
 export interface Pools {
-  /** `limit` of the downstream: one whose requests share connections has its own, which others cannot hold up. */
+  /** `limit` of the downstream. With pipelining the downstream has its own pool, so that other downstreams cannot delay it. */
   lane(url: URL, downstream: string, limit: SendContext['limit']): Lane
   close(): Promise<void>
 }
@@ -43,7 +43,7 @@ class Held implements Lane {
   inFlight = 0
   usedAt = 0
 
-  /** `isShared`: requests are written to a connection while others on it wait for their answers. */
+  /** `isShared`: requests may be written to a connection while earlier ones wait for their answers. */
   constructor(pool: Pool, isShared: boolean) {
     this.pool = pool
     this.isShared = isShared
@@ -51,7 +51,7 @@ class Held implements Lane {
 
   dispatch(options: Omit<Dispatcher.DispatchOptions, 'origin'>, handler: Carried): void {
     this.inFlight++
-    // undici's leave for others behind it. What is sent twice carries the same webhook-id, whatever its method.
+    // Allows undici to write other requests behind this one. A request sent twice has the same webhook-id, whatever its method.
     options.idempotent = this.isShared
     options.blocking = !this.isShared
     this.pool.dispatch(options, handler)
@@ -66,7 +66,7 @@ export function pools(guard: Guard, limits: PoolLimits): Pools {
   const held = new Map<string, Held>()
   let sweptAt = performance.now()
 
-  /** undefined while all are at work: sends in flight are bounded elsewhere, and so is what goes beyond the limit. */
+  /** Undefined while all pools have sends in flight. The limit may then be exceeded: sends in flight are bounded elsewhere. */
   function longestIdle(): string | undefined {
     let oldest: [string, Held] | undefined
     for (const entry of held) {
@@ -121,20 +121,20 @@ function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): P
     lookup: guard.lookup(port),
     minVersion: 'TLSv1.2',
     autoSelectFamily: true,
-    // Node's 250 ms gives up on far hosts that have several addresses.
+    // Node's default of 250 ms is too short for distant hosts with several addresses.
     autoSelectFamilyAttemptTimeout: 600,
     ...(limits.ca && { ca: limits.ca })
   })
   return new Pool(url.origin, {
     connections: limits.connections,
     pipelining,
-    // Deadlines are ours, for all phases together.
+    // Our own deadline covers all phases together.
     headersTimeout: 0,
     bodyTimeout: 0,
-    // Shorter than the idle time of common servers, so that we rarely write into a connection about to be closed.
+    // Shorter than the idle time of common servers, so that we rarely write to a connection that the server closes.
     keepAliveTimeout: 1_800,
     keepAliveMaxTimeout: 60_000,
-    // Over all headers together; a single one is held to less when it is read.
+    // For all headers together; a single header has a lower limit (Exchange).
     maxHeaderSize: 65_536,
     factory: (origin, options) => {
       const connection = new PipelinedConnection(pipelining > 1)
@@ -147,7 +147,7 @@ function open(url: URL, guard: Guard, limits: PoolLimits, pipelining: number): P
   })
 }
 
-/** A client that tells each send which connection it travels on: undici itself says so nowhere. */
+/** A client that gives each send its connection: undici itself does not expose it. */
 class PipelinedClient extends Client {
   readonly #connection: PipelinedConnection
 
@@ -177,12 +177,12 @@ function guarded(
         callback(new Failure(refused), null)
         return
       }
-      // Its types hide that it returns the socket.
+      // `connect` returns the socket, which its types hide.
       const socket = connect(options, (...made: Parameters<buildConnector.Callback>) => {
         if (made[1]) watch(made[1], connection)
         callback(...made)
       }) as unknown as Socket
-      // First of all listeners, before TLS or HTTP writes a byte.
+      // The first of all listeners: it runs before TLS or HTTP writes a byte.
       socket.prependOnceListener('connect', () => {
         const late = guard.judge(host, port, socket.remoteAddress ?? '')
         if (late) socket.destroy(new Failure(late))
@@ -191,17 +191,17 @@ function guarded(
     }
 
     connection.address = undefined
-    // net.connect never asks `lookup` about a literal, so our own endpoints are looked up here. Always a tick later:
-    // undici does not expect to be called back at once.
+    // net.connect does not call `lookup` for a literal address, so our own endpoints are resolved here. Always a tick later:
+    // undici does not expect a synchronous callback.
     if (isIP(host)) void guard.ready(port).then(start)
     else queueMicrotask(start)
   }
 }
 
-/** Much of what a downstream may send reaches no handler: a status line, chunk extensions, empty lines, without end. */
+/** Counts the bytes of an answer. Some bytes reach no handler: an endless status line, chunk extensions, empty lines. */
 function watch(socket: Socket, connection: PipelinedConnection): void {
   connection.opened(socket)
-  // Before the parser's own, which is added next.
+  // Added before the listener of the parser, so it runs first.
   socket.on('readable', () => connection.onBytes(socket.bytesRead))
 }
 
