@@ -7,27 +7,27 @@ import { flags, frameOf, frames, type Frame } from './classic-frame.ts'
 export interface Connection {
   /** `ip:port`. */
   readonly address: string
-  /** Writes a call; `settle` gets its answer, or the Failure that ended the connection. Gives the call's id. */
+  /** Writes a call and returns its id. `settle` gets its answer, or the Failure that ended the connection. */
   call(body: Uint8Array, settle: (answer: { status: number; body: Buffer } | Failure) => void): bigint
-  /** Gives a call up: its answer is thrown away when it comes. */
+  /** Abandons a call: its answer is ignored when it comes. */
   forget(id: bigint): void
-  /** Resolves when it may not be used for new calls: it ended, or the provider said that it will. */
+  /** Resolves when the connection must not be used for new calls: it has ended, or the provider announced its end. */
   gone: Promise<unknown>
   end(): void
 }
 
 const connectMs = 5_000
-/** Larger than what a provider of the default settings sends (8 MiB). */
+/** Above the largest answer of a provider with default settings (8 MiB). */
 const most = 8_388_608 + 65_536
 const hessianNull = Buffer.from('N')
 /** Heartbeats in one chunk that are answered: Dubbo sends one in a minute. */
 const asksMost = 64
-/** The text R in hessian: the provider takes nothing new. */
+/** The text R in hessian: the provider accepts no new calls. */
 const readOnly = Buffer.from('\u0001R')
 
 /**
- * One multiplexed connection: answers find their calls by id, whatever their order. Rejects when it does not open.
- * `heartbeatMs` is Dubbo's own: a provider, too, closes a connection after three of these without a byte.
+ * One multiplexed connection: the id of an answer names its call, so answers may come in any order. Rejects if it does not open.
+ * `heartbeatMs` is Dubbo's default: a provider also closes a connection after three heartbeat intervals without a byte.
  */
 export function openConnection(
   host: string,
@@ -72,12 +72,12 @@ export function openConnection(
       }
       if (frame.isEvent) return
       const settle = waiting.get(frame.id)
-      // The answer to a call that was given up, or that was never made.
+      // The answer to an abandoned call, or to a call that was never made.
       if (!waiting.delete(frame.id)) return
       settle?.({ status: frame.status, body: frame.body })
     }
 
-    /** The provider is about to stop: open calls still end, and no new one begins. */
+    /** The provider is about to stop: open calls may still end, and no new call begins. */
     function leaving(): void {
       if (isLeaving) return
       isLeaving = true

@@ -29,12 +29,12 @@ export function frameOf(flag: number, status: number, id: bigint, body: Uint8Arr
   return frame
 }
 
-/** Pieces of a body are put together once there are so many: each is held by itself. */
+/** A body in more chunks than this is joined into one buffer: each chunk is held by itself. */
 const piecesMost = 1_024
 
 /**
- * Cuts a stream into frames, however it was split on its way. `push` throws on what is no frame, or on one whose body is
- * larger than `most`: nothing after it can be trusted.
+ * Cuts a stream into frames, however the chunks are split. `push` throws on bytes that are no frame, or on a body larger
+ * than `most`: nothing after it can be trusted.
  */
 export function frames(most: number, take: (frame: Frame) => void): { push(chunk: Buffer): void } {
   let chunks: Buffer[] = []
@@ -45,7 +45,7 @@ export function frames(most: number, take: (frame: Frame) => void): { push(chunk
     push(chunk) {
       chunks.push(chunk)
       held += chunk.length
-      // A body is collected in pieces. The bytes of a head are checked as they come.
+      // A body is collected in chunks. The bytes of a head are checked as they come.
       if (held < wanted && wanted > headBytes) {
         if (chunks.length > piecesMost) chunks = [Buffer.concat(chunks)]
         return
@@ -64,7 +64,7 @@ export function frames(most: number, take: (frame: Frame) => void): { push(chunk
 }
 
 function sizeOf(bytes: Buffer, most: number): number {
-  // Fails at the first wrong byte, without waiting for all sixteen of a head.
+  // Fails at the first wrong byte, before all sixteen bytes of the head are here.
   if (bytes.length > 0 && bytes[0] !== magic >> 8) throw new Error('protocol: not Dubbo')
   if (bytes.length > 1 && bytes[1] !== (magic & 0xff)) throw new Error('protocol: not Dubbo')
   if (bytes.length < headBytes) return headBytes
@@ -85,7 +85,7 @@ const read = (bytes: Buffer): Frame => {
   }
 }
 
-/** What a status other than 20 means. Its text holds the stack and the arguments: it is matched and never kept. */
+/** The outcome of a status other than 20. Its text holds the stack and the arguments: it is matched and never stored. */
 export function errorOf(status: number, text: string): Outcome {
   return { ...meant(status, text), status }
 }
@@ -111,15 +111,15 @@ function meant(status: number, text: string): Outcome {
 }
 
 const noMethod = /^[\w.]*RpcException: No such method /
-/** The message is only the name of a class, one of `types`. */
+/** The message is only the name of a class: one of `types`. */
 const noType = /^[\w.]*RpcException: [\w.$]+$/
 const unfit =
   /^[\w.]*RpcException: (?:GenericFilter#invoke args\.length|(?:[\w.]+: )?(?:Failed to parse date|Failed to set pojo)|(?:[\w.]+\.)?(?:NumberFormat|ClassCast)Exception)/
 const inGenericFilter = /^[\w.]+\.GenericFilter\.invoke\(/
 
 /**
- * Any filter of the provider may end so, for a while. The arguments are at fault, for ever, only where the filter of generic
- * calls itself threw one of these; the same words deeper in a stack, or in a message, mean something else.
+ * Any filter of the provider may fail with this status, and a retry may succeed. The arguments are wrong for good only if the
+ * GenericFilter itself threw one of these errors. The same words deeper in a stack, or in a message, mean something else.
  */
 function serviceError(text: string): Outcome {
   const first = text.split('\n', 1)[0] ?? ''

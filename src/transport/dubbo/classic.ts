@@ -18,8 +18,8 @@ import { link, type Link } from '../connection.ts'
 import type { Accepted, SendContext, Transport, TransportDeps } from '../types.ts'
 
 /**
- * The classic Dubbo protocol over TCP with hessian2, by the generic `$invoke`: needs nothing of the interface but its name.
- * One connection a provider carries all calls; an answer belongs to the call of its id and to no other.
+ * The classic Dubbo protocol over TCP with hessian2, by the generic `$invoke`, which needs only the name of the interface.
+ * One connection to each provider carries all calls; the id of an answer names its call.
  */
 export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
   return brokerTransport<Dubbo2Request, Link<Connection>, Buffer>('dubbo2', deps, {
@@ -33,7 +33,7 @@ export function dubbo2Transport(deps: TransportDeps): Transport<Dubbo2Request> {
   })
 }
 
-/** The body of the call, or what is wrong with the request. */
+/** The body of the call, or the error in the request. */
 function bodyOf(request: Dubbo2Request, context: SendContext): Buffer | string {
   const problem = problemOf(request)
   if (problem) return problem
@@ -78,7 +78,7 @@ function problemOf(request: Dubbo2Request): string | undefined {
   return reservedName(Object.keys(attachments))
 }
 
-/** The signature is over the arguments as JSON, the only text of them that both sides can make. */
+/** The signature covers the arguments as JSON, the only text form that both sides can produce. */
 function argsOf({ args }: Dubbo2Request): (JavaArgs & { payload: string }) | undefined {
   try {
     const bigintAsText = (_: string, each: unknown) => (typeof each === 'bigint' ? each.toString() : each)
@@ -100,8 +100,8 @@ function judge(returned: Returned | undefined, accepted: Accepted | undefined): 
   if (!returned) return failed('protocol: the answer cannot be read')
   if (returned.kind === 'error') return errorOf(returned.status, returned.message)
   if (returned.kind === 'exception') {
-    const said = redact(`${returned.name}: ${returned.message.slice(0, 2_000)}`)
-    return { ...failed(`exception: ${said.slice(0, 200)}`), status: 20 }
+    const message = redact(`${returned.name}: ${returned.message.slice(0, 2_000)}`)
+    return { ...failed(`exception: ${message.slice(0, 200)}`), status: 20 }
   }
   const { text, whole } = jsonOf(returned.value, bytesRead)
   const bytes = Buffer.from(text)

@@ -1,4 +1,4 @@
-/** What we use of it. */
+/** The parts of hessian.js that we use. */
 declare module 'hessian.js' {
   class EncoderV2 {
     write(value: unknown): void

@@ -1,9 +1,9 @@
 const full = new Error('full')
 
 /**
- * JSON of what a method returned, no longer than about `most` characters; `whole` says whether that is all of it. A value
- * within itself is null, and so is a number that JSON has not. A few bytes of hessian's references can stand for more than
- * any memory holds: so it ends where it is full.
+ * JSON of the value that a method returned, at most about `most` characters; `whole` is false if it was cut. A value that
+ * contains itself is null there, and so is a number that JSON cannot express. The limit is needed because a few bytes of
+ * hessian references can expand to more than the memory holds.
  */
 export function jsonOf(value: unknown, most: number): { text: string; whole: boolean } {
   const parts: string[] = []

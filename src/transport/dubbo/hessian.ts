@@ -1,16 +1,16 @@
 import hessian from 'hessian.js'
 import { defined } from '../../domain/optional-members.ts'
 
-/** What a handler's `request` returns for dubbo2. */
+/** The result of a handler's `request` for dubbo2. */
 export interface Dubbo2Request {
-  /** Which provider: the name of a broker in the settings, `dubbo2` by default. */
+  /** The provider: the name of a broker in the settings, `dubbo2` by default. */
   broker?: string
   /** The interface, `com.acme.Points`. */
   service: string
   method: string
   /** The Java type of each parameter: `java.lang.String`, `long`, `com.acme.Order`. */
   types: readonly string[]
-  /** One for each of the types. Objects are maps, whose members Dubbo sets by name; a bigint is a long. */
+  /** One value for each of the types. An object is sent as a map, whose members Dubbo sets by name; a bigint is a long. */
   args: readonly unknown[]
   version?: string
   group?: string
@@ -25,7 +25,7 @@ export function callBody(
   attachments: Record<string, string>
 ): Buffer {
   const encoder = new hessian.EncoderV2()
-  // No object comes twice in what `java` made, and to look for each among all before it takes the square of their number.
+  // The result of `java` contains no object twice, and comparing each object with all earlier ones takes quadratic time.
   encoder._checkRef = () => false
   encoder.write('2.0.2') // of the protocol, not of Dubbo
   encoder.write(service)
@@ -54,12 +54,12 @@ export interface JavaArgs {
   java: unknown[]
 }
 
-/** Throws on a bigint of more than 64 bits and on an object within itself. */
+/** Throws on a bigint of more than 64 bits and on an object that contains itself. */
 export const javaArgs = (args: readonly unknown[]): JavaArgs => ({ java: args.map(java) })
 
 /**
- * A bigint as Java's long, bytes as byte[], every other object as a map. Never as hessian.js would read it by itself: a
- * producer's `$class` would choose the Java class, and `{high, low}` be a number.
+ * A bigint as Java's long, bytes as byte[], every other object as a map. hessian.js alone would interpret the object: a
+ * producer's `$class` would choose the Java class, and `{high, low}` would be a number.
  */
 function java(value: unknown): unknown {
   if (typeof value === 'bigint') {
@@ -76,28 +76,28 @@ function java(value: unknown): unknown {
 }
 
 export type Returned =
-  /** `whole`: false when it was longer than what is read; the value is then its beginning. */
+  /** `whole`: false if the result was longer than the limit; the value is then only its beginning. */
   | { kind: 'value'; value: unknown; whole: boolean }
   | { kind: 'exception'; name: string; message: string }
   | { kind: 'error'; status: number; message: string }
 
 /** Statuses of a response: https://dubbo.apache.org/en/docs3-v2/java-sdk/reference-manual/protocol/dubbo/ */
 const ok = 20
-/** What a body that went well begins with; from 3 on the same with attachments behind. */
+/** The first number in the body of an `ok` response; from 3 on, the same kinds with attachments at the end. */
 const exceptions = new Set([0, 3])
 const values = new Set([1, 4])
 const nothings = new Set([2, 5])
 
-/** Of a body. What is kept of a result has 16 kB, and `accepted` sees 64 kB. */
+/** Bytes of a body that are read. 16 kB of a result are stored, and `accepted` gets 64 kB. */
 const bytesMost = 262_144
-/** In a body: an empty map has two bytes there, and hundreds in memory. 64 kB of JSON hold half as many. */
+/** Values in a body: an empty map has two bytes there, but hundreds in memory. 64 kB of JSON hold half as many values. */
 const valuesMost = 65_536
 const mapEnd = 0x5a
 
-/** Throws on what is no response in hessian2. */
+/** Throws if the body is not a response in hessian2. */
 export function readResponse(status: number, body: Buffer): Returned {
   const { read, seen } = reader(body.subarray(0, bytesMost))
-  if (status !== ok) return { kind: 'error', status, message: said(read) }
+  if (status !== ok) return { kind: 'error', status, message: errorText(read) }
   const kind = Number(read())
   if (values.has(kind)) {
     try {
@@ -112,7 +112,7 @@ export function readResponse(status: number, body: Buffer): Returned {
   try {
     read()
   } catch (error) {
-    // The name and the message come before a long stack.
+    // A cut body is fine: the name and the message come before a long stack.
     if (body.length <= bytesMost || seen.length === 0) throw error
   }
   const thrown = seen.find(each => className(each.$class).endsWith('Exception')) ?? seen[0]
@@ -131,9 +131,9 @@ interface Seen {
 }
 
 /**
- * The decoder, held to what a body may cost. It follows references as often as they are named: to make an Error of each class
- * called Exception it walks that one's stack, and of a list that is a key it makes a text, each of which a few bytes may
- * refer to thousands of times. So no class is called so here, and only what is no object is a key.
+ * The decoder, with a limit on the cost of a body. The plain decoder makes an Error of each class named Exception by walking its
+ * stack, and a text of each list that is a key. A few bytes can refer to the same stack or list thousands of times. So each class
+ * name gets a mark here, and keys that are objects are skipped.
  */
 function reader(bytes: Buffer): { read(): unknown; seen: Seen[] } {
   const decoder = new hessian.DecoderV2(bytes)
@@ -168,7 +168,7 @@ function reader(bytes: Buffer): { read(): unknown; seen: Seen[] } {
     seen,
     read() {
       const value = decoder.read()
-      // Of a text that goes on behind the end the decoder makes one all the same
+      // The decoder also accepts a text that continues behind the end of the body.
       if (decoder.byteBuffer.position() > bytes.length)
         throw new RangeError('the body is shorter than it says')
       return value
@@ -176,16 +176,16 @@ function reader(bytes: Buffer): { read(): unknown; seen: Seen[] } {
   }
 }
 
-/** Behind the name of each class. */
+/** The suffix of each class name, so that none ends with Exception for the decoder. */
 const mark = '\0'
 const className = (marked: unknown): string => text(marked).replace(mark, '')
 
-/** `__proto__` is a name like any other. */
+/** Sets a member without treating `__proto__` specially. */
 const own = (map: object, name: string, value: unknown): void =>
   void Object.defineProperty(map, name, { value, configurable: true, enumerable: true, writable: true })
 
-/** Empty where the text cannot be read: the status is enough. */
-function said(read: () => unknown): string {
+/** Empty if the text cannot be read: the status is enough. */
+function errorText(read: () => unknown): string {
   try {
     return text(read())
   } catch {

@@ -6,19 +6,19 @@ import { exchanges, headersOf } from '../http/client.ts'
 import { failed, failureOf } from '../failure.ts'
 import type { Accepted, Transport, TransportDeps } from '../types.ts'
 
-/** What a handler's `request` returns for dubbo. */
+/** The result of a handler's `request` for dubbo. */
 export interface DubboRequest {
-  /** Which provider: the name of a broker in the settings, `dubbo` by default. */
+  /** The provider: the name of a broker in the settings, `dubbo` by default. */
   broker?: string
   /** The interface, `com.acme.Points`. */
   service: string
   method: string
   /**
-   * One for each parameter of the method, in order, whatever their number: Triple answers 200 to a call with too few or too
-   * many, and runs the method with nulls. A bigint is sent as the number it is. A text is the JSON of all of them.
+   * Exactly one value for each parameter of the method, in order. With too few or too many, Triple still runs the method, with
+   * nulls, and answers 200. A bigint is sent as a number. A text is the JSON array of all values.
    */
   args: readonly unknown[] | string
-  /** How many parameters the method has: a call with another number of `args` is not sent. */
+  /** The number of parameters of the method. A call with another number of `args` is not sent. */
   parameters?: number
   /** More attachments. */
   attachments?: Record<string, string>
@@ -26,8 +26,8 @@ export interface DubboRequest {
 
 /**
  * Triple as JSON over HTTP/1.1, which Dubbo 3.3 and newer speak on their ordinary port:
- * https://dubbo.apache.org/en/docs3-v2/java-sdk/reference-manual/protocol/triple/. Deadlines, the guard and what is read of an
- * answer are those of http; here is what a Dubbo provider means by its statuses.
+ * https://dubbo.apache.org/en/docs3-v2/java-sdk/reference-manual/protocol/triple/. Deadlines, the guard and the limits of an
+ * answer are those of http. This file adds the meaning of a Dubbo provider's statuses.
  */
 export function dubboTransport({ guard, brokers, log }: TransportDeps): Transport<DubboRequest> {
   const open = exchanges(guard)
@@ -72,7 +72,7 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
         if (!URL.canParse(url))
           return failed(`bad_request: the broker ${broker.name} has an invalid host name`)
         const timeoutMs = due - performance.now()
-        // A context of its own: ours is read once, and its headers are signed already.
+        // Only `timeoutMs` differs for a later host: the headers are already signed.
         outcome = await open.send(
           {
             url: new URL(url),
@@ -93,14 +93,14 @@ export function dubboTransport({ guard, brokers, log }: TransportDeps): Transpor
   }
 }
 
-/** After these nothing was written, so that another host may be asked. */
+/** After these reasons nothing was written, so another host may be tried. */
 const unsent = /^(?:connection_refused$|dns:)/
 const trouble = /^(?:connection_|connect_timeout$|dns:|tls:|protocol|unreachable$|blocked_target:)/
 
-/** Plain milliseconds; the provider answers 408 when the method took longer, and does not stop it. */
+/** In milliseconds. If the method takes longer, the provider answers 408, but does not stop the method. */
 const deadline = (ms: number): string[] => ['tri-service-timeout', String(Math.max(1, Math.floor(ms)))]
 
-/** `accepted` sees only what a method returned: it would look for members that other answers lack. */
+/** `accepted` gets only the result of a method (200): other answers lack the members that it expects. */
 const returned =
   (accepted: Accepted | undefined): Accepted =>
   answer =>
@@ -115,17 +115,17 @@ function problemOf(request: DubboRequest): string | undefined {
     return 'the service must be the name of an interface'
   if (typeof method !== 'string' || !name.test(method)) return 'the method must be a name'
   if (typeof attachments !== 'object' || attachments === null) return 'the attachments must be an object'
-  // A provider would take them for its own.
+  // A provider would use these attachments as its own protocol headers.
   const taken = Object.keys(attachments).find(each => /^(?:tri-|rest-|grpc-|content-type$)/i.test(each))
   return taken && `a handler must not set the attachment ${taken}`
 }
 
-/** The meaning of a status of the provider. */
+/** The outcome, with the provider's meaning of its status. */
 function meant(outcome: Outcome): Outcome {
   const { status } = outcome
   if (outcome.kind !== 'failed' || outcome.reason !== `http_${status}`) return outcome
   if (status === 500) return { ...outcome, reason: `exception: ${messageIn(outcome.answer)}` }
-  // Without its message, which repeats the arguments.
+  // Drops the message of the answer, because it repeats the arguments.
   if (status === 400) return { ...outcome, ...words[400], answer: new Uint8Array() }
   return { ...outcome, ...words[status ?? 0] }
 }
@@ -138,18 +138,18 @@ const words: Readonly<Record<number, { kind: 'failed' | 'refused'; reason: strin
   415: { kind: 'failed', reason: 'protocol: the provider does not accept JSON' }
 }
 
-/** `{"message":"…","status":"500"}`, cut short. It may repeat our headers, and goes into the log. */
+/** The message of `{"message":"…","status":"500"}`, shortened. Redacted, since it may repeat our headers and is logged. */
 function messageIn(answer: Uint8Array | undefined): string {
   try {
-    const said = JSON.parse(Buffer.from(answer ?? []).toString()) as { message?: unknown }
-    if (typeof said.message === 'string') return redact(said.message).slice(0, 200)
+    const { message } = JSON.parse(Buffer.from(answer ?? []).toString()) as { message?: unknown }
+    if (typeof message === 'string') return redact(message).slice(0, 200)
   } catch {} // an answer without a message
   return 'without a message'
 }
 
 type Args = { text: string; problem?: undefined } | { problem: string }
 
-/** The arguments of a call as the text of one JSON array, or what is wrong with them. */
+/** The arguments of a call as the text of one JSON array, or the error in them. */
 function argsOf(args: unknown, parameters: number | undefined): Args {
   const list = typeof args === 'string' ? arrayIn(args) : args
   if (!Array.isArray(list))
@@ -157,9 +157,9 @@ function argsOf(args: unknown, parameters: number | undefined): Args {
   if (parameters !== undefined && parameters !== list.length)
     return { problem: `args holds ${list.length}, and the method has ${parameters} parameters` }
   if (typeof args === 'string') return { text: args }
-  // The method would get null instead, without any sign of it.
-  const unsaid = Array.from(list).indexOf(undefined)
-  if (unsaid >= 0) return { problem: `args[${unsaid}] is undefined: write null to send null` }
+  // The method would get null instead, without any error.
+  const missing = Array.from(list).indexOf(undefined)
+  if (missing >= 0) return { problem: `args[${missing}] is undefined: write null to send null` }
   try {
     return { text: textOf(list) }
   } catch (error) {
@@ -177,7 +177,7 @@ function arrayIn(text: string): unknown {
   }
 }
 
-/** JSON.stringify throws on a bigint: each is written as a random text, which becomes a number again. */
+/** JSON.stringify throws on a bigint: each is written as a text with this random mark, and then replaced by the plain number. */
 const mark = randomUUID()
 const marked = new RegExp(`"${mark}(-?\\d+)"`, 'g')
 
